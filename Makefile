@@ -1,0 +1,59 @@
+# Needs python3.11 and make; everything else goes into .venv on the first call.
+PYTHON ?= python3.11
+SEED ?= 0
+# Where torch comes from, if not from the default index. On a machine without a GPU this is smaller:
+#   make test TORCH_INDEX=https://download.pytorch.org/whl/cpu
+TORCH_INDEX ?=
+
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+PYTEST := $(BIN)/python -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format readme sim bench matrix dist clean
+
+help:  ## show this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+
+# Torch first and alone: the second command finds it in place and never looks for another one.
+$(INSTALLED): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet -c constraints.txt \
+		$(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch
+	$(BIN)/python -m pip install --quiet -c constraints.txt --editable '.[dev]'
+	touch $@
+
+demo: $(INSTALLED)  ## a training run with and without a killed replica, side by side
+	$(BIN)/recoverrun demo
+
+test: $(INSTALLED)  ## every test
+	$(PYTEST)
+
+check: $(INSTALLED)  ## what a commit must pass in a minute: format, lint, types, quick tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(PYTEST) --quiet tests/test_tidy.py tests/unit tests/scenarios tests/sim
+
+format: $(INSTALLED)  ## let ruff lay out the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+readme: $(INSTALLED)  ## write the real --help into README.md
+	RECOVERRUN_REWRITE=1 $(PYTEST) --quiet tests/test_tidy.py -k help
+
+sim: $(INSTALLED)  ## replay one simulated history: make sim SEED=53
+	$(BIN)/python -m tests.sim --seed $(SEED)
+
+bench: $(INSTALLED)  ## measure what recovery and a step without losses cost
+	$(BIN)/python -m tests.bench
+
+matrix: $(INSTALLED)  ## every phase of a step times every kind of loss, with real processes
+	$(PYTEST) -m matrix tests/e2e
+
+dist: $(INSTALLED)  ## build wheel and sdist
+	$(BIN)/python -m build
+
+clean:  ## remove what was built or run here, also .venv
+	rm -rf .venv build dist runs .hypothesis .mypy_cache .pytest_cache .ruff_cache *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
