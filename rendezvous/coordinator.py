@@ -1,0 +1,498 @@
+"""Membership and the fate of steps: who is in, and what becomes of a step that lost somebody.
+
+The coordinator is the only judge of membership. A worker that ends takes its replica out: a new
+generation begins, its View goes to every survivor at once, and nothing of an older generation has
+any effect from then on (one fence, `_fenced`). Then it gathers: every survivor reports what it
+really holds, and only then is anything shared out.
+
+Theory of operation. Let `s` be the largest step that a survivor reports in the new generation. A
+survivor still at `s - 1` has every bucket of that step, because the one that is ahead completed the
+vote, which only ranks that hold every bucket enter: it is told to commit. When all are at `s` and
+wait at the commit point: if all hold every bucket, reduced in one generation, they commit; else the
+missing identities are dealt out and the step is reduced anew. Only a "redo" ends the generation's
+gathering; after a "commit" the next step asks again. A second loss at any moment starts another
+generation and the same path: recovery has no path of its own. What reports allow is answered by
+pure functions in `gathering`.
+
+A script may end on some ranks while others still finish the last step. Ended ranks stay members:
+they are proof that the step before their end is whole. Only when a step must be reduced without
+them do their replicas leave.
+
+In a step without losses the coordinator is told afterwards what was committed (`Committed`), and
+nobody waits for it. Those totals make the ledger of the journal.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import assert_never
+
+from rendezvous import gathering as gather
+from rendezvous.effects import Effect, Json, KillRanks, Record, StopJob, ToRank
+from rendezvous.gathering import Gathering, announcement
+from rendezvous.layout import Layout
+from rendezvous.losses import Loss, exit_code
+from rendezvous.membership import Membership
+from rendezvous.messages import (
+    Broken,
+    Committed,
+    Decision,
+    Exited,
+    Farewell,
+    Hello,
+    Kill,
+    Message,
+    Notice,
+    PeerFault,
+    Remains,
+    Report,
+    Stop,
+    StoreCall,
+    Topology,
+    Verdict,
+    View,
+)
+from rendezvous.promises import Promises
+from rendezvous.steps import StepBook
+
+RESEND_AFTER_S = 0.5
+"""A view without an answer is sent again: messages may be lost."""
+
+REMAINS_WAIT_S = 1.0
+"""How long a decision waits for the context of a rank that the kernel has not reaped yet."""
+
+EXIT_ERROR = 1
+EXIT_BELOW_MIN = 81
+EXIT_INVARIANT = 85
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Received:
+    message: Message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLost:
+    """A launcher is silent or gone, and with it the workers it hosted."""
+
+    node: str
+    ranks: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time passed."""
+
+
+Event = Received | NodeLost | Tick
+
+
+class Coordinator:
+    """Machine for `world` ranks; the job stops below `min_replicas` replicas."""
+
+    def __init__(self, *, world: tuple[int, ...], min_replicas: int = 1) -> None:
+        self.members = Membership(world=world, live_ranks=set(world))
+        self.min_replicas = max(1, min_replicas)
+        self.protected = False
+        self.greeted: set[tuple[int, int]] = set()  # (rank, incarnation)
+        self.losses: dict[int, Loss] = {}  # by slot
+        self.promises = Promises()
+        self.hinted_in = 0  # the generation in which a collective was last said to have failed
+        self.gathering: Gathering | None = None
+        self.book = StepBook()
+        self.stopped: Stop | None = None
+        self.now = 0.0
+
+    # --------------------------------------------------------------------------- machine
+
+    def step(self, event: Event, now: float) -> list[Effect]:
+        """Take one event at monotonic time `now` (seconds)."""
+        self.now = now
+        if self.stopped is not None:
+            return []
+        match event:
+            case Received(message=message):
+                effects = self._receive(message)
+            case NodeLost(node=node, ranks=ranks, reason=reason):
+                effects = self._lose_node(node, ranks, reason)
+            case Tick():
+                effects = self._expire()
+            case _:
+                assert_never(event)
+        self.check()
+        return effects
+
+    def deadline(self) -> float | None:
+        """When it next needs a `Tick`, or None. After a decision the workers are who ask again."""
+        if self.stopped is not None or self.gathering is None or self.gathering.decided:
+            return None
+        return self.gathering.resend_at
+
+    def check(self) -> None:
+        """Invariants that hold between any two events."""
+        self.members.check()
+        if self.gathering is not None:
+            gathered = self.gathering.generation
+            assert gathered == self.generation, f"INV-2: gathering {gathered} in {self.generation}"
+
+    def snapshot(self) -> dict[str, object]:
+        return {
+            "generation": self.generation,
+            "live": self.members.live,
+            "finished": dict(self.members.finished),
+            "protected": self.protected,
+            "gathering": self.gathering is not None,
+            "stopped": self.stopped,
+        }
+
+    @property
+    def generation(self) -> int:
+        return self.members.generation
+
+    @property
+    def view(self) -> View:
+        new = [loss for loss in self.losses.values() if loss.generation == self.generation]
+        return self.members.view({loss.slot: loss.root_rank for loss in new})
+
+    # --------------------------------------------------------------------------- messages
+
+    def _receive(self, message: Message) -> list[Effect]:
+        fenced = self._fenced(message)
+        if fenced is not None:
+            return fenced
+        match message:
+            case Exited():
+                return self._exit(message)
+            case Remains(rank=rank, contexts=contexts):
+                return self._inherit(rank, contexts)
+            case Hello():
+                return self._greet(message)
+            case Topology():
+                return self._learn(message)
+            case Verdict():
+                self.promises.hear(message)
+                return self._promise()
+            case Farewell(rank=rank, step=step):
+                return self._finish(rank, step)
+            case Notice(rank=rank, event=event, reason=reason):
+                return [Record("notice.give", reason, {"rank": rank, "event": event})]
+            case PeerFault():
+                return self._hint(message)
+            case Report():
+                return self._report(message)
+            case Committed():
+                return self._account(message)
+            case Broken(rank=rank, invariant=invariant, reason=reason):
+                return self._break(invariant, f"rank {rank}: {reason}", rank)
+            case StoreCall():
+                raise AssertionError("store calls go to the kv machine")
+            case _:
+                return []  # not for a coordinator; the wire already refused what is not a message
+
+    def _fenced(self, message: Message) -> list[Effect] | None:
+        """What is answered to a message that has no say any more; None: it has (INV-5).
+
+        Where a rank stands counts only in the present generation. Facts, such as an end or a
+        committed step, stay true in any.
+        """
+        rank = getattr(message, "rank", None)
+        if rank is not None and rank not in self.members.world:
+            return []
+        if not isinstance(message, Report | PeerFault):
+            return None
+        if message.rank not in self.members.live_ranks or message.generation > self.generation:
+            return []
+        if message.generation < self.generation:
+            return [ToRank(rank=message.rank, message=self.view)]
+        return None
+
+    def _greet(self, hello: Hello) -> list[Effect]:
+        view = ToRank(rank=hello.rank, message=self.view)
+        if (hello.rank, hello.incarnation) in self.greeted:
+            return [view]
+        self.greeted.add((hello.rank, hello.incarnation))
+        fields: dict[str, Json] = {"rank": hello.rank, "torch": hello.torch}
+        return [Record("worker.hello", f"rank {hello.rank} has its hooks", fields), view]
+
+    def _learn(self, topology: Topology) -> list[Effect]:
+        answer = ToRank(rank=topology.rank, message=self.view)
+        if self.members.layout is not None:
+            if topology.replicas == self.members.layout.replicas:
+                return [answer]
+            words = f"others see {self.members.layout.replicas}"
+            return self._disbelieve(topology, words)
+        try:
+            layout = Layout(topology.replicas)
+        except ValueError as error:
+            return self._disbelieve(topology, str(error))
+        if layout.world_size != len(self.members.world):
+            return self._disbelieve(topology, f"the world has {len(self.members.world)} ranks")
+        self.members.layout = layout
+        self.protected = len(layout.replicas) > 1 and not self.promises.refused
+        self.book.open(self.generation, self.members.live)
+        replicas: list[Json] = [list(replica) for replica in layout.replicas]
+        many = f"{len(layout.replicas)} replicas of {layout.shards} ranks"
+        words = many if len(layout.replicas) > 1 else "one replica, nothing to survive on"
+        fields: dict[str, Json] = {"strategy": topology.strategy, "replicas": replicas}
+        record = Record("topology.learn", f"{topology.strategy}: {words}", fields)
+        return [record, ToRank(rank=topology.rank, message=self.view)]
+
+    def _disbelieve(self, topology: Topology, words: str) -> list[Effect]:
+        reason = f"rank {topology.rank} sees replicas {topology.replicas}: {words}"
+        return self._break("INV-2", reason, topology.rank)
+
+    def _promise(self) -> list[Effect]:
+        record = self.promises.statement(self.members.live_ranks)
+        if self.promises.refused:
+            self.protected = False
+        return [record] if record is not None else []
+
+    def _hint(self, fault: PeerFault) -> list[Effect]:
+        """A broken collective without a death: the same members meet again in a new generation."""
+        known, self.hinted_in = self.hinted_in == self.generation, self.generation
+        record = Record("fault.hint", fault.reason, {"rank": fault.rank})
+        records: list[Effect] = [] if known else [record]
+        if not self.protected:  # perhaps not yet: the worker goes on saying it
+            return records
+        return records + self._next_generation(f"rank {fault.rank}: {fault.reason}", [])
+
+    # --------------------------------------------------------------------------- ends
+
+    def _finish(self, rank: int, step: int) -> list[Effect]:
+        self.members.finish(rank, step)
+        return [*self._gathered(), *self._done()]
+
+    def _done(self) -> list[Effect]:
+        """The job ends when every member's script has ended and the kernel has reaped it."""
+        left = self.members.live_ranks
+        if self.stopped is not None or not left <= self.members.gone:
+            return []
+        return self._stop(0, f"all {len(left)} live ranks ended normally", -1)
+
+    def _exit(self, exited: Exited) -> list[Effect]:
+        rank = exited.rank
+        if rank in self.members.gone:
+            return []
+        self.members.gone.add(rank)
+        if rank not in self.members.live_ranks:
+            return self._gathered()  # its replica had left; perhaps we waited for its remains
+        if exited.code == 0:  # perhaps without hooks that could say farewell
+            return self._finish(rank, -1)
+        if rank in self.members.finished:
+            reason = f"rank {rank} failed after its script had ended (code {exited.code})"
+            return [Record("notice.give", reason, {"rank": rank}), *self._done()]
+        loss = Loss.of_exit(
+            exited, layout=self.members.layout, generation=self.generation + 1, now=self.now
+        )
+        return self._lose([loss])
+
+    def _lose_node(self, node: str, ranks: tuple[int, ...], reason: str) -> list[Effect]:
+        record = Record("node.lost", f"{node}: {reason}", {"ranks": list(ranks)})
+        self.members.gone |= set(ranks)
+        layout, generation = self.members.layout, self.generation + 1
+        losses = [
+            Loss.of_node(
+                rank, f"node {node} is lost: {reason}", layout=layout, generation=generation,
+                now=self.now,
+            )
+            for rank in self.members.running if rank in ranks
+        ]  # fmt: skip
+        return [record, *(self._lose(losses) if losses else [*self._gathered(), *self._done()])]
+
+    # --------------------------------------------------------------------------- losses
+
+    def _lose(self, struck: Sequence[Loss]) -> list[Effect]:
+        """One generation change covers all of `struck`; the first of a replica is its root."""
+        first, layout = struck[0], self.members.layout
+        if layout is None or not self.protected:
+            return self._stop(exit_code(first.code), first.reason, first.root_rank)
+        twin = first.twin(self.losses.values(), self.book.committed_at)
+        effects: list[Effect] = []
+        leaving: list[int] = []
+        for loss in struck:
+            if loss.root_rank in leaving:
+                continue
+            leaving += layout.replicas[loss.slot]
+            self.losses[loss.slot] = loss
+            self.book.lose(loss)
+            effects += self._part(loss.slot, f"replica {loss.slot} left with rank {loss.root_rank}")
+            effects.append(loss.record(layout))
+        left = [slot for slot in self.members.live if layout.replicas[slot][0] not in leaving]
+        if len(left) < self.min_replicas:
+            code = EXIT_BELOW_MIN if left else exit_code(first.code)
+            words = f"{len(left)} of at least {self.min_replicas} replicas are left"
+            return effects + self._stop(code, f"{first.reason}; {words}", first.root_rank)
+        if twin is not None:
+            words = f"the same as rank {twin.root_rank}: an error of the script itself"
+            code = exit_code(twin.code)
+            return effects + self._stop(code, f"{first.reason}, {words}", twin.root_rank)
+        return effects + self._next_generation(first.reason, leaving)
+
+    def _part(self, slot: int, reason: str) -> list[Effect]:
+        """End those ranks of a replica that leaves which still run."""
+        assert self.members.layout is not None, "replicas are known before one can leave"
+        ranks = sorted(self.members.layout.replicas[slot])
+        rest = tuple(rank for rank in ranks if rank not in self.members.gone)
+        kill = Kill(generation=self.generation + 1, ranks=rest, reason=reason)
+        return [KillRanks(kill=kill)] if rest else []
+
+    def _next_generation(self, reason: str, leaving: Iterable[int]) -> list[Effect]:
+        self.members.advance(leaving)
+        self.gathering = Gathering(
+            generation=self.generation, begun_at=self.now, resend_at=self.now + RESEND_AFTER_S
+        )
+        self.book.open(self.generation, self.members.live)
+        view = self.view
+        fields: dict[str, Json] = {
+            "generation": view.generation, "live": [*view.live], "lost_ranks": [*sorted(leaving)],
+        }  # fmt: skip
+        members = sorted(self.members.live_ranks)
+        return [
+            *(ToRank(rank=rank, message=view) for rank in members),
+            *self._legacies(members),
+            Record("view.change", reason, fields),
+            *self._promise(),
+            *self._write_up(),  # steps whose line had waited for those who left
+            *self._done(),
+        ]
+
+    def _inherit(self, rank: int, contexts: tuple[bytes, ...]) -> list[Effect]:
+        self.members.remains[rank] = contexts
+        if self.members.layout is None or rank in self.members.live_ranks:
+            return []
+        return [*self._legacies(self.members.heirs(rank)), *self._gathered()]
+
+    def _legacies(self, ranks: Iterable[int]) -> list[ToRank]:
+        """The contexts of every lost rank, to the survivors of the same shard position."""
+        legacies = [(rank, self.members.legacy(rank)) for rank in ranks]
+        return [ToRank(rank=rank, message=left) for rank, left in legacies if left is not None]
+
+    # --------------------------------------------------------------------------- gathering
+
+    def _report(self, report: Report) -> list[Effect]:
+        if report.phase == "done":
+            return self._finish(report.rank, report.step)
+        gathering = self.gathering
+        if gathering is None:
+            return []
+        answer = gathering.answer(report)
+        if answer is not None:
+            return [*self._legacies([report.rank]), ToRank(rank=report.rank, message=answer)]
+        if gathering.decided or not gathering.take(report):
+            return []
+        return self._gathered()
+
+    def _gathered(self) -> list[Effect]:
+        """Decide as far as the reports of this generation allow."""
+        gathering = self.gathering
+        if gathering is None or gathering.decided or self.members.layout is None:
+            return []
+        running = self.members.running
+        reports = {r: gathering.reports[r] for r in running if r in gathering.reports}
+        if not reports:
+            return []
+        ended = [self.members.finished[rank] for rank in self.members.ended]
+        newest = max(*ended, *(report.step for report in reports.values()), -1)
+        broken = gather.laggard(reports, newest)
+        if broken is not None:
+            return self._break(broken.invariant, broken.reason, broken.rank)
+        effects = self._tell(gather.catch_ups(gathering, reports, newest))
+        effects += self._level(gather.levels(gathering, reports, self.members.layout))
+        if len(reports) < len(running) or not gather.settled(gathering, reports, newest):
+            return effects
+        return effects + self._settle(gathering, reports, newest)
+
+    def _settle(self, gathering: Gathering, reports: gather.Reports, step: int) -> list[Effect]:
+        """All who still run wait at the commit point of `step`."""
+        held = gather.held_by_all(reports)
+        if held:
+            if gathering.committed(step):
+                return []  # told already; whoever missed it asks again
+            decision = gather.commit(self.generation, step, held)
+            reason = f"step {step}: every survivor holds every bucket of generation {held}"
+            return [*self._tell(dict.fromkeys(reports, decision)), announcement(decision, reason)]
+        if self.members.ended:
+            return self._go_on_without(self.members.ended, step)
+        if self._waits_for_remains(gathering):
+            return []
+        assert self.members.layout is not None, "replicas are known once anything is gathered"
+        redo = gather.redo(self.generation, reports, self.members.layout, self.members.live)
+        if isinstance(redo, gather.Broken):
+            return self._break(redo.invariant, redo.reason, redo.rank)
+        gathering.decided = True
+        self.book.decide(redo, self.now)
+        reason = f"step {step}: what is missing is dealt out, all buckets are reduced anew"
+        return [*self._tell(dict.fromkeys(reports, redo)), announcement(redo, reason)]
+
+    def _go_on_without(self, ended: Sequence[int], step: int) -> list[Effect]:
+        """Scripts that ended take no part in a step that is still to be reduced."""
+        assert self.members.layout is not None, "replicas are known once anything is gathered"
+        slots = sorted({self.members.layout.slot(rank) for rank in ended})
+        reason = f"ranks {list(ended)} ended before step {step}"
+        if set(slots) == set(self.members.live):
+            return self._stop(EXIT_ERROR, f"{reason}, and no whole replica goes on", -1)
+        kills = [effect for slot in slots for effect in self._part(slot, reason)]
+        return kills + self._next_generation(reason, self.members.layout.ranks(tuple(slots)))
+
+    def _tell(self, decisions: dict[int, Decision]) -> list[Effect]:
+        assert self.gathering is not None, "decisions are made while gathering"
+        for rank, decision in decisions.items():
+            self.gathering.decisions[rank] = decision
+            if decision.verdict == "commit":
+                self.book.decide(decision, self.now)
+        return [ToRank(rank=rank, message=decisions[rank]) for rank in sorted(decisions)]
+
+    def _level(self, decisions: dict[int, Decision]) -> list[Effect]:
+        effects: list[Effect] = []
+        for rank in sorted(decisions):
+            effects += self._legacies([rank])
+            effects += self._tell({rank: decisions[rank]})
+            reason = f"rank {rank} joins its shard mates in what they have begun"
+            effects.append(announcement(decisions[rank], reason))
+        return effects
+
+    def _waits_for_remains(self, gathering: Gathering) -> bool:
+        """A rank of a lost replica that was not reaped yet may still leave its context."""
+        patient = self.now < gathering.begun_at + REMAINS_WAIT_S
+        return patient and self.members.unreaped(sorted(self.losses))
+
+    def _expire(self) -> list[Effect]:
+        """Send again what had no answer; decide without the remains that never came."""
+        gathering = self.gathering
+        if gathering is None or gathering.decided or self.now < gathering.resend_at:
+            return []
+        gathering.resend_at = self.now + RESEND_AFTER_S
+        silent = [rank for rank in self.members.running if rank not in gathering.reports]
+        view = self.view
+        again: list[Effect] = [ToRank(rank=rank, message=view) for rank in silent]
+        return again + self._gathered()
+
+    # --------------------------------------------------------------------------- the account
+
+    def _account(self, committed: Committed) -> list[Effect]:
+        self.book.enter(committed, self.now)
+        gathering = self.gathering
+        if gathering is not None and gathering.decided:
+            if self.book.passed(gathering.step, self.members.live_ranks):
+                self.gathering = None
+        return self._write_up()
+
+    def _write_up(self) -> list[Effect]:
+        if self.members.layout is None:
+            return []
+        records = self.book.write(self.members.layout, frozenset(self.members.live_ranks))
+        differ = [record for record in records if record.event == "digest.differ"]
+        broken = self._break("INV-3", differ[0].reason, -1) if differ else []
+        return [*records, *broken]
+
+    # --------------------------------------------------------------------------- the end
+
+    def _break(self, invariant: str, reason: str, rank: int) -> list[Effect]:
+        record = Record("invariant.break", reason, {"invariant": invariant})
+        return [record, *self._stop(EXIT_INVARIANT, f"{invariant} is broken: {reason}", rank)]
+
+    def _stop(self, code: int, reason: str, root_rank: int) -> list[Effect]:
+        self.stopped = Stop(exit_code=code, reason=reason, root_rank=root_rank)
+        layout, live_ranks = self.members.layout, frozenset(self.members.live_ranks)
+        rest = self.book.write(layout, live_ranks, final=True) if layout is not None else []
+        return [*rest, StopJob(stop=self.stopped)]

@@ -1,0 +1,99 @@
+"""Which launchers are alive: a peer that says nothing for `LOST_AFTER_S` is lost.
+
+Every message counts as a sign of life. A process that was itself stopped (SIGSTOP, a paused virtual
+machine) heard nobody while it stood still, and must not blame the others for that: time that this
+machine was not asked about counts for nobody.
+"""
+
+from dataclasses import dataclass
+from typing import assert_never
+
+BEAT_S = 0.5
+LOST_AFTER_S = 2.0
+
+DEAF_AFTER_S = 2 * BEAT_S
+"""The loop wakes at least every BEAT_S; a longer gap between two steps is our own standstill."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A message came from `peer`; the first one begins the watch over it."""
+
+    peer: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """`peer` left as it should."""
+
+    peer: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time passed."""
+
+
+Event = Heard | Forget | Tick
+
+
+@dataclass(frozen=True, slots=True)
+class Silent:
+    """`peer` is lost; it is not watched any more."""
+
+    peer: bytes
+    silent_s: float
+
+
+class Detector:
+    """Machine: signs of life in, losses out."""
+
+    def __init__(self) -> None:
+        self._heard_at: dict[bytes, float] = {}
+        self._asked_at: float | None = None
+
+    def step(self, event: Event, now: float) -> list[Silent]:
+        """Take one event at monotonic time `now` (seconds)."""
+        self._forgive(now)
+        silent: list[Silent] = []
+        match event:
+            case Heard(peer=peer):
+                self._heard_at[peer] = now
+            case Forget(peer=peer):
+                self._heard_at.pop(peer, None)
+            case Tick():
+                silent = self._expire(now)
+            case _:
+                assert_never(event)
+        self.check()
+        return silent
+
+    def deadline(self) -> float | None:
+        """When it next needs a `Tick`, or None."""
+        return min(self._heard_at.values()) + LOST_AFTER_S if self._heard_at else None
+
+    def check(self) -> None:
+        asked_at = self._asked_at
+        late = [
+            peer for peer, at in self._heard_at.items() if asked_at is not None and at > asked_at
+        ]
+        assert not late, f"heard from {late} after {asked_at}"
+
+    def snapshot(self) -> dict[str, object]:
+        return {"watched": sorted(peer.decode("ascii", "replace") for peer in self._heard_at)}
+
+    def _forgive(self, now: float) -> None:
+        gap = 0.0 if self._asked_at is None else now - self._asked_at
+        if gap > DEAF_AFTER_S:
+            self._heard_at = {peer: at + gap for peer, at in self._heard_at.items()}
+        self._asked_at = now
+
+    def _expire(self, now: float) -> list[Silent]:
+        silent = [
+            Silent(peer, now - heard_at)
+            for peer, heard_at in sorted(self._heard_at.items())
+            if now - heard_at >= LOST_AFTER_S
+        ]
+        for loss in silent:
+            del self._heard_at[loss.peer]
+        return silent

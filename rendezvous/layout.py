@@ -1,0 +1,48 @@
+"""Which rank is which: slot (replica position) and shard position of every global rank.
+
+A layout is learned once, from the script's own process groups, and never changes: a lost rank
+keeps its place in it. See docs/recovery.md, "Failure domain".
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """`replicas[slot][shard]` is a global rank."""
+
+    replicas: tuple[tuple[int, ...], ...]
+
+    def __post_init__(self) -> None:
+        ranks = [rank for replica in self.replicas for rank in replica]
+        widths = {len(replica) for replica in self.replicas}
+        if not ranks or sorted(ranks) != list(range(len(ranks))) or len(widths) != 1:
+            words = "do not partition the ranks 0..n-1 into equal shard groups"
+            raise ValueError(f"replicas {self.replicas} {words}")
+
+    @property
+    def slots(self) -> tuple[int, ...]:
+        return tuple(range(len(self.replicas)))
+
+    @property
+    def world_size(self) -> int:
+        return len(self.replicas) * self.shards
+
+    @property
+    def shards(self) -> int:
+        """Ranks of one replica."""
+        return len(self.replicas[0])
+
+    def place(self, rank: int) -> tuple[int, int]:
+        """(slot, shard position) of `rank`."""
+        for slot, replica in enumerate(self.replicas):
+            if rank in replica:
+                return slot, replica.index(rank)
+        raise ValueError(f"rank {rank} is not in the layout of {self.world_size} ranks")
+
+    def slot(self, rank: int) -> int:
+        return self.place(rank)[0]
+
+    def ranks(self, slots: tuple[int, ...]) -> tuple[int, ...]:
+        """All ranks of `slots`, ascending."""
+        return tuple(sorted(rank for slot in slots for rank in self.replicas[slot]))

@@ -1,0 +1,109 @@
+"""What a worker leaves behind in shared memory, so that a SIGKILL cannot take it along.
+
+The file holds two buffers of equal size. Each begins with a header (sequence, length, crc32 of the
+payload), then the payload. The writer fills the older buffer, payload first and header last, so the
+newer one is whole at every instant: killed anywhere, a worker leaves at least its last but one
+state. The reader believes a buffer only if the checksum agrees. The payload is opaque here.
+
+The memory belongs to the kernel once it is mapped; no flush is needed for it to outlive the writer.
+"""
+
+import mmap
+import os
+import struct
+import zlib
+
+HEADER = struct.Struct("<QQQ")
+LEAST_BYTES = 16 << 10
+MOST_BYTES = 1 << 20
+"""Larger payloads are not left: a reader must not be made to hold what it cannot pass on."""
+
+
+class Writer:
+    """Maps the file and leaves the latest payload in it. One thread only."""
+
+    def __init__(self, path: str, capacity: int = LEAST_BYTES) -> None:
+        """Create `path` anew for payloads of `capacity` bytes; it grows. Raises OSError."""
+        self._path = path
+        self._sequence = 0
+        self._half = 0
+        self._map: mmap.mmap | None = None
+        self._last = b""
+        self._resize(capacity)
+
+    def write(self, payload: bytes) -> bool:
+        """Leave `payload`; the one before stays readable until the next call.
+
+        False if it is larger than MOST_BYTES: then nothing changes. Raises OSError if the file has
+        to grow and cannot.
+        """
+        if len(payload) > MOST_BYTES:
+            return False
+        if HEADER.size + len(payload) > self._half:
+            self._resize(min(2 * len(payload), MOST_BYTES))
+        self._put(payload)
+        return True
+
+    def close(self) -> None:
+        """Unmap; the file stays."""
+        if self._map is not None:
+            self._map.close()
+            self._map = None
+
+    def _put(self, payload: bytes) -> None:
+        assert self._map is not None, f"write to {self._path} after close"
+        self._sequence += 1
+        start = (self._sequence % 2) * self._half
+        body = start + HEADER.size
+        self._map[body : body + len(payload)] = payload
+        header = HEADER.pack(self._sequence, len(payload), zlib.crc32(payload))
+        self._map[start:body] = header
+        self._last = payload
+
+    def _resize(self, capacity: int) -> None:
+        """A larger file takes the old one's place in one rename: a reader sees either, whole."""
+        half = HEADER.size + max(capacity, LEAST_BYTES)
+        new = f"{self._path}.{os.getpid()}.new"
+        fd = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            # Allocated now: a full file system is an OSError here and a SIGBUS in `write`.
+            os.posix_fallocate(fd, 0, 2 * half)
+            grown = mmap.mmap(fd, 2 * half)
+        finally:
+            os.close(fd)
+        self.close()
+        self._map, self._half = grown, half
+        if self._sequence:
+            self._sequence -= 1  # The copy keeps the number of the payload that it repeats.
+            self._put(self._last)
+        os.replace(new, self._path)
+
+
+def read(path: str) -> tuple[bytes, ...]:
+    """The whole payloads in the file at `path`, oldest first; () if there is no such file."""
+    try:
+        with open(path, "rb") as file:
+            if os.fstat(file.fileno()).st_size > 2 * (HEADER.size + MOST_BYTES):
+                return ()
+            return parse(file.read())
+    except OSError:
+        return ()
+
+
+def parse(content: bytes) -> tuple[bytes, ...]:
+    """The valid payloads (0 to 2) of a file's content, ordered by sequence. Never raises."""
+    half = len(content) // 2
+    found = [_payload(content, start, half) for start in (0, half)]
+    valid = sorted(entry for entry in found if entry is not None)
+    return tuple(payload for _sequence, payload in valid)
+
+
+def _payload(content: bytes, start: int, size: int) -> tuple[int, bytes] | None:
+    if size < HEADER.size:
+        return None
+    sequence, length, checksum = HEADER.unpack_from(content, start)
+    body = start + HEADER.size
+    if not sequence or length > size - HEADER.size:
+        return None
+    payload = content[body : body + length]
+    return (sequence, payload) if zlib.crc32(payload) == checksum else None
