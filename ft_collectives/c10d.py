@@ -1,0 +1,39 @@
+"""torch's C++ communication classes, in the one place that knows they are not fully typed.
+
+The stubs of torch 2.13 lack methods (`ProcessGroupGloo.allreduce`), constructors
+(`ProcessGroup(rank, size)`) and classes (`AllgatherOptions`) that exist and are what torch's own
+Python code uses (torch/csrc/distributed/c10d/init.cpp). So they are `Any` here, on purpose.
+"""
+
+from typing import Any
+
+import torch.distributed as dist
+from torch._C import _distributed_c10d
+
+_library: Any = _distributed_c10d
+
+ProcessGroup: Any = _library.ProcessGroup
+ProcessGroupGloo: Any = _library.ProcessGroupGloo
+Store: Any = _library.Store
+PrefixStore: Any = _library.PrefixStore
+ReduceOp: Any = _library.ReduceOp
+DistStoreError: Any = dist.DistStoreError
+
+Gloo = Any
+"""An instance of `ProcessGroupGloo`."""
+
+Work = Any
+"""An instance of c10d's `Work`: `wait`, `get_future`."""
+
+
+def options(name: str, **values: Any) -> Any:
+    """An options struct of c10d, such as `AllreduceOptions`, with `values` set."""
+    made = getattr(_library, name)()
+    for field, value in values.items():
+        setattr(made, field, value)
+    return made
+
+
+def work_of(future: Any) -> Work:
+    """A work that is complete when `future` is."""
+    return _library._create_work_from_future(future)

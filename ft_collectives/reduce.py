@@ -1,0 +1,123 @@
+"""Gradient buckets that can be reduced again: kept accumulators, staging copies, one fixed order.
+
+The un-reduced accumulator of every bucket is kept until the step commits. What is all-reduced is a
+copy, so that a reduction which a loss interrupts leaves nothing half done: the copy is left behind
+and a fresh one is reduced among the members of the next generation (docs/recovery.md, "A step is a
+transaction"). A bucket may start while backward still runs (`offer`), which is how reduction
+overlaps computation; all members start buckets in one order, because gloo matches operations of a
+communicator by their order and ends the process on a mismatch of sizes.
+"""
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
+import torch
+
+from ft_collectives.c10d import ReduceOp, options
+from ft_collectives.fabric import Channel, Fabric, Pending
+from ft_collectives.faults import Superseded
+
+
+@dataclass(slots=True, eq=False)
+class Bucket:
+    """One unit of reduction. `fill(staging)` copies the local sum in; `size` counts elements.
+
+    `deliver(total)` gives the sum over all B microbatches to the parameters; it applies the divisor
+    of the failure-free run (INV-8) and may keep views of `total`.
+    """
+
+    key: Hashable
+    size: int
+    dtype: torch.dtype
+    fill: Callable[[torch.Tensor], None]
+    deliver: Callable[[torch.Tensor], None]
+    staging: torch.Tensor | None = None
+    pending: Pending | None = None
+    generation: int = 0  # of `pending`
+
+
+class Reducer:
+    """All buckets of this rank, reduced over `channel`, the replicate group of its shard."""
+
+    def __init__(self, fabric: Fabric, channel: Channel) -> None:
+        self.fabric = fabric
+        self.channel = channel
+        self.buckets: dict[Hashable, Bucket] = {}
+        self.on_launch: Callable[[int, int], None] = lambda number, total: None
+        self._launched = 0
+        self._launched_in = 0
+        self._final: set[Hashable] = set()
+        self._sum = options("AllreduceOptions", reduceOp=ReduceOp.SUM)
+
+    def register(self, bucket: Bucket) -> Bucket:
+        """Add a bucket at the end of the order, or replace the one of the same key in place."""
+        known = self.buckets.get(bucket.key)
+        if known is not None and known.size == bucket.size:
+            bucket.staging = known.staging
+        self.buckets[bucket.key] = bucket
+        return bucket
+
+    def forget(self) -> None:
+        """The buckets of the step before are no longer how the gradients are divided."""
+        self.buckets.clear()
+        self._launched = 0
+
+    def begin(self) -> None:
+        """A new step: nothing of it is launched."""
+        self._launched = 0
+        self._launched_in = 0
+        self._final.clear()
+        for bucket in self.buckets.values():
+            bucket.pending = None
+            bucket.generation = 0
+
+    def offer(self, key: Hashable, generation: int) -> None:
+        """The accumulator of `key` is final: start its reduction as soon as its turn comes."""
+        self._final.add(key)
+        if self._launched_in not in (0, generation):
+            return
+        order = list(self.buckets)
+        ready = self._launched
+        while ready < len(order) and order[ready] in self._final:
+            ready += 1
+        if ready == self._launched or self.channel.generation != generation:
+            return
+        try:
+            self._launch_up_to(ready, generation)
+        except Superseded:
+            return  # the commit point will see the new generation
+
+    def finish(self, generation: int) -> None:
+        """Reduce everything in `generation` and wait; Superseded if it ends first."""
+        if self.fabric.ready(self.channel) != generation:
+            raise Superseded
+        self._launch_up_to(len(self.buckets), generation)
+        pendings = [b.pending for b in self.buckets.values() if b.pending is not None]
+        self.fabric.finish(pendings, generation)
+
+    def deliver(self) -> None:
+        """Write the reduced sums to the parameters' gradients; the step is committed."""
+        for bucket in self.buckets.values():
+            assert bucket.staging is not None, f"bucket {bucket.key} was never reduced"
+            bucket.deliver(bucket.staging)
+
+    def _launch_up_to(self, count: int, generation: int) -> None:
+        if self._launched_in != generation:
+            self._launched, self._launched_in = 0, generation
+        for bucket in list(self.buckets.values())[self._launched : count]:
+            self._launch(bucket, generation)
+            self._launched += 1
+            self.on_launch(self._launched - 1, len(self.buckets))
+
+    def _launch(self, bucket: Bucket, generation: int) -> None:
+        stale = bucket.pending is not None and not bucket.pending.done
+        if bucket.staging is None or stale:
+            if bucket.staging is not None:
+                self.fabric.bury([bucket.staging])
+            bucket.staging = torch.empty(bucket.size, dtype=bucket.dtype)
+        bucket.fill(bucket.staging)
+        staging = bucket.staging
+        bucket.pending = self.fabric.launch(
+            self.channel, generation, lambda group: group.allreduce([staging], self._sum)
+        )
+        bucket.generation = generation
