@@ -1,0 +1,418 @@
+"""The launcher's loop: one thread, one poll, and machines that it tells what happened.
+
+Every node has an agent. It brings its node into the job, runs its workers (`crew`), and passes
+messages between them and the coordinator. The agent that listens at the endpoint also has the
+`seat`, where coordinator and store are; for its own workers that is a function call, for those of
+other nodes a socket. The agent itself decides nothing about the job. It only knows when to leave:
+when the coordinator says stop, when the user does, or when it has lost sight of the coordinator.
+"""
+
+import os
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from recoverrun import __version__, process
+from recoverrun.config import RunConfig
+from recoverrun.crew import Crew
+from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.greeting import starting, waiting
+from recoverrun.network import free_port, open_hub, open_uplink
+from recoverrun.rundir import PrivateDir
+from recoverrun.seat import NOBODY, Post, Seat
+from recoverrun.signals import SignalInbox
+from rendezvous import wire
+from rendezvous.detector import BEAT_S, Detector, Heard, Tick
+from rendezvous.effects import Json, Record
+from rendezvous.formation import Formation
+from rendezvous.journal import Journal, journal_path
+from rendezvous.messages import Beat, Committed, Join, Kill, Message, Refusal, Start, Stop
+from rendezvous.transport import Dealer, Router, Station
+
+STOPPERS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+
+STRANGERS_MOST = 3
+"""Handshakes that may fail in a row before the other end counts as no launcher."""
+
+ANSWER_S = 5.0
+"""What the node that forms the job may need longer than us to notice that its time is over."""
+
+BACKLOG = 10_000
+BLOCKED_S = 0.001
+"""A poll that took longer was waiting: what it found had just happened."""
+
+
+class Agent:
+    """One launcher. `run` returns the exit code; until then the agent owns the process."""
+
+    def __init__(
+        self,
+        *,
+        config: RunConfig,
+        node: str,
+        run_dir: Path,
+        private: PrivateDir,
+        began_at: float,
+        say: Callable[[str], None],
+    ) -> None:
+        """`say` prints a line for the user."""
+        self._config = config
+        self._node = node
+        self._run_dir = run_dir
+        self._private = private
+        self._began_at = began_at
+        self._say = say
+        self._incarnation = os.urandom(8).hex()
+        self._journal: Journal | None = None
+        self._early: list[tuple[Record, float, float]] = []  # with its times, before the journal
+        self._station = Station()
+        self._signals = SignalInbox((*STOPPERS, signal.SIGCHLD))
+        self._station.watch(self._signals.fd)
+        self._router: Router | None = None
+        self._hub: Router | None = None
+        self._uplink: Dealer | None = None
+        self._seat: Seat | None = None
+        self._crew: Crew | None = None
+        self._detector = Detector()  # of the launcher that has the seat
+        self._backlog: deque[bytes] = deque(maxlen=BACKLOG)
+        self._acquainted = False  # a launcher answered us
+        self._cut_off = False  # and no longer does
+        self._garbage = False  # somebody sent what is no message
+        self._stop: Stop | None = None
+        self._looked_at = began_at
+        self._beat_at = began_at
+
+    # --------------------------------------------------------------------------- the loop
+
+    def run(self) -> int:
+        """Take part in the job until its end. Raises RecoverrunError if there is none."""
+        try:
+            process.adopt_orphans()
+            self._open()
+            while self._crew is None or self._crew.left is None:
+                self._turn()
+            stuck = self._crew.left.stuck
+            if stuck:
+                reason = f"ranks {list(stuck)} did not end by SIGKILL and are left behind"
+                self._record(Record("notice.give", reason, {"rank": stuck[0]}))
+            assert self._stop is not None, "the crew left without being told to"
+            self._finish(self._stop)
+            return self._stop.exit_code
+        except RecoverrunError as error:
+            code = error.exit_code
+            self._finish(Stop(exit_code=code, reason=str(error), root_rank=-1))
+            raise
+        finally:
+            self._close()
+
+    @property
+    def stopped(self) -> Stop | None:
+        """Why and how the job ended, once it does."""
+        return self._stop
+
+    def hosts(self, rank: int) -> bool:
+        """Whether a rank is one of this node."""
+        return self._crew is not None and rank in self._crew.ranks
+
+    def _open(self) -> None:
+        config = self._config
+        self._router = self._station.listen_ipc(self._private.socket)
+        self._hub = open_hub(self._station, config)
+        if config.endpoint is not None:
+            self._say(waiting(config))
+        if config.endpoint is None or self._hub is not None:
+            address = "127.0.0.1" if config.endpoint is None else config.endpoint.host
+            formation = Formation(
+                nnodes=config.nnodes,
+                run_id=config.run_id,
+                version=__version__,
+                master_addr=f"{address}:{self._master_port()}",
+                timeout_s=config.join_timeout_s,
+                begun_at=self._began_at,
+            )
+            self._seat = Seat(
+                formation=formation,
+                own=self._incarnation,
+                min_replicas=config.min_replicas,
+                record=self._record,
+            )
+            now = time.monotonic()
+            self._post(self._seat.receive(self._incarnation, self._join_message(), now), now)
+        else:
+            self._uplink = open_uplink(self._station, config.endpoint, self._incarnation)
+
+    def _master_port(self) -> int:
+        """For scripts that meet by themselves; not the endpoint's, which is taken."""
+        port = self._config.master_port
+        endpoint = self._config.endpoint
+        return free_port() if not port or (endpoint and endpoint.port == port) else port
+
+    def _turn(self) -> None:
+        before = time.monotonic()
+        ready = self._station.wait(self._deadline() - before)
+        now = time.monotonic()
+        alive_at = now if now - before > BLOCKED_S else self._looked_at
+        self._looked_at = now
+        if self._signals.fd in ready:
+            for number in self._signals.take():
+                self._signal(number, now)
+        if self._hub is not None and self._hub in ready:
+            self._read_hub(now)
+        if self._uplink is not None and self._uplink in ready:
+            self._read_uplink(now)
+        if self._crew is not None:
+            if self._router in ready:
+                self._up(self._crew.listen(now), now)
+            fds = {item for item in ready if isinstance(item, int)}
+            self._up(self._crew.reap(fds, alive_at, now), now)
+        self._tick(time.monotonic())
+
+    def _deadline(self) -> float:
+        deadlines = [self._beat_at]
+        machines = (self._seat, self._crew, self._detector)
+        deadlines += [at for m in machines if m is not None and (at := m.deadline()) is not None]
+        return min(deadlines)
+
+    def _tick(self, now: float) -> None:
+        if self._crew is not None:
+            self._up(self._crew.tick(now), now)
+        if self._seat is not None:
+            self._post(self._seat.tick(now), now)
+        for silence in self._detector.step(Tick(), now):
+            self._lose_sight(silence.silent_s, now)
+        if self._crew is None and self._uplink is not None:
+            self._give_up(now)
+        if now >= self._beat_at:
+            self._beat_at = now + BEAT_S
+            self._beat(now)
+
+    # --------------------------------------------------------------------------- other nodes
+
+    def _join_message(self) -> Join:
+        return Join(
+            run_id=self._config.run_id,
+            node=self._node,
+            incarnation=self._incarnation,
+            node_rank=self._config.node_rank,
+            nproc=self._config.nproc,
+            version=__version__,
+        )
+
+    def _beat(self, now: float) -> None:
+        beat = Beat(node=self._node, incarnation=self._incarnation)
+        if self._seat is not None:
+            self._post(self._seat.beat(beat), now)
+        if self._uplink is not None and not self._cut_off:
+            self._flush()
+            # To ask again is a sign of life too.
+            self._uplink.send(wire.encode(self._join_message() if self._crew is None else beat))
+
+    def _give_up(self, now: float) -> None:
+        """Leave if nobody whom we could join is there. Raises RecoverrunError."""
+        assert self._uplink is not None, "only a launcher that joins can give up"
+        endpoint = self._config.endpoint
+        if not self._acquainted and self._uplink.strangers >= STRANGERS_MOST:
+            raise RecoverrunError(
+                f"what answers at {endpoint} is not a recoverrun rendezvous: it speaks another "
+                f"protocol",
+                ExitCode.NEVER_FORMED,
+            )
+        # Whoever answered knows best how many are missing, and says so.
+        patience_s = self._config.join_timeout_s + (ANSWER_S if self._acquainted else 0.0)
+        if now - self._began_at >= patience_s:
+            raise RecoverrunError(
+                f"nobody answered at {endpoint} within {patience_s:g} s: is the launcher with "
+                f"node rank 0 running, and is this its address?",
+                ExitCode.NEVER_FORMED,
+            )
+
+    def _lose_sight(self, silent_s: float, now: float) -> None:
+        """The launcher with the coordinator is silent; forming goes on, a running job does not."""
+        if self._crew is not None:
+            reason = (
+                f"the launcher at {self._config.endpoint}, which coordinates this run, has been "
+                f"silent for {silent_s:.1f} s"
+            )
+            self._halt(Stop(exit_code=ExitCode.PARTITIONED, reason=reason, root_rank=-1), now)
+
+    def _read_hub(self, now: float) -> None:
+        assert self._hub is not None and self._seat is not None, "the hub comes with the seat"
+        while (incoming := self._hub.receive()) is not None:
+            try:
+                sender = incoming.sender.decode("ascii")
+                message = wire.decode(incoming.frames[-1] if incoming.frames else b"")
+            except (UnicodeDecodeError, wire.RemoteProtocolError) as error:
+                self._complain(str(error))
+                continue
+            self._post(self._seat.receive(sender, message, now), now)
+
+    def _read_uplink(self, now: float) -> None:
+        assert self._uplink is not None, "only called for it"
+        while (frames := self._uplink.receive()) is not None:
+            address, frame = frames[0], frames[-1]
+            try:
+                message = wire.decode(frame)
+            except wire.RemoteProtocolError as error:
+                self._complain(str(error))
+                continue
+            self._acquainted = True
+            self._detector.step(Heard(b"seat"), now)
+            rank = int(address) if address.isdigit() and len(address) < 10 else NOBODY
+            self._take(rank, message, now)
+        if self._uplink.met():
+            self._beat(now)  # What was said before there was a connection is lost.
+
+    def _complain(self, words: str) -> None:
+        """Once: whoever sends garbage sends much of it."""
+        if not self._garbage:
+            self._garbage = True
+            reason = f"a message from another machine was dropped: {words}"
+            self._record(Record("notice.give", reason, {"rank": -1}))
+
+    # --------------------------------------------------------------------------- messages
+
+    def _up(self, messages: Sequence[Message], now: float) -> None:
+        """Towards the coordinator."""
+        for message in messages:
+            if self._seat is not None:
+                self._post(self._seat.receive(self._incarnation, message, now), now)
+                continue
+            if isinstance(message, Committed) and self._crew is not None:
+                inheritance = self._crew.inheritance(message)
+                if inheritance is not None:
+                    self._send_up(inheritance)
+            self._send_up(message)
+
+    def _send_up(self, message: Message) -> None:
+        if not self._cut_off:
+            self._backlog.append(wire.encode(message))
+            self._flush()
+
+    def _flush(self) -> None:
+        while self._backlog and self._uplink is not None and self._uplink.send(self._backlog[0]):
+            self._backlog.popleft()
+
+    def _post(self, posts: Sequence[Post], now: float) -> None:
+        """Carry out what the seat wants sent: first to others, because our own may end us."""
+        for post in posts:
+            if post.to != self._incarnation and self._hub is not None:
+                address = b"" if post.rank == NOBODY else b"%d" % post.rank
+                self._hub.send(post.to.encode(), address, wire.encode(post.message))
+        for post in posts:
+            if post.to == self._incarnation:
+                self._take(post.rank, post.message, now)
+
+    def _take(self, rank: int, message: Message, now: float) -> None:
+        """From the coordinator, for one of our workers or for ourselves."""
+        crew = self._crew
+        if isinstance(message, Start) and crew is None:
+            self._start(message, now)
+        elif isinstance(message, Refusal) and crew is None:
+            raise RecoverrunError(message.reason, message.exit_code)
+        elif crew is None:
+            pass  # Meant for a job that we are not in.
+        elif rank != NOBODY:
+            crew.deliver(rank, message)
+        elif isinstance(message, Kill):
+            self._up(crew.kill(message, now), now)
+        elif isinstance(message, Stop):
+            self._halt(message, now)
+
+    # --------------------------------------------------------------------------- the job
+
+    def _start(self, start: Start, now: float) -> None:
+        assert self._router is not None, "opened before anybody could answer"
+        self._node = start.nodes[start.node_rank]
+        self._write_start(start.world_size, start.nodes)
+        self._crew = Crew(
+            config=self._config,
+            start=start,
+            station=self._station,
+            router=self._router,
+            run_dir=self._run_dir,
+            private=self._private,
+            record=self._record,
+        )
+        self._say(starting(self._config, start, self._run_dir, os.environ))
+        try:
+            self._crew.launch()
+        except RecoverrunError as error:
+            self._ask_to_stop(Stop(exit_code=error.exit_code, reason=str(error), root_rank=-1), now)
+
+    def _signal(self, number: signal.Signals, now: float) -> None:
+        if number == signal.SIGCHLD:
+            if self._crew is not None:
+                process.reap_orphans(self._crew.pids)
+            return
+        if self._stop is not None and self._crew is not None:
+            self._up(self._crew.hurry(now), now)
+            return
+        reason = f"{number.name} was sent to the launcher on {self._node}"
+        self._ask_to_stop(Stop(exit_code=128 + number, reason=reason, root_rank=-1), now)
+        if self._crew is None:
+            raise RecoverrunError(reason, 128 + number)
+
+    def _ask_to_stop(self, stop: Stop, now: float) -> None:
+        """End the whole job for a reason of this node."""
+        if self._seat is not None:
+            self._post(self._seat.stop(stop), now)
+        else:
+            self._send_up(stop)
+        self._halt(stop, now)
+
+    def _halt(self, stop: Stop, now: float) -> None:
+        """End our part of the job; only the first reason counts."""
+        if self._stop is None and self._crew is not None:
+            self._stop = stop
+            self._up(self._crew.stop(stop, now), now)
+
+    # --------------------------------------------------------------------------- the end
+
+    def _finish(self, stop: Stop) -> None:
+        if self._journal is None:
+            self._write_start(0, (self._node,))
+        fields: dict[str, Json] = {"exit_code": int(stop.exit_code), "root_rank": stop.root_rank}
+        self._record(Record("run.end", stop.reason, fields))
+
+    def _close(self) -> None:
+        # What the workers of a job that ended well have left running is the script's business.
+        if self._stop is None or self._stop.exit_code:
+            process.sweep()
+        self._station.close()
+        self._signals.close()
+        if self._journal is not None:
+            self._journal.close()
+
+    def _write_start(self, world_size: int, nodes: tuple[str, ...]) -> None:
+        """Open the journal, now that this node has its name. Raises RecoverrunError."""
+        path = journal_path(self._run_dir, self._node)
+        try:
+            self._journal = Journal(path, self._node, self._began_at)
+        except OSError as error:
+            raise RecoverrunError(f"no journal {path}: {error}", ExitCode.USAGE) from error
+        early, self._early = self._early, []
+        config = self._config
+        fields: dict[str, Json] = {
+            "run_id": config.run_id,
+            "argv": [config.script, *config.arguments],
+            "world_size": world_size,
+            "nnodes": config.nnodes,
+            "version": __version__,
+            "inject": config.inject,
+            "nodes": list(nodes),
+            "min_replicas": config.min_replicas,
+            "pid": os.getpid(),
+        }
+        start = Record("run.start", f"run {config.run_id} of {config.name}", fields)
+        now = (time.monotonic(), time.time())
+        for record, mono, wall in [(start, *now), *early]:
+            self._journal.append(record, mono=mono, wall=wall)
+
+    def _record(self, record: Record) -> None:
+        mono, wall = time.monotonic(), time.time()
+        if self._journal is None:
+            self._early.append((record, mono, wall))
+        else:
+            self._journal.append(record, mono=mono, wall=wall)

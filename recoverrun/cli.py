@@ -1,0 +1,53 @@
+"""The entry point: which command is meant, and what an error looks like. No other logic."""
+
+import os
+import sys
+from difflib import get_close_matches
+from pathlib import Path
+
+from recoverrun.config import parse_options
+from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.options import read
+
+OTHERS = ("status", "postmortem", "demo", "inject")
+"""Commands besides `run`, each in the module of its name."""
+
+
+def main() -> None:
+    """Entry point of the program `recoverrun`."""
+    arguments = sys.argv[1:]
+    try:
+        sys.exit(_main(arguments))
+    except RecoverrunError as error:
+        print(f"recoverrun: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(ExitCode.INTERRUPTED)
+
+
+def _main(arguments: list[str]) -> int:
+    first = arguments[0] if arguments else ""
+    if first not in OTHERS:
+        options = read(arguments[1:] if first == "run" else arguments, os.environ)
+        if options is not None:
+            command = options.command[0] if options.command else ""
+            if command in (*OTHERS, "run") and first != "run":
+                raise RecoverrunError(f"{command!r} must come before {first}", ExitCode.USAGE)
+            if not (options.module or options.no_python or Path(command).exists()):
+                _refuse_typo(command)
+            # Not at the top, as below: a help screen needs no launcher, a launcher no help screen.
+            from recoverrun.commands.run import run
+
+            return run(parse_options(options, os.environ))
+    from recoverrun.program import program
+
+    program([first] if first in OTHERS else OTHERS)(args=arguments, prog_name="recoverrun")
+    return ExitCode.DONE
+
+
+def _refuse_typo(command: str) -> None:
+    """Perhaps the script that does not exist was meant to be a command."""
+    close = get_close_matches(command, (*OTHERS, "run"), n=1)
+    if close and close[0] != command:
+        sentence = f"there is no script {command!r}, did you mean the command {close[0]!r}?"
+        raise RecoverrunError(sentence, ExitCode.USAGE)

@@ -1,0 +1,57 @@
+"""`recoverrun [options] train.py args...`: take this node's part in a training job."""
+
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+
+from recoverrun.agent import Agent
+from recoverrun.config import RunConfig, find_script
+from recoverrun.rundir import make_private_dir, make_run_dir
+from recoverrun.text import ascii_only, encodes
+
+
+def run(config: RunConfig) -> int:
+    """Launch one node's part of a job; the exit code. Raises RecoverrunError if there is none."""
+    began_at = time.monotonic()
+    find_script(config)
+    stamp = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.getpid()}"
+    run_dir = make_run_dir(config.run_dir, config.name, stamp)
+    private = make_private_dir()
+    try:
+        agent = Agent(
+            config=config,
+            node=socket.gethostname() or "node",
+            run_dir=run_dir,
+            private=private,
+            began_at=began_at,
+            say=_say,
+        )
+        code = agent.run()
+    finally:
+        private.remove()
+    if code:
+        _say(_ending(agent, run_dir, code))
+    return code
+
+
+def _ending(agent: Agent, run_dir: Path, code: int) -> str:
+    """What a failed job says last."""
+    # Not at the top: a launcher that runs for weeks need not hold what only its end needs.
+    from recoverrun.report import failure_report
+    from rendezvous.journal import read_run
+
+    stop = agent.stopped
+    if stop is not None and stop.root_rank >= 0 and not agent.hosts(stop.root_rank):
+        # Our journal knows victims only; the coordinator's sentence names the cause.
+        return f"FAILED: {stop.reason}\n  journal: {run_dir}\n  exit {code}"
+    return failure_report(read_run(run_dir), code, run_dir)
+
+
+def _say(text: str) -> None:
+    shown = text if encodes(sys.stderr.encoding) else ascii_only(text)
+    try:
+        print(shown, file=sys.stderr, flush=True)
+    except OSError:
+        pass  # Nobody reads any more; that must not end the job.

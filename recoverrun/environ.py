@@ -1,0 +1,84 @@
+"""The environment of a worker: torchrun's contract, and our table on top of it.
+
+TORCHELASTIC_USE_AGENT_STORE is "False": no launcher of ours serves a TCPStore, because a c10d store
+of torch needs torch. A worker of ours gets its store over the launcher's socket; a script that runs
+without our hooks has rank 0 serve one at MASTER_ADDR:MASTER_PORT, as with any other launcher.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from string import Template
+
+from recoverrun.config import RunConfig
+from rendezvous.env import WorkerEnv
+from rendezvous.messages import Start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """What differs from worker to worker, or from launch to launch."""
+
+    local_rank: int
+    incarnation: int
+    endpoint: str
+    run_dir: str
+    context: str
+    error_file: str
+
+
+def threads_limited(config: RunConfig, inherited: Mapping[str, str]) -> bool:
+    """Whether we set OMP_NUM_THREADS, as torchrun does: N workers must not start N * N threads."""
+    return config.nproc > 1 and "OMP_NUM_THREADS" not in inherited
+
+
+def worker_environ(
+    config: RunConfig, start: Start, place: Place, inherited: Mapping[str, str]
+) -> dict[str, str]:
+    """All variables of one worker."""
+    rank = start.first_rank + place.local_rank
+    address, _, port = start.master_addr.rpartition(":")
+    environ = {
+        **inherited,
+        "GROUP_RANK": str(start.node_rank),
+        "GROUP_WORLD_SIZE": str(start.nnodes),
+        "ROLE_RANK": str(rank),
+        "ROLE_WORLD_SIZE": str(start.world_size),
+        "ROLE_NAME": "default",
+        "MASTER_ADDR": address,
+        "MASTER_PORT": port,
+        "TORCHELASTIC_RESTART_COUNT": str(place.incarnation),
+        "TORCHELASTIC_MAX_RESTARTS": str(config.max_restarts),
+        "TORCHELASTIC_RUN_ID": config.run_id,
+        "TORCHELASTIC_USE_AGENT_STORE": "False",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": inherited.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
+    }
+    if threads_limited(config, inherited):
+        environ["OMP_NUM_THREADS"] = "1"
+    ours = WorkerEnv(
+        endpoint=place.endpoint,
+        incarnation=place.incarnation,
+        run_dir=place.run_dir,
+        context=place.context,
+        protect=config.protect,
+        inject=config.inject,
+        witness=config.witness,
+        digest_every=config.digest_every,
+        rank=rank,
+        local_rank=place.local_rank,
+        world_size=start.world_size,
+        local_world_size=start.nproc,
+        error_file=place.error_file,
+    )
+    return {**environ, **ours.to_environ()}
+
+
+def worker_command(config: RunConfig, local_rank: int, python: str) -> list[str]:
+    """The command line of one worker; `${local_rank}` in the arguments is filled in."""
+    arguments = [
+        Template(argument).safe_substitute(local_rank=str(local_rank))
+        for argument in config.arguments
+    ]
+    if config.no_python:
+        return [config.script, *arguments]
+    module = ["-m"] if config.module else []
+    return [python, "-u", "-m", "recoverrun.hooks", *module, config.script, *arguments]

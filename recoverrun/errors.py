@@ -1,0 +1,58 @@
+"""Exit codes, which are part of the interface: schedulers decide by them whether to try again.
+
+All nodes of a job leave with the same code. A worker's own code passes through up to 79; above that
+it would be mistaken for one of ours, so it becomes 1 and the report tells the true one.
+"""
+
+from collections.abc import Mapping
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """What each of our own codes means; 1-79 are the root rank's, 128+N is its signal."""
+
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    NEVER_FORMED = 80
+    BELOW_MINIMUM = 81
+    HANG = 82
+    DOCTOR = 83
+    REQUEUE = 84
+    INVARIANT = 85
+    PARTITIONED = 86
+    DO_NOT_REQUEUE = 93
+    INTERRUPTED = 130
+    TERMINATED = 143
+
+
+MEANINGS: Mapping[ExitCode, str] = {
+    ExitCode.DONE: "done",
+    ExitCode.FAILED: "the root rank failed with code 1, or with one above 79",
+    ExitCode.USAGE: "wrong usage",
+    ExitCode.NEVER_FORMED: "the job never formed",
+    ExitCode.BELOW_MINIMUM: "fewer replicas are left than --min-replicas",
+    ExitCode.HANG: "stopped because of a hang",
+    ExitCode.DOCTOR: "the doctor found an error",
+    ExitCode.REQUEUE: "stopped early, start it again",
+    ExitCode.INVARIANT: "an invariant does not hold",
+    ExitCode.PARTITIONED: "cut off from the node that coordinates the run",
+    ExitCode.DO_NOT_REQUEUE: "do not start it again",
+    ExitCode.INTERRUPTED: "stopped by SIGINT",
+    ExitCode.TERMINATED: "stopped by SIGTERM",
+}
+
+
+class RecoverrunError(Exception):
+    """An operating error: one clear sentence for the user and the code to leave with."""
+
+    def __init__(self, sentence: str, exit_code: int) -> None:
+        super().__init__(sentence)
+        self.exit_code = exit_code
+
+
+def job_exit_code(code: int) -> int:
+    """The job's code for a worker's: `code` < 0 is the number of the signal that ended it."""
+    if code < 0:
+        return 128 - code
+    return code if code < ExitCode.NEVER_FORMED else ExitCode.FAILED

@@ -1,0 +1,265 @@
+"""What makes a microbatch the microbatch of its slot: its context, captured as plain values.
+
+A context is what a survivor needs to run code as another rank: where that rank's random streams
+stand, the simple variables and small tensors that the region of code can see, the simple attributes
+of the script's own objects, and where its data iterators stand. It travels as msgpack, never as
+pickle, and it is left in shared memory before the work begins, so that a SIGKILL cannot take it.
+
+Which of these values belong to the rank and which to the step? Every rank captures at the same
+points; what differs from one's own capture at the same point belongs to the other rank and is put
+in its place, what is equal follows one's own run (`differences`). So a step counter keeps counting,
+while `rank` and a hand-written loader's position become the lost rank's.
+"""
+
+import random
+from collections.abc import Iterator, Mapping, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import msgpack
+import torch
+
+from recoverrun.hooks import rng
+
+CARRIED_TENSOR_BYTES = 1 << 20
+"""A variable that one iteration hands to the next, such as a batch fetched ahead."""
+
+ATTRIBUTE_TENSOR_BYTES = 1 << 12
+"""Attributes are captured with every microbatch; larger ones hold data, not a position."""
+
+LONG_TEXT = 4096
+LONG_SEQUENCE = 64
+DEPTH = 4
+
+Path = tuple[str, ...]
+Kind = Literal["top", "ahead"]
+"""Captured at the top of a step's first microbatch, or ahead of it, at the commit point before."""
+
+DEVICE_WORDS = ("local", "device", "gpu", "cuda")
+"""A name with one of these belongs to the executing process: its hardware, not its data."""
+
+
+@dataclass(slots=True)
+class Context:
+    step: int
+    kind: Kind
+    streams: rng.Streams
+    names: dict[str, Any] = field(default_factory=dict)
+    attributes: dict[Path, Any] = field(default_factory=dict)
+    loaders: dict[int, rng.Streams] = field(default_factory=dict)  # number -> where it was created
+
+    def pack(self) -> bytes:
+        body = {
+            "step": self.step,
+            "kind": self.kind,
+            "streams": self.streams.pack(),
+            "names": {name: _pack(value) for name, value in self.names.items()},
+            "attributes": [[list(p), _pack(v)] for p, v in self.attributes.items()],
+            "loaders": [[number, streams.pack()] for number, streams in self.loaders.items()],
+        }
+        return bytes(msgpack.packb(body, use_bin_type=True))
+
+    @staticmethod
+    def unpack(packed: bytes) -> "Context":
+        """Raises ValueError if `packed` is not a context."""
+        body = msgpack.unpackb(packed, raw=False, strict_map_key=True)
+        try:
+            return Context(
+                step=int(body["step"]),
+                kind="top" if body["kind"] == "top" else "ahead",
+                streams=rng.Streams.unpack(body["streams"]),
+                names={name: _unpack(value) for name, value in body["names"].items()},
+                attributes={tuple(path): _unpack(v) for path, v in body["attributes"]},
+                loaders={n: rng.Streams.unpack(s) for n, s in body["loaders"]},
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not a context: {error!r}") from error
+
+    def copy(self) -> "Context":
+        return Context(
+            step=self.step, kind=self.kind, streams=self.streams, names=dict(self.names),
+            attributes=dict(self.attributes), loaders=dict(self.loaders),
+        )
+
+
+def capture(
+    *, step: int, kind: Kind, streams: rng.Streams, names: Mapping[str, Any],
+    carried: frozenset[str], loaders: Mapping[int, rng.Streams], modules: frozenset[str],
+) -> Context:
+    """The context that `names` (what the region sees) and the script's objects make."""
+    return Context(
+        step=step, kind=kind, streams=streams, names=values_of(names, carried),
+        attributes=attributes_of(names, modules), loaders=dict(loaders),
+    )
+
+
+def values_of(
+    names: Mapping[str, Any], carried: frozenset[str] = frozenset()
+) -> dict[str, Any]:
+    """The simple values and small tensors among `names`; tensors are copied."""
+    kept: dict[str, Any] = {}
+    for name, value in names.items():
+        if name.startswith("__"):
+            continue
+        if is_simple(value):
+            kept[name] = value
+        elif is_small_tensor(
+            value, CARRIED_TENSOR_BYTES if name in carried else ATTRIBUTE_TENSOR_BYTES
+        ):
+            kept[name] = value.detach().clone()
+        elif isinstance(value, torch.Generator):
+            kept[name] = value.get_state()
+        elif isinstance(value, random.Random):
+            kept[name] = rng.pack_python(value.getstate())
+    return kept
+
+
+def attributes_of(names: Mapping[str, Any], modules: frozenset[str]) -> dict[Path, Any]:
+    """Simple attributes of the script's own objects that can be reached from `names`."""
+    found: dict[Path, Any] = {}
+    for path, owner in objects_of(names, modules):
+        for name, value in values_of(vars(owner)).items():
+            found[(*path, name)] = value
+    return found
+
+
+def objects_of(
+    names: Mapping[str, Any], modules: frozenset[str]
+) -> Iterator[tuple[Path, Any]]:
+    """Instances of classes that the script's own `modules` define, models apart."""
+    seen: set[int] = set()
+    todo: list[tuple[Path, Any]] = [
+        ((name,), value) for name, value in names.items() if not name.startswith("__")
+    ]
+    while todo:
+        path, owner = todo.pop(0)
+        if not is_own(owner, modules) or id(owner) in seen:
+            continue
+        seen.add(id(owner))
+        yield path, owner
+        if len(path) < DEPTH:
+            todo += [((*path, name), value) for name, value in list(vars(owner).items())]
+
+
+def is_own(value: Any, modules: frozenset[str]) -> bool:
+    kind = type(value)
+    own = kind.__module__ in modules and not isinstance(value, type | torch.nn.Module)
+    return own and hasattr(value, "__dict__")
+
+
+def is_simple(value: Any) -> bool:
+    if isinstance(value, str):
+        return len(value) <= LONG_TEXT
+    if value is None or isinstance(value, bool | float):
+        return True
+    if isinstance(value, int):
+        return -(1 << 63) <= value < 1 << 63
+    if type(value) in (tuple, list):
+        return len(value) <= LONG_SEQUENCE and all(is_simple(one) for one in value)
+    return False
+
+
+def is_small_tensor(value: Any, limit: int = CARRIED_TENSOR_BYTES) -> bool:
+    """A plain tensor that holds data: no parameter, no part of a graph, no DTensor."""
+    if type(value) is not torch.Tensor or value.requires_grad or value.is_sparse:
+        return False
+    return value.numel() * value.element_size() <= limit
+
+
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor):
+        return (
+            isinstance(one, torch.Tensor)
+            and isinstance(other, torch.Tensor)
+            and one.dtype == other.dtype
+            and one.shape == other.shape
+            and bool(torch.equal(one.cpu(), other.cpu()))
+        )
+    return type(one) is type(other) and bool(one == other)
+
+
+def belongs_to_process(name: str) -> bool:
+    return any(word in name.lower() for word in DEVICE_WORDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """What of another rank's capture differs from one's own at the same point."""
+
+    names: dict[str, Any]
+    attributes: dict[Path, Any]
+
+    def __bool__(self) -> bool:
+        return bool(self.names or self.attributes)
+
+
+def differences(theirs: Context, mine: Context) -> Differences:
+    """Only what both captured: a variable that one side lacks cannot be told from a new one."""
+    names = {
+        name: value for name, value in theirs.names.items()
+        if name in mine.names and not same(value, mine.names[name])
+        and not belongs_to_process(name)
+    }
+    attributes = {
+        path: value for path, value in theirs.attributes.items()
+        if path in mine.attributes and not same(value, mine.attributes[path])
+        and not belongs_to_process(path[-1])
+    }
+    return Differences(names=names, attributes=attributes)
+
+
+def put(owner: MutableMapping[str, Any], name: str, value: Any) -> None:
+    """Give a captured `value` to the variable `name`; generators are set, tensors copied."""
+    present = owner.get(name)
+    if isinstance(present, torch.Generator):
+        present.set_state(value)
+    elif isinstance(present, random.Random):
+        present.setstate(rng.unpack_python(value))
+    elif isinstance(value, torch.Tensor):
+        device = present.device if isinstance(present, torch.Tensor) else value.device
+        owner[name] = value.to(device).clone()
+    else:
+        owner[name] = value
+
+
+def resolve(names: Mapping[str, Any], path: Path) -> Any:
+    """The object that owns the attribute `path[-1]`, or None if the way to it is gone."""
+    owner = names.get(path[0])
+    for name in path[1:-1]:
+        owner = getattr(owner, name, None)
+    return owner
+
+
+# ----------------------------------------------------------------------------- plain values
+
+_TUPLE, _TENSOR = "t", "T"
+
+
+def _pack(value: Any) -> Any:
+    """Lists stay lists; tuples and tensors are marked, since msgpack knows neither."""
+    if isinstance(value, tuple):
+        return {_TUPLE: [_pack(one) for one in value]}
+    if isinstance(value, list):
+        return [_pack(one) for one in value]
+    if isinstance(value, torch.Tensor):
+        plain = value.detach().cpu().contiguous()
+        raw = plain.reshape(-1).view(torch.uint8) if plain.numel() else plain.reshape(-1)
+        dtype = str(plain.dtype).removeprefix("torch.")
+        return {_TENSOR: [dtype, list(plain.shape), rng.tensor_bytes(raw)]}
+    return value
+
+
+def _unpack(packed: Any) -> Any:
+    if isinstance(packed, list):
+        return [_unpack(one) for one in packed]
+    if not isinstance(packed, dict):
+        return packed
+    if _TUPLE in packed:
+        return tuple(_unpack(one) for one in packed[_TUPLE])
+    dtype, shape, raw = packed[_TENSOR]
+    kind = getattr(torch, dtype, None)
+    if not isinstance(kind, torch.dtype):
+        raise ValueError(f"not a dtype: {dtype!r}")
+    if not raw:
+        return torch.empty(shape, dtype=kind)
+    return torch.frombuffer(bytearray(raw), dtype=kind).reshape(shape)

@@ -1,0 +1,25 @@
+"""Where an injected fault strikes: a real SIGKILL, sent by the worker to itself at a known moment.
+
+Only `recoverrun inject`, `recoverrun demo` and tests fill the schedule; normally it is empty and
+`strike` costs one comparison.
+"""
+
+import os
+import signal
+
+from rendezvous.schedule import MIDDLE, Kill, Phase, parse
+
+
+class FaultPoints:
+    """The kills of `schedule` that are meant for `rank`. Raises ScheduleError."""
+
+    def __init__(self, schedule: str, rank: int) -> None:
+        self._kills: tuple[Kill, ...] = tuple(k for k in parse(schedule) if k.rank == rank)
+
+    def strike(self, step: int, phase: Phase, bucket: int = 0, buckets: int = 1) -> None:
+        """End this process if the schedule wants it here. `bucket` of `buckets` was launched."""
+        for kill in self._kills:
+            wanted = buckets // 2 if kill.bucket == MIDDLE else kill.bucket
+            here = phase != "reduce" or bucket == min(wanted, buckets - 1)
+            if kill.step == step and kill.phase == phase and here:
+                os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,284 @@
+"""Instruments the script's own modules as they are imported.
+
+A finder at the front of `sys.meta_path` asks all others and hands out what they found. Only if that
+is a source file of the project, in which there is something to instrument, does it give the module
+another loader, which executes the rewritten code and touches no bytecode cache. Whatever goes wrong
+in here, the module is imported as if we were not there.
+"""
+
+import ast
+import itertools
+import os
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from types import CodeType, ModuleType
+from typing import Never
+
+from recoverrun.hooks.callgraph import CallGraph, Hot, scan
+from recoverrun.hooks.rewrite import CannotInstrument, Instrumented, instrument
+from recoverrun.hooks.script import RUNTIME_NAME, Runtime
+
+# Bounds of the search for modules of the project, so that a home directory costs little.
+SCAN_DEPTH = 3
+SCAN_FILES = 500
+SCAN_FILE_BYTES = 1 << 20
+SCAN_ENTRIES = 20_000  # of folders, whatever they are: data sets lie beside scripts, too
+
+INSTALLED = frozenset({"site-packages", "dist-packages"})
+SKIPPED_FOLDERS = INSTALLED | {"__pycache__", "node_modules"}
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_OURS = tuple(
+    os.path.join(os.path.dirname(_PACKAGE), name)
+    for name in ("recoverrun", "rendezvous", "ft_collectives")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """The folders whose modules are the script's own: beside the script, and the working one."""
+
+    roots: tuple[str, ...]
+
+    @classmethod
+    def of(cls, folders: Iterable[str]) -> "Project":
+        """Return the project below `folders`, without those that hold all sorts of packages."""
+        roots = dict.fromkeys(
+            path for folder in folders for path in (os.path.abspath(folder), _real(folder))
+        )
+        return cls(tuple(root for root in roots if not _is_common(root)))
+
+    def owns(self, path: str) -> bool:
+        """Say whether a file is the project's: not installed into it, not Python's, not ours."""
+        if _is_pythons(path) or any(_below(path, folder) for folder in _OURS):
+            return False
+        return any(
+            _below(path, root) and INSTALLED.isdisjoint(_parts(path, root)) for root in self.roots
+        )
+
+    def sources(self) -> Iterator[tuple[str, bytes]]:
+        """Yield paths and contents of the project's files, within the bounds above."""
+        seen: set[str] = set()
+        for root in self.roots:
+            for path in _python_files(root):
+                if len(seen) == SCAN_FILES:
+                    return
+                real = _real(path)
+                if real in seen or not self.owns(path):
+                    continue
+                seen.add(real)
+                data = _small_file(path)
+                if data is not None:
+                    yield real, data
+
+
+@dataclass(slots=True)
+class Instrumenter:
+    """Turns files of the project into instrumented code, and tells the runtime about it."""
+
+    runtime: Runtime
+    graph: CallGraph
+    scanned: frozenset[str]  # files that are in `graph`
+    hot: Hot = field(init=False)
+    done: dict[tuple[str, bytes], CodeType | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.hot = self.graph.hot()
+
+    @classmethod
+    def for_project(cls, runtime: Runtime, project: Project) -> "Instrumenter":
+        """Scan the project for what leads to a backward."""
+        graph, scanned = scan(project.sources(), parse_or_none)
+        return cls(runtime, graph, scanned)
+
+    def code(self, path: str, data: bytes) -> CodeType | None:
+        """Return the instrumented code of a file, or None if it is to be run as it is."""
+        if (path, data) not in self.done:
+            self.done[path, data] = self._code(path, data)
+        return self.done[path, data]
+
+    def _code(self, path: str, data: bytes) -> CodeType | None:
+        try:
+            tree = ast.parse(data, path)
+        except (SyntaxError, ValueError):
+            return None  # Python itself reports the error, in its own words.
+        except (RecursionError, MemoryError):
+            self.runtime.refuse(path, f"{path} nests expressions too deeply to be instrumented")
+            return None
+        try:
+            rewritten = self._instrument(tree, path)
+        except CannotInstrument as problem:
+            self.runtime.refuse(path, str(problem))
+            return None
+        except Exception as problem:
+            # Protects the script from our mistakes: it runs as it is, and the mistake is known.
+            self.runtime.refuse(path, f"{path} could not be instrumented: {problem!r}")
+            return None
+        if not rewritten.changed:
+            return None
+        for loop in rewritten.loops:
+            self.runtime.register(loop)
+        return rewritten.code
+
+    def _instrument(self, tree: ast.Module, path: str) -> Instrumented:
+        if _real(path) in self.scanned:
+            return instrument(tree, path, self.hot)
+        graph = self.graph.copy()
+        graph.add(tree)
+        return instrument(tree, path, graph.hot())
+
+
+class Finder:
+    """A meta path finder that gives modules of the project another loader."""
+
+    def __init__(
+        self, instrumenter: Instrumenter, project: Project, also: frozenset[str] = frozenset()
+    ) -> None:
+        self._instrumenter = instrumenter
+        self._project = project
+        self._also = also
+        self._pid = os.getpid()
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return what the finders after this one find, possibly with another loader."""
+        spec = self._ask_others(name, path, target)
+        if spec is None or spec.origin is None or os.getpid() != self._pid:
+            return spec  # A process that the script forked is none of our business.
+        if type(spec.loader) is not SourceFileLoader:
+            return spec  # An extension, an archive, or someone else's hook.
+        if name not in self._also and not self._project.owns(spec.origin):
+            return spec
+        try:
+            data = spec.loader.get_data(spec.origin)
+        except OSError:
+            return spec
+        code = self._instrumenter.code(spec.origin, data)
+        if code is not None:
+            spec.loader = _Loader(spec.loader.name, spec.origin, code, self._instrumenter.runtime)
+        return spec
+
+    def _ask_others(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None
+    ) -> ModuleSpec | None:
+        finders = list(sys.meta_path)
+        for finder in finders[finders.index(self) + 1 :]:
+            find_spec = getattr(finder, "find_spec", None)
+            spec = find_spec(name, path, target) if find_spec is not None else None
+            if spec is not None:
+                assert isinstance(spec, ModuleSpec), f"{finder!r} found {spec!r}"
+                return spec
+        return None
+
+
+class _Loader(SourceFileLoader):
+    """Executes code that was made beforehand.
+
+    It overrides only what leaves no frame of ours in a traceback: Python trims its own frames from
+    the traceback of a failing import, but only if no foreign one is among them.
+    """
+
+    def __init__(self, name: str, path: str, code: CodeType, runtime: Runtime) -> None:
+        super().__init__(name, path)
+        self._code = code
+        self._runtime = runtime
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = ModuleType(spec.name)
+        module.__dict__[RUNTIME_NAME] = self._runtime
+        return module
+
+    def path_stats(self, path: str) -> Never:
+        """Refuse to tell the age of the source: then no bytecode is read, and none written."""
+        raise OSError(f"{path} is instrumented: it is not cached")
+
+    def source_to_code(  # type: ignore[override]
+        self, *_args: object, **_options: object
+    ) -> CodeType:
+        return self._code
+
+
+def install(runtime: Runtime, project: Project, also: frozenset[str]) -> Instrumenter:
+    """Instrument what is imported from now on; return what does it, for the script itself."""
+    instrumenter = Instrumenter.for_project(runtime, project)
+    sys.meta_path.insert(0, Finder(instrumenter, project, also))
+    return instrumenter
+
+
+def parse_or_none(path: str, data: bytes) -> ast.Module | None:
+    """Parse a source file for its names, None if it has errors or nests too deeply for that."""
+    try:
+        return ast.parse(data, path)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _real(path: str) -> str:
+    return os.path.realpath(path)
+
+
+def _below(path: str, folder: str) -> bool:
+    return path.startswith(folder.rstrip(os.sep) + os.sep)
+
+
+def _parts(path: str, folder: str) -> list[str]:
+    return path[len(folder) :].split(os.sep)
+
+
+def _is_pythons(path: str) -> bool:
+    """Say whether a path is in the standard library (in which packages may be installed)."""
+    folders = {_real(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")}
+    return any(
+        path == folder or (_below(path, folder) and INSTALLED.isdisjoint(_parts(path, folder)))
+        for folder in folders
+    )
+
+
+def _is_common(root: str) -> bool:
+    """Say whether a folder is one of Python's own, in which packages of all origins lie."""
+    return os.path.basename(root) in INSTALLED or _is_pythons(root)
+
+
+def _python_files(root: str) -> Iterator[str]:
+    """Yield files from the outer folders to the inner ones, so that the bounds cut the far ones."""
+    level = [root]
+    entries = 0
+    for _ in range(SCAN_DEPTH + 1):
+        inner: list[str] = []
+        for folder in level:
+            found = list(itertools.islice(_entries(folder), SCAN_ENTRIES - entries))
+            entries += len(found)
+            for entry in sorted(found, key=lambda entry: entry.name):
+                if entry.name.endswith(".py"):
+                    yield entry.path
+                elif entry.is_dir(follow_symlinks=False) and not _is_skipped(folder, entry.name):
+                    inner.append(entry.path)
+        level = inner
+
+
+def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            yield from entries
+    except OSError:
+        return  # It vanished, or is not ours to look into.
+
+
+def _is_skipped(folder: str, name: str) -> bool:
+    if name.startswith(".") or name in SKIPPED_FOLDERS:
+        return True
+    return os.path.exists(os.path.join(folder, name, "pyvenv.cfg"))  # a virtual environment
+
+
+def _small_file(path: str) -> bytes | None:
+    try:
+        if os.path.getsize(path) > SCAN_FILE_BYTES:
+            return None
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return None  # It vanished, or is not ours to read: no module of ours, then.

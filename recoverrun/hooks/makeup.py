@@ -1,0 +1,70 @@
+"""Making up microbatches of lost slots, exactly where that can be done, honestly where it cannot.
+
+Exact: the survivor executes the script's code as the lost rank (`impersonate`). Where the lost rank
+left nothing usable, or what it would have drawn cannot be told, the survivor computes a microbatch
+of fresh data of its own instead: the step still has its B microbatches, and the run says that from
+here on its promise is `equal-count`.
+"""
+
+import threading
+from collections.abc import Callable
+
+from recoverrun.hooks.data import NotReplayable
+from recoverrun.hooks.impersonate import Impersonator
+from recoverrun.hooks.runtime import Shape
+from rendezvous.messages import Legacy
+
+
+class MakeUp:
+    """`exact` tells whether the promise is still kept; `on_downgrade` is told the reason once."""
+
+    def __init__(self, impersonator: Impersonator, on_downgrade: Callable[[str], None]) -> None:
+        self._impersonator = impersonator
+        self._on_downgrade = on_downgrade
+        self._lock = threading.Lock()
+        self._legacy: dict[int, tuple[bytes, ...]] = {}
+        self.exact = True
+
+    def inherit(self, legacy: Legacy) -> None:
+        """From the control thread: what lost ranks left."""
+        with self._lock:
+            self._legacy.update(legacy.contexts)
+
+    def absorb(self, step: int) -> None:
+        """Take in what lost ranks left, as soon as it is there: own captures are kept not long."""
+        with self._lock:
+            legacy = dict(self._legacy)
+        for rank in sorted(legacy):
+            self._impersonator.inherit(rank, legacy[rank])
+            self._impersonator.knows(rank, step)
+
+    def compute(self, rank: int, index: int, step: int, shape: Shape) -> None:
+        """Compute microbatch `index` of lost `rank` into our accumulators.
+
+        Raises what the script's own code raises.
+        """
+        self.absorb(step)
+        if not self._compute_as(rank, index, step, shape):
+            self._impersonator.execute_fresh(index, shape)
+
+    def _compute_as(self, rank: int, index: int, step: int, shape: Shape) -> bool:
+        """Whether the microbatch could be computed as the lost rank's own."""
+        if not self.exact:
+            return False
+        if not self._impersonator.knows(rank, step):
+            self.downgrade(f"rank {rank} left no context that can be used in step {step}")
+            return False
+        try:
+            if self._impersonator.execute(rank, index, shape):
+                return True
+        except NotReplayable as reason:
+            self.downgrade(str(reason))
+            return False
+        self.downgrade(f"re-executing {shape.region.id} as rank {rank} reached no backward")
+        return False
+
+    def downgrade(self, reason: str) -> None:
+        """From now on lost microbatches are made up with fresh data."""
+        if self.exact:
+            self.exact = False
+            self._on_downgrade(reason)

@@ -1,0 +1,220 @@
+"""The one table of what is replaced in torch, and when.
+
+Nothing is replaced before the script imports torch, and nothing outside a worker of ours. Each row
+names a module, an attribute, and what wraps the original; a module that is not imported yet is
+watched for. Names that torch copies into other modules are replaced there as well.
+
+| what | why |
+|---|---|
+| Tensor.backward, autograd.backward | a microbatch ends |
+| Optimizer.step (pre-hook), clip_grad_*, GradScaler | the first reader of gradients: commit |
+| Optimizer.zero_grad, Module.zero_grad | must not wipe accumulators during re-execution |
+| DataLoader.__iter__ | positions of other slots |
+| dist.get_rank, broadcast, scatter, … | the acting rank; a lost root is an error, not a hang |
+| _new_process_group_helper, env:// rendezvous | elastic groups; the store of the launcher |
+| DDP, fully_shard, foreach_reduce, … | see `strategies` |
+"""
+
+import functools
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # it imports torch, which only the script does
+    from recoverrun.hooks.session import Session
+
+Wrapper = Callable[[Any], Any]
+"""Takes the original, returns what stands in its place."""
+
+
+def watch(name: str, arrived: Callable[[ModuleType], None]) -> None:
+    """Call `arrived` with the module `name` as soon as it is imported, at once if it is."""
+    if name in sys.modules:
+        arrived(sys.modules[name])
+    else:
+        sys.meta_path.insert(0, _Watch(name, arrived))
+
+
+class _Watch(importlib.abc.MetaPathFinder):
+    """Finds one module as the other finders do, and tells when it has been executed."""
+
+    def __init__(self, name: str, arrived: Callable[[ModuleType], None]) -> None:
+        self._name = name
+        self._arrived = arrived
+        self._pid = os.getpid()
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if name != self._name or os.getpid() != self._pid:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            return spec
+        loader, arrived = spec.loader, self._arrived
+        execute = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            execute(module)
+            arrived(module)
+
+        loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+def replace(owner: Any, name: str, wrapper: Wrapper) -> None:
+    """Put `wrapper(original)` in the place of `owner.name`, and wherever torch copied it to."""
+    original = getattr(owner, name)
+    stand_in = wrapper(original)
+    if stand_in is original:
+        return
+    functools.update_wrapper(stand_in, original)
+    setattr(owner, name, stand_in)
+    if isinstance(owner, ModuleType):
+        for module_name, module in list(sys.modules.items()):
+            copied = module_name.startswith("torch") and isinstance(module, ModuleType)
+            if copied and vars(module).get(name) is original:
+                setattr(module, name, stand_in)
+
+
+# --------------------------------------------------------------------------- the script's torch
+
+
+def install(session: "Session") -> None:
+    """Fill the table for a worker whose script has just imported torch."""
+    import torch
+    import torch.distributed.distributed_c10d as c10d
+    from torch.nn.parallel import DistributedDataParallel
+
+    from recoverrun.hooks import groups
+    from recoverrun.hooks.strategies.ddp import Ddp
+
+    _gradients(session)
+    _data(session)
+    replace(c10d, "_new_process_group_helper", groups.wrapping)
+    _store(session)
+    _ranks(session, c10d)
+    ddp = Ddp(session)
+    replace(DistributedDataParallel, "__init__", ddp.init)
+    replace(DistributedDataParallel, "forward", ddp.forward)
+    replace(DistributedDataParallel, "register_comm_hook", ddp.register_comm_hook)
+    replace(DistributedDataParallel, "_sync_buffers", ddp.sync_buffers)
+    assert torch.distributed.is_available(), "this torch was built without distributed"
+    watch("torch.distributed.fsdp._fully_shard._fully_shard", lambda m: _fsdp2(session, m))
+
+
+def _fsdp2(session: "Session", fully_shard: ModuleType) -> None:
+    import torch.distributed.fsdp._fully_shard._fsdp_param_group as param_group
+    import torch.distributed.fsdp._fully_shard._fsdp_state as state
+
+    from recoverrun.hooks.strategies.fsdp2 import Fsdp2
+
+    fsdp2 = Fsdp2(session)
+    replace(fully_shard, "fully_shard", fsdp2.fully_shard)
+    replace(param_group, "foreach_reduce", fsdp2.foreach_reduce)
+    replace(param_group.FSDPParamGroup, "post_backward", fsdp2.post_backward)
+    replace(state.FSDPState, "_pre_forward", fsdp2.pre_forward)
+
+
+def _gradients(session: "Session") -> None:
+    import torch
+    from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+    def backward(original: Any) -> Any:
+        def wrapper(*args: Any, **kwargs: Any) -> None:
+            with session.counting_backward() as counted:
+                original(*args, **kwargs)
+            if counted:
+                session.backward_done()
+
+        return wrapper
+
+    def committing(original: Any) -> Any:
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            session.settle()
+            return original(*args, **kwargs)
+
+        return wrapper
+
+    def unless_acting(original: Any) -> Any:
+        def wrapper(*args: Any, **kwargs: Any) -> None:
+            if not session.acting:
+                original(*args, **kwargs)
+
+        return wrapper
+
+    replace(torch.Tensor, "backward", backward)
+    replace(torch.autograd, "backward", backward)
+    clip = sys.modules["torch.nn.utils.clip_grad"]
+    for name in ("clip_grad_norm_", "clip_grad_value_", "get_total_norm", "clip_grads_with_norm_"):
+        if hasattr(clip, name):
+            replace(clip, name, committing)
+    for name in ("unscale_", "step"):
+        replace(torch.amp.GradScaler, name, committing)
+    replace(torch.optim.Optimizer, "zero_grad", unless_acting)
+    replace(torch.nn.Module, "zero_grad", unless_acting)
+    register_optimizer_step_pre_hook(lambda optimizer, args, kwargs: session.settle())
+
+
+def _data(session: "Session") -> None:
+    from torch.utils.data import DataLoader
+
+    def iterating(original: Any) -> Any:
+        def wrapper(loader: Any) -> Iterator[Any]:
+            return session.sources.iterate(loader, original)
+
+        return wrapper
+
+    replace(DataLoader, "__iter__", iterating)
+
+
+def _store(session: "Session") -> None:
+    """env:// meets in the launcher's store; other ways of meeting are the script's own."""
+    rendezvous = sys.modules["torch.distributed.rendezvous"]  # the name is a function, too
+
+    def env_handler(
+        url: str, timeout: timedelta = timedelta(minutes=30), **kwargs: Any
+    ) -> Iterator[tuple[Any, int, int]]:
+        store = session.store(0)
+        store.set_timeout(timeout)
+        yield store, session.env.rank, session.env.world_size
+
+    rendezvous._rendezvous_handlers["env"] = env_handler
+
+
+def _ranks(session: "Session", c10d: ModuleType) -> None:
+    from ft_collectives.elastic import ElasticGroup
+
+    def get_rank(original: Any) -> Any:
+        def wrapper(group: Any = None) -> int:
+            acting = session.runtime.acting_rank
+            if acting is not None and (group is None or group is c10d.GroupMember.WORLD):
+                return acting
+            return int(original(group))
+
+        return wrapper
+
+    def rooted(original: Any) -> Any:
+        """Refuse a call of the script whose root is lost: nobody can know what it would say."""
+
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            group = kwargs.get("group") or c10d.GroupMember.WORLD
+            source = kwargs.get("src", args[1] if len(args) > 1 else None)
+            if isinstance(group, ElasticGroup) and isinstance(source, int):
+                group.require(group.ranks.index(source), original.__name__)
+            return original(*args, **kwargs)
+
+        return wrapper
+
+    replace(c10d, "get_rank", get_rank)
+    for name in ("broadcast", "broadcast_object_list"):
+        replace(c10d, name, rooted)
+
+

@@ -1,0 +1,179 @@
+"""At the first step: prove that this script's microbatches can be executed again, as another slot.
+
+Every rank executes the first microbatch of the *next* slot from the context which that slot's rank
+left, and the gradient is compared with the one that rank really computed. So data, random streams
+and rank-dependent variables are all checked on the real run, before anything depends on them. What
+cannot be re-executed is protected in `equal-count` mode or not at all, never run wrongly.
+
+Gradients are compared by a sketch: their norm, and their projections on fixed pseudo-random
+directions. Two different samples agree in none of them; the same sample agrees in all to rounding.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import msgpack
+import torch
+
+from ft_collectives.c10d import ReduceOp, options
+from ft_collectives.fabric import Channel, Fabric
+from ft_collectives.faults import Superseded
+from recoverrun.hooks.data import NotReplayable
+from recoverrun.hooks.rng import tensor_bytes
+from rendezvous.messages import Promise
+
+if TYPE_CHECKING:
+    from recoverrun.hooks.session import Session
+
+DIRECTIONS = 4
+TOLERANCE = 1e-3
+"""Of the gradient's norm: rounding in half precision stays below, another sample far above."""
+
+ORDER: tuple[Promise, ...] = ("unprotected", "equal-count", "exact-samples")
+
+
+def sketch(tensors: list[torch.Tensor]) -> torch.Tensor:
+    """Norm and projections of the concatenation of `tensors`, float64, on the CPU."""
+    parts = torch.zeros(1 + DIRECTIONS, dtype=torch.float64)
+    offset = 0
+    for tensor in tensors:
+        values = tensor.detach().reshape(-1).to(device="cpu", dtype=torch.float64)
+        places = torch.arange(offset, offset + values.numel(), dtype=torch.float64)
+        parts[0] += values.square().sum()
+        for number in range(DIRECTIONS):
+            # A fixed sequence of signs and sizes without structure that a gradient could share.
+            direction = torch.sin(places * (1.0 + 0.61803398875 * (number + 1)) ** 2 + number)
+            parts[1 + number] += (values * direction).sum()
+        offset += values.numel()
+    return parts
+
+
+def agree(one: torch.Tensor, other: torch.Tensor) -> tuple[bool, float]:
+    """Are these sketches of the same gradient? And how far are they apart, relative to its norm?"""
+    scale = float(one[0].sqrt())
+    norms = abs(float(one[0].sqrt() - other[0].sqrt()))
+    apart = max(norms, float((one[1:] - other[1:]).abs().max()))
+    if not scale:
+        return apart == 0, apart
+    return apart <= TOLERANCE * scale, apart / scale
+
+
+def rehearse(session: "Session", own: torch.Tensor) -> None:
+    """Run the rehearsal at the first commit point; concludes with this run's promise."""
+    fabric, machine = session.fabric, session.machine
+    assert fabric is not None and machine is not None, "protected"
+    generation = machine.view.generation
+    try:
+        promise, reason = _exchange(session, fabric, generation, own)
+        promise = _everybody(session, fabric, generation, promise)
+    except Superseded:
+        promise = "exact-samples"
+        reason = "not proved: a loss interrupted the rehearsal of the first step"
+    session.conclude(promise, reason)
+
+
+def decline(session: "Session", refusal: str) -> None:
+    """This rank cannot serve the script: take part, so that all ranks conclude the same."""
+    fabric, machine = session.fabric, session.machine
+    assert fabric is not None and machine is not None, "protected"
+    generation = machine.view.generation
+    try:
+        _gather(session, fabric, generation, {"refusal": refusal})
+        _everybody(session, fabric, generation, "unprotected")
+    except Superseded:
+        pass  # the verdict is this rank's alone
+    session.conclude("unprotected", refusal)
+
+
+def _exchange(
+    session: "Session", fabric: Fabric, generation: int, own: torch.Tensor
+) -> tuple[Promise, str]:
+    top = session.impersonator.captures.get((session.step, "top"))
+    assert top is not None, "captured after the first microbatch"
+    mine = {"refusal": "", "context": top.pack(), "sketch": tensor_bytes(own)}
+    others = _gather(session, fabric, generation, mine)
+    layout, machine, shape = session.layout, session.machine, session.runtime.shape
+    assert layout is not None and machine is not None and shape is not None, "protected"
+    refused = [one["refusal"] for one in others.values() if one["refusal"]]
+    if refused:
+        return "unprotected", refused[0]
+    _, shard = layout.place(session.env.rank)
+    partner = layout.replicas[(machine.slot + 1) % len(layout.replicas)][shard]
+    session.impersonator.inherit(partner, (others[partner]["context"],))
+    theirs = torch.frombuffer(bytearray(others[partner]["sketch"]), dtype=torch.float64)
+    return _redo(session, partner, theirs)
+
+
+def _redo(session: "Session", partner: int, theirs: torch.Tensor) -> tuple[Promise, str]:
+    """Execute the partner's first microbatch and judge the gradient by `theirs`."""
+    strategy, shape = session.strategy, session.runtime.shape
+    assert strategy is not None and shape is not None, "protected"
+    kept = strategy.set_aside()
+    session.impersonator.knows(partner, session.step)
+    try:
+        reached = session.impersonator.execute(partner, 0, shape)
+        redone = sketch(strategy.accumulators()) if reached else None
+    except NotReplayable as refusal:
+        return "equal-count", str(refusal)
+    finally:
+        strategy.put_back(kept)
+        session.impersonator.forget(partner)
+    if redone is None:
+        return "equal-count", f"re-executing {shape.region.id} did not reach its backward"
+    equal, apart = agree(theirs, redone)
+    if equal:
+        how = "bit for bit" if apart == 0 else f"to {apart:.0e} of its norm"
+        return "exact-samples", (
+            f"{shape.region.id}: rank {partner}'s microbatch, executed again here, gave its "
+            f"gradient {how} ({shape.pattern}, {shape.microbatches} a step)"
+        )
+    return "equal-count", (
+        f"{shape.region.id}: rank {partner}'s microbatch, executed again here, gave another "
+        f"gradient (off by {apart:.0e} of its norm): its data or random numbers come from "
+        "somewhere that cannot be told"
+    )
+
+
+def _everybody(
+    session: "Session", fabric: Fabric, generation: int, promise: Promise
+) -> Promise:
+    """The weakest promise of any rank holds for all."""
+    channel = session.vote_channel
+    level = torch.tensor([ORDER.index(promise)], dtype=torch.int32)
+    least = options("AllreduceOptions", reduceOp=ReduceOp.MIN)
+    if fabric.ready(channel) != generation:
+        raise Superseded
+    pending = fabric.launch(channel, generation, lambda group: group.allreduce([level], least))
+    fabric.finish([pending], generation)
+    return ORDER[int(level[0])]
+
+
+def _gather(
+    session: "Session", fabric: Fabric, generation: int, mine: dict[str, Any]
+) -> dict[int, dict[str, Any]]:
+    """What every rank of this shard position says, by rank."""
+    assert session.reducer is not None, "protected"
+    channel = session.reducer.channel
+    if fabric.ready(channel) != generation:
+        raise Superseded
+    packed = msgpack.packb(mine, use_bin_type=True)
+    sizes = _all_gather(fabric, channel, generation, torch.tensor([len(packed)]))
+    room = max(int(size[0]) for size in sizes)
+    padded = torch.zeros(room, dtype=torch.uint8)
+    padded[: len(packed)] = torch.frombuffer(bytearray(packed), dtype=torch.uint8)
+    rows = _all_gather(fabric, channel, generation, padded)
+    return {
+        rank: msgpack.unpackb(tensor_bytes(row[: int(size[0])]), raw=False)
+        for rank, row, size in zip(channel.members, rows, sizes, strict=True)
+    }
+
+
+def _all_gather(
+    fabric: Fabric, channel: Channel, generation: int, tensor: torch.Tensor
+) -> list[torch.Tensor]:
+    outs = [torch.empty_like(tensor) for _ in channel.members]
+    if channel.group is None:
+        return [tensor]
+    fabric.bury([tensor, *outs])
+    pending = fabric.launch(channel, generation, lambda group: group.allgather([outs], [tensor]))
+    fabric.finish([pending], generation)
+    return outs

@@ -1,0 +1,251 @@
+"""Instruments the loops of a module, and leaves everything else as it was.
+
+The syntax tree is changed, not the text: what is added has the position of the loop's header, all
+else keeps its own, so that tracebacks, debuggers and `inspect` show the script as it was written.
+"""
+
+import __future__
+
+import ast
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import CodeType
+
+from recoverrun.hooks import region
+from recoverrun.hooks.callgraph import CallGraph, Hot
+from recoverrun.hooks.dataflow import binds, bound_names, flow, own_nodes
+from recoverrun.hooks.script import ITEM_NAME, RUNTIME_NAME, Loop, LoopKind
+
+RESERVED = frozenset({"locals", "globals", RUNTIME_NAME})
+
+AnyLoop = ast.For | ast.AsyncFor | ast.While
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class CannotInstrument(Exception):
+    """The module has to run as it is; the message says why, in words for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instrumented:
+    """A module ready to execute, RUNTIME_NAME being in its globals."""
+
+    code: CodeType
+    loops: tuple[Loop, ...]
+    generators: int  # how many generator functions are decorated
+
+    @property
+    def changed(self) -> bool:
+        """Say whether it differs from the module as it was written."""
+        return bool(self.loops) or self.generators > 0
+
+
+def instrument(tree: ast.Module, filename: str, hot: Hot) -> Instrumented:
+    """Rewrite and compile a module. Changes `tree`.
+
+    Raises CannotInstrument if the module itself rules it out. Any other exception is a mistake in
+    the rewriter, which the caller must survive: the module can always run as it is.
+    """
+    taken = _bound_anywhere(tree) & RESERVED
+    if taken:
+        raise CannotInstrument(f"{filename} uses the name `{min(taken)}` for something of its own")
+    rewriter = _Rewriter(filename, hot, _future_flags(tree))
+    rewriter.visit(tree)
+    code = compile(tree, filename, "exec", dont_inherit=True)
+    return Instrumented(code, tuple(rewriter.loops), rewriter.generators)
+
+
+def graph_of(tree: ast.Module) -> CallGraph:
+    """Return the call graph of a module alone."""
+    graph = CallGraph()
+    graph.add(tree)
+    return graph
+
+
+def _bound_anywhere(tree: ast.Module) -> set[str]:
+    names = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    return names.union(*(binds(node) for node in ast.walk(tree)))
+
+
+def _future_flags(tree: ast.Module) -> int:
+    flags = 0
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module == "__future__":
+            for alias in node.names:
+                flags |= getattr(__future__, alias.name).compiler_flag
+    return flags
+
+
+def _call(method: str, where: ast.expr, *arguments: ast.expr) -> ast.Call:
+    runtime = ast.Name(RUNTIME_NAME, ast.Load())
+    function = ast.Attribute(runtime, method, ast.Load())
+    call = ast.Call(function, list(arguments), [])
+    for node in (runtime, function, call):
+        region.place(node, where)
+    return call
+
+
+def _statement(call: ast.Call) -> ast.Expr:
+    return ast.copy_location(ast.Expr(call), call)
+
+
+def _namespace(function: str, where: ast.expr) -> ast.expr:
+    name = ast.copy_location(ast.Name(function, ast.Load()), where)
+    return ast.copy_location(ast.Call(name, [], []), where)
+
+
+def _is_generator(node: Function) -> bool:
+    return any(isinstance(n, ast.Yield | ast.YieldFrom) for n in own_nodes(node.body))
+
+
+def _kind(node: AnyLoop) -> LoopKind:
+    if isinstance(node, ast.While):
+        return "while"
+    return "for" if isinstance(node, ast.For) else "async for"
+
+
+def _header(node: AnyLoop) -> ast.expr:
+    return node.test if isinstance(node, ast.While) else node.iter
+
+
+class _Rewriter(ast.NodeTransformer):
+    def __init__(self, filename: str, hot: Hot, flags: int) -> None:
+        self.filename = filename
+        self.hot = hot
+        self.flags = flags
+        self.loops: list[Loop] = []
+        self.generators = 0
+        self.scopes: list[Function | ast.Lambda | ast.ClassDef] = []
+
+    def _visit_scope(self, node: ast.Lambda | ast.ClassDef) -> ast.AST:
+        self.scopes.append(node)
+        self.generic_visit(node)
+        self.scopes.pop()
+        return node
+
+    visit_Lambda = visit_ClassDef = _visit_scope
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
+        self.scopes.append(node)
+        self.generic_visit(node)
+        self.scopes.pop()
+        return node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        # Asked first: the instrumented body calls our own names too.
+        is_data = (
+            not node.decorator_list
+            and node.name != "__iter__"
+            and _is_generator(node)
+            and not self.hot.reached_by(node.body)  # it trains: it is no source of data
+        )
+        self.scopes.append(node)
+        self.generic_visit(node)
+        self.scopes.pop()
+        if is_data:
+            self.generators += 1
+            runtime = ast.copy_location(ast.Name(RUNTIME_NAME, ast.Load()), node)
+            decorator = ast.Attribute(runtime, "generator", ast.Load())
+            node.decorator_list = [ast.copy_location(decorator, node)]
+        return node
+
+    def _visit_loop(self, node: AnyLoop) -> ast.AST | list[ast.AST]:
+        if not self.hot.reached_by(node.body):
+            return self.generic_visit(node)
+        loop = self._describe(node)  # before the inner loops are instrumented
+        self.loops.append(loop)
+        self.generic_visit(node)
+        where = _header(node)
+        loop_id = ast.copy_location(ast.Constant(loop.id), where)
+        local, global_ = _namespace("locals", where), _namespace("globals", where)
+        node.body.insert(0, _statement(_call("top", where, loop_id, local, global_)))
+        if isinstance(node, ast.For):
+            node.iter = _call("iterate", where, loop_id, node.iter)
+            return node
+        enter = _statement(_call("enter", where, loop_id))
+        leave = _statement(_call("leave", where, loop_id))
+        return [enter, node, leave]
+
+    visit_For = visit_AsyncFor = visit_While = _visit_loop
+
+    def _describe(self, node: AnyLoop) -> Loop:
+        class_name, first = self._owner()
+        body = region.prepare(node.body, class_name, first)
+        targets, item_code = self._target(node, class_name, first)
+        reads = flow(body)
+        refusal = region.obstacle(node.body, self.filename)
+        if isinstance(node, ast.AsyncFor):
+            refusal = f"{self.filename}:{node.lineno}: the loop is an `async for`"
+        body_code = None
+        if not refusal:
+            try:
+                body_code = self._compile(region.region(body, node))
+            except (SyntaxError, region.CannotRepeat) as problem:
+                where = f"{self.filename}:{node.lineno}"
+                refusal = f"{where}: the loop body cannot be compiled on its own: {problem}"
+        return Loop(
+            id=f"{self.filename}:{node.lineno}",
+            kind=_kind(node),
+            filename=self.filename,
+            line=node.lineno,
+            module_level=not self.scopes,
+            qualname=self._qualname(),
+            assigned=reads.assigned,
+            live_in=reads.live_in,
+            carried=reads.assigned & reads.live_in - targets,
+            targets=targets,
+            global_names=reads.assigned & self._globals(class_name, reads.assigned),
+            item_code=item_code,
+            body_code=body_code,
+            refusal=refusal,
+        )
+
+    def _target(
+        self, node: AnyLoop, class_name: str, first: str
+    ) -> tuple[frozenset[str], CodeType | None]:
+        if isinstance(node, ast.While):
+            (test,) = region.prepare([node.test], class_name, first)
+            return frozenset(bound_names([test])), None
+        (target,) = region.prepare([node.target], class_name, first)
+        names = frozenset(bound_names([target]))
+        if isinstance(node, ast.AsyncFor):
+            return names, None
+        item = ast.copy_location(ast.Name(ITEM_NAME, ast.Load()), target)
+        assign = ast.copy_location(ast.Assign([target], item), target)
+        return names, self._compile(ast.Module([assign], []))
+
+    def _compile(self, module: ast.Module) -> CodeType:
+        flags = self.flags
+        code: CodeType = compile(module, self.filename, "exec", flags=flags, dont_inherit=True)
+        return code
+
+    def _owner(self) -> tuple[str, str]:
+        """Return the name of the class around, and the first argument of the function around."""
+        classes = [scope.name for scope in self.scopes if isinstance(scope, ast.ClassDef)]
+        inner = self.scopes[-1] if self.scopes else None
+        first = (
+            ""
+            if inner is None or isinstance(inner, ast.ClassDef)
+            else (region.first_argument(inner))
+        )
+        return (classes[-1] if classes else ""), first
+
+    def _globals(self, class_name: str, assigned: frozenset[str]) -> frozenset[str]:
+        if not self.scopes:
+            return assigned
+        inner = self.scopes[-1]
+        body: Sequence[ast.AST] = [inner.body] if isinstance(inner, ast.Lambda) else inner.body
+        return frozenset(
+            region.mangled(name, class_name)
+            for node in own_nodes(body)
+            if isinstance(node, ast.Global)
+            for name in node.names
+        )
+
+    def _qualname(self) -> str:
+        parts: list[str] = []
+        for scope in self.scopes:
+            if parts and not isinstance(self.scopes[len(parts) - 1], ast.ClassDef):
+                parts[-1] += ".<locals>"
+            parts.append("<lambda>" if isinstance(scope, ast.Lambda) else scope.name)
+        return ".".join(parts) or "<module>"

@@ -1,0 +1,199 @@
+"""The random streams of a process as plain values: read, restore, jump ahead.
+
+A microbatch draws its dropout masks and its augmentations from these streams, so re-executing it as
+its slot means running it on that slot's streams (docs/recovery.md). Streams: torch's CPU and CUDA
+generators, Python's `random`, and numpy's legacy generator where the script has imported numpy.
+Generators that the script keeps in objects are found by `context`, not here.
+"""
+
+import array
+import ctypes
+import random
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+PYTHON_VERSION = 3
+"""`random.Random.getstate()[0]` since Python 3.2 (Lib/random.py)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """Where every stream stands. Two of them are equal if and only if the same numbers follow."""
+
+    torch_cpu: bytes
+    torch_cuda: tuple[bytes, ...]
+    python: bytes
+    numpy: bytes
+
+    def pack(self) -> list[Any]:
+        """Plain values for msgpack."""
+        return [self.torch_cpu, list(self.torch_cuda), self.python, self.numpy]
+
+    @staticmethod
+    def unpack(packed: list[Any]) -> "Streams":
+        cpu, cuda, python, numpy = packed
+        return Streams(torch_cpu=cpu, torch_cuda=tuple(cuda), python=python, numpy=numpy)
+
+
+class _Memo:
+    """The last state of `random` and its bytes: it seldom moves, and packing it costs more."""
+
+    state: Any = None
+    packed: bytes = b""
+
+
+def read() -> Streams:
+    """The present state of all streams."""
+    cuda: tuple[bytes, ...] = ()
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        cuda = tuple(tensor_bytes(state) for state in torch.cuda.get_rng_state_all())
+    return Streams(
+        torch_cpu=tensor_bytes(torch.get_rng_state()),
+        torch_cuda=cuda,
+        python=_python_bytes(),
+        numpy=_numpy_bytes(),
+    )
+
+
+def restore(streams: Streams) -> None:
+    """Make the numbers that followed `streams` follow again."""
+    torch.set_rng_state(_bytes_tensor(streams.torch_cpu))
+    if streams.torch_cuda and torch.cuda.is_initialized():
+        torch.cuda.set_rng_state_all([_bytes_tensor(state) for state in streams.torch_cuda])
+    if streams.python != _python_bytes():
+        random.setstate(unpack_python(streams.python))
+    if streams.numpy and "numpy" in sys.modules and streams.numpy != _numpy_bytes():
+        _restore_numpy(streams.numpy)
+
+
+def pack_python(state: Any) -> bytes:
+    """`random.Random.getstate()` as bytes: 625 words, then the cached Gaussian if there is one."""
+    _, words, gauss = state
+    tail = b"" if gauss is None else array.array("d", [gauss]).tobytes()
+    return array.array("I", words).tobytes() + tail
+
+
+def unpack_python(packed: bytes) -> Any:
+    words = array.array("I", packed[: 625 * 4])
+    tail = packed[625 * 4 :]
+    gauss = array.array("d", tail)[0] if tail else None
+    return (PYTHON_VERSION, tuple(words), gauss)
+
+
+def _python_bytes() -> bytes:
+    state = random.getstate()
+    if state != _Memo.state:
+        _Memo.state, _Memo.packed = state, pack_python(state)
+    return _Memo.packed
+
+
+def _numpy_bytes() -> bytes:
+    numpy = sys.modules.get("numpy")
+    if numpy is None or "numpy.random" not in sys.modules:
+        return b""
+    kind, keys, position, has_gauss, gauss = numpy.random.get_state()
+    if kind != "MT19937":
+        return b""
+    head = array.array("q", [int(position), int(has_gauss)]).tobytes()
+    return head + array.array("d", [float(gauss)]).tobytes() + bytes(keys.tobytes())
+
+
+def _restore_numpy(packed: bytes) -> None:
+    numpy: Any = sys.modules["numpy"]
+    position, has_gauss = array.array("q", packed[:16])
+    gauss = array.array("d", packed[16:24])[0]
+    keys = numpy.frombuffer(packed[24:], dtype=numpy.uint32).copy()
+    numpy.random.set_state(("MT19937", keys, position, has_gauss, gauss))
+
+
+def tensor_bytes(tensor: torch.Tensor) -> bytes:
+    state = tensor.cpu().contiguous()
+    return ctypes.string_at(state.data_ptr(), state.numel() * state.element_size())
+
+
+def _bytes_tensor(packed: bytes) -> torch.Tensor:
+    return torch.frombuffer(bytearray(packed), dtype=torch.uint8)
+
+
+# ------------------------------------------------------------------------- jumping ahead
+#
+# All slots run the same code on data of the same shapes, so they draw equally often. Where that
+# holds (the rehearsal shows it), the stream of a lost slot at a later microbatch is its stream now,
+# advanced by as many draws as this rank's own stream made over the same microbatches.
+
+_HEAD = 24  # seed, left, seeded, next: at::CPUGeneratorImplStateLegacy (ATen/CPUGeneratorImpl.cpp)
+_WORDS = 624
+_TAIL = _HEAD + 8 * _WORDS
+MAX_DRAWS = 1 << 22
+"""Beyond this many draws a replay of the forward pass is the cheaper way."""
+
+
+def jump(streams: Streams, before: Streams, after: Streams, hint: int = 0) -> Streams | None:
+    """`streams` moved on as far as `before` is from `after`, or None where that cannot be told.
+
+    `hint` is the number of torch CPU draws that is tried first.
+    """
+    if before.python != after.python or before.numpy != after.numpy:
+        return None
+    if len(streams.torch_cuda) != len(before.torch_cuda):
+        return None
+    draws = draws_between(before.torch_cpu, after.torch_cpu, hint)
+    if draws is None:
+        return None
+    cuda = tuple(
+        _philox_jump(*states)
+        for states in zip(streams.torch_cuda, before.torch_cuda, after.torch_cuda, strict=True)
+    )
+    return Streams(
+        torch_cpu=_advanced(streams.torch_cpu, draws),
+        torch_cuda=cuda,
+        python=streams.python,
+        numpy=streams.numpy,
+    )
+
+
+def draws_between(before: bytes, after: bytes, hint: int = 0) -> int | None:
+    """How many 32-bit numbers of torch's CPU generator lie between two states."""
+    if before == after:
+        return 0
+    if before[_TAIL:] != after[_TAIL:]:
+        return None  # a cached normal sample: not a matter of counting
+    if hint and _advanced(before, hint) == after:
+        return hint
+    generator = torch.Generator()
+    generator.set_state(_bytes_tensor(before))
+    state, drawn = before, 0
+    while state[_HEAD:_TAIL] != after[_HEAD:_TAIL]:
+        if drawn > MAX_DRAWS:
+            return None
+        drawn += _draw(generator, _left(state))
+        state = tensor_bytes(generator.get_state())
+    drawn += _left(state) - _left(after)
+    return drawn if drawn >= 0 and _advanced(before, drawn) == after else None
+
+
+def _left(state: bytes) -> int:
+    """Numbers until the generator's words are renewed, counting the renewing one."""
+    return int.from_bytes(state[8:12], "little")
+
+
+def _draw(generator: torch.Generator, count: int) -> int:
+    torch.empty(count, dtype=torch.int32).random_(generator=generator)
+    return count
+
+
+def _advanced(state: bytes, draws: int) -> bytes:
+    generator = torch.Generator()
+    generator.set_state(_bytes_tensor(state))
+    _draw(generator, draws)
+    return tensor_bytes(generator.get_state())
+
+
+def _philox_jump(state: bytes, before: bytes, after: bytes) -> bytes:
+    """CUDA's counter-based generator: (seed, offset), 8 bytes each (CUDAGeneratorImpl.cpp)."""
+    offsets = [int.from_bytes(one[8:16], "little") for one in (state, before, after)]
+    moved = offsets[0] + offsets[2] - offsets[1]
+    return state[:8] + moved.to_bytes(8, "little") + state[16:]

@@ -1,0 +1,338 @@
+"""Where the script is: its loops, the microbatches of the step so far, and what they saw.
+
+The instrumented loops of the script call this object (`script.Runtime`). It keeps the stack of
+loops that are under way and, for every microbatch of the present step, a snapshot of what its
+region of code could see when it began: enough to execute that code again (see `impersonate`).
+
+Learned at the first commit point, never configured: the *region* is the body of the innermost loop
+around the backward; the *step loop* is the loop whose iteration contains the commit point. They are
+one loop for scripts without accumulation or with `(i + 1) % G`, two for `for micro in range(G)`.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from recoverrun.hooks.script import Loop
+
+if TYPE_CHECKING:  # they import torch, which the script imports when it wants to
+    from recoverrun.hooks.context import Path
+    from recoverrun.hooks.data import Source
+    from recoverrun.hooks.rng import Streams
+
+
+class Senses(Protocol):
+    """What can be seen of a process once the script has imported torch."""
+
+    def streams(self) -> "Streams":
+        """Where the random streams stand."""
+
+    def attributes(
+        self, names: Mapping[str, Any], modules: frozenset[str]
+    ) -> "dict[Path, Any]":
+        """Simple attributes of the script's own objects."""
+
+    def copied(self, value: Any) -> Any:
+        """A copy of what code may change in place (small tensors, containers), else `value`."""
+
+
+class Unwind(BaseException):
+    """Leaves a region that is being executed again; no script catches it."""
+
+
+class Refused(Exception):
+    """The script's shape cannot be served; the text is the one sentence that says why."""
+
+
+@dataclass(slots=True, eq=False)
+class Draw:
+    """One item that the script took from a rank-dependent source."""
+
+    source: "Source"
+    index: int
+    item: Any
+
+
+@dataclass(slots=True, eq=False)
+class Turn:
+    """A loop that is under way, at its present iteration."""
+
+    loop: Loop
+    frame_id: int
+    iteration: int = -1
+    item: Any = None
+    streams: "Streams | None" = None
+    names: dict[str, Any] = field(default_factory=dict)
+    globals: dict[str, Any] = field(default_factory=dict)
+    draws: list[Draw] = field(default_factory=list)
+    header_draws: int = 0  # of `draws`, those that the loop itself made to get its item
+    positions: "list[tuple[Source, int]]" = field(default_factory=list)
+    attributes: "dict[Path, Any]" = field(default_factory=dict)
+    backwards: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Microbatch:
+    """One microbatch of the present step as this rank ran it."""
+
+    index: int
+    turn: Turn
+    iteration: int
+    item: Any
+    streams: "Streams"
+    names: dict[str, Any]
+    attributes: "dict[Path, Any]"
+    draws: list[Draw]  # those of the loop's header
+    positions: "list[tuple[Source, int]]"  # of every source, when the body began
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How the script goes through a step."""
+
+    region: Loop
+    step_loop: Loop
+    microbatches: int
+    backwards: int  # of one microbatch
+    pattern: str  # "one microbatch a step", "by counting iterations", "by an inner loop"
+
+
+class ScriptRuntime:
+    """The `script.Runtime` of a protected worker. `own_rank` is that of this process."""
+
+    Unwind: ClassVar[type[BaseException]] = Unwind
+
+    def __init__(self, own_rank: int) -> None:
+        self.own_rank = own_rank
+        self.loops: dict[str, Loop] = {}
+        self.refusals: list[str] = []
+        self.own_modules: frozenset[str] = frozenset({"__main__"})
+        self.stack: list[Turn] = []
+        self.microbatches: list[Microbatch] = []
+        self.shape: Shape | None = None
+        self.senses: Senses | None = None  # None until the script has imported torch
+        self.active = True  # False in processes that the script forks
+        self.acting_rank: int | None = None
+        self.iterators = 0
+        self.sources: list[Source] = []
+        self.on_region_top: Callable[[Turn], None] = lambda turn: None
+        self._draws: list[Draw] = []
+
+    # --------------------------------------------------------------------------- script.Runtime
+
+    def register(self, loop: Loop) -> None:
+        self.loops[loop.id] = loop
+
+    def own(self, module: str) -> None:
+        """`module` is the script's own: its objects belong to what a slot is."""
+        self.own_modules |= {module}
+
+    def refuse(self, filename: str, reason: str) -> None:
+        self.refusals.append(f"{filename}: {reason}")
+
+    @property
+    def quiet(self) -> bool:
+        """Nothing is noted: there is no torch yet, another slot is being impersonated, or this
+        process is no rank at all.
+        """
+        return self.senses is None or not self.active or self.acting_rank is not None
+
+    def iterate(self, loop_id: str, iterable: Iterable[Any]) -> Iterator[Any]:
+        if self.quiet:
+            return iter(iterable)
+        return _LoopIterator(self, self.loops[loop_id], iterable, sys._getframe(1))
+
+    def enter(self, loop_id: str) -> None:
+        if not self.quiet:
+            self._push(Turn(self.loops[loop_id], id(sys._getframe(1))), sys._getframe(1))
+
+    def leave(self, loop_id: str) -> None:
+        if self.quiet:
+            return
+        for turn in reversed(self.stack):
+            if turn.loop.id == loop_id:
+                self._pop(turn)
+                return
+
+    def top(self, loop_id: str, local: dict[str, object], global_: dict[str, object]) -> None:
+        if self.quiet:
+            return
+        turn = next((t for t in reversed(self.stack) if t.loop.id == loop_id), None)
+        if turn is None:
+            return
+        self._trim(turn)
+        if turn.loop.kind != "for":
+            self._begin_iteration(turn)
+        turn.globals = global_
+        turn.names = self._snapshot(turn.loop, local)
+        turn.header_draws = len(turn.draws)
+        turn.positions = [(source, source.count) for source in self.sources]
+        assert self.senses is not None, "not quiet"
+        turn.attributes = self.senses.attributes({**global_, **turn.names}, self.own_modules)
+        if not turn.loop.module_level and sys.version_info < (3, 13):
+            local.clear()  # the frame keeps this dict and would keep the last logits alive with it
+        if self.shape is not None and turn.loop is self.shape.region:
+            self.on_region_top(turn)
+
+    def generator(self, function: Any) -> Any:
+        return function
+
+    # --------------------------------------------------------------------------- the stack
+
+    def _push(self, turn: Turn, frame: FrameType) -> None:
+        while self.stack and find_frame(self.stack[-1].frame_id, frame) is None:
+            self.stack.pop()
+        again = self.stack and self.stack[-1].frame_id == turn.frame_id
+        if again and self.stack[-1].loop is turn.loop:
+            self.stack.pop()  # the same loop begins anew after it was left by `break`
+        self.stack.append(turn)
+
+    def _pop(self, turn: Turn) -> None:
+        if turn in self.stack:
+            del self.stack[self.stack.index(turn) :]
+
+    def _trim(self, turn: Turn) -> None:
+        """Loops inside `turn` that were left without a word are over."""
+        if turn in self.stack:
+            del self.stack[self.stack.index(turn) + 1 :]
+
+    def _begin_iteration(self, turn: Turn) -> None:
+        turn.iteration += 1
+        turn.backwards = 0
+        assert self.senses is not None, "not quiet"
+        turn.streams = self.senses.streams()
+        turn.draws = self._draws = []
+
+    def _snapshot(self, loop: Loop, local: dict[str, Any]) -> dict[str, Any]:
+        """What the body can see of the variables around it, by reference."""
+        if loop.module_level:
+            wanted = loop.carried | loop.targets
+            seen = {name: local[name] for name in wanted if name in local}
+        else:
+            gone = loop.assigned - loop.carried - loop.targets
+            seen = {name: value for name, value in local.items() if name not in gone}
+        assert self.senses is not None, "not quiet"
+        for name in loop.carried & seen.keys():
+            seen[name] = self.senses.copied(seen[name])
+        return seen
+
+    # --------------------------------------------------------------------------- data
+
+    def adopt(self, source: "Source") -> None:
+        """A new rank-dependent iterator of the script."""
+        self.sources = [known for known in self.sources if not getattr(known, "ended", False)]
+        self.sources.append(source)
+
+    def drawn(self, source: "Source", index: int, item: Any) -> None:
+        """Note an item taken in normal work; it belongs to the iteration that has just begun."""
+        self._draws.append(Draw(source=source, index=index, item=item))
+
+    # --------------------------------------------------------------------------- microbatches
+
+    def note_backward(self) -> Microbatch | None:
+        """A backward of normal work is done. Returns the microbatch if it is its first one."""
+        if not self.stack:
+            return None
+        turn = self.stack[-1]
+        turn.backwards += 1
+        if turn.backwards > 1 or turn.streams is None:
+            return None
+        microbatch = Microbatch(
+            index=len(self.microbatches), turn=turn, iteration=turn.iteration, item=turn.item,
+            streams=turn.streams, names=turn.names, attributes=turn.attributes,
+            draws=turn.draws[: turn.header_draws], positions=turn.positions,
+        )
+        self.microbatches.append(microbatch)
+        return microbatch
+
+    def begin_step(self) -> None:
+        self.microbatches = []
+
+    def learn(self) -> Shape:
+        """At the first commit point: how does this script go through a step? Raises Refused."""
+        if not self.microbatches:
+            raise Refused(self._why_no_loop())
+        last = self.microbatches[-1]
+        inner = last.turn
+        if inner.loop.refusal:
+            raise Refused(inner.loop.refusal)
+        here = bool(self.stack) and self.stack[-1] is inner and inner.iteration == last.iteration
+        backwards = max(1, inner.backwards) if here else 1
+        count = len(self.microbatches)
+        if here:
+            pattern = "one microbatch a step" if count == 1 else "by counting iterations"
+            return Shape(inner.loop, inner.loop, count, backwards, pattern)
+        outer = self._around(inner)
+        if outer is None:
+            raise Refused(f"no loop over steps is around the microbatches at {inner.loop.id}")
+        if outer.draws and not any(one.draws for one in self.microbatches):
+            raise Refused(
+                f"the batches of a step are drawn at {outer.loop.id}, before the loop over "
+                f"microbatches at {inner.loop.id}: they cannot be drawn again for another rank"
+            )
+        return Shape(inner.loop, outer.loop, count, backwards, "by an inner loop")
+
+    def _around(self, inner: Turn) -> Turn | None:
+        if inner in self.stack:
+            at = self.stack.index(inner)
+            return self.stack[at - 1] if at else None
+        return self.stack[-1] if self.stack else None
+
+    def _why_no_loop(self) -> str:
+        if self.refusals:
+            return self.refusals[0]
+        return "no loop of the script's own code was seen around its backward pass"
+
+
+class _LoopIterator:
+    """The iterator of an instrumented `for`: tells the runtime where each iteration begins."""
+
+    def __init__(
+        self, runtime: ScriptRuntime, loop: Loop, iterable: Iterable[Any], frame: FrameType
+    ) -> None:
+        self._runtime = runtime
+        self._iterable = iterable
+        self._turn = Turn(loop, id(frame))
+        self._items: Iterator[Any] | None = None
+
+    def __iter__(self) -> "_LoopIterator":
+        return self
+
+    def __len__(self) -> int:
+        return len(self._iterable)  # type: ignore[arg-type]
+
+    def __next__(self) -> Any:
+        if self._items is None:
+            self._items = iter(self._iterable)
+            self._runtime._push(self._turn, sys._getframe(1))
+        self._runtime._trim(self._turn)
+        self._runtime._begin_iteration(self._turn)
+        try:
+            item = next(self._items)
+        except StopIteration:
+            self._runtime._pop(self._turn)
+            raise
+        self._turn.item = item
+        return item
+
+
+def find_frame(frame_id: int, start: FrameType) -> FrameType | None:
+    """The frame with this id among the calls that end at `start`. Ids, not frames, are kept: a
+    reference would keep everything alive that the script's function had in its variables.
+    """
+    at: FrameType | None = start
+    while at is not None and id(at) != frame_id:
+        at = at.f_back
+    return at
+
+
+def forget_in_children(runtime: ScriptRuntime) -> None:
+    """Data workers and other children of the script are no ranks: be inert there."""
+
+    def disarm() -> None:
+        runtime.active = False
+
+    os.register_at_fork(after_in_child=disarm)

@@ -1,0 +1,99 @@
+"""The vocabulary in which an unmodified script is met: its loops, and who is told about them.
+
+A script knows nothing of us. `rewrite` finds the loops from which a `.backward()` is reachable and
+describes each as a `Loop`; the instrumented code calls a `Runtime`, which it finds in its module's
+globals under the name `RUNTIME_NAME`. Pure: nothing here imports torch, reads a file or acts.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from types import CodeType
+from typing import Literal, ParamSpec, Protocol, TypeVar
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+LoopKind = Literal["for", "while", "async for"]
+
+RUNTIME_NAME = "__recoverrun__"
+ITEM_NAME = "__recoverrun_item__"
+EXIT_NAME = "__recoverrun_exit__"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loop:
+    """An instrumented loop, and its body in a form that can be executed once more.
+
+    `body_code` and `item_code` are executed with one plain dict as globals and locals: the globals
+    of the module, overlaid with the locals that `top` was shown. Names are spelled as in `locals()`
+    (private names of a class mangled). All code keeps the line numbers of the source.
+    """
+
+    id: str  # "<filename>:<lineno>"
+    kind: LoopKind
+    filename: str
+    line: int
+    module_level: bool  # locals() is globals() there
+    qualname: str  # of the function around it; "<module>" at module level
+
+    assigned: frozenset[str]  # names that the body may bind or delete
+    live_in: frozenset[str]  # names that the body may read before it has surely written them
+    carried: frozenset[str]  # live in, assigned, not a target: what one iteration tells the next
+    targets: frozenset[str]  # bound by the loop itself: `for T in`, `while (T := ...)`
+    global_names: frozenset[str]  # those of `assigned` that are variables of the module
+
+    item_code: CodeType | None  # binds the target from ITEM_NAME; None unless kind is "for"
+    body_code: CodeType | None  # the body, its inner loops not instrumented; None if refused
+    refusal: str  # "" if the body can be executed again, else a sentence that says why not
+
+
+class Runtime(Protocol):
+    """What instrumented code calls. Every method must be inert in a process forked by the script.
+
+    `top` is handed the live dict of `locals()`. In a function, Python 3.11 and 3.12 keep that dict
+    in the frame, where it prolongs the life of every local (the last logits, say) until the next
+    call: clear it once the wanted names are copied out. At module level (`Loop.module_level`), and
+    in a class body, it *is* the namespace: never clear it there.
+    """
+
+    @property
+    def Unwind(self) -> type[BaseException]:
+        """Raised by `body_code` with "break", "continue" or "return"; may be raised by hooks."""
+        ...
+
+    def register(self, loop: Loop) -> None:
+        """Learn of a loop. Called before its module executes, again if it is loaded again."""
+        ...
+
+    def refuse(self, filename: str, reason: str) -> None:
+        """Learn that a module runs without instrumentation."""
+        ...
+
+    def iterate(self, loop_id: str, iterable: Iterable[T]) -> Iterator[T]: ...
+
+    def enter(self, loop_id: str) -> None:
+        """A `while` or `async for` is about to start."""
+        ...
+
+    def top(self, loop_id: str, local: dict[str, object], global_: dict[str, object]) -> None:
+        """An iteration begins; the target is bound. First statement of the body."""
+        ...
+
+    def leave(self, loop_id: str) -> None:
+        """The loop ended by its condition or by `break`; not called if it is left by an error,
+        or by `return`: a later call for an outer loop or another frame tells as much.
+        """
+        ...
+
+    def generator(self, function: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
+        """Decorate a generator function of the script; `generators.same_kind` keeps its looks."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """What `bootstrap.start` leaves behind for the run of the script."""
+
+    runtime: Runtime | None  # None: not protected, nothing is instrumented
+    finish: Callable[[int], None]  # told the exit code, once, after the script's last statement
+    trainers: frozenset[str] = frozenset()  # modules of frameworks to instrument wherever they are

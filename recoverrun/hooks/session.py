@@ -1,0 +1,489 @@
+"""A worker's side of recovery: what carries out the decisions of the in-step machine.
+
+One thread listens to the launcher (`_listen`) and feeds views and decisions to the machine the
+moment they arrive; the script's thread feeds what the script does, and at the commit point carries
+out what the machine wants until the step is applied (`settle`). Both meet at one condition
+variable, which communicators share (`fabric`), so that any wait ends when the members change.
+
+In a step without losses nothing here waits for the launcher: a step costs one vote on the data
+plane and one message that nobody answers.
+"""
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import assert_never
+
+import torch
+
+from ft_collectives.elastic import ElasticGroup
+from ft_collectives.fabric import Channel, Fabric
+from ft_collectives.faults import InvariantBroken, Superseded
+from ft_collectives.instep import (
+    Accumulated,
+    Apply,
+    Break,
+    Compute,
+    Decided,
+    Effect,
+    Ended,
+    Event,
+    InStep,
+    Reduce,
+    Reduced,
+    Send,
+    Settled,
+    Tick,
+    Viewed,
+    Vote,
+    Voted,
+)
+from ft_collectives.reduce import Reducer
+from ft_collectives.store import LauncherStore
+from recoverrun.hooks.data import NotReplayable
+from recoverrun.hooks.faultpoints import FaultPoints
+from recoverrun.hooks.impersonate import Impersonator
+from recoverrun.hooks.makeup import MakeUp
+from recoverrun.hooks.runtime import Refused, ScriptRuntime, Turn
+from recoverrun.hooks.senses import TorchSenses
+from recoverrun.hooks.sources import Sources
+from recoverrun.hooks.strategy import Strategy
+from rendezvous.env import WorkerEnv
+from rendezvous.layout import Layout
+from rendezvous.messages import (
+    Broken,
+    Committed,
+    Decision,
+    Farewell,
+    Identity,
+    Legacy,
+    Message,
+    Notice,
+    PeerFault,
+    Promise,
+    Topology,
+    Verdict,
+    View,
+)
+from rendezvous.remains import Writer
+from rendezvous.transport import WorkerLink
+
+VIEW_WITHIN_S = 60.0
+"""How long a worker waits for the coordinator's first word before it calls that an error."""
+
+LISTEN_S = 0.25
+"""The control thread looks at the machine's deadlines at least this often."""
+
+
+class Session:
+    """Recovery in this worker. `protect` switches it on, once the script's groups are known."""
+
+    def __init__(self, env: WorkerEnv, link: WorkerLink, runtime: ScriptRuntime) -> None:
+        self.env = env
+        self.link = link
+        self.runtime = runtime
+        self.faults = FaultPoints(env.inject, env.rank)
+        self.impersonator = Impersonator(runtime)
+        self.makeup = MakeUp(self.impersonator, self._downgraded)
+        self.sources = Sources(runtime, self.impersonator)
+        self.changed = threading.Condition()
+        self.view: View | None = None
+        self.layout: Layout | None = None
+        self.fabric: Fabric | None = None
+        self.machine: InStep | None = None
+        self.reducer: Reducer | None = None
+        self.strategy: Strategy | None = None
+        self.promise: Promise | None = None
+        self.refusal = ""
+        self.phases: dict[str, float] = {}
+        self.backwards = 0  # of this step that belong to no replayable loop
+        self.dirty = False
+        self._in_backward = False
+        self._votes: Channel | None = None
+        self._sketch = torch.empty(0)
+        self._agenda: deque[Effect] = deque()
+        self._remains = Writer(env.context) if env.context else None
+        self._committed_at = time.monotonic()
+        runtime.on_region_top = self._region_top
+        runtime.senses = TorchSenses()
+        threading.Thread(target=self._listen, name="recoverrun-control", daemon=True).start()
+
+    # --------------------------------------------------------------------------- control thread
+
+    def _listen(self) -> None:
+        while True:
+            message = self.link.receive(LISTEN_S)
+            if message is not None:
+                self._hear(message)
+            machine = self.machine
+            if machine is not None and machine.deadline() is not None:
+                self._feed(Tick())
+
+    def _hear(self, message: Message) -> None:
+        match message:
+            case View():
+                with self.changed:
+                    if self.view is None or message.generation > self.view.generation:
+                        self.view = message
+                    self.changed.notify_all()
+                self._feed(Viewed(view=message))
+                if self.fabric is not None:
+                    self.fabric.change(message)
+            case Decision():
+                self._feed(Decided(decision=message))
+            case Legacy():
+                self.makeup.inherit(message)
+            case _:
+                return  # nothing else is meant for a worker
+
+    def _feed(self, event: Event) -> None:
+        """Give the machine an event; messages leave at once, work waits for the script's thread."""
+        with self.changed:
+            if self.machine is None:
+                return
+            for effect in self.machine.step(event, time.monotonic()):
+                if isinstance(effect, Send):
+                    self.link.send(self._completed(effect.message))
+                else:
+                    self._agenda.append(effect)
+            self.changed.notify_all()
+
+    def _completed(self, message: Message) -> Message:
+        """The machine knows no clocks: add the phases of the step to its statement."""
+        if not isinstance(message, Committed):
+            return message
+        now = time.monotonic()
+        self.phases["step"] = 1000 * (now - self._committed_at)
+        self._committed_at = now
+        phases = tuple(sorted(self.phases.items()))
+        self.phases = {}
+        return Committed(
+            rank=message.rank, generation=message.generation, step=message.step,
+            done=message.done, redone=message.redone, total=message.total,
+            digest=message.digest, phases=phases,
+        )
+
+    # --------------------------------------------------------------------------- switching on
+
+    def store(self, generation: int) -> LauncherStore:
+        """The c10d store of a generation; 0 lives as long as the job."""
+        return LauncherStore(
+            lambda call: self.link.call(call, call.timeout_s), rank=self.env.rank,
+            generation=generation, timeout=timedelta(minutes=30),
+        )
+
+    def refuse(self, reason: str) -> None:
+        """No protection for this script, for this reason; it runs as under torchrun."""
+        if not self.refusal:
+            self.refusal = reason
+            self._say_promise("unprotected", 0, reason)
+
+    def protect(self, strategy: Strategy, layout: Layout) -> bool:
+        """Begin to serve the script with `strategy`. False: one replica, nothing to survive on."""
+        if self.refusal:
+            return False
+        view = self._first_view()
+        self.link.send(Topology(
+            rank=self.env.rank, generation=view.generation, strategy=strategy.name,
+            replicas=layout.replicas,
+        ))
+        if len(layout.replicas) == 1:
+            self.refuse("the script has one replica: there is nothing to survive on")
+            return False
+        self.layout, self.strategy = layout, strategy
+        with self.changed:
+            assert self.view is not None, "just seen"
+            self.machine = InStep(rank=self.env.rank, layout=layout, view=self.view)
+            self.fabric = Fabric(
+                rank=self.env.rank, view=self.view, store=self.store, changed=self.changed,
+                timeout=timedelta(minutes=30), on_hint=self._hint,
+            )
+        ElasticGroup.alone = staticmethod(lambda: self.acting)
+        _, shard = layout.place(self.env.rank)
+        for number, group in enumerate(ElasticGroup.instances):
+            if len({layout.slot(rank) for rank in group.ranks}) > 1:
+                group.protect(self.fabric, f"group{number}")
+        replicas = [replica[shard] for replica in layout.replicas]
+        self.reducer = Reducer(self.fabric, self.fabric.open(f"gradients{shard}", replicas))
+        self.reducer.on_launch = self._launched
+        self._votes = self.fabric.open("vote", range(layout.world_size))
+        return True
+
+    def _first_view(self) -> View:
+        with self.changed:
+            if not self.changed.wait_for(lambda: self.view is not None, timeout=VIEW_WITHIN_S):
+                raise RuntimeError(f"the coordinator said nothing for {VIEW_WITHIN_S:.0f} s")
+            assert self.view is not None, "waited for"
+            return self.view
+
+    def _hint(self, generation: int, reason: str) -> None:
+        self.link.send(PeerFault(rank=self.env.rank, generation=generation, reason=reason))
+
+    def _say_promise(self, promise: Promise, microbatches: int, reason: str) -> None:
+        self.promise = promise
+        self.link.send(Verdict(
+            rank=self.env.rank, generation=self._generation, promise=promise,
+            microbatches=microbatches, reason=reason,
+        ))
+
+    # --------------------------------------------------------------------------- the step goes on
+
+    @property
+    def _generation(self) -> int:
+        return self.view.generation if self.view is not None else 1
+
+    @property
+    def step(self) -> int:
+        return self.machine.step_index if self.machine is not None else 0
+
+    @property
+    def vote_channel(self) -> Channel:
+        """Spans every live rank."""
+        assert self._votes is not None, "protected"
+        return self._votes
+
+    @property
+    def acting(self) -> bool:
+        """Another slot's microbatch is being executed."""
+        return self.runtime.acting_rank is not None
+
+    def _region_top(self, turn: Turn) -> None:
+        """A microbatch begins. Before the first of a step: leave our context for successors."""
+        if self.machine is None or self.runtime.microbatches:
+            return
+        self.faults.strike(self.step - 1, "between")
+        top = self.impersonator.capture_top(self.step, turn)
+        self._leave(top.pack())
+        self.makeup.absorb(self.step)
+        try:
+            self.impersonator.follow(top)
+        except NotReplayable as reason:
+            self.makeup.downgrade(str(reason))
+
+    def _leave(self, context: bytes) -> None:
+        if self._remains is not None:
+            self._remains.write(context)
+
+    def forward_begins(self) -> None:
+        """The root module's forward, in training."""
+        if self.machine is None:
+            return
+        if self.acting:
+            self.faults.strike(self.step, "redo")
+        elif self._at_middle():
+            self.faults.strike(self.step, "forward")
+
+    def backward_reaches_bucket(self) -> None:
+        if self.machine is not None and not self.acting and self._at_middle():
+            self.faults.strike(self.step, "backward")
+
+    def _at_middle(self) -> bool:
+        shape = self.runtime.shape
+        count = shape.microbatches if shape is not None else 1
+        return self._own_index == count // 2
+
+    @property
+    def _own_index(self) -> int:
+        return len(self.runtime.microbatches) + self.backwards
+
+    def last_in_sight(self) -> int:
+        """The generation in which the backward now running may start its reductions, or 0.
+
+        It may if it is the last one before the commit point and everybody knows the plan.
+        """
+        machine, shape = self.machine, self.runtime.shape
+        if machine is None or shape is None or shape.backwards != 1 or machine.surprised:
+            return 0
+        extras = machine.extras()
+        if self.acting:
+            left = [identity for identity in extras if identity not in machine.done]
+            return machine.view.generation if len(left) == 1 else 0
+        last = self._own_index == shape.microbatches - 1 and not extras
+        return machine.view.generation if last else 0
+
+    def backward_done(self) -> None:
+        """A backward of the script has returned."""
+        if self.machine is None or not self.runtime.active:
+            return
+        if self.acting:
+            shape = self.runtime.shape
+            assert shape is not None, "only a known region is executed again"
+            self.impersonator.backward_done(shape)
+            return
+        self.dirty = True
+        first = not self._own_index
+        identity = (self.machine.slot, self._own_index)
+        if self.runtime.note_backward() is None:
+            if self.runtime.microbatches:
+                return  # a further backward of the same microbatch
+            self.backwards += 1
+        self._feed(Accumulated(identity=identity))
+        if first and self.promise is None:
+            self._first_microbatch()
+
+    def _first_microbatch(self) -> None:
+        """Nothing is known yet: keep what the rehearsal at the commit point compares."""
+        from recoverrun.hooks import rehearsal
+
+        assert self.strategy is not None, "protected"
+        self._sketch = rehearsal.sketch(self.strategy.accumulators())
+        if self.runtime.microbatches:
+            turn = self.runtime.microbatches[0].turn
+            self._leave(self.impersonator.capture_top(self.step, turn).pack())
+
+    def _launched(self, number: int, total: int) -> None:
+        self.faults.strike(self.step, "reduce", number, total)
+
+    @contextmanager
+    def counting_backward(self) -> Iterator[list[None]]:
+        """Around a call of backward; the list is empty for one inside another."""
+        outermost = not self._in_backward
+        self._in_backward = True
+        try:
+            yield [None] if outermost else []
+        finally:
+            if outermost:
+                self._in_backward = False
+
+    # --------------------------------------------------------------------------- the commit point
+
+    def settle(self) -> None:
+        """The script is about to use the gradients: make them whole, agreed and final."""
+        if self.machine is None or not self.dirty or self.acting or not self.runtime.active:
+            return
+        assert self.reducer is not None, "protected"
+        started = time.monotonic()
+        count = self._own_index
+        if self.promise is None:
+            self._learn()
+        shape = self.runtime.shape
+        if shape is not None and self.runtime.microbatches:
+            self._leave(self.impersonator.capture_ahead(self.step + 1, shape).pack())
+        self._feed(Settled(microbatches=count))
+        while not self._carry_out(self._next()):
+            pass
+        self.reducer.deliver()
+        self.reducer.begin()
+        self.runtime.begin_step()
+        self.backwards = 0
+        self.dirty = False
+        self.phases["settle"] = 1000 * (time.monotonic() - started)
+
+    def _learn(self) -> None:
+        """The first commit point: how the script goes through a step, proved by a rehearsal."""
+        from recoverrun.hooks import rehearsal
+
+        try:
+            self.runtime.shape = self.runtime.learn()
+        except Refused as refusal:
+            rehearsal.decline(self, str(refusal))
+            return
+        rehearsal.rehearse(self, self._sketch)
+
+    def conclude(self, promise: Promise, reason: str) -> None:
+        """The rehearsal's result on this rank."""
+        shape = self.runtime.shape
+        if promise == "unprotected":
+            self.refusal = reason
+        self.makeup.exact = promise == "exact-samples"
+        self._say_promise(promise, shape.microbatches if shape is not None else 0, reason)
+
+    def _next(self) -> Effect:
+        with self.changed:
+            self.changed.wait_for(lambda: bool(self._agenda))
+            return self._agenda.popleft()
+
+    def _carry_out(self, effect: Effect) -> bool:
+        """Do what the machine wants; True once the step is applied."""
+        try:
+            match effect:
+                case Compute(identities=identities):
+                    for identity in identities:
+                        self._compute(identity)
+                        self._feed(Accumulated(identity=identity))
+                case Reduce(generation=generation):
+                    self._reduce(generation)
+                case Vote(generation=generation, ballot=ballot):
+                    self._vote(generation, ballot)
+                case Apply():
+                    return True
+                case Break(invariant=invariant, reason=reason):
+                    self.link.send(Broken(
+                        rank=self.env.rank, generation=self._generation, invariant=invariant,
+                        reason=reason,
+                    ))
+                    raise InvariantBroken(invariant, reason)
+                case Send():
+                    raise AssertionError("messages leave when they are made")
+                case _:
+                    assert_never(effect)
+        except Superseded:
+            pass  # the machine knows the newer view, or will in a moment
+        return False
+
+    def _reduce(self, generation: int) -> None:
+        assert self.reducer is not None and self.fabric is not None, "protected"
+        started = time.monotonic()
+        self.reducer.finish(generation)
+        self._add("reduce", started)
+        if generation > 1:
+            self.phases["rebuild"] = self.fabric.rebuild_ms
+        self._feed(Reduced(generation=generation))
+
+    def _vote(self, generation: int, ballot: tuple[int, ...]) -> None:
+        fabric, channel = self.fabric, self.vote_channel
+        assert fabric is not None, "protected"
+        started = time.monotonic()
+        votes = torch.tensor(ballot, dtype=torch.int32)
+        if fabric.ready(channel) != generation:
+            raise Superseded
+        fabric.bury([votes])
+        pending = fabric.launch(channel, generation, lambda group: group.allreduce([votes]))
+        self.faults.strike(self.step, "vote")
+        fabric.finish([pending], generation)
+        fabric.unbury([votes])
+        self._add("vote", started)
+        self._feed(Voted(generation=generation, counts=tuple(votes.tolist())))
+
+    def _add(self, phase: str, started: float) -> None:
+        passed = 1000 * (time.monotonic() - started)
+        self.phases[phase] = self.phases.get(phase, 0.0) + passed
+
+    # --------------------------------------------------------------------------- making up
+
+    def _compute(self, identity: Identity) -> None:
+        """Compute a lost slot's microbatch into our accumulators."""
+        started = time.monotonic()
+        slot, index = identity
+        shape, layout = self.runtime.shape, self.layout
+        assert shape is not None and layout is not None, "protected, and past a first step"
+        _, shard = layout.place(self.env.rank)
+        rank = layout.replicas[slot][shard]
+        self.makeup.compute(rank, index, self.step, shape)
+        self._add("redo", started)
+
+    def _downgraded(self, reason: str) -> None:
+        self.link.send(Notice(
+            rank=self.env.rank, generation=self._generation, event="notice.give",
+            reason=f"from here on equal-count: {reason}",
+        ))
+
+    # --------------------------------------------------------------------------- the end
+
+    def farewell(self) -> None:
+        """The script ended normally; nobody has to wait for this rank."""
+        self._feed(Ended())
+        self.link.send(Farewell(
+            rank=self.env.rank, generation=self._generation, step=self.step
+        ))
+
+    def leave_witness(self) -> None:
+        """Leave the final parameters of this rank where the launcher asked for them."""
+        if self.env.witness and self.strategy is not None:
+            path = os.path.join(self.env.witness, f"rank{self.env.rank}.pt")
+            parameters = {n: p.detach().clone() for n, p in self.strategy.parameters().items()}
+            torch.save({"step": self.step, "parameters": parameters}, path)

@@ -1,0 +1,55 @@
+"""The script's data iterators, and who is drawing from them now."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from recoverrun.hooks.data import LoaderIterator, Source, clone_for
+from recoverrun.hooks.impersonate import Impersonator
+from recoverrun.hooks.rng import Streams
+from recoverrun.hooks.runtime import ScriptRuntime
+
+
+class Sources:
+    """Wraps every loader's iterator; answers it as `data.Impersonation`."""
+
+    def __init__(self, runtime: ScriptRuntime, impersonator: Impersonator) -> None:
+        self._runtime = runtime
+        self._impersonator = impersonator
+        self._created = 0
+
+    def iterate(
+        self, loader: "DataLoader[Any]", make: Callable[[Any], Iterator[Any]]
+    ) -> Iterator[Any]:
+        """The iterator of a loader, as the acting rank sees it; `make` is torch's own way."""
+        runtime = self._runtime
+        if not runtime.active:
+            return make(loader)
+        if runtime.acting_rank is not None:
+            if self.fresh:
+                return make(loader)
+            return make(clone_for(loader, runtime.acting_rank, runtime.own_rank))
+        source = LoaderIterator(loader=loader, make=make, runtime=self, number=self._created)
+        self._created += 1
+        runtime.adopt(source)
+        return source
+
+    @property
+    def acting_rank(self) -> int | None:
+        return self._runtime.acting_rank
+
+    @property
+    def own_rank(self) -> int:
+        return self._runtime.own_rank
+
+    @property
+    def fresh(self) -> bool:
+        return self._impersonator.fresh
+
+    def created_at(self, number: int, rank: int) -> Streams | None:
+        return self._impersonator.created_at(number, rank)
+
+    def drawn(self, source: Source, index: int, item: Any) -> None:
+        if not self._runtime.quiet:
+            self._runtime.drawn(source, index, item)

@@ -1,0 +1,196 @@
+"""DistributedDataParallel: one replica per rank of its group.
+
+A comm hook (`DDP.register_comm_hook`) gets every bucket when its gradients are ready. It hands the
+bucket back un-reduced, so `p.grad` stays this rank's own accumulator until the commit point, with
+`no_sync` and without; in the last microbatch it also starts the reduction of a copy. At the commit
+point the reduced sum, divided by the original world size as DDP divides, is written to `p.grad`.
+
+Re-executed microbatches run as under `no_sync`: they only accumulate.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from ft_collectives.reduce import Bucket
+from recoverrun.hooks.session import Session
+from rendezvous.layout import Layout
+
+
+@dataclass(slots=True, eq=False)
+class Gradients:
+    """The parameters of one DDP bucket; `p.grad` is their accumulator."""
+
+    params: list[torch.nn.Parameter]
+    replicas: int
+
+    def fill(self, staging: torch.Tensor) -> None:
+        for part, param in self._parts(staging):
+            if param.grad is None:
+                part.zero_()
+            else:
+                part.copy_(param.grad)
+
+    def deliver(self, total: torch.Tensor) -> None:
+        for part, param in self._parts(total):
+            if param.grad is not None:
+                torch.div(part, self.replicas, out=param.grad)  # INV-8: never the survivors
+
+    def _parts(self, flat: torch.Tensor) -> list[tuple[torch.Tensor, torch.nn.Parameter]]:
+        sizes = [param.numel() for param in self.params]
+        views = flat.split(sizes)
+        return [(view.view_as(p), p) for view, p in zip(views, self.params, strict=True)]
+
+
+class Ddp:
+    """Serves the script's one DDP module."""
+
+    name = "ddp"
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._module: DistributedDataParallel | None = None
+
+    # --------------------------------------------------------------------------- hooks
+
+    def init(self, original: Callable[..., None]) -> Callable[..., None]:
+        """`DDP.__init__` that takes the module under protection."""
+
+        def wrapper(module: DistributedDataParallel, *args: Any, **kwargs: Any) -> None:
+            original(module, *args, **kwargs)
+            self._learn(module)
+
+        return wrapper
+
+    def register_comm_hook(self, original: Callable[..., None]) -> Callable[..., None]:
+        """A hook of the script's own changes what is reduced: not served."""
+
+        def wrapper(module: DistributedDataParallel, state: Any, hook: Any) -> None:
+            if self._serves(module) and hook != self._reduce:
+                raise RuntimeError(
+                    "recoverrun: a DDP communication hook of the script's own cannot be combined "
+                    "with recovery; run with --no-protect to use it"
+                )
+            original(module, state, hook)
+
+        return wrapper
+
+    def forward(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """`DDP.forward`; a re-executed microbatch runs as under `no_sync`."""
+
+        def wrapper(module: DistributedDataParallel, *args: Any, **kwargs: Any) -> Any:
+            training = module.training and torch.is_grad_enabled()
+            if not self._serves(module) or not training:
+                return original(module, *args, **kwargs)
+            self._session.forward_begins()
+            if not self._session.acting:
+                return original(module, *args, **kwargs)
+            synced = module.require_backward_grad_sync
+            copied = module.require_forward_param_sync
+            module.require_backward_grad_sync = False
+            try:
+                return original(module, *args, **kwargs)
+            finally:
+                module.require_backward_grad_sync = synced
+                module.require_forward_param_sync = copied
+
+        return wrapper
+
+    def sync_buffers(self, original: Callable[..., None]) -> Callable[..., None]:
+        """Buffers are broadcast in the script's own microbatches only."""
+
+        def wrapper(module: DistributedDataParallel) -> None:
+            if not (self._serves(module) and self._session.acting):
+                original(module)
+
+        return wrapper
+
+    # --------------------------------------------------------------------------- topology
+
+    def _serves(self, module: DistributedDataParallel) -> bool:
+        return self._session.machine is not None and module is self._module
+
+    def _learn(self, module: DistributedDataParallel) -> None:
+        session = self._session
+        if session.refusal:
+            return
+        if session.strategy is not None:
+            session.refuse("the script wraps more than one model in DDP")
+            return
+        world = dist.get_world_size()
+        if module.process_group.size() != world:
+            session.refuse("DDP over a part of the world is not served yet")
+            return
+        if any(param.device.type != "cpu" for param in module.parameters()):
+            session.refuse("DDP on an accelerator is not served yet, only on the CPU")
+            return
+        self._module = module
+        if session.protect(self, Layout(tuple((rank,) for rank in range(world)))):
+            module.register_comm_hook(None, self._reduce)
+
+    # --------------------------------------------------------------------------- reduction
+
+    def _reduce(
+        self,
+        _: object,
+        bucket: dist.GradBucket,  # type: ignore[name-defined]  # DDP checks this very name
+    ) -> torch.futures.Future[torch.Tensor]:
+        session = self._session
+        session.backward_reaches_bucket()
+        key = self._known(bucket)
+        generation = session.last_in_sight()
+        if generation and session.reducer is not None:
+            session.reducer.offer(key, generation)
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        future.set_result(bucket.buffer())
+        return future
+
+    def _known(self, bucket: Any) -> tuple[int, ...]:
+        """The bucket's key. DDP divides the parameters into buckets anew after the first step."""
+        reducer = self._session.reducer
+        assert reducer is not None, "protected"
+        params = list(bucket.parameters())
+        key = tuple(id(param) for param in params)
+        if key in reducer.buckets:
+            return key
+        if bucket.index() == 0:
+            reducer.forget()
+        gradients = Gradients(params=params, replicas=dist.get_world_size())
+        numel = sum(param.numel() for param in params)
+        reducer.register(Bucket(
+            key=key, size=numel, dtype=bucket.buffer().dtype, fill=gradients.fill,
+            deliver=gradients.deliver,
+        ))
+        return key
+
+    # --------------------------------------------------------------------------- Strategy
+
+    def _params(self) -> list[torch.nn.Parameter]:
+        assert self._module is not None, "protected"
+        return [param for param in self._module.parameters() if param.requires_grad]
+
+    def accumulators(self) -> list[torch.Tensor]:
+        return [param.grad for param in self._params() if param.grad is not None]
+
+    def set_aside(self) -> object:
+        kept = [None if p.grad is None else p.grad.clone() for p in self._params()]
+        for param in self._params():
+            if param.grad is not None:
+                param.grad.zero_()
+        return kept
+
+    def put_back(self, kept: object) -> None:
+        assert isinstance(kept, list), "what set_aside returned"
+        for param, gradient in zip(self._params(), kept, strict=True):
+            if gradient is None or param.grad is None:
+                param.grad = gradient
+            else:
+                param.grad.copy_(gradient)  # in place: it may be a view of DDP's bucket
+
+    def parameters(self) -> dict[str, torch.Tensor]:
+        assert self._module is not None, "protected"
+        return {n: p.detach() for n, p in self._module.module.named_parameters()}

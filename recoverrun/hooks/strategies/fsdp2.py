@@ -1,0 +1,263 @@
+"""FSDP2 on a 2-D mesh (HSDP): `fully_shard` over (replicate, shard).
+
+torch reduces a parameter group's gradient in `foreach_reduce`: reduce-scatter inside the replica,
+then all-reduce across replicas (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py). Here the
+first half runs as it is; its result, the un-reduced sharded gradient, is added to an accumulator of
+ours, and the second half is the reducer's. Gradients are written at the commit point, with the
+divisors that torch would have used for the original mesh.
+"""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ft_collectives.reduce import Bucket
+from recoverrun.hooks import groups
+from recoverrun.hooks.session import Session
+from rendezvous.layout import Layout
+
+ARGUMENTS = (
+    "fsdp_params", "unsharded_grads", "reduce_scatter_group", "reduce_scatter_stream",
+    "reduce_scatter_comm", "orig_dtype", "reduce_dtype", "device", "gradient_divide_factor",
+    "all_reduce_group", "all_reduce_stream", "all_reduce_grads", "partial_reduce_output",
+    "all_reduce_hook", "force_sum_reduction_for_comms",
+)
+"""Of `foreach_reduce` in torch 2.13; another torch is refused rather than guessed at."""
+
+
+@dataclass(slots=True, eq=False)
+class Shards:
+    """The sharded gradients of one parameter group."""
+
+    params: list[Any]
+    unsharded_sizes: tuple[torch.Size, ...]
+    shards: int
+    orig_dtype: torch.dtype | None
+    average_over: int  # the original number of replicas, or 1 where torch sums
+    post_divide: float | None
+    hook: Callable[[torch.Tensor], None] | None
+    accumulator: torch.Tensor | None = None
+
+    def fill(self, staging: torch.Tensor) -> None:
+        if self.accumulator is None:
+            staging.zero_()
+        else:
+            staging.copy_(self.accumulator)
+
+    def deliver(self, total: torch.Tensor) -> None:
+        """As the second half of `foreach_reduce` does after its all-reduce."""
+        total = total.clone()  # the gradients become views of it; `total` is used again
+        if self.average_over > 1:
+            total.div_(self.average_over)  # INV-8: of the mesh, never of the survivors
+        if self.hook is not None:
+            self.hook(total)
+        if self.post_divide is not None and self.post_divide > 1:
+            total.div_(self.post_divide)
+        if self.orig_dtype is not None:
+            total = total.to(self.orig_dtype)
+        offset = 0
+        for param, size in zip(self.params, self.unsharded_sizes, strict=True):
+            gradient = torch.as_strided(
+                total, size=param.sharded_size, stride=param.contiguous_sharded_stride,
+                storage_offset=offset,
+            )
+            _give(param, gradient)
+            offset += _padded_numel(size, self.shards) // self.shards
+        self.accumulator = None
+
+
+class Fsdp2:
+    """Serves every parameter group of the script's FSDP2 modules."""
+
+    name = "fsdp2"
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._shards: dict[int, Shards] = {}
+        self._modules: list[torch.nn.Module] = []
+
+    # --------------------------------------------------------------------------- hooks
+
+    def fully_shard(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """`fully_shard` that learns the topology from its mesh."""
+
+        def wrapper(module: Any, *args: Any, **kwargs: Any) -> Any:
+            self._learn(kwargs.get("mesh"))
+            sharded = original(module, *args, **kwargs)
+            self._modules += module if isinstance(module, list) else [module]
+            return sharded
+
+        wrapper.__dict__.update(vars(original))  # `@contract` keeps its state on the function
+        return wrapper
+
+    def foreach_reduce(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """`foreach_reduce` that stops before the all-reduce and keeps the accumulator."""
+        known = tuple(inspect.signature(original).parameters)
+
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            call = dict(zip(known, args, strict=False)) | kwargs
+            if not self._serves() or call["all_reduce_group"] is None:
+                return original(*args, **kwargs)
+            return self._reduce(original, call)
+
+        return wrapper if known == ARGUMENTS else self._unknown(original)
+
+    def post_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """`FSDPParamGroup.post_backward` that reduces every re-executed microbatch by itself."""
+
+        def wrapper(group: Any, *unused: Any) -> Any:
+            session = self._session
+            each = session.acting or session.promise is None
+            if not (self._serves() and each) or group.reduce_grads:
+                return original(group, *unused)
+            group.reduce_grads = True
+            try:
+                return original(group, *unused)
+            finally:
+                group.reduce_grads = False
+
+        return wrapper
+
+    def pre_forward(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """`FSDPState._pre_forward`, to know when the root's forward begins in training."""
+
+        def wrapper(state: Any, module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+            begun = original(state, module, *args, **kwargs)
+            if state._is_root and module.training and torch.is_grad_enabled():
+                self._session.forward_begins()
+            return begun
+
+        return wrapper
+
+    def _unknown(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        self._session.refuse(
+            f"FSDP2 of torch {torch.__version__} reduces gradients in a way not known here"
+        )
+        return original
+
+    # --------------------------------------------------------------------------- topology
+
+    def _serves(self) -> bool:
+        return self._session.machine is not None and self._session.strategy is self
+
+    def _learn(self, mesh: Any) -> None:
+        session = self._session
+        if session.strategy is not None or session.refusal:
+            return
+        if mesh is None or mesh.ndim == 1:
+            session.refuse("fully_shard without a replicate dimension: one replica of the model")
+            return
+        if mesh.ndim != 2 or mesh.size() != dist.get_world_size():
+            session.refuse(f"fully_shard on a mesh of shape {tuple(mesh.shape)} is not served yet")
+            return
+        if mesh.device_type != "cpu":
+            session.refuse(f"FSDP2 on {mesh.device_type} is not served yet, only on the CPU")
+            return
+        layout = Layout(tuple(tuple(row) for row in mesh.mesh.tolist()))
+        groups.release(layout)
+        session.protect(self, layout)
+
+    # --------------------------------------------------------------------------- reduction
+
+    def _reduce(self, original: Callable[..., Any], call: dict[str, Any]) -> Any:
+        session = self._session
+        session.backward_reaches_bucket()
+        params, grads = list(call["fsdp_params"]), call["unsharded_grads"]
+        sizes = tuple(grad.size() for grad in grads)
+        dtype = call["reduce_dtype"] or grads[0].dtype
+        hook = call["all_reduce_hook"]
+        partial = dict(
+            call, all_reduce_grads=False, partial_reduce_output=None, all_reduce_hook=None
+        )
+        result = original(**partial)
+        shards = self._group(call, params, sizes, dtype, hook, result[-1].numel())
+        if shards.accumulator is None:
+            shards.accumulator = result[-1]
+        else:
+            shards.accumulator += result[-1]
+        generation = session.last_in_sight()
+        if generation and session.reducer is not None:
+            session.reducer.offer(id(params[0]), generation)
+        return (*result[:-1], None)
+
+    def _group(
+        self, call: dict[str, Any], params: list[Any], sizes: tuple[torch.Size, ...],
+        dtype: torch.dtype, hook: Callable[[torch.Tensor], None] | None, numel: int,
+    ) -> Shards:
+        """The accumulator of these parameters, made at their first backward."""
+        key = id(params[0])
+        known = self._shards.get(key)
+        if known is not None and known.unsharded_sizes == sizes:
+            known.hook = hook
+            return known
+        average, post = _divisors(call, dtype)
+        scatter = call["reduce_scatter_group"]
+        shards = Shards(
+            params=params, unsharded_sizes=sizes, shards=scatter.size() if scatter else 1,
+            orig_dtype=call["orig_dtype"], average_over=average, post_divide=post, hook=hook,
+        )
+        self._shards[key] = shards
+        assert self._session.reducer is not None, "protected"
+        self._session.reducer.register(Bucket(
+            key=key, size=numel, dtype=dtype, fill=shards.fill, deliver=shards.deliver,
+        ))
+        return shards
+
+    # --------------------------------------------------------------------------- Strategy
+
+    def accumulators(self) -> list[torch.Tensor]:
+        return [s.accumulator for s in self._shards.values() if s.accumulator is not None]
+
+    def set_aside(self) -> object:
+        kept = {key: shards.accumulator for key, shards in self._shards.items()}
+        for shards in self._shards.values():
+            shards.accumulator = None
+        return kept
+
+    def put_back(self, kept: object) -> None:
+        assert isinstance(kept, dict), "what set_aside returned"
+        for key, accumulator in kept.items():
+            self._shards[key].accumulator = accumulator
+
+    def parameters(self) -> dict[str, torch.Tensor]:
+        named = self._modules[-1].named_parameters() if self._modules else ()
+        return {
+            name: param.to_local() if hasattr(param, "to_local") else param.detach()
+            for name, param in named
+        }
+
+
+def _divisors(call: dict[str, Any], dtype: torch.dtype) -> tuple[int, float | None]:
+    """(replicas to average over, factor to divide by afterwards) for the original mesh."""
+    from torch.distributed.fsdp._fully_shard._fsdp_collectives import _get_gradient_divide_factors
+
+    group = call["all_reduce_group"]
+    _, post, _, operation = _get_gradient_divide_factors(
+        call["reduce_scatter_group"], group, dtype, call["device"].type,
+        call["gradient_divide_factor"], call["force_sum_reduction_for_comms"],
+    )
+    average = operation == dist.ReduceOp.AVG
+    return (group.size() if average else 1), post
+
+
+def _give(param: Any, gradient: torch.Tensor) -> None:
+    """Accumulate into the sharded parameter's gradient, as torch does."""
+    sharded = param.sharded_param
+    if sharded.grad is not None:
+        sharded.grad._local_tensor += gradient
+    else:
+        sharded.grad = param.to_sharded_dtensor(gradient)
+
+
+def _padded_numel(size: torch.Size, shards: int) -> int:
+    """Elements of a gradient whose first dimension is padded to a multiple of `shards`."""
+    rows = size[0] if len(size) else 1
+    padded = -(-rows // shards) * shards
+    rest = 1
+    for length in size[1:]:
+        rest *= length
+    return padded * rest

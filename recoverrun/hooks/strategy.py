@@ -1,0 +1,22 @@
+"""What the session asks of a way of data-parallel training; the ways are in `strategies`."""
+
+from typing import Protocol
+
+import torch
+
+
+class Strategy(Protocol):
+    """Serves the gradients of one model. docs/injection.md tells how to add one."""
+
+    name: str
+
+    def accumulators(self) -> list[torch.Tensor]:
+        """This rank's un-reduced gradient sums as they are now."""
+
+    def set_aside(self) -> object:
+        """Take the accumulators away, for a rehearsal; `put_back` restores them exactly."""
+
+    def put_back(self, kept: object) -> None: ...
+
+    def parameters(self) -> dict[str, torch.Tensor]:
+        """Local parameters (shards where sharded) by name."""

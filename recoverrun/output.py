@@ -1,0 +1,56 @@
+"""What a worker leaves for people: its streams and its last words.
+
+The streams are inherited and never touched: what the script prints arrives as it printed it, in its
+order, also when it draws on a terminal. So there is no copy to quote from; the last words of a
+worker that failed come from the error file that its hooks (or torch's @record) write, in torchrun's
+form. Such a file was written by somebody else: it is bounded, and shown without control characters.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from recoverrun.text import sanitize
+
+LIMIT_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class LastWords:
+    """The exception that ended a worker: one line, and the lines of its traceback."""
+
+    error: str
+    traceback: tuple[str, ...]
+
+
+NONE = LastWords("", ())
+
+
+def last_words(error_file: str) -> LastWords:
+    """What stands in the error file; empty if there is none, or none that can be read."""
+    try:
+        with Path(error_file).open("rb") as file:
+            content = json.loads(file.read(LIMIT_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return NONE
+    message = content.get("message") if isinstance(content, dict) else None
+    if isinstance(message, str):
+        return LastWords(_line(message), ())
+    if not isinstance(message, dict):
+        return NONE
+    extra = message.get("extraInfo")
+    stack = extra.get("py_callstack") if isinstance(extra, dict) else None
+    lines = stack.splitlines() if isinstance(stack, str) else []
+    text = message.get("message")
+    return LastWords(_line(text if isinstance(text, str) else ""), tuple(map(_indented, lines)))
+
+
+def _line(text: str) -> str:
+    """The first line that says anything."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    return sanitize(lines[0]) if lines else ""
+
+
+def _indented(line: str) -> str:
+    line = line.expandtabs(4)
+    return " " * min(40, len(line) - len(line.lstrip(" "))) + sanitize(line)

@@ -1,0 +1,104 @@
+"""What the launcher prints when a run fails: cause on line 1, at most 12 lines, next command last.
+
+A pure function of the journal, so that every node that sees the same journal says the same.
+"""
+
+from pathlib import Path
+
+from recoverrun.errors import ExitCode
+from recoverrun.history import History, history
+from recoverrun.postmortem import STOPPED, meaning
+from recoverrun.rootcause import RootCause, also, losses, root_cause
+from recoverrun.text import plural, ranks, sanitize, span
+from rendezvous.journal import RunLog
+
+LINES = 12
+COLUMNS = 100
+
+OUR_VERDICTS = STOPPED | {ExitCode.NEVER_FORMED, ExitCode.HANG, ExitCode.PARTITIONED}
+"""Ends that are not the fault of a rank: the reason of the end is the cause."""
+
+
+def failure_report(log: RunLog, exit_code: int, run_dir: Path) -> str:
+    """The text for a run that left with `exit_code`; "" for 0. The caller chooses the stream."""
+    if exit_code == 0:
+        return ""
+    facts = history(log)
+    root = root_cause(log)
+    lines = [_cause(facts, root, exit_code)]
+    if root is not None and exit_code not in OUR_VERDICTS:
+        lines += _details(facts, root)
+    lines += _before(log)
+    lines += _progress(facts)
+    if meaning(exit_code):
+        lines.append(f"exit {exit_code}: {meaning(exit_code)}")
+    elif facts.deaths and root is not None:
+        lines += _own_code(facts, root, exit_code)
+    where = sanitize(str(run_dir), 160)
+    lines.append(f"journal: {where}")
+    lines.append(f"next: recoverrun postmortem {where}")
+    kept = lines if len(lines) <= LINES else [*lines[: LINES - 2], *lines[-2:]]
+    head, *rest = (sanitize(line, COLUMNS * 2) for line in kept)
+    return "\n".join([head, *(f"  {line}" for line in rest)])
+
+
+def _cause(facts: History, root: RootCause | None, exit_code: int) -> str:
+    """Line 1: what happened, to whom."""
+    reason = next((words for _, code, _, words in facts.ends if code and words), "")
+    broken = facts.breaks[0] if facts.breaks else None
+    if exit_code == ExitCode.INVARIANT and broken is not None:
+        return f"FAILED: {broken.text('invariant', 'an invariant')} is broken: {broken.reason}"
+    if exit_code in OUR_VERDICTS:
+        verb = "STOPPED" if exit_code in STOPPED else "FAILED"
+        return f"{verb}: {reason or meaning(exit_code)}"
+    if root is not None:
+        where = f"node {root.node}, " if root.node not in ("", "?") else ""
+        slot = facts.slot_of(root.rank) if root.rank >= 0 else -1
+        replica = f"replica {slot}, " if slot >= 0 else ""
+        place = f" ({where}{replica}pid {root.pid})" if root.pid > 0 else ""
+        return f"FAILED: {root.what}{place}"
+    return f"FAILED: {reason or f'exit code {exit_code}, and the journal shows no fault'}"
+
+
+def _details(facts: History, root: RootCause) -> list[str]:
+    lines = [f"why first: {root.why_first}  [{root.confidence}]"]
+    if also(root):
+        lines.append(also(root))
+    folded = f"; {plural(root.cascades, 'error')} that only tell of it are folded"
+    if root.victims:
+        verb = "was" if len(root.victims) == 1 else "were"
+        tail = folded if root.cascades else ""
+        lines.append(f"{ranks(root.victims)} {verb} healthy and went down with it{tail}")
+    if root.evidence and root.evidence != root.what and root.cause != "exception":
+        lines.append(f"evidence: {root.evidence}")
+    return lines
+
+
+def _before(log: RunLog) -> list[str]:
+    """The losses that the run had survived until then."""
+    survived = [loss for loss in losses(log) if loss.recovery is not None]
+    if not survived:
+        return []
+    named = ", ".join(
+        f"{ranks([loss.root.rank])} at step {loss.recovery.step}"
+        for loss in survived[:3]
+        if loss.recovery is not None
+    )
+    more = f" and {len(survived) - 3} more" if len(survived) > 3 else ""
+    return [f"before that {plural(len(survived), 'lost replica')} made good: {named}{more}"]
+
+
+def _progress(facts: History) -> list[str]:
+    if not facts.commits:
+        return ["no step was committed" if facts.replicas else "it failed before the first step"]
+    newest = max(facts.commits, key=lambda commit: (commit.attempt, commit.step))
+    lasted = span(max(0.0, facts.latest - facts.began))
+    return [f"last committed step {newest.step} of generation {newest.generation}, after {lasted}"]
+
+
+def _own_code(facts: History, root: RootCause, exit_code: int) -> list[str]:
+    """The true exit code of the script where ours hides it."""
+    death = next((d for d in facts.deaths if d.rank == root.rank and d.ts == root.ts), None)
+    if death is None or death.signal or death.code in (0, exit_code):
+        return []
+    return [f"exit {exit_code}: the script's own code was {death.code}, which is reserved here"]

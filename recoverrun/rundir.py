@@ -1,0 +1,114 @@
+"""The directories of a run: one for people that stays, one for machines that goes.
+
+The run directory holds the journal and whatever explains a failure; it is the user's alone (0700).
+The private directory holds sockets and shared memory and is removed at the end. A launcher that is
+killed cannot do that, so the next one removes what nobody holds a lock on.
+"""
+
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from recoverrun.errors import ExitCode, RecoverrunError
+
+SOCKET_PATH_BYTES = 107
+"""What the kernel's address of a socket has room for."""
+
+PREFIX = "recoverrun-"
+SHARED_MEMORY = Path("/dev/shm")
+
+
+def make_run_dir(run_dir: Path | None, name: str, stamp: str) -> Path:
+    """Create the directory of this run: `run_dir`, or runs/<name>/<stamp> with a link `latest`.
+
+    Raises RecoverrunError if it cannot be had, or belongs to somebody else.
+    """
+    path = run_dir if run_dir is not None else Path("runs", name, stamp)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, exist_ok=run_dir is not None)
+        facts = path.lstat()
+        if stat.S_ISDIR(facts.st_mode) and facts.st_uid != os.geteuid():
+            raise RecoverrunError(
+                f"the run directory {path} belongs to another user", ExitCode.USAGE
+            )
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise RecoverrunError(f"the run directory {path} is not writable", ExitCode.USAGE)
+        if run_dir is None:
+            _point(path.parent / "latest", stamp)
+    except OSError as error:
+        why = f"{error.strerror or error} ({error.filename})"
+        raise RecoverrunError(f"no run directory {path}: {why}", ExitCode.USAGE) from error
+    return path.absolute()
+
+
+def _point(link: Path, target: str) -> None:
+    """Have `link` lead to `target` in one step: a reader never finds it missing."""
+    new = link.with_name(f".latest-{os.getpid()}")
+    new.unlink(missing_ok=True)
+    new.symlink_to(target, target_is_directory=True)
+    new.replace(link)
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateDir:
+    """A directory nobody else can look into, locked for as long as this launcher lives."""
+
+    path: Path
+    lock: int
+
+    @property
+    def socket(self) -> str:
+        return str(self.path / "s")
+
+    def context(self, rank: int, incarnation: int) -> str:
+        return str(self.path / f"c{rank}.{incarnation}")
+
+    def remove(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self.lock)
+
+
+def make_private_dir() -> PrivateDir:
+    """Make one, in shared memory where there is any. Raises RecoverrunError."""
+    for base in (SHARED_MEMORY, Path(tempfile.gettempdir()), Path("/tmp")):
+        if not os.access(base, os.W_OK | os.X_OK):
+            continue
+        _remove_stale(base)
+        private = _locked_dir(base)
+        if len(os.fsencode(private.socket)) <= SOCKET_PATH_BYTES:
+            return private
+        private.remove()
+    raise RecoverrunError("no directory for sockets: /dev/shm and /tmp are closed", ExitCode.USAGE)
+
+
+def _locked_dir(base: Path) -> PrivateDir:
+    while True:
+        path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        if path.exists():
+            return PrivateDir(path, fd)
+        os.close(fd)  # Another launcher took it for a stale one before it was locked.
+
+
+def _remove_stale(base: Path) -> None:
+    """Remove the directories of launchers of this user that were killed."""
+    for path in base.glob(f"{PREFIX}*"):
+        try:
+            if path.lstat().st_uid != os.geteuid() or path.is_symlink():
+                continue
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path, ignore_errors=True)
+        except OSError:
+            pass  # Its launcher lives.
+        finally:
+            os.close(fd)

@@ -1,0 +1,60 @@
+"""Which directory a person means by RUN: a path, a name below ./runs, or `latest`."""
+
+from pathlib import Path
+
+RUNS = "runs"
+PATTERN = "events.*.jsonl"
+
+
+class RunNotFound(Exception):
+    """No such run; the message says what was looked for and what to type next."""
+
+
+def find_run(name: str, base: Path) -> Path:
+    """The directory with the journals of RUN, seen from the directory `base`."""
+    if name == "latest":
+        found = newest_run(base / RUNS)
+        if found is None:
+            raise RunNotFound(
+                f"there is no run below {base / RUNS}: name a run directory, or start one with "
+                "`recoverrun train.py`"
+            )
+        return found
+    for place in (base / name, base / RUNS / name):
+        if has_journal(place):
+            return place
+        below = newest_run(place)
+        if below is not None:
+            return below
+    raise RunNotFound(
+        f"no journal ({PATTERN}) in {base / name} or {base / RUNS / name}: "
+        "try `latest`, or the directory that recoverrun printed at its start"
+    )
+
+
+def has_journal(place: Path) -> bool:
+    try:
+        return any(place.glob(PATTERN))
+    except OSError:
+        return False
+
+
+def newest_run(top: Path) -> Path | None:
+    """The run below `top`, at most two levels down, whose journal was written last."""
+    try:
+        journals = [*top.glob(f"*/{PATTERN}"), *top.glob(f"*/*/{PATTERN}")]
+    except OSError:
+        return None
+    # Through a link such as `latest` the same run would be found under a second name.
+    places = sorted({path.parent.resolve() for path in journals})
+    return max(places, key=_written_at, default=None)
+
+
+def _written_at(place: Path) -> float:
+    times = []
+    for path in place.glob(PATTERN):
+        try:
+            times.append(path.stat().st_mtime)
+        except OSError:
+            continue  # Removed between the listing and the question.
+    return max(times, default=0.0)

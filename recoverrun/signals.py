@@ -1,0 +1,37 @@
+"""Signals that this process receives, as bytes in a pipe: the loop reads them like any message."""
+
+import os
+import signal
+from collections.abc import Callable, Sequence
+from types import FrameType
+
+
+class SignalInbox:
+    """Collects the given signals until `close`. Main thread only."""
+
+    def __init__(self, numbers: Sequence[signal.Signals]) -> None:
+        self.fd, self._write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        # A full pipe loses a repetition of what is already waiting there: no reason to warn.
+        self._former_fd = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
+        self._former: dict[
+            signal.Signals, Callable[[int, FrameType | None], object] | int | None
+        ] = {number: signal.signal(number, _ignore) for number in numbers}
+
+    def take(self) -> list[signal.Signals]:
+        """The signals since the last call, in their order."""
+        try:
+            return [signal.Signals(number) for number in os.read(self.fd, 4096)]
+        except BlockingIOError:
+            return []
+
+    def close(self) -> None:
+        """Give every signal back to whoever had it before."""
+        for number, handler in self._former.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        signal.set_wakeup_fd(self._former_fd)
+        os.close(self.fd)
+        os.close(self._write_fd)
+
+
+def _ignore(_number: int, _frame: FrameType | None) -> None:
+    """Python needs a handler to be there; the byte in the pipe is what counts."""

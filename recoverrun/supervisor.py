@@ -1,0 +1,223 @@
+"""The life of this node's workers: who ended, by whose hand, and the ladder that stops the rest.
+
+Theory of operation. Workers run until they end by themselves, until their replica has left (a kill:
+SIGKILL at once, because a survivor is waiting for their collectives to break), or until the job is
+stopped (SIGTERM, `grace_s` later SIGKILL). A signal counts as ours from the moment that we decide
+to send it. Every wait has a bound, also the one after SIGKILL: a process stuck in the kernel must
+not hold up the others, so the launcher leaves without it.
+
+A worker that ended normally may be ahead of its last words in the socket: its end is told a moment
+later, or as soon as its farewell is there.
+"""
+
+import signal
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import assert_never
+
+GRACE_S = 5.0
+"""Between SIGTERM and SIGKILL."""
+
+REAP_S = 5.0
+"""Between SIGKILL and leaving without the process."""
+
+LAST_WORDS_S = 0.3
+"""How long the end of a worker waits for messages that it sent before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The kernel says that the worker is gone. `complete`: no message of it is missing."""
+
+    rank: int
+    code: int
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """The farewell of a worker that may have ended already."""
+
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class KillOrder:
+    """The replica of these ranks has left."""
+
+    ranks: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StopOrder:
+    """The job ends with `exit_code`."""
+
+    exit_code: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hurry:
+    """The user asked twice: no more patience."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time passed."""
+
+
+Event = Ended | Completed | KillOrder | StopOrder | Hurry | Tick
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """Send this signal to the process groups of these ranks."""
+
+    ranks: tuple[int, ...]
+    number: signal.Signals
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """Tell the coordinator that this rank is gone. `ours`: we had sent it a signal."""
+
+    rank: int
+    code: int
+    ours: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Nothing is left to do here. `stuck` are ranks that even SIGKILL did not end."""
+
+    exit_code: int
+    stuck: tuple[int, ...]
+
+
+Effect = Signal | Gone | Leave
+
+
+class State(Enum):
+    RUNNING = auto()
+    SIGNALLED = auto()  # by us
+    ENDED = auto()
+
+
+@dataclass(slots=True)
+class _Late:
+    """An end that is not told yet."""
+
+    code: int
+    ours: bool
+    told_at: float
+
+
+class Supervisor:
+    """Machine for the workers `ranks` of one node."""
+
+    def __init__(
+        self, ranks: tuple[int, ...], *, grace_s: float = GRACE_S, reap_s: float = REAP_S
+    ) -> None:
+        self._states = dict.fromkeys(ranks, State.RUNNING)
+        self._grace_s = grace_s
+        self._reap_s = reap_s
+        self._late: dict[int, _Late] = {}
+        self._stop: StopOrder | None = None
+        self._kill_at: float | None = None  # the next rung of the ladder
+        self._abandon_at: float | None = None  # the one after that
+        self._left = False
+
+    def step(self, event: Event, now: float) -> list[Effect]:
+        """Take one event at monotonic time `now` (seconds)."""
+        effects: list[Effect] = []
+        match event:
+            case Ended():
+                effects = self._end(event, now)
+            case Completed(rank=rank):
+                effects = self._tell(rank)
+            case KillOrder(ranks=ranks, reason=reason):
+                effects = self._signal(ranks, signal.SIGKILL, reason)
+            case StopOrder():
+                effects = self._begin_stop(event, now)
+            case Hurry():
+                effects = self._kill_rest(now, "asked to stop a second time")
+            case Tick():
+                effects = self._expire(now)
+            case _:
+                assert_never(event)
+        effects += self._leave(now)
+        self.check()
+        return effects
+
+    def deadline(self) -> float | None:
+        """When it next needs a `Tick`, or None."""
+        times = [late.told_at for late in self._late.values()]
+        times += [at for at in (self._kill_at, self._abandon_at) if at is not None]
+        return None if self._left else min(times, default=None)
+
+    def check(self) -> None:
+        for rank in self._late:
+            assert self._states[rank] is State.ENDED, f"rank {rank} is late with an end it has not"
+
+    def snapshot(self) -> dict[str, object]:
+        return {
+            "running": self._alive(),
+            "stopping": self._stop is not None,
+            "left": self._left,
+        }
+
+    def _alive(self) -> tuple[int, ...]:
+        return tuple(rank for rank, state in self._states.items() if state is not State.ENDED)
+
+    def _end(self, ended: Ended, now: float) -> list[Effect]:
+        state = self._states[ended.rank]
+        if state is State.ENDED:
+            return []
+        ours = state is State.SIGNALLED
+        self._states[ended.rank] = State.ENDED
+        if ended.complete or ours:
+            return [Gone(ended.rank, ended.code, ours)]
+        self._late[ended.rank] = _Late(ended.code, ours, now + LAST_WORDS_S)
+        return []
+
+    def _tell(self, rank: int) -> list[Effect]:
+        late = self._late.pop(rank, None)
+        return [] if late is None else [Gone(rank, late.code, late.ours)]
+
+    def _signal(self, ranks: tuple[int, ...], number: signal.Signals, reason: str) -> list[Effect]:
+        here = tuple(rank for rank in self._alive() if rank in ranks)
+        for rank in here:
+            self._states[rank] = State.SIGNALLED
+        return [Signal(here, number, reason)] if here else []
+
+    def _begin_stop(self, order: StopOrder, now: float) -> list[Effect]:
+        if self._stop is not None:
+            return []
+        self._stop = order
+        self._kill_at = now + self._grace_s
+        return self._signal(self._alive(), signal.SIGTERM, order.reason)
+
+    def _kill_rest(self, now: float, reason: str) -> list[Effect]:
+        self._kill_at = None
+        self._abandon_at = now + self._reap_s
+        return self._signal(self._alive(), signal.SIGKILL, reason)
+
+    def _expire(self, now: float) -> list[Effect]:
+        due = [rank for rank, late in self._late.items() if now >= late.told_at]
+        effects = [effect for rank in due for effect in self._tell(rank)]
+        if self._kill_at is not None and now >= self._kill_at:
+            reason = f"still there {self._grace_s:g} s after SIGTERM"
+            effects += self._kill_rest(now, reason)
+        return effects
+
+    def _leave(self, now: float) -> list[Effect]:
+        if self._stop is None or self._left:
+            return []
+        alive = self._alive()
+        given_up = self._abandon_at is not None and now >= self._abandon_at
+        if (alive and not given_up) or self._late:
+            return []
+        self._left = True
+        return [Leave(self._stop.exit_code, alive)]
