@@ -1,0 +1,1 @@
+"""Job files and training scripts to copy from. Nothing here knows of recoverrun."""

@@ -1,0 +1,175 @@
+"""A worker without torch that does what its arguments say, for the tests of the launcher.
+
+Each argument is `RANKS:ACTION ACTION…`; RANKS is a number or `*` for all that have no line of their
+own. Whatever it prints carries its rank, so that tests can wait for it.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from rendezvous import remains
+from rendezvous.env import WorkerEnv
+from rendezvous.messages import (
+    Committed,
+    Farewell,
+    Hello,
+    Message,
+    Notice,
+    StoreCall,
+    Topology,
+    View,
+)
+from rendezvous.transport import WorkerLink
+
+PATIENCE_S = 30.0
+
+
+class FakeWorker:
+    def __init__(self, env: WorkerEnv) -> None:
+        self.env = env
+        self.rank = env.rank
+        self.link = WorkerLink(env.endpoint, env.rank, env.incarnation)
+        self.generation = 1
+
+    def say(self, text: str) -> None:
+        # One write: lines of several workers must not mix.
+        os.write(1, f"rank {self.rank}: {text}\n".encode())
+
+    def wait_view(self, generation: int) -> View:
+        until = time.monotonic() + PATIENCE_S
+        while time.monotonic() < until:
+            message: Message | None = self.link.receive(1.0)
+            if isinstance(message, View) and message.generation >= generation:
+                self.generation = message.generation
+                return message
+        raise TimeoutError(f"rank {self.rank} saw no view {generation}")
+
+    def store(self, op: str, key: str, *values: bytes, amount: int = 0, wait_s: float = 5) -> str:
+        call = StoreCall(
+            rank=self.rank,
+            serial=0,
+            generation=0,
+            op=op,  # type: ignore[arg-type]
+            keys=(key,),
+            values=values,
+            amount=amount,
+            timeout_s=wait_s,
+        )
+        answer = self.link.call(call, wait_s)
+        return f"{answer.status} {b','.join(answer.values).decode()} {answer.number}"
+
+    def act(self, action: str) -> None:
+        name, _, value = action.partition("=")
+        getattr(self, f"do_{name.replace('-', '_')}")(value)
+
+    # ------------------------------------------------------------------- actions
+
+    def do_hello(self, _: str) -> None:
+        pid = os.getpid()
+        self.link.send(Hello(rank=self.rank, incarnation=0, pid=pid, torch="none"))
+        self.wait_view(1)
+        self.say(f"hello {pid}")
+
+    def do_topology(self, _: str) -> None:
+        replicas = tuple((rank,) for rank in range(self.env.world_size))
+        self.link.send(
+            Topology(rank=self.rank, generation=self.generation, strategy="fake", replicas=replicas)
+        )
+        self.wait_view(1)
+        self.say("topology")
+
+    def do_view(self, generation: str) -> None:
+        view = self.wait_view(int(generation))
+        self.say(f"view {view.generation} lost {list(view.losses)}")
+
+    def do_leave_context(self, text: str) -> None:
+        remains.Writer(self.env.context).write(text.encode())
+
+    def do_commit(self, step: str) -> None:
+        self.link.send(
+            Committed(
+                rank=self.rank,
+                generation=self.generation,
+                step=int(step),
+                done=((self.rank, 0),),
+                redone=(),
+                total=self.env.world_size,
+                digest="",
+            )
+        )
+
+    def do_notice(self, text: str) -> None:
+        self.link.send(Notice(rank=self.rank, generation=1, event="notice.give", reason=text))
+
+    def do_lie(self, _: str) -> None:
+        self.link.send(Farewell(rank=self.rank + 1, generation=1, step=0))
+
+    def do_garbage(self, _: str) -> None:
+        self.link._outbox.send(b"\xc1 no message at all")
+
+    def do_set(self, text: str) -> None:
+        self.say(f"set {self.store('set', 'key', text.encode())}")
+
+    def do_get(self, key: str) -> None:
+        self.say(f"get {self.store('get', key, wait_s=5)}")
+
+    def do_get_briefly(self, key: str) -> None:
+        self.say(f"get {self.store('get', key, wait_s=0.2)}")
+
+    def do_add(self, key: str) -> None:
+        self.say(f"add {self.store('add', key, amount=1)}")
+
+    def do_raise(self, text: str) -> None:
+        stack = (
+            f'Traceback (most recent call last):\n  File "train.py", line 7\nValueError: {text}\n'
+        )
+        extra = {"py_callstack": stack, "timestamp": str(int(time.time()))}
+        message = {"message": f"ValueError: {text}", "extraInfo": extra}
+        with open(self.env.error_file, "w") as file:
+            json.dump({"message": message}, file)
+        self.do_exit("1")
+
+    def do_farewell(self, step: str) -> None:
+        self.link.send(Farewell(rank=self.rank, generation=self.generation, step=int(step)))
+        self.link.close()
+
+    def do_exit(self, code: str) -> None:
+        self.link.close()
+        sys.stdout.flush()
+        os._exit(int(code))
+
+    def do_sigkill(self, _: str) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def do_ignore_term(self, _: str) -> None:
+        signal.signal(signal.SIGTERM, lambda *_: self.say("ignores SIGTERM"))
+
+    def do_child(self, session: str) -> None:
+        command = [sys.executable, "-c", "import signal; signal.pause()"]
+        child = subprocess.Popen(command, start_new_session=session == "own")
+        self.say(f"child {child.pid}")
+
+    def do_hang(self, _: str) -> None:
+        self.say("hangs")
+        while True:
+            signal.pause()
+
+    def do_say(self, text: str) -> None:
+        self.say(text)
+
+
+def main() -> None:
+    env = WorkerEnv.from_environ(os.environ)
+    assert env is not None, "only started by a launcher"
+    plans = dict(argument.split(":", 1) for argument in sys.argv[1:])
+    worker = FakeWorker(env)
+    for action in plans.get(str(env.rank), plans.get("*", "exit=0")).split():
+        worker.act(action)
+    worker.do_exit("0")
+
+
+main()

@@ -1,0 +1,186 @@
+"""Launchers as processes: started, read line by line, and gone when the test is over."""
+
+import json
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+FAKE_WORKER = str(ROOT / "tests/e2e/fake_worker.py")
+PATIENCE_S = 30.0
+
+
+class Launch:
+    """One launcher and everything that it and its workers print."""
+
+    def __init__(self, arguments: list[str], run_dir: Path, env: dict[str, str]) -> None:
+        command = [sys.executable, "-m", "recoverrun", "--run-dir", str(run_dir), *arguments]
+        self.run_dir = run_dir
+        self.output = ""
+        self.killed = False
+        self._process = subprocess.Popen(
+            command,
+            cwd=run_dir.parent,
+            env={**os.environ, "PYTHONPATH": str(ROOT), **env},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        self.pid = self._process.pid
+
+    def expect(self, pattern: str) -> re.Match[str]:
+        """Wait until the output has `pattern`."""
+        until = time.monotonic() + PATIENCE_S
+        while (found := re.search(pattern, self.output)) is None:
+            assert self._read(until), f"no {pattern!r} in:\n{self.output}"
+        return found
+
+    def finish(self) -> int:
+        """Wait for the end; the exit code."""
+        until = time.monotonic() + PATIENCE_S
+        while self._read(until):
+            pass
+        return self._process.wait(timeout=max(0.1, until - time.monotonic()))
+
+    def send(self, number: signal.Signals) -> None:
+        self.killed = self.killed or number == signal.SIGKILL
+        os.kill(self.pid, number)
+
+    def records(self, *events: str) -> list[dict[str, Any]]:
+        """What the journal has of these events, in the order of the files."""
+        lines = [
+            json.loads(line)
+            for path in sorted(self.run_dir.glob("events.*.jsonl"))
+            for line in path.read_text().splitlines()
+        ]
+        return [line for line in lines if line["ev"] in events]
+
+    def worker_pids(self) -> dict[int, int]:
+        return {line["rank"]: line["pid"] for line in self.records("worker.spawn")}
+
+    def end(self) -> None:
+        """For a test that failed half way: nothing of it may stay."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+        self._process.wait(timeout=10)
+        assert self._process.stdout is not None, "started with a pipe"
+        os.set_blocking(self._process.stdout.fileno(), False)
+        self.output += (self._process.stdout.read() or b"").decode(errors="replace")
+        self._process.stdout.close()
+
+    def _read(self, until: float) -> bool:
+        """Whether there was more to read; False at the end of the output, too late fails."""
+        assert self._process.stdout is not None, "started with a pipe"
+        fd = self._process.stdout.fileno()
+        ready, _, _ = select.select([fd], [], [], max(0.0, until - time.monotonic()))
+        assert ready, f"nothing happened for {PATIENCE_S} s after:\n{self.output}"
+        chunk = os.read(fd, 1 << 16)
+        self.output += chunk.decode(errors="replace")
+        return bool(chunk)
+
+
+class Launcher:
+    """Starts launchers in one directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._launches: list[Launch] = []
+
+    def __call__(self, *arguments: str, env: dict[str, str] | None = None) -> Launch:
+        """`recoverrun ARGUMENTS`."""
+        run_dir = self._directory / f"run{len(self._launches)}"
+        launch = Launch(list(arguments), run_dir, env or {})
+        self._launches.append(launch)
+        return launch
+
+    def fake(self, *plans: str, nproc: int = 1, options: tuple[str, ...] = ()) -> Launch:
+        """A job of fake workers."""
+        count = f"--nproc-per-node={nproc}"
+        return self(count, *options, "--no-python", sys.executable, FAKE_WORKER, *plans)
+
+    def end(self) -> None:
+        for launch in self._launches:
+            launch.end()
+            print(f"--- {launch.run_dir.name}\n{launch.output}")  # Shown where a test fails.
+        if any(launch.killed for launch in self._launches):
+            # Nobody was left to tidy up: the next launcher does.
+            assert self("--no-python", "true").finish() == 0
+
+
+@contextmanager
+def launching(directory: Path) -> Iterator[Launcher]:
+    """A launcher of launchers; at the end nothing of them is left, also not in shared memory."""
+    before = _private_dirs()
+    launcher = Launcher(directory)
+    try:
+        yield launcher
+    finally:
+        launcher.end()
+    left = _private_dirs() - before
+    assert not [path for path in left if _is_unused(path)], f"left behind: {left}"
+
+
+def _private_dirs() -> set[Path]:
+    return set(Path("/dev/shm").glob("recoverrun-*"))
+
+
+def _is_unused(path: Path) -> bool:
+    """Whether no living launcher (of another test) holds it."""
+    import fcntl
+
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def two_nodes(port: int) -> Callable[[int], tuple[str, ...]]:
+    """Options of node 0 and of node 1 of one job."""
+    return lambda rank: (
+        "--nnodes=2",
+        f"--node-rank={rank}",
+        "--master-addr=127.0.0.1",
+        f"--master-port={port}",
+    )
+
+
+def await_death(pid: int, within_s: float) -> float:
+    """Wait for the end of any process; the seconds it took."""
+    began = time.monotonic()
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return 0.0
+    try:
+        poll = select.poll()
+        poll.register(pidfd, select.POLLIN)
+        assert poll.poll(within_s * 1000), f"process {pid} still lives after {within_s} s"
+    finally:
+        os.close(pidfd)
+    return time.monotonic() - began

@@ -1,0 +1,68 @@
+"""`recoverrun demo` and `recoverrun inject` as a user calls them: real processes, real kills."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+TEMPLATE = ROOT / "templates" / "gpt_hsdp.py"
+
+
+def recoverrun(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "COLUMNS": "100",
+    }
+    return subprocess.run(
+        [sys.executable, "-m", "recoverrun", *arguments],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=150,
+    )
+
+
+@pytest.mark.e2e
+def test_the_demo_shows_the_same_training_with_a_killed_replica(tmp_path: Path) -> None:
+    done = recoverrun("demo", "--steps=14", "--kill=r3@step:6:reduce", cwd=tmp_path)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "with losses: 14/14 steps with exactly 8 microbatches" in done.stdout
+    assert "8 · ✖" in done.stdout
+    assert "max |Δw|" in done.stdout
+    (directory,) = (tmp_path / "runs").glob("demo-*")
+    assert {path.name for path in directory.iterdir()} == {"failure-free", "with-losses"}
+
+
+@pytest.mark.e2e
+def test_inject_says_what_a_loss_has_cost(tmp_path: Path) -> None:
+    done = recoverrun(
+        "inject", "--kill=r2@step:3:forward", "--directory=here",
+        "--nproc-per-node=4", str(TEMPLATE), "--steps=6",
+        cwd=tmp_path,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 kill, 1 lost replica absorbed" in done.stdout
+    assert "6/6 steps with exactly 8 microbatches" in done.stdout
+    assert list((tmp_path / "here").glob("events.*.jsonl"))
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("command", ["demo", "inject"])
+def test_a_schedule_that_cannot_be_is_refused_before_anything_runs(
+    command: str, tmp_path: Path
+) -> None:
+    job = [] if command == "demo" else ["--nproc-per-node=4", str(TEMPLATE)]
+    done = recoverrun(command, "--kill=r3@step:1:lunch", *job, cwd=tmp_path)
+
+    assert done.returncode == 2
+    assert "a phase is one of" in done.stderr
+    assert not (tmp_path / "runs").exists()

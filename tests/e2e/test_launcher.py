@@ -1,0 +1,452 @@
+"""The launcher with real processes and real signals. The workers are fakes without torch."""
+
+import re
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.launching import (
+    Launcher,
+    await_death,
+    free_port,
+    launching,
+    two_nodes,
+)
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> Iterator[Launcher]:
+    with launching(tmp_path) as launcher:
+        yield launcher
+
+
+# ------------------------------------------------------------------------------- one node
+
+
+def test_a_job_that_ends_well_exits_0_and_leaves_its_journal(launcher: Launcher) -> None:
+    job = launcher.fake("*:hello say=done farewell=3", nproc=2)
+
+    assert job.finish() == 0
+
+    assert {"rank 0: done", "rank 1: done"} <= set(job.output.splitlines())
+    assert [r["ours"] for r in job.records("worker.exit")] == [False, False]
+    assert job.records("run.end")[0]["exit_code"] == 0
+    assert (job.run_dir.stat().st_mode & 0o777) == 0o700
+
+
+def test_the_start_is_one_line_and_a_good_end_is_none(launcher: Launcher) -> None:
+    job = launcher.fake("*:exit=0")
+
+    job.finish()
+
+    assert len(job.output.splitlines()) == 1
+    assert re.match(r"recoverrun 0\.\d+\.\d+ .* 1 rank .*run0", job.output)
+
+
+def test_script_arguments_arrive_as_they_were_written(launcher: Launcher) -> None:
+    echo = "import sys; print(sys.argv[1:])"
+    arguments = ["--r=16", "-h", "--nproc-per-node", "3", "", "ü", "--", "${local_rank}", "$$x"]
+
+    job = launcher("--no-python", "--nproc_per_node=1", sys.executable, "-c", echo, *arguments)
+
+    assert job.finish() == 0
+    assert str(["--r=16", "-h", "--nproc-per-node", "3", "", "ü", "--", "0", "$x"]) in job.output
+
+
+def test_a_worker_finds_torchruns_environment(launcher: Launcher) -> None:
+    show = "import os; os.write(1, ascii(dict(os.environ)).encode() + b'\\n')"
+
+    job = launcher("--no-python", "--nproc-per-node=2", sys.executable, "-c", show)
+
+    assert job.finish() == 0
+    for variable in ("'RANK': '1'", "'LOCAL_RANK': '1'", "'WORLD_SIZE': '2'", "'GROUP_RANK': '0'",
+                     "'ROLE_NAME': 'default'", "'OMP_NUM_THREADS': '1'",
+                     "'TORCHELASTIC_USE_AGENT_STORE': 'False'", "'MASTER_ADDR': '127.0.0.1'",
+                     "'TORCHELASTIC_RESTART_COUNT': '0'"):  # fmt: skip
+        assert variable in job.output
+
+
+def test_the_exit_code_is_the_root_ranks_and_the_others_are_stopped(launcher: Launcher) -> None:
+    job = launcher.fake("0:hello hang", "1:hello exit=7", nproc=2)
+
+    assert job.finish() == 7
+
+    ends = {r["rank"]: r for r in job.records("worker.exit")}
+    assert (ends[1]["code"], ends[1]["ours"]) == (7, False)
+    assert (ends[0]["signal"], ends[0]["ours"]) == (signal.SIGTERM, True)
+    kills = job.records("worker.kill")
+    assert kills[0]["ranks"] == [0] and kills[0]["seq"] < ends[0]["seq"]
+
+
+def test_a_signal_becomes_128_and_its_number(launcher: Launcher) -> None:
+    assert launcher.fake("*:sigkill").finish() == 137
+
+
+def test_a_code_of_ours_is_not_the_scripts_to_use(launcher: Launcher) -> None:
+    assert launcher.fake("*:exit=85").finish() == 1
+
+
+def test_the_report_names_the_cause_first_and_is_short(launcher: Launcher) -> None:
+    job = launcher.fake("*:hello hang", "2:hello raise=boom", nproc=4)
+
+    assert job.finish() == 1
+
+    report = job.output[job.output.index("FAILED") :].splitlines()
+    assert "rank 2" in report[0] and "boom" in report[0]
+    assert len(report) <= 12
+    assert "Traceback" not in job.output
+
+
+def test_whoever_ignores_sigterm_is_killed_after_the_grace(launcher: Launcher) -> None:
+    job = launcher.fake("0:ignore-term hello set=ready hang", "1:get=key exit=3", nproc=2)
+
+    assert job.finish() == 3
+    kills = [r["signal"] for r in job.records("worker.kill")]
+    assert kills == ["SIGTERM", "SIGKILL"]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_to_the_launcher_stops_everybody(
+    launcher: Launcher, number: signal.Signals, code: int
+) -> None:
+    job = launcher.fake("*:hello hang", nproc=2)
+    job.expect("rank 0: hangs")
+    job.expect("rank 1: hangs")
+    pids = job.worker_pids()
+
+    job.send(number)
+
+    assert job.finish() == code
+    for pid in pids.values():
+        assert await_death(pid, 0) == 0.0
+
+
+def test_the_second_ctrl_c_kills_at_once(launcher: Launcher) -> None:
+    job = launcher.fake("*:ignore-term hello hang", nproc=2)
+    job.expect("rank 0: hangs")
+    job.expect("rank 1: hangs")
+    pids = job.worker_pids()
+
+    job.send(signal.SIGINT)
+    for rank in (0, 1):
+        job.expect(f"rank {rank}: ignores SIGTERM")
+    job.send(signal.SIGINT)
+
+    assert max(await_death(pid, 3) for pid in pids.values()) < 2
+    assert job.finish() == 130
+
+
+def test_workers_do_not_outlive_a_killed_launcher(launcher: Launcher) -> None:
+    job = launcher.fake("*:hello hang", nproc=2)
+    job.expect("rank 0: hangs")
+    job.expect("rank 1: hangs")
+    pids = job.worker_pids()
+
+    job.send(signal.SIGKILL)
+
+    assert max(await_death(pid, 1) for pid in pids.values()) < 1
+
+
+@pytest.mark.parametrize("session", ["", "own"])
+def test_children_of_a_failed_worker_go_with_it(launcher: Launcher, session: str) -> None:
+    job = launcher.fake(f"*:hello child={session} sigkill")
+    child = int(job.expect(r"child (\d+)")[1])
+
+    assert job.finish() == 137
+
+    assert await_death(child, 0) == 0.0
+
+
+# ------------------------------------------------------------------------------- losses
+
+
+def test_a_protected_job_survives_a_loss_and_says_so_to_all(launcher: Launcher) -> None:
+    job = launcher.fake(
+        "*:hello topology add=ready view=2 farewell=0",
+        "2:hello topology add=ready leave-context=last-words sigkill",
+        nproc=3,
+    )
+
+    assert job.finish() == 0
+
+    assert "rank 0: view 2 lost [2]" in job.output
+    assert "rank 1: view 2 lost [2]" in job.output
+    lost = job.records("replica.lost")
+    assert [r["root_rank"] for r in lost] == [2]
+    assert job.records("worker.exit")[0]["detect_ms"] < 500
+
+
+def test_a_loss_below_the_minimum_of_replicas_exits_81(launcher: Launcher) -> None:
+    job = launcher.fake(
+        "*:hello topology hang",
+        "1:hello topology sigkill",
+        nproc=2,
+        options=("--min-replicas=2",),
+    )
+
+    assert job.finish() == 81
+
+
+def test_messages_of_the_dead_and_of_liars_change_nothing(launcher: Launcher) -> None:
+    job = launcher.fake("0:hello garbage garbage lie farewell=0", "1:hello add=x exit=0", nproc=2)
+
+    assert job.finish() == 0
+
+    complaints = job.records("notice.give")
+    assert [r["rank"] for r in complaints if "dropped" in r["reason"]] == [0]
+
+
+def test_the_store_serves_all_workers_of_the_job(launcher: Launcher) -> None:
+    job = launcher.fake("0:get=key get-briefly=nothing add=n add=n", "1:set=value", nproc=2)
+
+    assert job.finish() == 0
+
+    assert "rank 0: get ok value 0" in job.output
+    assert "rank 0: get timeout nobody set 'nothing' within 0.2 s 0" in job.output
+    assert "rank 0: add ok  2" in job.output
+
+
+# ------------------------------------------------------------------------------- two nodes
+
+
+def test_two_nodes_make_one_job(launcher: Launcher) -> None:
+    node = two_nodes(free_port())
+    second = launcher.fake("*:get=key", nproc=2, options=node(1))
+    first = launcher.fake("*:set=value", nproc=1, options=node(0))
+
+    assert (first.finish(), second.finish()) == (0, 0)
+
+    assert "rank 1: get ok value 0" in second.output
+    assert "rank 2: get ok value 0" in second.output
+    assert sorted(second.worker_pids()) == [1, 2]
+
+
+def test_nodes_without_a_rank_are_numbered_as_they_arrive(launcher: Launcher) -> None:
+    options = ("--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{free_port()}")
+    jobs = [launcher.fake("*:exit=0", options=options) for _ in range(2)]
+
+    assert [job.finish() for job in jobs] == [0, 0]
+
+    assert sorted(rank for job in jobs for rank in job.worker_pids()) == [0, 1]
+
+
+def test_a_failure_on_one_node_ends_the_other_with_the_same_code(launcher: Launcher) -> None:
+    node = two_nodes(free_port())
+    first = launcher.fake("*:hello hang", options=node(0))
+    second = launcher.fake("*:hello raise=boom", options=node(1))
+
+    assert (first.finish(), second.finish()) == (1, 1)
+
+    for job in (first, second):
+        report = job.output[job.output.index("FAILED") :].splitlines()
+        assert "rank 1" in report[0] and "boom" in report[0]
+
+
+def test_a_loss_on_the_other_node_is_known_here_at_once(launcher: Launcher) -> None:
+    node = two_nodes(free_port())
+    plan = "hello topology add=ready"
+    first = launcher.fake(f"*:{plan} view=2 farewell=0", options=node(0))
+    second = launcher.fake(f"1:{plan} view=2 farewell=0", f"2:{plan} sigkill", nproc=2,
+                           options=node(1))  # fmt: skip
+
+    assert (first.finish(), second.finish()) == (0, 0)
+
+    assert "rank 0: view 2 lost [2]" in first.output
+    assert "rank 1: view 2 lost [2]" in second.output
+
+
+def test_a_lost_node_costs_its_replicas_and_leaves_its_contexts(launcher: Launcher) -> None:
+    node = two_nodes(free_port())
+    first = launcher.fake("*:hello topology view=2 farewell=0", options=node(0))
+    second = launcher.fake(
+        "*:hello topology leave-context=words commit=0 commit=0 hang", options=node(1)
+    )
+    second.expect("rank 1: hangs")
+    pids = second.worker_pids()
+
+    second.send(signal.SIGKILL)
+
+    assert first.finish() == 0
+    assert "rank 0: view 2 lost [1]" in first.output
+    assert [r["ranks"] for r in first.records("node.lost")] == [[1]]
+    assert await_death(pids[1], 1) < 1
+    second.finish()
+
+
+def test_a_silent_coordinator_ends_the_other_nodes(launcher: Launcher) -> None:
+    node = two_nodes(free_port())
+    first = launcher.fake("*:hello hang", options=node(0))
+    second = launcher.fake("*:hello hang", options=node(1))
+    second.expect("rank 1: hangs")
+
+    first.send(signal.SIGSTOP)
+    try:
+        code = second.finish()
+    finally:
+        first.send(signal.SIGCONT)
+
+    assert code == 86
+    assert "coordinates this run, has been silent for 2." in second.output
+    # What wakes up again learns that it is alone, with a job that was not protected.
+    assert first.finish() == 137
+    assert "node vm.1 is lost" in first.output or "is lost: silent" in first.output
+
+
+def test_a_user_who_stops_one_node_stops_them_all(launcher: Launcher) -> None:
+    node = two_nodes(free_port())
+    first = launcher.fake("*:hello hang", options=node(0))
+    second = launcher.fake("*:hello hang", options=node(1))
+    first.expect("rank 0: hangs")
+    second.expect("rank 1: hangs")
+
+    second.send(signal.SIGTERM)
+
+    assert (first.finish(), second.finish()) == (143, 143)
+
+
+# ------------------------------------------------------------------------------- mistakes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["no_such.py"], 2, "there is no script 'no_such.py'"),
+        ([""], 2, "no training script was given"),
+        ([], 2, "no training script was given"),
+        (["--nproc-per-nod=2", "x.py"], 2, "did you mean --nproc-per-node?"),
+        (["--nproc-per-node=0", "x.py"], 2, "must be between 1 and"),
+        (["--nproc-per-node=two", "x.py"], 2, "must be a number, auto, cpu or gpu"),
+        (["--nnodes=0", "x.py"], 2, "--nnodes must be at least 1"),
+        (["--nnodes=1:2", "x.py"], 2, "not supported yet"),
+        (["--node-rank=2", "--nnodes=2", "x.py"], 2, "--node-rank 2 does not exist"),
+        (["--min-replicas=0", "x.py"], 2, "--min-replicas"),
+        (["--no-python", "no-such-program"], 2, "no program 'no-such-program'"),
+        (["-m", "no_such_module"], 2, "no module 'no_such_module'"),
+        (["-m", "--no-python", "x"], 2, "cannot go with --no-python"),
+        (["--inject=r1", "x.py"], 2, "--inject: 'r1' is not of the form"),
+        (["--rdzv-endpoint=a:b", "--nnodes=2", "x.py"], 2, "must be host:port"),
+        (["statu"], 2, "did you mean the command 'status'?"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_a_code(
+    launcher: Launcher, arguments: list[str], code: int, words: str
+) -> None:
+    job = launcher(*arguments)
+
+    assert job.finish() == code
+
+    assert words in job.output
+    assert len(job.output.splitlines()) == 1
+
+
+def test_a_launcher_too_many_is_refused_and_hurts_nobody(launcher: Launcher) -> None:
+    node = two_nodes(free_port())
+    first = launcher.fake("*:get=key", options=node(0))
+    second = launcher.fake("*:hello hang", options=node(1))
+    second.expect("rank 1: hangs")
+
+    third = launcher.fake("*:exit=0", options=node(1))
+
+    assert third.finish() == 80
+    assert "already has all of its 2 nodes" in third.output
+    second.send(signal.SIGTERM)
+    assert (first.finish(), second.finish()) == (143, 143)
+
+
+def test_the_same_node_rank_twice_is_refused(launcher: Launcher) -> None:
+    port = free_port()
+    first = launcher.fake("*:exit=0", options=two_nodes(port)(0))
+    first.expect("2 nodes meet at")
+    twin = ("--nnodes=2", "--node-rank=0", "--rdzv-backend=c10d")
+
+    second = launcher.fake("*:exit=0", options=(*twin, f"--rdzv-endpoint=127.0.0.1:{port}"))
+
+    assert second.finish() == 2
+    assert "node rank 0 is already taken" in second.output
+    assert launcher.fake("*:exit=0", options=two_nodes(port)(1)).finish() == 0
+    assert first.finish() == 0
+
+
+def test_an_endpoint_that_is_taken_is_named(launcher: Launcher) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+
+        job = launcher.fake("*:exit=0", options=two_nodes(port)(0))
+
+        assert job.finish() == 80
+    assert f"cannot listen at 127.0.0.1:{port}: address already in use" in job.output
+
+
+def test_an_endpoint_that_speaks_another_language_is_told_from_silence(launcher: Launcher) -> None:
+    with socket.socket() as stranger:
+        stranger.bind(("127.0.0.1", 0))
+        stranger.listen()
+        job = launcher.fake("*:exit=0", options=two_nodes(stranger.getsockname()[1])(1))
+
+        for _ in range(3):
+            connection, _address = stranger.accept()
+            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 10)
+            connection.close()
+
+        assert job.finish() == 80
+    assert "is not a recoverrun rendezvous" in job.output
+
+
+def test_an_endpoint_where_nobody_is_ends_with_the_join_timeout(launcher: Launcher) -> None:
+    options = (*two_nodes(free_port())(1), "--rdzv-conf=join_timeout=0.5")
+
+    job = launcher.fake("*:exit=0", options=options)
+
+    assert job.finish() == 80
+    assert "nobody answered at 127.0.0.1" in job.output
+
+
+def test_a_job_that_stays_incomplete_says_who_is_there(launcher: Launcher) -> None:
+    options = (*two_nodes(free_port())(0), "--rdzv-conf=join_timeout=0.5")
+
+    job = launcher.fake("*:exit=0", options=options)
+
+    assert job.finish() == 80
+    assert "1 of 2 nodes joined within 0.5 s" in job.output
+
+
+def test_ctrl_c_while_the_job_forms_ends_it(launcher: Launcher) -> None:
+    node = two_nodes(free_port())
+    job = launcher.fake("*:exit=0", options=(*node(0), "--rdzv-conf=join_timeout=600"))
+    job.expect("2 nodes meet at")
+
+    job.send(signal.SIGINT)
+
+    assert job.finish() == 130
+
+
+def test_a_worker_that_cannot_be_started_ends_the_job(launcher: Launcher, tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_text("#!/no/such/interpreter\n")
+    program.chmod(0o755)
+
+    job = launcher("--no-python", "--nproc-per-node=2", str(program))
+
+    assert job.finish() == 2
+    assert "cannot start" in job.output
+
+
+def test_the_launcher_stays_small(launcher: Launcher) -> None:
+    job = launcher.fake("*:hello hang", nproc=4)
+    for rank in range(4):
+        job.expect(f"rank {rank}: hangs")
+
+    status = Path(f"/proc/{job.pid}/status").read_text()
+    resident_kib = int(re.findall(r"VmRSS:\s+(\d+) kB", status)[0])
+    job.send(signal.SIGTERM)
+
+    assert job.finish() == 143
+    assert resident_kib < 35 * 1024

@@ -1,0 +1,235 @@
+"""The checkers. They keep their own books of what happened and never ask a machine.
+
+Each broken rule raises `Violation` with the name of the checker, so that a test can say which one
+caught a planted bug.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from ft_collectives.instep import Apply, Decided, Effect, Event, Voted
+from rendezvous.effects import Record
+from rendezvous.journal import EVENTS
+from rendezvous.messages import Identity, Stop, View
+from tests.sim.plan import Plan
+from tests.sim.plane import Collective, Key
+
+Content = dict[int, tuple[Identity, ...]]
+"""Slot -> the identities that it put into a step's sum."""
+
+
+class Violation(Exception):
+    """A rule is broken; `checker` is its name."""
+
+    def __init__(self, checker: str, text: str) -> None:
+        super().__init__(f"{checker}: {text}")
+        self.checker = checker
+
+
+def demand(condition: bool, checker: str, text: str) -> None:
+    if not condition:
+        raise Violation(checker, text)
+
+
+class Book:
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.views: dict[int, View] = {}
+        self.heard: dict[int, int] = {}  # rank -> newest generation its machine has shown
+        self.next_step: Counter[int] = Counter()
+        self.keys: dict[tuple[int, int, str], Key] = {}  # (step, shard, bucket) -> applied sum
+        self.generations: dict[int, int] = {}  # step -> generation its sums were reduced in
+        self.content: dict[int, Content] = {}
+        self.applied_in: dict[tuple[int, int], int] = {}  # (rank, step) -> generation of its view
+        self.faulted: dict[int, int] = {}  # slot -> rank whose death took it out
+        self.told: set[int] = set()  # slots whose loss the coordinator was told of
+        self.ended: set[int] = set()  # ranks whose script ran all its steps
+        self.topology_told = False
+        self.unheard: set[int] = set()  # steps of which a statement was lost
+        self.lines: dict[int, Record] = {}
+        self.losses: dict[int, int] = {}  # slot -> generation, from the journal
+        self.recovered: Counter[int] = Counter()
+        self.records: Counter[str] = Counter()
+
+    # --------------------------------------------------------------------------- views
+
+    def sent(self, view: View) -> None:
+        """One view per generation; before the topology is known its slots are unknown."""
+        known = self.views.setdefault(view.generation, view)
+        same = known.live_ranks == view.live_ranks
+        same &= known.live == view.live or (view.generation == 1 and not (known.live and view.live))
+        demand(same, "INV-2", f"two views of generation {view.generation}: {known} and {view}")
+
+    def fed(
+        self, rank: int, generation: int, event: Event, effects: Sequence[Effect], before: int
+    ) -> None:
+        newest = self.heard.get(rank, 0)
+        demand(generation >= newest, "INV-2", f"rank {rank} went from {newest} to {generation}")
+        self.heard[rank] = generation
+        if not any(isinstance(effect, Apply) for effect in effects):
+            return
+        match event:
+            case Voted(generation=voted):
+                current = voted == before
+            case Decided(decision=decision):
+                current = decision.generation == before and decision.verdict == "commit"
+            case _:
+                current = False
+        demand(current, "INV-5", f"rank {rank} in generation {before} applies after {event}")
+
+    # --------------------------------------------------------------------------- steps
+
+    def applied(self, rank: int, step: int, generation: int, sums: Sequence[Collective]) -> None:
+        expected = self.next_step[rank]
+        demand(step == expected, "INV-9", f"rank {rank} applies step {step}, expected {expected}")
+        self.next_step[rank] += 1
+        self.applied_in[(rank, step)] = generation
+        whole = len(sums) == self.plan.buckets
+        demand(whole, "INV-1", f"rank {rank} applies {len(sums)} buckets of {self.plan.buckets}")
+        for collective in sums:
+            self._exact(rank, step, collective)
+            self._same(rank, step, collective)
+
+    def _exact(self, rank: int, step: int, collective: Collective) -> None:
+        """Each identity of the step, once, and nothing else."""
+        home = range(self.plan.counts[step])
+        exact = {(step, slot, index): 1 for slot in range(self.plan.replicas) for index in home}
+        demand(rank in collective.completed, "INV-5", f"rank {rank} never had {collective.key}")
+        result = collective.result
+        demand(result == exact, "INV-1", f"rank {rank} applies {result} as step {step}")
+
+    def _same(self, rank: int, step: int, collective: Collective) -> None:
+        key = collective.key
+        known = self.keys.setdefault((step, key.scope, key.kind), key)
+        demand(known == key, "INV-3", f"rank {rank} applies {key} in step {step}, others {known}")
+        generation = self.generations.setdefault(step, key.generation)
+        demand(generation == key.generation, "INV-3", f"step {step}: {generation} and {key}")
+        content = _content(collective, self.plan)
+        first = self.content.setdefault(step, content)
+        demand(first == content, "INV-3", f"step {step}: buckets hold {first} and {content}")
+        self._fair(step, content)
+
+    def _fair(self, step: int, content: Content) -> None:
+        for slot, done in content.items():
+            home = {(slot, index) for index in range(self.plan.counts[step])}
+            demand(home <= set(done), "quota", f"step {step}: slot {slot} misses its own: {done}")
+        loads = [len(done) for done in content.values()]
+        demand(max(loads) - min(loads) <= 1, "quota", f"step {step}: uneven loads {content}")
+
+    # --------------------------------------------------------------------------- journal
+
+    def record(self, record: Record, now: float) -> None:
+        self.records[record.event] += 1
+        known = EVENTS.get(record.event)
+        demand(known is not None, "journal", f"no event {record.event}")
+        absent = [name for name in EVENTS[record.event].required if name not in record.fields]
+        demand(not absent, "journal", f"{record.event} lacks {absent}")
+        demand(bool(record.reason), "journal", f"{record.event} without a reason")
+        match record.event:
+            case "step.commit":
+                self._line(record)
+            case "replica.lost":
+                slot = _int(record, "slot")
+                demand(slot not in self.losses, "INV-7", f"replica {slot} is lost twice")
+                demand(slot in self.faulted, "INV-7", f"replica {slot} is said to be lost")
+                self.losses[slot] = _int(record, "generation")
+            case "recovery.done":
+                slots = record.fields["slots"]
+                assert isinstance(slots, list), f"slots: {slots}"
+                self.recovered.update(slot for slot in slots if isinstance(slot, int))
+                demand(max(self.recovered.values()) == 1, "INV-7", f"recovered twice: {slots}")
+            case _:
+                pass
+
+    def _line(self, record: Record) -> None:
+        step = _int(record, "step")
+        demand(step not in self.lines, "ledger", f"two lines for step {step}")
+        newest = max(self.lines, default=-1)
+        demand(step > newest, "ledger", f"step {step} is written after {newest}")
+        self.lines[step] = record
+
+    def _true(self, step: int, record: Record) -> None:
+        """Does a line of the journal say what is in the sums? Asked when all have applied them."""
+        demand(step in self.content, "ledger", f"step {step} is written, nobody applied it")
+        if step in self.unheard:
+            return
+        content = self.content[step]
+        quota = {str(slot): len(done) for slot, done in content.items()}
+        said = record.fields["quota"]
+        demand(said == quota, "ledger", f"step {step}: quota {said}, true {quota}")
+        done = record.fields.get("done")
+        true = {str(slot): [list(one) for one in ids] for slot, ids in content.items()}
+        home = len(content) == self.plan.replicas
+        demand(home if done is None else done == true, "ledger", f"step {step}: {done}, not {true}")
+        total = self.plan.replicas * self.plan.counts[step]
+        demand(record.fields["microbatches"] == total, "ledger", f"step {step}: {record.fields}")
+
+    # --------------------------------------------------------------------------- the end
+
+    def ending(self, stop: Stop) -> None:
+        """Was the job allowed to stop like this?"""
+        left = [slot for slot in range(self.plan.replicas) if slot not in self.faulted]
+        for step in sorted(self.lines):
+            if stop.exit_code == 0 or step in self.content:
+                self._true(step, self.lines[step])
+        if stop.exit_code == 0:
+            self._finished(left)
+            self._made_good(left)
+            return
+        allowed = {81, 137, 1}
+
+        demand(stop.exit_code in allowed, "stop", f"exit code {stop.exit_code}: {stop.reason}")
+        early = not self.topology_told
+        left = [slot for slot in left if not set(self.plan.layout[slot]) <= self.ended]
+        below = len(left) < max(1, self.plan.min_replicas)
+        demand(early or below, "stop", f"{left} could go on: {stop.exit_code}, {stop.reason}")
+
+    def _finished(self, left: Sequence[int]) -> None:
+        whole = any(set(ranks) <= self.ended for ranks in self.plan.layout)
+        demand(bool(left) or whole, "INV-6", "the job ended well with no replica left")
+        for slot in left:
+            steps = self.plan.ends[slot]
+            for rank in self.plan.layout[slot]:
+                done = self.next_step[rank]
+                demand(done == steps, "INV-6", f"rank {rank} ended after {done} of {steps} steps")
+
+    def _made_good(self, left: Sequence[int]) -> None:
+        """Each loss that the coordinator was told of left its records."""
+        for slot in sorted(self.told):
+            ended = set(self.plan.layout[slot]) & self.ended
+            demand(slot in self.losses or bool(ended), "INV-7", f"no record of losing {slot}")
+        if self.unheard or not self.plan.fifo:
+            return
+        steps = range(max((self.plan.ends[slot] for slot in left), default=0))
+        demand(set(steps) <= self.lines.keys(), "ledger", f"lines of {sorted(self.lines)}")
+        for slot, generation in self.losses.items():
+            if self._all_applied(generation):
+                demand(self.recovered[slot] == 1, "INV-7", f"no recovery.done for {slot}")
+
+    def _all_applied(self, generation: int) -> bool:
+        """Has every survivor applied some step in a view of `generation` or a later one?"""
+        survivors = [
+            rank
+            for slot, ranks in enumerate(self.plan.layout)
+            for rank in ranks
+            if slot not in self.faulted
+        ]
+        return bool(survivors) and any(
+            all(self.applied_in.get((rank, step), 0) >= generation for rank in survivors)
+            for step in range(self.plan.steps)
+        )
+
+
+def _content(collective: Collective, plan: Plan) -> Content:
+    content: dict[int, tuple[Identity, ...]] = {}
+    for slot, ranks in enumerate(plan.layout):
+        given = collective.given.get(ranks[collective.key.scope])
+        if isinstance(given, Mapping):
+            content[slot] = tuple(sorted((identity[1], identity[2]) for identity in given))
+    return content
+
+
+def _int(record: Record, name: str) -> int:
+    value = record.fields[name]
+    assert isinstance(value, int), f"{record.event}: {name} is {value!r}"
+    return value

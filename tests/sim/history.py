@@ -1,0 +1,451 @@
+"""One simulated history: the production machines, a network, faults, and the checkers' book."""
+
+import hashlib
+import json
+from collections import Counter
+from dataclasses import dataclass
+
+from ft_collectives.instep import Decided, Effect, Event, Settled, Viewed, Voted
+from ft_collectives.instep import Tick as StepTick
+from rendezvous.coordinator import Coordinator, NodeLost, Received, Tick
+from rendezvous.effects import Effect as Wish
+from rendezvous.effects import KillRanks, Record, StopJob, ToRank
+from rendezvous.messages import (
+    Committed,
+    Decision,
+    Exited,
+    Message,
+    Remains,
+    Report,
+    Stop,
+    Topology,
+    View,
+)
+from tests.sim.book import Book, Violation, demand
+from tests.sim.engine import Engine
+from tests.sim.plan import Fault, Plan, draw
+from tests.sim.plane import Key, Plane
+from tests.sim.worker import Worker
+
+MOST_CALLS = 400_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    plan: Plan
+    stop: Stop | None
+    violation: Violation | None
+    digest: str  # of everything that happened, in order
+    now: float
+    calls: int
+    coverage: Counter[str]
+    lines: tuple[str, ...]
+
+
+class History:
+    def __init__(self, plan: Plan, *, verbose: bool = False) -> None:
+        self.plan = plan
+        self.verbose = verbose
+        self.engine = Engine(plan.seed)
+        self.book = Book(plan)
+        self.coverage: Counter[str] = Counter()
+        self.lines: list[str] = []
+        self.workers = {rank: Worker(self, rank) for rank in plan.world}
+        self.plane = Plane(
+            self.engine,
+            collective_s=plan.collective_s,
+            split=plan.split,
+            shown=plan.shown,
+            members=dict(self.workers),
+            on=self.on,
+        )
+        self.coordinator = Coordinator(world=plan.world, min_replicas=plan.min_replicas)
+        self.stop: Stop | None = None
+        self.tick_at = -1.0
+        self.channel_at: dict[tuple[str, int], float] = {}
+        self.sent: Counter[int] = Counter()  # messages by and to each rank
+        self.dying: set[int] = set()
+        self.reached: Counter[int] = Counter()  # fault -> how often its point was reached
+        self.undecided = False  # a view was sent and no redo decided in it
+        self.redoing = -1  # the step of the newest redo
+        self._hash = hashlib.blake2b(digest_size=8)
+
+    # --------------------------------------------------------------------------- running
+
+    def run(self) -> Outcome:
+        violation: Violation | None = None
+        try:
+            self._run()
+        except Violation as broken:
+            violation = broken
+        except (AssertionError, ValueError, KeyError, IndexError) as crash:
+            # A machine (or the model) refuses to go on: its own assertion is one more checker.
+            violation = Violation("assert", f"{type(crash).__name__}: {crash}")
+            violation.__traceback__ = crash.__traceback__
+        if violation is not None:
+            self.trace("sim.violation", str(violation))
+        self.coverage += self.plane.coverage
+        return Outcome(
+            plan=self.plan,
+            stop=self.stop,
+            violation=violation,
+            digest=self._hash.hexdigest(),
+            now=self.engine.now,
+            calls=self.engine.calls,
+            coverage=self.coverage,
+            lines=tuple(self.lines),
+        )
+
+    def _run(self) -> None:
+        for rank in self.plan.world:
+            self.on(rank, self.engine.jitter(0.02), self.workers[rank].start)
+        for fault in self.plan.faults:
+            if fault.at_s >= 0:
+                self.engine.at(fault.at_s, self._strike, fault)
+        microbatches = self.plan.replicas * sum(self.plan.counts)
+        bound_s = self.plan.heal_at + 30.0 + 3 * microbatches * self.plan.microbatch_s
+        while self.stop is None and self.engine.run_one():
+            now = self.engine.now
+            if now >= bound_s:
+                healed_s = now - self.plan.heal_at
+                raise Violation(
+                    "INV-6", f"no end {healed_s:.0f} s after the network healed: {self._standing()}"
+                )
+            if self.engine.calls >= MOST_CALLS:
+                raise Violation("storm", f"{MOST_CALLS} calls by {now:.1f} s")
+        if self.stop is None:
+            raise Violation("INV-6", f"nothing happens any more: {self._standing()}")
+        self.book.ending(self.stop)
+        self._bounded()
+
+    def _standing(self) -> str:
+        machines = [
+            worker.machine.snapshot()
+            for worker in self.workers.values()
+            if worker.machine is not None and worker.alive
+        ]
+        return f"{self.coordinator.snapshot()} {machines}"
+
+    def _bounded(self) -> None:
+        """No storm: so many messages a step, a generation, and a half second of waiting."""
+        generations = max(self.book.views, default=1)
+        shards = self.plan.shards
+        most = 40 + 10 * self.plan.steps + 12 * generations * shards + 16 * self.engine.now
+        for rank, count in self.sent.items():
+            demand(count <= most, "storm", f"{count} messages of rank {rank}, bound {most:.0f}")
+
+    @property
+    def healed(self) -> bool:
+        return self.engine.now >= self.plan.heal_at
+
+    def trace(self, event: str, reason: str, **fields: object) -> None:
+        mono = round(self.engine.now, 6)
+        self._hash.update(f"{mono} {event} {reason} {fields}\n".encode())
+        if self.verbose:
+            line = {
+                "v": 1,
+                "ts": mono,
+                "mono": mono,
+                "seq": len(self.lines),
+                "node": "sim",
+                "ev": event,
+                "reason": reason,
+                **fields,
+            }
+            self.lines.append(json.dumps(line, default=str))
+
+    def on(self, rank: int, delay_s: float, call: object, *args: object) -> None:
+        """Call into a rank later, unless it is dead by then; a paused one is late."""
+        self.engine.after(delay_s, self._guard, rank, call, args)
+
+    def _guard(self, rank: int, call: object, args: tuple[object, ...]) -> None:
+        worker = self.workers[rank]
+        if not worker.alive:
+            return
+        if self.engine.now < worker.paused_until:
+            self.engine.at(worker.paused_until, self._guard, rank, call, args)
+            return
+        assert callable(call), f"{call!r} is called"
+        call(*args)
+
+    # --------------------------------------------------------------------------- the network
+
+    def send(self, rank: int, message: Message) -> None:
+        """A worker says something."""
+        self.sent[rank] += 1
+        lost = self._lost() or (rank in self.dying and self.engine.chance(0.5))
+        if lost:
+            self._lose_word(message)
+            return
+        for delay_s in self._delays():
+            self.engine.at(self._arrival("up", rank, delay_s), self._receive, message)
+
+    def _lose_word(self, message: Message) -> None:
+        self.coverage[f"lost {type(message).__name__}"] += 1
+        if isinstance(message, Committed):
+            self.book.unheard.add(message.step)
+
+    def _receive(self, message: Message) -> None:
+        if isinstance(message, Topology):
+            self.book.topology_told = True
+        if isinstance(message, Report) and message.generation < self.coordinator.generation:
+            self.coverage["report of an old generation"] += 1
+        name = type(message).__name__
+        self.trace(
+            "sim.deliver",
+            f"{name} of rank {getattr(message, 'rank', -1)}",
+            **({"message": repr(message)} if self.verbose else {}),
+        )
+        self._wish(self.coordinator.step(Received(message=message), self.engine.now), message)
+
+    def _tell(self, rank: int, message: Message) -> None:
+        """The coordinator says something."""
+        self.sent[rank] += 1
+        if isinstance(message, View):
+            self.book.sent(message)
+        if self._lost():
+            self._lose_word(message)
+            return
+        for delay_s in self._delays():
+            self.engine.at(self._arrival("down", rank, delay_s), self._hear, rank, message)
+
+    def _hear(self, rank: int, message: Message) -> None:
+        self.on(rank, 0.0, self.workers[rank].hear, message)
+
+    def _lost(self) -> bool:
+        return not self.healed and self.engine.chance(self.plan.loss)
+
+    def _delays(self) -> list[float]:
+        twice = not self.healed and self.engine.chance(self.plan.duplicate)
+        mean_s = 0.002 if self.healed else self.plan.delay_s
+        return [self.engine.jitter(mean_s) for _ in range(2 if twice else 1)]
+
+    def _arrival(self, way: str, rank: int, delay_s: float) -> float:
+        """When a message arrives: in the order of sending where the network keeps it."""
+        at = self.engine.now + delay_s
+        if self.plan.fifo:
+            at = max(at, self.channel_at.get((way, rank), 0.0))
+            self.channel_at[(way, rank)] = at
+        return at
+
+    # --------------------------------------------------------------------------- the coordinator
+
+    def _wish(self, effects: list[Wish], cause: Message | None) -> None:
+        announced = any(isinstance(e, Record) and e.event == "decision.make" for e in effects)
+        for effect in effects:
+            match effect:
+                case ToRank(rank=rank, message=message):
+                    self._count_told(message, cause, announced)
+                    self._tell(rank, message)
+                case KillRanks(kill=kill):
+                    self.trace("worker.kill", kill.reason, ranks=list(kill.ranks))
+                    for rank in kill.ranks:
+                        self.engine.after(
+                            self.engine.jitter(self.plan.kill_s), self._kill, rank, -9, True, ""
+                        )
+                case StopJob(stop=stop):
+                    self.stop = stop
+                    self.trace(
+                        "run.end", stop.reason, exit_code=stop.exit_code, root_rank=stop.root_rank
+                    )
+                case Record(event=event, reason=reason, fields=fields):
+                    self.trace(event, reason, **fields)
+                    self._count_record(effect)
+                    self.book.record(effect, self.engine.now)
+        self._arm()
+
+    def _arm(self) -> None:
+        deadline = self.coordinator.deadline()
+        if deadline is not None and deadline != self.tick_at:
+            self.tick_at = deadline
+            self.engine.at(deadline, self._tick, deadline)
+
+    def _tick(self, deadline: float) -> None:
+        if self.tick_at == deadline:
+            self.tick_at = -1.0
+            before = self.coordinator.deadline()
+            self._wish(self.coordinator.step(Tick(), self.engine.now), None)
+            after = self.coordinator.deadline()
+            spins = before is not None and after == before and after <= self.engine.now
+            demand(not spins, "storm", f"the deadline {after} stays in the past")
+
+    # --------------------------------------------------------------------------- life and death
+
+    def _kill(self, rank: int, code: int, ours: bool, error: str) -> None:
+        worker = self.workers[rank]
+        if not worker.alive:
+            return
+        self._end(rank)
+        self.trace("sim.exit", f"rank {rank} is dead", rank=rank, code=code, ours=ours)
+        if not ours:
+            self.book.faulted.setdefault(worker.slot, rank)
+        self._reap(rank, code, ours, error)
+
+    def _end(self, rank: int) -> None:
+        self.workers[rank].alive = False
+        if self.workers[rank].ended:
+            self.book.ended.add(rank)
+        self.plane.die(rank)
+
+    def leave(self, rank: int) -> None:
+        """The process of a script that has ended exits."""
+        self._end(rank)
+        self._reap(rank, 0, False, "")
+
+    def _reap(self, rank: int, code: int, ours: bool, error: str) -> None:
+        """The launcher sees an exit after all that the worker had said, if the network is fifo."""
+        seen = self.engine.jitter(self.plan.reap_s)
+        if code and not self.engine.chance(self.plan.remains_lost):
+            late = self.engine.chance(0.2)
+            self.coverage["late remains"] += late
+            delay_s = seen + (self.engine.rng.random() * 3.0 if late else 0.0)
+            remains = Remains(rank=rank, incarnation=0, contexts=(b"context",))
+            self.engine.at(self._arrival("up", rank, 0.0) + delay_s, self._receive, remains)
+        exited = Exited(
+            rank=rank, incarnation=0, node="sim", code=code, ours=ours, error=error, detected_s=seen
+        )
+        at = self._arrival("up", rank, 0.0) + seen
+        self.channel_at[("up", rank)] = at
+        self.engine.at(at, self._exited, exited)
+
+    def _exited(self, exited: Exited) -> None:
+        self._tell_loss((exited.rank,), exited.ours or exited.code == 0)
+        self._receive(exited)
+
+    def _tell_loss(self, ranks: tuple[int, ...], expected: bool) -> None:
+        for rank in ranks:
+            slot = self.workers[rank].slot
+            if not expected and slot not in self.book.told:
+                self.book.told.add(slot)
+                self.coverage["loss while gathering"] += self.undecided
+                redoing = self.redoing >= 0 and self.redoing not in self.book.lines
+                self.coverage["loss while redoing"] += redoing
+
+    # --------------------------------------------------------------------------- faults
+
+    def point(self, rank: int, step: int, name: str) -> None:
+        self.trace("sim.point", f"rank {rank} step {step} {name}")
+        for number, fault in enumerate(self.plan.faults):
+            aimed = fault.trigger == rank and fault.point == name and fault.step in (-1, step)
+            if not aimed or self.healed:
+                continue
+            self.reached[number] += 1
+            if self.reached[number] == fault.nth:
+                if fault.kind in ("kill", "crash", "node") and fault.delay_s == 0.0:
+                    self.dying.update(fault.ranks)
+                self.engine.after(fault.delay_s, self._strike, fault)
+
+    def _strike(self, fault: Fault) -> None:
+        ranks = [rank for rank in fault.ranks if self.workers[rank].alive]
+        if not ranks or (self.healed and fault.at_s < 0):
+            return
+        self.trace("sim.fault", f"{fault.kind} of ranks {ranks}", ranks=ranks, point=fault.point)
+        self.coverage[f"fault {fault.kind}"] += 1
+        match fault.kind:
+            case "kill" | "crash":
+                for rank in ranks:
+                    error = f"ValueError: of rank {rank}" if fault.kind == "crash" else ""
+                    self.coverage[f"death in {self._phase(rank)}"] += 1
+                    self._kill(rank, -9 if fault.kind == "kill" else 1, False, error)
+            case "node":
+                self._lose_node(tuple(ranks))
+            case "pause":
+                for rank in ranks:
+                    self.workers[rank].paused_until = self.engine.now + fault.for_s
+            case "flake":
+                for rank in ranks:
+                    self.plane.flake(rank)
+
+    def _phase(self, rank: int) -> str:
+        worker = self.workers[rank]
+        if worker.machine is None:
+            return "start"
+        return worker.machine.state
+
+    def _lose_node(self, ranks: tuple[int, ...]) -> None:
+        for rank in ranks:
+            self._end(rank)
+            self.book.faulted.setdefault(self.workers[rank].slot, rank)
+        self.engine.after(0.2 + self.engine.jitter(0.5), self._node_lost, ranks)
+
+    def _node_lost(self, ranks: tuple[int, ...]) -> None:
+        self._tell_loss(ranks, False)
+        lost = NodeLost(node="sim1", ranks=ranks, reason="silent")
+        self._wish(self.coordinator.step(lost, self.engine.now), None)
+
+    # --------------------------------------------------------------------------- watching
+
+    def fed(self, worker: Worker, event: Event, effects: list[Effect]) -> None:
+        assert worker.machine is not None, "it was fed"
+        generation = worker.machine.view.generation
+        self.book.fed(worker.rank, generation, event, effects, self._before(worker, event))
+        match event:
+            case Voted() if not effects:
+                self.coverage["vote of an old generation"] += 1
+            case Decided() if not effects:
+                self.coverage["decision that came too late"] += 1
+            case Viewed() if effects and worker.machine.state == "computing":
+                self.coverage["view while computing extras"] += 1
+            case StepTick() if effects:
+                self.coverage["report said again"] += 1
+            case Settled() if worker.machine.state == "computing":
+                self.coverage["standing extras"] += 1
+            case _:
+                pass
+
+    def _before(self, worker: Worker, event: Event) -> int:
+        """The generation that the worker's own shell had heard of when it fed the event."""
+        assert worker.view is not None, "machines begin with a view"
+        return worker.view.generation
+
+    def applied(self, worker: Worker, step: int, keys: tuple[Key, ...]) -> None:
+        assert worker.machine is not None, "it applies"
+        sums = [self.plane.history[key] for key in keys]
+        self.trace("sim.apply", f"rank {worker.rank} applies step {step}")
+        self.book.applied(worker.rank, step, worker.machine.view.generation, sums)
+        dead = [
+            rank
+            for key in keys
+            for rank in self.plane.history[key].members
+            if not self.workers[rank].alive
+        ]
+        self.coverage["sum of a lost replica applied"] += bool(dead)
+
+    def _count_told(self, message: Message, cause: Message | None, announced: bool) -> None:
+        match message, cause:
+            case View(), None:
+                self.coverage["view said again"] += not announced
+            case View(), Report():
+                self.coverage["view told to one who missed it"] += 1
+            case Decision(verdict="commit"), _ if not announced:
+                self.coverage["catch-up"] += 1
+            case Decision(verdict="redo"), Report() if not announced:
+                self.coverage["decision said again"] += 1
+            case Decision(verdict=verdict), _ if verdict not in ("commit", "redo"):
+                self.coverage[f"decision to {verdict}"] += 1
+            case _:
+                pass
+
+    def _count_record(self, record: Record) -> None:
+        match record.event:
+            case "view.change":
+                self.undecided = True
+                live = record.fields["live"]
+                assert isinstance(live, list), f"live: {live}"
+                self.coverage["down to one replica"] += len(live) == 1
+                self.coverage["view without a loss"] += not record.fields["lost_ranks"]
+            case "decision.make":
+                verdict = record.fields["verdict"]
+                self.coverage[f"decision: {verdict}"] += 1
+                self.undecided = verdict != "redo"
+                step = record.fields["step"]
+                if verdict == "redo" and isinstance(step, int):
+                    self.redoing = step
+            case "recovery.done":
+                self.coverage["recovery.done"] += 1
+            case _:
+                pass
+
+
+def simulate(seed: int, *, verbose: bool = False) -> Outcome:
+    return History(draw(seed), verbose=verbose).run()

@@ -1,0 +1,174 @@
+"""What one simulated history is made of: the job, the network, the faults. Drawn from a seed."""
+
+import random
+from dataclasses import dataclass
+from typing import Literal
+
+POINTS = (
+    "start", "forward", "settle", "redo", "reduce", "reduced", "vote", "voted", "apply", "between",
+    "viewed", "decided", "end",
+)  # fmt: skip
+"""Moments of a rank at which a fault may be aimed; `node` and `pause` faults use them too."""
+
+FaultKind = Literal["kill", "crash", "node", "pause", "flake"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """Something happens to `ranks`: at `at_s`, or `delay_s` after `trigger` reaches a point.
+
+    kill: the kernel ends them by SIGKILL. crash: they exit with code 1 and an error of their own.
+    node: their launcher is lost with them. pause: they stop for `for_s`, alive.
+    flake: the collectives that they are in fail, and nobody dies.
+    """
+
+    kind: FaultKind
+    ranks: tuple[int, ...]
+    at_s: float = -1.0
+    trigger: int = -1
+    step: int = -1
+    point: str = ""
+    delay_s: float = 0.0
+    for_s: float = 0.0
+    nth: int = 1  # the point may be reached several times in a step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One history. Times are virtual seconds; probabilities count until `heal_at`."""
+
+    seed: int
+    replicas: int
+    shards: int
+    counts: tuple[int, ...]  # microbatches of each replica, by step
+    ends: tuple[int, ...]  # steps that the script of each slot runs
+    buckets: int = 2
+    min_replicas: int = 1
+    loss: float = 0.0
+    duplicate: float = 0.0
+    delay_s: float = 0.002
+    fifo: bool = True
+    microbatch_s: float = 0.05
+    collective_s: float = 0.01
+    thread_s: float = 0.001  # how late a thread takes up what is ready for it
+    kill_s: float = 0.02  # until the mates of a lost rank are dead
+    reap_s: float = 0.002  # until the launcher has seen an exit
+    overlap: bool = False  # buckets start in the last backward
+    split: float = 0.3  # share of collectives that complete far apart on their members
+    shown: float = 0.5  # share of abandoned collectives that fail on others instead of hanging
+    remains_lost: float = 0.0
+    heal_at: float = 0.0
+    faults: tuple[Fault, ...] = ()
+
+    @property
+    def steps(self) -> int:
+        return max(self.ends)
+
+    @property
+    def world(self) -> tuple[int, ...]:
+        return tuple(range(self.replicas * self.shards))
+
+    @property
+    def layout(self) -> tuple[tuple[int, ...], ...]:
+        """Slots of adjacent ranks, as HSDP lays them out."""
+        return tuple(
+            tuple(range(slot * self.shards, (slot + 1) * self.shards))
+            for slot in range(self.replicas)
+        )
+
+    @property
+    def work_s(self) -> float:
+        """About how long the job takes without faults."""
+        return sum(self.counts) * self.microbatch_s + 3 * self.steps * self.collective_s + 0.1
+
+
+def draw(seed: int) -> Plan:
+    """The history of `seed`."""
+    rng = random.Random(f"plan {seed}")
+    twice = rng.random() < 0.2  # a loss, and another one while survivors make up for it
+    replicas = rng.choice((3, 3, 4)) if twice else rng.choice((2, 2, 3, 3, 3, 4, 4, 5))
+    shards = rng.choice((2, 2, 3)) if twice else rng.choice((1, 1, 1, 2, 2, 3))
+    shards = 1 if replicas == 5 else shards
+    steps = rng.randint(2, 5)
+    ends = [steps] * replicas
+    if rng.random() < 0.06:
+        ends[rng.randrange(replicas)] = rng.randint(1, steps)
+    quiet = rng.random() < 0.45
+    plan = Plan(
+        seed=seed,
+        replicas=replicas,
+        shards=shards,
+        counts=_draw_counts(rng, steps),
+        ends=tuple(ends),
+        buckets=rng.randint(1, 2),
+        min_replicas=rng.choice((1, 1, 1, 2)),
+        loss=0.0 if quiet else rng.choice((0.01, 0.05, 0.2)),
+        duplicate=0.0 if quiet else rng.choice((0.0, 0.02, 0.1)),
+        delay_s=rng.choice((0.0005, 0.002, 0.02, 0.15)),
+        fifo=quiet or rng.random() < 0.4,
+        microbatch_s=rng.choice((0.02, 0.05, 0.3)),
+        collective_s=rng.choice((0.002, 0.01, 0.05)),
+        thread_s=rng.choice((0.0002, 0.002, 0.02)),
+        kill_s=rng.choice((0.005, 0.05, 0.4)),
+        reap_s=rng.choice((0.001, 0.01, 0.2)),
+        overlap=rng.random() < 0.5,
+        split=rng.choice((0.1, 0.4, 0.8)),
+        shown=rng.choice((0.0, 0.0, 0.5, 1.0)),
+        remains_lost=rng.choice((0.0, 0.3)),
+    )
+    count = rng.choice((0, 1, 1, 2, 2, 3, 4))
+    faults = tuple(_draw_fault(rng, plan, first=number == 0) for number in range(count))
+    faults = _draw_pair(rng, plan) + faults[:1] if twice else faults
+    heal_at = 1.5 * plan.work_s + 3.0 + sum(fault.for_s for fault in faults)
+    return _replace(plan, faults, heal_at)
+
+
+def _draw_counts(rng: random.Random, steps: int) -> tuple[int, ...]:
+    """The same in every step, except that the data may end within the last one."""
+    usual = rng.randint(1, 3)
+    last = rng.randint(1, usual) if rng.random() < 0.2 else usual
+    return (*[usual] * (steps - 1), last)
+
+
+def _replace(plan: Plan, faults: tuple[Fault, ...], heal_at: float) -> Plan:
+    values = {name: getattr(plan, name) for name in Plan.__slots__}
+    return Plan(**{**values, "faults": faults, "heal_at": heal_at})
+
+
+def _draw_fault(rng: random.Random, plan: Plan, *, first: bool) -> Fault:
+    """A fault; later ones of a history aim more often at what an earlier one set off."""
+    kind: FaultKind = rng.choice(
+        ("kill", "kill", "kill", "kill", "crash", "node", "pause", "flake")
+    )
+    victim = rng.choice(plan.world)
+    ranks = (victim,)
+    if kind == "node":  # a node may host part of a replica, or ranks of two
+        ranks = tuple(range(victim, min(victim + rng.randint(1, 3), len(plan.world))))
+    for_s = rng.choice((0.3, 1.0, 3.0, 8.0)) if kind == "pause" else 0.0
+    if rng.random() < 0.3:
+        at_s = rng.random() * plan.work_s * 1.2
+        return Fault(kind=kind, ranks=ranks, at_s=at_s, for_s=for_s)
+    return Fault(
+        kind=kind,
+        ranks=ranks,
+        trigger=victim if rng.random() < 0.6 else rng.choice(plan.world),
+        step=rng.choice((-1, rng.randrange(plan.steps))),
+        point=rng.choice(POINTS if first or rng.random() < 0.5 else ("redo", "viewed", "decided")),
+        delay_s=rng.choice((0.0, 0.0, 0.001, 0.01)) * rng.random(),
+        for_s=for_s,
+        nth=rng.choice((1, 1, 1, 2, 3)),
+    )
+
+
+def _draw_pair(rng: random.Random, plan: Plan) -> tuple[Fault, ...]:
+    """One replica is lost, and another while a third one re-executes its microbatches."""
+    slots = rng.sample(range(plan.replicas), 3)
+    first, second, third = (rng.choice(plan.layout[slot]) for slot in slots)
+    step = rng.randrange(plan.steps)
+    return (
+        Fault(kind="kill", ranks=(first,), trigger=first, step=step,
+              point=rng.choice(("forward", "reduce", "vote", "between"))),
+        Fault(kind=rng.choice(("kill", "flake")), ranks=(second,), trigger=third, step=-1,
+              point=rng.choice(("redo", "redo", "decided")), nth=rng.choice((1, 1, 2)),
+              delay_s=rng.random() * plan.microbatch_s * rng.choice((0.0, 0.1, 1.0))),
+    )  # fmt: skip

@@ -1,0 +1,415 @@
+"""The model of a worker: the production `InStep`, two threads around it, and a script.
+
+The script thread runs microbatches and, at the commit point, the effects of the machine in their
+order. The control thread feeds views and decisions at any moment between two events of the script,
+then aborts the collectives of older generations. The gradient is a canary: every microbatch adds
+weight 1 to its identity, so a bucket's sum says what went into it and how often.
+"""
+
+from collections import Counter, deque
+from typing import Protocol
+
+from ft_collectives.instep import (
+    Accumulated,
+    Apply,
+    Break,
+    Compute,
+    Decided,
+    Effect,
+    Ended,
+    Event,
+    InStep,
+    Reduce,
+    Reduced,
+    Send,
+    Settled,
+    Tick,
+    Viewed,
+    Vote,
+    Voted,
+)
+from rendezvous.layout import Layout
+from rendezvous.messages import (
+    Broken,
+    Decision,
+    Farewell,
+    Hello,
+    Identity,
+    Legacy,
+    Message,
+    PeerFault,
+    Topology,
+    View,
+)
+from tests.sim.engine import Engine
+from tests.sim.plan import Plan
+from tests.sim.plane import Key, Plane
+
+AGAIN_S = 0.5
+"""What a worker says again until it is answered: hello, topology, a failed collective."""
+
+
+class Surroundings(Protocol):
+    """What a worker needs of the simulation."""
+
+    engine: Engine
+    plan: Plan
+    plane: Plane
+
+    def on(self, rank: int, delay_s: float, call: object, *args: object) -> None: ...
+    def send(self, rank: int, message: Message) -> None: ...
+    def point(self, rank: int, step: int, name: str) -> None: ...
+    def fed(self, worker: "Worker", event: Event, effects: list[Effect]) -> None: ...
+    def applied(self, worker: "Worker", step: int, keys: tuple[Key, ...]) -> None: ...
+    def leave(self, rank: int) -> None: ...
+
+
+class Worker:
+    """One rank, incarnation 0."""
+
+    def __init__(self, sim: Surroundings, rank: int) -> None:
+        self.sim = sim
+        self.rank = rank
+        self.layout = Layout(sim.plan.layout)
+        self.slot, self.shard = self.layout.place(rank)
+        self.alive = True
+        self.ended = False
+        self.paused_until = 0.0
+        self.view: View | None = None  # the newest one heard
+        self.views: dict[int, View] = {}
+        self.topology_known = False
+        self.machine: InStep | None = None
+        self.step = 0  # the script's own count
+        self.index = 0
+        self.at_commit_point = False
+        self.busy: str = ""  # what the script thread waits in
+        self.todo: deque[Effect] = deque()
+        self.accumulators: Counter[tuple[int, int, int]] = Counter()
+        self.buckets: dict[int, Key] = {}  # launched
+        self.sums: dict[int, Key] = {}  # complete
+        self.serials: Counter[tuple[str, int]] = Counter()
+        self.reducing = 0  # the generation that the script thread reduces in
+        self.tick_at = 0.0
+        self.fault_in = 0  # the generation in which a collective failed here
+
+    # --------------------------------------------------------------------------- life
+
+    def start(self) -> None:
+        self._greet()
+
+    def _greet(self) -> None:
+        if self.view is None:
+            self.sim.send(self.rank, Hello(rank=self.rank, incarnation=0, pid=1, torch="sim"))
+            self._after(AGAIN_S, self._greet)
+
+    def _learn(self) -> None:
+        assert self.view is not None, "a view is what the script waits for"
+        self.machine = InStep(rank=self.rank, layout=self.layout, view=self.view)
+        self.views[self.view.generation] = self.view
+        self._introduce()
+        self._point("start")
+        self._soon(self._forward)
+
+    def _introduce(self) -> None:
+        """Say the topology until a view shows that it is known."""
+        if not self.topology_known:
+            generation = self.view.generation if self.view is not None else 0
+            self.sim.send(
+                self.rank,
+                Topology(
+                    rank=self.rank,
+                    generation=generation,
+                    strategy="sim",
+                    replicas=self.sim.plan.layout,
+                ),
+            )
+            self._after(AGAIN_S, self._introduce)
+
+    def _soon(self, call: object, *args: object) -> None:
+        self.sim.on(self.rank, self.sim.engine.jitter(self.sim.plan.thread_s), call, *args)
+
+    def _after(self, delay_s: float, call: object, *args: object) -> None:
+        self.sim.on(self.rank, delay_s, call, *args)
+
+    def _point(self, name: str) -> None:
+        self.sim.point(self.rank, self.step, name)
+
+    # --------------------------------------------------------------------------- control thread
+
+    def hear(self, message: Message) -> None:
+        match message:
+            case View():
+                self._hear_view(message)
+            case Decision() if self.machine is not None:
+                self._point("decided")
+                self._feed(Decided(decision=message))
+            case Legacy():
+                pass  # the hooks' business
+            case _:
+                pass
+
+    def _hear_view(self, view: View) -> None:
+        self.topology_known |= bool(view.live)
+        newer = self.view is None or view.generation > self.view.generation
+        if newer:
+            first = self.view is None
+            self.view = view
+            if first:
+                self._soon(self._learn)
+        if self.machine is None:
+            return
+        self._feed(Viewed(view=view))
+        if newer:
+            self.views[view.generation] = view
+            self._point("viewed")
+            self._soon(self._abort, view.generation)
+
+    def _abort(self, below: int) -> None:
+        """Leave the collectives of generations before `below`; the script thread comes back."""
+        self.sim.plane.leave(self.rank, below)
+        if self.busy in ("reduce", "vote") and self.reducing < below:
+            self.busy = ""
+            self._pump()
+
+    # --------------------------------------------------------------------------- the machine
+
+    def _feed(self, event: Event) -> None:
+        assert self.machine is not None, "nothing is fed before the topology is known"
+        effects = self.machine.step(event, self.sim.engine.now)
+        self.sim.fed(self, event, effects)
+        for effect in effects:
+            match effect:
+                case Send(message=message):
+                    self.sim.send(self.rank, message)
+                case Break(invariant=invariant, reason=reason):
+                    generation = self.machine.view.generation
+                    self.sim.send(
+                        self.rank,
+                        Broken(
+                            rank=self.rank,
+                            generation=generation,
+                            invariant=invariant,
+                            reason=reason,
+                        ),
+                    )
+                case _:
+                    self.todo.append(effect)
+        self._arm()
+        self._pump()
+
+    def _arm(self) -> None:
+        assert self.machine is not None, "nothing is armed before the topology is known"
+        deadline = self.machine.deadline()
+        if deadline is not None and deadline != self.tick_at:
+            self.tick_at = deadline
+            self._after(max(0.0, deadline - self.sim.engine.now), self._tick, deadline)
+
+    def _tick(self, deadline: float) -> None:
+        assert self.machine is not None, "armed by the machine"
+        if self.machine.deadline() == deadline:
+            self.tick_at = 0.0
+            self._feed(Tick())
+
+    # --------------------------------------------------------------------------- script thread
+
+    def _forward(self) -> None:
+        """Begin the next home microbatch."""
+        self._point("forward")
+        identity = (self.slot, self.index)
+        self._compute(identity)
+        if self.sim.plan.overlap and self.index == self.sim.plan.counts[self.step] - 1:
+            half_s = 0.5 * self.sim.plan.microbatch_s
+            self._after(half_s, self._launch_early, self.step)
+
+    def _compute(self, identity: Identity) -> None:
+        """One microbatch, in lockstep with the shard mates."""
+        self.busy = "compute"
+        mates = self.layout.replicas[self.slot]
+        self._enter("mates", 0, self.slot, mates, (self.step, *identity))
+
+    def _computed(self, identity: Identity) -> None:
+        assert self.machine is not None, "the script runs after the topology is known"
+        self.busy = ""
+        self.accumulators[(self.step, *identity)] += 1
+        home = not self.at_commit_point
+        self._feed(Accumulated(identity=identity))
+        if not home:
+            return
+        self.index += 1
+        if self.index < self.sim.plan.counts[self.step]:
+            self._soon(self._forward)
+            return
+        self._point("settle")
+        self.at_commit_point = True
+        self._feed(Settled(microbatches=self.sim.plan.counts[self.step]))
+
+    def _launch_early(self, step: int) -> None:
+        """Buckets start in the last backward, if nothing but that microbatch is missing in them."""
+        machine = self.machine
+        assert machine is not None, "the script runs after the topology is known"
+        last = self.busy == "compute" and self.index == self.sim.plan.counts[self.step] - 1
+        if self.step != step or not last or self.at_commit_point or machine.surprised:
+            return
+        if machine.extras():
+            return
+        coming = Counter({(self.step, self.slot, self.index): 1})
+        generation = machine.view.generation
+        for bucket in range(self.sim.engine.rng.randint(0, self.sim.plan.buckets)):
+            self._launch(bucket, generation, self.accumulators + coming)
+
+    def _pump(self) -> None:
+        if self.at_commit_point and not self.busy and self.todo:
+            self.busy = "thread"
+            self._soon(self._act)
+
+    def _act(self) -> None:
+        """The script thread takes the next effect."""
+        self.busy = ""
+        if not self.todo:
+            return
+        effect = self.todo.popleft()
+        match effect:
+            case Compute(identities=identities):
+                self._point("redo")
+                assert len(identities) == 1, f"one at a time: {identities}"
+                self._compute(identities[0])
+            case Reduce(generation=generation):
+                self._reduce(generation)
+            case Vote(generation=generation, ballot=ballot):
+                self._vote(generation, ballot)
+            case Apply(step=step):
+                self._apply(step)
+            case _:
+                raise AssertionError(f"{effect} is not for the script thread")
+        self._pump()
+
+    def _skips(self, generation: int) -> bool:
+        """Half of the time the thread looks before it enters a collective of an old view."""
+        assert self.view is not None, "the script runs after the first view"
+        return generation < self.view.generation and self.sim.engine.chance(0.5)
+
+    def _reduce(self, generation: int) -> None:
+        self._point("reduce")
+        if self._skips(generation):
+            return
+        self.busy = "reduce"
+        self.reducing = generation
+        self._late_abort(generation)
+        for bucket in range(self.sim.plan.buckets):
+            key = self.buckets.get(bucket)
+            if key is None or key.generation != generation:
+                self._launch(bucket, generation, self.accumulators)
+        self._reduced()
+
+    def _launch(self, bucket: int, generation: int, value: Counter[tuple[int, int, int]]) -> None:
+        live = self.views[generation].live or self.layout.slots
+        members = tuple(self.layout.replicas[slot][self.shard] for slot in live)
+        kind = f"bucket {bucket}"
+        self.buckets[bucket] = self._enter(kind, generation, self.shard, members, dict(value))
+
+    def _vote(self, generation: int, ballot: tuple[int, ...]) -> None:
+        self._point("vote")
+        if self._skips(generation):
+            return
+        self.busy = "vote"
+        self.reducing = generation
+        self._late_abort(generation)
+        self._enter("vote", generation, -1, self.views[generation].live_ranks, ballot)
+
+    def _late_abort(self, generation: int) -> None:
+        assert self.view is not None, "the script runs after the first view"
+        if generation < self.view.generation:
+            self._after(0.01, self._abort, self.view.generation)
+
+    def _enter(
+        self, kind: str, generation: int, scope: int, members: tuple[int, ...], value: object
+    ) -> Key:
+        serial = self.serials[(kind, generation)]
+        self.serials[(kind, generation)] += 1
+        key = Key(kind, generation, scope, serial)
+        self.sim.plane.enter(key, members, self.rank, value)
+        return key
+
+    def _apply(self, step: int) -> None:
+        keys = tuple(self.sums[bucket] for bucket in sorted(self.sums))
+        self.sim.applied(self, step, keys)
+        self._point("apply")
+        self.accumulators.clear()
+        self.buckets.clear()
+        self.sums.clear()
+        self.at_commit_point = False
+        self.step += 1
+        self.index = 0
+        self._point("between")
+        if self.step < self.sim.plan.ends[self.slot]:
+            self._soon(self._forward)
+        else:
+            self._soon(self._end)
+
+    def _end(self) -> None:
+        assert self.machine is not None, "a script that ends has run"
+        self.ended = True
+        self._feed(Ended())
+        self.sim.send(
+            self.rank,
+            Farewell(
+                rank=self.rank,
+                generation=self.machine.view.generation,
+                step=self.machine.step_index,
+            ),
+        )
+        self._point("end")
+        self._after(self.sim.engine.jitter(0.05), self.sim.leave, self.rank)
+
+    # --------------------------------------------------------------------------- the data plane
+
+    def completed(self, key: Key, result: object) -> None:
+        """A collective is complete here; the script thread takes it up a little later."""
+        if key.kind == "mates":
+            assert isinstance(result, tuple), f"an identity: {result}"
+            self._after(0.0, self._computed, result[1:])
+        elif key.kind == "vote":
+            self._soon(self._voted, key, result)
+        else:
+            self._soon(self._bucket, int(key.kind.split()[1]), key)
+
+    def _bucket(self, bucket: int, key: Key) -> None:
+        if self.buckets.get(bucket) == key:
+            self.sums[bucket] = key
+            self._reduced()
+
+    def _reduced(self) -> None:
+        """Feed the machine once every bucket of the generation is complete."""
+        whole = len(self.sums) == self.sim.plan.buckets
+        if self.busy != "reduce" or not whole:
+            return
+        if {key.generation for key in self.sums.values()} == {self.reducing}:
+            self.busy = ""
+            self._point("reduced")
+            self._feed(Reduced(generation=self.reducing))
+
+    def _voted(self, key: Key, counts: tuple[int, ...]) -> None:
+        if self.busy != "vote" or self.reducing != key.generation:
+            return
+        self.busy = ""
+        self._point("voted")
+        self._feed(Voted(generation=key.generation, counts=counts))
+
+    def failed(self, key: Key) -> None:
+        """A collective raised: a hint for the coordinator, unless a newer view explains it."""
+        assert self.view is not None, "the script runs after the first view"
+        if self.busy in ("reduce", "vote") and self.reducing == key.generation:
+            self.busy = ""
+        if key.generation == self.view.generation and self.fault_in < key.generation:
+            self.fault_in = key.generation
+            self._complain(key)
+        self._pump()
+
+    def _complain(self, key: Key) -> None:
+        assert self.view is not None, "the script runs after the first view"
+        if self.view.generation == key.generation and not self.ended:
+            self.sim.send(
+                self.rank,
+                PeerFault(rank=self.rank, generation=key.generation, reason=f"{key.kind} failed"),
+            )
+            self._after(AGAIN_S, self._complain, key)

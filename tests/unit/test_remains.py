@@ -1,0 +1,88 @@
+"""What a worker leaves is whole, whenever it was killed."""
+
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rendezvous import remains
+
+
+def test_the_last_two_payloads_are_there_oldest_first(tmp_path: Path) -> None:
+    writer = remains.Writer(str(tmp_path / "context"))
+    writer.write(b"one")
+    assert remains.read(str(tmp_path / "context")) == (b"one",)
+
+    writer.write(b"two")
+    writer.write(b"three")
+
+    assert remains.read(str(tmp_path / "context")) == (b"two", b"three")
+
+
+def test_nothing_written_and_nothing_there_are_both_empty(tmp_path: Path) -> None:
+    remains.Writer(str(tmp_path / "context")).close()
+
+    assert remains.read(str(tmp_path / "context")) == ()
+    assert remains.read(str(tmp_path / "nothing")) == ()
+
+
+def test_the_file_grows_with_the_payload_and_keeps_the_one_before(tmp_path: Path) -> None:
+    writer = remains.Writer(str(tmp_path / "context"))
+    large = bytes(range(256)) * 1000
+
+    writer.write(b"small")
+    writer.write(large)
+
+    assert remains.read(str(tmp_path / "context")) == (b"small", large)
+
+
+def test_a_payload_beyond_the_limit_changes_nothing(tmp_path: Path) -> None:
+    writer = remains.Writer(str(tmp_path / "context"))
+    writer.write(b"before")
+
+    assert not writer.write(bytes(remains.MOST_BYTES + 1))
+
+    assert remains.read(str(tmp_path / "context")) == (b"before",)
+
+
+def test_the_mapping_needs_no_close_to_be_seen(tmp_path: Path) -> None:
+    path = str(tmp_path / "context")
+    writer = remains.Writer(path)
+
+    for number in range(100):
+        writer.write(b"%d" % number)
+        assert remains.read(path)[-1] == b"%d" % number
+
+
+@given(st.integers(0, 200), st.binary(min_size=1, max_size=40))
+def test_a_torn_write_leaves_the_payload_before(cut: int, new: bytes) -> None:
+    # The writer dies after `cut` bytes of what it copies: the payload first, then the header.
+    half = remains.HEADER.size + 64
+    before, after = bytearray(2 * half), bytearray(2 * half)
+    for content, payloads in ((before, (b"old", b"last")), (after, (b"old", b"last", new))):
+        for sequence, payload in enumerate(payloads, 1):
+            _put(content, half, sequence, payload)
+    start = (3 % 2) * half
+    order = [*range(start + remains.HEADER.size, start + half), *range(start, start + 24)]
+    torn = bytearray(before)
+    for place in order[:cut]:
+        torn[place] = after[place]
+
+    found = remains.parse(bytes(torn))
+
+    assert b"last" in found
+    assert set(found) <= {b"old", b"last", new}
+
+
+def _put(content: bytearray, half: int, sequence: int, payload: bytes) -> None:
+    import zlib
+
+    start = (sequence % 2) * half
+    header = remains.HEADER.pack(sequence, len(payload), zlib.crc32(payload))
+    content[start : start + 24] = header
+    content[start + 24 : start + 24 + len(payload)] = payload
+
+
+@given(st.binary(max_size=300))
+def test_garbage_is_never_an_error(content: bytes) -> None:
+    remains.parse(content)

@@ -1,0 +1,181 @@
+"""The wire believes nothing: what it accepts is a message, what it refuses it can explain."""
+
+import math
+import typing
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rendezvous import wire
+from rendezvous.messages import Beat, Committed, Exited, Message, Stop, StoreCall, Topology
+
+BEAT = {"k": "Beat", "node": "a", "incarnation": "b"}
+STOP = {"k": "Stop", "exit_code": 0, "reason": "", "root_rank": -1}
+
+
+def _strategy(annotation: object) -> st.SearchStrategy[object]:
+    """Values of an annotation, found independently of the schema under test."""
+    scalars: dict[object, st.SearchStrategy[object]] = {
+        int: st.integers(-(2**63), 2**63 - 1),
+        float: st.floats(allow_nan=False, allow_infinity=False),
+        str: st.text(st.characters(codec="utf-8"), max_size=20),
+        bytes: st.binary(max_size=20),
+        bool: st.booleans(),
+    }
+    if annotation in scalars:
+        return scalars[annotation]
+    arguments = typing.get_args(annotation)
+    if typing.get_origin(annotation) is typing.Literal:
+        return st.sampled_from(arguments)
+    if arguments[1:] == (Ellipsis,):
+        return st.lists(_strategy(arguments[0]), max_size=3).map(tuple)
+    return st.tuples(*map(_strategy, arguments))
+
+
+def _messages() -> st.SearchStrategy[Message]:
+    kinds = typing.get_args(Message)
+    return st.one_of(
+        *(
+            st.builds(kind, **{n: _strategy(a) for n, a in typing.get_type_hints(kind).items()})
+            for kind in kinds
+        )
+    )
+
+
+@given(_messages())
+def test_every_message_survives_the_wire(message: Message) -> None:
+    assert wire.decode(wire.encode(message)) == message
+
+
+@given(st.binary(max_size=200))
+def test_random_bytes_are_refused_with_a_sentence(frame: bytes) -> None:
+    with pytest.raises(wire.RemoteProtocolError, match=r"\w+ \w+"):
+        wire.decode(frame)
+
+
+@given(_messages(), st.data())
+def test_a_damaged_frame_is_a_message_or_a_refusal(message: Message, data: st.DataObject) -> None:
+    frame = bytearray(wire.encode(message))
+    place = data.draw(st.integers(0, len(frame) - 1))
+    frame[place] ^= data.draw(st.integers(1, 255))
+
+    try:
+        wire.decode(bytes(frame))
+    except wire.RemoteProtocolError:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ([1, 2], "not a map"),
+        ({"node": "a"}, "no message of kind None"),
+        ({"k": "Nope"}, "no message of kind 'Nope'"),
+        ({"k": ["Beat"]}, "no message of kind"),
+        ({**BEAT, "node": 1}, "Beat.node must be text, not 1"),
+        ({"k": "Beat", "node": "a"}, "without its field 'incarnation'"),
+        ({**STOP, "exit_code": True}, "must be a 64-bit integer, not True"),
+        ({**STOP, "exit_code": 2**63}, "must be a 64-bit integer"),
+        ({**STOP, "exit_code": 1.0}, "must be a 64-bit integer"),
+        ({**BEAT, "node": "x" * 70_000}, "max_str_len"),
+        ({**BEAT, 7: "x"}, "not msgpack as we speak it"),
+        ({**BEAT, "new": msgpack.ExtType(5, b"x")}, "not msgpack as we speak it"),
+        ({**BEAT, "new": msgpack.Timestamp(1, 2)}, "not msgpack as we speak it"),
+        ({**BEAT, "new": [[[[[[[[[[1]]]]]]]]]]}, "beyond all limits"),
+    ],
+)
+def test_what_is_not_in_the_schema_is_refused(content: object, words: str) -> None:
+    with pytest.raises(wire.RemoteProtocolError, match=words.replace("[", r"\[")):
+        wire.decode(msgpack.packb(content))
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_a_number_must_be_finite(number: float) -> None:
+    exited = Exited(
+        rank=0, incarnation=0, node="a", code=0, ours=False, error="", detected_s=number
+    )
+
+    with pytest.raises(wire.RemoteProtocolError, match="a finite number"):
+        wire.decode(wire.encode(exited))
+
+
+def test_nested_tuples_are_checked_item_by_item() -> None:
+    topology = Topology(rank=0, generation=1, strategy="ddp", replicas=((0, 1), (2, 3)))
+    content = msgpack.unpackb(wire.encode(topology))
+
+    for replicas in ([[0, "1"]], [[0, [1]]], [0, 1], [[0, True]], {"0": 1}, "01", None):
+        with pytest.raises(wire.RemoteProtocolError, match=r"Topology\.replicas must be a list"):
+            wire.decode(msgpack.packb({**content, "replicas": replicas}))
+
+
+def test_a_literal_is_one_of_its_values() -> None:
+    call = {"k": "StoreCall", "rank": 0, "serial": 1, "generation": 0, "op": "destroy"}
+
+    with pytest.raises(wire.RemoteProtocolError, match=r"StoreCall\.op must be one of set, get"):
+        wire.decode(msgpack.packb(call))
+
+
+def test_an_unknown_field_is_ignored_and_a_default_fills_a_missing_one() -> None:
+    committed = Committed(rank=0, generation=1, step=2, done=(), redone=(), total=4, digest="")
+    content = msgpack.unpackb(wire.encode(committed))
+    del content["phases"]
+
+    assert wire.decode(msgpack.packb({**content, "since_2.0": {"a": [1]}})) == committed
+
+
+def test_a_key_that_comes_twice_is_refused() -> None:
+    with pytest.raises(wire.RemoteProtocolError, match="a key twice"):
+        wire.decode(b"\x82\xa1k\xa4Beat\xa1k\xa4Beat")
+
+
+@pytest.mark.parametrize(
+    "bomb", [b"\x91" * 200_000, b"\xdd\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff", b"\xdf\x7f" * 9]
+)
+def test_a_small_frame_cannot_ask_for_much_memory(bomb: bytes) -> None:
+    with pytest.raises(wire.RemoteProtocolError):
+        wire.decode(bomb)
+
+
+def test_frames_have_a_largest_size_in_both_directions() -> None:
+    call = StoreCall(
+        rank=0,
+        serial=1,
+        generation=0,
+        op="set",
+        keys=("k",),
+        values=(bytes(wire.FRAME_BYTES),),
+        amount=0,
+        timeout_s=1,
+    )
+
+    with pytest.raises(wire.LocalProtocolError, match="are allowed"):
+        wire.encode(call)
+    with pytest.raises(wire.RemoteProtocolError, match="larger than"):
+        wire.decode(bytes(wire.FRAME_BYTES + 1))
+
+
+def test_an_integer_is_a_good_number_of_seconds() -> None:
+    call = StoreCall(
+        rank=0, serial=1, generation=0, op="wait", keys=(), values=(), amount=0, timeout_s=30
+    )
+
+    assert wire.decode(wire.encode(call)) == call
+
+
+def test_what_the_peer_says_wrong_is_not_shown_at_length() -> None:
+    with pytest.raises(wire.RemoteProtocolError) as refusal:
+        wire.decode(msgpack.packb({**BEAT, "node": list(range(1000))}))
+
+    assert len(str(refusal.value)) < 200
+
+
+def test_messages_that_differ_are_different_frames() -> None:
+    frames = {
+        wire.encode(Beat(node="a", incarnation="b")),
+        wire.encode(Beat(node="b", incarnation="a")),
+        wire.encode(Stop(exit_code=0, reason="", root_rank=0)),
+    }
+
+    assert len(frames) == 3
