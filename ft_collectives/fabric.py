@@ -11,13 +11,14 @@ What is stuck is left behind, with its memory, in `_graveyard`; the process ends
 
 For every View a builder thread connects every channel anew under a fresh store prefix, so that no
 late byte of an older generation can meet a newer one. Connecting blocks in C++ as well; it happens
-in a thread that can be left behind when yet another View arrives.
+in a thread that can be left behind when yet another View arrives. What it makes is one immutable
+`Communicator`, put into its channel at once: whoever holds one never mixes two generations.
 """
 
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -25,13 +26,23 @@ import torch
 
 from ft_collectives.c10d import Gloo, PrefixStore, ProcessGroupGloo, Work
 from ft_collectives.faults import Superseded
+from ft_collectives.instep import FIRST_GENERATION
 from rendezvous.messages import View
 
 HINT_AFTER_S = 0.5
 """A failed collective waits this long for the launcher's word before it asks for a new meeting."""
 
+HINT_AGAIN_S = 5.0
+"""A hint that led to no new generation is given again: a message may be lost."""
+
+Totals = tuple[int, ...]
+"""What a member says of itself while it connects; see `Channel.on_align`."""
+
 _graveyard: list[object] = []
-"""Groups and buffers that gloo may still touch; never freed (see above)."""
+"""Groups that gloo may still use; never freed (see above)."""
+
+_buried: dict[int, torch.Tensor] = {}
+"""Memory that gloo may still write to, by identity."""
 
 
 @dataclass(slots=True, eq=False)
@@ -42,25 +53,51 @@ class Pending:
     done: bool = False
 
 
-@dataclass(slots=True, eq=False)
-class Channel:
-    """One communicator among those of `ranks` (global) that are members of the generation.
+@dataclass(frozen=True, slots=True, eq=False)
+class Communicator:
+    """The members of one generation and what connects them.
 
-    `group` is None while this rank is the only member. `aligned` holds, per member, the totals
-    that `on_align` supplied when the generation's communicator was connected.
+    `group` is None while this rank is the only member. `aligned` holds the members' totals, in
+    member order, as they stood when this communicator was connected.
     """
 
-    name: str
-    ranks: tuple[int, ...]
-    generation: int = 0  # for which `group` is ready
+    generation: int = 0  # of none
     members: tuple[int, ...] = ()
     group: Gloo | None = None
-    on_align: Callable[[], tuple[int, int]] | None = None
-    aligned: list[tuple[int, int]] = field(default_factory=list)
+    aligned: tuple[Totals, ...] = ()
 
     def position(self, rank: int) -> int:
         """Place of the global `rank` among the members."""
         return self.members.index(rank)
+
+
+Start = Callable[[Communicator], Sequence[Work]]
+"""Begins operations on the group of a communicator, which is not None."""
+
+
+@dataclass(slots=True, eq=False)
+class Channel:
+    """What those of `ranks` (global) that are members of the generation talk over.
+
+    Two looks at `now` may see two generations; who needs more than one of its parts looks once.
+    """
+
+    name: str
+    ranks: tuple[int, ...]
+    on_align: Callable[[], Totals] | None = None  # asked by the builder, in its thread
+    now: Communicator = Communicator()
+
+    @property
+    def generation(self) -> int:
+        return self.now.generation
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        return self.now.members
+
+    @property
+    def group(self) -> Gloo | None:
+        return self.now.group
 
 
 class Fabric:
@@ -80,8 +117,9 @@ class Fabric:
         self.view = view
         self.changed = changed
         self.rebuild_ms = 0.0
+        self.timeout = timeout
+        self.on_change: list[Callable[[View], None]] = []
         self._store = store
-        self._timeout = timeout
         self._on_hint = on_hint
         self._channels: list[Channel] = []
         self._turn = threading.Lock()  # one builder at a time; a new one for every generation
@@ -99,30 +137,52 @@ class Fabric:
             self._failure = None
             self.changed.notify_all()
             idle = not self._channels
+            listeners = list(self.on_change)
         if not idle:
-            self._build_in_thread(view)
+            self._build_in_thread()
+        for listener in listeners:
+            listener(view)
 
-    def open(self, name: str, ranks: Sequence[int]) -> Channel:
+    def open(
+        self, name: str, ranks: Sequence[int], on_align: Callable[[], Totals] | None = None
+    ) -> Channel:
         """A new channel; every member opens its channels in the same order."""
-        channel = Channel(name=name, ranks=tuple(ranks))
+        channel = Channel(name=name, ranks=tuple(ranks), on_align=on_align)
         with self.changed:
             self._channels.append(channel)
-            view = self.view
-        self._build_in_thread(view)
+        self._build_in_thread()
         return channel
 
-    def adopt(self, name: str, ranks: Sequence[int], group: Gloo) -> Channel:
-        """A channel whose communicator of the present generation exists already."""
-        channel = Channel(name=name, ranks=tuple(ranks), group=group, members=tuple(ranks))
+    def adopt(
+        self,
+        name: str,
+        ranks: Sequence[int],
+        group: Gloo,
+        on_align: Callable[[], Totals] | None = None,
+    ) -> Channel:
+        """A channel whose communicator of the first generation exists already.
+
+        Of the first only: a rank that hears of a loss before it gets here must not use a group that
+        the others, who got here before, have replaced.
+        """
+        channel = Channel(name=name, ranks=tuple(ranks), on_align=on_align)
         with self.changed:
-            if set(ranks) <= set(self.view.live_ranks):
-                channel.generation = self.view.generation
+            first = self.view.generation == FIRST_GENERATION
+            if first:
+                channel.now = Communicator(FIRST_GENERATION, channel.ranks, group)
             self._channels.append(channel)
+        _graveyard.append(group)
+        if not first:
+            self._build_in_thread()
         return channel
 
-    def _build_in_thread(self, view: View) -> None:
+    def store_of_pair(self, name: str) -> Any:
+        """A store that outlives generations, for two ranks that need nobody else."""
+        return PrefixStore(f"recoverrun/{name}/", self._store(0))
+
+    def _build_in_thread(self) -> None:
         with self.changed:
-            turn = self._turn
+            view, turn = self.view, self._turn  # together: a turn belongs to one generation
         threading.Thread(
             target=self._build, args=(view, turn), name="recoverrun-build", daemon=True
         ).start()
@@ -150,34 +210,38 @@ class Fabric:
         live = set(view.live_ranks)
         members = tuple(rank for rank in channel.ranks if rank in live)
         group = None
-        aligned: list[tuple[int, int]] = []
+        mine = channel.on_align() if channel.on_align is not None else ()
+        aligned: tuple[Totals, ...] = (mine,)
         if len(members) > 1 and self.rank in members:
             store = PrefixStore(f"recoverrun/{channel.name}/", self._store(view.generation))
             group = ProcessGroupGloo(
-                store, members.index(self.rank), len(members), timeout=self._timeout
+                store, members.index(self.rank), len(members), timeout=self.timeout
             )
             _graveyard.append((group, store))
-            if channel.on_align is not None:
-                aligned = _exchange(group, len(members), channel.on_align())
-        elif channel.on_align is not None:
-            aligned = [channel.on_align()]
+            if mine:
+                aligned = _exchange(group, len(members), mine)
         with self.changed:
-            if self.view.generation != view.generation:
+            if not self._current(view):
                 return
-            channel.group, channel.members, channel.aligned = group, members, aligned
-            channel.generation = view.generation
+            channel.now = Communicator(view.generation, members, group, aligned)
             self.changed.notify_all()
 
     # --------------------------------------------------------------------------- operations
 
     def ready(self, channel: Channel) -> int:
         """Wait until `channel` serves the present generation; returns that generation."""
+        return self.meet(channel).generation
+
+    def meet(self, channel: Channel) -> Communicator:
+        """As `ready`, with all that belongs to that generation."""
         with self.changed:
             while channel.generation != self.view.generation:
-                if self._failure is not None:
-                    self._hint(self.view.generation, f"{channel.name}: {self._failure}")
-                self.changed.wait(timeout=1.0)
-            return channel.generation
+                if self._failure is None:
+                    self.changed.wait(timeout=1.0)
+                else:
+                    reason = f"{channel.name}: {self._failure}"
+                    self._await_change(self.view.generation, reason)
+            return channel.now
 
     def launch(
         self, channel: Channel, generation: int, start: Callable[[Gloo], Work]
@@ -186,21 +250,30 @@ class Fabric:
 
         Raises Superseded if the generation is over, RuntimeError what gloo says at once.
         """
-        with self.changed:
-            if generation != self.view.generation or channel.generation != generation:
-                raise Superseded
-        if channel.group is None:
-            return Pending(work=None, done=True)
-        pending = Pending(work=start(channel.group))
-        assert pending.work is not None, "gloo returns a work for every operation"
+        begun = self.begin(channel, generation, lambda now: [start(now.group)])
+        return begun[0] if begun else Pending(work=None, done=True)
 
+    def begin(self, channel: Channel, generation: int, start: Start) -> list[Pending]:
+        """As `launch`, for operations that are one; none where this rank is alone."""
+        with self.changed:
+            now = channel.now
+            if generation != self.view.generation or now.generation != generation:
+                raise Superseded
+        if now.group is None:
+            return []
+        pendings = [Pending(work=work) for work in start(now)]
+        for pending in pendings:
+            assert pending.work is not None, "gloo returns a work for every operation"
+            pending.work.get_future().add_done_callback(self._finisher(pending))
+        return pendings
+
+    def _finisher(self, pending: Pending) -> Callable[[object], None]:
         def finished(_: object) -> None:
             with self.changed:
                 pending.done = True
                 self.changed.notify_all()
 
-        pending.work.get_future().add_done_callback(finished)
-        return pending
+        return finished
 
     def finish(self, pendings: Sequence[Pending], generation: int) -> None:
         """Wait for operations of `generation`; Superseded if a newer one begins first."""
@@ -218,35 +291,35 @@ class Fabric:
             except RuntimeError as failure:
                 self._outlive(generation, str(failure))
 
-    def bury(self, staged: list[torch.Tensor]) -> None:
+    def bury(self, staged: Sequence[torch.Tensor]) -> None:
         """Keep memory that an operation may still write to after it was left behind."""
-        _graveyard.append(staged)
+        _buried.update({id(tensor): tensor for tensor in staged})
 
-    def unbury(self, staged: list[torch.Tensor]) -> None:
+    def unbury(self, staged: Sequence[torch.Tensor]) -> None:
         """The operation is complete: nobody writes there any more."""
-        _graveyard[:] = [thing for thing in _graveyard if thing is not staged]
+        for tensor in staged:
+            _buried.pop(id(tensor), None)
 
     def _outlive(self, generation: int, reason: str) -> None:
         """A peer's socket failed: the launcher's word follows. Without it, ask to meet again."""
         with self.changed:
-            moved = self.changed.wait_for(
-                lambda: self.view.generation != generation, timeout=HINT_AFTER_S
-            )
-            if not moved:
-                self._hint(generation, reason)
-                self.changed.wait_for(lambda: self.view.generation != generation)
-        raise Superseded
+            self._await_change(generation, reason)
+        raise Superseded(reason)
 
-    def _hint(self, generation: int, reason: str) -> None:
-        self._failure = None
-        self._on_hint(generation, reason.splitlines()[0][:200] if reason else "collective failed")
+    def _await_change(self, generation: int, reason: str) -> None:
+        """Wait for a newer generation, and ask for one that does not come by itself."""
+        patience = HINT_AFTER_S
+        words = reason.splitlines()[0][:200] if reason else "collective failed"
+        while not self.changed.wait_for(
+            lambda: self.view.generation != generation, timeout=patience
+        ):
+            self._on_hint(generation, words)
+            patience = HINT_AGAIN_S
 
 
-def _exchange(
-    group: Gloo, size: int, mine: tuple[int, int]
-) -> list[tuple[int, int]]:
+def _exchange(group: Gloo, size: int, mine: Totals) -> tuple[Totals, ...]:
     """All members' totals, in member order. Blocks: for the builder thread only."""
     totals = torch.tensor(mine, dtype=torch.int64)
     others = [torch.empty_like(totals) for _ in range(size)]
     group.allgather([others], [totals]).wait()
-    return [(int(one[0]), int(one[1])) for one in others]
+    return tuple(tuple(one.tolist()) for one in others)

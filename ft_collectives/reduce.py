@@ -23,7 +23,8 @@ class Bucket:
     """One unit of reduction. `fill(staging)` copies the local sum in; `size` counts elements.
 
     `deliver(total)` gives the sum over all B microbatches to the parameters; it applies the divisor
-    of the failure-free run (INV-8) and may keep views of `total`.
+    of the failure-free run (INV-8). With `keeps` the gradients become views of `total`, which is then
+    theirs: the next step reduces in other memory.
     """
 
     key: Hashable
@@ -31,6 +32,7 @@ class Bucket:
     dtype: torch.dtype
     fill: Callable[[torch.Tensor], None]
     deliver: Callable[[torch.Tensor], None]
+    keeps: bool = False
     staging: torch.Tensor | None = None
     pending: Pending | None = None
     generation: int = 0  # of `pending`
@@ -100,6 +102,8 @@ class Reducer:
         for bucket in self.buckets.values():
             assert bucket.staging is not None, f"bucket {bucket.key} was never reduced"
             bucket.deliver(bucket.staging)
+            if bucket.keeps:
+                bucket.staging = None
 
     def _launch_up_to(self, count: int, generation: int) -> None:
         if self._launched_in != generation:

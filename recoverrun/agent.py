@@ -23,6 +23,7 @@ from recoverrun.network import free_port, open_hub, open_uplink
 from recoverrun.rundir import PrivateDir
 from recoverrun.seat import NOBODY, Post, Seat
 from recoverrun.signals import SignalInbox
+from recoverrun.supervisor import Leave
 from rendezvous import wire
 from rendezvous.detector import BEAT_S, Detector, Heard, Tick
 from rendezvous.effects import Json, Record
@@ -38,6 +39,9 @@ STRANGERS_MOST = 3
 
 ANSWER_S = 5.0
 """What the node that forms the job may need longer than us to notice that its time is over."""
+
+SETTLE_S = 3.0
+"""How long the launcher with the seat waits for others to confirm that the job is over."""
 
 BACKLOG = 10_000
 BLOCKED_S = 0.001
@@ -81,6 +85,7 @@ class Agent:
         self._cut_off = False  # and no longer does
         self._garbage = False  # somebody sent what is no message
         self._stop: Stop | None = None
+        self._settle_until = 0.0
         self._looked_at = began_at
         self._beat_at = began_at
 
@@ -91,9 +96,9 @@ class Agent:
         try:
             process.adopt_orphans()
             self._open()
-            while self._crew is None or self._crew.left is None:
+            while (left := self._left()) is None:
                 self._turn()
-            stuck = self._crew.left.stuck
+            stuck = left.stuck
             if stuck:
                 reason = f"ranks {list(stuck)} did not end by SIGKILL and are left behind"
                 self._record(Record("notice.give", reason, {"rank": stuck[0]}))
@@ -106,6 +111,17 @@ class Agent:
             raise
         finally:
             self._close()
+
+    def _left(self) -> Leave | None:
+        """How our workers left, once nothing more is to be done here."""
+        if self._crew is None or self._crew.left is None:
+            return None
+        # A stop may be lost with the connection that closes behind it, so the others confirm it.
+        if self._seat is not None and not self._seat.settled:
+            self._settle_until = self._settle_until or self._looked_at + SETTLE_S
+            if self._looked_at < self._settle_until:
+                return None
+        return self._crew.left
 
     @property
     def stopped(self) -> Stop | None:
@@ -235,6 +251,8 @@ class Agent:
                 f"the launcher at {self._config.endpoint}, which coordinates this run, has been "
                 f"silent for {silent_s:.1f} s"
             )
+            # The job may go on there: our silence is what tells it that this node has left.
+            self._cut_off = True
             self._halt(Stop(exit_code=ExitCode.PARTITIONED, reason=reason, root_rank=-1), now)
 
     def _read_hub(self, now: float) -> None:
@@ -318,6 +336,8 @@ class Agent:
         elif isinstance(message, Kill):
             self._up(crew.kill(message, now), now)
         elif isinstance(message, Stop):
+            if self._seat is None:
+                self._send_up(message)  # So it is known that we know.
             self._halt(message, now)
 
     # --------------------------------------------------------------------------- the job
@@ -406,8 +426,9 @@ class Agent:
             "pid": os.getpid(),
         }
         start = Record("run.start", f"run {config.run_id} of {config.name}", fields)
-        now = (time.monotonic(), time.time())
-        for record, mono, wall in [(start, *now), *early]:
+        # What was recorded while there was no journal belongs behind its first line.
+        first = early[0][1:] if early else (time.monotonic(), time.time())
+        for record, mono, wall in [(start, *first), *early]:
             self._journal.append(record, mono=mono, wall=wall)
 
     def _record(self, record: Record) -> None:

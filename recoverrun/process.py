@@ -15,6 +15,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from recoverrun.errors import ExitCode, RecoverrunError
@@ -38,11 +39,9 @@ class Child:
 
     def signal(self, number: signal.Signals) -> None:
         """Send `number` to the whole group; nothing happens if there is none any more."""
-        try:
+        with suppress(ProcessLookupError):
             # Until it is reaped, even a dead leader keeps this number from being used again.
             os.killpg(self.pid, number)
-        except ProcessLookupError:
-            pass
 
     def reap(self) -> int | None:
         """The exit code (negative: the signal) if it has ended, else None. Frees the pid.
@@ -99,10 +98,8 @@ def adopt_orphans() -> None:
 def reap_orphans(workers: frozenset[int]) -> None:
     """Reap inherited processes that have ended, so that no zombie is left. `workers` are pids."""
     for pid in _children() - workers:
-        try:
+        with suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
-        except ChildProcessError:
-            pass
 
 
 def sweep() -> None:
@@ -110,10 +107,8 @@ def sweep() -> None:
     until = time.monotonic() + SWEEP_S
     while (children := _children()) and time.monotonic() < until:
         for pid in children:
-            try:
+            with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
         for pid in children:
             _await_end(pid, until)
 
@@ -128,7 +123,7 @@ def _await_end(pid: int, until: float) -> None:
         _readable(pidfd, until - time.monotonic())
         os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:
-        pass
+        pass  # It was reaped as somebody's before us.
     finally:
         os.close(pidfd)
 

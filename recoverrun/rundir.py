@@ -8,7 +8,6 @@ killed cannot do that, so the next one removes what nobody holds a lock on.
 import fcntl
 import os
 import shutil
-import stat
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,8 +30,7 @@ def make_run_dir(run_dir: Path | None, name: str, stamp: str) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.mkdir(mode=0o700, exist_ok=run_dir is not None)
-        facts = path.lstat()
-        if stat.S_ISDIR(facts.st_mode) and facts.st_uid != os.geteuid():
+        if path.stat().st_uid != os.geteuid():
             raise RecoverrunError(
                 f"the run directory {path} belongs to another user", ExitCode.USAGE
             )
@@ -87,13 +85,17 @@ def make_private_dir() -> PrivateDir:
 
 
 def _locked_dir(base: Path) -> PrivateDir:
+    # Until it is locked, another launcher may take the directory for a stale one: then once more.
     while True:
         path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
         fcntl.flock(fd, fcntl.LOCK_EX)
         if path.exists():
             return PrivateDir(path, fd)
-        os.close(fd)  # Another launcher took it for a stale one before it was locked.
+        os.close(fd)
 
 
 def _remove_stale(base: Path) -> None:

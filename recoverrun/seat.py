@@ -69,6 +69,7 @@ class Seat:
         self._members: dict[str, _Member] = {}
         self._waiting: set[str] = set()  # launchers that joined a job not yet formed
         self._fallen: set[str] = set()  # members that were silent for too long
+        self._uninformed: set[str] = set()  # members that have not confirmed the stop
         self._refusal: Refusal | None = None  # the job will never be formed
         self.stopped: Stop | None = None
 
@@ -85,8 +86,7 @@ class Seat:
         if sender != self._own:
             self._detector.step(detector.Heard(sender.encode()), now)
         if self.stopped is not None:
-            # It may not have got the first one.
-            return [Post(sender, NOBODY, self.stopped)] if isinstance(message, Beat) else []
+            return self._remind(sender, message)
         if isinstance(message, Stop):
             return self.stop(message)
         if self._coordinator is None or isinstance(message, Beat):
@@ -114,7 +114,7 @@ class Seat:
         machines = [self._detector.deadline(), self._store.deadline()]
         if self._coordinator is None:
             machines.append(self._formation.deadline())
-        else:
+        elif self.stopped is None:
             machines.append(self._coordinator.deadline())
         return min((at for at in machines if at is not None), default=None)
 
@@ -130,7 +130,20 @@ class Seat:
         if self._coordinator is None:
             refusal = Refusal(reason=stop.reason, exit_code=stop.exit_code)
             return [Post(peer, NOBODY, refusal) for peer in self._others()]
+        self._uninformed = set(self._others())
         return [Post(peer, NOBODY, stop) for peer in [*self._others(), self._own]]
+
+    @property
+    def settled(self) -> bool:
+        """Whether every launcher that lives knows that the job is over."""
+        return not self._uninformed
+
+    def _remind(self, sender: str, message: Message) -> list[Post]:
+        """A launcher confirms a stop by sending it back; until then it is told again."""
+        if isinstance(message, Stop):
+            self._uninformed.discard(sender)
+        known = sender not in self._uninformed or not isinstance(message, Beat)
+        return [] if known or self.stopped is None else [Post(sender, NOBODY, self.stopped)]
 
     # --------------------------------------------------------------------------- forming
 
@@ -225,6 +238,7 @@ class Seat:
         if self._coordinator is None:
             self._waiting.discard(sender)
             return self._form(self._formation.step(formation.Left(sender), now), now)
+        self._uninformed.discard(sender)
         if self.stopped is not None:
             return []
         self._fallen.add(sender)

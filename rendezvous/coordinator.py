@@ -329,10 +329,10 @@ class Coordinator:
         return effects + self._next_generation(first.reason, leaving)
 
     def _part(self, slot: int, reason: str) -> list[Effect]:
-        """End those ranks of a replica that leaves which still run."""
+        """End those ranks of a replica that leaves whose script still runs."""
         assert self.members.layout is not None, "replicas are known before one can leave"
-        ranks = sorted(self.members.layout.replicas[slot])
-        rest = tuple(rank for rank in ranks if rank not in self.members.gone)
+        over = self.members.gone | self.members.finished.keys()
+        rest = tuple(r for r in sorted(self.members.layout.replicas[slot]) if r not in over)
         kill = Kill(generation=self.generation + 1, ranks=rest, reason=reason)
         return [KillRanks(kill=kill)] if rest else []
 

@@ -71,10 +71,13 @@ def _progress(report: Report) -> tuple[int, bool, int]:
 
 def obeyed(decision: Decision, report: Report) -> bool:
     """Has the rank that waits at the step of `decision` done what it says?"""
-    if decision.verdict != "level":
-        return False
-    targets = {identity for _, identities in decision.targets for identity in identities}
-    return targets <= set(report.done)
+    return decision.verdict == "level" and _joins(decision) <= set(report.done)
+
+
+def _joins(decision: Decision) -> set[Identity]:
+    """What a "level" has a rank compute together with its shard mates."""
+    level = decision.targets if decision.verdict == "level" else ()
+    return {identity for _, identities in level for identity in identities}
 
 
 def laggard(reports: Reports, newest: int) -> Broken | None:
@@ -108,6 +111,7 @@ def levels(gathering: Gathering, reports: Reports, layout: Layout) -> dict[int, 
 
     Ranks of a replica compute in lockstep. A view may reach one of them just before and another
     just after the start of a re-executed microbatch: the one that waits has to join.
+    A mate that hears of the view late may go on to its next one: then they have to join again.
     """
     found: dict[int, Decision] = {}
     for rank in sorted(reports):
@@ -119,7 +123,7 @@ def levels(gathering: Gathering, reports: Reports, layout: Layout) -> dict[int, 
         begun = {i for mate in mates if mate.step == report.step for i in mate.begun}
         lacking = tuple(sorted(begun - set(report.done)))
         known = gathering.decisions.get(rank)
-        told = known is not None and known.verdict == "level" and known.step == report.step
+        told = known is not None and known.step == report.step and set(lacking) <= _joins(known)
         if lacking and not told:
             found[rank] = Decision(
                 generation=gathering.generation,

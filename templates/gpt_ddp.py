@@ -8,6 +8,7 @@ Without `--text` it learns the documentation that every Python carries.
 
 import argparse
 import contextlib
+import gc
 import math
 import os
 import pydoc_data.topics
@@ -172,6 +173,7 @@ def main() -> None:
         dist.init_process_group("gloo")
 
     train(args, device)
+    gc.collect()  # DDP refers to itself, and would keep the group's threads alive until the end
     dist.destroy_process_group()
 
 

@@ -34,7 +34,7 @@ def start(environ: Mapping[str, str]) -> Started:
         return Started(runtime=None, finish=_nothing)
     worker = _Worker(env)
     patches.watch("torch", worker.torch_arrived)
-    return Started(runtime=worker.runtime, finish=worker.finish)
+    return Started(runtime=worker.runtime, finish=worker.finish, failing=worker.failing)
 
 
 def _nothing(_code: int) -> None:
@@ -60,6 +60,11 @@ class _Worker:
 
         self.session = Session(self.env, self.link, self.runtime)
         patches.install(self.session)
+
+    def failing(self, error: BaseException) -> None:
+        """The script failed. If a peer's death is all that it says, it is not worth saying."""
+        if self.session is not None and self.session.machine is not None:
+            self.session.await_end(error)
 
     def finish(self, code: int) -> None:
         """The script ended with `code`. Returns only if the interpreter may end by itself."""

@@ -36,6 +36,11 @@ from recoverrun.hooks.script import ITEM_NAME, RUNTIME_NAME, Loop
 KEPT_STEPS = 3
 """Own captures kept to compare a lost rank's with: it may have stopped a step earlier."""
 
+NUMBERS_MOVE = (
+    "random numbers of Python or numpy, or single normal numbers, are drawn inside the step: "
+    "the stream of another rank cannot be told from this one's"
+)
+
 
 @dataclass(slots=True)
 class Heritage:
@@ -189,10 +194,7 @@ class Impersonator:
         """
         moved = rng.jump(heir.theirs.streams, heir.mine.streams, streams, heir.draws_hint)
         if moved is None:
-            raise NotReplayable(
-                "random numbers of Python or numpy, or single normal numbers, are drawn inside "
-                "the step: the stream of another rank cannot be told from this one's"
-            )
+            raise NotReplayable(NUMBERS_MOVE)
         differ = differences(heir.theirs, heir.mine)
         return Context(
             step=heir.theirs.step, kind=heir.theirs.kind, streams=moved,
@@ -224,6 +226,7 @@ class Impersonator:
         """
         own = self.runtime.microbatches[index]
         heir = self.heritage[rank]
+        self._require_quiet_numbers(own)
         seen = _seen_by(shape.region, own.turn.globals, own.names)
         other = self._at(heir, own.streams, seen, own.attributes, shape.region.live_in)
         costume = Costume(streams=rng.read())
@@ -238,6 +241,12 @@ class Impersonator:
         finally:
             self.runtime.acting_rank = None
             self._undress(own, costume)
+
+    def _require_quiet_numbers(self, own: Microbatch) -> None:
+        """Python's and numpy's streams are read at the ends of a step only: they must not move."""
+        now = rng.read()
+        if (now.python, now.numpy) != (own.streams.python, own.streams.numpy):
+            raise NotReplayable(NUMBERS_MOVE)
 
     def execute_fresh(self, index: int, shape: Shape) -> bool:
         """Compute one more microbatch as ourselves, on our own next data (equal-count)."""

@@ -91,7 +91,7 @@ def main(
     _disguise(target, implied_path)
     main_module = _main_module()
     instrumenter = _instrument_imports(target, started)
-    _supervise(target, main_module, instrumenter, started.finish, interruption)
+    _supervise(target, main_module, instrumenter, started, interruption)
 
 
 def _parse(arguments: Sequence[str]) -> Target:
@@ -159,7 +159,7 @@ def _supervise(
     target: Target,
     main_module: ModuleType,
     instrumenter: Instrumenter | None,
-    finish: Callable[[int], None],
+    started: Started,
     interruption: _Interruption,
 ) -> None:
     pid = os.getpid()
@@ -173,13 +173,15 @@ def _supervise(
     except BaseException as error:
         # Whatever the script raises is the script's: it is reported, and shown as Python shows it.
         tracebacks.hide_our_frames(error)
+        if os.getpid() == pid:
+            started.failing(error)
         # The script may have left a report of its own (`torch`'s @record): that one stands.
         if os.getpid() == pid and error_file and tracebacks.file_age(error_file) == age:
             tracebacks.write_error_file(error_file, error)
         ending = tracebacks.show(error)
         interruption.happened = isinstance(error, KeyboardInterrupt)
     if os.getpid() == pid:  # and not in a process that the script forked
-        finish(INTERRUPTED_CODE if interruption.happened else exit_code(ending))
+        started.finish(INTERRUPTED_CODE if interruption.happened else exit_code(ending))
     if ending is not None:
         raise ending
 

@@ -27,13 +27,18 @@ if TYPE_CHECKING:  # they import torch, which the script imports when it wants t
 class Senses(Protocol):
     """What can be seen of a process once the script has imported torch."""
 
-    def streams(self) -> "Streams":
-        """Where the random streams stand."""
+    def streams(self, since: "Streams | None") -> "Streams":
+        """Where the random streams stand; `since` is an earlier reading of the same step."""
 
     def attributes(
-        self, names: Mapping[str, Any], modules: frozenset[str]
+        self, module: Mapping[str, Any], local: Mapping[str, Any], own: frozenset[str],
+        look_again: bool,
     ) -> "dict[Path, Any]":
-        """Simple attributes of the script's own objects."""
+        """Simple attributes of objects whose classes the modules `own` define.
+
+        Objects are looked for among the variables if `look_again`, else those of the last time
+        are read.
+        """
 
     def copied(self, value: Any) -> Any:
         """A copy of what code may change in place (small tensors, containers), else `value`."""
@@ -166,12 +171,16 @@ class ScriptRuntime:
         self._trim(turn)
         if turn.loop.kind != "for":
             self._begin_iteration(turn)
+        if self.shape is not None and turn.loop is not self.shape.region:
+            return
         turn.globals = global_
         turn.names = self._snapshot(turn.loop, local)
         turn.header_draws = len(turn.draws)
         turn.positions = [(source, source.count) for source in self.sources]
         assert self.senses is not None, "not quiet"
-        turn.attributes = self.senses.attributes({**global_, **turn.names}, self.own_modules)
+        turn.attributes = self.senses.attributes(
+            global_, turn.names, self.own_modules, not self.microbatches
+        )
         if not turn.loop.module_level and sys.version_info < (3, 13):
             local.clear()  # the frame keeps this dict and would keep the last logits alive with it
         if self.shape is not None and turn.loop is self.shape.region:
@@ -202,8 +211,11 @@ class ScriptRuntime:
     def _begin_iteration(self, turn: Turn) -> None:
         turn.iteration += 1
         turn.backwards = 0
+        if self.shape is not None and turn.loop is not self.shape.region:
+            return
         assert self.senses is not None, "not quiet"
-        turn.streams = self.senses.streams()
+        since = self.microbatches[0].streams if self.microbatches else None
+        turn.streams = self.senses.streams(since)
         turn.draws = self._draws = []
 
     def _snapshot(self, loop: Loop, local: dict[str, Any]) -> dict[str, Any]:

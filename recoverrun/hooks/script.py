@@ -90,10 +90,15 @@ class Runtime(Protocol):
         ...
 
 
+def _ignore(_error: BaseException) -> None:
+    """Let an error take its course."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
     """What `bootstrap.start` leaves behind for the run of the script."""
 
     runtime: Runtime | None  # None: not protected, nothing is instrumented
     finish: Callable[[int], None]  # told the exit code, once, after the script's last statement
+    failing: Callable[[BaseException], None] = _ignore  # told an uncaught error, before it is shown
     trainers: frozenset[str] = frozenset()  # modules of frameworks to instrument wherever they are

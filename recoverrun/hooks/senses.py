@@ -4,19 +4,29 @@ from collections.abc import Mapping
 from typing import Any
 
 from recoverrun.hooks import rng
-from recoverrun.hooks.context import Path, attributes_of, is_small_tensor
+from recoverrun.hooks.context import Path, is_small_tensor, objects_of, values_of
 
 
 class TorchSenses:
     """Implements `runtime.Senses`."""
 
-    def streams(self) -> rng.Streams:
-        return rng.read()
+    def __init__(self) -> None:
+        self._owners: list[tuple[Path, Any]] = []
+
+    def streams(self, since: rng.Streams | None) -> rng.Streams:
+        return rng.read(since)
 
     def attributes(
-        self, names: Mapping[str, Any], modules: frozenset[str]
+        self, module: Mapping[str, Any], local: Mapping[str, Any], own: frozenset[str],
+        look_again: bool,
     ) -> dict[Path, Any]:
-        return attributes_of(names, modules)
+        if look_again:
+            self._owners = list(objects_of({**module, **local}, own))
+        return {
+            (*path, name): value
+            for path, owner in self._owners
+            for name, value in values_of(vars(owner)).items()
+        }
 
     def copied(self, value: Any) -> Any:
         if is_small_tensor(value):

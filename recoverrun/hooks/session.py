@@ -9,7 +9,6 @@ In a step without losses nothing here waits for the launcher: a step costs one v
 plane and one message that nobody answers.
 """
 
-import os
 import threading
 import time
 from collections import deque
@@ -44,6 +43,7 @@ from ft_collectives.instep import (
 )
 from ft_collectives.reduce import Reducer
 from ft_collectives.store import LauncherStore
+from recoverrun.hooks import witness
 from recoverrun.hooks.data import NotReplayable
 from recoverrun.hooks.faultpoints import FaultPoints
 from recoverrun.hooks.impersonate import Impersonator
@@ -74,6 +74,9 @@ from rendezvous.transport import WorkerLink
 
 VIEW_WITHIN_S = 60.0
 """How long a worker waits for the coordinator's first word before it calls that an error."""
+
+VICTIM_WAITS_S = 1.0
+"""How long a rank whose replica broke waits for the launcher to end it, before it complains."""
 
 LISTEN_S = 0.25
 """The control thread looks at the machine's deadlines at least this often."""
@@ -215,9 +218,9 @@ class Session:
 
     def _first_view(self) -> View:
         with self.changed:
-            if not self.changed.wait_for(lambda: self.view is not None, timeout=VIEW_WITHIN_S):
+            self.changed.wait_for(lambda: self.view is not None, timeout=VIEW_WITHIN_S)
+            if self.view is None:
                 raise RuntimeError(f"the coordinator said nothing for {VIEW_WITHIN_S:.0f} s")
-            assert self.view is not None, "waited for"
             return self.view
 
     def _hint(self, generation: int, reason: str) -> None:
@@ -298,7 +301,8 @@ class Session:
         machine, shape = self.machine, self.runtime.shape
         if machine is None or shape is None or shape.backwards != 1 or machine.surprised:
             return 0
-        extras = machine.extras()
+        whole = len(machine.view.live) == len(machine.layout.slots)
+        extras = () if whole else machine.extras()
         if self.acting:
             left = [identity for identity in extras if identity not in machine.done]
             return machine.view.generation if len(left) == 1 else 0
@@ -481,9 +485,17 @@ class Session:
             rank=self.env.rank, generation=self._generation, step=self.step
         ))
 
+    def await_end(self, error: BaseException) -> None:
+        """A collective of our own replica broke: most likely one of its ranks died.
+
+        Then the launcher is about to end us, too, and the traceback of a victim would only hide the
+        cause. If it does not, the error is ours and is shown.
+        """
+        if isinstance(error, RuntimeError) and "gloo" in str(error):
+            with self.changed:
+                self.changed.wait_for(lambda: False, timeout=VICTIM_WAITS_S)
+
     def leave_witness(self) -> None:
         """Leave the final parameters of this rank where the launcher asked for them."""
         if self.env.witness and self.strategy is not None:
-            path = os.path.join(self.env.witness, f"rank{self.env.rank}.pt")
-            parameters = {n: p.detach().clone() for n, p in self.strategy.parameters().items()}
-            torch.save({"step": self.step, "parameters": parameters}, path)
+            witness.leave(self.env.witness, self.env.rank, self.step, self.strategy)

@@ -7,7 +7,7 @@ caught a planted bug.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from ft_collectives.instep import Apply, Decided, Effect, Event, Voted
+from ft_collectives.instep import Apply, Decided, Effect, Ended, Event, Voted
 from rendezvous.effects import Record
 from rendezvous.journal import EVENTS
 from rendezvous.messages import Identity, Stop, View
@@ -66,8 +66,12 @@ class Book:
         newest = self.heard.get(rank, 0)
         demand(generation >= newest, "INV-2", f"rank {rank} went from {newest} to {generation}")
         self.heard[rank] = generation
-        if not any(isinstance(effect, Apply) for effect in effects):
+        if isinstance(event, Ended):
+            self.ended.add(rank)
+        applied = [effect.step for effect in effects if isinstance(effect, Apply)]
+        if not applied:
             return
+        self.applied_in[(rank, applied[0])] = generation
         match event:
             case Voted(generation=voted):
                 current = voted == before
@@ -79,11 +83,10 @@ class Book:
 
     # --------------------------------------------------------------------------- steps
 
-    def applied(self, rank: int, step: int, generation: int, sums: Sequence[Collective]) -> None:
+    def applied(self, rank: int, step: int, sums: Sequence[Collective]) -> None:
         expected = self.next_step[rank]
         demand(step == expected, "INV-9", f"rank {rank} applies step {step}, expected {expected}")
         self.next_step[rank] += 1
-        self.applied_in[(rank, step)] = generation
         whole = len(sums) == self.plan.buckets
         demand(whole, "INV-1", f"rank {rank} applies {len(sums)} buckets of {self.plan.buckets}")
         for collective in sums:

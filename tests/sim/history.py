@@ -283,8 +283,6 @@ class History:
 
     def _end(self, rank: int) -> None:
         self.workers[rank].alive = False
-        if self.workers[rank].ended:
-            self.book.ended.add(rank)
         self.plane.die(rank)
 
     def leave(self, rank: int) -> None:
@@ -399,10 +397,9 @@ class History:
         return worker.view.generation
 
     def applied(self, worker: Worker, step: int, keys: tuple[Key, ...]) -> None:
-        assert worker.machine is not None, "it applies"
         sums = [self.plane.history[key] for key in keys]
         self.trace("sim.apply", f"rank {worker.rank} applies step {step}")
-        self.book.applied(worker.rank, step, worker.machine.view.generation, sums)
+        self.book.applied(worker.rank, step, sums)
         dead = [
             rank
             for key in keys

@@ -50,7 +50,6 @@ class Shards:
 
     def deliver(self, total: torch.Tensor) -> None:
         """As the second half of `foreach_reduce` does after its all-reduce."""
-        total = total.clone()  # the gradients become views of it; `total` is used again
         if self.average_over > 1:
             total.div_(self.average_over)  # INV-8: of the mesh, never of the survivors
         if self.hook is not None:
@@ -204,6 +203,7 @@ class Fsdp2:
         assert self._session.reducer is not None, "protected"
         self._session.reducer.register(Bucket(
             key=key, size=numel, dtype=dtype, fill=shards.fill, deliver=shards.deliver,
+            keeps=True,
         ))
         return shards
 

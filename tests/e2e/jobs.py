@@ -1,0 +1,50 @@
+"""The jobs of the kill matrix: which script, how many ranks, how long."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One canary script on `ranks` workers, of which `shards` make one replica."""
+
+    name: str
+    script: str
+    ranks: int
+    shards: int = 1
+    accumulation: int = 3
+    steps: int = 8
+    width: int = 64  # of the DDP model
+
+    @property
+    def replicas(self) -> int:
+        return self.ranks // self.shards
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        more = ("--shards", self.shards) if self.script == "canary_hsdp.py" else (
+            "--width", self.width)
+        return tuple(
+            str(a) for a in ("--steps", self.steps, "--accumulation", self.accumulation, *more)
+        )
+
+    @property
+    def identities(self) -> list[tuple[int, int]]:
+        """The microbatches of a step, each of which it must have once."""
+        return [(slot, i) for slot in range(self.replicas) for i in range(self.accumulation)]
+
+    def replica_of(self, rank: int) -> tuple[int, ...]:
+        first = rank - rank % self.shards
+        return tuple(range(first, first + self.shards))
+
+    def survivors(self, dead: frozenset[int]) -> list[int]:
+        """The ranks whose replica nobody was killed of."""
+        return [r for r in range(self.ranks) if dead.isdisjoint(self.replica_of(r))]
+
+
+HSDP = Job(name="hsdp2x2", script="canary_hsdp.py", ranks=4, shards=2)
+DDP3 = Job(name="ddp3x1", script="canary_ddp.py", ranks=3)
+DDP4 = Job(name="ddp4x1", script="canary_ddp.py", ranks=4)
+# FSDP2 with several losses; steps of one microbatch; buckets that take gloo a while to move.
+FSDP4 = Job(name="hsdp4x1", script="canary_hsdp.py", ranks=4)
+SINGLE = Job(name="ddp4x1-single", script="canary_ddp.py", ranks=4, accumulation=1)
+WIDE = Job(name="ddp3x1-wide", script="canary_ddp.py", ranks=3, accumulation=2, steps=4, width=700)

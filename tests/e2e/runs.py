@@ -1,0 +1,231 @@
+"""Runs of recoverrun as processes: started, watched, killed by pid, and surely over at the end.
+
+A run carries a mark in the environment of its launcher, which all its workers inherit: whatever has
+it belongs to the run, wherever it has gone since.
+"""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tests.e2e.jobs import Job
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPTS = ROOT / "tests/e2e/scripts"
+BOUND_S = 90.0
+"""A run takes seconds; one that is not over by then hangs."""
+
+TICK_MS = 5
+Record = dict[str, Any]
+
+
+class Run:
+    """One launcher with its workers; `folder` takes all that they leave."""
+
+    def __init__(
+        self,
+        job: Job,
+        folder: Path,
+        *,
+        inject: str = "",
+        options: tuple[str, ...] = (),
+        arguments: tuple[str, ...] = (),
+        bound_s: float = BOUND_S,
+    ) -> None:
+        self.job = job
+        self.folder = folder
+        self.journal = folder / "journal"
+        self.out = folder / "out"
+        self.bound_s = bound_s
+        self._mark = f"KILL_MATRIX_MARK={uuid.uuid4().hex}"
+        self._stacks = folder / "stacks"
+        for new in (self.out, self._stacks):
+            new.mkdir(parents=True)
+        self.command = [
+            sys.executable, "-m", "recoverrun", f"--nproc-per-node={job.ranks}",
+            *([f"--inject={inject}"] if inject else []), f"--run-dir={self.journal}", *options,
+            str(SCRIPTS / job.script), f"--out={self.out}", *job.arguments, *arguments,
+        ]  # fmt: skip
+        with (folder / "output").open("wb") as output:
+            self._process = subprocess.Popen(
+                self.command, cwd=folder, env=self._environment(), stdin=subprocess.DEVNULL,
+                stdout=output, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+        self._until = time.monotonic() + bound_s
+
+    def _environment(self) -> dict[str, str]:
+        inherited = {n: v for n, v in os.environ.items() if not n.startswith("RECOVERRUN_")}
+        name, _, value = self._mark.partition("=")
+        return inherited | {
+            name: value,
+            "PYTHONPATH": os.pathsep.join([str(ROOT), str(SCRIPTS / "stacks")]),
+            "KILL_MATRIX_STACKS": str(self._stacks),
+            "OMP_NUM_THREADS": "1",
+            "CUDA_VISIBLE_DEVICES": "",
+        }
+
+    # --------------------------------------------------------------------------- what it leaves
+
+    def records(self, *events: str) -> list[Record]:
+        """The whole lines of the journal, of these events if any are named. Our own reader."""
+        found = []
+        for path in sorted(self.journal.glob("events.*.jsonl")):
+            whole, _, _ = path.read_bytes().rpartition(b"\n")
+            found += [json.loads(line) for line in whole.splitlines()]
+        return [one for one in found if not events or one["ev"] in events]
+
+    def pid_of(self, rank: int) -> int:
+        return next(int(r["pid"]) for r in self.records("worker.spawn") if r["rank"] == rank)
+
+    def canary(self, rank: int) -> list[list[float]]:
+        """The reduced gradient of the canary in every step, as `rank` saw it."""
+        seen: list[list[float]] = json.loads((self.out / f"canary{rank}.json").read_text())
+        return seen
+
+    def weights(self, rank: int) -> dict[str, torch.Tensor]:
+        """The parameters (of its shard) that `rank` had at the end."""
+        left = torch.load(self.out / f"weights{rank}.pt", weights_only=True)
+        return {name.removeprefix("module."): tensor for name, tensor in left.items()}
+
+    def finishers(self) -> list[int]:
+        """The ranks that came to the end of the script."""
+        return sorted(int(p.stem.removeprefix("canary")) for p in self.out.glob("canary*.json"))
+
+    def output(self) -> str:
+        return (self.folder / "output").read_text(errors="replace")
+
+    # --------------------------------------------------------------------------- waiting
+
+    def await_record(self, event: str, fits: Callable[[Record], bool] = lambda _: True) -> Record:
+        """Wait until the journal has such a record."""
+        while True:
+            over = self._over()  # before we look: what was written by then will be seen
+            for record in self.records(event):
+                if fits(record):
+                    return record
+            assert not over, f"the run ended without {event}{self.story()}"
+            if time.monotonic() > self._until:
+                self._give_up(f"no {event} within {self.bound_s:.0f} s")
+
+    def finish(self) -> int:
+        """Wait for the end; the exit code."""
+        while not self._over():
+            if time.monotonic() > self._until:
+                self._give_up(f"still running after {self.bound_s:.0f} s")
+        return self._process.wait()
+
+    def _over(self) -> bool:
+        """Whether the launcher has ended; waits a tick for it."""
+        if self._process.returncode is not None:
+            return True
+        pidfd = os.pidfd_open(self._process.pid)  # ours to reap, so the pid is still its own
+        try:
+            poll = select.poll()
+            poll.register(pidfd, select.POLLIN)
+            return bool(poll.poll(TICK_MS))
+        finally:
+            os.close(pidfd)
+
+    # --------------------------------------------------------------------------- processes
+
+    def processes(self) -> dict[int, str]:
+        """Whatever runs and has our mark: pid -> command line."""
+        return dict(_marked(self._mark.encode()))
+
+    def kill(self, rank: int) -> None:
+        """SIGKILL from outside. A worker that is gone already is no error."""
+        try:
+            os.kill(self.pid_of(rank), signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+    def end(self) -> None:
+        """Nothing of the run outlives the test, however that ended."""
+        for pid in self.processes():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        self._process.wait(timeout=30)
+
+    def _give_up(self, why: str) -> None:
+        """Show where everybody hangs, then end the run and the test."""
+        stacks = self._dump()
+        self.end()
+        raise AssertionError(f"{why}{self.story()}\n--- stacks\n{stacks}")
+
+    def _dump(self) -> str:
+        """The stacks of all threads of all processes, as Python and as the kernel see them."""
+        living = self.processes()
+        for pid in living:
+            os.kill(pid, signal.SIGUSR2)
+        until = time.monotonic() + 10
+        while time.monotonic() < until and not all(map(self._dumped, living)):
+            self._over()
+        return "\n".join(
+            f"[{pid}] {command}\nin the kernel: {_waits(pid)}\n{self._stack(pid)}"
+            for pid, command in living.items()
+        )
+
+    def _dumped(self, pid: int) -> bool:
+        # faulthandler ends with the main thread, whose last frame is the module's.
+        return "<module>" in self._stack(pid)
+
+    def _stack(self, pid: int) -> str:
+        path = self._stacks / f"stacks.{pid}"
+        return path.read_text() if path.exists() else ""
+
+    def story(self) -> str:
+        """What a failed test shows: how to do it again, and what was printed and recorded."""
+        lines = [f"{r['mono']:9.3f} {r['ev']}: {r['reason']}" for r in self.records()]
+        return "\n".join(["", " ".join(self.command), self.output()[-4000:], *lines[-60:]])
+
+
+def _marked(mark: bytes) -> Iterator[tuple[int, str]]:
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (path / "environ").read_bytes().split(b"\0"):
+                command = (path / "cmdline").read_bytes().replace(b"\0", b" ")
+                yield int(path.name), command.decode(errors="replace")
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue  # It ended while we looked, or it is not ours.
+
+
+def _waits(pid: int) -> str:
+    """What each thread waits for in the kernel."""
+    seen = []
+    for task in sorted(Path(f"/proc/{pid}/task").glob("*")):
+        try:
+            seen.append(f"{(task / 'comm').read_text().strip()}={(task / 'wchan').read_text()}")
+        except OSError:
+            continue
+    return " ".join(seen)
+
+
+@contextmanager
+def running(job: Job, folder: Path, **how: Any) -> Iterator[Run]:
+    """A run that is over when the block is left, whatever happens in it."""
+    run = Run(job, folder, **how)
+    try:
+        yield run
+    finally:
+        run.end()
+
+
+def recoverrun(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """A command of ours that reads a run which is over."""
+    return subprocess.run(
+        [sys.executable, "-m", "recoverrun", *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip

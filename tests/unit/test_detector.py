@@ -1,0 +1,57 @@
+"""Silence is a loss, and our own standstill is nobody's."""
+
+from rendezvous.detector import LOST_AFTER_S, Detector, Forget, Heard, Silent, Tick
+
+
+def _ticks(detector: Detector, begin: float, end: float) -> list[Silent]:
+    """The loop as it runs: awake four times a second."""
+    found: list[Silent] = []
+    now = begin
+    while now <= end:
+        found += detector.step(Tick(), now)
+        now += 0.25
+    return found
+
+
+def test_a_peer_is_lost_after_its_silence_and_only_once() -> None:
+    detector = Detector()
+    detector.step(Heard(b"a"), 0.0)
+
+    assert detector.deadline() == LOST_AFTER_S
+    assert _ticks(detector, 0.25, 1.75) == []
+    assert _ticks(detector, 2.0, 5.0) == [Silent(b"a", 2.0)]
+    assert detector.deadline() is None
+
+
+def test_any_message_is_a_sign_of_life() -> None:
+    detector = Detector()
+
+    for now in range(10):
+        assert detector.step(Heard(b"a"), now * 0.9) == []
+        assert detector.step(Tick(), now * 0.9 + 0.8) == []
+
+
+def test_whoever_left_is_not_lost() -> None:
+    detector = Detector()
+    detector.step(Heard(b"a"), 0.0)
+    detector.step(Forget(b"a"), 0.5)
+
+    assert _ticks(detector, 0.5, 9.0) == []
+
+
+def test_nobody_is_blamed_for_the_time_that_we_stood_still() -> None:
+    detector = Detector()
+    detector.step(Heard(b"a"), 0.0)
+    detector.step(Tick(), 0.5)
+
+    assert detector.step(Tick(), 60.5) == []
+    assert _ticks(detector, 60.75, 61.75) == []
+    assert [loss.peer for loss in _ticks(detector, 62.0, 62.25)] == [b"a"]
+
+
+def test_several_losses_come_in_one_order() -> None:
+    detector = Detector()
+    for peer in (b"c", b"a", b"b"):
+        detector.step(Heard(peer), 0.0)
+
+    assert [loss.peer for loss in _ticks(detector, 0.25, 2.0)] == [b"a", b"b", b"c"]

@@ -1,0 +1,225 @@
+"""The command line means what torchrun's would, and a mistake is one sentence."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recoverrun.config import Endpoint, Options, RunConfig, parse_options
+from recoverrun.environ import Place, worker_command, worker_environ
+from recoverrun.errors import RecoverrunError
+from recoverrun.options import read
+from rendezvous.env import WorkerEnv
+from rendezvous.messages import Start
+
+STATIC = "--nnodes 2 --node_rank 1 --master_addr head --master_port 7"
+C10D = "--nnodes=2 --rdzv_backend=c10d --rdzv_id=x"
+
+
+def _read(line: str, **environ: str) -> Options:
+    options = read(line.split(), environ)
+    assert options is not None, line
+    return options
+
+
+def _config(line: str, **environ: str) -> RunConfig:
+    return parse_options(_read(line, **environ), environ)
+
+
+def _refusal(line: str, **environ: str) -> str:
+    with pytest.raises(RecoverrunError) as refusal:
+        _config(line, **environ)
+    assert refusal.value.exit_code == 2
+    return str(refusal.value)
+
+
+def test_both_spellings_and_both_separators_mean_the_same() -> None:
+    lines = ("--nproc-per-node 2 x.py", "--nproc_per_node=2 x.py", "--nproc-per-node=2 x.py")
+
+    assert len({_read(line) for line in lines}) == 1
+
+
+def test_all_behind_the_script_is_the_scripts() -> None:
+    options = _read("--nnodes 1 x.py --r=16 -h --nnodes 3 -m -- --help")
+
+    assert options.command == ("x.py", "--r=16", "-h", "--nnodes", "3", "-m", "--", "--help")
+    assert options.nnodes == "1"
+
+
+def test_one_dash_dash_beside_the_script_is_ours() -> None:
+    assert _config("-- x.py a").arguments == ("a",)
+    assert _config("x.py -- --a").arguments == ("--a",)
+    assert _config("x.py a -- b").arguments == ("a", "--", "b")
+
+
+def test_m_is_a_flag() -> None:
+    config = _config("-m --nproc-per-node 2 pkg.mod --module x")
+
+    assert (config.module, config.script, config.arguments) == (True, "pkg.mod", ("--module", "x"))
+
+
+@pytest.mark.parametrize("line", ["--help", "-h", "--nnodes 2 --help", "--version"])
+def test_help_is_for_somebody_else(line: str) -> None:
+    assert read(line.split(), {}) is None
+
+
+def test_variables_are_defaults() -> None:
+    environ = {"PET_NPROC_PER_NODE": "3", "PET_MODULE": "1", "PET_NO_PYTHON": "0", "PET_NNODES": ""}
+
+    assert _read("x", **environ).nproc_per_node == "3"
+    assert _read("x", **environ).module
+    assert not _read("x", **environ).no_python
+    assert _read("x", **environ).nnodes == "1"
+    assert _read("--nproc-per-node=5 x", **environ).nproc_per_node == "5"
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("--nproc-per-nodes 2 x", "no option --nproc-per-nodes, did you mean --nproc-per-node?"),
+        ("--nproc 2 x", "no option --nproc"),
+        ("-q x", "no option -q"),
+        ("--nnodes", "--nnodes needs a value"),
+        ("--standalone=1 x", "--standalone takes no value"),
+        ("--node-rank=one x", "--node-rank must be an integer, not 'one'"),
+        ("", "no training script"),
+        ("--nnodes 2 --", "no training script"),
+        ("--nnodes 2:3 x", "not supported yet"),
+        ("--nnodes 0 x", "at least 1"),
+        ("--nproc-per-node 0 x", "between 1 and"),
+        ("--nproc-per-node -1 x", "a number, auto, cpu or gpu"),
+        ("--max-restarts -1 x", "--max-restarts"),
+        ("--rdzv-conf a x", "--rdzv-conf must be key=value"),
+        ("--rdzv-conf join_timeout=soon x", "must be seconds"),
+        ("--rdzv-conf join_timeout=nan x", "must be positive"),
+        ("--nnodes 2 --rdzv-endpoint h:99999 x", "no port 99999"),
+        ("--nnodes 2 --rdzv-endpoint h:0 x", "cannot know which"),
+        ("--nnodes 2 --master-port 70000 x", "no port 70000"),
+        ("--master-port -1 x", "no port -1"),
+    ],
+)
+def test_a_mistake_is_a_sentence(line: str, words: str) -> None:
+    assert words in _refusal(line)
+
+
+def test_a_variable_that_is_wrong_is_named() -> None:
+    assert _refusal("x", PET_MASTER_PORT="x") == "PET_MASTER_PORT must be an integer, not 'x'"
+
+
+def test_one_node_needs_no_network() -> None:
+    for line in ("x", "--standalone --nnodes 4 x", "--nnodes 1:1 --rdzv-endpoint h:1 x"):
+        config = _config(line)
+        assert (config.endpoint, config.nnodes) == (None, 1)
+    assert len({_config("x").run_id for _ in range(2)}) == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "endpoint", "must_host", "may_host"),
+    [
+        (STATIC, Endpoint(host="head", port=7), False, False),
+        (STATIC.replace("rank 1", "rank 0"), Endpoint(host="head", port=7), True, True),
+        ("--nnodes 2", Endpoint(host="127.0.0.1", port=29500), False, True),
+        (C10D, Endpoint(host="localhost", port=29400), False, True),
+        (f"{C10D} --rdzv_endpoint=h:1 --node-rank=1", Endpoint(host="h", port=1), False, True),
+        (f"{C10D} --rdzv_endpoint=[::1]", Endpoint(host="::1", port=29400), False, True),
+    ],
+)
+def test_where_the_nodes_meet(
+    line: str, endpoint: Endpoint, must_host: bool, may_host: bool
+) -> None:
+    config = _config(f"{line} x.py")
+
+    assert (config.endpoint, config.must_host, config.may_host) == (endpoint, must_host, may_host)
+
+
+def test_join_timeout_is_found_among_other_keys() -> None:
+    assert _config("--rdzv-conf 'join_timeout=5,last_call_timeout=1' x").join_timeout_s == 5.0
+    assert _config("x").join_timeout_s == 600.0
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [("a/train.py", "train"), ("-m pkg.mod", "pkg.mod"), ("../..", "run"), ("w%20x!.py", "w_20x_")],
+)
+def test_a_run_is_named_after_its_script(line: str, name: str) -> None:
+    assert _config(line).name == name
+
+
+def _start() -> Start:
+    return Start(
+        generation=1,
+        node_rank=1,
+        nnodes=2,
+        first_rank=4,
+        nproc=2,
+        world_size=6,
+        master_addr="::1:29501",
+        nodes=("a", "b"),
+    )
+
+
+def _place(**more: Any) -> Place:
+    return Place(
+        local_rank=1,
+        incarnation=0,
+        endpoint="ipc:///s",
+        run_dir="/r",
+        context="/c",
+        error_file="/e",
+        **more,
+    )
+
+
+def test_a_worker_gets_torchruns_variables_and_ours() -> None:
+    config = _config("--nnodes 2 --nproc-per-node 2 --rdzv-id job --max-restarts 3 x.py")
+
+    environ = worker_environ(config, _start(), _place(), {"PATH": "/bin", "RANK": "77"})
+
+    expected = {
+        "PATH": "/bin",
+        "RANK": "5",
+        "LOCAL_RANK": "1",
+        "WORLD_SIZE": "6",
+        "LOCAL_WORLD_SIZE": "2",
+        "GROUP_RANK": "1",
+        "GROUP_WORLD_SIZE": "2",
+        "ROLE_RANK": "5",
+        "ROLE_WORLD_SIZE": "6",
+        "ROLE_NAME": "default",
+        "MASTER_ADDR": "::1",
+        "MASTER_PORT": "29501",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_MAX_RESTARTS": "3",
+        "TORCHELASTIC_RUN_ID": "job",
+        "TORCHELASTIC_USE_AGENT_STORE": "False",
+        "TORCHELASTIC_ERROR_FILE": "/e",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+        "OMP_NUM_THREADS": "1",
+    }
+    assert expected.items() <= environ.items()
+    ours = WorkerEnv.from_environ(environ)
+    assert ours is not None and (ours.rank, ours.protect) == (5, True)
+
+
+def test_what_the_user_set_for_torch_is_kept() -> None:
+    config = _config("--nproc-per-node 2 x.py")
+    theirs = {"OMP_NUM_THREADS": "8", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "3"}
+
+    assert theirs.items() <= worker_environ(config, _start(), _place(), theirs).items()
+    assert "OMP_NUM_THREADS" not in worker_environ(_config("x.py"), _start(), _place(), {})
+
+
+def test_the_command_of_a_worker() -> None:
+    hooks = ["py", "-u", "-m", "recoverrun.hooks"]
+
+    assert worker_command(_config("x.py a"), 0, "py") == [*hooks, "x.py", "a"]
+    assert worker_command(_config("-m p.m a"), 0, "py") == [*hooks, "-m", "p.m", "a"]
+    assert worker_command(_config("--no-python sh -c"), 0, "py") == ["sh", "-c"]
+    line = "x.py ${local_rank} $local_rank $$x ${other}"
+    assert worker_command(_config(line), 3, "py")[5:] == ["3", "3", "$x", "${other}"]
+
+
+def test_without_python_there_is_no_protection() -> None:
+    assert not _config("--no-python x").protect
+    assert not _config("--no-protect x").protect
+    assert _config("--run-dir d x").run_dir == Path("d")

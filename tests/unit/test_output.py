@@ -1,0 +1,51 @@
+"""The last words of a worker are shown as they are, and never do harm."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from recoverrun.output import NONE, LastWords, last_words
+
+
+def _words(tmp_path: Path, content: object) -> LastWords:
+    path = tmp_path / "error.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return last_words(str(path))
+
+
+def test_torchruns_form_is_read(tmp_path: Path) -> None:
+    stack = (
+        'Traceback (most recent call last):\n  File "x.py", line 3, in f\n    g()\nValueError: no'
+    )
+    extra = {"py_callstack": stack, "timestamp": "1"}
+
+    words = _words(tmp_path, {"message": {"message": "ValueError: no", "extraInfo": extra}})
+
+    assert words.error == "ValueError: no"
+    assert words.traceback[1:3] == ('  File "x.py", line 3, in f', "    g()")
+
+
+def test_a_plain_message_is_read(tmp_path: Path) -> None:
+    content = {"message": "\n RuntimeError: boom\nmore", "timestamp": "1"}
+
+    assert _words(tmp_path, content) == LastWords("RuntimeError: boom", ())
+
+
+def test_control_characters_do_not_reach_the_terminal(tmp_path: Path) -> None:
+    error = _words(tmp_path, {"message": "a\x1b[2Jb\x07c\u202ed" + "x" * 5000}).error
+
+    assert error.isprintable()
+    assert len(error) <= 400
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", "null", {"message": None}, {"message": {"message": 3}}, "[" * 100_000],
+)
+def test_what_is_no_error_file_says_nothing(tmp_path: Path, content: object) -> None:
+    assert _words(tmp_path, content) == NONE
+
+
+def test_a_missing_file_says_nothing() -> None:
+    assert last_words("/nowhere/error.json") == NONE

@@ -1,0 +1,69 @@
+"""Run directories are the user's own, and what a killed launcher left is removed."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from recoverrun import rundir
+from recoverrun.errors import RecoverrunError
+
+
+def test_a_run_has_a_directory_of_its_own_and_a_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    first = rundir.make_run_dir(None, "train", "1-1")
+    second = rundir.make_run_dir(None, "train", "1-2")
+
+    assert first == tmp_path / "runs/train/1-1"
+    assert second.stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "runs/train/latest").resolve() == second
+
+
+def test_a_directory_that_is_given_may_exist(tmp_path: Path) -> None:
+    assert rundir.make_run_dir(tmp_path / "a/b", "x", "y") == tmp_path / "a/b"
+    assert rundir.make_run_dir(tmp_path / "a/b", "x", "y") == tmp_path / "a/b"
+    assert not (tmp_path / "a/latest").exists()
+
+
+def test_a_directory_that_cannot_be_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    for path in (tmp_path / "file", tmp_path / "file/below"):
+        with pytest.raises(RecoverrunError, match="no run directory|not"):
+            rundir.make_run_dir(path, "x", "y")
+
+
+def test_only_directories_without_a_living_launcher_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rundir, "SHARED_MEMORY", tmp_path)
+    living = rundir.make_private_dir()
+    stale = tmp_path / f"{rundir.PREFIX}stale"
+    stale.mkdir()
+    (stale / "c0.0").write_text("x")
+
+    another = rundir.make_private_dir()
+
+    assert living.path.exists() and another.path.exists()
+    assert not stale.exists()
+    assert living.path.stat().st_mode & 0o777 == 0o700
+    living.remove()
+    another.remove()
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_path_too_long_for_a_socket_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    monkeypatch.setattr(rundir, "SHARED_MEMORY", long)
+
+    private = rundir.make_private_dir()
+
+    assert len(private.socket.encode()) <= rundir.SOCKET_PATH_BYTES
+    assert os.listdir(long) == []
+    private.remove()
