@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from recoverrun import __version__, process
+from recoverrun.bulletin import bulletin
 from recoverrun.config import RunConfig
 from recoverrun.crew import Crew
 from recoverrun.errors import ExitCode, RecoverrunError
@@ -43,7 +44,12 @@ ANSWER_S = 5.0
 SETTLE_S = 3.0
 """How long the launcher with the seat waits for others to confirm that the job is over."""
 
+BATCH = 1000
+"""Messages taken from one socket at once, so that no flood holds up the rest of the loop."""
+
 BACKLOG = 10_000
+"""Messages for the seat that wait for a connection."""
+
 BLOCKED_S = 0.001
 """A poll that took longer was waiting: what it found had just happened."""
 
@@ -98,10 +104,9 @@ class Agent:
             self._open()
             while (left := self._left()) is None:
                 self._turn()
-            stuck = left.stuck
-            if stuck:
-                reason = f"ranks {list(stuck)} did not end by SIGKILL and are left behind"
-                self._record(Record("notice.give", reason, {"rank": stuck[0]}))
+            if left.stuck:
+                reason = f"ranks {list(left.stuck)} did not end by SIGKILL and are left behind"
+                self._record(Record("notice.give", reason, {"rank": left.stuck[0]}))
             assert self._stop is not None, "the crew left without being told to"
             self._finish(self._stop)
             return self._stop.exit_code
@@ -257,7 +262,10 @@ class Agent:
 
     def _read_hub(self, now: float) -> None:
         assert self._hub is not None and self._seat is not None, "the hub comes with the seat"
-        while (incoming := self._hub.receive()) is not None:
+        for _ in range(BATCH):
+            incoming = self._hub.receive()
+            if incoming is None:
+                break
             try:
                 sender = incoming.sender.decode("ascii")
                 message = wire.decode(incoming.frames[-1] if incoming.frames else b"")
@@ -268,7 +276,10 @@ class Agent:
 
     def _read_uplink(self, now: float) -> None:
         assert self._uplink is not None, "only called for it"
-        while (frames := self._uplink.receive()) is not None:
+        for _ in range(BATCH):
+            frames = self._uplink.receive()
+            if frames is None:
+                break
             address, frame = frames[0], frames[-1]
             try:
                 message = wire.decode(frame)
@@ -437,3 +448,6 @@ class Agent:
             self._early.append((record, mono, wall))
         else:
             self._journal.append(record, mono=mono, wall=wall)
+        line = bulletin(record)
+        if line:
+            self._say(line)

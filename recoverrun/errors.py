@@ -49,10 +49,3 @@ class RecoverrunError(Exception):
     def __init__(self, sentence: str, exit_code: int) -> None:
         super().__init__(sentence)
         self.exit_code = exit_code
-
-
-def job_exit_code(code: int) -> int:
-    """The job's code for a worker's: `code` < 0 is the number of the signal that ended it."""
-    if code < 0:
-        return 128 - code
-    return code if code < ExitCode.NEVER_FORMED else ExitCode.FAILED

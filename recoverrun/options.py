@@ -174,18 +174,15 @@ def _meant(name: str) -> str:
 
 
 def _value(option: Option, name: str, text: str) -> Value:
-    match kind(option).__name__:
-        case "bool":
-            word = text.strip().lower()
-            if word not in (*_YES, *_NO):
-                raise _usage(f"{name} must be 1 or 0, not {text!r}")
-            return word in _YES
-        case "int":
-            try:
-                return int(text)
-            except ValueError:
-                raise _usage(f"{name} must be an integer, not {text!r}") from None
-        case "str":
-            return text
-        case _:
-            return Path(text)
+    wanted = kind(option)
+    if wanted is bool:
+        word = text.strip().lower()
+        if word not in (*_YES, *_NO):
+            raise _usage(f"{name} must be 1 or 0, not {text!r}")
+        return word in _YES
+    if wanted is int:
+        try:
+            return int(text)
+        except ValueError:
+            raise _usage(f"{name} must be an integer, not {text!r}") from None
+    return Path(text) if wanted is Path else text

@@ -4,6 +4,7 @@ import os
 import socket
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from recoverrun.agent import Agent
@@ -51,7 +52,5 @@ def _ending(agent: Agent, run_dir: Path, code: int) -> str:
 
 def _say(text: str) -> None:
     shown = text if encodes(sys.stderr.encoding) else ascii_only(text)
-    try:
+    with suppress(OSError):  # That nobody reads any more must not end the job.
         print(shown, file=sys.stderr, flush=True)
-    except OSError:
-        pass  # Nobody reads any more; that must not end the job.

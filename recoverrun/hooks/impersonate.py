@@ -251,8 +251,8 @@ class Impersonator:
     def execute_fresh(self, index: int, shape: Shape) -> bool:
         """Compute one more microbatch as ourselves, on our own next data (equal-count)."""
         own = self.runtime.microbatches[index]
-        names = self._namespace(own, shape)
         saved = dict(own.turn.globals) if shape.region.module_level else None
+        names = self._namespace(own, shape)
         self.fresh, self.runtime.acting_rank = True, self.runtime.own_rank
         try:
             return self._run(names, shape, self._item_of(own, self.runtime.own_rank))

@@ -160,7 +160,26 @@ def _gradients(session: "Session") -> None:
         replace(torch.amp.GradScaler, name, committing)
     replace(torch.optim.Optimizer, "zero_grad", unless_acting)
     replace(torch.nn.Module, "zero_grad", unless_acting)
-    register_optimizer_step_pre_hook(lambda optimizer, args, kwargs: session.settle())
+    register_optimizer_step_pre_hook(lambda _, args, kwargs: _stepping(session, args, kwargs))
+
+
+def _stepping(session: "Session", args: Any, kwargs: Any) -> Any:
+    """An optimizer is about to step; the closure of one that evaluates itself is a step, too."""
+    session.settle()
+    rest = list(args[1:])  # args[0] is the optimizer
+    closure = rest[0] if rest else kwargs.get("closure")
+    if closure is None or session.machine is None:
+        return None
+    session.refuse("an optimizer that evaluates a closure takes several gradients in one step")
+
+    def settled() -> Any:
+        loss = closure()
+        session.settle()
+        return loss
+
+    if rest:
+        return (args[0], settled, *rest[1:]), kwargs
+    return args, {**kwargs, "closure": settled}
 
 
 def _data(session: "Session") -> None:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 import torch
 
-from ft_collectives.c10d import ReduceOp, options
 from ft_collectives.fabric import Channel, Fabric
 from ft_collectives.faults import Superseded
 from recoverrun.hooks.data import NotReplayable
@@ -64,7 +63,7 @@ def rehearse(session: "Session", own: torch.Tensor) -> None:
     generation = machine.view.generation
     try:
         promise, reason = _exchange(session, fabric, generation, own)
-        promise = _everybody(session, fabric, generation, promise)
+        promise = _everybody(session, generation, promise)
     except Superseded:
         promise = "exact-samples"
         reason = "not proved: a loss interrupted the rehearsal of the first step"
@@ -78,7 +77,7 @@ def decline(session: "Session", refusal: str) -> None:
     generation = machine.view.generation
     try:
         _gather(session, fabric, generation, {"refusal": refusal})
-        _everybody(session, fabric, generation, "unprotected")
+        _everybody(session, generation, "unprotected")
     except Superseded:
         pass  # the verdict is this rank's alone
     session.conclude("unprotected", refusal)
@@ -133,18 +132,9 @@ def _redo(session: "Session", partner: int, theirs: torch.Tensor) -> tuple[Promi
     )
 
 
-def _everybody(
-    session: "Session", fabric: Fabric, generation: int, promise: Promise
-) -> Promise:
+def _everybody(session: "Session", generation: int, promise: Promise) -> Promise:
     """The weakest promise of any rank holds for all."""
-    channel = session.vote_channel
-    level = torch.tensor([ORDER.index(promise)], dtype=torch.int32)
-    least = options("AllreduceOptions", reduceOp=ReduceOp.MIN)
-    if fabric.ready(channel) != generation:
-        raise Superseded
-    pending = fabric.launch(channel, generation, lambda group: group.allreduce([level], least))
-    fabric.finish([pending], generation)
-    return ORDER[int(level[0])]
+    return ORDER[session.booth.least(generation, ORDER.index(promise))]
 
 
 def _gather(

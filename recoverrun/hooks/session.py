@@ -20,7 +20,7 @@ from typing import assert_never
 import torch
 
 from ft_collectives.elastic import ElasticGroup
-from ft_collectives.fabric import Channel, Fabric
+from ft_collectives.fabric import Fabric
 from ft_collectives.faults import InvariantBroken, Superseded
 from ft_collectives.instep import (
     Accumulated,
@@ -43,6 +43,7 @@ from ft_collectives.instep import (
 )
 from ft_collectives.reduce import Reducer
 from ft_collectives.store import LauncherStore
+from ft_collectives.vote import Booth
 from recoverrun.hooks import witness
 from recoverrun.hooks.data import NotReplayable
 from recoverrun.hooks.faultpoints import FaultPoints
@@ -106,7 +107,7 @@ class Session:
         self.backwards = 0  # of this step that belong to no replayable loop
         self.dirty = False
         self._in_backward = False
-        self._votes: Channel | None = None
+        self._booth: Booth | None = None
         self._sketch = torch.empty(0)
         self._agenda: deque[Effect] = deque()
         self._remains = Writer(env.context) if env.context else None
@@ -213,7 +214,8 @@ class Session:
         replicas = [replica[shard] for replica in layout.replicas]
         self.reducer = Reducer(self.fabric, self.fabric.open(f"gradients{shard}", replicas))
         self.reducer.on_launch = self._launched
-        self._votes = self.fabric.open("vote", range(layout.world_size))
+        votes = self.fabric.open("vote", range(layout.world_size))
+        self._booth = Booth(self.fabric, votes)
         return True
 
     def _first_view(self) -> View:
@@ -244,10 +246,9 @@ class Session:
         return self.machine.step_index if self.machine is not None else 0
 
     @property
-    def vote_channel(self) -> Channel:
-        """Spans every live rank."""
-        assert self._votes is not None, "protected"
-        return self._votes
+    def booth(self) -> Booth:
+        assert self._booth is not None, "protected"
+        return self._booth
 
     @property
     def acting(self) -> bool:
@@ -365,7 +366,9 @@ class Session:
         if self.promise is None:
             self._learn()
         shape = self.runtime.shape
-        if shape is not None and self.runtime.microbatches:
+        if not self.runtime.microbatches:
+            self.refuse("gradients are used that no loop of the script's own has computed")
+        elif shape is not None:
             self._leave(self.impersonator.capture_ahead(self.step + 1, shape).pack())
         self._feed(Settled(microbatches=count))
         while not self._carry_out(self._next()):
@@ -439,19 +442,12 @@ class Session:
         self._feed(Reduced(generation=generation))
 
     def _vote(self, generation: int, ballot: tuple[int, ...]) -> None:
-        fabric, channel = self.fabric, self.vote_channel
-        assert fabric is not None, "protected"
         started = time.monotonic()
-        votes = torch.tensor(ballot, dtype=torch.int32)
-        if fabric.ready(channel) != generation:
-            raise Superseded
-        fabric.bury([votes])
-        pending = fabric.launch(channel, generation, lambda group: group.allreduce([votes]))
-        self.faults.strike(self.step, "vote")
-        fabric.finish([pending], generation)
-        fabric.unbury([votes])
+        counts = self.booth.count(
+            generation, ballot, lambda: self.faults.strike(self.step, "vote")
+        )
         self._add("vote", started)
-        self._feed(Voted(generation=generation, counts=tuple(votes.tolist())))
+        self._feed(Voted(generation=generation, counts=counts))
 
     def _add(self, phase: str, started: float) -> None:
         passed = 1000 * (time.monotonic() - started)
