@@ -18,6 +18,7 @@ Store: Any = _library.Store
 PrefixStore: Any = _library.PrefixStore
 ReduceOp: Any = _library.ReduceOp
 DistStoreError: Any = dist.DistStoreError
+group_named: Any = _library._resolve_process_group
 
 Gloo = Any
 """An instance of `ProcessGroupGloo`."""
@@ -37,3 +38,8 @@ def options(name: str, **values: Any) -> Any:
 def work_of(future: Any) -> Work:
     """A work that is complete when `future` is."""
     return _library._create_work_from_future(future)
+
+
+def register_work(tensor: Any, work: Work) -> None:
+    """Let `wait_tensor` of the functional collectives find the work that fills `tensor`."""
+    _library._register_work(tensor, work)

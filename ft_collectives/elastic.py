@@ -7,24 +7,20 @@ in short: reductions and gathers complete over the survivors, a floating-point S
 original size (so that `sum / world_size` stays a mean), AVG is the mean of the survivors, a slot of
 a gather that nobody fills is filled by a stand-in, and what names a lost rank raises `PeerLost`.
 
-Theory of operation. An operation has two phases: the data, on private staging copies, then a vote
-(an all-reduce of one number). Who completes the vote knows that all members hold the result. When
-the generation changes in between, members exchange two totals while they connect anew: operations
-completed, operations held. If anybody completed number n, or all hold it, everyone uses what it
-holds; otherwise all do it again. So no result has to be sent again, and no two members return from
-operation n with different results.
-
-Gradients never come this way (see `reduce`), except where a script reduces them by hand.
+Every collective is a transaction (see `transaction`) made of few operations of gloo, and complete
+when the call returns, also with `async_op=True`. Messages between two ranks go their own way
+(`pairs`). Gradients come neither way (see `reduce`), except where a script reduces them by hand.
 """
 
-from collections.abc import Callable, Sequence
-from datetime import timedelta
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import torch
 
+from ft_collectives import functional
 from ft_collectives.c10d import (
-    Gloo,
     ProcessGroup,
     ProcessGroupGloo,
     ReduceOp,
@@ -32,11 +28,16 @@ from ft_collectives.c10d import (
     options,
     work_of,
 )
-from ft_collectives.fabric import Channel, Fabric, Pending
-from ft_collectives.faults import PeerLost, Superseded
+from ft_collectives.fabric import Communicator, Fabric
+from ft_collectives.faults import PeerLost
+from ft_collectives.pairs import Call, Pairs
+from ft_collectives.transaction import Deliver, Launch, Transactions
 
-Launch = Callable[[Gloo, list[torch.Tensor]], Work]
-Deliver = Callable[[list[torch.Tensor], Channel], None]
+_calls = threading.local()
+"""Of `naming_roots`: a script's threads make calls of their own."""
+
+Give = Callable[[list[torch.Tensor]], None]
+"""Takes one tensor per rank of the original group, in order."""
 
 
 class ElasticGroup(ProcessGroup):
@@ -55,12 +56,8 @@ class ElasticGroup(ProcessGroup):
         self.native = native
         self.ranks = tuple(ranks)
         self.fabric: Fabric | None = None
-        self.channel: Channel | None = None
-        self.completed = 0
-        self.held = 0
-        self._held_buffers: list[torch.Tensor] = []
-        self._held_channel: Channel | None = None
-        self._timeout = timedelta(minutes=30)
+        self.transactions: Transactions | None = None
+        self.pairs: Pairs | None = None
         _take_over(self, native)
         ElasticGroup.instances.append(self)  # C++ keeps only its own half alive
 
@@ -75,227 +72,252 @@ class ElasticGroup(ProcessGroup):
     def get_group_store(self) -> Any:
         return self.native.get_group_store()
 
+    @property
+    def protected(self) -> bool:
+        return self.transactions is not None
+
     def protect(self, fabric: Fabric, name: str) -> None:
         """From now on operations survive the loss of members of other replicas."""
         backend = self.native._get_backend(torch.device("cpu"))
         assert isinstance(backend, ProcessGroupGloo), f"{backend} is not gloo"
+        functional.install(lambda group: isinstance(group, ElasticGroup) and group.protected)
         self.fabric = fabric
-        self.channel = fabric.adopt(name, self.ranks, backend)
-        self.channel.on_align = lambda: (self.completed, self.held)
+        self.pairs = Pairs(fabric, name)
+        self.transactions = Transactions(fabric, name, self.ranks, backend)
 
-    # --------------------------------------------------------------------------- transactions
-
-    def _transact(
-        self, inputs: Sequence[torch.Tensor], launch: Launch, deliver: Deliver
-    ) -> Work:
-        """Stage `inputs`, run `launch` on the members, vote, then `deliver` the staged result."""
-        fabric, channel = self.fabric, self.channel
-        assert fabric is not None and channel is not None, "not protected"
+    def _transact(self, inputs: Sequence[torch.Tensor], launch: Launch, deliver: Deliver) -> None:
+        assert self.transactions is not None and self.fabric is not None, "not protected"
         if ElasticGroup.alone():
-            us = Channel(name="alone", ranks=self.ranks, members=(fabric.rank,))
+            us = Communicator(members=(self.fabric.rank,))
             deliver([tensor.detach().clone() for tensor in inputs], us)
-            return _completed()
-        number = self.completed + 1
-        while True:
-            generation = fabric.ready(channel)
-            if self.held == number and self._settled(channel, number):
-                break
-            try:
-                staged = [tensor.detach().clone() for tensor in inputs]
-                self._run(fabric, channel, generation, staged, launch)
-                with fabric.changed:
-                    if fabric.view.generation != generation:
-                        raise Superseded
-                    self.held, self._held_buffers = number, staged
-                self._vote(fabric, channel, generation)
-                break
-            except Superseded:
-                continue
-        self.completed = number
-        deliver(self._held_buffers, channel)
-        self._held_buffers = []
-        return _completed()
-
-    def _settled(self, channel: Channel, number: int) -> bool:
-        """Did the exchange at the last meeting show that operation `number` is done?"""
-        totals = channel.aligned
-        if not totals:
-            return False
-        anybody = any(completed >= number for completed, _ in totals)
-        return anybody or all(held >= number for _, held in totals)
-
-    def _run(
-        self, fabric: Fabric, channel: Channel, generation: int, staged: list[torch.Tensor],
-        launch: Launch,
-    ) -> None:
-        fabric.bury(staged)  # gloo may write late into what is left behind
-        pending = fabric.launch(channel, generation, lambda group: launch(group, staged))
-        fabric.finish([pending], generation)
-        fabric.unbury(staged)
-
-    def _vote(self, fabric: Fabric, channel: Channel, generation: int) -> None:
-        pending: Pending = fabric.launch(
-            channel, generation, lambda group: group.allreduce([torch.ones(1)])
-        )
-        fabric.finish([pending], generation)
-        with fabric.changed:
-            if fabric.view.generation != generation:
-                raise Superseded
+        else:
+            self.transactions.run(inputs, launch, deliver)
 
     # --------------------------------------------------------------------------- reductions
 
     def allreduce(self, tensors: list[torch.Tensor], opts: Any = None) -> Work:
-        if self.channel is None:
+        if not self.protected:
             return self.native.allreduce(tensors, opts or options("AllreduceOptions"))
+        self._reduce_all(tensors, opts)
+        return _completed(tensors)
+
+    def _reduce_all(self, tensors: Sequence[torch.Tensor], opts: Any) -> None:
         op = getattr(opts, "reduceOp", ReduceOp.SUM)
         average = op == ReduceOp.AVG
         inner = options("AllreduceOptions", reduceOp=ReduceOp.SUM if average else op)
 
-        def launch(group: Gloo, staged: list[torch.Tensor]) -> Work:
-            if len(staged) == 1:
-                return group.allreduce(staged, inner)
-            works = [group.allreduce([one], inner) for one in staged]
-            return works[-1] if len(works) == 1 else _all(works)
+        def launch(now: Communicator, staged: list[torch.Tensor]) -> list[Work]:
+            return [now.group.allreduce([one], inner) for one in staged]
 
-        def deliver(staged: list[torch.Tensor], channel: Channel) -> None:
-            factor = _factor(op, average, self.size(), len(channel.members) or 1)
+        def deliver(staged: list[torch.Tensor], among: Communicator) -> None:
             for target, result in zip(tensors, staged, strict=True):
-                scaled = result * factor if factor != 1 and _is_float(result) else result
-                target.detach().copy_(scaled)
+                if average:
+                    result.div_(len(among.members))  # raises for integers, as gloo does
+                elif op == ReduceOp.SUM and _is_float(result):
+                    result.mul_(self.size() / len(among.members))
+                target.detach().copy_(result)
 
-        return self._transact(tensors, launch, deliver)
+        self._transact(tensors, launch, deliver)
 
     def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any = None) -> Work:
         return self.allreduce(tensors, opts)
 
     def reduce(self, tensors: list[torch.Tensor], opts: Any) -> Work:
-        if self.channel is None:
+        """To a lost root: nobody gets the result."""
+        if not self.protected:
             return self.native.reduce(tensors, opts)
-        root = int(opts.rootRank)
         copies = [tensor.detach().clone() for tensor in tensors]
-        work = self.allreduce(copies, opts)
-        if self.rank() == root:
+        self._reduce_all(copies, opts)
+        if self.rank() == int(opts.rootRank):
             for tensor, copy in zip(tensors, copies, strict=True):
                 tensor.detach().copy_(copy)
-        return work
+        return _completed(tensors)
 
     def barrier(self, opts: Any = None) -> Work:
-        if self.channel is None:
+        if not self.protected:
             return self.native.barrier(opts or options("BarrierOptions"))
-        return self.allreduce([torch.zeros(1)])
+        self._transact([], lambda now, staged: [], lambda staged, among: None)  # the vote is enough
+        return _completed([])
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-        if self.channel is None:
+        if not self.protected:
             self.native.monitored_barrier(timeout, wait_all_ranks)
         else:
             self.barrier()
 
     def reduce_scatter(self, outs: Any, ins: Any, opts: Any = None) -> Work:
-        if self.channel is None:
+        if not self.protected:
             return self.native.reduce_scatter(outs, ins, opts or options("ReduceScatterOptions"))
-        stacked = torch.stack([tensor.detach() for tensor in ins[0]])
-        work = self.allreduce([stacked], opts)
-        outs[0].detach().copy_(stacked[self.rank()])
-        return work
+        for out, parts in zip(outs, ins, strict=True):
+            whole = [part.detach().clone() for part in parts]
+            self._reduce_all(whole, opts)
+            _put(out, whole[self.rank()])
+        return _completed(outs)
 
     def reduce_scatter_single(
         self, out: torch.Tensor, source: torch.Tensor, opts: Any = None
     ) -> Work:
-        if self.channel is None:
+        if not self.protected:
             return self.native._reduce_scatter_base(
                 out, source, opts or options("ReduceScatterOptions")
             )
-        whole = source.detach().clone()
-        work = self.allreduce([whole], opts)
-        out.detach().copy_(whole.view(self.size(), -1)[self.rank()].view_as(out))
-        return work
+        if source.numel() != out.numel() * self.size():
+            raise ValueError(f"{source.numel()} elements are not {self.size()} * {out.numel()}")
+        whole = source.detach().clone(memory_format=torch.contiguous_format)
+        self._reduce_all([whole], opts)
+        start = self.rank() * out.numel()
+        _put(out, whole.view(-1)[start : start + out.numel()])
+        return _completed([out])
 
     _reduce_scatter_base = reduce_scatter_single
 
+    def reduce_scatter_single_coalesced(self, outs: Any, ins: Any, opts: Any = None) -> Work:
+        for out, source in zip(outs, ins, strict=True):
+            self.reduce_scatter_single(out, source, opts).wait()
+        return _completed(outs)
+
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
     # --------------------------------------------------------------------------- gathers
 
-    def _gather_all(
-        self, source: torch.Tensor, place: Callable[[int, torch.Tensor], None]
-    ) -> Work:
-        """`place(virtual rank, tensor)` for every rank; a lost one is filled by a stand-in."""
+    def _gather_all(self, source: torch.Tensor, give: Give) -> None:
+        """One tensor of the shape of `source` for every rank; a lost one has a stand-in's."""
         count, shape, size = source.numel(), source.shape, self.size()
-        flat = source.detach().reshape(-1)
-        slots = torch.zeros(size * count, dtype=flat.dtype)
+        room = max(count, 1)  # gloo gathers something
+        flat = source.new_zeros(room)
+        flat[:count] = source.detach().reshape(-1)
+        slots = flat.new_zeros(size * room)
 
-        def launch(group: Gloo, staged: list[torch.Tensor]) -> Work:
-            outs = list(staged[1][: group.size() * count].split(count)) if count else []
-            return group.allgather([outs or [staged[1]] * group.size()], [staged[0]])
+        def launch(now: Communicator, staged: list[torch.Tensor]) -> list[Work]:
+            outs = list(staged[1].split(room))[: len(now.members)]
+            return [now.group.allgather([outs], [staged[0]])]
 
-        def deliver(staged: list[torch.Tensor], channel: Channel) -> None:
-            members = [self.ranks.index(rank) for rank in channel.members] or [self.rank()]
-            parts = list(staged[1].split(count)) if count else [staged[0]] * size
-            if channel.group is None:
-                parts = [staged[0]]
-            for virtual in range(size):
-                at = members.index(virtual) if virtual in members else virtual % len(members)
-                place(virtual, parts[at].reshape(shape))
+        def deliver(staged: list[torch.Tensor], among: Communicator) -> None:
+            parts = [staged[0]] if among.group is None else list(staged[1].split(room))
+            sources = _stand_ins(self.ranks, among.members)
+            give([parts[at][:count].view(shape) for at in sources])
 
-        return self._transact([flat, slots], launch, deliver)
+        self._transact([flat, slots], launch, deliver)
 
     def allgather(self, outs: Any, ins: Any, opts: Any = None) -> Work:
-        if self.channel is None:
+        if not self.protected:
             return self.native.allgather(outs, ins, opts or options("AllgatherOptions"))
-        return self._gather_all(ins[0], lambda at, part: _put(outs[0][at], part))
+        for slots, source in zip(outs, ins, strict=True):
+            self._gather_all(source, _giving(slots))
+        return _completed(outs[0] if len(outs) == 1 else outs)
 
-    def all_gather_single(
-        self, out: torch.Tensor, source: torch.Tensor, opts: Any = None
-    ) -> Work:
-        if self.channel is None:
+    allgather_coalesced = allgather
+
+    def all_gather_single(self, out: torch.Tensor, source: torch.Tensor, opts: Any = None) -> Work:
+        if not self.protected:
             return self.native._allgather_base(out, source, opts or options("AllgatherOptions"))
-        rows = out.detach().view(self.size(), -1)
-        return self._gather_all(source, lambda at, part: _put(rows[at], part.reshape(-1)))
+        if out.numel() != source.numel() * self.size():
+            raise ValueError(f"{out.numel()} elements are not {self.size()} * {source.numel()}")
+        self._gather_all(source, lambda parts: _put(out, torch.stack(parts)))
+        return _completed([out])
 
     _allgather_base = all_gather_single
 
+    def all_gather_single_coalesced(self, outs: Any, ins: Any, opts: Any = None) -> Work:
+        for out, source in zip(outs, ins, strict=True):
+            self.all_gather_single(out, source, opts).wait()
+        return _completed(outs)
+
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+
     def gather(self, outs: Any, ins: Any, opts: Any) -> Work:
-        if self.channel is None:
+        """To a lost root: nobody gets the result."""
+        if not self.protected:
             return self.native.gather(outs, ins, opts)
         mine = self.rank() == int(opts.rootRank)
-        return self._gather_all(
-            ins[0], lambda at, part: _put(outs[0][at], part) if mine else None
-        )
+        self._gather_all(ins[0], _giving(outs[0]) if mine else lambda parts: None)
+        return _completed(outs[0] if mine else [])
+
+    def all_to_all_single(
+        self,
+        out: torch.Tensor,
+        source: torch.Tensor,
+        out_sizes: Sequence[int],
+        in_sizes: Sequence[int],
+        opts: Any = None,
+    ) -> Work:
+        if not self.protected:
+            opts = opts or options("AllToAllOptions")
+            return self.native.all_to_all_single(out, source, out_sizes, in_sizes, opts)
+        rows_out = list(out_sizes) or [out.size(0) // self.size()] * self.size()
+        rows_in = list(in_sizes) or [source.size(0) // self.size()] * self.size()
+        targets = [torch.empty_like(part) for part in out.detach().split(rows_out)]
+        self._exchange_all(targets, source.detach().split(rows_in))
+        _put(out, torch.cat(targets))
+        return _completed([out])
+
+    alltoall_base = all_to_all_single
+
+    def alltoall(self, outs: Any, ins: Any, opts: Any = None) -> Work:
+        if not self.protected:
+            return self.native.alltoall(outs, ins, opts or options("AllToAllOptions"))
+        self._exchange_all(outs, ins)
+        return _completed(outs)
+
+    def _exchange_all(self, outs: Sequence[torch.Tensor], ins: Sequence[torch.Tensor]) -> None:
+        """Give `ins[r]` to every rank r and take `outs[r]` from it; zeros from a lost one."""
+        flat = [part.detach().reshape(-1) for part in ins]
+        room = torch.zeros(sum(out.numel() for out in outs), dtype=outs[0].dtype)
+
+        def launch(now: Communicator, staged: list[torch.Tensor]) -> list[Work]:
+            live = [self.ranks.index(rank) for rank in now.members]
+            source = torch.cat([staged[at] for at in live])
+            wanted = [outs[at].numel() for at in live]
+            offered = [staged[at].numel() for at in live]
+            return [now.group.alltoall_base(staged[-1][: sum(wanted)], source, wanted, offered)]
+
+        def deliver(staged: list[torch.Tensor], among: Communicator) -> None:
+            received = staged[self.rank()] if among.group is None else staged[-1]
+            for at, out in enumerate(outs):
+                if self.ranks[at] in among.members:
+                    _put(out, received[: out.numel()])
+                    received = received[out.numel() :]
+                else:
+                    out.detach().zero_()
+
+        self._transact([*flat, room], launch, deliver)
 
     # --------------------------------------------------------------------------- rooted
 
     def broadcast(self, tensors: list[torch.Tensor], opts: Any) -> Work:
         """From a lost root: its stand-in's tensor, right for replicated state such as buffers.
 
-        Calls of the script itself never get here with a lost root: `patches` refuses them.
+        In a call of the script itself (`naming_roots`) PeerLost, also if the root dies during it.
         """
-        if self.channel is None:
+        if not self.protected:
             return self.native.broadcast(tensors, opts)
-        root = self.ranks[int(opts.rootRank)]
+        self._spread(tensors, int(opts.rootRank), getattr(_calls, "name_roots", False))
+        return _completed(tensors)
 
-        def launch(group: Gloo, staged: list[torch.Tensor]) -> Work:
-            channel = self.channel
-            assert channel is not None, "protected"
-            source = root if root in channel.members else channel.members[0]
-            inner = options("BroadcastOptions", rootRank=channel.position(source))
-            return _all([group.broadcast([one], inner) for one in staged])
+    def _spread(self, tensors: Sequence[torch.Tensor], root: int, named: bool) -> None:
+        def launch(now: Communicator, staged: list[torch.Tensor]) -> list[Work]:
+            if named and self.ranks[root] not in now.members:
+                raise _nobody("broadcast", self.ranks[root])
+            at = _stand_ins(self.ranks, now.members)[root]
+            inner = options("BroadcastOptions", rootRank=at)
+            return [now.group.broadcast([one], inner) for one in staged]
 
-        def deliver(staged: list[torch.Tensor], _: Channel) -> None:
+        def deliver(staged: list[torch.Tensor], _: Communicator) -> None:
             for target, result in zip(tensors, staged, strict=True):
                 target.detach().copy_(result)
 
-        return self._transact(tensors, launch, deliver)
+        self._transact(tensors, launch, deliver)
 
     def scatter(self, outs: Any, ins: Any, opts: Any) -> Work:
-        if self.channel is None:
+        if not self.protected:
             return self.native.scatter(outs, ins, opts)
-        self.require(int(opts.rootRank), "scatter")
-        size = self.size()
-        out = outs[0]
-        mine = self.rank() == int(opts.rootRank)
-        whole = torch.stack(list(ins[0])) if mine else out.new_empty((size, *out.shape))
-        inner = options("BroadcastOptions", rootRank=int(opts.rootRank))
-        work = self.broadcast([whole], inner)
-        out.detach().copy_(whole[self.rank()])
-        return work
+        root, out = int(opts.rootRank), outs[0]
+        self.require(root, "scatter")
+        parts = ins[0] if self.rank() == root else [out] * self.size()
+        whole = [part.detach().clone() for part in parts]
+        self._spread(whole, root, named=True)
+        _put(out, whole[self.rank()])
+        return _completed(outs)
 
     def require(self, virtual: int, call: str) -> None:
         """Raise PeerLost if the `virtual` rank of this group is no longer a member."""
@@ -303,7 +325,7 @@ class ElasticGroup(ProcessGroup):
             return
         rank = self.ranks[virtual]
         if rank not in self.fabric.view.live_ranks:
-            raise PeerLost(f"dist.{call}: rank {rank} is lost, and nobody can speak for it")
+            raise _nobody(call, rank)
 
     # --------------------------------------------------------------------------- point to point
 
@@ -313,16 +335,35 @@ class ElasticGroup(ProcessGroup):
     def recv(self, tensors: list[torch.Tensor], peer: int, tag: int) -> Work:
         return self._point("recv", tensors, peer, tag)
 
-    def _point(self, call: str, tensors: list[torch.Tensor], peer: int, tag: int) -> Work:
-        if self.channel is None or self.fabric is None:
+    def _point(self, call: Call, tensors: list[torch.Tensor], peer: int, tag: int) -> Work:
+        if self.pairs is None:
             work: Work = getattr(self.native, call)(tensors, peer, tag)
             return work
-        self.require(peer, call)
-        self.fabric.ready(self.channel)
-        assert self.channel.group is not None, "the peer is a member"
-        at = self.channel.position(self.ranks[peer])
-        inner: Work = getattr(self.channel.group, call)(tensors, at, tag)
-        return inner
+        if not ElasticGroup.alone():
+            return self.pairs.post(call, tensors, self.ranks[peer], tag)
+        if call == "recv":
+            raise PeerLost("dist.recv: another rank's code is executed again, and nobody sends")
+        return _completed(tensors)
+
+    def recv_anysource(self, tensors: list[torch.Tensor], tag: int) -> Work:
+        if self.pairs is None:
+            return self.native.recv_anysource(tensors, tag)
+        raise PeerLost("dist.recv without a source cannot be protected: name the rank to hear")
+
+
+@contextmanager
+def naming_roots() -> Iterator[None]:
+    """In here a broadcast whose root is lost raises PeerLost: only the root knows what to say."""
+    before = getattr(_calls, "name_roots", False)
+    _calls.name_roots = True
+    try:
+        yield
+    finally:
+        _calls.name_roots = before
+
+
+def _nobody(call: str, rank: int) -> PeerLost:
+    return PeerLost(f"dist.{call}: rank {rank} is lost, and nobody can speak for it")
 
 
 def _take_over(outer: Any, native: Any) -> None:
@@ -338,11 +379,12 @@ def _take_over(outer: Any, native: Any) -> None:
     outer._set_group_desc(native.group_desc)
 
 
-def _factor(op: Any, average: bool, size: int, members: int) -> float:
-    """What turns a sum over the members into the answer (module docstring)."""
-    if average:
-        return 1 / members
-    return size / members if op == ReduceOp.SUM else 1
+def _stand_ins(ranks: Sequence[int], members: Sequence[int]) -> list[int]:
+    """For every rank, the place of the member that speaks for it: itself, unless it is lost."""
+    return [
+        members.index(rank) if rank in members else virtual % len(members)
+        for virtual, rank in enumerate(ranks)
+    ]
 
 
 def _is_float(tensor: torch.Tensor) -> bool:
@@ -350,18 +392,19 @@ def _is_float(tensor: torch.Tensor) -> bool:
 
 
 def _put(target: torch.Tensor, value: torch.Tensor) -> None:
-    target.detach().copy_(value.view_as(target))
+    target.detach().copy_(value.reshape(target.shape))
 
 
-def _completed() -> Work:
-    future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
-    future.set_result([])
+def _giving(slots: Sequence[torch.Tensor]) -> Give:
+    def give(parts: list[torch.Tensor]) -> None:
+        for slot, part in zip(slots, parts, strict=True):
+            _put(slot, part)
+
+    return give
+
+
+def _completed(outputs: Any) -> Work:
+    """What `async_op=True` returns; its future gives the outputs, as gloo's own does."""
+    future: torch.futures.Future[Any] = torch.futures.Future()
+    future.set_result(outputs)
     return work_of(future)
-
-
-def _all(works: Sequence[Work]) -> Work:
-    """One work that is complete when all are."""
-    if len(works) == 1:
-        return works[0]
-    together = torch.futures.collect_all([work.get_future() for work in works])
-    return work_of(together)

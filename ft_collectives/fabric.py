@@ -63,7 +63,7 @@ class Communicator:
 
     generation: int = 0  # of none
     members: tuple[int, ...] = ()
-    group: Gloo | None = None
+    group: Gloo = None
     aligned: tuple[Totals, ...] = ()
 
     def position(self, rank: int) -> int:
@@ -96,7 +96,7 @@ class Channel:
         return self.now.members
 
     @property
-    def group(self) -> Gloo | None:
+    def group(self) -> Gloo:
         return self.now.group
 
 
@@ -210,7 +210,8 @@ class Fabric:
         live = set(view.live_ranks)
         members = tuple(rank for rank in channel.ranks if rank in live)
         group = None
-        mine = channel.on_align() if channel.on_align is not None else ()
+        with self.changed:  # what was done in older generations is written under this lock
+            mine = channel.on_align() if channel.on_align is not None else ()
         aligned: tuple[Totals, ...] = (mine,)
         if len(members) > 1 and self.rank in members:
             store = PrefixStore(f"recoverrun/{channel.name}/", self._store(view.generation))
@@ -243,9 +244,7 @@ class Fabric:
                     self._await_change(self.view.generation, reason)
             return channel.now
 
-    def launch(
-        self, channel: Channel, generation: int, start: Callable[[Gloo], Work]
-    ) -> Pending:
+    def launch(self, channel: Channel, generation: int, start: Callable[[Gloo], Work]) -> Pending:
         """Begin an operation of `generation`; alone, it is complete at once.
 
         Raises Superseded if the generation is over, RuntimeError what gloo says at once.

@@ -7,7 +7,14 @@ gone for good (`PeerLost`: an error of the script's call, named as such).
 
 
 class Superseded(Exception):
-    """A newer generation began; what was under way in the older one has no effect (INV-5)."""
+    """A newer generation began; what was under way in the older one has no effect (INV-5).
+
+    `reason` is what gloo had said before, "" if the members simply changed.
+    """
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 class PeerLost(RuntimeError):

@@ -23,8 +23,8 @@ class Bucket:
     """One unit of reduction. `fill(staging)` copies the local sum in; `size` counts elements.
 
     `deliver(total)` gives the sum over all B microbatches to the parameters; it applies the divisor
-    of the failure-free run (INV-8). With `keeps` the gradients become views of `total`, which is then
-    theirs: the next step reduces in other memory.
+    of the failure-free run (INV-8). With `keeps` the gradients become views of `total`, which is
+    then theirs: the next step reduces in other memory.
     """
 
     key: Hashable
@@ -49,32 +49,40 @@ class Reducer:
         self._launched = 0
         self._launched_in = 0
         self._final: set[Hashable] = set()
+        self._final_in = 0  # an accumulator that was final may have to take more after a loss
+        self._held_in = 0  # the generation in which every bucket of this step was reduced
         self._sum = options("AllreduceOptions", reduceOp=ReduceOp.SUM)
 
     def register(self, bucket: Bucket) -> Bucket:
         """Add a bucket at the end of the order, or replace the one of the same key in place."""
         known = self.buckets.get(bucket.key)
-        if known is not None and known.size == bucket.size:
+        if known is not None and (known.size, known.dtype) == (bucket.size, bucket.dtype):
             bucket.staging = known.staging
+            bucket.pending, bucket.generation = known.pending, known.generation
         self.buckets[bucket.key] = bucket
         return bucket
 
     def forget(self) -> None:
         """The buckets of the step before are no longer how the gradients are divided."""
         self.buckets.clear()
-        self._launched = 0
+        self.begin()
 
     def begin(self) -> None:
         """A new step: nothing of it is launched."""
-        self._launched = 0
-        self._launched_in = 0
+        self._launched = self._launched_in = 0
+        self._final_in = self._held_in = 0
         self._final.clear()
         for bucket in self.buckets.values():
-            bucket.pending = None
+            self._abandon(bucket)
             bucket.generation = 0
 
     def offer(self, key: Hashable, generation: int) -> None:
-        """The accumulator of `key` is final: start its reduction as soon as its turn comes."""
+        """The accumulator of `key` is final in the plan of `generation`: start its reduction as
+        soon as its turn comes.
+        """
+        if self._final_in != generation:
+            self._final.clear()
+            self._final_in = generation
         self._final.add(key)
         if self._launched_in not in (0, generation):
             return
@@ -96,9 +104,13 @@ class Reducer:
         self._launch_up_to(len(self.buckets), generation)
         pendings = [b.pending for b in self.buckets.values() if b.pending is not None]
         self.fabric.finish(pendings, generation)
+        self._held_in = generation
 
     def deliver(self) -> None:
         """Write the reduced sums to the parameters' gradients; the step is committed."""
+        assert self._held_in == self._launched_in, (
+            f"INV-5: held in generation {self._held_in}, since then launched in {self._launched_in}"
+        )
         for bucket in self.buckets.values():
             assert bucket.staging is not None, f"bucket {bucket.key} was never reduced"
             bucket.deliver(bucket.staging)
@@ -114,10 +126,8 @@ class Reducer:
             self.on_launch(self._launched - 1, len(self.buckets))
 
     def _launch(self, bucket: Bucket, generation: int) -> None:
-        stale = bucket.pending is not None and not bucket.pending.done
-        if bucket.staging is None or stale:
-            if bucket.staging is not None:
-                self.fabric.bury([bucket.staging])
+        self._abandon(bucket)
+        if bucket.staging is None:
             bucket.staging = torch.empty(bucket.size, dtype=bucket.dtype)
         bucket.fill(bucket.staging)
         staging = bucket.staging
@@ -125,3 +135,10 @@ class Reducer:
             self.channel, generation, lambda group: group.allreduce([staging], self._sum)
         )
         bucket.generation = generation
+
+    def _abandon(self, bucket: Bucket) -> None:
+        """Leave a reduction that is not done behind, with the memory that it may still write."""
+        if bucket.pending is not None and not bucket.pending.done and bucket.staging is not None:
+            self.fabric.bury([bucket.staging])
+            bucket.staging = None
+        bucket.pending = None

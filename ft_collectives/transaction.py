@@ -1,0 +1,117 @@
+"""Collectives that all surviving members complete with one and the same result, or do again.
+
+Theory of operation. An operation has two phases: the data, on private staging copies, then a vote
+(an all-reduce of one number). Who completes the vote knows that all members hold the result. When
+the generation changes in between, members exchange totals while they connect anew: operations
+completed, the operation held, and the generation that its result is of. If anybody completed number
+n, or all hold it of one generation, everyone uses what it holds; otherwise all do it again. So no
+result has to be sent again, and no two members return from operation n with different results.
+
+The generation is part of it because a rooted operation may complete on one member of generation g+1
+before another has looked up from generation g: both then hold number n, with different members.
+
+A result belongs to the members among whom it was made: they stay with it until it is delivered.
+"""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from ft_collectives.c10d import Gloo, Work
+from ft_collectives.fabric import Communicator, Fabric, Totals
+from ft_collectives.faults import Superseded
+
+Launch = Callable[[Communicator, list[torch.Tensor]], Sequence[Work]]
+"""Begins the data phase on staging memory."""
+
+Deliver = Callable[[list[torch.Tensor], Communicator], None]
+"""Takes the staged results to where the script wants them."""
+
+ATTEMPTS = 3
+"""Failures among the same members before the failure is the script's: sizes that differ, say."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Held:
+    """The result of operation `number`, not known to be held by all."""
+
+    number: int
+    staged: list[torch.Tensor]
+    among: Communicator
+
+
+class Transactions:
+    """The operations of one group of `ranks`, whose communicator of generation 1 is `group`."""
+
+    def __init__(self, fabric: Fabric, name: str, ranks: Sequence[int], group: Gloo) -> None:
+        self.fabric = fabric
+        self.completed = 0
+        self._held: Held | None = None
+        self._turn = threading.Lock()  # operations have numbers: a script's threads take turns
+        self.channel = fabric.adopt(name, ranks, group, self._totals)
+
+    def run(self, inputs: Sequence[torch.Tensor], launch: Launch, deliver: Deliver) -> None:
+        """Stage `inputs`, run `launch` on the members, vote, then `deliver` the staged result.
+
+        Raises RuntimeError what gloo says of the arguments, or if the members fail again and again.
+        """
+        with self._turn:
+            held = self._hold(inputs, launch)
+            self.completed, self._held = held.number, None
+        deliver(held.staged, held.among)
+
+    def _hold(self, inputs: Sequence[torch.Tensor], launch: Launch) -> Held:
+        """The result that all members hold."""
+        number = self.completed + 1
+        failures: Counter[tuple[int, ...]] = Counter()
+        while True:
+            now = self.fabric.meet(self.channel)
+            if self._held is not None and self._settled(self._held, now):
+                return self._held
+            try:
+                return self._attempt(number, now, inputs, launch)
+            except Superseded as end:
+                failures[now.members] += bool(end.reason)
+                if failures[now.members] >= ATTEMPTS:
+                    raise RuntimeError(f"collective failed: {end.reason}") from end
+
+    def _attempt(
+        self, number: int, now: Communicator, inputs: Sequence[torch.Tensor], launch: Launch
+    ) -> Held:
+        fabric, channel, generation = self.fabric, self.channel, now.generation
+        staged = [_copy(tensor) for tensor in inputs]
+        fabric.bury(staged)  # gloo may write late into what is left behind
+        begun = fabric.begin(channel, generation, lambda at: launch(at, staged))
+        fabric.finish(begun, generation)
+        fabric.unbury(staged)
+        with fabric.changed:
+            if fabric.view.generation != generation:
+                raise Superseded
+            self._held = held = Held(number, staged, now)
+        vote = fabric.launch(channel, generation, lambda group: group.allreduce([torch.ones(1)]))
+        fabric.finish([vote], generation)
+        return held
+
+    def _settled(self, held: Held, now: Communicator) -> bool:
+        """Did the exchange at the last meeting show that what we hold is everybody's result?"""
+        number = held.number
+        if any(completed >= number for completed, _, _ in now.aligned):
+            return True
+        return bool(now.aligned) and {totals[1:] for totals in now.aligned} == {
+            (number, held.among.generation)
+        }
+
+    def _totals(self) -> Totals:
+        """Operations completed, the one held, and the generation of its result."""
+        held = self._held
+        if held is None:
+            return (self.completed, self.completed, 0)
+        return (self.completed, held.number, held.among.generation)
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    """Private and contiguous: gloo takes memory as it lies."""
+    return tensor.detach().clone(memory_format=torch.contiguous_format)
