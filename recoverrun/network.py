@@ -8,7 +8,8 @@ import errno
 import os
 import socket
 
-from recoverrun.config import Endpoint, RunConfig
+from recoverrun.config import RunConfig
+from recoverrun.meanings import Endpoint
 from recoverrun.errors import ExitCode, RecoverrunError
 from rendezvous.transport import Dealer, Router, Station
 
