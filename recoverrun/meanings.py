@@ -48,6 +48,10 @@ class Streams:
     every: int = 0
     by_rank: tuple[tuple[int, int], ...] = ()
 
+    @property
+    def asked(self) -> bool:
+        return bool(self.every or any(bits for _, bits in self.by_rank))
+
     def of(self, local_rank: int) -> int:
         return dict(self.by_rank).get(local_rank, self.every)
 
@@ -199,7 +203,9 @@ def streams(option: str, text: str) -> Streams:
     if re.fullmatch(r"[0-3]", text):
         return Streams(every=int(text))
     if not re.fullmatch(r"\d+:[0-3](,\d+:[0-3])*", text):
-        raise usage(f"{option} must be 0 to 3 or RANK:N,RANK:N (1 out, 2 err, 3 both), not {text!r}")
+        raise usage(
+            f"{option} must be 0 to 3 or RANK:N,RANK:N (1 out, 2 err, 3 both), not {text!r}"
+        )
     pairs = [pair.split(":") for pair in text.split(",")]
     return Streams(by_rank=tuple((int(rank), int(bits)) for rank, bits in pairs))
 

@@ -124,8 +124,9 @@ TABLE = (
     Option("monitor_interval", "No effect: ends are seen at once.", COMPATIBILITY, "S"),
     Option("start_method", "No effect: workers are always new processes.", COMPATIBILITY, "NAME"),
     Option("event_log_handler", "No effect: see the journal.", COMPATIBILITY, "NAME"),
-    Option("logs_specs", "No effect: plugins of torch are not loaded.", COMPATIBILITY, "NAME",
-           pet=""),
+    Option(
+        "logs_specs", "No effect: plugins of torch are not loaded.", COMPATIBILITY, "NAME", pet=""
+    ),
     Option("inject", pet=""),
     Option("witness", pet=""),
     Option("digest_every", pet=""),

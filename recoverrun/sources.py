@@ -86,9 +86,11 @@ def from_scheduler(environ: Mapping[str, str], given: Collection[str]) -> dict[s
         if SAID.isdisjoint(given):
             # Half a topology would make a launcher wait for others that never come.
             return found if {"nnodes", "rdzv_endpoint"} <= found.keys() else {}
-        return {} if "standalone" in given else {
-            field: value for field, value in found.items() if field == "node_rank"
-        }
+        return (
+            {}
+            if "standalone" in given
+            else {field: value for field, value in found.items() if field == "node_rank"}
+        )
     return {}
 
 

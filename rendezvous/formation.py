@@ -80,12 +80,18 @@ class Formation:
         nnodes_least: int = 0,
         last_call_s: float = 0.0,
         attempt: int = 0,
+        restarts: int = 0,
+        awaited: frozenset[str] = frozenset(),
     ) -> None:
-        """`nnodes` at most, `nnodes_least` at least (0: the same)."""
+        """`nnodes` at most, `nnodes_least` at least (0: the same). `awaited` are launchers that
+        will come; once they are there and enough, nobody else is waited for.
+        """
         self._nnodes = nnodes
         self._least = nnodes_least or nnodes
         self._last_call_s = last_call_s
         self._attempt = attempt
+        self._restarts = restarts
+        self._awaited = awaited
         self._form_at: float | None = None  # with fewer than all
         self._run_id = run_id
         self._version = version
@@ -105,6 +111,7 @@ class Formation:
             case Left(incarnation=incarnation):
                 if not self._starts:
                     self._joins.pop(incarnation, None)
+                    self._awaited -= {incarnation}
             case Tick():
                 if self._form_at is not None and now >= self._form_at:
                     effects = self._form()
@@ -120,7 +127,9 @@ class Formation:
         """When it next needs a `Tick`, or None."""
         return None if self._over else min(self._expires_at, self._form_at or self._expires_at)
 
-    def renewed(self, attempt: int, begun_at: float) -> "Formation":
+    def renewed(
+        self, *, attempt: int, restarts: int, awaited: frozenset[str], begun_at: float
+    ) -> "Formation":
         """The machine for the next attempt of the same job: everybody joins again."""
         return Formation(
             nnodes=self._nnodes,
@@ -132,6 +141,8 @@ class Formation:
             nnodes_least=self._least,
             last_call_s=self._last_call_s,
             attempt=attempt,
+            restarts=restarts,
+            awaited=awaited,
         )
 
     @property
@@ -148,6 +159,8 @@ class Formation:
         """Begin or end the wait for more nodes than are needed."""
         if self._over or len(self._joins) < self._least:
             self._form_at = None
+        elif self._awaited and self._awaited <= self._joins.keys():
+            self._form_at = now
         elif self._form_at is None:
             self._form_at = now + self._last_call_s
 
@@ -166,13 +179,16 @@ class Formation:
         known = self._joins.get(join.incarnation)
         if known is not None:
             return []
-        refusal = self._objection(join)
+        refusal = self.objection(join)
+        if refusal is None and self._over:
+            refusal = _refuse(f"the job already has all of its {self._nnodes} nodes")
         if refusal is not None:
             return [Reply(join.incarnation, refusal)]
         self._joins[join.incarnation] = join
         return self._form() if len(self._joins) == self._nnodes else []
 
-    def _objection(self, join: Join) -> Refusal | None:
+    def objection(self, join: Join) -> Refusal | None:
+        """Why this launcher can never be part of this job, or None."""
         if join.run_id != self._run_id:
             return _refuse(f"this endpoint serves run {self._run_id!r}, not {join.run_id!r}")
         if join.version != self._version:
@@ -183,9 +199,8 @@ class Formation:
         if join.node_rank >= self._nnodes:
             few = f"node rank {join.node_rank} does not exist in a job of {self._nnodes} nodes"
             return _refuse(few, EXIT_USAGE)
-        if self._over:
-            return _refuse(f"the job already has all of its {self._nnodes} nodes")
-        for other in self._joins.values():
+        others = () if self._over else self._joins.values()
+        for other in others:
             if join.node_rank >= 0 and other.node_rank == join.node_rank:
                 taken = (
                     f"node rank {join.node_rank} is already taken by the launcher on {other.node}"
@@ -211,6 +226,7 @@ class Formation:
                 master_addr=master,
                 nodes=names,
                 attempt=self._attempt,
+                restarts=self._restarts,
                 first_role_rank=sum(j.nproc for j in joins[:node_rank] if j.role == join.role),
                 role_world_size=sum(j.nproc for j in joins if j.role == join.role),
             )

@@ -58,6 +58,7 @@ class Start:
     master_addr: str
     nodes: tuple[str, ...]  # by node rank
     attempt: int = 0  # 0 for the first set of workers
+    restarts: int = 0  # how many of those were failures
     first_role_rank: int = -1  # -1: roles are ranks
     role_world_size: int = -1
 
@@ -256,11 +257,15 @@ class Broken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """C -> L: end all workers of your node and leave with this exit code."""
+    """C -> L: end all workers of your node and leave with this exit code.
+
+    It names the cause, so that every node can say the same.
+    """
 
     exit_code: int
     reason: str
     root_rank: int  # -1: no single rank is to blame
+    node: str = ""  # of the root rank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,7 +311,27 @@ class StoreAnswer:
 
 
 Message = (
-    Join | Refusal | Start | Restart | Beat | Hello | Topology | Verdict | Notice | PeerFault | Farewell
-    | Exited | Remains | View | Report | Decision | Legacy | Committed | Broken | Stop | Kill
-    | StoreCall | StoreAnswer
+    Join
+    | Refusal
+    | Start
+    | Restart
+    | Beat
+    | Hello
+    | Topology
+    | Verdict
+    | Notice
+    | PeerFault
+    | Farewell
+    | Exited
+    | Remains
+    | View
+    | Report
+    | Decision
+    | Legacy
+    | Committed
+    | Broken
+    | Stop
+    | Kill
+    | StoreCall
+    | StoreAnswer
 )

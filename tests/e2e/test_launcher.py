@@ -140,7 +140,7 @@ def test_the_second_ctrl_c_kills_at_once(launcher: Launcher) -> None:
 
     job.send(signal.SIGINT)
     for rank in (0, 1):
-        job.expect(f"rank {rank}: ignores SIGTERM")
+        job.expect(f"rank {rank}: ignores SIGINT")
     job.send(signal.SIGINT)
 
     assert max(await_death(pid, 3) for pid in pids.values()) < 2
