@@ -4,8 +4,8 @@ A worker must never outlive its launcher, nor its own children outlive the worke
 session of its own, so that one signal reaches all that it started; PR_SET_PDEATHSIG has the kernel
 kill it with the launcher; as a child subreaper the launcher inherits whatever escaped both; and
 where the launcher itself is killed, the `guardian` finds the rest by the socket's name that every
-descendant has in its environment. A pidfd becomes readable at the very moment a worker dies, and, unlike a pid, never
-means another process.
+descendant has in its environment. A pidfd becomes readable at the very moment a worker dies, and,
+unlike a pid, never means another process.
 """
 
 import ctypes
