@@ -23,14 +23,13 @@ from recoverrun.logs import LogTree
 from recoverrun.network import master_address, open_hub, open_uplink
 from recoverrun.recorder import Recorder
 from recoverrun.rundir import PrivateDir
-from recoverrun.seat import NOBODY, Post, Seat
+from recoverrun.seat import NOBODY, Post, Seat, make_seat
 from recoverrun.signals import SignalInbox
 from recoverrun.supervisor import Leave
 from recoverrun.text import sanitize
 from rendezvous import wire
 from rendezvous.detector import BEAT_S, Detector, Heard, Tick
 from rendezvous.effects import Json, Record
-from rendezvous.formation import Formation
 from rendezvous.messages import (
     Beat,
     Committed,
@@ -174,22 +173,8 @@ class Agent:
         for note in config.notes:
             self._say(f"recoverrun: {note}")
         if config.endpoint is None or self._hub is not None:
-            formation = Formation(
-                nnodes=config.nnodes,
-                run_id=config.run_id,
-                version=__version__,
-                master_addr="",
-                timeout_s=config.join_timeout_s,
-                begun_at=self._began_at,
-                nnodes_least=config.nnodes_least,
-                last_call_s=config.last_call_s,
-            )
-            self._seat = Seat(
-                formation=formation,
-                own=self._incarnation,
-                min_replicas=config.min_replicas,
-                max_restarts=config.max_restarts,
-                record=self._recorder.record,
+            self._seat = make_seat(
+                config, self._incarnation, begun_at=self._began_at, record=self._recorder.record
             )
             now = time.monotonic()
             self._post(self._seat.receive(self._incarnation, self._join_message(), now), now)

@@ -12,6 +12,8 @@ coordinator and a new store, so that nothing of the dead one is ever read.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from recoverrun import __version__
+from recoverrun.config import RunConfig
 from recoverrun.errors import ExitCode
 from rendezvous import coordinator, detector, formation, kv
 from rendezvous.coordinator import Coordinator
@@ -379,3 +381,26 @@ def _verdict(stop: Stop, tries: list[str]) -> Stop:
         return stop
     reason = f"{stop.reason} (the same in {len(tries)} of {len(tries)} tries)"
     return replace(stop, exit_code=ExitCode.DO_NOT_REQUEUE, reason=reason)
+
+
+def make_seat(
+    config: RunConfig, own: str, *, begun_at: float, record: Callable[[Record], None]
+) -> Seat:
+    """The seat of a job as the options of its launcher describe it."""
+    formation = Formation(
+        nnodes=config.nnodes,
+        run_id=config.run_id,
+        version=__version__,
+        master_addr="",
+        timeout_s=config.join_timeout_s,
+        begun_at=begun_at,
+        nnodes_least=config.nnodes_least,
+        last_call_s=config.last_call_s,
+    )
+    return Seat(
+        formation=formation,
+        own=own,
+        min_replicas=config.min_replicas,
+        max_restarts=config.max_restarts,
+        record=record,
+    )

@@ -1,9 +1,9 @@
-"""How a job comes together: launchers join until there are `nnodes`, then each is given its ranks.
+"""How a job comes together: launchers join until there are enough, then each is given its ranks.
 
-With MIN:MAX nodes it forms as soon as MAX are there, or `last_call_s` after MIN were. Node ranks are
-taken as given with --node-rank; the others fill the gaps in the order of their arrival. A join may come any number of times: the same
-launcher (same incarnation) gets the same answer. Whoever cannot be part of this job is refused with
-one sentence, and never disturbs those who are.
+With MIN:MAX nodes it forms as soon as MAX are there, or `last_call_s` after MIN were. Node ranks
+are taken as given with --node-rank; the others fill the gaps in the order of their arrival. A join
+may come any number of times: the same launcher (same incarnation) gets the same answer. Whoever
+cannot be part of this job is refused with one sentence, and never disturbs those who are.
 """
 
 from dataclasses import dataclass
