@@ -119,7 +119,7 @@ def test_the_patience_with_workers_is_the_users_on_every_path(driver: Driver) ->
     assert job.code == 5
     found = re.search(r"journal: (.*)", job.err)
     assert found is not None
-    (path,) = [p for p in (job.folder / found[1]).glob("events.*.jsonl")]
+    (path,) = (job.folder / found[1]).glob("events.*.jsonl")
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     kills = [line for line in lines if line["ev"] == "worker.kill"]
     assert [line["signal"] for line in kills] == ["SIGTERM", "SIGKILL"]
