@@ -42,6 +42,7 @@ DEVICE_WORDS = ("local", "device", "gpu", "cuda")
 @dataclass(slots=True)
 class Context:
     step: int
+    attempt: int  # at this step: a script may drop its gradients and begin it anew
     kind: Kind
     streams: rng.Streams
     names: dict[str, Any] = field(default_factory=dict)
@@ -51,6 +52,7 @@ class Context:
     def pack(self) -> bytes:
         body = {
             "step": self.step,
+            "attempt": self.attempt,
             "kind": self.kind,
             "streams": self.streams.pack(),
             "names": {name: _pack(value) for name, value in self.names.items()},
@@ -66,6 +68,7 @@ class Context:
         try:
             return Context(
                 step=int(body["step"]),
+                attempt=int(body["attempt"]),
                 kind="top" if body["kind"] == "top" else "ahead",
                 streams=rng.Streams.unpack(body["streams"]),
                 names={name: _unpack(value) for name, value in body["names"].items()},
@@ -75,20 +78,25 @@ class Context:
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a context: {error!r}") from error
 
+    @property
+    def point(self) -> tuple[int, int, int]:
+        """When it was captured: (step, attempt, 1 at the top or 0 ahead of it). Grows."""
+        return self.step, self.attempt, int(self.kind == "top")
+
     def copy(self) -> "Context":
         return Context(
-            step=self.step, kind=self.kind, streams=self.streams, names=dict(self.names),
+            step=self.step, attempt=self.attempt, kind=self.kind, streams=self.streams, names=dict(self.names),
             attributes=dict(self.attributes), loaders=dict(self.loaders),
         )
 
 
 def capture(
-    *, step: int, kind: Kind, streams: rng.Streams, names: Mapping[str, Any],
+    *, step: int, attempt: int, kind: Kind, streams: rng.Streams, names: Mapping[str, Any],
     carried: frozenset[str], loaders: Mapping[int, rng.Streams], modules: frozenset[str],
 ) -> Context:
     """The context that `names` (what the region sees) and the script's objects make."""
     return Context(
-        step=step, kind=kind, streams=streams, names=values_of(names, carried),
+        step=step, attempt=attempt, kind=kind, streams=streams, names=values_of(names, carried),
         attributes=attributes_of(names, modules), loaders=dict(loaders),
     )
 

@@ -33,8 +33,8 @@ from recoverrun.hooks.data import NotReplayable
 from recoverrun.hooks.runtime import Microbatch, ScriptRuntime, Shape, Turn, Unwind, find_frame
 from recoverrun.hooks.script import ITEM_NAME, RUNTIME_NAME, Loop
 
-KEPT_STEPS = 3
-"""Own captures kept to compare a lost rank's with: it may have stopped a step earlier."""
+KEPT_CAPTURES = 8
+"""Own captures kept to compare a lost rank's with: it may have stopped a step or two earlier."""
 
 NUMBERS_MOVE = (
     "random numbers of Python or numpy, or single normal numbers, are drawn inside the step: "
@@ -67,7 +67,7 @@ class Impersonator:
 
     def __init__(self, runtime: ScriptRuntime) -> None:
         self.runtime = runtime
-        self.captures: dict[tuple[int, str], Context] = {}
+        self.captures: dict[tuple[int, int, int], Context] = {}  # by point, oldest first
         self.heritage: dict[int, Heritage] = {}
         self.remains: dict[int, tuple[Context, ...]] = {}
         self.backwards_seen = 0
@@ -75,11 +75,11 @@ class Impersonator:
 
     # --------------------------------------------------------------------------- own captures
 
-    def capture_top(self, step: int, turn: Turn) -> Context:
+    def capture_top(self, step: int, attempt: int, turn: Turn) -> Context:
         """Our context as the first microbatch of `step` begins."""
         assert turn.streams is not None, "an iteration has begun"
         return self._keep(capture(
-            step=step, kind="top", streams=turn.streams,
+            step=step, attempt=attempt, kind="top", streams=turn.streams,
             names=_seen_by(turn.loop, turn.globals, turn.names), carried=turn.loop.carried,
             loaders=self._loaders(), modules=self.runtime.own_modules,
         ))
@@ -95,7 +95,7 @@ class Impersonator:
             if sys.version_info < (3, 13):
                 local.clear()  # the frame would keep every local alive until the next call
         return self._keep(capture(
-            step=step, kind="ahead", streams=rng.read(), names=names,
+            step=step, attempt=0, kind="ahead", streams=rng.read(), names=names,
             carried=shape.region.carried, loaders=self._loaders(),
             modules=self.runtime.own_modules,
         ))
@@ -108,9 +108,9 @@ class Impersonator:
         }
 
     def _keep(self, context: Context) -> Context:
-        self.captures[context.step, context.kind] = context
-        for step, kind in [key for key in self.captures if key[0] <= context.step - KEPT_STEPS]:
-            del self.captures[step, kind]
+        self.captures[context.point] = context
+        while len(self.captures) > KEPT_CAPTURES:
+            del self.captures[next(iter(self.captures))]
         return context
 
     # --------------------------------------------------------------------------- heritage
@@ -131,15 +131,14 @@ class Impersonator:
         """Can we speak for lost `rank` in `step`?"""
         if rank in self.heritage:
             return True
-        order = {"top": 1, "ahead": 0}
         usable = [
             theirs for theirs in self.remains.get(rank, ())
-            if theirs.step <= step and (theirs.step, theirs.kind) in self.captures
+            if theirs.step <= step and theirs.point in self.captures
         ]
         if not usable:
             return False
-        theirs = max(usable, key=lambda one: (one.step, order[one.kind]))
-        mine = self.captures[theirs.step, theirs.kind]
+        theirs = max(usable, key=lambda one: one.point)
+        mine = self.captures[theirs.point]
         self.heritage[rank] = Heritage(rank=rank, theirs=theirs, mine=mine)
         return True
 
@@ -162,7 +161,7 @@ class Impersonator:
 
     def _moved(self, heir: Heritage, top: Context) -> Context:
         moved = self._at(heir, top.streams, top.names, top.attributes, self._needed())
-        moved.step, moved.kind = top.step, top.kind
+        moved.step, moved.attempt, moved.kind = top.step, top.attempt, top.kind
         moved.names = {**top.names, **moved.names}
         moved.attributes = {**top.attributes, **moved.attributes}
         moved.loaders = {
@@ -197,7 +196,8 @@ class Impersonator:
             raise NotReplayable(NUMBERS_MOVE)
         differ = differences(heir.theirs, heir.mine)
         return Context(
-            step=heir.theirs.step, kind=heir.theirs.kind, streams=moved,
+            step=heir.theirs.step, attempt=heir.theirs.attempt, kind=heir.theirs.kind,
+            streams=moved,
             names={
                 name: _shifted(name, value, heir.mine.names[name], names)
                 for name, value in differ.names.items()

@@ -12,7 +12,7 @@ plane and one message that nobody answers.
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import assert_never
@@ -28,6 +28,7 @@ from ft_collectives.instep import (
     Break,
     Compute,
     Decided,
+    Discarded,
     Effect,
     Ended,
     Event,
@@ -49,6 +50,7 @@ from recoverrun.hooks.data import NotReplayable
 from recoverrun.hooks.faultpoints import FaultPoints
 from recoverrun.hooks.impersonate import Impersonator
 from recoverrun.hooks.makeup import MakeUp
+from recoverrun.hooks.phases import Phases
 from recoverrun.hooks.runtime import Refused, ScriptRuntime, Turn
 from recoverrun.hooks.senses import TorchSenses
 from recoverrun.hooks.sources import Sources
@@ -103,15 +105,15 @@ class Session:
         self.strategy: Strategy | None = None
         self.promise: Promise | None = None
         self.refusal = ""
-        self.phases: dict[str, float] = {}
+        self.phases = Phases()
         self.backwards = 0  # of this step that belong to no replayable loop
+        self.attempt = 0  # at the present step
         self.dirty = False
         self._in_backward = False
         self._booth: Booth | None = None
         self._sketch = torch.empty(0)
         self._agenda: deque[Effect] = deque()
         self._remains = Writer(env.context) if env.context else None
-        self._committed_at = time.monotonic()
         runtime.on_region_top = self._region_top
         runtime.senses = TorchSenses()
         threading.Thread(target=self._listen, name="recoverrun-control", daemon=True).start()
@@ -151,25 +153,13 @@ class Session:
                 return
             for effect in self.machine.step(event, time.monotonic()):
                 if isinstance(effect, Send):
-                    self.link.send(self._completed(effect.message))
+                    told = effect.message
+                    if isinstance(told, Committed):
+                        told = self.phases.complete(told)
+                    self.link.send(told)
                 else:
                     self._agenda.append(effect)
             self.changed.notify_all()
-
-    def _completed(self, message: Message) -> Message:
-        """The machine knows no clocks: add the phases of the step to its statement."""
-        if not isinstance(message, Committed):
-            return message
-        now = time.monotonic()
-        self.phases["step"] = 1000 * (now - self._committed_at)
-        self._committed_at = now
-        phases = tuple(sorted(self.phases.items()))
-        self.phases = {}
-        return Committed(
-            rank=message.rank, generation=message.generation, step=message.step,
-            done=message.done, redone=message.redone, total=message.total,
-            digest=message.digest, phases=phases,
-        )
 
     # --------------------------------------------------------------------------- switching on
 
@@ -260,7 +250,7 @@ class Session:
         if self.machine is None or self.runtime.microbatches:
             return
         self.faults.strike(self.step - 1, "between")
-        top = self.impersonator.capture_top(self.step, turn)
+        top = self.impersonator.capture_top(self.step, self.attempt, turn)
         self._leave(top.pack())
         self.makeup.absorb(self.step)
         try:
@@ -338,7 +328,7 @@ class Session:
         self._sketch = rehearsal.sketch(self.strategy.accumulators())
         if self.runtime.microbatches:
             turn = self.runtime.microbatches[0].turn
-            self._leave(self.impersonator.capture_top(self.step, turn).pack())
+            self._leave(self.impersonator.capture_top(self.step, self.attempt, turn).pack())
 
     def _launched(self, number: int, total: int) -> None:
         self.faults.strike(self.step, "reduce", number, total)
@@ -361,7 +351,6 @@ class Session:
         if self.machine is None or not self.dirty or self.acting or not self.runtime.active:
             return
         assert self.reducer is not None, "protected"
-        started = time.monotonic()
         count = self._own_index
         if self.promise is None:
             self._learn()
@@ -374,11 +363,26 @@ class Session:
         while not self._carry_out(self._next()):
             pass
         self.reducer.deliver()
+        self._begin_step()
+        self.attempt = 0
+
+    def discard(self, params: Iterable[torch.Tensor]) -> None:
+        """The script drops gradients that it never used, on a loss that is not finite, say."""
+        if self.machine is None or self.strategy is None or self.reducer is None:
+            return
+        if not self.strategy.drop(params):
+            self.refuse("zero_grad drops a part of the gradients between backward and step")
+            return
+        self._feed(Discarded())
+        self._begin_step()
+        self.attempt += 1
+
+    def _begin_step(self) -> None:
+        assert self.reducer is not None, "protected"
         self.reducer.begin()
         self.runtime.begin_step()
         self.backwards = 0
         self.dirty = False
-        self.phases["settle"] = 1000 * (time.monotonic() - started)
 
     def _learn(self) -> None:
         """The first commit point: how the script goes through a step, proved by a rehearsal."""
@@ -434,37 +438,30 @@ class Session:
 
     def _reduce(self, generation: int) -> None:
         assert self.reducer is not None and self.fabric is not None, "protected"
-        started = time.monotonic()
-        self.reducer.finish(generation)
-        self._add("reduce", started)
+        with self.phases.measure("reduce"):
+            self.reducer.finish(generation)
         if generation > 1:
-            self.phases["rebuild"] = self.fabric.rebuild_ms
+            self.phases.note("rebuild", self.fabric.rebuild_ms)
         self._feed(Reduced(generation=generation))
 
     def _vote(self, generation: int, ballot: tuple[int, ...]) -> None:
-        started = time.monotonic()
-        counts = self.booth.count(
-            generation, ballot, lambda: self.faults.strike(self.step, "vote")
-        )
-        self._add("vote", started)
+        with self.phases.measure("vote"):
+            counts = self.booth.count(
+                generation, ballot, lambda: self.faults.strike(self.step, "vote")
+            )
         self._feed(Voted(generation=generation, counts=counts))
-
-    def _add(self, phase: str, started: float) -> None:
-        passed = 1000 * (time.monotonic() - started)
-        self.phases[phase] = self.phases.get(phase, 0.0) + passed
 
     # --------------------------------------------------------------------------- making up
 
     def _compute(self, identity: Identity) -> None:
         """Compute a lost slot's microbatch into our accumulators."""
-        started = time.monotonic()
         slot, index = identity
         shape, layout = self.runtime.shape, self.layout
         assert shape is not None and layout is not None, "protected, and past a first step"
         _, shard = layout.place(self.env.rank)
         rank = layout.replicas[slot][shard]
-        self.makeup.compute(rank, index, self.step, shape)
-        self._add("redo", started)
+        with self.phases.measure("redo"):
+            self.makeup.compute(rank, index, self.step, shape)
 
     def _downgraded(self, reason: str) -> None:
         self.link.send(Notice(
