@@ -85,19 +85,20 @@ class Context:
 
     def copy(self) -> "Context":
         return Context(
-            step=self.step, attempt=self.attempt, kind=self.kind, streams=self.streams, names=dict(self.names),
-            attributes=dict(self.attributes), loaders=dict(self.loaders),
+            step=self.step, attempt=self.attempt, kind=self.kind, streams=self.streams,
+            names=dict(self.names), attributes=dict(self.attributes), loaders=dict(self.loaders),
         )
 
 
 def capture(
     *, step: int, attempt: int, kind: Kind, streams: rng.Streams, names: Mapping[str, Any],
-    carried: frozenset[str], loaders: Mapping[int, rng.Streams], modules: frozenset[str],
+    carried: frozenset[str], loaders: Mapping[int, rng.Streams],
+    attributes: Mapping[Path, Any],
 ) -> Context:
     """The context that `names` (what the region sees) and the script's objects make."""
     return Context(
         step=step, attempt=attempt, kind=kind, streams=streams, names=values_of(names, carried),
-        attributes=attributes_of(names, modules), loaders=dict(loaders),
+        attributes=dict(attributes), loaders=dict(loaders),
     )
 
 

@@ -129,6 +129,7 @@ def _gradients(session: "Session") -> None:
 
     def backward(original: Any) -> Any:
         def wrapper(*args: Any, **kwargs: Any) -> None:
+            session.impersonator.backward_begins()
             with session.counting_backward() as counted:
                 original(*args, **kwargs)
             if counted:

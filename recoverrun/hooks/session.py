@@ -46,7 +46,6 @@ from ft_collectives.reduce import Reducer
 from ft_collectives.store import LauncherStore
 from ft_collectives.vote import Booth
 from recoverrun.hooks import witness
-from recoverrun.hooks.data import NotReplayable
 from recoverrun.hooks.faultpoints import FaultPoints
 from recoverrun.hooks.impersonate import Impersonator
 from recoverrun.hooks.makeup import MakeUp
@@ -252,11 +251,7 @@ class Session:
         self.faults.strike(self.step - 1, "between")
         top = self.impersonator.capture_top(self.step, self.attempt, turn)
         self._leave(top.pack())
-        self.makeup.absorb(self.step)
-        try:
-            self.impersonator.follow(top)
-        except NotReplayable as reason:
-            self.makeup.downgrade(str(reason))
+        self.makeup.begin_step(top)
 
     def _leave(self, context: bytes) -> None:
         if self._remains is not None:
@@ -363,6 +358,8 @@ class Session:
         while not self._carry_out(self._next()):
             pass
         self.reducer.deliver()
+        if self.runtime.microbatches:
+            self.makeup.end_step(self.runtime.shape)
         self._begin_step()
         self.attempt = 0
 
