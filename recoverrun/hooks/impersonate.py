@@ -155,7 +155,7 @@ class Impersonator:
         """The step ends: bring the chains of all lost ranks to its end. Raises NotReplayable."""
         for rank in sorted(self.heritage):
             heir = self.heritage[rank]
-            while heir.moving and heir.index < shape.microbatches:
+            while heir.moving and heir.index < len(self.runtime.microbatches):
                 self._run_as(heir, heir.index, shape, replay=True)
             heir.end_step()
 

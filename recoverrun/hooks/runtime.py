@@ -272,6 +272,11 @@ class ScriptRuntime:
     def begin_step(self) -> None:
         self.microbatches = []
 
+    @property
+    def expected(self) -> int:
+        """Microbatches of a step, as the first step had them; 0 while unknown."""
+        return self.shape.microbatches if self.shape is not None else 0
+
     def learn(self) -> Shape:
         """At the first commit point: how does this script go through a step? Raises Refused."""
         if not self.microbatches:

@@ -271,9 +271,7 @@ class Session:
             self.faults.strike(self.step, "backward")
 
     def _at_middle(self) -> bool:
-        shape = self.runtime.shape
-        count = shape.microbatches if shape is not None else 1
-        return self._own_index == count // 2
+        return self._own_index == (self.runtime.expected or 1) // 2
 
     @property
     def _own_index(self) -> int:
@@ -306,6 +304,8 @@ class Session:
             return
         self.dirty = True
         first = not self._own_index
+        if self._own_index and self._own_index == self.runtime.expected:
+            self._withdraw()  # one more than in the steps before: nothing was final yet
         identity = (self.machine.slot, self._own_index)
         if self.runtime.note_backward() is None:
             if self.runtime.microbatches:
@@ -370,9 +370,16 @@ class Session:
         if not self.strategy.drop(params):
             self.refuse("zero_grad drops a part of the gradients between backward and step")
             return
+        if self._own_index == self.runtime.expected:
+            self._withdraw()
         self._feed(Discarded())
         self._begin_step()
         self.attempt += 1
+
+    def _withdraw(self) -> None:
+        """Reductions that this rank or another has begun are of gradients that are not final."""
+        if self.machine is not None and self.reducer is not None and not self.machine.surprised:
+            self.reducer.withdraw(self.machine.view.generation)
 
     def _begin_step(self) -> None:
         assert self.reducer is not None, "protected"

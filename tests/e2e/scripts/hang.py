@@ -5,9 +5,9 @@ import threading
 
 
 def wait_for_what_never_comes() -> None:
+    print(f"rank {os.environ['RANK']} hangs", flush=True)
     threading.Event().wait()
 
 
 if __name__ == "__main__":
-    print(f"rank {os.environ['RANK']} hangs", flush=True)
     wait_for_what_never_comes()
