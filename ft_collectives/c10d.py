@@ -26,6 +26,8 @@ Gloo = Any
 Work = Any
 """An instance of c10d's `Work`: `wait`, `get_future`."""
 
+WorkBase: Any = _library.Work
+
 
 def options(name: str, **values: Any) -> Any:
     """An options struct of c10d, such as `AllreduceOptions`, with `values` set."""

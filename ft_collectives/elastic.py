@@ -76,12 +76,17 @@ class ElasticGroup(ProcessGroup):
     def protected(self) -> bool:
         return self.transactions is not None
 
-    def protect(self, fabric: Fabric, name: str) -> None:
-        """From now on operations survive the loss of members of other replicas."""
+    def protect(self, fabric: Fabric, _number: str = "") -> None:
+        """From now on operations survive the loss of members of other replicas.
+
+        Members meet under torch's name of the group. A number of our own would not do: a rank only
+        counts the groups that it is in, and groups side by side would have the same.
+        """
         backend = self.native._get_backend(torch.device("cpu"))
         assert isinstance(backend, ProcessGroupGloo), f"{backend} is not gloo"
         functional.install(lambda group: isinstance(group, ElasticGroup) and group.protected)
         self.fabric = fabric
+        name = f"group {self.native.group_name}"
         self.pairs = Pairs(fabric, name)
         self.transactions = Transactions(fabric, name, self.ranks, backend)
 

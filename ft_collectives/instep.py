@@ -61,6 +61,11 @@ class Settled:
     microbatches: int
 
 
+@dataclass(frozen=True, slots=True)
+class Discarded:
+    """The script dropped its gradients unused (`zero_grad`): the step begins anew."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reduced:
     """Every bucket of the step was reduced in `generation`; this rank holds the sums."""
@@ -86,7 +91,7 @@ class Tick:
     """Time passed."""
 
 
-Event = Viewed | Decided | Accumulated | Settled | Reduced | Voted | Ended | Tick
+Event = Viewed | Decided | Accumulated | Settled | Discarded | Reduced | Voted | Ended | Tick
 
 
 # ------------------------------------------------------------------------------------ effects
@@ -173,6 +178,8 @@ class InStep:
                 effects = self._accumulate(identity)
             case Settled(microbatches=microbatches):
                 effects = self._settle(microbatches)
+            case Discarded():
+                effects = self._discard()
             case Reduced(generation=generation):
                 effects = self._reduce(generation)
             case Voted(generation=generation, counts=counts):
@@ -307,6 +314,11 @@ class InStep:
         assert self.state == "open", f"commit point while {self.state}"
         self.microbatches = microbatches
         return self._advance()
+
+    def _discard(self) -> list[Effect]:
+        assert self.state == "open", f"gradients dropped while {self.state}"
+        self.done = []
+        return []
 
     def _advance(self) -> list[Effect]:
         """Go on with the step from the commit point: compute what is missing, ask, or reduce."""

@@ -12,11 +12,12 @@ them, and is left behind if the peer is lost; what it receives goes to private m
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Literal
 
 import torch
 
-from ft_collectives.c10d import Gloo, ProcessGroupGloo, Work, work_of
+from ft_collectives.c10d import Gloo, ProcessGroupGloo, Work, WorkBase
 from ft_collectives.fabric import Fabric
 from ft_collectives.faults import PeerLost
 from rendezvous.messages import View
@@ -24,16 +25,57 @@ from rendezvous.messages import View
 Call = Literal["send", "recv"]
 
 
-@dataclass(slots=True, eq=False)
-class Message:
-    """One `call` under way; `future` ends when it does, by whoever takes `pending` away first."""
+class Message(WorkBase):
+    """One `call` under way, as the script may wait for it: c10d's `Work`.
 
-    call: Call
-    targets: list[torch.Tensor]
-    staged: list[torch.Tensor]
-    tag: int
-    future: Any = field(default_factory=torch.futures.Future)
-    pending: bool = True
+    A work made from a future of Python would not raise: `Future.set_exception` is a result to C++.
+    """
+
+    def __init__(self, call: Call, targets: Sequence[torch.Tensor], peer: int, tag: int) -> None:
+        super().__init__()
+        self.call = call
+        self.targets = list(targets)
+        self.staged = [_private(tensor) for tensor in targets]
+        self.peer = peer
+        self.tag = tag
+        self.failure: PeerLost | None = None
+        self._over = threading.Event()
+        self._future: torch.futures.Future[Any] = torch.futures.Future()
+
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        """Raises PeerLost, or RuntimeError after `timeout` if it is not zero."""
+        if not self._over.wait(timeout.total_seconds() or None):
+            raise RuntimeError(f"dist.{self.call}: nothing passed within {timeout}")
+        if self.failure is not None:
+            raise self.failure
+        return True
+
+    def is_completed(self) -> bool:
+        return self._over.is_set()
+
+    def is_success(self) -> bool:
+        return self.is_completed() and self.failure is None
+
+    def exception(self) -> PeerLost | None:
+        return self.failure
+
+    def result(self) -> list[torch.Tensor]:
+        return self.targets
+
+    def get_future(self) -> "torch.futures.Future[Any]":
+        return self._future
+
+    def end(self, failure: str) -> None:
+        """Called once. An empty `failure` means that the message has passed."""
+        if failure:
+            self.failure = PeerLost(f"dist.{self.call}: {failure}")
+            self._future.set_exception(self.failure)
+        else:
+            if self.call == "recv":
+                for target, received in zip(self.targets, self.staged, strict=True):
+                    target.detach().copy_(received)
+            self._future.set_result(self.targets)
+        self._over.set()
 
 
 @dataclass(slots=True, eq=False)
@@ -57,11 +99,11 @@ class Pairs:
         fabric.on_change.append(self._changed)
 
     def post(self, call: Call, tensors: Sequence[torch.Tensor], peer: int, tag: int) -> Work:
-        """Begin to send to or receive from a live `peer`; the work ends with PeerLost's text if it
-        dies before the message has passed.
+        """Begin to send to or receive from a live `peer`.
+
+        Raises PeerLost; so does the work, if the peer dies before the message has passed.
         """
-        staged = [t.detach().clone(memory_format=torch.contiguous_format) for t in tensors]
-        message = Message(call=call, targets=list(tensors), staged=staged, tag=tag)
+        message = Message(call, tensors, peer, tag)
         with self._lock:
             if peer not in self._fabric.view.live_ranks:
                 raise PeerLost(f"dist.{call}: rank {peer} is lost")
@@ -73,8 +115,8 @@ class Pairs:
             if pair.group is None:
                 pair.backlog.append(message)
             else:
-                self._launch(pair, message, peer)
-        return work_of(message.future)
+                self._launch(pair, message)
+        return message
 
     def _in_thread(self, target: Any, *args: Any) -> None:
         threading.Thread(target=target, args=args, name="recoverrun-pair", daemon=True).start()
@@ -95,24 +137,24 @@ class Pairs:
         with self._lock:
             pair.group = group
             for message in pair.backlog:
-                self._launch(pair, message, peer)
+                self._launch(pair, message)
             pair.backlog.clear()
 
-    def _launch(self, pair: Pair, message: Message, peer: int) -> None:
+    def _launch(self, pair: Pair, message: Message) -> None:
         """In the order of the calls, which is how gloo matches messages of one tag."""
-        other = int(peer > self._fabric.rank)
+        other = int(message.peer > self._fabric.rank)
         try:
             work = getattr(pair.group, message.call)(message.staged, other, message.tag)
         except RuntimeError as failure:
-            self._in_thread(self._end, pair, message, f"rank {peer}: {failure}")
+            self._in_thread(self._end, pair, message, f"rank {message.peer}: {failure}")
             return
-        self._in_thread(self._await, pair, message, work, peer)
+        self._in_thread(self._await, pair, message, work)
 
-    def _await(self, pair: Pair, message: Message, work: Work, peer: int) -> None:
+    def _await(self, pair: Pair, message: Message, work: Work) -> None:
         try:
             work.wait()
         except RuntimeError as failure:
-            self._end(pair, message, f"rank {peer}: {failure}")
+            self._end(pair, message, f"rank {message.peer}: {failure}")
         else:
             self._end(pair, message, "")
 
@@ -131,16 +173,13 @@ class Pairs:
             self._end(pair, message, reason)
 
     def _end(self, pair: Pair, message: Message, failure: str) -> None:
-        """Complete `message`, once. An empty `failure` means that it has passed."""
+        """Complete `message`, unless somebody else did."""
         with self._lock:
-            if not message.pending:
+            if message not in pair.under_way:
                 return
-            message.pending = False
             pair.under_way.remove(message)
-        if failure:
-            message.future.set_exception(PeerLost(f"dist.{message.call}: {failure}"))
-            return
-        if message.call == "recv":
-            for target, received in zip(message.targets, message.staged, strict=True):
-                target.detach().copy_(received)
-        message.future.set_result(message.targets)
+        message.end(failure)
+
+
+def _private(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().clone(memory_format=torch.contiguous_format)

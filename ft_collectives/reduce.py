@@ -97,6 +97,19 @@ class Reducer:
         except Superseded:
             return  # the commit point will see the new generation
 
+    def withdraw(self, generation: int) -> None:
+        """What looked final is not: begin the step's reduction anew.
+
+        Members may or may not have started already, and operations of a channel are matched by
+        their order: so everyone starts what is left, and nobody waits for it.
+        """
+        try:
+            if self.fabric.ready(self.channel) == generation:
+                self._launch_up_to(len(self.buckets), generation)
+        except Superseded:
+            pass  # the next generation has a channel of its own
+        self.begin()
+
     def finish(self, generation: int) -> None:
         """Reduce everything in `generation` and wait; Superseded if it ends first."""
         if self.fabric.ready(self.channel) != generation:

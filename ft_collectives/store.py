@@ -24,9 +24,7 @@ class LauncherStore(Store):
 
     pinned: ClassVar[list["LauncherStore"]] = []
 
-    def __init__(
-        self, call: Call, *, rank: int, generation: int, timeout: timedelta
-    ) -> None:
+    def __init__(self, call: Call, *, rank: int, generation: int, timeout: timedelta) -> None:
         super().__init__()
         self._call = call
         self._rank = rank
@@ -45,9 +43,14 @@ class LauncherStore(Store):
         limit = (timeout or self._timeout).total_seconds()
         answer = self._call(
             StoreCall(
-                rank=self._rank, serial=0, generation=self._generation,
+                rank=self._rank,
+                serial=0,
+                generation=self._generation,
                 op=op,  # type: ignore[arg-type]  # one of ours, spelt as a literal by each caller
-                keys=tuple(keys), values=tuple(values), amount=amount, timeout_s=limit,
+                keys=tuple(keys),
+                values=tuple(values),
+                amount=amount,
+                timeout_s=limit,
             )
         )
         if answer.status == "timeout":

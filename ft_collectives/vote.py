@@ -31,7 +31,10 @@ class Booth:
         return self._sum(generation, [value], ReduceOp.MIN, lambda: None)[0]
 
     def _sum(
-        self, generation: int, ballot: Sequence[int], operation: object,
+        self,
+        generation: int,
+        ballot: Sequence[int],
+        operation: object,
         on_launch: Callable[[], None],
     ) -> tuple[int, ...]:
         fabric, channel = self._fabric, self._channel

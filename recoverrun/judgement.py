@@ -96,21 +96,24 @@ def faults_point(kills: Sequence[Kill], history: History) -> Point:
     return Point(held=not sorted_out.fatal and struck > 0, text=text)
 
 
-def weights_point(comparison: Comparison | None, history: History) -> Point:
+def weights_point(comparison: Comparison | None, trial: Trial) -> Point:
     """Whether the final weights agree as far as the promise of the run goes."""
     if comparison is None:
         return Point(held=None, text="the final weights could not be compared")
     difference = f"max |Δw| {comparison.max_abs_diff:.1e}"
     if comparison.max_abs_diff == 0.0:
         return Point(held=True, text=f"{difference}: bitwise the same weights")
-    if history.promise != "exact-samples":
-        why = f"the promise is {history.promise or 'unknown'}: {history.promise_reason}"
+    if comparison.within:
+        words = f"{difference}, at most {comparison.bound:.1e} by the order of fp32 sums"
+        return Point(held=True, text=f"{words} ({comparison.tensor})")
+    promise = trial.history.promise or "unknown"
+    if promise != "exact-samples" or trial.weakened:
+        why = trial.weakened or f"the promise is {promise}: {trial.history.promise_reason}"
         return Point(held=None, text=f"{difference}, not judged: {why}")
     if comparison.bound is None:
         return Point(held=None, text=f"{difference}, not judged: the log names no learning rates")
-    relation = "at most" if comparison.within else "BEYOND"
-    words = f"{difference}, {relation} {comparison.bound:.1e} by the order of fp32 sums"
-    return Point(held=comparison.within, text=f"{words} ({comparison.tensor})")
+    words = f"{difference}, BEYOND {comparison.bound:.1e} by the order of fp32 sums"
+    return Point(held=False, text=f"{words} ({comparison.tensor})")
 
 
 def witness_point(comparison: Comparison | None, history: History) -> Point:

@@ -40,6 +40,12 @@ class Trial:
     losses: Mapping[int, float]  # of the script's log, by step
     rates: Mapping[int, float]  # learning rate, by step
     tail: tuple[str, ...]  # the last lines of its output
+    notices: tuple[str, ...] = ()  # what its workers had to tell
+
+    @property
+    def weakened(self) -> str:
+        """The notice by which a run came down from exact-samples, or ""."""
+        return next((notice for notice in self.notices if "equal-count" in notice), "")
 
     @property
     def steps(self) -> int:
@@ -91,6 +97,7 @@ def launch(
         losses=losses,
         rates=rates,
         tail=tuple(tail),
+        notices=tuple(entry.reason for entry in log.of("notice.give")),
     )
 
 

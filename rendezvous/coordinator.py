@@ -60,9 +60,7 @@ RESEND_AFTER_S = 0.5
 REMAINS_WAIT_S = 1.0
 """How long a decision waits for the context of a rank that the kernel has not reaped yet."""
 
-EXIT_ERROR = 1
-EXIT_BELOW_MIN = 81
-EXIT_INVARIANT = 85
+EXIT_ERROR, EXIT_BELOW_MIN, EXIT_INVARIANT = 1, 81, 85
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,8 +217,7 @@ class Coordinator:
         if self.members.layout is not None:
             if topology.replicas == self.members.layout.replicas:
                 return [answer]
-            words = f"others see {self.members.layout.replicas}"
-            return self._disbelieve(topology, words)
+            return self._disbelieve(topology, f"others see {self.members.layout.replicas}")
         try:
             layout = Layout(topology.replicas)
         except ValueError as error:
@@ -243,18 +240,17 @@ class Coordinator:
 
     def _promise(self) -> list[Effect]:
         record = self.promises.statement(self.members.live_ranks)
-        if self.promises.refused:
-            self.protected = False
+        self.protected = self.protected and not self.promises.refused
         return [record] if record is not None else []
 
     def _hint(self, fault: PeerFault) -> list[Effect]:
         """A broken collective without a death: the same members meet again in a new generation."""
         known, self.hinted_in = self.hinted_in == self.generation, self.generation
-        record = Record("fault.hint", fault.reason, {"rank": fault.rank})
-        records: list[Effect] = [] if known else [record]
+        hint = Record("fault.hint", fault.reason, {"rank": fault.rank})
         if not self.protected:  # perhaps not yet: the worker goes on saying it
-            return records
-        return records + self._next_generation(f"rank {fault.rank}: {fault.reason}", [])
+            return [] if known else [hint]
+        again = self._next_generation(f"rank {fault.rank}: {fault.reason}", [])
+        return again if known else [hint, *again]
 
     # --------------------------------------------------------------------------- ends
 
@@ -396,7 +392,7 @@ class Coordinator:
         broken = gather.laggard(reports, newest)
         if broken is not None:
             return self._break(broken.invariant, broken.reason, broken.rank)
-        effects = self._tell(gather.catch_ups(gathering, reports, newest))
+        effects = self._catch_up(gathering, gather.catch_ups(gathering, reports, newest))
         effects += self._level(gather.levels(gathering, reports, self.members.layout))
         if len(reports) < len(running) or not gather.settled(gathering, reports, newest):
             return effects
@@ -407,7 +403,7 @@ class Coordinator:
         held = gather.held_by_all(reports)
         if held:
             if gathering.committed(step):
-                return []  # told already; whoever missed it asks again
+                return []  # whoever missed it asks again
             decision = gather.commit(self.generation, step, held)
             reason = f"step {step}: every survivor holds every bucket of generation {held}"
             return [*self._tell(dict.fromkeys(reports, decision)), announcement(decision, reason)]
@@ -442,13 +438,19 @@ class Coordinator:
                 self.book.decide(decision, self.now)
         return [ToRank(rank=rank, message=decisions[rank]) for rank in sorted(decisions)]
 
+    def _catch_up(self, gathering: Gathering, decisions: dict[int, Decision]) -> list[Effect]:
+        first = next((d for d in decisions.values() if not gathering.committed(d.step)), None)
+        effects = self._tell(decisions)
+        if first is not None:  # one record, however many ranks are behind
+            reason = f"step {first.step}: committed elsewhere, so ranks behind hold every bucket"
+            effects.append(announcement(first, reason))
+        return effects
+
     def _level(self, decisions: dict[int, Decision]) -> list[Effect]:
-        effects: list[Effect] = []
-        for rank in sorted(decisions):
-            effects += self._legacies([rank])
-            effects += self._tell({rank: decisions[rank]})
+        effects = [*self._legacies(sorted(decisions)), *self._tell(decisions)]
+        for rank, decision in decisions.items():
             reason = f"rank {rank} joins its shard mates in what they have begun"
-            effects.append(announcement(decisions[rank], reason))
+            effects.append(announcement(decision, reason))
         return effects
 
     def _waits_for_remains(self, gathering: Gathering) -> bool:

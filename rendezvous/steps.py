@@ -94,7 +94,7 @@ class StepBook:
             page = self.pages[step]
             anyone = bool(live_ranks & page.said.keys())
             if not (anyone if final else self._complete(page, live_ranks)):
-                break
+                break  # lines are in the order of steps
             del self.pages[step]
             self.written = step
             self.committed_at = page.said_at
@@ -105,6 +105,9 @@ class StepBook:
 
     def _complete(self, page: Page, live_ranks: frozenset[int]) -> bool:
         late = [rank for rank in live_ranks if rank not in page.said]
+        gap = page.step > self.written + 1  # of earlier steps nobody has spoken yet
+        if gap and not self.passed(page.step - 1 + PATIENCE, live_ranks):
+            return False
         return self.passed(page.step + PATIENCE, late)
 
     def _plan(self, page: Page, layout: Layout) -> Done:

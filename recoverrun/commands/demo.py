@@ -234,7 +234,7 @@ def verdict(
         Point(held=same_steps, text=f"{faulted.steps} of {plural(reference.steps, 'step')} made"),
         faults_point(config.kills, history),
         witness_point(comparison, history),
-        weights_point(comparison, history),
+        weights_point(comparison, faulted),
     ]
 
 

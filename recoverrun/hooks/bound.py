@@ -21,7 +21,7 @@ A model, because no closed bound exists (tests/numerics measures each of them on
 
 5.  sum|g| / sqrt(v) <= 4 * B: how much more the gradients of an element cancel within a step than
     over the optimizer's memory. Independent noise gives sqrt(B) with a long tail: 1.01 * B was the
-    largest of half a million elements. For norms, where the tail averages out, sqrt(B).
+    largest of 0.85 million elements. For norms, where the tail averages out, sqrt(B).
 6.  A difference that is there acts on later gradients: a step at the peak learning rate makes it
     grow by at most 10 %, a step at a lower rate by proportionally less.
 

@@ -33,6 +33,7 @@ DEPTH = 4
 
 Path = tuple[str, ...]
 Kind = Literal["top", "ahead"]
+KINDS: tuple[Kind, ...] = ("top", "ahead")
 """Captured at the top of a step's first microbatch, or ahead of it, at the commit point before."""
 
 DEVICE_WORDS = ("local", "device", "gpu", "cuda")
@@ -42,6 +43,7 @@ DEVICE_WORDS = ("local", "device", "gpu", "cuda")
 @dataclass(slots=True)
 class Context:
     step: int
+    attempt: int  # at this step: a script may drop its gradients and begin it anew
     kind: Kind
     streams: rng.Streams
     names: dict[str, Any] = field(default_factory=dict)
@@ -51,6 +53,7 @@ class Context:
     def pack(self) -> bytes:
         body = {
             "step": self.step,
+            "attempt": self.attempt,
             "kind": self.kind,
             "streams": self.streams.pack(),
             "names": {name: _pack(value) for name, value in self.names.items()},
@@ -62,47 +65,70 @@ class Context:
     @staticmethod
     def unpack(packed: bytes) -> "Context":
         """Raises ValueError if `packed` is not a context."""
-        body = msgpack.unpackb(packed, raw=False, strict_map_key=True)
         try:
+            body = msgpack.unpackb(packed, raw=False, strict_map_key=True)
+            if body["kind"] not in KINDS or not all(type(name) is str for name in body["names"]):
+                raise ValueError("not a context: wrong kind or names")
             return Context(
                 step=int(body["step"]),
+                attempt=int(body["attempt"]),
                 kind="top" if body["kind"] == "top" else "ahead",
                 streams=rng.Streams.unpack(body["streams"]),
                 names={name: _unpack(value) for name, value in body["names"].items()},
                 attributes={tuple(path): _unpack(v) for path, v in body["attributes"]},
                 loaders={n: rng.Streams.unpack(s) for n, s in body["loaders"]},
             )
-        except (KeyError, TypeError) as error:
+        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError) as error:
             raise ValueError(f"not a context: {error!r}") from error
+
+    @property
+    def point(self) -> tuple[int, int, int]:
+        """When it was captured: (step, attempt, 1 at the top or 0 ahead of it). Grows."""
+        return self.step, self.attempt, int(self.kind == "top")
 
     def copy(self) -> "Context":
         return Context(
-            step=self.step, kind=self.kind, streams=self.streams, names=dict(self.names),
-            attributes=dict(self.attributes), loaders=dict(self.loaders),
+            step=self.step,
+            attempt=self.attempt,
+            kind=self.kind,
+            streams=self.streams,
+            names=dict(self.names),
+            attributes=dict(self.attributes),
+            loaders=dict(self.loaders),
         )
 
 
 def capture(
-    *, step: int, kind: Kind, streams: rng.Streams, names: Mapping[str, Any],
-    carried: frozenset[str], loaders: Mapping[int, rng.Streams], modules: frozenset[str],
+    *,
+    step: int,
+    attempt: int,
+    kind: Kind,
+    streams: rng.Streams,
+    names: Mapping[str, Any],
+    carried: frozenset[str],
+    loaders: Mapping[int, rng.Streams],
+    attributes: Mapping[Path, Any],
 ) -> Context:
     """The context that `names` (what the region sees) and the script's objects make."""
     return Context(
-        step=step, kind=kind, streams=streams, names=values_of(names, carried),
-        attributes=attributes_of(names, modules), loaders=dict(loaders),
+        step=step,
+        attempt=attempt,
+        kind=kind,
+        streams=streams,
+        names=values_of(names, carried),
+        attributes=dict(attributes),
+        loaders=dict(loaders),
     )
 
 
-def values_of(
-    names: Mapping[str, Any], carried: frozenset[str] = frozenset()
-) -> dict[str, Any]:
+def values_of(names: Mapping[str, Any], carried: frozenset[str] = frozenset()) -> dict[str, Any]:
     """The simple values and small tensors among `names`; tensors are copied."""
     kept: dict[str, Any] = {}
     for name, value in names.items():
         if name.startswith("__"):
             continue
         if is_simple(value):
-            kept[name] = value
+            kept[name] = _copied(value)
         elif is_small_tensor(
             value, CARRIED_TENSOR_BYTES if name in carried else ATTRIBUTE_TENSOR_BYTES
         ):
@@ -123,9 +149,7 @@ def attributes_of(names: Mapping[str, Any], modules: frozenset[str]) -> dict[Pat
     return found
 
 
-def objects_of(
-    names: Mapping[str, Any], modules: frozenset[str]
-) -> Iterator[tuple[Path, Any]]:
+def objects_of(names: Mapping[str, Any], modules: frozenset[str]) -> Iterator[tuple[Path, Any]]:
     """Instances of classes that the script's own `modules` define, models apart."""
     seen: set[int] = set()
     todo: list[tuple[Path, Any]] = [
@@ -147,35 +171,52 @@ def is_own(value: Any, modules: frozenset[str]) -> bool:
     return own and hasattr(value, "__dict__")
 
 
-def is_simple(value: Any) -> bool:
-    if isinstance(value, str):
-        return len(value) <= LONG_TEXT
-    if value is None or isinstance(value, bool | float):
+def is_simple(value: Any, depth: int = DEPTH) -> bool:
+    """Of exactly the types that msgpack gives back: an enum would come back as its number."""
+    kind = type(value)
+    if kind is str:
+        return len(value) <= LONG_TEXT and (value.isascii() or _is_unicode(value))
+    if value is None or kind is bool or kind is float:
         return True
-    if isinstance(value, int):
-        return -(1 << 63) <= value < 1 << 63
-    if type(value) in (tuple, list):
-        return len(value) <= LONG_SEQUENCE and all(is_simple(one) for one in value)
+    if kind is int:
+        return bool(-(1 << 63) <= value < 1 << 63)
+    if kind in (tuple, list):
+        short = depth > 0 and len(value) <= LONG_SEQUENCE
+        return short and all(is_simple(one, depth - 1) for one in value)
     return False
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether it can be sent: the file system's undecodable bytes cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def is_small_tensor(value: Any, limit: int = CARRIED_TENSOR_BYTES) -> bool:
     """A plain tensor that holds data: no parameter, no part of a graph, no DTensor."""
-    if type(value) is not torch.Tensor or value.requires_grad or value.is_sparse:
+    if type(value) is not torch.Tensor or value.requires_grad or value.is_quantized:
+        return False
+    if value.layout is not torch.strided or value.device.type == "meta":
         return False
     return value.numel() * value.element_size() <= limit
 
 
 def same(one: Any, other: Any) -> bool:
-    if isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor):
-        return (
-            isinstance(one, torch.Tensor)
-            and isinstance(other, torch.Tensor)
-            and one.dtype == other.dtype
-            and one.shape == other.shape
-            and bool(torch.equal(one.cpu(), other.cpu()))
-        )
-    return type(one) is type(other) and bool(one == other)
+    """Bit for bit: a NaN is itself, and True is not 1."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, torch.Tensor):
+        if one.dtype != other.dtype or one.shape != other.shape:
+            return False
+        return bool(rng.tensor_bytes(one.detach()) == rng.tensor_bytes(other.detach()))
+    if isinstance(one, tuple | list):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, float):
+        return bool(one == other or (one != one and other != other))
+    return bool(one == other)
 
 
 def belongs_to_process(name: str) -> bool:
@@ -196,13 +237,15 @@ class Differences:
 def differences(theirs: Context, mine: Context) -> Differences:
     """Only what both captured: a variable that one side lacks cannot be told from a new one."""
     names = {
-        name: value for name, value in theirs.names.items()
-        if name in mine.names and not same(value, mine.names[name])
-        and not belongs_to_process(name)
+        name: value
+        for name, value in theirs.names.items()
+        if name in mine.names and not same(value, mine.names[name]) and not belongs_to_process(name)
     }
     attributes = {
-        path: value for path, value in theirs.attributes.items()
-        if path in mine.attributes and not same(value, mine.attributes[path])
+        path: value
+        for path, value in theirs.attributes.items()
+        if path in mine.attributes
+        and not same(value, mine.attributes[path])
         and not belongs_to_process(path[-1])
     }
     return Differences(names=names, attributes=attributes)
@@ -219,7 +262,14 @@ def put(owner: MutableMapping[str, Any], name: str, value: Any) -> None:
         device = present.device if isinstance(present, torch.Tensor) else value.device
         owner[name] = value.to(device).clone()
     else:
-        owner[name] = value
+        owner[name] = _copied(value)
+
+
+def _copied(value: Any) -> Any:
+    """Lists go on changing where they come from, and where they are put."""
+    if isinstance(value, list):
+        return [_copied(one) for one in value]
+    return tuple(map(_copied, value)) if isinstance(value, tuple) else value
 
 
 def resolve(names: Mapping[str, Any], path: Path) -> Any:
@@ -242,10 +292,9 @@ def _pack(value: Any) -> Any:
     if isinstance(value, list):
         return [_pack(one) for one in value]
     if isinstance(value, torch.Tensor):
-        plain = value.detach().cpu().contiguous()
-        raw = plain.reshape(-1).view(torch.uint8) if plain.numel() else plain.reshape(-1)
+        plain = value.detach().resolve_conj().resolve_neg()
         dtype = str(plain.dtype).removeprefix("torch.")
-        return {_TENSOR: [dtype, list(plain.shape), rng.tensor_bytes(raw)]}
+        return {_TENSOR: [dtype, list(plain.shape), rng.tensor_bytes(plain)]}
     return value
 
 
@@ -260,6 +309,5 @@ def _unpack(packed: Any) -> Any:
     kind = getattr(torch, dtype, None)
     if not isinstance(kind, torch.dtype):
         raise ValueError(f"not a dtype: {dtype!r}")
-    if not raw:
-        return torch.empty(shape, dtype=kind)
-    return torch.frombuffer(bytearray(raw), dtype=kind).reshape(shape)
+    flat = torch.frombuffer(bytearray(raw), dtype=torch.uint8) if raw else torch.empty(0)
+    return (flat.view(kind) if raw else flat.to(kind)).reshape(shape)

@@ -10,6 +10,8 @@ lost rank stands where this rank stood at the same microbatch.
 """
 
 import copy
+import itertools
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -22,6 +24,9 @@ from recoverrun.hooks import rng
 
 RANK_NAMES = ("rank", "process_index", "dp_rank")
 SAMPLER_NAMES = ("batch_sampler", "sampler", "base_sampler", "_sampler")
+
+SPARE_EPOCHS = 1_000_003
+"""Added to a sampler's epoch for data beside the script's own: no script gets that far."""
 
 
 class NotReplayable(Exception):
@@ -52,9 +57,14 @@ class Impersonation(Protocol):
 class Source(Protocol):
     """Anything whose items depend on the rank: a loader's iterator, a generator of the script."""
 
-    number: int
-    count: int
-    ended: bool
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def count(self) -> int: ...
+
+    @property
+    def ended(self) -> bool: ...
 
     def serve(self, rank: int, index: int) -> Any:
         """Item `index` as `rank` would have drawn it."""
@@ -74,26 +84,78 @@ class Twin:
     at: int = 0
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Where this process stood: its streams, and the loader's own generators and samplers.
+
+    A loader and its sampler may share a generator, and then both move it: hence the identities.
+    """
+
+    streams: rng.Streams
+    states: dict[int, torch.Tensor]  # of each generator, by its identity
+    generator: int
+    samplers: tuple[tuple[int, Any], ...]  # identity of the generator, epoch
+
+    @staticmethod
+    def of(loader: "DataLoader[Any]") -> "Point":
+        samplers = samplers_of(loader)
+        held = [getattr(owner, "generator", None) for owner in (loader, *samplers)]
+        return Point(
+            streams=rng.read(),
+            states={id(one): one.get_state() for one in held if isinstance(one, torch.Generator)},
+            generator=id(held[0]),
+            samplers=tuple(
+                (id(generator), getattr(sampler, "epoch", None))
+                for generator, sampler in zip(held[1:], samplers, strict=True)
+            ),
+        )
+
+    def give(self, clone: "DataLoader[Any]") -> None:
+        """Put the generators and samplers of `clone` there; its generators are its own."""
+        made = {key: torch.Generator() for key in self.states}
+        for key, generator in made.items():
+            generator.set_state(self.states[key])
+        vars(clone)["generator"] = made.get(self.generator)
+        for sampler, (key, epoch) in zip(samplers_of(clone), self.samplers, strict=True):
+            if key in made:
+                sampler.generator = made[key]
+            if epoch is not None:
+                sampler.epoch = epoch
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class LoaderIterator:
-    """The iterator of `loader`, number `number` of this process."""
+    """The iterator of `loader`, number `number` of this process.
+
+    Two moments matter for the order of its data: when it is `created` (a seed is drawn, and worker
+    processes begin to fetch), and, without workers, when its first item is asked for (`started`).
+    """
 
     loader: "DataLoader[Any]"
     make: Callable[[Any], Iterator[Any]]
     runtime: Impersonation
     number: int
     own: Iterator[Any] = field(init=False)
-    streams: rng.Streams = field(init=False)
+    created: Point = field(init=False)
+    started: Point | None = None
+    renewed: bool = False  # persistent workers: their iterator begins anew and draws no seed
     count: int = 0
     twins: dict[int, Twin] = field(default_factory=dict)
     positions: dict[int, int] = field(default_factory=dict)
-    seeds: list[tuple[Any, Any]] = field(default_factory=list)
+    spare: Iterator[Any] | None = None
+    spares: int = 0
     ended: bool = False
 
     def __post_init__(self) -> None:
-        self.streams = rng.read()
-        self.seeds = [_sampler_state(sampler) for sampler in samplers_of(self.loader)]
+        self.created = Point.of(self.loader)
+        state = vars(self.loader)
+        self.renewed = bool(state.get("persistent_workers") and state.get("_iterator"))
         self.own = self.make(self.loader)
+
+    @property
+    def streams(self) -> rng.Streams:
+        """Where this rank's streams stood when it created this iterator."""
+        return self.created.streams
 
     def __iter__(self) -> "LoaderIterator":
         return self
@@ -102,7 +164,7 @@ class LoaderIterator:
         return len(self.own)  # type: ignore[arg-type]
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("own", "streams"):  # not yet made: a real attribute error, no recursion
+        if name in ("own", "created"):  # not yet made: a real attribute error, no recursion
             raise AttributeError(name)
         return getattr(self.own, name)
 
@@ -114,6 +176,8 @@ class LoaderIterator:
             index = self.positions.get(rank, self.count)
             self.positions[rank] = index + 1
             return self.serve(rank, index)
+        if not self.count and not self.loader.num_workers:
+            self.started = Point.of(self.loader)
         try:
             item = next(self.own)
         except StopIteration:
@@ -124,16 +188,31 @@ class LoaderIterator:
         return item
 
     def _fresh(self) -> Any:
-        """The next item of our own, one more than the script asks for; from the start at the end.
+        """One more item than the script asks for, from an iterator beside its own.
 
-        The script's own iterator is shared, so that no item is used twice.
+        Its own would end sooner than those of ranks that make up less, and ranks must leave their
+        loops together. So the data are those of another pass, in another order if it is shuffled.
         """
         for _ in range(2):
+            if self.spare is None:
+                self.spare = self._begin_spare()
             try:
-                return next(self.own)
+                return next(self.spare)
             except StopIteration:
-                self.own = self.make(self.loader)
+                self.spare = None
         raise NotReplayable(f"the data set of {type(self.loader).__name__} is empty")
+
+    def _begin_spare(self) -> Iterator[Any]:
+        self.spares += 1
+        clone = in_process(self.loader, own_samplers(self.loader, {}))
+        vars(clone)["generator"] = None
+        for sampler in samplers_of(clone):
+            if isinstance(getattr(sampler, "generator", None), torch.Generator):
+                seed = int(torch.empty((), dtype=torch.int64).random_())
+                sampler.generator = torch.Generator().manual_seed(seed)
+            if type(getattr(sampler, "epoch", None)) is int:
+                sampler.epoch += self.spares * SPARE_EPOCHS
+        return self.make(clone)
 
     def seek(self, rank: int, index: int) -> None:
         self.positions[rank] = index
@@ -162,17 +241,81 @@ class LoaderIterator:
         that creating an iterator draws, as the rank itself would have.
         """
         clone = clone_for(self.loader, rank, self.runtime.own_rank)
-        for sampler, state in zip(samplers_of(clone), self.seeds, strict=True):
-            _restore_sampler(sampler, state)
-        created = self.runtime.created_at(self.number, rank)
-        if created is None:
-            return self.make(clone)
+        self.created.give(clone)
+        known = self.runtime.created_at(self.number, rank)
         present = rng.read()
-        rng.restore(created)
+        if known is not None:
+            rng.restore(known)
         try:
-            return self.make(clone)
+            items = self.make(clone)
+            if self.renewed:
+                self.created.give(clone)
+                rng.restore(known or present)
+            self._start(items, clone, known)
         finally:
-            rng.restore(present)
+            if known is not None:
+                rng.restore(present)
+        return items
+
+    def _start(
+        self, items: Iterator[Any], clone: "DataLoader[Any]", known: rng.Streams | None
+    ) -> None:
+        """Draw the first index of `items` where the rank did: a sampler takes its seed there."""
+        if self.started is not None:
+            self.started.give(clone)
+            if known is not None:
+                moved = rng.jump(known, self.created.streams, self.started.streams)
+                rng.restore(moved or rng.read())
+        if not isinstance(items, _BaseDataLoaderIter):
+            return
+        indices = items._sampler_iter
+        first = list(itertools.islice(indices, 1))
+        items._sampler_iter = itertools.chain(first, indices)
+
+
+class Adopted:
+    """A source that is kept only as long as the script keeps it; ended once it is gone.
+
+    A script that makes an iterator for one evaluation and drops it must not leave it, with its
+    worker processes, to us.
+    """
+
+    def __init__(self, source: LoaderIterator) -> None:
+        self._source = weakref.ref(source)
+        self.number = source.number
+
+    def _alive(self) -> LoaderIterator:
+        source = self._source()
+        if source is None:
+            raise NotReplayable(f"data iterator {self.number} of the script is gone")
+        return source
+
+    @property
+    def ended(self) -> bool:
+        source = self._source()
+        return source is None or source.ended
+
+    @property
+    def count(self) -> int:
+        source = self._source()
+        return 0 if source is None else source.count
+
+    @property
+    def streams(self) -> rng.Streams:
+        return self._alive().streams
+
+    def serve(self, rank: int, index: int) -> Any:
+        return self._alive().serve(rank, index)
+
+    def seek(self, rank: int, index: int) -> None:
+        source = self._source()
+        if source is not None:
+            source.seek(rank, index)
+
+    def forget(self, rank: int) -> None:
+        source = self._source()
+        if source is not None:
+            source.forget(rank)
 
 
 def samplers_of(loader: "DataLoader[Any]") -> list[Any]:
@@ -200,6 +343,12 @@ def clone_for(loader: "DataLoader[Any]", rank: int, own_rank: int) -> "DataLoade
             f"the data set {type(loader.dataset).__name__} is iterable: its position "
             "cannot be re-created for another rank"
         )
+    ranks = {own_rank: rank}
+    return in_process(loader, own_samplers(loader, ranks))
+
+
+def own_samplers(loader: "DataLoader[Any]", ranks: dict[int, int]) -> dict[str, Any]:
+    """Copies of the samplers of `loader`, with the ranks that they carry replaced by `ranks`."""
     copies: dict[int, Any] = {}
 
     def copied(sampler: Any) -> Any:
@@ -211,18 +360,31 @@ def clone_for(loader: "DataLoader[Any]", rank: int, own_rank: int) -> "DataLoade
             if below is not None and hasattr(below, "__dict__"):
                 vars(twin)[name] = copied(below)
         for name in RANK_NAMES:
-            if type(vars(twin).get(name)) is int and vars(twin)[name] == own_rank:
-                vars(twin)[name] = rank
+            carried = vars(twin).get(name)
+            if type(carried) is int:
+                vars(twin)[name] = ranks.get(carried, carried)
         return twin
 
+    samplers = {name: vars(loader).get(name) for name in ("batch_sampler", "sampler")}
+    return {
+        name: copied(sampler) if hasattr(sampler, "__dict__") else sampler
+        for name, sampler in samplers.items()
+    }
+
+
+def in_process(loader: "DataLoader[Any]", samplers: dict[str, Any]) -> "DataLoader[Any]":
+    """A copy of `loader` with these samplers, without workers."""
     clone = copy.copy(loader)
-    state = vars(clone)
-    for name in ("batch_sampler", "sampler"):
-        if state.get(name) is not None and hasattr(state[name], "__dict__"):
-            state[name] = copied(state[name])
-    state.update(
-        {"_iterator": None, "num_workers": 0, "prefetch_factor": None, "pin_memory": False,
-         "persistent_workers": False, "timeout": 0}
+    vars(clone).update(samplers)
+    vars(clone).update(
+        {
+            "_iterator": None,
+            "num_workers": 0,
+            "prefetch_factor": None,
+            "pin_memory": False,
+            "persistent_workers": False,
+            "timeout": 0,
+        }
     )
     return clone
 
@@ -233,18 +395,3 @@ def _skip(items: Iterator[Any]) -> None:
         items._next_index()
     else:
         next(items)
-
-
-def _sampler_state(sampler: Any) -> tuple[Any, Any]:
-    generator = getattr(sampler, "generator", None)
-    state = generator.get_state() if isinstance(generator, torch.Generator) else None
-    return state, getattr(sampler, "epoch", None)
-
-
-def _restore_sampler(sampler: Any, state: tuple[Any, Any]) -> None:
-    seed, epoch = state
-    if seed is not None:
-        sampler.generator = torch.Generator()
-        sampler.generator.set_state(seed)
-    if epoch is not None:
-        sampler.epoch = epoch

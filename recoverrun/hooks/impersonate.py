@@ -5,51 +5,36 @@ this rank runs the script's own code for its own microbatch of the same index, w
 is the slot's put in its place: random streams, rank-dependent variables and attributes, data. All
 that was touched is put back afterwards, and the script never knows.
 
-Jumping ahead. All slots run the same code on data of equal shapes, so their streams move equally
-far over the same microbatches. A lost rank's streams at any later point are therefore its last
-known ones, advanced by what this rank's own streams moved in between (`rng.jump`); an integer that
-differs between ranks and moves, such as a loader's position, moves by the same amount. What moves
-and is neither makes the slot `inexact`: then its microbatches are made up with fresh data of the
-survivor's own (equal-count), never with wrong ones.
+What a lost rank is, and how it is kept true over time, is the business of `heritage`. Where that
+cannot be told, lost microbatches are made up with fresh data (`makeup`), never with wrong ones.
 """
 
+import random
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+import torch
 
 from recoverrun.hooks import rng
 from recoverrun.hooks.context import (
     Context,
     Path,
+    attributes_of,
     capture,
-    differences,
     objects_of,
     put,
     resolve,
-    same,
+    values_of,
 )
 from recoverrun.hooks.data import NotReplayable
+from recoverrun.hooks.heritage import NUMBERS_MOVE, Heritage, Key
 from recoverrun.hooks.runtime import Microbatch, ScriptRuntime, Shape, Turn, Unwind, find_frame
 from recoverrun.hooks.script import ITEM_NAME, RUNTIME_NAME, Loop
 
-KEPT_STEPS = 3
-"""Own captures kept to compare a lost rank's with: it may have stopped a step earlier."""
-
-NUMBERS_MOVE = (
-    "random numbers of Python or numpy, or single normal numbers, are drawn inside the step: "
-    "the stream of another rank cannot be told from this one's"
-)
-
-
-@dataclass(slots=True)
-class Heritage:
-    """A lost rank, where both of us stood when it was last heard of."""
-
-    rank: int
-    theirs: Context
-    mine: Context
-    draws_hint: int = 0
+KEPT_CAPTURES = 8
+"""Own captures kept to compare a lost rank's with: it may have stopped a step or two earlier."""
 
 
 @dataclass(slots=True)
@@ -57,6 +42,7 @@ class Costume:
     """What a re-execution changed and has to put back."""
 
     streams: rng.Streams
+    generators: list[tuple[Any, Any]] = field(default_factory=list)
     globals: dict[str, Any] | None = None
     changed_globals: dict[str, Any] = field(default_factory=dict)
     attributes: list[tuple[Any, dict[str, Any]]] = field(default_factory=list)
@@ -67,21 +53,23 @@ class Impersonator:
 
     def __init__(self, runtime: ScriptRuntime) -> None:
         self.runtime = runtime
-        self.captures: dict[tuple[int, str], Context] = {}
+        self.captures: dict[tuple[int, int, int], Context] = {}  # by point, oldest first
         self.heritage: dict[int, Heritage] = {}
         self.remains: dict[int, tuple[Context, ...]] = {}
         self.backwards_seen = 0
+        self.replaying = False  # a forward pass only, to keep a lost rank's chain whole
         self.fresh = False  # executing as ourselves, on fresh data
 
     # --------------------------------------------------------------------------- own captures
 
-    def capture_top(self, step: int, turn: Turn) -> Context:
+    def capture_top(self, step: int, attempt: int, turn: Turn) -> Context:
         """Our context as the first microbatch of `step` begins."""
         assert turn.streams is not None, "an iteration has begun"
+        module = turn.globals if turn.before is None else turn.before
         return self._keep(capture(
-            step=step, kind="top", streams=turn.streams,
-            names=_seen_by(turn.loop, turn.globals, turn.names), carried=turn.loop.carried,
-            loaders=self._loaders(), modules=self.runtime.own_modules,
+            step=step, attempt=attempt, kind="top", streams=turn.streams,
+            names=_seen_by(turn.loop, module, turn.names), carried=turn.loop.carried,
+            loaders=self._loaders(), attributes=turn.attributes,
         ))
 
     def capture_ahead(self, step: int, shape: Shape) -> Context:
@@ -95,9 +83,9 @@ class Impersonator:
             if sys.version_info < (3, 13):
                 local.clear()  # the frame would keep every local alive until the next call
         return self._keep(capture(
-            step=step, kind="ahead", streams=rng.read(), names=names,
+            step=step, attempt=0, kind="ahead", streams=rng.read(), names=names,
             carried=shape.region.carried, loaders=self._loaders(),
-            modules=self.runtime.own_modules,
+            attributes=attributes_of(names, self.runtime.own_modules),
         ))
 
     def _loaders(self) -> dict[int, rng.Streams]:
@@ -108,9 +96,9 @@ class Impersonator:
         }
 
     def _keep(self, context: Context) -> Context:
-        self.captures[context.step, context.kind] = context
-        for step, kind in [key for key in self.captures if key[0] <= context.step - KEPT_STEPS]:
-            del self.captures[step, kind]
+        self.captures[context.point] = context
+        while len(self.captures) > KEPT_CAPTURES:
+            del self.captures[next(iter(self.captures))]
         return context
 
     # --------------------------------------------------------------------------- heritage
@@ -131,16 +119,20 @@ class Impersonator:
         """Can we speak for lost `rank` in `step`?"""
         if rank in self.heritage:
             return True
-        order = {"top": 1, "ahead": 0}
         usable = [
             theirs for theirs in self.remains.get(rank, ())
-            if theirs.step <= step and (theirs.step, theirs.kind) in self.captures
+            if theirs.step <= step and theirs.point in self.captures
         ]
         if not usable:
             return False
-        theirs = max(usable, key=lambda one: (one.step, order[one.kind]))
-        mine = self.captures[theirs.step, theirs.kind]
-        self.heritage[rank] = Heritage(rank=rank, theirs=theirs, mine=mine)
+        usable.sort(key=lambda one: one.point)
+        theirs = usable[-1]
+        mine = self.captures[theirs.point]
+        tops = [one for one in usable[:-1] if one.kind == "top"]
+        earlier = (tops[-1], self.captures[tops[-1].point]) if tops else None
+        heir = Heritage(rank=rank, theirs=theirs, mine=mine, earlier=earlier)
+        heir.settle(self.captures.values(), step, self._needed())
+        self.heritage[rank] = heir
         return True
 
     def forget(self, rank: int) -> None:
@@ -153,63 +145,23 @@ class Impersonator:
     def follow(self, top: Context) -> None:
         """A new step begins at our capture `top`: move every lost rank's context along.
 
-        Raises NotReplayable with the rank that can no longer be spoken for exactly.
+        Raises NotReplayable with the reason why one can no longer be spoken for exactly.
         """
+        ahead = self.captures.get((top.step, 0, 0))
+        for rank in sorted(self.heritage):
+            self.heritage[rank].follow(ahead, top)
+
+    def complete(self, shape: Shape) -> None:
+        """The step ends: bring the chains of all lost ranks to its end. Raises NotReplayable."""
         for rank in sorted(self.heritage):
             heir = self.heritage[rank]
-            heir.theirs = self._moved(heir, top)
-            heir.mine = top
-
-    def _moved(self, heir: Heritage, top: Context) -> Context:
-        moved = self._at(heir, top.streams, top.names, top.attributes, self._needed())
-        moved.step, moved.kind = top.step, top.kind
-        moved.names = {**top.names, **moved.names}
-        moved.attributes = {**top.attributes, **moved.attributes}
-        moved.loaders = {
-            number: self._created(heir, number, streams)
-            for number, streams in top.loaders.items()
-        }
-        return moved
+            while heir.moving and heir.index < len(self.runtime.microbatches):
+                self._run_as(heir, heir.index, shape, replay=True)
+            heir.end_step()
 
     def _needed(self) -> frozenset[str]:
         shape = self.runtime.shape
         return shape.region.live_in if shape is not None else frozenset()
-
-    def _created(self, heir: Heritage, number: int, own: rng.Streams) -> rng.Streams:
-        """Where the lost rank's streams stood, or would have, when iterator `number` was made."""
-        known = heir.theirs.loaders.get(number)
-        if known is not None:
-            return known
-        moved = rng.jump(heir.theirs.streams, heir.mine.streams, own, heir.draws_hint)
-        return own if moved is None else moved
-
-    def _at(
-        self, heir: Heritage, streams: rng.Streams, names: Mapping[str, Any],
-        attributes: Mapping[Path, Any], needed: frozenset[str],
-    ) -> Context:
-        """The lost rank's own values at the point where ours are `streams`, `names`, …
-
-        Only what differs between the ranks. Raises NotReplayable if what the region reads
-        (`needed`) cannot be told.
-        """
-        moved = rng.jump(heir.theirs.streams, heir.mine.streams, streams, heir.draws_hint)
-        if moved is None:
-            raise NotReplayable(NUMBERS_MOVE)
-        differ = differences(heir.theirs, heir.mine)
-        return Context(
-            step=heir.theirs.step, kind=heir.theirs.kind, streams=moved,
-            names={
-                name: _shifted(name, value, heir.mine.names[name], names)
-                for name, value in differ.names.items()
-                if name in needed or _is_position(value) or name not in names
-                or same(names[name], heir.mine.names[name])
-            },
-            attributes={
-                path: _shifted(path, value, heir.mine.attributes[path], attributes)
-                for path, value in differ.attributes.items()
-            },
-            loaders=heir.theirs.loaders,
-        )
 
     def created_at(self, number: int, rank: int) -> rng.Streams | None:
         """Where `rank`'s streams stood when it created its iterator `number`, if that is known."""
@@ -224,23 +176,46 @@ class Impersonator:
         Returns whether the code reached its backward. Raises NotReplayable, or what the script's
         own code raises.
         """
-        own = self.runtime.microbatches[index]
         heir = self.heritage[rank]
+        while heir.moving and heir.index < index:
+            self._run_as(heir, heir.index, shape, replay=True)
+        return self._run_as(heir, index, shape, replay=False)
+
+    def _run_as(self, heir: Heritage, index: int, shape: Shape, *, replay: bool) -> bool:
+        """Run the region as a lost rank; a replay stops at the backward, without gradients."""
+        own = self.runtime.microbatches[index]
         self._require_quiet_numbers(own)
-        seen = _seen_by(shape.region, own.turn.globals, own.names)
-        other = self._at(heir, own.streams, seen, own.attributes, shape.region.live_in)
+        streams = heir.streams_at(own.streams)
         costume = Costume(streams=rng.read())
-        self.runtime.acting_rank = rank
+        self.runtime.acting_rank, self.replaying = heir.rank, replay
         try:
-            names = self._dress(own, other, shape, costume)
+            names = self._dress(own, heir.differing(index), shape, costume)
             for source, count in own.positions:
-                source.seek(rank, count)
-            rng.restore(other.streams)
-            item = self._item_of(own, rank)
-            return self._run(names, shape, item)
+                source.seek(heir.rank, count)
+            rng.restore(streams)
+            with torch.set_grad_enabled(not replay and torch.is_grad_enabled()):
+                reached = self._run(names, shape, self._item_of(own, heir.rank))
+            heir.advance(names, self._moved_values(heir, names))
+            return reached
         finally:
-            self.runtime.acting_rank = None
+            self.runtime.acting_rank, self.replaying = None, False
             self._undress(own, costume)
+
+    def _moved_values(self, heir: Heritage, names: Mapping[str, Any]) -> dict[Key, Any]:
+        """What the lost rank's moving values have become."""
+        if not heir.moving:
+            return {}
+        variables = [key for key in heir.moving if isinstance(key, str)]
+        found: dict[Key, Any] = {}
+        found.update(values_of(
+            {name: names[name] for name in variables if name in names}, frozenset(variables)
+        ))
+        for key in heir.moving:
+            if not isinstance(key, str) and (owner := resolve(names, key)) is not None:
+                kept = values_of({key[-1]: vars(owner)[key[-1]]})
+                if kept:
+                    found[key] = kept[key[-1]]
+        return found
 
     def _require_quiet_numbers(self, own: Microbatch) -> None:
         """Python's and numpy's streams are read at the ends of a step only: they must not move."""
@@ -271,23 +246,27 @@ class Impersonator:
         return {**own.turn.globals, **_copied(own.names)}
 
     def _dress(
-        self, own: Microbatch, other: Context, shape: Shape, costume: Costume
+        self, own: Microbatch, differing: Mapping[Key, Any], shape: Shape, costume: Costume
     ) -> dict[str, Any]:
         module = own.turn.globals
         if shape.region.module_level:
             costume.globals = dict(module)
         names = self._namespace(own, shape)
         visible = {**module, **own.names}
-        for _, owner in objects_of(visible, self.runtime.own_modules):
-            costume.attributes.append((owner, dict(vars(owner))))
-        for path, value in {**own.attributes, **other.attributes}.items():
+        owners = [owner for _, owner in objects_of(visible, self.runtime.own_modules)]
+        costume.attributes = [(owner, dict(vars(owner))) for owner in owners]
+        costume.generators = _states_of([visible, *(vars(owner) for owner in owners)])
+        for name, state in own.generators.items():
+            put(visible, name, state)
+        attributes: dict[Path, Any] = dict(own.attributes)
+        attributes.update({k: v for k, v in differing.items() if not isinstance(k, str)})
+        for path, value in attributes.items():
             owner = resolve(visible, path)
             if owner is not None:
                 put(vars(owner), path[-1], value)
-        for name, value in other.names.items():
-            if name in shape.region.targets:
-                continue
-            put(names, name, value)
+        variables = {k: v for k, v in differing.items() if isinstance(k, str)}
+        for name in sorted(variables.keys() - shape.region.targets):
+            put(names, name, variables[name])
             if name not in own.names and names is not module:
                 costume.changed_globals[name] = module[name]
                 module[name] = names[name]  # functions that the region calls read it there
@@ -300,6 +279,8 @@ class Impersonator:
         module.update(costume.changed_globals)
         for owner, attributes in costume.attributes:
             _put_back(vars(owner), attributes)
+        for restore, state in costume.generators:
+            restore(state)
         rng.restore(costume.streams)
 
     def _item_of(self, own: Microbatch, rank: int) -> Any:
@@ -326,6 +307,11 @@ class Impersonator:
             pass
         return self.backwards_seen >= shape.backwards
 
+    def backward_begins(self) -> None:
+        """A replay has seen what it came for."""
+        if self.replaying:
+            raise Unwind("backward")
+
     def backward_done(self, shape: Shape) -> None:
         """A backward inside a re-execution: after the last one there is nothing more to run."""
         self.backwards_seen += 1
@@ -346,24 +332,16 @@ def _seen_by(
     return {**module, **{name: local[name] for name in read if name in local}}
 
 
-def _is_position(value: Any) -> bool:
-    return type(value) is int
-
-
-def _shifted(key: object, theirs: Any, then: Any, now: Mapping[Any, Any]) -> Any:
-    """A value that differs between ranks, brought from `then` to `now` as our own moved."""
-    if key not in now:
-        return theirs
-    present = now[key]
-    if same(present, then):
-        return theirs
-    if type(theirs) is int and type(then) is int and type(present) is int:
-        return theirs + present - then
-    raise NotReplayable(f"{_named(key)} differs between ranks and changes within the step")
-
-
-def _named(key: object) -> str:
-    return ".".join(key) if isinstance(key, tuple) else str(key)
+def _states_of(namespaces: Iterable[Mapping[str, Any]]) -> list[tuple[Any, Any]]:
+    """How to set every generator of the script's own back to where it stands."""
+    states: list[tuple[Any, Any]] = []
+    for namespace in namespaces:
+        for value in namespace.values():
+            if isinstance(value, torch.Generator):
+                states.append((value.set_state, value.get_state()))
+            elif isinstance(value, random.Random):
+                states.append((value.setstate, value.getstate()))
+    return states
 
 
 def _copied(names: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ here on its promise is `equal-count`.
 import threading
 from collections.abc import Callable
 
+from recoverrun.hooks.context import Context
 from recoverrun.hooks.data import NotReplayable
 from recoverrun.hooks.impersonate import Impersonator
 from recoverrun.hooks.runtime import Shape
@@ -36,7 +37,27 @@ class MakeUp:
             legacy = dict(self._legacy)
         for rank in sorted(legacy):
             self._impersonator.inherit(rank, legacy[rank])
-            self._impersonator.knows(rank, step)
+            try:
+                self._impersonator.knows(rank, step)
+            except NotReplayable as reason:
+                self.downgrade(str(reason))
+
+    def begin_step(self, top: Context) -> None:
+        """A step begins at our own capture `top`."""
+        self.absorb(top.step)
+        if self.exact:
+            self._trying(lambda: self._impersonator.follow(top))
+
+    def end_step(self, shape: Shape | None) -> None:
+        """A step is committed; what follows belongs to the next."""
+        if self.exact and shape is not None:
+            self._trying(lambda: self._impersonator.complete(shape))
+
+    def _trying(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except NotReplayable as reason:
+            self.downgrade(str(reason))
 
     def compute(self, rank: int, index: int, step: int, shape: Shape) -> None:
         """Compute microbatch `index` of lost `rank` into our accumulators.
@@ -51,10 +72,10 @@ class MakeUp:
         """Whether the microbatch could be computed as the lost rank's own."""
         if not self.exact:
             return False
-        if not self._impersonator.knows(rank, step):
-            self.downgrade(f"rank {rank} left no context that can be used in step {step}")
-            return False
         try:
+            if not self._impersonator.knows(rank, step):
+                self.downgrade(f"rank {rank} left no context that can be used in step {step}")
+                return False
             if self._impersonator.execute(rank, index, shape):
                 return True
         except NotReplayable as reason:

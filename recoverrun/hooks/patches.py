@@ -8,7 +8,7 @@ watched for. Names that torch copies into other modules are replaced there as we
 |---|---|
 | Tensor.backward, autograd.backward | a microbatch ends |
 | Optimizer.step (pre-hook), clip_grad_*, GradScaler | the first reader of gradients: commit |
-| Optimizer.zero_grad, Module.zero_grad | must not wipe accumulators during re-execution |
+| Optimizer.zero_grad, Module.zero_grad | nothing in re-execution; else a step that is dropped |
 | DataLoader.__iter__ | positions of other slots |
 | dist.get_rank, broadcast, scatter, … | the acting rank; a lost root is an error, not a hang |
 | _new_process_group_helper, env:// rendezvous | elastic groups; the store of the launcher |
@@ -129,6 +129,7 @@ def _gradients(session: "Session") -> None:
 
     def backward(original: Any) -> Any:
         def wrapper(*args: Any, **kwargs: Any) -> None:
+            session.impersonator.backward_begins()
             with session.counting_backward() as counted:
                 original(*args, **kwargs)
             if counted:
@@ -143,10 +144,13 @@ def _gradients(session: "Session") -> None:
 
         return wrapper
 
-    def unless_acting(original: Any) -> Any:
-        def wrapper(*args: Any, **kwargs: Any) -> None:
-            if not session.acting:
-                original(*args, **kwargs)
+    def dropping(original: Any) -> Any:
+        def wrapper(owner: Any, *args: Any, **kwargs: Any) -> None:
+            if session.acting:
+                return  # the accumulators are not the re-executed code's to wipe
+            if session.dirty:
+                session.discard(_trained_by(owner))
+            original(owner, *args, **kwargs)
 
         return wrapper
 
@@ -158,9 +162,16 @@ def _gradients(session: "Session") -> None:
             replace(clip, name, committing)
     for name in ("unscale_", "step"):
         replace(torch.amp.GradScaler, name, committing)
-    replace(torch.optim.Optimizer, "zero_grad", unless_acting)
-    replace(torch.nn.Module, "zero_grad", unless_acting)
+    replace(torch.optim.Optimizer, "zero_grad", dropping)
+    replace(torch.nn.Module, "zero_grad", dropping)
     register_optimizer_step_pre_hook(lambda _, args, kwargs: _stepping(session, args, kwargs))
+
+
+def _trained_by(owner: Any) -> list[Any]:
+    """The parameters of a module or an optimizer."""
+    if hasattr(owner, "param_groups"):
+        return [param for group in owner.param_groups for param in group["params"]]
+    return list(owner.parameters())
 
 
 def _stepping(session: "Session", args: Any, kwargs: Any) -> Any:

@@ -86,7 +86,7 @@ def decline(session: "Session", refusal: str) -> None:
 def _exchange(
     session: "Session", fabric: Fabric, generation: int, own: torch.Tensor
 ) -> tuple[Promise, str]:
-    top = session.impersonator.captures.get((session.step, "top"))
+    top = session.impersonator.captures.get((session.step, session.attempt, 1))
     assert top is not None, "captured after the first microbatch"
     mine = {"refusal": "", "context": top.pack(), "sketch": tensor_bytes(own)}
     others = _gather(session, fabric, generation, mine)

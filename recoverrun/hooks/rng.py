@@ -18,6 +18,13 @@ import torch
 PYTHON_VERSION = 3
 """`random.Random.getstate()[0]` since Python 3.2 (Lib/random.py)."""
 
+CPU_BYTES = 24 + 8 * 624 + 40
+"""Of torch's CPU generator: head, words, cached normal samples (`_HEAD` below)."""
+
+PYTHON_BYTES = (4 * 625, 4 * 625 + 8)
+NUMPY_BYTES = (0, 24 + 4 * 624)
+"""Without numpy, and with it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Streams:
@@ -34,7 +41,15 @@ class Streams:
 
     @staticmethod
     def unpack(packed: list[Any]) -> "Streams":
+        """Raises ValueError if `packed` is not what `pack` makes."""
+        if type(packed) is not list or len(packed) != 4 or type(packed[1]) is not list:
+            raise ValueError("random streams: not four parts")
         cpu, cuda, python, numpy = packed
+        if any(type(one) is not bytes for one in (cpu, *cuda, python, numpy)):
+            raise ValueError("random streams: not bytes")
+        known = len(python) in PYTHON_BYTES and len(numpy) in NUMPY_BYTES
+        if len(cpu) != CPU_BYTES or not known:
+            raise ValueError("random streams: wrong sizes")
         return Streams(torch_cpu=cpu, torch_cuda=tuple(cuda), python=python, numpy=numpy)
 
 

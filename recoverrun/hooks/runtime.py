@@ -40,6 +40,9 @@ class Senses(Protocol):
         are read.
         """
 
+    def generators(self) -> dict[str, Any]:
+        """States of the generators among the variables that `attributes` last looked at."""
+
     def copied(self, value: Any) -> Any:
         """A copy of what code may change in place (small tensors, containers), else `value`."""
 
@@ -72,10 +75,12 @@ class Turn:
     streams: "Streams | None" = None
     names: dict[str, Any] = field(default_factory=dict)
     globals: dict[str, Any] = field(default_factory=dict)
+    before: dict[str, Any] | None = None  # in the first step: all that was visible at the top
     draws: list[Draw] = field(default_factory=list)
     header_draws: int = 0  # of `draws`, those that the loop itself made to get its item
     positions: "list[tuple[Source, int]]" = field(default_factory=list)
     attributes: "dict[Path, Any]" = field(default_factory=dict)
+    generators: dict[str, Any] = field(default_factory=dict)
     backwards: int = 0
 
 
@@ -90,6 +95,7 @@ class Microbatch:
     streams: "Streams"
     names: dict[str, Any]
     attributes: "dict[Path, Any]"
+    generators: dict[str, Any]
     draws: list[Draw]  # those of the loop's header
     positions: "list[tuple[Source, int]]"  # of every source, when the body began
 
@@ -175,12 +181,14 @@ class ScriptRuntime:
             return
         turn.globals = global_
         turn.names = self._snapshot(turn.loop, local)
+        turn.before = {**global_, **turn.names} if self.shape is None else None
         turn.header_draws = len(turn.draws)
         turn.positions = [(source, source.count) for source in self.sources]
         assert self.senses is not None, "not quiet"
         turn.attributes = self.senses.attributes(
             global_, turn.names, self.own_modules, not self.microbatches
         )
+        turn.generators = self.senses.generators()
         if not turn.loop.module_level and sys.version_info < (3, 13):
             local.clear()  # the frame keeps this dict and would keep the last logits alive with it
         if self.shape is not None and turn.loop is self.shape.region:
@@ -255,13 +263,19 @@ class ScriptRuntime:
         microbatch = Microbatch(
             index=len(self.microbatches), turn=turn, iteration=turn.iteration, item=turn.item,
             streams=turn.streams, names=turn.names, attributes=turn.attributes,
-            draws=turn.draws[: turn.header_draws], positions=turn.positions,
+            generators=turn.generators, draws=turn.draws[: turn.header_draws],
+            positions=turn.positions,
         )
         self.microbatches.append(microbatch)
         return microbatch
 
     def begin_step(self) -> None:
         self.microbatches = []
+
+    @property
+    def expected(self) -> int:
+        """Microbatches of a step, as the first step had them; 0 while unknown."""
+        return self.shape.microbatches if self.shape is not None else 0
 
     def learn(self) -> Shape:
         """At the first commit point: how does this script go through a step? Raises Refused."""

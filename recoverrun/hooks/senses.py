@@ -1,7 +1,10 @@
 """What the runtime can see of a process once the script has imported torch."""
 
+import random
 from collections.abc import Mapping
 from typing import Any
+
+import torch
 
 from recoverrun.hooks import rng
 from recoverrun.hooks.context import Path, is_small_tensor, objects_of, values_of
@@ -12,6 +15,7 @@ class TorchSenses:
 
     def __init__(self) -> None:
         self._owners: list[tuple[Path, Any]] = []
+        self._generators: dict[str, Any] = {}
 
     def streams(self, since: rng.Streams | None) -> rng.Streams:
         return rng.read(since)
@@ -21,12 +25,18 @@ class TorchSenses:
         look_again: bool,
     ) -> dict[Path, Any]:
         if look_again:
-            self._owners = list(objects_of({**module, **local}, own))
+            visible = {**module, **local}
+            self._owners = list(objects_of(visible, own))
+            kinds = torch.Generator | random.Random
+            self._generators = {n: v for n, v in visible.items() if isinstance(v, kinds)}
         return {
             (*path, name): value
             for path, owner in self._owners
             for name, value in values_of(vars(owner)).items()
         }
+
+    def generators(self) -> dict[str, Any]:
+        return values_of(self._generators) if self._generators else {}
 
     def copied(self, value: Any) -> Any:
         if is_small_tensor(value):

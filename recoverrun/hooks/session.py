@@ -12,7 +12,7 @@ plane and one message that nobody answers.
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import assert_never
@@ -28,6 +28,7 @@ from ft_collectives.instep import (
     Break,
     Compute,
     Decided,
+    Discarded,
     Effect,
     Ended,
     Event,
@@ -45,10 +46,10 @@ from ft_collectives.reduce import Reducer
 from ft_collectives.store import LauncherStore
 from ft_collectives.vote import Booth
 from recoverrun.hooks import witness
-from recoverrun.hooks.data import NotReplayable
 from recoverrun.hooks.faultpoints import FaultPoints
 from recoverrun.hooks.impersonate import Impersonator
 from recoverrun.hooks.makeup import MakeUp
+from recoverrun.hooks.phases import Phases
 from recoverrun.hooks.runtime import Refused, ScriptRuntime, Turn
 from recoverrun.hooks.senses import TorchSenses
 from recoverrun.hooks.sources import Sources
@@ -103,15 +104,15 @@ class Session:
         self.strategy: Strategy | None = None
         self.promise: Promise | None = None
         self.refusal = ""
-        self.phases: dict[str, float] = {}
+        self.phases = Phases()
         self.backwards = 0  # of this step that belong to no replayable loop
+        self.attempt = 0  # at the present step
         self.dirty = False
         self._in_backward = False
         self._booth: Booth | None = None
         self._sketch = torch.empty(0)
         self._agenda: deque[Effect] = deque()
         self._remains = Writer(env.context) if env.context else None
-        self._committed_at = time.monotonic()
         runtime.on_region_top = self._region_top
         runtime.senses = TorchSenses()
         threading.Thread(target=self._listen, name="recoverrun-control", daemon=True).start()
@@ -151,25 +152,13 @@ class Session:
                 return
             for effect in self.machine.step(event, time.monotonic()):
                 if isinstance(effect, Send):
-                    self.link.send(self._completed(effect.message))
+                    told = effect.message
+                    if isinstance(told, Committed):
+                        told = self.phases.complete(told)
+                    self.link.send(told)
                 else:
                     self._agenda.append(effect)
             self.changed.notify_all()
-
-    def _completed(self, message: Message) -> Message:
-        """The machine knows no clocks: add the phases of the step to its statement."""
-        if not isinstance(message, Committed):
-            return message
-        now = time.monotonic()
-        self.phases["step"] = 1000 * (now - self._committed_at)
-        self._committed_at = now
-        phases = tuple(sorted(self.phases.items()))
-        self.phases = {}
-        return Committed(
-            rank=message.rank, generation=message.generation, step=message.step,
-            done=message.done, redone=message.redone, total=message.total,
-            digest=message.digest, phases=phases,
-        )
 
     # --------------------------------------------------------------------------- switching on
 
@@ -260,13 +249,9 @@ class Session:
         if self.machine is None or self.runtime.microbatches:
             return
         self.faults.strike(self.step - 1, "between")
-        top = self.impersonator.capture_top(self.step, turn)
+        top = self.impersonator.capture_top(self.step, self.attempt, turn)
         self._leave(top.pack())
-        self.makeup.absorb(self.step)
-        try:
-            self.impersonator.follow(top)
-        except NotReplayable as reason:
-            self.makeup.downgrade(str(reason))
+        self.makeup.begin_step(top)
 
     def _leave(self, context: bytes) -> None:
         if self._remains is not None:
@@ -286,9 +271,7 @@ class Session:
             self.faults.strike(self.step, "backward")
 
     def _at_middle(self) -> bool:
-        shape = self.runtime.shape
-        count = shape.microbatches if shape is not None else 1
-        return self._own_index == count // 2
+        return self._own_index == (self.runtime.expected or 1) // 2
 
     @property
     def _own_index(self) -> int:
@@ -321,6 +304,8 @@ class Session:
             return
         self.dirty = True
         first = not self._own_index
+        if self._own_index and self._own_index == self.runtime.expected:
+            self._withdraw()  # one more than in the steps before: nothing was final yet
         identity = (self.machine.slot, self._own_index)
         if self.runtime.note_backward() is None:
             if self.runtime.microbatches:
@@ -338,7 +323,7 @@ class Session:
         self._sketch = rehearsal.sketch(self.strategy.accumulators())
         if self.runtime.microbatches:
             turn = self.runtime.microbatches[0].turn
-            self._leave(self.impersonator.capture_top(self.step, turn).pack())
+            self._leave(self.impersonator.capture_top(self.step, self.attempt, turn).pack())
 
     def _launched(self, number: int, total: int) -> None:
         self.faults.strike(self.step, "reduce", number, total)
@@ -361,7 +346,6 @@ class Session:
         if self.machine is None or not self.dirty or self.acting or not self.runtime.active:
             return
         assert self.reducer is not None, "protected"
-        started = time.monotonic()
         count = self._own_index
         if self.promise is None:
             self._learn()
@@ -374,11 +358,35 @@ class Session:
         while not self._carry_out(self._next()):
             pass
         self.reducer.deliver()
+        if self.runtime.microbatches:
+            self.makeup.end_step(self.runtime.shape)
+        self._begin_step()
+        self.attempt = 0
+
+    def discard(self, params: Iterable[torch.Tensor]) -> None:
+        """The script drops gradients that it never used, on a loss that is not finite, say."""
+        if self.machine is None or self.strategy is None or self.reducer is None:
+            return
+        if not self.strategy.drop(params):
+            self.refuse("zero_grad drops a part of the gradients between backward and step")
+            return
+        if self._own_index == self.runtime.expected:
+            self._withdraw()
+        self._feed(Discarded())
+        self._begin_step()
+        self.attempt += 1
+
+    def _withdraw(self) -> None:
+        """Reductions that this rank or another has begun are of gradients that are not final."""
+        if self.machine is not None and self.reducer is not None and not self.machine.surprised:
+            self.reducer.withdraw(self.machine.view.generation)
+
+    def _begin_step(self) -> None:
+        assert self.reducer is not None, "protected"
         self.reducer.begin()
         self.runtime.begin_step()
         self.backwards = 0
         self.dirty = False
-        self.phases["settle"] = 1000 * (time.monotonic() - started)
 
     def _learn(self) -> None:
         """The first commit point: how the script goes through a step, proved by a rehearsal."""
@@ -434,37 +442,30 @@ class Session:
 
     def _reduce(self, generation: int) -> None:
         assert self.reducer is not None and self.fabric is not None, "protected"
-        started = time.monotonic()
-        self.reducer.finish(generation)
-        self._add("reduce", started)
+        with self.phases.measure("reduce"):
+            self.reducer.finish(generation)
         if generation > 1:
-            self.phases["rebuild"] = self.fabric.rebuild_ms
+            self.phases.note("rebuild", self.fabric.rebuild_ms)
         self._feed(Reduced(generation=generation))
 
     def _vote(self, generation: int, ballot: tuple[int, ...]) -> None:
-        started = time.monotonic()
-        counts = self.booth.count(
-            generation, ballot, lambda: self.faults.strike(self.step, "vote")
-        )
-        self._add("vote", started)
+        with self.phases.measure("vote"):
+            counts = self.booth.count(
+                generation, ballot, lambda: self.faults.strike(self.step, "vote")
+            )
         self._feed(Voted(generation=generation, counts=counts))
-
-    def _add(self, phase: str, started: float) -> None:
-        passed = 1000 * (time.monotonic() - started)
-        self.phases[phase] = self.phases.get(phase, 0.0) + passed
 
     # --------------------------------------------------------------------------- making up
 
     def _compute(self, identity: Identity) -> None:
         """Compute a lost slot's microbatch into our accumulators."""
-        started = time.monotonic()
         slot, index = identity
         shape, layout = self.runtime.shape, self.layout
         assert shape is not None and layout is not None, "protected, and past a first step"
         _, shard = layout.place(self.env.rank)
         rank = layout.replicas[slot][shard]
-        self.makeup.compute(rank, index, self.step, shape)
-        self._add("redo", started)
+        with self.phases.measure("redo"):
+            self.makeup.compute(rank, index, self.step, shape)
 
     def _downgraded(self, reason: str) -> None:
         self.link.send(Notice(

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from recoverrun.hooks.data import LoaderIterator, Source, clone_for
+from recoverrun.hooks.data import Adopted, LoaderIterator, Source, clone_for
 from recoverrun.hooks.impersonate import Impersonator
 from recoverrun.hooks.rng import Streams
 from recoverrun.hooks.runtime import ScriptRuntime
@@ -32,7 +32,7 @@ class Sources:
             return make(clone_for(loader, runtime.acting_rank, runtime.own_rank))
         source = LoaderIterator(loader=loader, make=make, runtime=self, number=self._created)
         self._created += 1
-        runtime.adopt(source)
+        runtime.adopt(Adopted(source))
         return source
 
     @property

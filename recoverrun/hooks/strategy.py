@@ -1,5 +1,6 @@
 """What the session asks of a way of data-parallel training; the ways are in `strategies`."""
 
+from collections.abc import Iterable
 from typing import Protocol
 
 import torch
@@ -17,6 +18,9 @@ class Strategy(Protocol):
         """Take the accumulators away, for a rehearsal; `put_back` restores them exactly."""
 
     def put_back(self, kept: object) -> None: ...
+
+    def drop(self, params: Iterable[torch.Tensor]) -> bool:
+        """Forget the accumulators if `params` are all that is trained; False if they are not."""
 
     def parameters(self) -> dict[str, torch.Tensor]:
         """Local parameters (shards where sharded) by name."""

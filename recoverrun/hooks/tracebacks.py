@@ -87,7 +87,7 @@ def _is_our_error(error: BaseException) -> bool:
     last = error.__traceback__
     while last is not None and last.tb_next is not None:
         last = last.tb_next
-    return isinstance(error, AssertionError) and last is not None and _is_ours(last)
+    return last is not None and _is_ours(last)  # raised in our own code: our mistake
 
 
 def _without_ours(tb: TracebackType | None) -> TracebackType | None:

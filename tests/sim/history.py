@@ -5,7 +5,7 @@ import json
 from collections import Counter
 from dataclasses import dataclass
 
-from ft_collectives.instep import Decided, Effect, Event, Settled, Viewed, Voted
+from ft_collectives.instep import Decided, Discarded, Effect, Event, Settled, Viewed, Voted
 from ft_collectives.instep import Tick as StepTick
 from rendezvous.coordinator import Coordinator, NodeLost, Received, Tick
 from rendezvous.effects import Effect as Wish
@@ -50,6 +50,7 @@ class History:
         self.book = Book(plan)
         self.coverage: Counter[str] = Counter()
         self.lines: list[str] = []
+        self.told: list[tuple[float, str, str, dict[str, object]]] = []
         self.workers = {rank: Worker(self, rank) for rank in plan.world}
         self.plane = Plane(
             self.engine,
@@ -65,6 +66,7 @@ class History:
         self.channel_at: dict[tuple[str, int], float] = {}
         self.sent: Counter[int] = Counter()  # messages by and to each rank
         self.dying: set[int] = set()
+        self.told_by_kind: Counter[tuple[str, int]] = Counter()
         self.reached: Counter[int] = Counter()  # fault -> how often its point was reached
         self.undecided = False  # a view was sent and no redo decided in it
         self.redoing = -1  # the step of the newest redo
@@ -142,6 +144,7 @@ class History:
         mono = round(self.engine.now, 6)
         self._hash.update(f"{mono} {event} {reason} {fields}\n".encode())
         if self.verbose:
+            self.told.append((mono, event, reason, fields))
             line = {
                 "v": 1,
                 "ts": mono,
@@ -203,7 +206,10 @@ class History:
         self.sent[rank] += 1
         if isinstance(message, View):
             self.book.sent(message)
-        if self._lost():
+        kind = type(message).__name__
+        self.told_by_kind[(kind, rank)] += 1
+        dropped = (kind, self.told_by_kind[(kind, rank)], rank) in self.plan.drops
+        if dropped or self._lost():
             self._lose_word(message)
             return
         for delay_s in self._delays():
@@ -386,6 +392,8 @@ class History:
                 self.coverage["view while computing extras"] += 1
             case StepTick() if effects:
                 self.coverage["report said again"] += 1
+            case Discarded():
+                self.coverage["gradients dropped"] += 1
             case Settled() if worker.machine.state == "computing":
                 self.coverage["standing extras"] += 1
             case _:
@@ -414,8 +422,6 @@ class History:
                 self.coverage["view said again"] += not announced
             case View(), Report():
                 self.coverage["view told to one who missed it"] += 1
-            case Decision(verdict="commit"), _ if not announced:
-                self.coverage["catch-up"] += 1
             case Decision(verdict="redo"), Report() if not announced:
                 self.coverage["decision said again"] += 1
             case Decision(verdict=verdict), _ if verdict not in ("commit", "redo"):
@@ -433,7 +439,8 @@ class History:
                 self.coverage["view without a loss"] += not record.fields["lost_ranks"]
             case "decision.make":
                 verdict = record.fields["verdict"]
-                self.coverage[f"decision: {verdict}"] += 1
+                catches_up = "committed elsewhere" in record.reason
+                self.coverage["catch-up" if catches_up else f"decision: {verdict}"] += 1
                 self.undecided = verdict != "redo"
                 step = record.fields["step"]
                 if verdict == "redo" and isinstance(step, int):

@@ -17,14 +17,18 @@ from rendezvous import coordinator, gathering, membership, quota, steps
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """`old` becomes `new` in the function `path` of `module`; `caught_by` names checkers."""
+    """`old` becomes `new` in the function `path` of `module`.
+
+    `checker` is what notices it, for example in the history of `seed`.
+    """
 
     name: str
     module: ModuleType
     path: str  # "function" or "Class.method"
     old: str
     new: str
-    caught_by: tuple[str, ...]
+    checker: str
+    seed: int
 
 
 MUTANTS = (
@@ -34,129 +38,141 @@ MUTANTS = (
         "self.book.open(self.generation, self.members.live)",
         "self.gathering.reports.update(reports)\n"
         "    self.book.open(self.generation, self.members.live)",
-        (),
+        "stop", 1,
     ),
     Mutant(
         "no fence on generations", coordinator, "Coordinator._fenced",
-        "if not isinstance(message, Report | PeerFault):", "if True:", (),
+        "if not isinstance(message, Report | PeerFault):", "if True:", "INV-6", 49,
     ),
     Mutant(
         "a decision before everybody has reported", coordinator, "Coordinator._gathered",
-        "len(reports) < len(running) or ", "", (),
+        "len(reports) < len(running) or ", "", "assert", 2,
     ),
     Mutant(
         "an ended rank is waited for", membership, "Membership.running",
-        "self.live_ranks - self.finished.keys()", "self.live_ranks", (),
+        "self.live_ranks - self.finished.keys()", "self.live_ranks", "INV-6", 10,
     ),
     Mutant(
         "a hint throws the ended ranks out", coordinator, "Coordinator._hint",
-        "{fault.reason}\", [])", "{fault.reason}\", self.members.ended)", (),
+        "{fault.reason}\", [])", "{fault.reason}\", self.members.ended)", "assert", 1,
     ),
     Mutant(
         "a mate that was killed is a loss of its own", coordinator, "Coordinator._exit",
-        "if rank not in self.members.live_ranks:", "if rank in self.members.finished:", (),
+        "if rank not in self.members.live_ranks:", "if rank in self.members.finished:", "INV-7", 1,
     ),
     Mutant(
         "commit when only some hold the sums", gathering, "held_by_all",
-        "held.pop() if len(held) == 1 else 0", "max(held)", (),
+        "held.pop() if len(held) == 1 else 0", "max(held)", "stop", 2,
     ),
     Mutant(
         "nobody catches up", gathering, "catch_ups",
-        "if report.step < newest and not told:", "if False:", (),
+        "if report.step < newest and not told:", "if False:", "INV-6", 1,
     ),
-    Mutant("nobody levels", gathering, "levels", "if lacking and not told:", "if False:", ()),
+    Mutant(
+        "nobody levels", gathering, "levels",
+        "if lacking and not told:", "if False:", "INV-6", 60,
+    ),
     Mutant(
         "a view is said once", coordinator, "Coordinator._expire",
-        "if rank not in gathering.reports", "if False", (),
+        "if rank not in gathering.reports", "if False", "INV-6", 194,
     ),
     Mutant(
         "a decision is said once", coordinator, "Coordinator._report",
-        "if answer is not None:", "if False:", (),
+        "if answer is not None:", "if False:", "INV-6", 18,
     ),
     Mutant(
         "a report is said once", instep, "InStep._say",
-        "self._now + RESEND_AFTER_S if waiting else", "", (),
+        "self._now + RESEND_AFTER_S if waiting else", "", "INV-6", 18,
     ),
     Mutant(
         "shares ignore what is done", quota, "share_out",
-        "(load, replica) for", "(0, replica) for", (),
+        "(load, replica) for", "(0, replica) for", "quota", 60,
     ),
     Mutant(
         "an identity is dealt out twice", quota, "share_out",
-        "todo[start : start + counts[replica]]", "todo[start : start + counts[replica] + 1]", (),
+        "start + counts[replica]]", "start + counts[replica] + 1]", "stop", 1,
     ),
     Mutant(
         "standing extras in spite of a surprise", instep, "InStep._advance",
-        "self.joined if self.surprised else self.extras()", "self.extras()", (),
+        "self.joined if self.surprised else self.extras()", "self.extras()", "INV-6", 2,
     ),
     Mutant(
         "a surprised rank reduces", instep, "InStep._advance",
-        "if self.surprised:", "if False:", (),
+        "if self.surprised:", "if False:", "stop", 1,
     ),
     Mutant(
         "a view does not stop a reduction", instep, "InStep._view",
-        'self.state in ("reducing", "voting")', "False", (),
+        'self.state in ("reducing", "voting")', "False", "INV-6", 1,
     ),
     Mutant(
         "a vote of an old generation counts", instep, "InStep._vote",
         'generation != self.view.generation or self.state != "voting"',
-        'self.state not in ("voting", "asking")', (),
+        'self.state not in ("voting", "asking")', "INV-5", 80,
     ),
     Mutant(
         "a reduction of an old generation counts", instep, "InStep._reduce",
         'generation != self.view.generation or self.state != "reducing"',
-        'self.state not in ("reducing", "asking")', (),
+        'self.state not in ("reducing", "asking")', "INV-6", 317,
     ),
     Mutant(
         "a report is final too early", instep, "InStep.report",
-        'self.state in ("open", "computing")', 'self.state == "computing"', (),
+        'self.state in ("open", "computing")', 'self.state == "computing"', "stop", 1,
     ),
     Mutant(
         "held sums outlive a redo", instep, "InStep._decide",
         "self.planned_in = self.view.generation\n        self.reduced_in = 0",
-        "self.planned_in = self.view.generation", (),
+        "self.planned_in = self.view.generation", "ledger", 1277,
     ),
     Mutant(
-        "a plan outlives its step", instep, "InStep._apply", "self.plan = None", "pass", (),
+        "a plan outlives its step", instep, "InStep._apply",
+        "self.plan = None", "pass", "INV-1", 101,
     ),
     Mutant(
-        "credit outlives its step", instep, "InStep._apply", "self.done = []", "pass", (),
+        "credit outlives its step", instep, "InStep._apply", "self.done = []", "pass", "assert", 1,
     ),
     Mutant(
         "decisions are not fenced by step", instep, "InStep._decide",
         "decision.generation != self.view.generation or decision.step != self.step_index",
-        "decision.generation != self.view.generation", (),
+        "decision.generation != self.view.generation", "stop", 24,
     ),
     Mutant(
         "decisions are not fenced by generation", instep, "InStep._decide",
         "decision.generation != self.view.generation or decision.step != self.step_index",
-        "decision.step != self.step_index", (),
+        "decision.step != self.step_index", "INV-6", 293,
     ),
     Mutant(
         "a late starter thinks that all know its view", instep, "InStep.__init__",
-        "self.planned_in = FIRST_GENERATION", "self.planned_in = view.generation", (),
+        "self.planned_in = FIRST_GENERATION", "self.planned_in = view.generation", "INV-6", 1,
     ),
     Mutant(
         "a view older than the topology has no slots", instep, "InStep.__init__",
-        "view if view.live else _with_slots(view, layout)", "view", (),
+        "view if view.live else _with_slots(view, layout)", "view", "assert", 0,
     ),
     Mutant(
         "a late statement opens a written step again", steps, "StepBook.enter",
-        "if step > self.written:", "if True:", (),
+        "if step > self.written:", "if True:", "ledger", 29,
     ),
     Mutant(
         "what the dead did is credited to home slots", steps, "_line",
-        "planned.get(identity, identity[0])", "identity[0]", (),
-    ),
-    Mutant(
-        "a generation closes no step", coordinator, "Coordinator._next_generation",
-        "*self._write_up(),", "", (),
+        "planned.get(identity, identity[0])", "identity[0]", "ledger", 75,
     ),
     Mutant(
         "commit spares the ended only after they left", coordinator, "Coordinator._settle",
-        "if held:", "if held and not self.members.ended:", (),
+        "if held:", "if held and not self.members.ended:", "INV-6", 10,
     ),
 )  # fmt: skip
+
+BLIND = (
+    Mutant(
+        "nobody looks at the counts of the vote", instep, "InStep._vote",
+        "any(count != self.layout.shards for count in counts)", "False", "", 0,
+    ),
+    Mutant(
+        "nobody compares the sums it holds", instep, "InStep._decide",
+        "if self.reduced_in != decision.held:", "if False:", "", 0,
+    ),
+)  # fmt: skip
+"""The machines' own last lines of defence, taken away to see that the checkers do not need them."""
 
 BEFORE = {
     "reports of the generation before are believed": "reports = getattr(self.gathering, "
@@ -174,8 +190,9 @@ def planted(mutant: Mutant) -> Iterator[None]:
         owner = getattr(owner, part)
     original = vars(owner)[name]
     function = original.fget if isinstance(original, property) else original
-    changed: object = _rewritten(mutant, function)
-    changed = property(changed) if isinstance(original, property) else changed  # type: ignore[arg-type]
+    assert isinstance(function, FunctionType), f"{mutant.path} is not a function"
+    rewritten = _rewritten(mutant, function)
+    changed = property(rewritten) if isinstance(original, property) else rewritten
     places = [owner, *_borrowers(name, original)] if isinstance(owner, ModuleType) else [owner]
     for place in places:
         setattr(place, name, changed)

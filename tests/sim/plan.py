@@ -1,7 +1,7 @@
 """What one simulated history is made of: the job, the network, the faults. Drawn from a seed."""
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 POINTS = (
@@ -57,6 +57,8 @@ class Plan:
     split: float = 0.3  # share of collectives that complete far apart on their members
     shown: float = 0.5  # share of abandoned collectives that fail on others instead of hanging
     remains_lost: float = 0.0
+    discards: tuple[int, ...] = ()  # by step: microbatches after which all scripts drop them once
+    drops: tuple[tuple[str, int, int], ...] = ()  # (message, n, rank): the n-th one is lost
     heal_at: float = 0.0
     faults: tuple[Fault, ...] = ()
 
@@ -120,7 +122,14 @@ def draw(seed: int) -> Plan:
     faults = tuple(_draw_fault(rng, plan, first=number == 0) for number in range(count))
     faults = _draw_pair(rng, plan) + faults[:1] if twice else faults
     heal_at = 1.5 * plan.work_s + 3.0 + sum(fault.for_s for fault in faults)
-    return _replace(plan, faults, heal_at)
+    return replace(plan, faults=faults, heal_at=heal_at, discards=_draw_discards(rng, plan))
+
+
+def _draw_discards(rng: random.Random, plan: Plan) -> tuple[int, ...]:
+    """Now and then a loss is not finite on all ranks, and `zero_grad` follows instead of a step."""
+    if rng.random() < 0.9:
+        return ()
+    return tuple(rng.randint(0, count - plan.overlap) for count in plan.counts)
 
 
 def _draw_counts(rng: random.Random, steps: int) -> tuple[int, ...]:
@@ -130,18 +139,13 @@ def _draw_counts(rng: random.Random, steps: int) -> tuple[int, ...]:
     return (*[usual] * (steps - 1), last)
 
 
-def _replace(plan: Plan, faults: tuple[Fault, ...], heal_at: float) -> Plan:
-    values = {name: getattr(plan, name) for name in Plan.__slots__}
-    return Plan(**{**values, "faults": faults, "heal_at": heal_at})
-
-
 def _draw_fault(rng: random.Random, plan: Plan, *, first: bool) -> Fault:
     """A fault; later ones of a history aim more often at what an earlier one set off."""
     kind: FaultKind = rng.choice(
         ("kill", "kill", "kill", "kill", "crash", "node", "pause", "flake")
     )
     victim = rng.choice(plan.world)
-    ranks = (victim,)
+    ranks: tuple[int, ...] = (victim,)
     if kind == "node":  # a node may host part of a replica, or ranks of two
         ranks = tuple(range(victim, min(victim + rng.randint(1, 3), len(plan.world))))
     for_s = rng.choice((0.3, 1.0, 3.0, 8.0)) if kind == "pause" else 0.0

@@ -15,6 +15,7 @@ from ft_collectives.instep import (
     Break,
     Compute,
     Decided,
+    Discarded,
     Effect,
     Ended,
     Event,
@@ -81,6 +82,7 @@ class Worker:
         self.machine: InStep | None = None
         self.step = 0  # the script's own count
         self.index = 0
+        self.discarded = -1  # the step whose gradients the script has dropped
         self.at_commit_point = False
         self.busy: str = ""  # what the script thread waits in
         self.todo: deque[Effect] = deque()
@@ -236,12 +238,26 @@ class Worker:
         if not home:
             return
         self.index += 1
+        if self._discards():
+            return
         if self.index < self.sim.plan.counts[self.step]:
             self._soon(self._forward)
             return
         self._point("settle")
         self.at_commit_point = True
         self._feed(Settled(microbatches=self.sim.plan.counts[self.step]))
+
+    def _discards(self) -> bool:
+        """Drop the gradients and begin the step anew, once."""
+        after = dict(enumerate(self.sim.plan.discards)).get(self.step, 0)
+        if self.index != after or self.discarded == self.step:
+            return False
+        self.discarded = self.step
+        self.accumulators.clear()
+        self.index = 0
+        self._feed(Discarded())
+        self._soon(self._forward)
+        return True
 
     def _launch_early(self, step: int) -> None:
         """Buckets start in the last backward, if nothing but that microbatch is missing in them."""

@@ -24,6 +24,7 @@ from rendezvous.messages import (
     Message,
     Notice,
     PeerFault,
+    Promise,
     Remains,
     Report,
     Topology,
@@ -74,10 +75,9 @@ def _applied(rank: int, *done: Identity, generation: int = 2, step: int = 0) -> 
                      total=3, digest="")  # fmt: skip
 
 
-def _to(effects: list[Effect], kind: type[Message]) -> dict[int, Message]:  # type: ignore[valid-type]
-    return {
-        e.rank: e.message for e in effects if isinstance(e, ToRank) and isinstance(e.message, kind)
-    }
+def _to(effects: list[Effect], kind: type) -> dict[int, Message]:
+    sends = [effect for effect in effects if isinstance(effect, ToRank)]
+    return {send.rank: send.message for send in sends if isinstance(send.message, kind)}
 
 
 def _decisions(effects: list[Effect]) -> dict[int, Decision]:
@@ -138,8 +138,8 @@ def test_two_ranks_that_see_different_replicas_stop_the_job() -> None:
 def test_the_promise_is_the_weakest_of_the_live_ranks_and_stated_once() -> None:
     job = Job()
 
-    def verdict(rank: int, promise: str) -> Verdict:
-        return Verdict(rank=rank, generation=1, promise=promise, microbatches=1, reason="r")  # type: ignore[arg-type]
+    def verdict(rank: int, promise: Promise) -> Verdict:
+        return Verdict(rank=rank, generation=1, promise=promise, microbatches=1, reason="r")
 
     early = job.tell(verdict(0, "exact-samples"), verdict(2, "exact-samples"))
     stated = job.tell(verdict(1, "equal-count"), verdict(1, "equal-count"))

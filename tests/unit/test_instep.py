@@ -11,6 +11,7 @@ from ft_collectives.instep import (
     Break,
     Compute,
     Decided,
+    Discarded,
     Effect,
     Ended,
     Event,
@@ -288,3 +289,11 @@ def test_a_microbatch_computed_twice_is_our_bug() -> None:
 
     with pytest.raises(AssertionError, match="INV-1"):
         rank.feed(Accumulated(identity=(0, 0)), Accumulated(identity=(0, 0)))
+
+
+def test_gradients_that_the_script_drops_leave_no_credit() -> None:
+    rank = Rank()
+    rank.feed(Accumulated(identity=(0, 0)), Discarded())
+
+    assert rank.home() == [Reduce(generation=1)]
+    assert rank.machine.report().done == ((0, 0), (0, 1))

@@ -57,7 +57,7 @@ LOADS = st.dictionaries(st.integers(0, 5), st.integers(0, 12), min_size=1, max_s
 MISSING = st.sets(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=36)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(missing=MISSING, loads=LOADS)
 def test_shares_are_a_partition_and_no_move_would_make_them_more_even(
     missing: set[tuple[int, int]], loads: dict[int, int]
@@ -81,7 +81,7 @@ def test_shares_do_not_depend_on_the_order_of_arguments(
     assert share_out(sorted(missing, reverse=True), turned) == share_out(missing, loads)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_loads_stay_even_when_replicas_are_lost_in_any_phase_of_a_step(data: st.DataObject) -> None:
     """Losses one after another; each time survivors have done any part of what they had to do."""

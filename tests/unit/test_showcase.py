@@ -43,6 +43,7 @@ SAME = Comparison(
     within=True,
     tensor="head.weight",
 )
+FAR = replace(SAME, max_abs_diff=2e-3, within=False)
 
 
 def trial(run_dir: Path, losses: Mapping[int, float] = LOSSES) -> Trial:
@@ -134,7 +135,7 @@ def test_a_survived_loss_with_equal_weights_is_a_success(reference: Trial, fault
         ledger_point("with losses", faulted),
         faults_point(KILLS, faulted.history),
         witness_point(SAME, faulted.history),
-        weights_point(SAME, faulted.history),
+        weights_point(SAME, faulted),
     ]
 
     assert exit_code(points) == 0, points
@@ -146,9 +147,18 @@ def test_a_survived_loss_with_equal_weights_is_a_success(reference: Trial, fault
 
 
 def test_weights_beyond_the_bound_are_a_broken_invariant(faulted: Trial) -> None:
-    point = weights_point(replace(SAME, max_abs_diff=2e-3, within=False), faulted.history)
+    point = weights_point(FAR, faulted)
 
     assert exit_code([point]) == 85
+
+
+def test_a_run_that_came_down_to_equal_count_is_not_judged_by_its_weights(faulted: Trial) -> None:
+    weaker = replace(faulted, notices=("from here on equal-count: x differs between ranks",))
+
+    point = weights_point(FAR, weaker)
+    assert point.held is None
+    assert "from here on equal-count" in point.text
+    assert weights_point(SAME, weaker).held
 
 
 def test_a_survivor_without_a_witness_leaves_the_verdict_open(faulted: Trial) -> None:
@@ -159,8 +169,8 @@ def test_a_survivor_without_a_witness_leaves_the_verdict_open(faulted: Trial) ->
 
 
 def test_what_cannot_be_compared_is_not_called_equal(faulted: Trial) -> None:
-    assert weights_point(None, faulted.history).held is None
-    assert weights_point(replace(SAME, bound=None, within=None), faulted.history).held is None
+    assert weights_point(None, faulted).held is None
+    assert weights_point(replace(SAME, bound=None, within=None), faulted).held is None
 
 
 def test_a_kill_that_never_struck_is_named(faulted: Trial) -> None:

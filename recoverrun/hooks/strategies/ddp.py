@@ -8,7 +8,7 @@ point the reduced sum, divided by the original world size as DDP divides, is wri
 Re-executed microbatches run as under `no_sync`: they only accumulate.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -190,6 +190,9 @@ class Ddp:
                 param.grad = gradient
             else:
                 param.grad.copy_(gradient)  # in place: it may be a view of DDP's bucket
+
+    def drop(self, params: Iterable[torch.Tensor]) -> bool:
+        return {id(param) for param in self._params()} <= {id(param) for param in params}
 
     def parameters(self) -> dict[str, torch.Tensor]:
         assert self._module is not None, "protected"

@@ -8,7 +8,7 @@ divisors that torch would have used for the original mesh.
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -222,6 +222,14 @@ class Fsdp2:
         assert isinstance(kept, dict), "what set_aside returned"
         for key, accumulator in kept.items():
             self._shards[key].accumulator = accumulator
+
+    def drop(self, params: Iterable[torch.Tensor]) -> bool:
+        ours = {id(one.sharded_param) for s in self._shards.values() for one in s.params}
+        if not ours <= {id(param) for param in params}:
+            return False
+        for shards in self._shards.values():
+            shards.accumulator = None
+        return True
 
     def parameters(self) -> dict[str, torch.Tensor]:
         named = self._modules[-1].named_parameters() if self._modules else ()

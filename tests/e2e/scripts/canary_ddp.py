@@ -21,8 +21,11 @@ class Model(nn.Module):
         super().__init__()
         self.canary = nn.Parameter(torch.zeros(identities, dtype=torch.float64))
         self.layers = nn.Sequential(
-            nn.Linear(16, width, dtype=torch.float64), nn.Tanh(), nn.Dropout(0.2),
-            nn.Linear(width, width, dtype=torch.float64), nn.Tanh(),
+            nn.Linear(16, width, dtype=torch.float64),
+            nn.Tanh(),
+            nn.Dropout(0.2),
+            nn.Linear(width, width, dtype=torch.float64),
+            nn.Tanh(),
             nn.Linear(width, 4, dtype=torch.float64),
         )
 

@@ -1,0 +1,178 @@
+"""Scripts as people write them: what survives exactly, and what is refused with one sentence."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPTS = ROOT / "tests/e2e/scripts"
+BOUND_S = 90
+
+pytestmark = pytest.mark.e2e
+
+
+@dataclass(frozen=True)
+class Outcome:
+    code: int
+    text: str
+    promises: tuple[str, ...]
+    notices: tuple[str, ...]
+
+    def weights(self) -> dict[int, float]:
+        found = re.findall(r"rank (\d+) weights ([0-9.]+)", self.text)
+        return {int(rank): float(total) for rank, total in found}
+
+
+def run(script: Path, folder: Path, *, ranks: int = 3, inject: str = "") -> Outcome:
+    journal = folder / (inject.replace(":", "-").replace("@", "-") or "whole")
+    command = [
+        sys.executable, "-m", "recoverrun", f"--nproc-per-node={ranks}", f"--run-dir={journal}",
+        *([f"--inject={inject}"] if inject else []), str(script),
+    ]
+    env = dict(os.environ, PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="")
+    done = subprocess.run(
+        command, cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, timeout=BOUND_S, text=True, check=False,
+    )
+    records = []
+    for path in journal.glob("events.*.jsonl"):
+        records += [json.loads(line) for line in path.read_text().splitlines()]
+    return Outcome(
+        code=done.returncode, text=done.stdout,
+        promises=tuple(r["promise"] for r in records if r["ev"] == "promise.state"),
+        notices=tuple(r["reason"] for r in records if r["ev"] == "notice.give"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("script", "kills"),
+    [
+        ("strided.py", ["r0@step:4:forward,r1@step:20:between", "r2@step:4:reduce"]),
+        ("skipping.py", ["r1@step:4:forward", "r0@step:2:vote"]),
+        ("irregular.py", ["r0@step:1:vote", "r2@step:4:reduce,r0@step:6:between"]),
+    ],
+)
+def test_a_script_ends_with_the_weights_of_the_run_without_losses(
+    script: str, kills: list[str], tmp_path: Path
+) -> None:
+    whole = run(SCRIPTS / script, tmp_path)
+    assert whole.code == 0, whole.text
+    assert whole.promises == ("exact-samples",), whole.text
+    [expected] = set(whole.weights().values())
+
+    for inject in kills:
+        outcome = run(SCRIPTS / script, tmp_path, inject=inject)
+
+        assert outcome.code == 0, outcome.text
+        assert not outcome.notices
+        assert outcome.weights(), outcome.text
+        for rank, total in outcome.weights().items():
+            assert total == pytest.approx(expected, abs=2e-8), f"rank {rank} after {inject}"
+
+
+PREAMBLE = """
+import random, torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+rank = dist.get_rank()
+"""
+
+NO_LOOP = PREAMBLE + """
+def train(steps):
+    loss = model(torch.randn(3, 4)).square().mean()
+    loss.backward()
+    optimizer.step()
+    if steps:
+        train(steps - 1)
+train(5)
+"""
+
+WAITING_LOOP = PREAMBLE + """
+def steps():
+    for i in range(6):
+        loss = model(torch.randn(3, 4)).square().mean()
+        loss.backward()
+        yield loss
+        optimizer.step()
+        optimizer.zero_grad()
+for loss in steps():
+    pass
+"""
+
+PYTHON_NUMBERS = PREAMBLE + """
+random.seed(rank)
+for i in range(8):
+    x = torch.tensor([[random.random() for _ in range(4)]])
+    loss = model(x).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+SAME_ERROR = PREAMBLE + """
+for i in range(8):
+    if i == 3:
+        raise ValueError("bad shard 8812")
+    model(torch.randn(3, 4)).square().mean().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [(NO_LOOP, "no loop of the script's own code"), (WAITING_LOOP, "waits here (yield)")],
+)
+def test_a_script_that_cannot_be_replayed_is_refused_and_runs_all_the_same(
+    text: str, why: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(text)
+
+    outcome = run(script, tmp_path, ranks=2)
+
+    assert outcome.code == 0, outcome.text
+    assert outcome.promises == ("unprotected",), outcome.text
+    assert why in outcome.text and "a loss ends this run" in outcome.text
+
+
+def test_an_unprotected_script_ends_at_a_loss_as_under_torchrun(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(NO_LOOP)
+
+    outcome = run(script, tmp_path, ranks=2, inject="r1@step:2:forward")
+
+    assert outcome.code == 137, outcome.text
+    assert "FAILED: rank 1" in outcome.text
+
+
+def test_numbers_that_cannot_be_told_are_made_up_with_fresh_data(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(PYTHON_NUMBERS)
+
+    outcome = run(script, tmp_path, ranks=2, inject="r1@step:3:forward")
+
+    assert outcome.code == 0, outcome.text
+    assert any("equal-count" in notice for notice in outcome.notices) or outcome.promises == (
+        "equal-count",
+    ), outcome.text
+
+
+def test_the_script_s_own_error_on_all_ranks_is_one_report(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SAME_ERROR)
+
+    outcome = run(script, tmp_path)
+
+    assert outcome.code == 1
+    report = outcome.text[outcome.text.index("FAILED") :].strip().splitlines()
+    assert "ValueError: bad shard 8812" in report[0]
+    assert len(report) <= 12
