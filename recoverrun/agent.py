@@ -15,25 +15,39 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from recoverrun import __version__, process
-from recoverrun.bulletin import bulletin
 from recoverrun.config import RunConfig
 from recoverrun.crew import Crew
 from recoverrun.errors import ExitCode, RecoverrunError
 from recoverrun.greeting import starting, waiting
-from recoverrun.network import free_port, open_hub, open_uplink
+from recoverrun.logs import LogTree
+from recoverrun.network import master_address, open_hub, open_uplink
+from recoverrun.recorder import Recorder
 from recoverrun.rundir import PrivateDir
-from recoverrun.seat import NOBODY, Post, Seat
+from recoverrun.seat import NOBODY, Post, Seat, make_seat
 from recoverrun.signals import SignalInbox
 from recoverrun.supervisor import Leave
+from recoverrun.text import sanitize
 from rendezvous import wire
 from rendezvous.detector import BEAT_S, Detector, Heard, Tick
 from rendezvous.effects import Json, Record
-from rendezvous.formation import Formation
-from rendezvous.journal import Journal, journal_path
-from rendezvous.messages import Beat, Committed, Join, Kill, Message, Refusal, Start, Stop
+from rendezvous.messages import (
+    Beat,
+    Committed,
+    Join,
+    Kill,
+    Message,
+    Refusal,
+    Restart,
+    Start,
+    Stop,
+)
 from rendezvous.transport import Dealer, Router, Station
 
-STOPPERS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+STOPPERS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
+"""Signals that end the job; all others that are handled are only passed on."""
+
+MESSENGERS = (signal.SIGUSR1, signal.SIGUSR2)
+"""Signals that schedulers warn with: they never end a launcher, asked for or not."""
 
 STRANGERS_MOST = 3
 """Handshakes that may fail in a row before the other end counts as no launcher."""
@@ -74,11 +88,17 @@ class Agent:
         self._private = private
         self._began_at = began_at
         self._say = say
+        self._master = ""  # where rank 0 could listen if it were ours
         self._incarnation = os.urandom(8).hex()
-        self._journal: Journal | None = None
-        self._early: list[tuple[Record, float, float]] = []  # with its times, before the journal
+        # Before there is any thread or socket: it is a fork of this process.
+        self._guardian = process.Guardian(private.socket)
+        self._recorder = Recorder(config=config, run_dir=run_dir, began_at=began_at, say=say)
+        self._attempt = 0
+        self._logs = LogTree(config, run_dir)
+        self._restart: Restart | None = None  # our workers are ended for it
+        self._waits_since = began_at  # for the job to form
         self._station = Station()
-        self._signals = SignalInbox((*STOPPERS, signal.SIGCHLD))
+        self._signals = SignalInbox((*config.signals, *MESSENGERS, signal.SIGCHLD))
         self._station.watch(self._signals.fd)
         self._router: Router | None = None
         self._hub: Router | None = None
@@ -90,6 +110,8 @@ class Agent:
         self._acquainted = False  # a launcher answered us
         self._cut_off = False  # and no longer does
         self._garbage = False  # somebody sent what is no message
+        self._dismissed = False  # a spare that was not needed
+        self._ignored: set[signal.Signals] = set()
         self._stop: Stop | None = None
         self._settle_until = 0.0
         self._looked_at = began_at
@@ -106,7 +128,7 @@ class Agent:
                 self._turn()
             if left.stuck:
                 reason = f"ranks {list(left.stuck)} did not end by SIGKILL and are left behind"
-                self._record(Record("notice.give", reason, {"rank": left.stuck[0]}))
+                self._recorder.record(Record("notice.give", reason, {"rank": left.stuck[0]}))
             assert self._stop is not None, "the crew left without being told to"
             self._finish(self._stop)
             return self._stop.exit_code
@@ -119,8 +141,12 @@ class Agent:
 
     def _left(self) -> Leave | None:
         """How our workers left, once nothing more is to be done here."""
+        if self._dismissed:
+            return Leave(0, ())
         if self._crew is None or self._crew.left is None:
             return None
+        if self._restart is not None and self._stop is None:
+            return None  # The loop is about to begin the next attempt.
         # A stop may be lost with the connection that closes behind it, so the others confirm it.
         if self._seat is not None and not self._seat.settled:
             self._settle_until = self._settle_until or self._looked_at + SETTLE_S
@@ -141,34 +167,19 @@ class Agent:
         config = self._config
         self._router = self._station.listen_ipc(self._private.socket)
         self._hub = open_hub(self._station, config)
+        self._master = master_address(config, hosts=self._hub is not None)
         if config.endpoint is not None:
             self._say(waiting(config))
+        for note in config.notes:
+            self._say(f"recoverrun: {note}")
         if config.endpoint is None or self._hub is not None:
-            address = "127.0.0.1" if config.endpoint is None else config.endpoint.host
-            formation = Formation(
-                nnodes=config.nnodes,
-                run_id=config.run_id,
-                version=__version__,
-                master_addr=f"{address}:{self._master_port()}",
-                timeout_s=config.join_timeout_s,
-                begun_at=self._began_at,
-            )
-            self._seat = Seat(
-                formation=formation,
-                own=self._incarnation,
-                min_replicas=config.min_replicas,
-                record=self._record,
+            self._seat = make_seat(
+                config, self._incarnation, begun_at=self._began_at, record=self._recorder.record
             )
             now = time.monotonic()
             self._post(self._seat.receive(self._incarnation, self._join_message(), now), now)
         else:
             self._uplink = open_uplink(self._station, config.endpoint, self._incarnation)
-
-    def _master_port(self) -> int:
-        """For scripts that meet by themselves; not the endpoint's, which is taken."""
-        port = self._config.master_port
-        endpoint = self._config.endpoint
-        return free_port() if not port or (endpoint and endpoint.port == port) else port
 
     def _turn(self) -> None:
         before = time.monotonic()
@@ -189,6 +200,9 @@ class Agent:
             fds = {item for item in ready if isinstance(item, int)}
             self._up(self._crew.reap(fds, alive_at, now), now)
         self._tick(time.monotonic())
+        if self._restart is not None and self._stop is None:
+            if self._crew is None or self._crew.left is not None:
+                self._join_again(time.monotonic())
 
     def _deadline(self) -> float:
         deadlines = [self._beat_at]
@@ -219,6 +233,9 @@ class Agent:
             node_rank=self._config.node_rank,
             nproc=self._config.nproc,
             version=__version__,
+            role=self._config.role,
+            master=self._master,
+            attempt=self._attempt,
         )
 
     def _beat(self, now: float) -> None:
@@ -242,7 +259,7 @@ class Agent:
             )
         # Whoever answered knows best how many are missing, and says so.
         patience_s = self._config.join_timeout_s + (ANSWER_S if self._acquainted else 0.0)
-        if now - self._began_at >= patience_s:
+        if now - self._waits_since >= patience_s:
             raise RecoverrunError(
                 f"nobody answered at {endpoint} within {patience_s:g} s: is the launcher with "
                 f"node rank 0 running, and is this its address?",
@@ -298,7 +315,7 @@ class Agent:
         if not self._garbage:
             self._garbage = True
             reason = f"a message from another machine was dropped: {words}"
-            self._record(Record("notice.give", reason, {"rank": -1}))
+            self._recorder.record(Record("notice.give", reason, {"rank": -1}))
 
     # --------------------------------------------------------------------------- messages
 
@@ -336,10 +353,12 @@ class Agent:
     def _take(self, rank: int, message: Message, now: float) -> None:
         """From the coordinator, for one of our workers or for ourselves."""
         crew = self._crew
-        if isinstance(message, Start) and crew is None:
+        if isinstance(message, Restart):
+            self._obey(message, now)
+        elif isinstance(message, Start) and crew is None:
             self._start(message, now)
-        elif isinstance(message, Refusal) and crew is None:
-            raise RecoverrunError(message.reason, message.exit_code)
+        elif isinstance(message, Refusal) and (crew is None or self._restart is not None):
+            self._refused(message, now)
         elif crew is None:
             pass  # Meant for a job that we are not in.
         elif rank != NOBODY:
@@ -353,10 +372,50 @@ class Agent:
 
     # --------------------------------------------------------------------------- the job
 
+    def _refused(self, refusal: Refusal, now: float) -> None:
+        """There is no job for us any more, or there never was."""
+        if self._crew is not None:
+            self._halt(Stop(exit_code=refusal.exit_code, reason=refusal.reason, root_rank=-1), now)
+        elif refusal.exit_code:
+            raise RecoverrunError(refusal.reason, refusal.exit_code)
+        else:
+            self._dismissed = True
+            self._stop = Stop(exit_code=0, reason=refusal.reason, root_rank=-1)
+
+    def _obey(self, restart: Restart, now: float) -> None:
+        """End the workers of this attempt; the job begins again without a trace of them."""
+        if restart.attempt <= self._attempt or self._restart is not None:
+            return
+        self._restart = restart
+        if self._crew is None:
+            self._join_again(now)
+            return
+        self._say(
+            f"⟲ {sanitize(restart.reason)}: all ranks start again (attempt {restart.attempt})"
+        )
+        stop = Stop(exit_code=0, reason=restart.reason, root_rank=restart.root_rank)
+        self._up(self._crew.stop(stop, now), now)
+
+    def _join_again(self, now: float) -> None:
+        """Our workers are gone: ask for the next attempt."""
+        assert self._restart is not None, "only called for a restart"
+        self._attempt, self._restart = self._restart.attempt, None
+        if self._crew is not None:
+            self._crew.close()
+            process.sweep(keep=self._guardian.pids)
+        self._crew = None
+        self._waits_since = now
+        self._master = master_address(self._config, hosts=self._hub is not None)
+        if self._seat is not None:
+            self._post(self._seat.receive(self._incarnation, self._join_message(), now), now)
+        else:
+            self._beat(now)
+
     def _start(self, start: Start, now: float) -> None:
         assert self._router is not None, "opened before anybody could answer"
         self._node = start.nodes[start.node_rank]
-        self._write_start(start.world_size, start.nodes)
+        self._attempt = start.attempt
+        self._recorder.open(self._node, start.world_size, start.nodes)
         self._crew = Crew(
             config=self._config,
             start=start,
@@ -364,9 +423,11 @@ class Agent:
             router=self._router,
             run_dir=self._run_dir,
             private=self._private,
-            record=self._record,
+            record=self._recorder.record,
+            logs=self._logs,
         )
-        self._say(starting(self._config, start, self._run_dir, os.environ))
+        if not start.attempt:
+            self._say(starting(self._config, start, self._run_dir, os.environ))
         try:
             self._crew.launch()
         except RecoverrunError as error:
@@ -377,6 +438,9 @@ class Agent:
             if self._crew is not None:
                 process.reap_orphans(self._crew.pids)
             return
+        if number not in STOPPERS:
+            self._pass_on(number)
+            return
         if self._stop is not None and self._crew is not None:
             self._up(self._crew.hurry(now), now)
             return
@@ -384,6 +448,15 @@ class Agent:
         self._ask_to_stop(Stop(exit_code=128 + number, reason=reason, root_rank=-1), now)
         if self._crew is None:
             raise RecoverrunError(reason, 128 + number)
+
+    def _pass_on(self, number: signal.Signals) -> None:
+        """A signal that the workers may want to know of."""
+        if number in self._config.signals:
+            if self._crew is not None:
+                self._crew.forward(number)
+        elif number not in self._ignored:
+            self._ignored.add(number)
+            self._say(f"recoverrun: {number.name} ignored; --signals-to-handle passes it on")
 
     def _ask_to_stop(self, stop: Stop, now: float) -> None:
         """End the whole job for a reason of this node."""
@@ -402,52 +475,16 @@ class Agent:
     # --------------------------------------------------------------------------- the end
 
     def _finish(self, stop: Stop) -> None:
-        if self._journal is None:
-            self._write_start(0, (self._node,))
+        self._recorder.open(self._node, 0, (self._node,))
         fields: dict[str, Json] = {"exit_code": int(stop.exit_code), "root_rank": stop.root_rank}
-        self._record(Record("run.end", stop.reason, fields))
+        self._recorder.record(Record("run.end", stop.reason, fields))
 
     def _close(self) -> None:
-        # What the workers of a job that ended well have left running is the script's business.
-        if self._stop is None or self._stop.exit_code:
-            process.sweep()
+        if self._crew is not None:
+            self._crew.close()
+        failed = self._stop is None or self._stop.exit_code != 0
+        process.sweep(keep=self._guardian.pids, gently=not failed)
         self._station.close()
         self._signals.close()
-        if self._journal is not None:
-            self._journal.close()
-
-    def _write_start(self, world_size: int, nodes: tuple[str, ...]) -> None:
-        """Open the journal, now that this node has its name. Raises RecoverrunError."""
-        path = journal_path(self._run_dir, self._node)
-        try:
-            self._journal = Journal(path, self._node, self._began_at)
-        except OSError as error:
-            raise RecoverrunError(f"no journal {path}: {error}", ExitCode.USAGE) from error
-        early, self._early = self._early, []
-        config = self._config
-        fields: dict[str, Json] = {
-            "run_id": config.run_id,
-            "argv": [config.script, *config.arguments],
-            "world_size": world_size,
-            "nnodes": config.nnodes,
-            "version": __version__,
-            "inject": config.inject,
-            "nodes": list(nodes),
-            "min_replicas": config.min_replicas,
-            "pid": os.getpid(),
-        }
-        start = Record("run.start", f"run {config.run_id} of {config.name}", fields)
-        # What was recorded while there was no journal belongs behind its first line.
-        first = early[0][1:] if early else (time.monotonic(), time.time())
-        for record, mono, wall in [(start, *first), *early]:
-            self._journal.append(record, mono=mono, wall=wall)
-
-    def _record(self, record: Record) -> None:
-        mono, wall = time.monotonic(), time.time()
-        if self._journal is None:
-            self._early.append((record, mono, wall))
-        else:
-            self._journal.append(record, mono=mono, wall=wall)
-        line = bulletin(record)
-        if line:
-            self._say(line)
+        self._recorder.close()
+        self._guardian.dismiss()

@@ -1,15 +1,19 @@
 """The entry point: which command is meant, and what an error looks like. No other logic."""
 
+import json
 import os
+import platform
 import sys
 from difflib import get_close_matches
+from importlib import metadata
 from pathlib import Path
 
+from recoverrun import __version__
 from recoverrun.config import parse_options
 from recoverrun.errors import ExitCode, RecoverrunError
 from recoverrun.options import read
 
-OTHERS = ("status", "postmortem", "demo", "inject")
+OTHERS = ("status", "postmortem", "demo", "inject", "config")
 """Commands besides `run`, each in the module of its name."""
 
 
@@ -27,6 +31,9 @@ def main() -> None:
 
 def _main(arguments: list[str]) -> int:
     first = arguments[0] if arguments else ""
+    if "--json" in arguments and set(arguments) == {"--version", "--json"}:
+        print(json.dumps(versions()))
+        return ExitCode.DONE
     if first not in OTHERS:
         options = read(arguments[1:] if first == "run" else arguments, os.environ)
         if options is not None:
@@ -35,6 +42,10 @@ def _main(arguments: list[str]) -> int:
                 raise RecoverrunError(f"{command!r} must come before {first}", ExitCode.USAGE)
             if not (options.module or options.no_python or Path(command).exists()):
                 _refuse_typo(command)
+            if options.dry_run:
+                from recoverrun.commands.dryrun import dry_run
+
+                return dry_run(parse_options(options, os.environ))
             # Not at the top, as below: a help screen needs no launcher, a launcher no help screen.
             from recoverrun.commands.run import run
 
@@ -43,6 +54,18 @@ def _main(arguments: list[str]) -> int:
 
     program([first] if first in OTHERS else OTHERS)(args=arguments, prog_name="recoverrun")
     return ExitCode.DONE
+
+
+def versions() -> dict[str, object]:
+    """What a program may ask for: recoverrun, and what it stands on ("" where it is missing)."""
+    found: dict[str, object] = {"schema": 1, "recoverrun": __version__}
+    found["python"] = platform.python_version()
+    for name in ("torch", "pyzmq", "msgpack"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = ""
+    return found
 
 
 def _refuse_typo(command: str) -> None:

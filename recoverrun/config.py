@@ -6,30 +6,22 @@ a job of one node, we use none: no endpoint is opened that nobody else needs.
 
 import os
 import re
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
 from shutil import which
 
+from recoverrun import meanings
 from recoverrun.errors import ExitCode, RecoverrunError
-from rendezvous.formation import NPROC_MOST
+from recoverrun.meanings import Endpoint, Streams
 from rendezvous.schedule import ScheduleError, parse
 
-C10D_PORT = 29400
-STATIC_PORT = 29500
-JOIN_TIMEOUT_S = 600.0
+SHUTDOWN_S = 30
+"""torchrun's patience with a worker that was told to end, in seconds."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
-    """Where the launchers of a job meet."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+STANDARD_SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +31,7 @@ class Options:
     command: tuple[str, ...]  # the script and its arguments
     module: bool = False
     no_python: bool = False
+    run_path: bool = False
     nnodes: str = "1"
     node_rank: int | None = None
     nproc_per_node: str = "1"
@@ -49,13 +42,45 @@ class Options:
     rdzv_conf: str = ""
     master_addr: str = ""
     master_port: int | None = None
+    local_addr: str = ""
     max_restarts: int = 0
     min_replicas: int = 1
     run_dir: Path | None = None
+    log_dir: Path | None = None
+    redirects: str = "0"
+    tee: str = "0"
+    local_ranks_filter: str = ""
+    ranks_filter: str = ""
+    duplicate_stdout_filters: str = ""
+    duplicate_stderr_filters: str = ""
+    role: str = "default"
+    virtual_local_rank: bool = False
+    numa_binding: str = ""
+    signals_to_handle: str = STANDARD_SIGNALS
+    shutdown_timeout: int | None = None
+    monitor_interval: float = 0.1
+    start_method: str = "spawn"
+    event_log_handler: str = "null"
+    logs_specs: str = ""
     no_protect: bool = False
+    dry_run: bool = False
     inject: str = ""
     witness: str = ""
     digest_every: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Logs:
+    """Where the streams of this node's workers go."""
+
+    base: Path | None  # None: into the run directory
+    redirects: Streams
+    tee: Streams
+    local_ranks: frozenset[int]  # that may use the console; empty: all
+    ranks: frozenset[int]  # the same by global rank
+    stdout_words: tuple[str, ...]  # what makes a line worth a copy
+    stderr_words: tuple[str, ...]
+    prefix: str  # template of torchrun's, "": ours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,22 +91,31 @@ class RunConfig:
     arguments: tuple[str, ...]
     module: bool
     no_python: bool
-    nnodes: int
+    nnodes: int  # at most
+    nnodes_least: int
     node_rank: int  # -1: as the coordinator chooses
     nproc: int
     endpoint: Endpoint | None  # None: all workers are on this node
     must_host: bool  # this launcher has to be the one that listens at the endpoint
     may_host: bool  # it tries to, and joins whoever already does
+    local_addr: str  # "": as the way to the endpoint shows
     run_id: str
     master_port: int  # 0: any free one
     join_timeout_s: float
+    last_call_s: float
     max_restarts: int
     min_replicas: int
     run_dir: Path | None
+    logs: Logs
+    role: str
+    virtual_local_rank: bool
+    signals: tuple[signal.Signals, ...]  # that are passed on
+    shutdown_s: float
     protect: bool
     inject: str
     witness: str
     digest_every: int
+    notes: tuple[str, ...]  # what the user should know about the options given
 
     @property
     def name(self) -> str:
@@ -92,49 +126,129 @@ class RunConfig:
 
 def parse_options(options: Options, environ: Mapping[str, str]) -> RunConfig:
     """Raises RecoverrunError with exit code 2 for what cannot be meant."""
+    script, arguments = _command(options)
+    least, most = meanings.nnodes(options.nnodes)
+    alone = options.standalone or most == 1
+    node_rank = -1 if options.node_rank is None or alone else options.node_rank
+    if options.node_rank is not None and not alone and not 0 <= node_rank < most:
+        raise _usage(f"--node-rank {node_rank} does not exist in a job of {most} nodes")
+    _check_numbers(options)
+    fixed = meanings.is_static(options.rdzv_backend)
+    conf = meanings.rdzv_conf(options.rdzv_conf)
+    return RunConfig(
+        script=script,
+        arguments=arguments,
+        module=options.module and not options.run_path,
+        no_python=options.no_python and not options.run_path,
+        nnodes=1 if alone else most,
+        nnodes_least=1 if alone else least,
+        node_rank=node_rank,
+        nproc=meanings.nproc(options.nproc_per_node, environ),
+        endpoint=None if alone else _endpoint(options, fixed),
+        must_host=conf.is_host is True or (fixed and node_rank == 0),
+        may_host=conf.is_host is not False and (not fixed or node_rank <= 0),
+        local_addr=options.local_addr.strip("[]"),
+        run_id=os.urandom(16).hex() if alone and options.rdzv_id == "none" else options.rdzv_id,
+        master_port=meanings.port(options.master_port or 0, "--master-port"),
+        join_timeout_s=conf.join_timeout_s,
+        last_call_s=conf.last_call_s,
+        max_restarts=options.max_restarts,
+        min_replicas=options.min_replicas,
+        run_dir=options.run_dir,
+        logs=_logs(options, environ),
+        role=options.role,
+        virtual_local_rank=options.virtual_local_rank,
+        signals=meanings.signals(options.signals_to_handle),
+        shutdown_s=_patience(options, environ),
+        protect=not options.no_protect and not (options.no_python and not options.run_path),
+        inject=_inject(options.inject),
+        witness=options.witness,
+        digest_every=options.digest_every,
+        notes=_notes(options, conf.unknown, alone),
+    )
+
+
+def _command(options: Options) -> tuple[str, tuple[str, ...]]:
     command = options.command[1:] if options.command[:1] == ("--",) else options.command
     if not command or not command[0]:
         raise _usage("no training script was given")
     script, arguments = command[0], command[1:]
     if arguments[:1] == ("--",):  # As under torchrun: the first one next to the script is ours.
         arguments = arguments[1:]
-    if options.module and options.no_python:
+    if options.module and options.no_python and not options.run_path:
         raise _usage("-m needs Python, so it cannot go with --no-python")
-    nnodes = _nnodes(options.nnodes)
-    node_rank = -1 if options.node_rank is None else options.node_rank
-    if options.node_rank is not None and not 0 <= node_rank < nnodes:
-        raise _usage(f"--node-rank {node_rank} does not exist in a job of {nnodes} nodes")
-    alone = options.standalone or nnodes == 1
-    fixed = options.rdzv_backend == "static"
+    return script, arguments
+
+
+def _check_numbers(options: Options) -> None:
     for name, count in (
         ("max-restarts", options.max_restarts),
         ("digest-every", options.digest_every),
         ("min-replicas", options.min_replicas - 1),
+        ("shutdown-timeout", options.shutdown_timeout or 0),
     ):
         if count < 0:
             raise _usage(f"--{name} is too small")
-    return RunConfig(
-        script=script,
-        arguments=arguments,
-        module=options.module,
-        no_python=options.no_python,
-        nnodes=1 if options.standalone else nnodes,
-        node_rank=-1 if alone else node_rank,
-        nproc=_nproc(options.nproc_per_node, environ),
-        endpoint=None if alone else _endpoint(options),
-        must_host=fixed and node_rank == 0,
-        may_host=not fixed or node_rank <= 0,
-        run_id=os.urandom(16).hex() if alone and options.rdzv_id == "none" else options.rdzv_id,
-        master_port=_port(options.master_port or 0, "--master-port"),
-        join_timeout_s=_join_timeout(options.rdzv_conf),
-        max_restarts=options.max_restarts,
-        min_replicas=options.min_replicas,
-        run_dir=options.run_dir,
-        protect=not options.no_protect and not options.no_python,
-        inject=_inject(options.inject),
-        witness=options.witness,
-        digest_every=options.digest_every,
+    if not options.monitor_interval > 0:
+        raise _usage("--monitor-interval must be positive")
+    meanings.one_of("--start-method", options.start_method, ("spawn", "fork", "forkserver"))
+    if options.numa_binding:
+        modes = ("node", "socket", "exclusive", "core-complex")
+        meanings.one_of("--numa-binding", options.numa_binding, modes)
+
+
+def _endpoint(options: Options, fixed: bool) -> Endpoint:
+    """--rdzv-endpoint, or --master-addr and --master-port, with torchrun's defaults."""
+    default_port = meanings.STATIC_PORT if fixed else meanings.C10D_PORT
+    if options.rdzv_endpoint:
+        return meanings.endpoint(options.rdzv_endpoint, default_port)
+    port = meanings.port(options.master_port or default_port, "--master-port")
+    host = options.master_addr or ("127.0.0.1" if fixed else "localhost")
+    return Endpoint(host=host.strip("[]"), port=port)
+
+
+def _logs(options: Options, environ: Mapping[str, str]) -> Logs:
+    return Logs(
+        base=options.log_dir,
+        redirects=meanings.streams("--redirects", options.redirects),
+        tee=meanings.streams("--tee", options.tee),
+        local_ranks=meanings.rank_set("--local-ranks-filter", options.local_ranks_filter),
+        ranks=meanings.rank_set("--ranks-filter", options.ranks_filter),
+        stdout_words=meanings.words(options.duplicate_stdout_filters),
+        stderr_words=meanings.words(options.duplicate_stderr_filters),
+        prefix=environ.get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", ""),
     )
+
+
+def _patience(options: Options, environ: Mapping[str, str]) -> float:
+    """Seconds between the first signal to the workers and SIGKILL."""
+    if options.shutdown_timeout is not None:
+        return float(options.shutdown_timeout)
+    name = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
+    text = environ.get(name) or str(SHUTDOWN_S)
+    if not (text.isascii() and text.isdigit()):
+        raise _usage(f"{name} must be seconds, not {text!r}")
+    return float(text)
+
+
+def _notes(options: Options, unknown: tuple[str, ...], alone: bool) -> tuple[str, ...]:
+    """One line each: options that do nothing here, keys that nobody knows."""
+    idle = [
+        f"--{name.replace('_', '-')}"
+        for name in ("monitor_interval", "start_method", "event_log_handler", "logs_specs")
+        if getattr(options, name) != getattr(_DEFAULTS, name)
+    ]
+    if options.numa_binding and not meanings.gpus({}):
+        idle.append("--numa-binding (no GPU here)")
+    notes = [f"without effect here: {', '.join(idle)}"] if idle else []
+    if unknown:
+        notes.append(f"--rdzv-conf: unknown {', '.join(unknown)}")
+    if options.node_rank and alone and not options.standalone:
+        notes.append(f"--node-rank {options.node_rank} means nothing in a job of one node")
+    return tuple(notes)
+
+
+_DEFAULTS = Options(command=())
 
 
 def find_script(config: RunConfig) -> None:
@@ -157,88 +271,6 @@ def find_script(config: RunConfig) -> None:
 
 def _usage(sentence: str) -> RecoverrunError:
     return RecoverrunError(sentence, ExitCode.USAGE)
-
-
-def _nnodes(text: str) -> int:
-    """N, or MIN:MAX with both the same: a job that grows and shrinks is not supported yet."""
-    parts = text.split(":")
-    if len(parts) > 2 or not all(part.isascii() and part.isdigit() for part in parts):
-        raise _usage(f"--nnodes must be a number like 2, not {text!r}")
-    least, most = int(parts[0]), int(parts[-1])
-    if least != most:
-        raise _usage(f"--nnodes {text}: a range of nodes is not supported yet, give one number")
-    if not 1 <= most <= 10_000:
-        raise _usage(f"--nnodes must be at least 1, not {text}")
-    return most
-
-
-def _nproc(text: str, environ: Mapping[str, str]) -> int:
-    """Workers of this node: a number, or as many as there are "cpu"s or "gpu"s; "auto": either."""
-    if text.isascii() and text.isdigit():
-        if not 1 <= int(text) <= NPROC_MOST:
-            raise _usage(f"--nproc-per-node must be between 1 and {NPROC_MOST}, not {text}")
-        return int(text)
-    cpus = len(os.sched_getaffinity(0))
-    if text == "cpu":
-        return cpus
-    if text not in ("auto", "gpu"):
-        raise _usage(f"--nproc-per-node must be a number, auto, cpu or gpu, not {text!r}")
-    gpus = _gpus(environ)
-    if text == "gpu" and not gpus:
-        raise _usage("--nproc-per-node gpu: this node shows no GPU")
-    return gpus or cpus
-
-
-def _gpus(environ: Mapping[str, str]) -> int:
-    """As many as CUDA would show, found without loading it."""
-    present = sum(1 for path in Path("/dev").glob("nvidia*") if path.name[6:].isdigit())
-    visible = environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
-        return present
-    chosen = [part for part in visible.split(",") if part.strip() not in ("", "-1")]
-    return min(present, len(chosen))
-
-
-def _endpoint(options: Options) -> Endpoint:
-    """--rdzv-endpoint, or --master-addr and --master-port, with torchrun's defaults."""
-    fixed = options.rdzv_backend == "static"
-    default_port = STATIC_PORT if fixed else C10D_PORT
-    if not options.rdzv_endpoint:
-        port = _port(options.master_port or default_port, "--master-port")
-        host = options.master_addr or ("127.0.0.1" if fixed else "localhost")
-        return Endpoint(host=host.strip("[]"), port=port)
-    match = re.fullmatch(
-        r"(\[[0-9A-Fa-f:.%\w]+\]|[^:\[\]\s]+)(?::([0-9]+))?", options.rdzv_endpoint
-    )
-    if match is None:
-        raise _usage(f"--rdzv-endpoint must be host:port, not {options.rdzv_endpoint!r}")
-    port = _port(int(match[2]) if match[2] else default_port, "--rdzv-endpoint")
-    if port == 0:
-        raise _usage("--rdzv-endpoint: port 0 means any, and the other nodes cannot know which")
-    return Endpoint(host=match[1].strip("[]"), port=port)
-
-
-def _port(port: int, option: str) -> int:
-    if not 0 <= port <= 65535:
-        raise _usage(f"{option}: there is no port {port}")
-    return port
-
-
-def _join_timeout(text: str) -> float:
-    """`join_timeout` (or static's `timeout`) of --rdzv-conf in seconds; other keys are ignored."""
-    seconds = JOIN_TIMEOUT_S
-    for pair in filter(None, text.strip("'\"").split(",")):
-        key, equals, value = pair.partition("=")
-        if not equals or not value:
-            raise _usage(f"--rdzv-conf must be key=value,key=value, not {text!r}")
-        if key.strip() in ("join_timeout", "timeout"):
-            try:
-                seconds = float(value)
-            except ValueError:
-                raise _usage(f"--rdzv-conf {key.strip()} must be seconds, not {value!r}") from None
-            if not 0 < seconds <= 7 * 86400:
-                raise _usage(f"--rdzv-conf {key.strip()} must be positive, not {value}")
-    return seconds
 
 
 def _inject(text: str) -> str:

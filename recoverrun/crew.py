@@ -13,9 +13,12 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from signal import SIGHUP, SIGINT, SIGQUIT, SIGTERM, Signals
 
 from recoverrun.config import RunConfig
+from recoverrun.console import LOOK_S
 from recoverrun.environ import Place, worker_command, worker_environ
+from recoverrun.logs import LogTree, Outlets
 from recoverrun.output import last_words
 from recoverrun.process import Child, spawn
 from recoverrun.rundir import PrivateDir
@@ -107,6 +110,7 @@ class Crew:
         run_dir: Path,
         private: PrivateDir,
         record: Callable[[Record], None],
+        logs: LogTree,
     ) -> None:
         self._config = config
         self._start = start
@@ -121,6 +125,9 @@ class Crew:
         self._workers: dict[int, Worker] = {}
         self._by_pidfd: dict[int, Worker] = {}
         self.left: Leave | None = None
+        folder = logs.attempt(start.restarts)
+        self._outlets = Outlets(config=config, folder=folder, run_dir=run_dir, node=self._node)
+        self._look_at: float | None = None
 
     # --------------------------------------------------------------------------- beginning
 
@@ -131,22 +138,28 @@ class Crew:
             for local_rank, rank in enumerate(self.ranks):
                 self._begin(rank, local_rank, inherited)
         finally:
-            self._supervisor = Supervisor(tuple(self._workers))
+            patience_s = self._config.shutdown_s
+            self._supervisor = Supervisor(tuple(self._workers), grace_s=patience_s)
+            self._look_at = None if self._outlets.idle else time.monotonic() + LOOK_S
 
     def _begin(self, rank: int, local_rank: int, inherited: dict[str, str]) -> None:
+        incarnation = self._start.attempt
+        outlet = self._outlets.open(rank, local_rank, incarnation)
         place = Place(
             local_rank=local_rank,
-            incarnation=0,
+            incarnation=incarnation,
             endpoint=f"ipc://{self._private.socket}",
             run_dir=str(self._run_dir),
-            context=self._private.context(rank, 0),
-            error_file=str(self._run_dir / f"error.r{rank}.0.json"),
+            context=self._private.context(rank, incarnation),
+            error_file=str(outlet.error_file),
+            restarts=self._start.restarts,
         )
         # A file that another run left here would speak for a worker of ours.
         Path(place.error_file).unlink(missing_ok=True)
         python = inherited.get("PYTHON_EXEC") or sys.executable
         command = worker_command(self._config, local_rank, python)
-        child = spawn(command, worker_environ(self._config, self._start, place, inherited))
+        environ = worker_environ(self._config, self._start, place, inherited)
+        child = spawn(command, environ, outlet.stdout, outlet.stderr)
         worker = Worker(
             rank=rank,
             incarnation=place.incarnation,
@@ -297,7 +310,13 @@ class Crew:
 
     def stop(self, stop: Stop, now: float) -> list[Message]:
         """End all workers; `left` is set once that is done."""
-        return self._do(self._supervisor.step(StopOrder(stop.exit_code, stop.reason), now))
+        order = StopOrder(stop.exit_code, stop.reason, _passed_on(stop))
+        return self._do(self._supervisor.step(order, now))
+
+    def forward(self, number: Signals) -> None:
+        """Pass a signal on to those who live; it is not meant to end them."""
+        here = tuple(rank for rank, worker in self._workers.items() if not worker.ended)
+        self._signal(Signal(here, number, "the launcher was sent it"))
 
     def hurry(self, now: float) -> list[Message]:
         """Kill what is left."""
@@ -305,11 +324,20 @@ class Crew:
 
     def tick(self, now: float) -> list[Message]:
         """Time passed."""
+        if self._look_at is not None and now >= self._look_at:
+            self._outlets.pump()
+            self._look_at = now + LOOK_S
         return self._do(self._supervisor.step(Tick(), now))
 
     def deadline(self) -> float | None:
         """When `tick` is next needed, or None."""
-        return self._supervisor.deadline()
+        times = [at for at in (self._supervisor.deadline(), self._look_at) if at is not None]
+        return min(times, default=None)
+
+    def close(self) -> None:
+        """Show what is left to show. Nothing can be done with the crew afterwards."""
+        self._outlets.pump(last=True)
+        self._look_at = None
 
     def _do(self, effects: list[Effect]) -> list[Message]:
         up: list[Message] = []
@@ -369,6 +397,13 @@ class Crew:
                 detected_s=detected_s,
             ),
         ]
+
+
+def _passed_on(stop: Stop) -> Signals:
+    """What workers are told to end with: the signal that the launcher was sent, if it was one."""
+    number = stop.exit_code - 128
+    known = stop.root_rank < 0 and number in (SIGINT, SIGHUP, SIGQUIT)
+    return Signals(number) if known else SIGTERM
 
 
 def _bounded(contexts: tuple[bytes, ...]) -> tuple[bytes, ...]:

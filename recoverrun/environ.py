@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from string import Template
 
 from recoverrun.config import RunConfig
+from recoverrun.errors import ExitCode, RecoverrunError
 from rendezvous.env import WorkerEnv
 from rendezvous.messages import Start
 
@@ -24,6 +25,7 @@ class Place:
     run_dir: str
     context: str
     error_file: str
+    restarts: int = 0
 
 
 def threads_limited(config: RunConfig, inherited: Mapping[str, str]) -> bool:
@@ -37,19 +39,22 @@ def worker_environ(
     """All variables of one worker."""
     rank = start.first_rank + place.local_rank
     address, _, port = start.master_addr.rpartition(":")
+    first_role_rank = start.first_role_rank if start.first_role_rank >= 0 else start.first_rank
+    role_world_size = start.role_world_size if start.role_world_size > 0 else start.world_size
     environ = {
         **inherited,
         "GROUP_RANK": str(start.node_rank),
         "GROUP_WORLD_SIZE": str(start.nnodes),
-        "ROLE_RANK": str(rank),
-        "ROLE_WORLD_SIZE": str(start.world_size),
-        "ROLE_NAME": "default",
+        "ROLE_RANK": str(first_role_rank + place.local_rank),
+        "ROLE_WORLD_SIZE": str(role_world_size),
+        "ROLE_NAME": config.role,
         "MASTER_ADDR": address,
         "MASTER_PORT": port,
-        "TORCHELASTIC_RESTART_COUNT": str(place.incarnation),
+        "TORCHELASTIC_RESTART_COUNT": str(place.restarts),
         "TORCHELASTIC_MAX_RESTARTS": str(config.max_restarts),
         "TORCHELASTIC_RUN_ID": config.run_id,
         "TORCHELASTIC_USE_AGENT_STORE": "False",
+        "TORCHELASTIC_SIGNALS_TO_HANDLE": ",".join(number.name for number in config.signals),
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": inherited.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
     }
     if threads_limited(config, inherited):
@@ -60,7 +65,8 @@ def worker_environ(
         run_dir=place.run_dir,
         context=place.context,
         protect=config.protect,
-        inject=config.inject,
+        # A fault that was planned for a step strikes once, not again in each attempt.
+        inject=config.inject if place.incarnation == 0 else "",
         witness=config.witness,
         digest_every=config.digest_every,
         rank=rank,
@@ -69,7 +75,23 @@ def worker_environ(
         local_world_size=start.nproc,
         error_file=place.error_file,
     )
-    return {**environ, **ours.to_environ()}
+    environ.update(ours.to_environ())
+    if config.virtual_local_rank:
+        environ["LOCAL_RANK"] = "0"
+        environ["CUDA_VISIBLE_DEVICES"] = _own_device(place.local_rank, inherited)
+    return environ
+
+
+def _own_device(local_rank: int, inherited: Mapping[str, str]) -> str:
+    """The GPU that a worker is to see as its only one. Raises RecoverrunError if it has none."""
+    visible = inherited.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return str(local_rank)
+    devices = visible.split(",")
+    if local_rank >= len(devices):
+        sentence = f"--virtual-local-rank: CUDA_VISIBLE_DEVICES={visible} has none for {local_rank}"
+        raise RecoverrunError(sentence, ExitCode.USAGE)
+    return devices[local_rank].strip()
 
 
 def worker_command(config: RunConfig, local_rank: int, python: str) -> list[str]:

@@ -8,8 +8,9 @@ import errno
 import os
 import socket
 
-from recoverrun.config import Endpoint, RunConfig
+from recoverrun.config import RunConfig
 from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.meanings import Endpoint
 from rendezvous.transport import Dealer, Router, Station
 
 ELSEWHERE = (errno.EADDRNOTAVAIL, errno.ENODEV)
@@ -68,6 +69,34 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("", 0))
         return int(probe.getsockname()[1])
+
+
+def master_address(config: RunConfig, *, hosts: bool) -> str:
+    """host:port at which rank 0 could listen, if it is one of this node: new for every attempt.
+
+    The launcher that `hosts` the rendezvous is known to the others by the endpoint's name, the
+    others by the address from which they reach it.
+    """
+    endpoint = config.endpoint
+    taken = endpoint is not None and endpoint.port == config.master_port
+    port = config.master_port if config.master_port and not taken else free_port()
+    if config.local_addr:
+        return f"{config.local_addr}:{port}"
+    if endpoint is None:
+        return f"127.0.0.1:{port}"
+    return f"{endpoint.host if hosts else _own_address(endpoint)}:{port}"
+
+
+def _own_address(endpoint: Endpoint) -> str:
+    """The address of this machine on its way to `endpoint`; nothing is sent."""
+    address = resolve(endpoint.host)
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((address, endpoint.port))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return socket.gethostname()
 
 
 def _unable(endpoint: Endpoint, error: OSError) -> RecoverrunError:

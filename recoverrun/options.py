@@ -11,17 +11,19 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+from recoverrun import sources
 from recoverrun.config import Options
 from recoverrun.errors import ExitCode, RecoverrunError
 
 TOPOLOGY = "Topology"
 RECOVERY = "Recovery"
 SCRIPT = "Script"
+LOGS = "Logs"
 COMPATIBILITY = "Compatibility (torchrun)"
 
 HELP = ("--help", "-h", "--version")
 
-Value = str | int | bool | Path
+Value = str | int | float | bool | Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,82 +33,103 @@ class Option:
     field: str
     help: str = ""
     panel: str = ""  # "": not shown
-    env: str = ""  # the variable that gives the default
     metavar: str = ""
     more: tuple[str, ...] = ()  # other names
     shown_default: str = ""
+    pet: str | None = None  # torchrun's variable for the default; None: named as it names them
+    own: bool = True  # whether a variable of ours gives a default too
 
     @property
     def names(self) -> tuple[str, ...]:
         return (f"--{self.field.replace('_', '-')}", *self.more)
 
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The environment variables that give the default, the stronger one first."""
+        own = f"RECOVERRUN_{self.field.upper()}" if self.own else ""
+        pet = f"PET_{self.field.upper()}" if self.pet is None else self.pet
+        return tuple(filter(None, (own, pet)))
+
 
 TABLE = (
-    Option("nnodes", "Nodes of the job.", TOPOLOGY, "PET_NNODES", "N"),
-    Option(
-        "nproc_per_node", "Workers of this node.", TOPOLOGY, "PET_NPROC_PER_NODE", "N|auto|cpu|gpu"
-    ),
+    Option("nnodes", "Nodes of the job; of a range it takes all that come.", TOPOLOGY, "N|MIN:MAX"),
+    Option("nproc_per_node", "Workers of this node.", TOPOLOGY, "N|auto|cpu|gpu|xpu"),
     Option(
         "node_rank",
         "Place of this node among them; without it they are numbered as they arrive.",
         TOPOLOGY,
-        "PET_NODE_RANK",
         "N",
     ),
     Option(
-        "rdzv_endpoint",
-        "Where the nodes meet: an address of the first one.",
-        TOPOLOGY,
-        "PET_RDZV_ENDPOINT",
-        "HOST:PORT",
+        "rdzv_endpoint", "Where the nodes meet: an address of the first one.", TOPOLOGY, "HOST:PORT"
     ),
-    Option("rdzv_id", "Name of the job, the same on all nodes.", TOPOLOGY, "PET_RDZV_ID", "NAME"),
-    Option("standalone", "Only this node.", TOPOLOGY, "PET_STANDALONE"),
-    Option(
-        "min_replicas",
-        "Stop with exit code 81 when fewer replicas are left.",
-        RECOVERY,
-        metavar="N",
-    ),
+    Option("rdzv_id", "Name of the job, the same on all nodes.", TOPOLOGY, "NAME"),
+    Option("standalone", "Only this node.", TOPOLOGY),
+    Option("local_addr", "Address of this node for the others.", TOPOLOGY, "HOST"),
+    Option("min_replicas", "With fewer replicas left: start again, or exit 81.", RECOVERY, "N"),
+    Option("max_restarts", "Restarts of all ranks where recovery cannot help.", RECOVERY, "N"),
     Option("no_protect", "Switch recovery off.", RECOVERY),
+    Option(
+        "shutdown_timeout",
+        "Seconds between the first signal to a worker and SIGKILL.",
+        RECOVERY,
+        "S",
+        shown_default="30",
+    ),
+    Option("signals_to_handle", "Signals that are passed on to the workers.", RECOVERY, "NAMES"),
+    Option("module", "SCRIPT is the name of a module.", SCRIPT, more=("-m",)),
+    Option("no_python", "SCRIPT is a program of any kind; it runs without recovery.", SCRIPT),
+    Option("run_path", "SCRIPT is a path, whatever --no-python says.", SCRIPT),
+    Option("role", "ROLE_NAME of the workers.", SCRIPT, "NAME"),
+    Option("virtual_local_rank", "LOCAL_RANK is 0, and one GPU visible, everywhere.", SCRIPT),
+    Option("numa_binding", "Bind workers to the CPUs next to their GPUs.", SCRIPT, "MODE", pet=""),
+    Option(
+        "dry_run", "Print what every worker would get, and start none.", SCRIPT, pet="", own=False
+    ),
     Option(
         "run_dir",
         "Where the journal of this run goes.",
-        RECOVERY,
-        "PET_LOG_DIR",
+        LOGS,
         "DIR",
-        ("--log-dir",),
-        "runs/SCRIPT/TIME-PID",
+        shown_default="runs/SCRIPT/TIME-PID",
+        pet="",
     ),
-    Option("module", "SCRIPT is the name of a module.", SCRIPT, "PET_MODULE", more=("-m",)),
     Option(
-        "no_python",
-        "SCRIPT is a program of any kind; it runs without recovery.",
-        SCRIPT,
-        "PET_NO_PYTHON",
+        "log_dir",
+        "Base of the workers' log files.",
+        LOGS,
+        "DIR",
+        shown_default="in the run directory",
     ),
-    Option("master_addr", "Host of the endpoint.", COMPATIBILITY, "PET_MASTER_ADDR", "HOST"),
-    Option("master_port", "Port of the endpoint.", COMPATIBILITY, "PET_MASTER_PORT", "PORT"),
+    Option("redirects", "Streams to files: 0-3, or RANK:N,...", LOGS, "N", ("-r", "--redirect")),
+    Option("tee", "Streams to files and to the console.", LOGS, "N", ("-t",)),
+    Option("local_ranks_filter", "Local ranks shown on the console.", LOGS, "N,..."),
+    Option("ranks_filter", "Global ranks shown on the console.", LOGS, "N,...", pet=""),
+    Option("duplicate_stdout_filters", "Words whose lines are copied to a file.", LOGS, "WORDS"),
+    Option("duplicate_stderr_filters", "The same for stderr.", LOGS, "WORDS"),
+    Option("master_addr", "Host of the endpoint.", COMPATIBILITY, "HOST"),
+    Option("master_port", "Port of the endpoint.", COMPATIBILITY, "PORT"),
     Option(
         "rdzv_backend",
         "static or c10d: recoverrun has a rendezvous of its own for both.",
         COMPATIBILITY,
-        "PET_RDZV_BACKEND",
         "NAME",
     ),
     Option(
         "rdzv_conf",
-        "Only join_timeout is used (seconds).",
+        "Used are join_timeout, timeout, last_call_timeout (seconds), is_host.",
         COMPATIBILITY,
-        "PET_RDZV_CONF",
         "KEY=VALUE,...",
     ),
+    Option("monitor_interval", "No effect: ends are seen at once.", COMPATIBILITY, "S"),
+    Option("start_method", "No effect: workers are always new processes.", COMPATIBILITY, "NAME"),
+    Option("event_log_handler", "No effect: see the journal.", COMPATIBILITY, "NAME"),
     Option(
-        "max_restarts", "Accepted; nothing is restarted.", COMPATIBILITY, "PET_MAX_RESTARTS", "N"
+        "logs_specs", "No effect: plugins of torch are not loaded.", COMPATIBILITY, "NAME", pet=""
     ),
-    Option("inject", env="RECOVERRUN_INJECT"),
-    Option("witness", env="RECOVERRUN_WITNESS"),
-    Option("digest_every", env="RECOVERRUN_DIGEST_EVERY"),
+    Option("inject", pet=""),
+    Option("witness", pet=""),
+    Option("digest_every", pet=""),
 )
 
 _HINTS = get_type_hints(Options)
@@ -115,6 +138,17 @@ _YES, _NO = ("1", "true", "t", "yes", "y", "on"), ("0", "false", "f", "no", "n",
 
 DEFAULTS: Mapping[str, Any] = {field.name: field.default for field in fields(Options)}
 
+_HANDED_DOWN = frozenset({"run_dir", "inject", "witness", "digest_every"})
+"""Fields whose variable a launcher sets for its workers: a launcher inside one must not obey it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The options, and for each of them that is not a default where its value is from."""
+
+    options: Options
+    origins: Mapping[str, str]
+
 
 def normalized(name: str) -> str:
     """torchrun's users write --nproc_per_node as well as --nproc-per-node."""
@@ -122,9 +156,9 @@ def normalized(name: str) -> str:
 
 
 def kind(option: Option) -> type:
-    """str, int, bool or Path."""
+    """str, int, float, bool or Path."""
     hint = _HINTS[option.field]
-    return next(t for t in (bool, int, Path, str) if t is hint or t in get_args(hint))
+    return next(t for t in (bool, int, float, Path, str) if t is hint or t in get_args(hint))
 
 
 def read(arguments: Sequence[str], environ: Mapping[str, str]) -> Options | None:
@@ -132,6 +166,48 @@ def read(arguments: Sequence[str], environ: Mapping[str, str]) -> Options | None
 
     Raises RecoverrunError with exit code 2 for what cannot be meant.
     """
+    settings = gather(arguments, environ)
+    return None if settings is None else settings.options
+
+
+def gather(arguments: Sequence[str], environ: Mapping[str, str]) -> Settings | None:
+    """As `read`, with origins. The order of sources: command line, RECOVERRUN_*, PET_*, file,
+    scheduler.
+    """
+    sifted = _sift(arguments)
+    if sifted is None:
+        return None
+    given, command = sifted
+    origins = dict.fromkeys(given, "command line")
+    inside = "RECOVERRUN_ENDPOINT" in environ
+    for option in TABLE:
+        name = _variable(option, environ, inside)
+        if name and option.field not in given:
+            given[option.field] = _value(option, name, environ[name])
+            origins[option.field] = name
+    for layer in (sources.from_file(Path.cwd()), sources.from_scheduler(environ, given)):
+        for option in TABLE:
+            found = layer.get(option.field)
+            if found is not None and option.field not in given:
+                given[option.field] = _value(option, found.origin, found.text)
+                origins[option.field] = found.origin
+    values: dict[str, Any] = given
+    return Settings(Options(command=command, **values), origins)
+
+
+def _variable(option: Option, environ: Mapping[str, str], inside: bool) -> str:
+    """The name of the variable that gives this option its default, or ""."""
+    for name in option.variables:
+        if inside and option.field in _HANDED_DOWN and name.startswith("RECOVERRUN_"):
+            continue
+        # Empty is unset, but for the role: an empty one is what TorchX asks for.
+        if environ.get(name) or (option.field == "role" and name in environ):
+            return name
+    return ""
+
+
+def _sift(arguments: Sequence[str]) -> tuple[dict[str, Value], tuple[str, ...]] | None:
+    """What the command line gives, and the command behind it. None: help is wanted."""
     given: dict[str, Value] = {}
     rest = list(arguments)
     while rest and rest[0].startswith("-") and rest[0] != "-":
@@ -142,6 +218,8 @@ def read(arguments: Sequence[str], environ: Mapping[str, str]) -> Options | None
             return None
         name, equals, text = argument.partition("=")
         option = _BY_NAME.get(normalized(name) if name.startswith("--") else name)
+        if option is None and not name.startswith("--") and argument[:2] in ("-r", "-t"):
+            option, name, equals, text = _BY_NAME[argument[:2]], argument[:2], "=", argument[2:]
         if option is None:
             raise _usage(f"there is no option {name}{_meant(name)}")
         if kind(option) is bool:
@@ -154,13 +232,7 @@ def read(arguments: Sequence[str], environ: Mapping[str, str]) -> Options | None
                 raise _usage(f"{name} needs a value")
             text = rest.pop(0)
         given[option.field] = _value(option, name, text)
-    defaults = {
-        option.field: _value(option, option.env, environ[option.env])
-        for option in TABLE
-        if environ.get(option.env) and option.field not in given
-    }
-    fields: dict[str, Any] = {**defaults, **given}
-    return Options(command=tuple(rest), **fields)
+    return given, tuple(rest)
 
 
 def _usage(sentence: str) -> RecoverrunError:
@@ -180,9 +252,10 @@ def _value(option: Option, name: str, text: str) -> Value:
         if word not in (*_YES, *_NO):
             raise _usage(f"{name} must be 1 or 0, not {text!r}")
         return word in _YES
-    if wanted is int:
+    if wanted in (int, float):
         try:
-            return int(text)
+            return int(text) if wanted is int else float(text)
         except ValueError:
-            raise _usage(f"{name} must be an integer, not {text!r}") from None
+            noun = "an integer" if wanted is int else "a number"
+            raise _usage(f"{name} must be {noun}, not {text!r}") from None
     return Path(text) if wanted is Path else text

@@ -1,22 +1,24 @@
 """Processes: the only file that starts, signals and reaps them.
 
-A worker must never outlive its launcher, nor its own children outlive the worker. Three kernel
-facilities see to that, none of them needs the launcher's cooperation at the moment of death: each
-worker has a session of its own, so that one signal reaches all that it started; PR_SET_PDEATHSIG
-has the kernel kill it with the launcher; and as a child subreaper the launcher inherits whatever
-escaped both. A pidfd becomes readable at the very moment a worker dies, and, unlike a pid, never
-means another process.
+A worker must never outlive its launcher, nor its own children outlive the worker. Each worker has a
+session of its own, so that one signal reaches all that it started; PR_SET_PDEATHSIG has the kernel
+kill it with the launcher; as a child subreaper the launcher inherits whatever escaped both; and
+where the launcher itself is killed, the `guardian` finds the rest by the socket's name that every
+descendant has in its environment. A pidfd becomes readable at the very moment a worker dies, and,
+unlike a pid, never means another process.
 """
 
 import ctypes
 import os
 import select
+import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import IO
 
 from recoverrun.errors import ExitCode, RecoverrunError
 
@@ -25,6 +27,9 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 SWEEP_S = 2.0
 """How long the end of a job may wait for inherited processes to go."""
+
+GUARD_ROUNDS, GUARD_PAUSE_S = 50, 0.02
+"""How often and how fast the guardian looks for what a killed launcher left."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -47,7 +52,7 @@ class Child:
         """The exit code (negative: the signal) if it has ended, else None. Frees the pid.
 
         A worker that failed takes all of its group along; what one that ended well has left behind
-        is its own business, as under torchrun.
+        may go on until the job is over.
         """
         if self._process.returncode is None:
             gone = os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -65,10 +70,16 @@ class Child:
             self.pidfd = -1
 
 
-def spawn(command: Sequence[str], environ: Mapping[str, str]) -> Child:
+def spawn(
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    stdout: Path | None = None,
+    stderr: Path | None = None,
+) -> Child:
     """Start a worker in a session of its own, bound to the life of this process.
 
-    Its streams and its directory are ours. Raises RecoverrunError if it cannot be started.
+    Its directory and its streams are ours, but for those that go to a file. Raises
+    RecoverrunError if it cannot be started.
     """
     launcher = os.getpid()
 
@@ -78,14 +89,26 @@ def spawn(command: Sequence[str], environ: Mapping[str, str]) -> Child:
             os.kill(os.getpid(), signal.SIGKILL)
 
     try:
-        # Between fork and exec only `bind_life` runs in the child: two system calls, no locks.
-        process = subprocess.Popen(
-            command, env=environ, start_new_session=True, preexec_fn=bind_life
-        )
+        with ExitStack() as files:
+            out, err = (_opened(files, path) for path in (stdout, stderr))
+            # Between fork and exec only `bind_life` runs in the child: two system calls, no locks.
+            process = subprocess.Popen(
+                command,
+                env=environ,
+                start_new_session=True,
+                preexec_fn=bind_life,
+                stdout=out,
+                stderr=err,
+            )
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise RecoverrunError(f"cannot start {command[0]!r}: {why}", ExitCode.USAGE) from error
     return Child(process)
+
+
+def _opened(files: ExitStack, path: Path | None) -> IO[bytes] | None:
+    """For appending: two processes that share a file must not overwrite each other."""
+    return None if path is None else files.enter_context(path.open("ab", buffering=0))
 
 
 def adopt_orphans() -> None:
@@ -102,15 +125,21 @@ def reap_orphans(workers: frozenset[int]) -> None:
             os.waitpid(pid, os.WNOHANG)
 
 
-def sweep() -> None:
-    """Kill all children, also inherited ones, and what is inherited from those, within SWEEP_S."""
-    until = time.monotonic() + SWEEP_S
-    while (children := _children()) and time.monotonic() < until:
-        for pid in children:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        for pid in children:
-            _await_end(pid, until)
+def sweep(keep: frozenset[int] = frozenset(), *, gently: bool = False) -> None:
+    """End all children but `keep`, also inherited ones and what is inherited from those.
+
+    `gently`: with SIGTERM first. Takes SWEEP_S at most, twice that if gentle.
+    """
+    for number in (signal.SIGTERM, signal.SIGKILL) if gently else (signal.SIGKILL,):
+        until = time.monotonic() + SWEEP_S
+        asked: set[int] = set()
+        while (children := _children() - keep) and time.monotonic() < until:
+            for pid in children - asked:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number)
+            asked |= children
+            for pid in children:
+                _await_end(pid, until)
 
 
 def _await_end(pid: int, until: float) -> None:
@@ -142,3 +171,79 @@ def _children() -> frozenset[int]:
     except OSError:
         return frozenset()  # Without this file of the kernel there is no telling who they are.
     return frozenset(int(pid) for pid in text.split())
+
+
+class Guardian:
+    """A small process that survives this one by a moment, and ends what a killed launcher leaves.
+
+    It waits for the pipe that only the launcher holds to close. If the launcher did not say goodbye
+    before, every process that has `mark` in its environment is killed, wherever it has gone, and
+    the directory of `mark` removed.
+    """
+
+    def __init__(self, mark: str) -> None:
+        reading, self._pipe = os.pipe2(os.O_CLOEXEC)
+        self._pid = os.fork()
+        if self._pid == 0:
+            try:
+                _guard(reading, mark)
+            finally:
+                os._exit(0)
+        os.close(reading)
+
+    @property
+    def pids(self) -> frozenset[int]:
+        return frozenset({self._pid})
+
+    def dismiss(self) -> None:
+        """The launcher ends as it should."""
+        with suppress(OSError):
+            os.write(self._pipe, b"q")
+        os.close(self._pipe)
+        _await_end(self._pid, time.monotonic() + SWEEP_S)
+
+
+def _guard(pipe: int, mark: str) -> None:
+    os.setsid()
+    for number in (*range(1, 32),):
+        with suppress(OSError, ValueError):
+            signal.signal(number, signal.SIG_IGN)
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
+    # Locks and sockets of the launcher must not live on with us.
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) not in (0, 1, 2, pipe):
+            with suppress(OSError):
+                os.close(int(name))
+    if os.read(pipe, 1):
+        return
+    needle = mark.encode()
+    for _ in range(GUARD_ROUNDS):
+        # Again until there are none: one that is just being forked is seen the next time.
+        if not [pid for pid in _marked(needle) if _kill(pid)]:
+            break
+        time.sleep(GUARD_PAUSE_S)
+    shutil.rmtree(os.path.dirname(mark), ignore_errors=True)
+
+
+def _kill(pid: int) -> bool:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except OSError:
+        return False
+    return True
+
+
+def _marked(needle: bytes) -> Iterator[int]:
+    """Processes of this user with `needle` in the environment they were started with."""
+    me = os.getpid()
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) == me:
+            continue
+        try:
+            with open(f"/proc/{name}/environ", "rb") as file:
+                if needle in file.read():
+                    yield int(name)
+        except OSError:
+            continue  # Gone, or somebody else's.

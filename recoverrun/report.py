@@ -19,13 +19,21 @@ OUR_VERDICTS = STOPPED | {ExitCode.NEVER_FORMED, ExitCode.HANG, ExitCode.PARTITI
 """Ends that are not the fault of a rank: the reason of the end is the cause."""
 
 
-def failure_report(log: RunLog, exit_code: int, run_dir: Path) -> str:
-    """The text for a run that left with `exit_code`; "" for 0. The caller chooses the stream."""
+def failure_report(
+    log: RunLog, exit_code: int, run_dir: Path, cause: str = "", root_rank: int = -1
+) -> str:
+    """The text for a run that left with `exit_code`; "" for 0. The caller chooses the stream.
+
+    `cause` is what the coordinator told every node, so that all of them begin with the same line;
+    what this node's journal says about another rank than `root_rank` is left out then.
+    """
     if exit_code == 0:
         return ""
     facts = history(log)
     root = root_cause(log)
-    lines = [_cause(facts, root, exit_code)]
+    lines = [cause or _cause(facts, root, exit_code)]
+    if cause and root is not None and root.rank != root_rank:
+        root = None
     if root is not None and exit_code not in OUR_VERDICTS:
         lines += _details(facts, root)
     lines += _before(log)

@@ -2,12 +2,18 @@
 
 It composes formation, coordinator, store and detector, none of which knows another, and turns their
 effects into posts: messages for the launchers, of which its own is one. It decides nothing but what
-is fenced: nobody speaks for a launcher but itself, and for a rank only the launcher that hosts it.
+is fenced: nobody speaks for a launcher but itself, and for a rank only the launcher hosting it.
+
+Where the coordinator wants to stop a job that may be started again, only an *attempt* ends: every
+launcher ends its workers and joins once more, and the next attempt has a new formation, a new
+coordinator and a new store, so that nothing of the dead one is ever read.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from recoverrun import __version__
+from recoverrun.config import RunConfig
 from recoverrun.errors import ExitCode
 from rendezvous import coordinator, detector, formation, kv
 from rendezvous.coordinator import Coordinator
@@ -16,14 +22,21 @@ from rendezvous.effects import Effect, Json, KillRanks, Record, StopJob, ToRank
 from rendezvous.formation import Abandoned, Formation, Formed, Reply
 from rendezvous.messages import (
     Beat,
+    Exited,
+    Hello,
     Join,
     Message,
     Refusal,
+    Remains,
+    Restart,
     Start,
     Stop,
     StoreAnswer,
     StoreCall,
 )
+
+TRIES_ENOUGH = 3
+"""As many attempts with the same end are no accident."""
 
 NOBODY = -1
 """A post for the launcher itself, not for one of its ranks."""
@@ -57,11 +70,19 @@ class Seat:
         own: str,
         min_replicas: int,
         record: Callable[[Record], None],
+        max_restarts: int = 0,
     ) -> None:
         self._formation = formation
         self._own = own
         self._min_replicas = min_replicas
         self._record = record
+        self._max_restarts = max_restarts
+        self._attempt = 0
+        self._restarts = 0  # those that count
+        self._restart: Restart | None = None  # what the members were told last
+        self._tries: list[str] = []  # how each attempt ended
+        self._spares: dict[str, Join] = {}  # for the next attempt
+        self._changing = False  # the membership, not by a failure of a worker
         self._detector = Detector()
         self._coordinator: Coordinator | None = None
         self._store = kv.Store()
@@ -89,7 +110,9 @@ class Seat:
             return self._remind(sender, message)
         if isinstance(message, Stop):
             return self.stop(message)
-        if self._coordinator is None or isinstance(message, Beat):
+        if isinstance(message, Beat):
+            return self._repeat(sender)
+        if self._coordinator is None or self._is_past(message):
             return []
         rank = getattr(message, "rank", NOBODY)
         if rank not in self._members[sender].ranks:
@@ -127,11 +150,15 @@ class Seat:
         if self.stopped is not None:
             return []
         self.stopped = stop
+        if stop.root_rank >= 0 and (host := self._host(stop.root_rank, fallen=True)) is not None:
+            self.stopped = stop = replace(stop, node=host.name)
+        self._refusal = Refusal(reason=stop.reason, exit_code=stop.exit_code)
+        spares = [Post(peer, NOBODY, self._refusal) for peer in sorted(self._spares)]
+        self._spares.clear()
         if self._coordinator is None:
-            refusal = Refusal(reason=stop.reason, exit_code=stop.exit_code)
-            return [Post(peer, NOBODY, refusal) for peer in self._others()]
+            return spares + [Post(peer, NOBODY, self._refusal) for peer in self._others()]
         self._uninformed = set(self._others())
-        return [Post(peer, NOBODY, stop) for peer in [*self._others(), self._own]]
+        return spares + [Post(peer, NOBODY, stop) for peer in [*self._others(), self._own]]
 
     @property
     def settled(self) -> bool:
@@ -152,6 +179,13 @@ class Seat:
             return []
         if self._refusal is not None:
             return [Post(sender, NOBODY, self._refusal)]
+        if sender in self._members and join.attempt != self._attempt:
+            # It still lives in an attempt that is over.
+            return [] if self._restart is None else [Post(sender, NOBODY, self._restart)]
+        if self._coordinator is not None and sender not in self._members:
+            posts = self._late(sender, join, now)
+            if posts is not None:
+                return posts
         posts = self._form(self._formation.step(formation.Joined(join), now), now)
         refused = any(post.to == sender and isinstance(post.message, Refusal) for post in posts)
         if not refused and self._coordinator is None:
@@ -174,6 +208,7 @@ class Seat:
         return posts
 
     def _open(self, joins: tuple[Join, ...], starts: tuple[Start, ...]) -> None:
+        self._members = {}
         for join, start in zip(joins, starts, strict=True):
             ranks = range(start.first_rank, start.first_rank + start.nproc)
             name = start.nodes[start.node_rank]
@@ -182,9 +217,73 @@ class Seat:
             words = f"node {name} joins with {start.nproc} workers"
             self._record(Record("node.join", words, fields))
         self._waiting.clear()
+        for join in joins:
+            self._spares.pop(join.incarnation, None)
         world = tuple(range(starts[0].world_size))
         self._coordinator = Coordinator(world=world, min_replicas=self._min_replicas)
         self._generation = self._coordinator.generation
+
+    # --------------------------------------------------------------------------- starting again
+
+    def _late(self, sender: str, join: Join, now: float) -> list[Post] | None:
+        """A launcher comes while the job runs. None: there is no place for it, ever."""
+        present = len(self._members.keys() - self._fallen) + len(self._spares.keys() - {sender})
+        if present >= self._formation.most or self._formation.objection(join) is not None:
+            return None
+        known = sender in self._spares
+        self._spares[sender] = join
+        self._detector.step(detector.Heard(sender.encode()), now)
+        assert self._coordinator is not None, "only called while the job runs"
+        if known or self.stopped is not None or self._coordinator.protected:
+            return []  # A job that survives losses is not interrupted for it.
+        reason = f"node {join.node} joins a job of {self._formation.least} to "
+        return self._begin_again(f"{reason}{self._formation.most} nodes", -1, now, counts=False)
+
+    def _end_attempt(self, stop: Stop, now: float) -> list[Post]:
+        """The coordinator wants to stop: the job, or only this attempt of it."""
+        if self.stopped is not None:
+            return []
+        if stop.exit_code in (ExitCode.DONE, ExitCode.INVARIANT):
+            return self.stop(stop)
+        left = len(self._members.keys() - self._fallen) + len(self._spares)
+        elastic = self._formation.least < self._formation.most and left >= self._formation.least
+        if self._changing and elastic:
+            return self._begin_again(stop.reason, stop.root_rank, now, counts=False)
+        self._tries.append(stop.reason)
+        if self._restarts < self._max_restarts:
+            return self._begin_again(stop.reason, stop.root_rank, now, counts=True)
+        return self.stop(_verdict(stop, self._tries))
+
+    def _begin_again(self, reason: str, root_rank: int, now: float, *, counts: bool) -> list[Post]:
+        self._attempt += 1
+        self._restarts += counts
+        awaited = frozenset(self._members) - self._fallen | frozenset(self._spares)
+        self._formation = self._formation.renewed(
+            attempt=self._attempt, restarts=self._restarts, awaited=awaited, begun_at=now
+        )
+        self._coordinator, self._store, self._generation = None, kv.Store(), 0
+        self._restart = Restart(attempt=self._attempt, reason=reason, root_rank=root_rank)
+        fields: dict[str, Json] = {
+            "attempt": self._attempt, "restarts": self._restarts, "of": self._max_restarts,
+            "root_rank": root_rank,
+        }  # fmt: skip
+        self._record(Record("job.restart", reason, fields))
+        told = [Post(peer, NOBODY, self._restart) for peer in [*self._others(), self._own]]
+        spares, self._waiting = dict(self._spares), set(self._spares)
+        for join in spares.values():
+            told += self._form(self._formation.step(formation.Joined(join), now), now)
+        return told
+
+    def _repeat(self, sender: str) -> list[Post]:
+        """A beat of a launcher that has not heard yet that it should join again."""
+        heard = self._coordinator is not None or self._restart is None or sender in self._waiting
+        return [] if heard else [Post(sender, NOBODY, self._restart)] if self._restart else []
+
+    def _is_past(self, message: Message) -> bool:
+        """Is it of a worker of an earlier attempt?"""
+        if not isinstance(message, Hello | Exited | Remains):
+            return False
+        return message.incarnation != self._attempt
 
     # --------------------------------------------------------------------------- running
 
@@ -201,10 +300,10 @@ class Seat:
             self._generation = self._coordinator.generation
             posts += self._answers(self._store.step(kv.Superseded(self._generation), now))
         for effect in effects:
-            posts += self._carry_out(effect)
+            posts += self._carry_out(effect, now)
         return posts
 
-    def _carry_out(self, effect: Effect) -> list[Post]:
+    def _carry_out(self, effect: Effect, now: float) -> list[Post]:
         match effect:
             case ToRank(rank=rank, message=message):
                 host = self._host(rank)
@@ -214,7 +313,7 @@ class Seat:
                 names = sorted(host.incarnation for host in hosts)
                 return [Post(name, NOBODY, kill) for name in names]
             case StopJob(stop=stop):
-                return self.stop(stop)
+                return self._end_attempt(stop, now)
             case Record():
                 self._record(effect)
                 return []
@@ -235,8 +334,14 @@ class Seat:
     # --------------------------------------------------------------------------- losing
 
     def _lose(self, sender: str, silent_s: float, now: float) -> list[Post]:
+        if sender in self._spares:
+            del self._spares[sender]
+            self._waiting.discard(sender)
+            if self._coordinator is not None:
+                return []
         if self._coordinator is None:
             self._waiting.discard(sender)
+            self._members.pop(sender, None)
             return self._form(self._formation.step(formation.Left(sender), now), now)
         self._uninformed.discard(sender)
         if self.stopped is not None:
@@ -245,7 +350,10 @@ class Seat:
         member = self._members[sender]
         reason = f"silent for {silent_s:.1f} s (limit {detector.LOST_AFTER_S:.1f} s)"
         lost = coordinator.NodeLost(node=member.name, ranks=tuple(member.ranks), reason=reason)
-        return self._coordinate(lost, now)
+        self._changing = True
+        posts = self._coordinate(lost, now)
+        self._changing = False
+        return posts
 
     def _banishment(self, sender: str) -> Stop:
         """For a launcher that was given up: its ranks have been replaced, it must not go on."""
@@ -253,12 +361,46 @@ class Seat:
         reason = f"node {name} was silent for so long that the job went on without it"
         return Stop(exit_code=ExitCode.PARTITIONED, reason=reason, root_rank=-1)
 
-    def _host(self, rank: int) -> _Member | None:
+    def _host(self, rank: int, *, fallen: bool = False) -> _Member | None:
+        """The member of this rank; None if it has fallen, unless asked for."""
         for member in self._members.values():
             if rank in member.ranks:
-                return None if member.incarnation in self._fallen else member
+                gone = member.incarnation in self._fallen and not fallen
+                return None if gone else member
         return None
 
     def _others(self) -> list[str]:
-        peers = {*self._members, *self._waiting} - self._fallen - {self._own}
+        peers = {*self._members, *self._waiting, *self._spares} - self._fallen - {self._own}
         return sorted(peers)
+
+
+def _verdict(stop: Stop, tries: list[str]) -> Stop:
+    """`stop`, or the advice not to try again where every try has ended by the same exception."""
+    words = {reason.partition(": ")[2] for reason in tries}
+    if len(tries) < TRIES_ENOUGH or len(words) != 1 or "" in words:
+        return stop
+    reason = f"{stop.reason} (the same in {len(tries)} of {len(tries)} tries)"
+    return replace(stop, exit_code=ExitCode.DO_NOT_REQUEUE, reason=reason)
+
+
+def make_seat(
+    config: RunConfig, own: str, *, begun_at: float, record: Callable[[Record], None]
+) -> Seat:
+    """The seat of a job as the options of its launcher describe it."""
+    formation = Formation(
+        nnodes=config.nnodes,
+        run_id=config.run_id,
+        version=__version__,
+        master_addr="",
+        timeout_s=config.join_timeout_s,
+        begun_at=begun_at,
+        nnodes_least=config.nnodes_least,
+        last_call_s=config.last_call_s,
+    )
+    return Seat(
+        formation=formation,
+        own=own,
+        min_replicas=config.min_replicas,
+        max_restarts=config.max_restarts,
+        record=record,
+    )

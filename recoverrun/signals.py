@@ -15,7 +15,7 @@ class SignalInbox:
         self._former_fd = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
         self._former: dict[
             signal.Signals, Callable[[int, FrameType | None], object] | int | None
-        ] = {number: signal.signal(number, _ignore) for number in numbers}
+        ] = {number: signal.signal(number, _ignore) for number in numbers if _wanted(number)}
 
     def take(self) -> list[signal.Signals]:
         """The signals since the last call, in their order."""
@@ -31,6 +31,11 @@ class SignalInbox:
         signal.set_wakeup_fd(self._former_fd)
         os.close(self.fd)
         os.close(self._write_fd)
+
+
+def _wanted(number: signal.Signals) -> bool:
+    """Whoever starts us with SIGHUP ignored (nohup) wants it to stay so."""
+    return number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN
 
 
 def _ignore(_number: int, _frame: FrameType | None) -> None:

@@ -2,7 +2,7 @@
 
 Theory of operation. Workers run until they end by themselves, until their replica has left (a kill:
 SIGKILL at once, because a survivor is waiting for their collectives to break), or until the job is
-stopped (SIGTERM, `grace_s` later SIGKILL). A signal counts as ours from the moment that we decide
+stopped (a signal, `grace_s` later SIGKILL). A signal counts as ours from the moment that we decide
 to send it. Every wait has a bound, also the one after SIGKILL: a process stuck in the kernel must
 not hold up the others, so the launcher leaves without it.
 
@@ -55,6 +55,7 @@ class StopOrder:
 
     exit_code: int
     reason: str
+    number: signal.Signals = signal.SIGTERM  # what the workers are told it with
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +198,7 @@ class Supervisor:
             return []
         self._stop = order
         self._kill_at = now + self._grace_s
-        return self._signal(self._alive(), signal.SIGTERM, order.reason)
+        return self._signal(self._alive(), order.number, order.reason)
 
     def _kill_rest(self, now: float, reason: str) -> list[Effect]:
         self._kill_at = None
@@ -208,7 +209,8 @@ class Supervisor:
         due = [rank for rank, late in self._late.items() if now >= late.told_at]
         effects = [effect for rank in due for effect in self._tell(rank)]
         if self._kill_at is not None and now >= self._kill_at:
-            reason = f"still there {self._grace_s:g} s after SIGTERM"
+            name = self._stop.number.name if self._stop is not None else "the end"
+            reason = f"still there {self._grace_s:g} s after {name}"
             effects += self._kill_rest(now, reason)
         return effects
 

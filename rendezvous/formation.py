@@ -1,9 +1,9 @@
-"""How a job comes together: launchers join until there are `nnodes`, then each is given its ranks.
+"""How a job comes together: launchers join until there are enough, then each is given its ranks.
 
-The first form has a fixed number of nodes. Node ranks are taken as given with --node-rank; the
-others fill the gaps in the order of their arrival. A join may come any number of times: the same
-launcher (same incarnation) gets the same answer. Whoever cannot be part of this job is refused with
-one sentence, and never disturbs those who are.
+With MIN:MAX nodes it forms as soon as MAX are there, or `last_call_s` after MIN were. Node ranks
+are taken as given with --node-rank; the others fill the gaps in the order of their arrival. A join
+may come any number of times: the same launcher (same incarnation) gets the same answer. Whoever
+cannot be part of this job is refused with one sentence, and never disturbs those who are.
 """
 
 from dataclasses import dataclass
@@ -77,8 +77,22 @@ class Formation:
         master_addr: str,
         timeout_s: float,
         begun_at: float,
+        nnodes_least: int = 0,
+        last_call_s: float = 0.0,
+        attempt: int = 0,
+        restarts: int = 0,
+        awaited: frozenset[str] = frozenset(),
     ) -> None:
+        """`nnodes` at most, `nnodes_least` at least (0: the same). `awaited` are launchers that
+        will come; once they are there and enough, nobody else is waited for.
+        """
         self._nnodes = nnodes
+        self._least = nnodes_least or nnodes
+        self._last_call_s = last_call_s
+        self._attempt = attempt
+        self._restarts = restarts
+        self._awaited = awaited
+        self._form_at: float | None = None  # with fewer than all
         self._run_id = run_id
         self._version = version
         self._master_addr = master_addr
@@ -97,17 +111,58 @@ class Formation:
             case Left(incarnation=incarnation):
                 if not self._starts:
                     self._joins.pop(incarnation, None)
+                    self._awaited -= {incarnation}
             case Tick():
-                if now >= self._expires_at and not self._over:
+                if self._form_at is not None and now >= self._form_at:
+                    effects = self._form()
+                elif now >= self._expires_at and not self._over:
                     effects = self._abandon()
             case _:
                 assert_never(event)
+        self._call(now)
         self.check()
         return effects
 
     def deadline(self) -> float | None:
         """When it next needs a `Tick`, or None."""
-        return None if self._over else self._expires_at
+        return None if self._over else min(self._expires_at, self._form_at or self._expires_at)
+
+    def renewed(
+        self, *, attempt: int, restarts: int, awaited: frozenset[str], begun_at: float
+    ) -> "Formation":
+        """The machine for the next attempt of the same job: everybody joins again."""
+        return Formation(
+            nnodes=self._nnodes,
+            run_id=self._run_id,
+            version=self._version,
+            master_addr=self._master_addr,
+            timeout_s=self._timeout_s,
+            begun_at=begun_at,
+            nnodes_least=self._least,
+            last_call_s=self._last_call_s,
+            attempt=attempt,
+            restarts=restarts,
+            awaited=awaited,
+        )
+
+    @property
+    def least(self) -> int:
+        """As many nodes have to be there."""
+        return self._least
+
+    @property
+    def most(self) -> int:
+        """As many nodes may be there."""
+        return self._nnodes
+
+    def _call(self, now: float) -> None:
+        """Begin or end the wait for more nodes than are needed."""
+        if self._over or len(self._joins) < self._least:
+            self._form_at = None
+        elif self._awaited and self._awaited <= self._joins.keys():
+            self._form_at = now
+        elif self._form_at is None:
+            self._form_at = now + self._last_call_s
 
     def check(self) -> None:
         ranks = [join.node_rank for join in self._joins.values() if join.node_rank >= 0]
@@ -124,13 +179,16 @@ class Formation:
         known = self._joins.get(join.incarnation)
         if known is not None:
             return []
-        refusal = self._objection(join)
+        refusal = self.objection(join)
+        if refusal is None and self._over:
+            refusal = _refuse(f"the job already has all of its {self._nnodes} nodes")
         if refusal is not None:
             return [Reply(join.incarnation, refusal)]
         self._joins[join.incarnation] = join
         return self._form() if len(self._joins) == self._nnodes else []
 
-    def _objection(self, join: Join) -> Refusal | None:
+    def objection(self, join: Join) -> Refusal | None:
+        """Why this launcher can never be part of this job, or None."""
         if join.run_id != self._run_id:
             return _refuse(f"this endpoint serves run {self._run_id!r}, not {join.run_id!r}")
         if join.version != self._version:
@@ -141,9 +199,8 @@ class Formation:
         if join.node_rank >= self._nnodes:
             few = f"node rank {join.node_rank} does not exist in a job of {self._nnodes} nodes"
             return _refuse(few, EXIT_USAGE)
-        if self._over:
-            return _refuse(f"the job already has all of its {self._nnodes} nodes")
-        for other in self._joins.values():
+        others = () if self._over else self._joins.values()
+        for other in others:
             if join.node_rank >= 0 and other.node_rank == join.node_rank:
                 taken = (
                     f"node rank {join.node_rank} is already taken by the launcher on {other.node}"
@@ -155,18 +212,23 @@ class Formation:
         joins = self._placed()
         names = _names([join.node for join in joins])
         world_size = sum(join.nproc for join in joins)
+        master = joins[0].master or self._master_addr
         starts = []
         first_rank = 0
         for node_rank, join in enumerate(joins):
             start = Start(
                 generation=1,
                 node_rank=node_rank,
-                nnodes=self._nnodes,
+                nnodes=len(joins),
                 first_rank=first_rank,
                 nproc=join.nproc,
                 world_size=world_size,
-                master_addr=self._master_addr,
+                master_addr=master,
                 nodes=names,
+                attempt=self._attempt,
+                restarts=self._restarts,
+                first_role_rank=sum(j.nproc for j in joins[:node_rank] if j.role == join.role),
+                role_world_size=sum(j.nproc for j in joins if j.role == join.role),
             )
             starts.append(start)
             first_rank += join.nproc
@@ -179,12 +241,13 @@ class Formation:
         """The joins by node rank: the given ones at their place, the others in the gaps."""
         given = {join.node_rank: join for join in self._joins.values() if join.node_rank >= 0}
         others = iter([join for join in self._joins.values() if join.node_rank < 0])
-        return tuple(given[rank] if rank in given else next(others) for rank in range(self._nnodes))
+        places = (given.get(rank) or next(others, None) for rank in range(self._nnodes))
+        return tuple(join for join in places if join is not None)
 
     def _abandon(self) -> list[Effect]:
         self._over = True
         here = ", ".join(sorted(join.node for join in self._joins.values())) or "none"
-        joined = f"{len(self._joins)} of {self._nnodes} nodes joined"
+        joined = f"{len(self._joins)} of {self._least} nodes joined"
         reason = f"{joined} within {self._timeout_s:g} s ({here})"
         refusal = _refuse(reason)
         replies = [Reply(incarnation, refusal) for incarnation in self._joins]

@@ -41,6 +41,11 @@ EVENTS: Mapping[str, Event] = {
         ("nodes", "min_replicas", "pid"),
     ),
     "run.end": Event("The run is over on this node.", ("exit_code", "root_rank")),
+    "job.restart": Event(
+        "An attempt is over; all ranks start again.",
+        ("attempt", "restarts", "root_rank"),
+        ("of",),
+    ),
     "node.join": Event("A node takes part with `nproc` workers.", ("nproc",), ("name",)),
     "node.lost": Event("A node is silent or gone.", (), ("name", "ranks")),
     "worker.spawn": Event("A worker process was started.", ("rank", "pid", "incarnation")),

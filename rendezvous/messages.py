@@ -32,6 +32,9 @@ class Join:
     node_rank: int  # -1: the coordinator chooses
     nproc: int
     version: str
+    role: str = "default"
+    master: str = ""  # host:port where this node's first worker could listen
+    attempt: int = 0  # the restart that this launcher is ready for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +57,19 @@ class Start:
     world_size: int
     master_addr: str
     nodes: tuple[str, ...]  # by node rank
+    attempt: int = 0  # 0 for the first set of workers
+    restarts: int = 0  # how many of those were failures
+    first_role_rank: int = -1  # -1: roles are ranks
+    role_world_size: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restart:
+    """C -> L: end all workers, then join again for `attempt`; the job begins anew."""
+
+    attempt: int
+    reason: str
+    root_rank: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,11 +257,15 @@ class Broken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """C -> L: end all workers of your node and leave with this exit code."""
+    """C -> L: end all workers of your node and leave with this exit code.
+
+    It names the cause, so that every node can say the same.
+    """
 
     exit_code: int
     reason: str
     root_rank: int  # -1: no single rank is to blame
+    node: str = ""  # of the root rank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,7 +311,27 @@ class StoreAnswer:
 
 
 Message = (
-    Join | Refusal | Start | Beat | Hello | Topology | Verdict | Notice | PeerFault | Farewell
-    | Exited | Remains | View | Report | Decision | Legacy | Committed | Broken | Stop | Kill
-    | StoreCall | StoreAnswer
+    Join
+    | Refusal
+    | Start
+    | Restart
+    | Beat
+    | Hello
+    | Topology
+    | Verdict
+    | Notice
+    | PeerFault
+    | Farewell
+    | Exited
+    | Remains
+    | View
+    | Report
+    | Decision
+    | Legacy
+    | Committed
+    | Broken
+    | Stop
+    | Kill
+    | StoreCall
+    | StoreAnswer
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 from recoverrun.agent import Agent
 from recoverrun.config import RunConfig, find_script
 from recoverrun.rundir import make_private_dir, make_run_dir
-from recoverrun.text import ascii_only, encodes
+from recoverrun.text import ascii_only, encodes, sanitize
 
 
 def run(config: RunConfig) -> int:
@@ -44,10 +44,14 @@ def _ending(agent: Agent, run_dir: Path, code: int) -> str:
     from rendezvous.journal import read_run
 
     stop = agent.stopped
-    if stop is not None and stop.root_rank >= 0 and not agent.hosts(stop.root_rank):
-        # Our journal knows victims only; the coordinator's sentence names the cause.
-        return f"FAILED: {stop.reason}\n  journal: {run_dir}\n  exit {code}"
-    return failure_report(read_run(run_dir), code, run_dir)
+    if stop is None or stop.root_rank < 0:
+        return failure_report(read_run(run_dir), code, run_dir)
+    # The coordinator's sentence, so that every node names the same cause.
+    cause = f"FAILED: {stop.reason}" + (f" (node {stop.node})" if stop.node else "")
+    if not agent.hosts(stop.root_rank):
+        # Our journal knows victims only.
+        return f"{sanitize(cause)}\n  journal: {run_dir}\n  exit {code}"
+    return failure_report(read_run(run_dir), code, run_dir, cause, stop.root_rank)
 
 
 def _say(text: str) -> None:

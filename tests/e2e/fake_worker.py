@@ -70,7 +70,8 @@ class FakeWorker:
 
     def do_hello(self, _: str) -> None:
         pid = os.getpid()
-        self.link.send(Hello(rank=self.rank, incarnation=0, pid=pid, torch="none"))
+        incarnation = self.env.incarnation
+        self.link.send(Hello(rank=self.rank, incarnation=incarnation, pid=pid, torch="none"))
         self.wait_view(1)
         self.say(f"hello {pid}")
 
@@ -146,7 +147,8 @@ class FakeWorker:
         os.kill(os.getpid(), signal.SIGKILL)
 
     def do_ignore_term(self, _: str) -> None:
-        signal.signal(signal.SIGTERM, lambda *_: self.say("ignores SIGTERM"))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *got: self.say(f"ignores {signal.Signals(got[0]).name}"))
 
     def do_child(self, session: str) -> None:
         command = [sys.executable, "-c", "import signal; signal.pause()"]

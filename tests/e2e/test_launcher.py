@@ -104,7 +104,12 @@ def test_the_report_names_the_cause_first_and_is_short(launcher: Launcher) -> No
 
 
 def test_whoever_ignores_sigterm_is_killed_after_the_grace(launcher: Launcher) -> None:
-    job = launcher.fake("0:ignore-term hello set=ready hang", "1:get=key exit=3", nproc=2)
+    job = launcher.fake(
+        "0:ignore-term hello set=ready hang",
+        "1:get=key exit=3",
+        nproc=2,
+        options=("--shutdown-timeout=1",),
+    )
 
     assert job.finish() == 3
     kills = [r["signal"] for r in job.records("worker.kill")]
@@ -135,7 +140,7 @@ def test_the_second_ctrl_c_kills_at_once(launcher: Launcher) -> None:
 
     job.send(signal.SIGINT)
     for rank in (0, 1):
-        job.expect(f"rank {rank}: ignores SIGTERM")
+        job.expect(f"rank {rank}: ignores SIGINT")
     job.send(signal.SIGINT)
 
     assert max(await_death(pid, 3) for pid in pids.values()) < 2
@@ -321,9 +326,9 @@ def test_a_user_who_stops_one_node_stops_them_all(launcher: Launcher) -> None:
         ([], 2, "no training script was given"),
         (["--nproc-per-nod=2", "x.py"], 2, "did you mean --nproc-per-node?"),
         (["--nproc-per-node=0", "x.py"], 2, "must be between 1 and"),
-        (["--nproc-per-node=two", "x.py"], 2, "must be a number, auto, cpu or gpu"),
+        (["--nproc-per-node=two", "x.py"], 2, "must be a number, auto, cpu, gpu or xpu"),
         (["--nnodes=0", "x.py"], 2, "--nnodes must be at least 1"),
-        (["--nnodes=1:2", "x.py"], 2, "not supported yet"),
+        (["--nnodes=2:1", "x.py"], 2, "MIN at most MAX"),
         (["--node-rank=2", "--nnodes=2", "x.py"], 2, "--node-rank 2 does not exist"),
         (["--min-replicas=0", "x.py"], 2, "--min-replicas"),
         (["--no-python", "no-such-program"], 2, "no program 'no-such-program'"),

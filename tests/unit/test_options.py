@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from recoverrun.config import Endpoint, Options, RunConfig, parse_options
+from recoverrun.config import Options, RunConfig, parse_options
 from recoverrun.environ import Place, worker_command, worker_environ
 from recoverrun.errors import RecoverrunError
+from recoverrun.meanings import Endpoint
 from recoverrun.options import read
 from rendezvous.env import WorkerEnv
 from rendezvous.messages import Start
@@ -84,10 +85,22 @@ def test_variables_are_defaults() -> None:
         ("--node-rank=one x", "--node-rank must be an integer, not 'one'"),
         ("", "no training script"),
         ("--nnodes 2 --", "no training script"),
-        ("--nnodes 2:3 x", "not supported yet"),
+        ("--nnodes 3:2 x", "MIN at most MAX"),
+        ("--nnodes 1:2:3 x", "a range like 2:4"),
+        ("--redirects 4 x", "--redirects must be 0 to 3"),
+        ("--tee 0:3,1 x", "--tee must be 0 to 3"),
+        ("--local-ranks-filter a x", "must be numbers"),
+        ("--signals-to-handle SIGFOO x", "no signal 'SIGFOO'"),
+        ("--signals-to-handle SIGKILL x", "cannot be handled"),
+        ("--start-method thread x", "--start-method must be one of"),
+        ("--numa-binding x x", "--numa-binding must be one of"),
+        ("--rdzv-backend zeus x", "--rdzv-backend must be one of"),
+        ("--rdzv-backend etcd-v2 x", "needs no etcd"),
+        ("--monitor-interval 0 x", "must be positive"),
+        ("--shutdown-timeout -1 x", "too small"),
         ("--nnodes 0 x", "at least 1"),
         ("--nproc-per-node 0 x", "between 1 and"),
-        ("--nproc-per-node -1 x", "a number, auto, cpu or gpu"),
+        ("--nproc-per-node -1 x", "a number, auto, cpu, gpu or xpu"),
         ("--max-restarts -1 x", "--max-restarts"),
         ("--rdzv-conf a x", "--rdzv-conf must be key=value"),
         ("--rdzv-conf join_timeout=soon x", "must be seconds"),
@@ -223,3 +236,50 @@ def test_without_python_there_is_no_protection() -> None:
     assert not _config("--no-python x").protect
     assert not _config("--no-protect x").protect
     assert _config("--run-dir d x").run_dir == Path("d")
+
+
+def test_empty_roles_short_forms_and_the_order_of_variables() -> None:
+    assert _read("--role= x").role == _read("x", PET_ROLE="").role == ""
+    assert (_read("-r3 -t 1 x").redirects, _read("-t=0:3 x").tee) == ("3", "0:3")
+    both = {"RECOVERRUN_ROLE": "a", "PET_ROLE": "b"}
+    assert (_read("x", **both).role, _read("--role c x", **both).role) == ("a", "c")
+    # A launcher inside a worker keeps its hands off the run around it.
+    assert _read("x", RECOVERRUN_RUN_DIR="r", RECOVERRUN_ENDPOINT="e").run_dir is None
+
+
+def test_options_without_effect_are_named_in_one_line() -> None:
+    line = "--monitor-interval 5 --start-method fork --event-log-handler console --logs-specs p x"
+
+    assert _config(line).notes == (
+        "without effect here: --monitor-interval, --start-method, --event-log-handler, "
+        "--logs-specs",
+    )
+    assert _config("--rdzv-conf zeus=1,read_timeout=2 x").notes == ("--rdzv-conf: unknown zeus",)
+    assert _config("x").notes == ()
+
+
+def test_signals_patience_and_words() -> None:
+    assert _config("x", TORCH_ELASTIC_SHUTDOWN_TIMEOUT="600").shutdown_s == 600
+    config = _config("--shutdown-timeout 2 --signals-to-handle SIGTERM,SIGUSR1 x")
+    assert (config.shutdown_s, [n.name for n in config.signals]) == (2, ["SIGTERM", "SIGUSR1"])
+    assert _config("--duplicate-stdout-filters a,b,,c x").logs.stdout_words == ("a", "b,c")
+
+
+def test_a_range_of_nodes_and_who_hosts() -> None:
+    config = _config("--nnodes 1:3 --rdzv-backend c10d --rdzv-conf is_host=0,last_call_timeout=2 x")
+
+    assert (config.nnodes_least, config.nnodes, config.may_host) == (1, 3, False)
+    assert config.last_call_s == 2.0
+
+
+def test_devices_are_counted_as_they_are_visible(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _config("--nproc-per-node cpu x").nproc == _config("--nproc-per-node auto x").nproc
+    assert "shows no XPU" in _refusal("--nproc-per-node xpu x", ZE_AFFINITY_MASK="")
+
+
+def test_one_gpu_each() -> None:
+    config = _config("--virtual-local-rank --nproc-per-node 2 x")
+
+    environ = worker_environ(config, _start(), _place(), {"CUDA_VISIBLE_DEVICES": "4, 5"})
+
+    assert (environ["LOCAL_RANK"], environ["CUDA_VISIBLE_DEVICES"]) == ("0", "5")

@@ -1,0 +1,253 @@
+"""Several launchers: places, ranges of nodes, one restart count, one cause, real command lines."""
+
+import os
+import signal
+import socket
+
+import pytest
+
+from tests.parity.driver import PROBE, SCRIPTS, Driver, Job
+
+pytestmark = pytest.mark.e2e
+
+HANG = "0:*:wait=60 1:*:wait=60"
+
+
+def _port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _static(port: int, node: int) -> list[str]:
+    return ["--nnodes=2", f"--node_rank={node}", "--master_addr=127.0.0.1", f"--master_port={port}"]
+
+
+def _c10d(port: int) -> list[str]:
+    return ["--rdzv_backend=c10d", f"--rdzv_endpoint=127.0.0.1:{port}", "--rdzv_id=job"]
+
+
+def _places(jobs: list[Job]) -> list[tuple[str, ...]]:
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE",
+             "ROLE_RANK", "ROLE_WORLD_SIZE", "ROLE_NAME")  # fmt: skip
+    probes = [probe for job in jobs for probe in job.probes]
+    return sorted(tuple(probe["env"][name] for name in names) for probe in probes)
+
+
+def _finish(jobs: list[Job]) -> list[int]:
+    return [job.finish() for job in jobs]
+
+
+def test_two_static_nodes_of_different_sizes(driver: Driver) -> None:
+    found = []
+    for ours in (False, True):
+        port = _port()
+        jobs = [
+            driver.start(ours, *_static(port, node), f"--nproc-per-node={node + 1}", PROBE)
+            for node in range(2)
+        ]
+        assert _finish(jobs) == [0, 0]
+        assert [p["env"]["GROUP_RANK"] for job in jobs for p in job.probes] == ["0", "1", "1"]
+        found.append(_places(jobs))
+
+    assert found[0] == found[1]
+
+
+def test_two_c10d_nodes(driver: Driver) -> None:
+    found = []
+    for ours in (False, True):
+        port = _port()
+        jobs = [driver.start(ours, "--nnodes=2", *_c10d(port), PROBE) for _ in range(2)]
+        assert _finish(jobs) == [0, 0]
+        found.append(_places(jobs))
+
+    assert found[0] == found[1]
+
+
+def test_node_ranks_are_honoured_with_c10d(driver: Driver) -> None:
+    line = ["--nnodes=2", *_c10d(_port())]
+    jobs = [driver.start(True, *line, f"--node-rank={node}", PROBE) for node in (1, 0)]
+
+    assert _finish(jobs) == [0, 0]
+    assert [job.probes[0]["env"]["GROUP_RANK"] for job in jobs] == ["1", "0"]
+
+
+def test_roles_count_their_own_ranks(driver: Driver) -> None:
+    port = _port()
+    jobs = [
+        driver.start(True, *_static(port, node), f"--role={role}", PROBE)
+        for node, role in enumerate(("master", "worker"))
+    ]
+
+    assert _finish(jobs) == [0, 0]
+    assert [job.probes[0]["env"]["ROLE_RANK"] for job in jobs] == ["0", "0"]
+
+
+def test_a_range_of_nodes_forms_with_all_that_come(driver: Driver) -> None:
+    line = ["--nnodes=1:2", *_c10d(_port())]
+    jobs = [driver.start(True, *line, PROBE) for _ in range(2)]
+
+    assert _finish(jobs) == [0, 0]
+    assert [job.probes[0]["env"]["WORLD_SIZE"] for job in jobs] == ["2", "2"]
+
+
+def test_a_range_of_nodes_forms_without_those_that_do_not_come(driver: Driver) -> None:
+    conf = "--rdzv-conf=last_call_timeout=1"
+
+    ours = driver.run(True, "--nnodes=1:2", *_c10d(_port()), conf, PROBE)
+
+    assert ours.code == 0
+    assert ours.probes[0]["env"]["WORLD_SIZE"] == "1"
+
+
+def test_a_node_that_comes_late_is_taken_in_without_a_restart_that_counts(driver: Driver) -> None:
+    line = ["--nnodes=1:2", *_c10d(_port()), "--rdzv-conf=last_call_timeout=0.3"]
+    first = driver.start(True, *line, PROBE, PROBE_DO="0:*:print=READY 0:*:wait=3")
+    first.expect(1, "READY")
+
+    second = driver.start(True, *line, PROBE)
+
+    assert _finish([first, second]) == [0, 0]
+    assert [p["env"]["WORLD_SIZE"] for p in first.probes] == ["1", "2"]
+    assert {p["restart"] for p in first.probes + second.probes} == {0}
+
+
+def test_a_node_that_is_lost_is_noticed_and_the_rest_goes_on(driver: Driver) -> None:
+    line = ["--nnodes=1:2", *_c10d(_port()), "--rdzv-conf=last_call_timeout=5"]
+    first = driver.start(True, *line, "--node-rank=0", PROBE, PROBE_DO="0:*:print=READY 0:*:wait=4")
+    first.expect_error("meet at")  # So it is the one that has the coordinator.
+    second = driver.start(True, *line, "--node-rank=1", PROBE, PROBE_DO="*:*:wait=60")
+    first.expect(1, "READY")
+    second.expect(1)
+
+    second.send(signal.SIGKILL)
+    second.finish()
+
+    assert first.finish() == 0
+    assert [p["env"]["WORLD_SIZE"] for p in first.probes] == ["2", "1"]
+
+
+def test_one_count_of_restarts_for_all_nodes(driver: Driver) -> None:
+    port = _port()
+    do = "1:0:exit=3 0:0:wait=60 0:1:exit=4 1:1:wait=60"
+    jobs = [
+        driver.start(True, *_static(port, node), "--max-restarts=2", PROBE, PROBE_DO=do)
+        for node in range(2)
+    ]
+
+    assert _finish(jobs) == [0, 0]
+    for job in jobs:
+        last = job.probes[-1]
+        assert last["env"]["TORCHELASTIC_RESTART_COUNT"] == "2"
+    ports = [[p["env"]["MASTER_PORT"] for p in job.probes if p["restart"] == 2] for job in jobs]
+    assert ports[0] == ports[1]
+
+
+def test_every_node_names_the_same_cause(driver: Driver) -> None:
+    for run in range(20):
+        port, victim = _port(), run % 2
+        jobs = [driver.start(True, *_static(port, node), PROBE, PROBE_DO=HANG) for node in range(2)]
+        for job in jobs:
+            job.expect(1)
+        os.kill(jobs[victim].probes[0]["pid"], signal.SIGKILL)
+
+        assert _finish(jobs) == [137, 137]
+        causes = {
+            line for job in jobs for line in job.err.splitlines() if line.startswith("FAILED")
+        }
+        assert len(causes) == 1 and f"rank {victim} " in causes.pop()
+
+
+# ------------------------------------------------------------------------------- with torch
+
+
+@pytest.mark.parametrize("how", ["store", "tcp", "env"])
+def test_scripts_that_meet_by_themselves(driver: Driver, how: str) -> None:
+    job = driver.run(True, "--nproc-per-node=2", str(SCRIPTS / "own_store.py"), how)
+
+    assert job.code == 0
+    assert job.count("MET") == 2
+
+
+def test_a_restart_with_gloo_is_no_coin_toss(driver: Driver) -> None:
+    script = str(SCRIPTS / "own_store.py")
+
+    job = driver.run(True, "--nproc-per-node=2", "--max-restarts=1", script, "env", "die")
+
+    assert job.code == 0
+    assert job.count("MET") == 2
+
+
+# ------------------------------------------------------------------------------- as people write
+
+
+def test_slurm_with_c10d(driver: Driver) -> None:
+    port = _port()
+    line = [
+        "--nnodes", "2", "--nproc_per_node", "1", "--rdzv_id", "4711", "--rdzv_backend", "c10d",
+        "--rdzv_endpoint", f"127.0.0.1:{port}", PROBE, "50", "10",
+    ]  # fmt: skip
+    slurm = {"SLURM_JOB_ID": "4711", "SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_NUM_TASKS": "2",
+             "SLURM_STEP_NODELIST": "nowhere-[1-2]"}  # fmt: skip
+    jobs = [driver.start(True, *line, **slurm, SLURM_NODEID=str(node)) for node in range(2)]
+
+    assert _finish(jobs) == [0, 0]
+    assert [job.probes[0]["argv"] for job in jobs] == [["50", "10"]] * 2
+
+
+def test_skypilot_static(driver: Driver) -> None:
+    port = _port()
+    jobs = [
+        driver.start(
+            True, "--nnodes=2", "--nproc_per_node=1", "--master_addr=127.0.0.1",
+            f"--master_port={port}", f"--node_rank={node}", PROBE, "--batch-size", "8",
+        )
+        for node in range(2)
+    ]  # fmt: skip
+
+    assert _finish(jobs) == [0, 0]
+
+
+def test_torchtitan(driver: Driver) -> None:
+    theirs, ours = driver.both(
+        "--nproc_per_node=2", "--rdzv_backend", "c10d", "--rdzv_endpoint=localhost:0",
+        "--local-ranks-filter", "0", "--role", "rank", "--tee", "3", "-m", "probe",
+        "--module", "llama3", "--config", "debug",
+    )  # fmt: skip
+
+    assert (theirs.code, ours.code) == (0, 0)
+    assert [p["argv"] for p in theirs.probes] == [p["argv"] for p in ours.probes]
+
+
+def test_torchx(driver: Driver) -> None:
+    theirs, ours = driver.both(
+        "--rdzv_backend", "c10d", "--rdzv_endpoint", "localhost:0", "--rdzv_id", "app",
+        "--nnodes", "1", "--nproc_per_node", "2", "--tee", "3", "--role", "", PROBE,
+    )  # fmt: skip
+
+    assert (theirs.code, ours.code) == (0, 0)
+    assert len(ours.probes) == 2
+
+
+def test_kubeflow(driver: Driver) -> None:
+    port = _port()
+    jobs = [
+        driver.start(
+            True, PROBE, PET_NNODES="2", PET_NPROC_PER_NODE="1", PET_NODE_RANK=str(node),
+            PET_MASTER_ADDR="127.0.0.1", PET_MASTER_PORT=str(port),
+            JOB_COMPLETION_INDEX=str(node),
+        )
+        for node in range(2)
+    ]  # fmt: skip
+
+    assert _finish(jobs) == [0, 0]
+    assert [job.probes[0]["env"]["RANK"] for job in jobs] == ["0", "1"]
+
+
+def test_a_leader_worker_set_needs_no_options_at_all(driver: Driver) -> None:
+    lws = {"LWS_LEADER_ADDRESS": "127.0.0.1", "LWS_GROUP_SIZE": "2"}
+    port = "--rdzv-conf=join_timeout=30"
+    jobs = [driver.start(True, port, PROBE, **lws, LWS_WORKER_INDEX=str(node)) for node in range(2)]
+
+    assert _finish(jobs) == [0, 0]
+    assert [job.probes[0]["env"]["RANK"] for job in jobs] == ["0", "1"]

@@ -1,0 +1,177 @@
+"""The seat: attempts, one count of restarts, nodes that come and go."""
+
+import pytest
+
+from recoverrun.seat import Post, Seat
+from rendezvous.detector import LOST_AFTER_S
+from rendezvous.effects import Record
+from rendezvous.formation import Formation
+from rendezvous.messages import (
+    Beat,
+    Exited,
+    Join,
+    Message,
+    Refusal,
+    Restart,
+    Start,
+    Stop,
+    StoreAnswer,
+    StoreCall,
+)
+
+
+class Job:
+    """Launchers "own" (with the seat) and "far" of two ranks each; "late" may come."""
+
+    def __init__(self, *, max_restarts: int = 1, least: int = 2) -> None:
+        self.records: list[Record] = []
+        formation = Formation(
+            nnodes=2, run_id="job", version="1", master_addr="", timeout_s=600.0, begun_at=0.0,
+            nnodes_least=least, last_call_s=30.0,
+        )  # fmt: skip
+        self.seat = Seat(
+            formation=formation, own="own", min_replicas=1, record=self.records.append,
+            max_restarts=max_restarts,
+        )  # fmt: skip
+
+    def join(self, name: str, attempt: int = 0, now: float = 0.0) -> list[Post]:
+        join = Join(
+            run_id="job", node=name, incarnation=name, node_rank=-1, nproc=2, version="1",
+            master=f"{name}:{attempt}", attempt=attempt,
+        )  # fmt: skip
+        return self.seat.receive(name, join, now)
+
+    def form(self, attempt: int = 0) -> list[Post]:
+        return [*self.join("own", attempt), *self.join("far", attempt)]
+
+    def die(self, rank: int, attempt: int, error: str = "", now: float = 0.1) -> list[Post]:
+        exited = Exited(
+            rank=rank, incarnation=attempt, node="n", code=7, ours=False, error=error,
+            detected_s=0.0,
+        )  # fmt: skip
+        return self.seat.receive("own" if rank < 2 else "far", exited, now)
+
+
+def _of(posts: list[Post], kind: type[Message]) -> dict[str, Message]:
+    return {post.to: post.message for post in posts if isinstance(post.message, kind)}
+
+
+def test_a_failure_within_the_budget_starts_everybody_again() -> None:
+    job = Job()
+    job.form()
+
+    told = _of(job.die(3, 0), Restart)
+    starts = _of(job.form(attempt=1), Start)
+
+    assert told.keys() == {"own", "far"} == starts.keys()
+    start = starts["own"]
+    assert isinstance(start, Start)
+    assert (start.attempt, start.restarts, start.master_addr) == (1, 1, "own:1")
+
+
+def test_beyond_the_budget_the_job_ends_with_the_root_ranks_code_and_node() -> None:
+    job = Job()
+    job.form()
+    job.die(3, 0)
+    job.form(attempt=1)
+
+    stops = _of(job.die(3, 1), Stop)
+
+    assert stops.keys() == {"own", "far"}
+    stop = stops["own"]
+    assert isinstance(stop, Stop)
+    assert (stop.exit_code, stop.root_rank, stop.node) == (7, 3, "far")
+
+
+def test_three_times_the_same_exception_is_93() -> None:
+    job = Job(max_restarts=2)
+    for attempt in range(3):
+        job.form(attempt)
+        posts = job.die(0, attempt, "ValueError: bad")
+
+    stop = _of(posts, Stop)["far"]
+    assert isinstance(stop, Stop) and stop.exit_code == 93
+    assert "3 of 3 tries" in stop.reason
+
+
+def test_words_of_an_attempt_that_is_over_change_nothing() -> None:
+    job = Job(max_restarts=5)
+    job.form()
+    job.die(3, 0)
+    assert job.die(2, 0) == []
+    job.form(attempt=1)
+
+    assert job.die(1, 0) == []
+    assert job.seat.stopped is None
+
+
+def test_nothing_that_was_stored_is_read_in_the_next_attempt() -> None:
+    job = Job()
+    job.form()
+
+    def call(op: str, *values: bytes) -> list[Post]:
+        message = StoreCall(
+            rank=0, serial=len(job.records), generation=0, op=op,  # type: ignore[arg-type]
+            keys=("k",), values=values, amount=0, timeout_s=5.0,
+        )  # fmt: skip
+        return job.seat.receive("own", message, 0.1)
+
+    call("set", b"dead address")
+    job.die(3, 0)
+    job.form(attempt=1)
+    answers = _of(call("check"), StoreAnswer)
+
+    answer = answers["own"]
+    assert isinstance(answer, StoreAnswer) and answer.number == 0
+
+
+def test_who_missed_the_restart_is_told_again() -> None:
+    job = Job()
+    job.form()
+    job.die(0, 0)
+
+    beat = _of(job.seat.receive("far", Beat(node="far", incarnation="far"), 0.5), Restart)
+    stale = _of(job.join("far", attempt=0), Restart)
+
+    assert beat.keys() == stale.keys() == {"far"}
+
+
+def test_a_lost_node_of_a_range_begins_an_attempt_that_does_not_count() -> None:
+    job = Job(max_restarts=0, least=1)
+    job.form()
+    job.join("own")
+    job.seat.tick(0.5)
+
+    posts: list[Post] = []
+    for moment in range(1, 9):
+        posts += job.seat.tick(0.5 * moment)
+    assert 0.5 * 8 > LOST_AFTER_S
+    assert _of(posts, Restart).keys() == {"own"}
+    job.join("own", attempt=1, now=4.5)
+    start = _of(job.seat.tick(4.5), Start)["own"]
+
+    assert isinstance(start, Start)
+    assert (start.nnodes, start.attempt, start.restarts) == (1, 1, 0)
+
+
+def test_a_late_node_is_taken_in_and_one_too_many_refused() -> None:
+    job = Job(max_restarts=0, least=1)
+    job.join("own")
+    job.seat.tick(31.0)
+
+    assert _of(job.join("far", now=32.0), Restart).keys() == {"own", "far"}
+    starts = _of(job.join("own", attempt=1, now=32.5), Start)
+    assert starts.keys() == {"own", "far"}
+    assert _of(job.join("third", now=33.0), Refusal).keys() == {"third"}
+
+
+@pytest.mark.parametrize("attempt", [0, 1])
+def test_a_stop_between_attempts_reaches_those_who_join_again(attempt: int) -> None:
+    job = Job()
+    job.form()
+    job.die(0, 0)
+
+    job.seat.stop(Stop(exit_code=143, reason="the user", root_rank=-1))
+
+    refusal = _of(job.join("far", attempt), Refusal)["far"]
+    assert isinstance(refusal, Refusal) and refusal.exit_code == 143
