@@ -26,7 +26,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 demo: $(INSTALLED)  ## a training run with and without a killed replica, side by side
 	$(BIN)/recoverrun demo
 
-test: $(INSTALLED)  ## every test
+test: $(INSTALLED)  ## every test, and a sample of the matrix
 	$(PYTEST)
 
 check: $(INSTALLED)  ## what a commit must pass in a minute: format, lint, types, quick tests

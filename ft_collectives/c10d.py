@@ -18,6 +18,7 @@ Store: Any = _library.Store
 PrefixStore: Any = _library.PrefixStore
 ReduceOp: Any = _library.ReduceOp
 DistStoreError: Any = dist.DistStoreError
+GroupMember: Any = dist.GroupMember
 group_named: Any = _library._resolve_process_group
 
 Gloo = Any

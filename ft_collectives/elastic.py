@@ -12,15 +12,18 @@ when the call returns, also with `async_op=True`. Messages between two ranks go 
 (`pairs`). Gradients come neither way (see `reduce`), except where a script reduces them by hand.
 """
 
+import functools
+import inspect
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 
 from ft_collectives import functional
 from ft_collectives.c10d import (
+    GroupMember,
     ProcessGroup,
     ProcessGroupGloo,
     ReduceOp,
@@ -32,6 +35,8 @@ from ft_collectives.fabric import Communicator, Fabric
 from ft_collectives.faults import PeerLost
 from ft_collectives.pairs import Call, Pairs
 from ft_collectives.transaction import Deliver, Launch, Transactions
+
+T = TypeVar("T")
 
 _calls = threading.local()
 """Of `naming_roots`: a script's threads make calls of their own."""
@@ -354,6 +359,20 @@ class ElasticGroup(ProcessGroup):
         if self.pairs is None:
             return self.native.recv_anysource(tensors, tag)
         raise PeerLost("dist.recv without a source cannot be protected: name the rank to hear")
+
+
+def as_one(original: Callable[..., T]) -> Callable[..., T]:
+    """`dist.all_gather_object` and its kind: sizes first, then contents, from the same members."""
+    parameters = inspect.signature(original)
+
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> T:
+        group = parameters.bind(*args, **kwargs).arguments.get("group") or GroupMember.WORLD
+        if not isinstance(group, ElasticGroup) or group.transactions is None:
+            return original(*args, **kwargs)
+        return group.transactions.call(lambda: original(*args, **kwargs))
+
+    return wrapper
 
 
 @contextmanager

@@ -51,6 +51,7 @@ class Pending:
 
     work: Work
     done: bool = False
+    buried: Sequence[torch.Tensor] = ()  # memory to let go once it is done
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -270,6 +271,7 @@ class Fabric:
         def finished(_: object) -> None:
             with self.changed:
                 pending.done = True
+                self.unbury(pending.buried)
                 self.changed.notify_all()
 
         return finished
@@ -290,9 +292,17 @@ class Fabric:
             except RuntimeError as failure:
                 self._outlive(generation, str(failure))
 
-    def bury(self, staged: Sequence[torch.Tensor]) -> None:
-        """Keep memory that an operation may still write to after it was left behind."""
-        _buried.update({id(tensor): tensor for tensor in staged})
+    def bury(self, staged: Sequence[torch.Tensor], until: Pending | None = None) -> None:
+        """Keep memory that an operation may still write to after it was left behind.
+
+        For ever, or until the operation ends after all: gloo lets go of memory before it says so.
+        """
+        with self.changed:
+            if until is not None and until.done:
+                return
+            _buried.update({id(tensor): tensor for tensor in staged})
+            if until is not None:
+                until.buried = staged
 
     def unbury(self, staged: Sequence[torch.Tensor]) -> None:
         """The operation is complete: nobody writes there any more."""

@@ -152,6 +152,6 @@ class Reducer:
     def _abandon(self, bucket: Bucket) -> None:
         """Leave a reduction that is not done behind, with the memory that it may still write."""
         if bucket.pending is not None and not bucket.pending.done and bucket.staging is not None:
-            self.fabric.bury([bucket.staging])
+            self.fabric.bury([bucket.staging], bucket.pending)
             bucket.staging = None
         bucket.pending = None

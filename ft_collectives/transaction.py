@@ -17,12 +17,15 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 
 from ft_collectives.c10d import Gloo, Work
 from ft_collectives.fabric import Communicator, Fabric, Totals
-from ft_collectives.faults import Superseded
+from ft_collectives.faults import PeerLost, Superseded
+
+T = TypeVar("T")
 
 Launch = Callable[[Communicator, list[torch.Tensor]], Sequence[Work]]
 """Begins the data phase on staging memory."""
@@ -51,6 +54,7 @@ class Transactions:
         self.completed = 0
         self._held: Held | None = None
         self._turn = threading.Lock()  # operations have numbers: a script's threads take turns
+        self._among: set[tuple[int, ...]] | None = None  # whom a `call` was among so far
         self.channel = fabric.adopt(name, ranks, group, self._totals)
 
     def run(self, inputs: Sequence[torch.Tensor], launch: Launch, deliver: Deliver) -> None:
@@ -61,7 +65,27 @@ class Transactions:
         with self._turn:
             held = self._hold(inputs, launch)
             self.completed, self._held = held.number, None
+            if self._among is not None:
+                self._among.add(held.among.members)
         deliver(held.staged, held.among)
+
+    def call(self, whole: Callable[[], T]) -> T:
+        """Make a call of several operations that must all be among the same members.
+
+        Where a loss comes between two of them, all is done again: every survivor knows among whom
+        an operation was, so they agree on that. Raises what `whole` raises among the same members.
+        """
+        while True:
+            self._among = among = set[tuple[int, ...]]()
+            try:
+                result = whole()
+                if len(among) <= 1:
+                    return result
+            except Exception as error:  # anything may come of parts that do not fit together
+                if len(among) <= 1 or isinstance(error, PeerLost):
+                    raise
+            finally:
+                self._among = None
 
     def _hold(self, inputs: Sequence[torch.Tensor], launch: Launch) -> Held:
         """The result that all members hold."""

@@ -13,7 +13,8 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("recoverrun", "rendezvous", "ft_collectives", "templates")
 OURS = {"recoverrun", "recoverrun.hooks", "ft_collectives", "rendezvous", "templates"}
-SKIPPED = {".git", ".venv", "build", "dist", "runs", "__pycache__"}
+SKIPPED = {"build", "dist", "runs", "__pycache__"}
+HIDDEN = {".ci"}  # and ours; other names with a dot belong to tools
 TEXT = {".py", ".md", ".toml", ".txt", ".json", ".yaml", ".yml", ".sh", ".sbatch", ""}
 
 FUNCTION_LINES = 60
@@ -58,7 +59,9 @@ HELP_BEGIN, HELP_END = "<!-- help:begin -->", "<!-- help:end -->"
 
 def _files(top: Path) -> Iterator[Path]:
     for folder, names, files in os.walk(top):
-        names[:] = sorted(n for n in names if n not in SKIPPED and not n.endswith("_cache"))
+        names[:] = sorted(
+            n for n in names if n in HIDDEN or not (n in SKIPPED or n.startswith("."))
+        )
         for name in sorted(files):
             yield Path(folder, name)
 

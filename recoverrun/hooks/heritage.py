@@ -110,7 +110,7 @@ class Heritage:
         theirs = top.copy()
         theirs.streams = self.streams_at(top.streams)
         theirs.loaders = {
-            number: self.theirs.loaders.get(number) or self._created(streams)
+            number: self.theirs.loaders.get(number) or self.created(streams)
             for number, streams in top.loaders.items()
         }
         if self.moving:
@@ -133,7 +133,7 @@ class Heritage:
             names = ", ".join(_named(key) for key in self.moving)
             raise NotReplayable(f"{names} differs between ranks and moves between steps")
 
-    def _created(self, own: rng.Streams) -> rng.Streams:
+    def created(self, own: rng.Streams) -> rng.Streams:
         """Where the rank's streams would have stood as it made an iterator; ours were `own`."""
         moved = rng.jump(self.theirs.streams, self.mine.streams, own)
         return own if moved is None else moved

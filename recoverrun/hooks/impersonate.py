@@ -164,9 +164,17 @@ class Impersonator:
         return shape.region.live_in if shape is not None else frozenset()
 
     def created_at(self, number: int, rank: int) -> rng.Streams | None:
-        """Where `rank`'s streams stood when it created its iterator `number`, if that is known."""
+        """Where `rank`'s streams stood, or would have, when it created its iterator `number`.
+
+        Its stream at a microbatch is told from ours there, which has paid for what creating an
+        iterator draws: so the clone of one that is made within a step must not pay again.
+        """
         heir = self.heritage.get(rank)
-        return heir.theirs.loaders.get(number) if heir is not None else None
+        if heir is None:
+            return None
+        known = heir.theirs.loaders.get(number)
+        own = self._loaders().get(number)
+        return known if known is not None or own is None else heir.created(own)
 
     # --------------------------------------------------------------------------- execution
 

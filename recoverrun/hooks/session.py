@@ -263,15 +263,16 @@ class Session:
             return
         if self.acting:
             self.faults.strike(self.step, "redo")
-        elif self._at_middle():
+        elif self._own_index == self._middle:
             self.faults.strike(self.step, "forward")
 
     def backward_reaches_bucket(self) -> None:
-        if self.machine is not None and not self.acting and self._at_middle():
+        if self.machine is not None and not self.acting and self._own_index >= self._middle:
             self.faults.strike(self.step, "backward")
 
-    def _at_middle(self) -> bool:
-        return self._own_index == (self.runtime.expected or 1) // 2
+    @property
+    def _middle(self) -> int:
+        return (self.runtime.expected or 1) // 2
 
     @property
     def _own_index(self) -> int:

@@ -52,6 +52,7 @@ FSDP4 = Job(name="hsdp4x1", script="canary_hsdp.py", ranks=4)
 SINGLE = Job(name="ddp4x1-single", script="canary_ddp.py", ranks=4, accumulation=1)
 WIDE = Job(name="ddp3x1-wide", script="canary_ddp.py", ranks=3, accumulation=2, steps=4, width=700)
 HANG = Job(name="hang", script="hang.py", ranks=2)
-# Long enough for a kill from outside to strike before the end.
+# Long enough for a kill from outside to strike before the end. The first has two passes over its
+# data, and the second one begins in the middle of step 13.
 LONG_HSDP = Job(name="hsdp2x2-long", script="canary_hsdp.py", ranks=4, shards=2, steps=24)
-LONG_DDP = Job(name="ddp4x1-long", script="canary_ddp.py", ranks=4, steps=120)
+LONG_DDP = Job(name="ddp4x1-long", script="canary_ddp.py", ranks=4, steps=60)

@@ -130,14 +130,16 @@ def blame(run: Run, dead: frozenset[int]) -> None:
     assert all(loss["recovered"] for loss in found["losses"]), f"{found['losses']}{run.story()}"
     assert found["causes"] == ({"sigkill": len(roots)} if dead else {})
     if dead:
-        first = next(r["rank"] for r in run.records("worker.exit") if r["signal"])
+        exits = run.records("worker.exit")
+        first = next(r["rank"] for r in exits if r["signal"] and not r["ours"])
         assert found["root_cause"]["rank"] == first, f"{found['root_cause']}{run.story()}"
         assert found["root_cause"]["confidence"] == "proved"
     else:
         assert found["root_cause"] is None
     for cut in cuts(run):
         _names([loss.cause.root.rank for loss in cut.losses], dead, run)
-        assert (cut.root.rank if cut.root else None) == (roots[0] if roots else None)
+        # The first fault, or that which the cut journal does not show to be made good.
+        assert cut.root is None if not dead else cut.root and cut.root.rank in dead, f"{cut.root}"
 
 
 def _names(roots: list[int], dead: frozenset[int], run: Run) -> None:

@@ -27,6 +27,7 @@ BOUND_S = 90.0
 """A run takes seconds; one that is not over by then hangs."""
 
 TICK_MS = 5
+SHOW_STACKS = signal.SIGRTMIN + 7  # scripts/stacks/sitecustomize.py listens to it
 Record = dict[str, Any]
 
 
@@ -118,11 +119,22 @@ class Run:
             if time.monotonic() > self._until:
                 self._give_up(f"no {event} within {self.bound_s:.0f} s")
 
+    def await_output(self, text: str, times: int) -> None:
+        """Wait until somebody has printed `text` that often."""
+        while self.output().count(text) < times:
+            assert not self._over(), f"the run ended without {text!r}{self.story()}"
+            if time.monotonic() > self._until:
+                self._give_up(f"no {text!r} within {self.bound_s:.0f} s")
+
+    def expire(self) -> None:
+        """From now on this run counts as one that hangs."""
+        self._until = time.monotonic()
+
     def finish(self) -> int:
         """Wait for the end; the exit code."""
         while not self._over():
             if time.monotonic() > self._until:
-                self._give_up(f"still running after {self.bound_s:.0f} s")
+                self._give_up(f"still running, with a bound of {self.bound_s:.0f} s")
         return self._process.wait()
 
     def _over(self) -> bool:
@@ -145,18 +157,16 @@ class Run:
 
     def kill(self, rank: int) -> None:
         """SIGKILL from outside. A worker that is gone already is no error."""
-        try:
-            os.kill(self.pid_of(rank), signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+        _send(self.pid_of(rank), signal.SIGKILL)
 
     def end(self) -> None:
         """Nothing of the run outlives the test, however that ended."""
-        for pid in self.processes():
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+        until = time.monotonic() + 30
+        while living := self.processes():
+            assert time.monotonic() < until, f"cannot be killed: {living}"
+            for pid in living:
+                _send(pid, signal.SIGKILL)
+            self._over()
         self._process.wait(timeout=30)
 
     def _give_up(self, why: str) -> None:
@@ -169,7 +179,8 @@ class Run:
         """The stacks of all threads of all processes, as Python and as the kernel see them."""
         living = self.processes()
         for pid in living:
-            os.kill(pid, signal.SIGUSR2)
+            if (self._stacks / f"stacks.{pid}").exists():
+                _send(pid, SHOW_STACKS)
         until = time.monotonic() + 10
         while time.monotonic() < until and not all(map(self._dumped, living)):
             self._over()
@@ -179,8 +190,10 @@ class Run:
         )
 
     def _dumped(self, pid: int) -> bool:
-        # faulthandler ends with the main thread, whose last frame is the module's.
-        return "<module>" in self._stack(pid)
+        # faulthandler ends with the main thread, whose last frame is the module's. A child that was
+        # merely forked has no file of its own.
+        path = self._stacks / f"stacks.{pid}"
+        return not path.exists() or "<module>" in self._stack(pid)
 
     def _stack(self, pid: int) -> str:
         path = self._stacks / f"stacks.{pid}"
@@ -189,7 +202,14 @@ class Run:
     def story(self) -> str:
         """What a failed test shows: how to do it again, and what was printed and recorded."""
         lines = [f"{r['mono']:9.3f} {r['ev']}: {r['reason']}" for r in self.records()]
-        return "\n".join(["", " ".join(self.command), self.output()[-4000:], *lines[-60:]])
+        return "\n".join(["", " ".join(self.command), self.output()[-3000:], *lines[-40:]])
+
+
+def _send(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass  # It ended by itself.
 
 
 def _marked(mark: bytes) -> Iterator[tuple[int, str]]:

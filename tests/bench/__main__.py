@@ -1,0 +1,25 @@
+"""`make bench`: all benchmarks, one after another. Each is a module of its own, with --help."""
+
+import argparse
+import subprocess
+import sys
+
+QUICK = {
+    "launcher": ["--rounds=3", "--weighings=1"],
+    "launch": ["--rounds=2"],
+    "recovery": ["--runs=2", "--restarts=1", "--defaults=0"],
+    "steady": ["--launches=1", "--pairs=4"],
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="few repetitions: does it work?")
+    args = parser.parse_args()
+    for name, options in QUICK.items():
+        command = [sys.executable, "-m", f"tests.bench.{name}", *(options if args.quick else [])]
+        subprocess.run(command, check=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""What the measured scripts train: layers of one width with dropout, over DDP or HSDP."""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+SHARDS = 2  # of an HSDP replica
+STRATEGIES = ("ddp", "hsdp")
+
+
+def width_of(parameters: int, layers: int) -> int:
+    return round((parameters / layers) ** 0.5)
+
+
+def network(strategy: str, width: int, layers: int, bucket_mb: float) -> nn.Module:
+    """The same weights on every rank; `bucket_mb` counts for DDP only."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        *(nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Dropout(0.1)) for _ in range(layers))
+    )
+    if strategy == "ddp":
+        return DistributedDataParallel(model, bucket_cap_mb=bucket_mb)
+    mesh = init_device_mesh(
+        "cpu", (dist.get_world_size() // SHARDS, SHARDS), mesh_dim_names=("replicate", "shard")
+    )
+    for block in model:
+        fully_shard(block, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
+def reduce_in_backward(model: nn.Module, last: bool) -> None:
+    """Only the last microbatch of a step is reduced between replicas."""
+    if isinstance(model, DistributedDataParallel):
+        model.require_backward_grad_sync = last
+    else:
+        model.set_requires_all_reduce(last)
+
+
+def batches(width: int, batch: int, count: int) -> DataLoader[tuple[torch.Tensor, ...]]:
+    """A loader with `count` batches for this rank; the samples are random numbers."""
+    data = TensorDataset(torch.randn(min(4096, dist.get_world_size() * batch * count), width))
+    wanted = torch.utils.data.ConcatDataset(
+        [data] * -(-dist.get_world_size() * batch * count // len(data))
+    )
+    return DataLoader(wanted, batch_size=batch, sampler=DistributedSampler(wanted))

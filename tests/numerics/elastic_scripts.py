@@ -1,0 +1,338 @@
+"""What the members of a small world do (see `worlds`)."""
+
+import random
+import threading
+import time
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from ft_collectives import fabric as fabric_module
+from ft_collectives.elastic import ElasticGroup, naming_roots
+from tests.numerics import elastic_functions as functions
+from tests.numerics.worlds import Member
+
+# --------------------------------------------------------------------------- point to point
+
+
+def messages(member: Member) -> list[Any]:
+    """Ranks 0 and 1 talk; 2 dies while 1 waits for it; 3 watches."""
+    member.protect()
+    got: list[Any] = []
+    if member.rank == 2:
+        dist.recv(torch.zeros(1), 1)
+        member.die()
+    if member.rank == 0:
+        early = [dist.isend(torch.tensor([float(at)]), 1, tag=at % 2) for at in range(4)]
+        for work in early:
+            work.wait()
+        dist.batch_isend_irecv(
+            [
+                dist.P2POp(dist.isend, torch.tensor([7.0]), 1),
+                dist.P2POp(dist.irecv, reply := torch.zeros(1), 1),
+            ]
+        )[1].wait()
+        got.append(reply.item())
+    if member.rank == 1:
+        slots = [torch.zeros(1) for _ in range(4)]
+        works = [dist.irecv(slots[at], 0, tag=at % 2) for at in (1, 0, 3, 2)]
+        for work in works:
+            work.wait()
+        got += [slot.item() for slot in slots]
+        swap = [
+            dist.P2POp(dist.isend, torch.tensor([8.0]), 0),
+            dist.P2POp(dist.irecv, other := torch.zeros(1), 0),
+        ]
+        for work in dist.batch_isend_irecv(swap):
+            work.wait()
+        got.append(other.item())
+        waiting = dist.irecv(torch.zeros(1), 2)
+        dist.send(torch.ones(1), 2)
+        try:
+            waiting.wait()
+            got.append("nothing")
+        except RuntimeError as error:
+            got.append(str(error).splitlines()[0])
+    member.await_generation(2)
+    if member.rank == 0:
+        dist.send(torch.tensor([5.0]), 3)
+        dist.send(torch.tensor([6.0]), 1)
+    elif member.rank in (1, 3):
+        last = torch.zeros(1)
+        dist.recv(last, 0)
+        got.append(last.item())
+    dist.barrier()
+    return got
+
+
+def a_send_waits_for_nobody(member: Member) -> float:
+    """The receiver takes part in a barrier before it looks at the message."""
+    member.protect()
+    slot = torch.zeros(1)
+    work = dist.isend(torch.ones(1), 1) if member.rank == 0 else None
+    dist.barrier()
+    if work is not None:
+        work.wait()
+    else:
+        dist.recv(slot, 0)
+    return slot.item()
+
+
+# --------------------------------------------------------------------------- losses at any moment
+
+OPERATIONS = (
+    "sum", "avg", "integers", "max", "gather", "into", "broadcast", "scatter_sum", "exchange",
+    "objects", "barrier",
+)  # fmt: skip
+
+
+def offering(rank: int, number: int, count: int) -> torch.Tensor:
+    return torch.arange(count, dtype=torch.float64) % 7 + 10 * (rank + 1) + number
+
+
+def operate(name: str, number: int, rank: int, size: int, count: int) -> Any:
+    mine = offering(rank, number, count)
+    match name:
+        case "sum":
+            dist.all_reduce(mine)
+        case "avg":
+            dist.all_reduce(mine, op=dist.ReduceOp.AVG)
+        case "integers":
+            mine = mine.to(torch.int64)
+            dist.all_reduce(mine)
+        case "max":
+            dist.all_reduce(mine, op=dist.ReduceOp.MAX)
+        case "gather":
+            return torch.stack(functions.all_gather(mine, size))
+        case "into":
+            return functions.all_gather_into(mine, size)
+        case "broadcast":
+            dist.broadcast(mine, src=number % size)
+        case "scatter_sum":
+            return functions.reduce_scatter_tensor(mine, size)
+        case "exchange":
+            return functions.all_to_all_single(mine, size)
+        case "objects":
+            gathered: list[Any] = [None] * size
+            dist.all_gather_object(gathered, (rank, "x" * (rank + 1)))
+            return gathered
+        case "barrier":
+            dist.barrier()
+    return mine
+
+
+def stress(member: Member, seed: int, victims: dict[int, int]) -> list[Any]:
+    """Random operations; `victims` maps ranks to the moment of their death.
+
+    A negative moment is a time instead: so many microseconds after the operations have begun.
+    """
+    chosen = random.Random(seed)
+    names = [chosen.choice(OPERATIONS) for _ in range(10)]
+    count = chosen.choice((3, 3, 1 << 16))
+    member.protect()
+    moment = victims.get(member.rank)
+    if moment is not None and moment >= 0:
+        member.die_at(moment)
+    elif moment is not None:
+        killer = threading.Timer(-moment * 1e-6, member.die)
+        killer.daemon = True
+        killer.start()
+    results = []
+    for number, name in enumerate(names):
+        result = operate(name, number, member.rank, member.size, count)
+        results.append(result if isinstance(result, list) else _brief(result))
+    return results
+
+
+def _brief(tensor: torch.Tensor) -> Any:
+    flat = tensor.reshape(-1).to(torch.float64)
+    places = torch.arange(1, flat.numel() + 1, dtype=torch.float64) % 11 + 1
+    return (flat[:2].tolist(), flat[-2:].tolist(), float((flat * places).sum()))
+
+
+# --------------------------------------------------------------------------- single stories
+
+
+def dies_at(member: Member, victim: int, moment: int) -> Any:
+    fabric = member.protect()
+    if member.rank == victim:
+        member.die_at(moment)
+    first = torch.full((2,), member.rank + 1.0)
+    dist.all_reduce(first)
+    slots = functions.all_gather(torch.tensor([member.rank + 1.0]), member.size)
+    return first.tolist(), [slot.item() for slot in slots], fabric.view.generation
+
+
+def objects(member: Member, victim: int, moment: int) -> list[Any]:
+    """Calls of two operations each, sizes and contents, of objects of very different sizes."""
+    member.protect()
+    if member.rank == victim:
+        member.die_at(moment)
+    mine = "x" * (1 + 100 * member.rank)
+    everybody: list[Any] = [None] * member.size
+    dist.all_gather_object(everybody, mine)
+    on_root: list[Any] | None = [None] * member.size if member.rank == 0 else None
+    dist.gather_object(mine, on_root, dst=0)
+    return [
+        [len(one) // 100 for one in slots] if slots is not None else None
+        for slots in (everybody, on_root)
+    ]
+
+
+def root_dies(member: Member, moment: int) -> str:
+    """Rank 2 dies while it broadcasts what only it knows."""
+    member.protect()
+    if member.rank == 2:
+        member.die_at(moment)
+    mine = torch.full((3,), 7.0 if member.rank == 2 else 0.0)
+    try:
+        with naming_roots():
+            dist.broadcast(mine, src=2)
+    except RuntimeError as error:
+        return str(error)
+    return str(mine.tolist())
+
+
+def late_protection(member: Member) -> float:
+    """Ranks 0 and 1 are protected before they hear of the loss, rank 2 after it."""
+    if member.rank == 2:
+        member.await_generation(2)
+    member.protect()
+    if member.rank == 3:
+        member.die()
+    mine = torch.ones(1, dtype=torch.float64)
+    dist.all_reduce(mine)
+    return mine.item()
+
+
+def dies_while_meeting(member: Member) -> tuple[float, int]:
+    """Rank 3 dies; rank 2 dies of the news, before it has connected."""
+    fabric = member.protect()
+    if member.rank == 3:
+        member.die()
+    if member.rank == 2:
+        fabric._connect = lambda *_: member.die()  # type: ignore[method-assign]
+    mine = torch.tensor([member.rank + 1.0])
+    dist.all_reduce(mine)
+    return mine.item(), fabric.view.generation
+
+
+def broken_without_a_death(member: Member) -> float:
+    """Rank 1 sees its socket fail, once."""
+    fabric = member.protect()
+    finish = fabric.finish
+
+    def failing(pendings: Any, generation: int) -> None:
+        if member.rank == 1 and pendings and generation == 1:
+            fabric._outlive(generation, "Connection closed by peer")
+        finish(pendings, generation)
+
+    fabric.finish = failing  # type: ignore[method-assign]
+    mine = torch.tensor([member.rank + 1.0])
+    dist.all_reduce(mine)
+    return mine.item()
+
+
+def failing_for_ever(member: Member) -> str:
+    member.protect()
+    if member.rank != 1:
+        dist.all_reduce(torch.ones(1))
+        return "done"
+    fabric = member.fabric
+    assert fabric is not None
+
+    def failing(pendings: Any, generation: int) -> None:
+        if pendings:
+            fabric._outlive(generation, "Connection closed by peer")
+
+    fabric.finish = failing  # type: ignore[method-assign]
+    try:
+        dist.all_reduce(torch.ones(1))
+    except RuntimeError as error:
+        member.say("result", str(error))
+        member.die()
+    return "no error"
+
+
+def solo(member: Member) -> list[Any]:
+    """The last of two."""
+    member.protect()
+    if member.rank == 1:
+        member.die()
+    results = [operate(name, 1, 0, 2, 4) for name in OPERATIONS if name != "broadcast"]
+    results += [functions.all_to_all(torch.ones(1), 2), functions.gather(torch.ones(1), 2)]
+    return [functions.plain(result) for result in results]
+
+
+def models(member: Member) -> list[Any]:
+    """DDP's constructor, buffers and own reduction, on a protected group, around a loss."""
+    torch.manual_seed(member.rank)
+    member.protect()
+    net = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
+    model = DistributedDataParallel(net)
+    seen = [[p.tolist() for p in model.parameters()]]
+    for step in range(3):
+        if step == 1 and member.rank == 2:
+            member.die()
+        model.zero_grad()
+        torch.manual_seed(10 * step + member.rank)
+        model(torch.randn(4, 3)).square().mean().backward()
+        seen.append([p.grad.tolist() for p in model.parameters() if p.grad is not None])
+    buffers = DistributedDataParallel(net)
+    seen.append([b.tolist() for b in buffers.buffers()])
+    return seen
+
+
+def subgroups(member: Member) -> list[float]:
+    """Groups of a part of the world: one that loses a member, one that does not."""
+    one, other = dist.new_group([0, 1]), dist.new_group([1, 2, 3])
+    member.protect()
+    if member.rank == 3:
+        member.die()
+    got = []
+    for group in (one, other):
+        mine = torch.ones(1)
+        if dist.get_rank(group) >= 0:
+            dist.all_reduce(mine, group=group)
+        got.append(mine.item())
+    return got
+
+
+# --------------------------------------------------------------------------- cost
+
+
+def growth(member: Member) -> list[int]:
+    """What is kept after 20 and after 220 rounds of operations without a loss."""
+    member.protect()
+    counts = []
+    for rounds in (20, 200):
+        for number in range(rounds):
+            for name in ("sum", "gather", "broadcast", "exchange"):
+                operate(name, number, member.rank, member.size, 64)
+        counts += [
+            len(fabric_module._graveyard),
+            len(fabric_module._buried),
+            len(ElasticGroup.instances),
+            threading.active_count(),
+        ]
+    return counts
+
+
+def cost(member: Member) -> tuple[float, float]:
+    """Median microseconds of an all-reduce of 4 bytes: native, protected."""
+    tensor = torch.ones(1)
+
+    def median() -> float:
+        passed = []
+        for _ in range(300):
+            started = time.perf_counter()
+            dist.all_reduce(tensor)
+            passed.append(time.perf_counter() - started)
+            tensor.fill_(1)
+        return 1e6 * sorted(passed)[len(passed) // 2]
+
+    native = median()
+    member.protect()
+    return native, median()

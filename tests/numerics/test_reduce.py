@@ -1,0 +1,337 @@
+"""The reducer of gradient buckets: order, overlap, and generations that end in the middle.
+
+One process: two threads would be two ranks, but what matters here is what is launched, in which
+order, on which memory. So the communicator is a stand-in whose reductions end when the test says.
+"""
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import torch
+
+from ft_collectives import fabric as fabric_module
+from ft_collectives.fabric import Communicator, Fabric
+from ft_collectives.faults import Superseded
+from ft_collectives.reduce import Bucket, Reducer
+from rendezvous.messages import View
+
+RANKS = (0, 1)
+
+
+class Operation:
+    """A work of `Wire`: ends when told, with a sum of two equal ranks."""
+
+    def __init__(self, staging: torch.Tensor) -> None:
+        self.staging = staging
+        self.offered = staging.clone()
+        self.future: torch.futures.Future[Any] = torch.futures.Future()
+
+    def get_future(self) -> Any:
+        return self.future
+
+    def wait(self) -> None:
+        assert self.future.done()
+
+    def end(self) -> None:
+        self.staging.copy_(2 * self.offered)
+        self.future.set_result(None)
+
+
+class Wire:
+    """Stands in for gloo."""
+
+    def __init__(self) -> None:
+        self.begun: list[Operation] = []
+        self.by_itself = True
+
+    def allreduce(self, tensors: list[torch.Tensor], _: object) -> Operation:
+        self.begun.append(Operation(tensors[0]))
+        if self.by_itself:
+            self.begun[-1].end()
+        return self.begun[-1]
+
+
+def view(generation: int) -> View:
+    return View(generation=generation, live=(), live_ranks=RANKS, losses=())
+
+
+class World:
+    """A reducer over buckets whose accumulators the test holds."""
+
+    def __init__(self, sizes: dict[str, int]) -> None:
+        self.wires = {1: Wire()}
+        self.fabric = Fabric(
+            rank=0,
+            view=view(1),
+            store=lambda generation: None,
+            changed=threading.Condition(),
+            timeout=timedelta(seconds=5),
+            on_hint=lambda generation, reason: None,
+        )
+        channel = self.fabric.adopt("gradients", RANKS, self.wires[1])
+        self.reducer = Reducer(self.fabric, channel)
+        self.launched: list[int] = []
+        self.reducer.on_launch = lambda number, total: self.launched.append(number)
+        self.sums = {key: torch.full((size,), 1.0) for key, size in sizes.items()}
+        self.given: dict[str, list[float]] = {}
+        for key, size in sizes.items():
+            self.reducer.register(self.bucket(key, size))
+        self.fabric._connect = self._connect  # type: ignore[method-assign]
+
+    def bucket(self, key: str, size: int, **changes: Any) -> Bucket:
+        return Bucket(
+            key=key,
+            size=size,
+            dtype=torch.float32,
+            fill=self._filling(key),
+            deliver=self._giving(key),
+            **changes,
+        )
+
+    def _filling(self, key: str) -> Callable[[torch.Tensor], None]:
+        def fill(staging: torch.Tensor) -> None:
+            staging.copy_(self.sums[key])
+
+        return fill
+
+    def _giving(self, key: str) -> Callable[[torch.Tensor], None]:
+        def deliver(total: torch.Tensor) -> None:
+            self.given[key] = total.tolist()
+
+        return deliver
+
+    def _connect(self, channel: Any, of: View) -> None:
+        wire = self.wires.setdefault(of.generation, Wire())
+        with self.fabric.changed:
+            channel.now = Communicator(of.generation, RANKS, wire)
+            self.fabric.changed.notify_all()
+
+    def meet(self, generation: int) -> None:
+        self.fabric.change(view(generation))
+        self.fabric.ready(self.reducer.channel)
+
+    def sizes_begun(self, generation: int) -> list[int]:
+        return [one.staging.numel() for one in self.wires[generation].begun]
+
+
+SIZES = {"a": 1, "b": 2, "c": 3}
+
+
+def test_buckets_start_in_the_order_of_their_registration() -> None:
+    world = World(SIZES)
+
+    world.reducer.finish(1)
+
+    assert world.sizes_begun(1) == [1, 2, 3]
+    assert world.launched == [0, 1, 2]
+
+
+def test_offers_out_of_order_wait_for_their_turn() -> None:
+    world = World(SIZES)
+    begun = []
+    for key in ("c", "a", "b"):
+        world.reducer.offer(key, 1)
+        begun.append(world.sizes_begun(1))
+
+    assert begun == [[], [1], [1, 2, 3]]
+
+
+def test_what_was_not_offered_is_reduced_at_the_end() -> None:
+    world = World(SIZES)
+    world.reducer.offer("a", 1)
+
+    world.reducer.finish(1)
+    world.reducer.deliver()
+
+    assert world.sizes_begun(1) == [1, 2, 3]
+    assert world.given == {"a": [2.0], "b": [2.0] * 2, "c": [2.0] * 3}
+
+
+def test_nothing_is_delivered_before_all_is_reduced() -> None:
+    world = World(SIZES)
+    world.reducer.offer("a", 1)
+
+    with pytest.raises(AssertionError, match="INV-5"):
+        world.reducer.deliver()
+    assert not world.given
+
+
+def test_nothing_is_delivered_while_it_is_reduced_again() -> None:
+    world = World(SIZES)
+    world.reducer.finish(1)
+    world.meet(2)
+    world.wires[2].by_itself = False
+    world.reducer.offer("a", 2)  # of no use before the commit point
+    world.meet(3)
+
+    world.reducer._launch_up_to(1, 3)
+
+    with pytest.raises(AssertionError, match="INV-5"):
+        world.reducer.deliver()
+
+
+def test_what_was_held_when_the_generation_ended_can_be_delivered() -> None:
+    world = World(SIZES)
+    world.reducer.finish(1)
+
+    world.meet(2)
+    world.reducer.deliver()
+
+    assert world.given["c"] == [2.0] * 3
+
+
+def test_a_generation_that_ends_in_the_middle_starts_all_again_on_fresh_memory() -> None:
+    world = World(SIZES)
+    world.wires[1].by_itself = False
+    for key in SIZES:
+        world.reducer.offer(key, 1)
+    world.meet(2)
+    with pytest.raises(Superseded):
+        world.reducer.finish(1)
+    for accumulator in world.sums.values():
+        accumulator += 10  # a lost microbatch was made up
+
+    world.reducer.finish(2)
+    for late in world.wires[1].begun:
+        late.staging.fill_(-1)  # a slow peer writes now
+    world.reducer.deliver()
+
+    assert world.sizes_begun(2) == [1, 2, 3]
+    assert world.given == {"a": [22.0], "b": [22.0] * 2, "c": [22.0] * 3}
+
+
+def test_what_is_left_behind_is_kept_for_a_late_writer() -> None:
+    before = set(fabric_module._buried)
+    world = World({"a": 4})
+    world.wires[1].by_itself = False
+    world.reducer.offer("a", 1)
+    staging = world.wires[1].begun[0].staging
+    world.meet(2)
+
+    world.reducer.finish(2)
+
+    kept = set(fabric_module._buried) - before
+    world.wires[1].begun[0].end()  # after all
+
+    assert kept == {id(staging)}
+    assert set(fabric_module._buried) == before
+
+
+def test_an_accumulator_that_was_final_before_a_loss_has_to_be_offered_again() -> None:
+    """While a lost microbatch is made up, gradients arrive in the same order once more."""
+    world = World(SIZES)
+    world.wires[2] = Wire()
+    held = world.fabric._connect
+    world.fabric._connect = lambda *_: None  # type: ignore[method-assign]
+    world.fabric.change(view(2))
+    for key in SIZES:
+        world.reducer.offer(key, 2)  # final, but nothing is connected yet
+    world.fabric._connect = held  # type: ignore[method-assign]
+    world.meet(3)
+
+    world.reducer.offer("a", 3)
+
+    assert world.sizes_begun(3) == [1]
+
+
+def test_a_step_that_is_withdrawn_is_started_by_all_and_leaves_nothing() -> None:
+    before = set(fabric_module._buried)
+    world = World(SIZES)
+    world.wires[1].by_itself = False
+    world.reducer.offer("a", 1)
+
+    world.reducer.withdraw(1)
+    for one in world.wires[1].begun:
+        one.end()
+    world.wires[1].by_itself = True
+    for accumulator in world.sums.values():
+        accumulator += 1
+    world.reducer.finish(1)
+    world.reducer.deliver()
+
+    assert world.sizes_begun(1) == [1, 2, 3, 1, 2, 3]
+    assert world.given["c"] == [4.0] * 3
+    assert set(fabric_module._buried) == before
+
+
+def test_an_offer_of_an_older_generation_starts_nothing() -> None:
+    world = World(SIZES)
+    world.meet(2)
+
+    world.reducer.offer("a", 1)
+
+    assert world.sizes_begun(1) == world.sizes_begun(2) == []
+
+
+def test_a_step_reuses_the_memory_of_the_one_before() -> None:
+    world = World(SIZES)
+    kept = set(fabric_module._buried)
+    pointers = []
+    for _ in range(50):
+        world.reducer.finish(1)
+        staged = [bucket.staging for bucket in world.reducer.buckets.values()]
+        pointers.append([one.data_ptr() for one in staged if one is not None])
+        world.reducer.deliver()
+        world.reducer.begin()
+
+    assert all(one == pointers[0] for one in pointers)
+    assert set(fabric_module._buried) == kept
+
+
+def test_gradients_that_become_views_are_not_reduced_over() -> None:
+    world = World({})
+    kept: list[torch.Tensor] = []
+    bucket = world.bucket("a", 2, keeps=True)
+    world.sums["a"] = torch.ones(2)
+    bucket.deliver = kept.append
+    world.reducer.register(bucket)
+    for _ in range(2):
+        world.reducer.finish(1)
+        world.reducer.deliver()
+        world.reducer.begin()
+        world.sums["a"] += 1
+
+    assert [one.tolist() for one in kept] == [[2.0, 2.0], [4.0, 4.0]]
+
+
+def test_a_bucket_of_another_kind_gets_memory_of_its_own() -> None:
+    world = World({"a": 2})
+    world.reducer.finish(1)
+    world.reducer.begin()
+
+    bucket = world.bucket("a", 2)
+    bucket.dtype = torch.float64
+    world.reducer.register(bucket)
+    world.reducer.finish(1)
+
+    assert bucket.staging is not None and bucket.staging.dtype == torch.float64
+
+
+def test_after_the_buckets_are_forgotten_new_ones_take_their_place() -> None:
+    world = World(SIZES)
+    world.reducer.offer("a", 1)
+    world.reducer.forget()
+    world.sums["z"] = torch.ones(5)
+    world.reducer.register(world.bucket("z", 5))
+
+    world.reducer.offer("z", 1)
+    world.reducer.finish(1)
+    world.reducer.deliver()
+
+    assert world.sizes_begun(1) == [1, 5]
+    assert world.given == {"z": [2.0] * 5}
+
+
+def test_alone_a_sum_is_what_it_was() -> None:
+    world = World(SIZES)
+    world.fabric.change(view(2))
+    world.fabric.ready(world.reducer.channel)
+    world.reducer.channel.now = Communicator(2, (0,), None)
+
+    world.reducer.finish(2)
+    world.reducer.deliver()
+
+    assert world.given["c"] == [1.0] * 3

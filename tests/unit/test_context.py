@@ -1,0 +1,228 @@
+"""Contexts: what is captured, how it travels, and what differs between two of them."""
+
+import enum
+import math
+import random
+from typing import Any
+
+import msgpack
+import pytest
+import torch
+
+from recoverrun.hooks import context, rng
+from recoverrun.hooks.context import Context, differences, put, same, values_of
+
+
+def make(**changes: Any) -> Context:
+    fields: dict[str, Any] = {
+        "step": 3,
+        "attempt": 0,
+        "kind": "top",
+        "streams": rng.read(),
+        "names": {},
+        "attributes": {},
+        "loaders": {},
+    }
+    return Context(**{**fields, **changes})
+
+
+def through(names: dict[str, Any]) -> dict[str, Any]:
+    return Context.unpack(make(names=names).pack()).names
+
+
+VALUES = {
+    "nothing": None,
+    "flag": True,
+    "count": -(1 << 63),
+    "real": 0.1,
+    "infinite": math.inf,
+    "text": "λ",
+    "pair": (1, ("a", None)),
+    "list": [1, [2.5, False]],
+    "empty": (),
+}
+
+TENSORS = {
+    "float": torch.randn(2, 3),
+    "turned": torch.randn(2, 3).t(),
+    "scalar": torch.tensor(3),
+    "none": torch.empty(0, 4, dtype=torch.int16),
+    "half": torch.randn(5).to(torch.bfloat16),
+    "bits": torch.tensor([True, False]),
+    "complex": torch.randn(2, dtype=torch.complex64).conj(),
+    "sliced": torch.arange(10)[::3],
+}
+
+
+# --------------------------------------------------------------------------- travel
+
+
+def test_simple_values_travel_with_their_types() -> None:
+    arrived = through(values_of(VALUES))
+
+    assert arrived == VALUES
+    assert all(type(arrived[name]) is type(VALUES[name]) for name in VALUES)
+
+
+@pytest.mark.parametrize("name", TENSORS)
+def test_tensors_travel_bit_for_bit(name: str) -> None:
+    arrived = through(values_of(TENSORS))[name]
+
+    assert arrived.dtype == TENSORS[name].dtype
+    assert torch.equal(arrived, TENSORS[name])
+
+
+def test_a_context_travels_whole() -> None:
+    sent = make(
+        attributes={("loader", "position"): 7, ("a", "b", "c"): (1, 2)}, loaders={4: rng.read()}
+    )
+
+    assert Context.unpack(sent.pack()) == sent
+
+
+def test_generators_travel_as_their_state() -> None:
+    torch_generator, python_generator = torch.Generator().manual_seed(5), random.Random(6)
+    names = {"g": torch_generator, "r": python_generator}
+    arrived = through(values_of(names))
+    expected = torch.rand(2, generator=torch_generator).tolist(), python_generator.random()
+
+    put(names, "g", arrived["g"])
+    put(names, "r", arrived["r"])
+
+    assert names["g"] is torch_generator
+    assert (torch.rand(2, generator=torch_generator).tolist(), python_generator.random()) == (
+        expected
+    )
+
+
+class Colour(enum.IntEnum):
+    RED = 1
+
+
+def test_what_would_not_come_back_as_it_was_is_not_captured() -> None:
+    names = {
+        "enum": Colour.RED,
+        "bytes": b"x",
+        "big": 1 << 64,
+        "dictionary": {"a": 1},
+        "mixed": [1, {"a": 1}],
+        "undecodable": "\udc80",
+        "grad": torch.ones(1, requires_grad=True),
+        "sparse": torch.eye(2).to_sparse(),
+        "meta": torch.empty(2, device="meta"),
+        "large": torch.empty(context.ATTRIBUTE_TENSOR_BYTES // 4 + 1),
+        "__name__": "x",
+    }
+
+    assert values_of(names) == {}
+
+
+def test_a_list_that_holds_itself_is_not_captured() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+
+    assert values_of({"endless": endless}) == {}
+
+
+def test_a_capture_does_not_change_with_the_script() -> None:
+    losses, metric = [[1.0]], torch.zeros(2)
+    kept = values_of({"losses": losses, "metric": metric})
+
+    losses[0].append(2.0)
+    metric += 1
+
+    assert kept["losses"] == [[1.0]] and kept["metric"].tolist() == [0.0, 0.0]
+
+
+def test_what_is_put_may_change_without_changing_the_context() -> None:
+    value, names = [1.0], {}
+    put(names, "losses", value)
+
+    names["losses"].append(2.0)
+
+    assert value == [1.0]
+
+
+# --------------------------------------------------------------------------- hostile input
+
+
+def _hostile() -> dict[str, bytes]:
+    good = msgpack.unpackb(make(names={"t": torch.ones(2)}).pack())
+
+    def with_name(value: Any) -> bytes:
+        return bytes(msgpack.packb({**good, "names": {"t": value}}))
+
+    deep: Any = 1
+    for _ in range(600):
+        deep = [deep]
+    return {
+        "nothing": b"",
+        "half": make().pack()[:-3],
+        "more": make().pack() + b"\x00",
+        "text": b"hello",
+        "number": msgpack.packb(7),
+        "list": msgpack.packb([1, 2]),
+        "bad unicode": b"\xa2\xff\xff",
+        "no step": msgpack.packb({"kind": "top"}),
+        "endless step": bytes(msgpack.packb({**good, "step": math.inf})),
+        "worded step": bytes(msgpack.packb({**good, "step": "x"})),
+        "kind": bytes(msgpack.packb({**good, "kind": "other"})),
+        "names": bytes(msgpack.packb({**good, "names": [1]})),
+        "names of bytes": bytes(msgpack.packb({**good, "names": {b"x": 1}})),
+        "streams": bytes(msgpack.packb({**good, "streams": 3})),
+        "attributes": bytes(msgpack.packb({**good, "attributes": {"a": 1}})),
+        "loaders": bytes(msgpack.packb({**good, "loaders": [[1, 2, 3]]})),
+        "unmarked": with_name({"x": 1}),
+        "deep": with_name(deep),
+        "no dtype": with_name({"T": ["ones", [2], b"x" * 8]}),
+        "dtype": with_name({"T": [5, [2], b"x" * 8]}),
+        "shape": with_name({"T": ["float32", [3], b"x" * 8]}),
+        "size": with_name({"T": ["float32", [2], b"x" * 7]}),
+        "huge": with_name({"T": ["float32", [1 << 40], b""]}),
+        "text for bytes": with_name({"T": ["float32", [2], "x" * 8]}),
+        "two parts": with_name({"T": ["float32", [2]]}),
+    }
+
+
+@pytest.mark.parametrize("name", _hostile())
+def test_what_is_no_context_is_a_value_error(name: str) -> None:
+    with pytest.raises(ValueError):
+        Context.unpack(_hostile()[name])
+
+
+# --------------------------------------------------------------------------- differences
+
+
+@pytest.mark.parametrize("value", [math.nan, (math.nan, 1), [math.nan], torch.tensor([math.nan])])
+def test_a_nan_is_the_same_as_itself(value: Any) -> None:
+    arrived = through(values_of({"value": value}))["value"]
+
+    assert same(value, arrived)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (1, True), (1, 1.0), ((1,), [1]), ((1, True), (True, 1)), (0, None),
+        (torch.ones(1), torch.ones(1, dtype=torch.int64)), (torch.ones(2), torch.ones(1, 2)),
+        (torch.ones(1), 1),
+    ],
+)  # fmt: skip
+def test_what_only_looks_the_same_is_not(one: Any, other: Any) -> None:
+    assert not same(one, other)
+
+
+def test_differences_are_what_both_have_and_do_not_share() -> None:
+    mine = make(
+        names={"rank": 0, "step": 5, "mine": 1, "local_rank": 0, "device_id": 0},
+        attributes={("loader", "at"): 3, ("loader", "gpu"): 0, ("loader", "n"): 8},
+    )
+    theirs = make(
+        names={"rank": 1, "step": 5, "theirs": 1, "local_rank": 1, "device_id": 1},
+        attributes={("loader", "at"): 4, ("loader", "gpu"): 1, ("loader", "n"): 8},
+    )
+
+    found = differences(theirs, mine)
+
+    assert found.names == {"rank": 1}
+    assert found.attributes == {("loader", "at"): 4}
