@@ -81,7 +81,7 @@ class ElasticGroup(ProcessGroup):
     def protected(self) -> bool:
         return self.transactions is not None
 
-    def protect(self, fabric: Fabric, _number: str = "") -> None:
+    def protect(self, fabric: Fabric) -> None:
         """From now on operations survive the loss of members of other replicas.
 
         Members meet under torch's name of the group. A number of our own would not do: a rank only

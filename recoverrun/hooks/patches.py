@@ -220,7 +220,7 @@ def _store(session: "Session") -> None:
 
 
 def _ranks(session: "Session", c10d: ModuleType) -> None:
-    from ft_collectives.elastic import ElasticGroup
+    from ft_collectives.elastic import ElasticGroup, as_one, naming_roots
 
     def get_rank(original: Any) -> Any:
         def wrapper(group: Any = None) -> int:
@@ -239,12 +239,15 @@ def _ranks(session: "Session", c10d: ModuleType) -> None:
             source = kwargs.get("src", args[1] if len(args) > 1 else None)
             if isinstance(group, ElasticGroup) and isinstance(source, int):
                 group.require(group.ranks.index(source), original.__name__)
-            return original(*args, **kwargs)
+            with naming_roots():
+                return original(*args, **kwargs)
 
         return wrapper
 
     replace(c10d, "get_rank", get_rank)
     for name in ("broadcast", "broadcast_object_list"):
         replace(c10d, name, rooted)
+    for name in ("all_gather_object", "gather_object"):
+        replace(c10d, name, as_one)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 import torch
 
-from ft_collectives.fabric import Channel, Fabric
+from ft_collectives.fabric import Channel, Communicator, Fabric
 from ft_collectives.faults import Superseded
 from recoverrun.hooks.data import NotReplayable
 from recoverrun.hooks.rng import tensor_bytes
@@ -143,27 +143,32 @@ def _gather(
     """What every rank of this shard position says, by rank."""
     assert session.reducer is not None, "protected"
     channel = session.reducer.channel
-    if fabric.ready(channel) != generation:
+    now = fabric.meet(channel)
+    if now.generation != generation:
         raise Superseded
     packed = msgpack.packb(mine, use_bin_type=True)
-    sizes = _all_gather(fabric, channel, generation, torch.tensor([len(packed)]))
+    sizes = _all_gather(fabric, channel, now, torch.tensor([len(packed)]))
     room = max(int(size[0]) for size in sizes)
     padded = torch.zeros(room, dtype=torch.uint8)
     padded[: len(packed)] = torch.frombuffer(bytearray(packed), dtype=torch.uint8)
-    rows = _all_gather(fabric, channel, generation, padded)
+    rows = _all_gather(fabric, channel, now, padded)
     return {
         rank: msgpack.unpackb(tensor_bytes(row[: int(size[0])]), raw=False)
-        for rank, row, size in zip(channel.members, rows, sizes, strict=True)
+        for rank, row, size in zip(now.members, rows, sizes, strict=True)
     }
 
 
 def _all_gather(
-    fabric: Fabric, channel: Channel, generation: int, tensor: torch.Tensor
+    fabric: Fabric, channel: Channel, now: Communicator, tensor: torch.Tensor
 ) -> list[torch.Tensor]:
-    outs = [torch.empty_like(tensor) for _ in channel.members]
-    if channel.group is None:
+    outs = [torch.empty_like(tensor) for _ in now.members]
+    if len(outs) == 1:
         return [tensor]
-    fabric.bury([tensor, *outs])
-    pending = fabric.launch(channel, generation, lambda group: group.allgather([outs], [tensor]))
-    fabric.finish([pending], generation)
+    staged = [tensor, *outs]
+    fabric.bury(staged)
+    pending = fabric.launch(
+        channel, now.generation, lambda group: group.allgather([outs], [tensor])
+    )
+    fabric.finish([pending], now.generation)
+    fabric.unbury(staged)
     return outs

@@ -197,9 +197,9 @@ class Session:
             )
         ElasticGroup.alone = staticmethod(lambda: self.acting)
         _, shard = layout.place(self.env.rank)
-        for number, group in enumerate(ElasticGroup.instances):
+        for group in list(ElasticGroup.instances):
             if len({layout.slot(rank) for rank in group.ranks}) > 1:
-                group.protect(self.fabric, f"group{number}")
+                group.protect(self.fabric)
         replicas = [replica[shard] for replica in layout.replicas]
         self.reducer = Reducer(self.fabric, self.fabric.open(f"gradients{shard}", replicas))
         self.reducer.on_launch = self._launched
@@ -263,16 +263,12 @@ class Session:
             return
         if self.acting:
             self.faults.strike(self.step, "redo")
-        elif self._own_index == self._middle:
+        elif self._own_index == self.runtime.expected // 2:
             self.faults.strike(self.step, "forward")
 
     def backward_reaches_bucket(self) -> None:
-        if self.machine is not None and not self.acting and self._own_index >= self._middle:
+        if self.machine is not None and not self.acting and self._own_index >= self.runtime.expected // 2:
             self.faults.strike(self.step, "backward")
-
-    @property
-    def _middle(self) -> int:
-        return (self.runtime.expected or 1) // 2
 
     @property
     def _own_index(self) -> int:
@@ -284,15 +280,18 @@ class Session:
         It may if it is the last one before the commit point and everybody knows the plan.
         """
         machine, shape = self.machine, self.runtime.shape
-        if machine is None or shape is None or shape.backwards != 1 or machine.surprised:
+        if machine is None or shape is None or shape.backwards != 1:
             return 0
-        whole = len(machine.view.live) == len(machine.layout.slots)
-        extras = () if whole else machine.extras()
-        if self.acting:
-            left = [identity for identity in extras if identity not in machine.done]
-            return machine.view.generation if len(left) == 1 else 0
-        last = self._own_index == shape.microbatches - 1 and not extras
-        return machine.view.generation if last else 0
+        with self.changed:  # a view in between would make final what a loss has yet to fill
+            if machine.surprised:
+                return 0
+            whole = len(machine.view.live) == len(machine.layout.slots)
+            extras = () if whole else machine.extras()
+            if self.acting:
+                last = len([one for one in extras if one not in machine.done]) == 1
+            else:
+                last = self._own_index == shape.microbatches - 1 and not extras
+            return machine.view.generation if last else 0
 
     def backward_done(self) -> None:
         """A backward of the script has returned."""

@@ -34,7 +34,7 @@ model = torch.nn.Sequential(
 ddp = DistributedDataParallel(model)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 accumulation = 4
-for step in range(24):
+for _step in range(24):
     optimizer.zero_grad()
     loss_accum = 0.0
     for micro_step in range(accumulation):
