@@ -267,7 +267,8 @@ class Session:
             self.faults.strike(self.step, "forward")
 
     def backward_reaches_bucket(self) -> None:
-        if self.machine is not None and not self.acting and self._own_index >= self.runtime.expected // 2:
+        late = self._own_index >= self.runtime.expected // 2
+        if self.machine is not None and not self.acting and late:
             self.faults.strike(self.step, "backward")
 
     @property
