@@ -87,7 +87,8 @@ def _is_our_error(error: BaseException) -> bool:
     last = error.__traceback__
     while last is not None and last.tb_next is not None:
         last = last.tb_next
-    return last is not None and _is_ours(last)  # raised in our own code: our mistake
+    mistake = isinstance(error, AssertionError | NameError)  # others may be the script's, by us
+    return mistake and last is not None and _is_ours(last)
 
 
 def _without_ours(tb: TracebackType | None) -> TracebackType | None:

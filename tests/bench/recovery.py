@@ -11,6 +11,7 @@ gloo addresses of the old one in the launcher's store), so it gets a store for e
 """
 
 import argparse
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -228,6 +229,20 @@ def _figures(samples: Sequence[Sample]) -> Iterator[str]:
     yield f"{median([s.calm for s in samples]):.0f}"
 
 
+def measure(args: argparse.Namespace, wanted: Sequence[Job], results: Results) -> None:
+    for turn in range(max(args.runs, args.restarts, args.defaults)):
+        if turn < args.runs:
+            for job in wanted:
+                by_recoverrun(job, turn, results)
+                print(".", end="", file=sys.stderr, flush=True)
+        # Spread over the runs, so that both launchers see the same machine.
+        if turn * args.restarts // args.runs != (turn + 1) * args.restarts // args.runs:
+            by_torchrun(args.replicas, turn, results)
+            print("t", end="", file=sys.stderr, flush=True)
+        if turn < args.defaults:
+            by_torchrun_as_it_is(args.replicas, results)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.recovery")
     parser.add_argument("--runs", type=int, default=20, help="of each job; phases take turns")
@@ -243,17 +258,11 @@ def main() -> None:
         "replica, HSDP with two",
     )
     results = Results()
-    for turn in range(max(args.runs, args.restarts, args.defaults)):
-        if turn < args.runs:
-            for job in wanted:
-                by_recoverrun(job, turn, results)
-                print(".", end="", file=sys.stderr, flush=True)
-        # Spread over the runs, so that both launchers see the same machine.
-        if turn * args.restarts // args.runs != (turn + 1) * args.restarts // args.runs:
-            by_torchrun(args.replicas, turn, results)
-            print("t", end="", file=sys.stderr, flush=True)
-        if turn < args.defaults:
-            by_torchrun_as_it_is(args.replicas, results)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        measure(args, wanted, results)
+    except KeyboardInterrupt:
+        print("\nended early: what was measured until then", end="", file=sys.stderr)
     print(file=sys.stderr)
     show(results, args.replicas)
 
