@@ -395,8 +395,18 @@ class Crew:
                 ours=gone.ours,
                 error=error,
                 detected_s=detected_s,
+                age_s=_age_s(worker.error_file, detected_s) if error else detected_s,
             ),
         ]
+
+
+def _age_s(error_file: str, detected_s: float) -> float:
+    """Seconds since a worker wrote down its exception; the same machine's clock on both sides."""
+    try:
+        written = Path(error_file).stat().st_mtime
+    except OSError:
+        return detected_s
+    return max(detected_s, time.time() - written)
 
 
 def _passed_on(stop: Stop) -> Signals:

@@ -12,9 +12,10 @@ coordinator and a new store, so that nothing of the dead one is ever read.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from recoverrun import __version__
+from recoverrun import __version__, inquest
 from recoverrun.config import RunConfig
 from recoverrun.errors import ExitCode
+from recoverrun.inquest import Inquest
 from rendezvous import coordinator, detector, formation, kv
 from rendezvous.coordinator import Coordinator
 from rendezvous.detector import Detector
@@ -85,6 +86,7 @@ class Seat:
         self._changing = False  # the membership, not by a failure of a worker
         self._detector = Detector()
         self._coordinator: Coordinator | None = None
+        self._inquest = Inquest(nodes=1, world_size=0)
         self._store = kv.Store()
         self._generation = 0
         self._members: dict[str, _Member] = {}
@@ -119,7 +121,10 @@ class Seat:
             return []  # Nobody speaks for ranks that it does not host.
         if isinstance(message, StoreCall):
             return self._answers(self._store.step(kv.Called(message), now))
-        return self._coordinate(coordinator.Received(message=message), now)
+        held: list[Post] = []
+        if isinstance(message, Exited):
+            held = self._concluded(self._inquest.step(inquest.Ended(message), now), now)
+        return held or self._coordinate(coordinator.Received(message=message), now)
 
     def tick(self, now: float) -> list[Post]:
         """Time passed."""
@@ -129,7 +134,9 @@ class Seat:
         if self._coordinator is None:
             posts += self._form(self._formation.step(formation.Tick(), now), now)
         elif self.stopped is None:
-            posts += self._coordinate(coordinator.Tick(), now)
+            posts += self._concluded(self._inquest.step(inquest.Tick(), now), now)
+            if self._coordinator is not None:
+                posts += self._coordinate(coordinator.Tick(), now)
         return posts + self._answers(self._store.step(kv.Tick(), now))
 
     def deadline(self) -> float | None:
@@ -138,7 +145,7 @@ class Seat:
         if self._coordinator is None:
             machines.append(self._formation.deadline())
         elif self.stopped is None:
-            machines.append(self._coordinator.deadline())
+            machines += [self._coordinator.deadline(), self._inquest.deadline()]
         return min((at for at in machines if at is not None), default=None)
 
     def beat(self, beat: Beat) -> list[Post]:
@@ -221,6 +228,7 @@ class Seat:
             self._spares.pop(join.incarnation, None)
         world = tuple(range(starts[0].world_size))
         self._coordinator = Coordinator(world=world, min_replicas=self._min_replicas)
+        self._inquest = Inquest(nodes=len(starts), world_size=len(world))
         self._generation = self._coordinator.generation
 
     # --------------------------------------------------------------------------- starting again
@@ -234,13 +242,30 @@ class Seat:
         self._spares[sender] = join
         self._detector.step(detector.Heard(sender.encode()), now)
         assert self._coordinator is not None, "only called while the job runs"
-        if known or self.stopped is not None or self._coordinator.protected:
+        busy = self.stopped is not None or self._inquest.pending
+        if known or busy or self._coordinator.protected:
             return []  # A job that survives losses is not interrupted for it.
         reason = f"node {join.node} joins a job of {self._formation.least} to "
         return self._begin_again(f"{reason}{self._formation.most} nodes", -1, now, counts=False)
 
+    def _inquire(self, stop: Stop, now: float) -> list[Post]:
+        """The coordinator wants to stop: why, may not be known yet."""
+        assert self._coordinator is not None, "who else would want to stop"
+        known = stop.root_rank < 0 or stop.exit_code == ExitCode.INVARIANT or self._changing
+        if known or self._coordinator.protected:
+            return self._end_attempt(stop, now)
+        return self._concluded(self._inquest.step(inquest.Stopping(stop), now), now)
+
+    def _concluded(self, found: list[inquest.Concluded], now: float) -> list[Post]:
+        posts: list[Post] = []
+        for conclusion in found:
+            self._changing = conclusion.lost
+            posts += self._end_attempt(conclusion.stop, now)
+            self._changing = False
+        return posts
+
     def _end_attempt(self, stop: Stop, now: float) -> list[Post]:
-        """The coordinator wants to stop: the job, or only this attempt of it."""
+        """The cause is known: what ends is the job, or only this attempt of it."""
         if self.stopped is not None:
             return []
         if stop.exit_code in (ExitCode.DONE, ExitCode.INVARIANT):
@@ -313,7 +338,7 @@ class Seat:
                 names = sorted(host.incarnation for host in hosts)
                 return [Post(name, NOBODY, kill) for name in names]
             case StopJob(stop=stop):
-                return self._end_attempt(stop, now)
+                return self._inquire(stop, now)
             case Record():
                 self._record(effect)
                 return []
@@ -350,6 +375,11 @@ class Seat:
         member = self._members[sender]
         reason = f"silent for {silent_s:.1f} s (limit {detector.LOST_AFTER_S:.1f} s)"
         lost = coordinator.NodeLost(node=member.name, ranks=tuple(member.ranks), reason=reason)
+        if self._inquest.pending:  # The coordinator has done its part.
+            words = f"node {member.name} is lost: {reason}"
+            self._record(Record("node.lost", words, {"ranks": list(member.ranks)}))
+            event = inquest.Lost(min(member.ranks, default=-1), words)
+            return self._concluded(self._inquest.step(event, now), now)
         self._changing = True
         posts = self._coordinate(lost, now)
         self._changing = False

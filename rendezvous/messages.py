@@ -157,6 +157,7 @@ class Exited:
     ours: bool  # this launcher had sent the signal itself
     error: str  # last exception of the worker, one line, or ""
     detected_s: float  # since the process died, as far as the launcher can tell
+    age_s: float = 0.0  # since it failed: since it wrote down its exception, or else since it died
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -158,6 +158,20 @@ def test_every_node_names_the_same_cause(driver: Driver) -> None:
         assert len(causes) == 1 and f"rank {victim} " in causes.pop()
 
 
+@pytest.mark.parametrize("words", ["library", "own"])
+@pytest.mark.parametrize("root", [0, 1])
+def test_a_victim_that_ends_before_its_cause_is_not_blamed(
+    driver: Driver, root: int, words: str
+) -> None:
+    port, meeting = _port(), _port()
+    script = [str(SCRIPTS / "peers.py"), str(meeting), str(root), words]
+    jobs = [driver.start(True, *_static(port, node), *script) for node in range(2)]
+
+    assert _finish(jobs) == [1, 1]
+    for job in jobs:
+        assert f"FAILED: rank {root} exited with code 1: ValueError: bad shard" in job.err
+
+
 # ------------------------------------------------------------------------------- with torch
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from recoverrun.inquest import ACROSS_S
 from recoverrun.seat import Post, Seat
 from rendezvous.detector import LOST_AFTER_S
 from rendezvous.effects import Record
@@ -49,7 +50,8 @@ class Job:
             rank=rank, incarnation=attempt, node="n", code=7, ours=False, error=error,
             detected_s=0.0,
         )  # fmt: skip
-        return self.seat.receive("own" if rank < 2 else "far", exited, now)
+        told = self.seat.receive("own" if rank < 2 else "far", exited, now)
+        return [*told, *self.seat.tick(now + ACROSS_S)]
 
 
 def _of(posts: list[Post], kind: type[Message]) -> dict[str, Message]:
@@ -175,3 +177,34 @@ def test_a_stop_between_attempts_reaches_those_who_join_again(attempt: int) -> N
 
     refusal = _of(job.join("far", attempt), Refusal)["far"]
     assert isinstance(refusal, Refusal) and refusal.exit_code == 143
+
+
+def test_a_victim_that_is_heard_first_is_not_the_cause() -> None:
+    job = Job()
+    job.form()
+    victim, root = (
+        Exited(rank=rank, incarnation=0, node="n", code=1, ours=False, error=error, detected_s=0.0)
+        for rank, error in ((0, "RuntimeError: Connection closed by peer"), (3, "ValueError: bad"))
+    )
+
+    assert _of(job.seat.receive("own", victim, 0.1), Restart) == {}
+    job.seat.receive("far", root, 0.8)
+    restart = _of(job.seat.tick(0.8 + ACROSS_S), Restart)["own"]
+
+    assert isinstance(restart, Restart) and restart.root_rank == 3
+
+
+def test_a_node_that_falls_silent_after_its_victims_spoke_is_the_cause() -> None:
+    job = Job(max_restarts=0, least=1)
+    job.form()
+    job.seat.tick(0.5)
+    job.die(0, 0, "RuntimeError: Connection closed by peer", now=0.6)
+
+    posts: list[Post] = []
+    for moment in range(4, 9):
+        posts += job.seat.tick(0.5 * moment)
+
+    assert _of(posts, Restart).keys() == {"own"}
+    assert "node.lost" in [record.event for record in job.records]
+    start = _of([*job.join("own", attempt=1, now=4.5), *job.seat.tick(4.5)], Start)["own"]
+    assert isinstance(start, Start) and start.restarts == 0
