@@ -427,7 +427,7 @@ class Agent:
             logs=self._logs,
         )
         if not start.attempt:
-            self._say(starting(self._config, start, self._run_dir, os.environ))
+            self._say(starting(self._config, start, self._run_dir))
         try:
             self._crew.launch()
         except RecoverrunError as error:

@@ -14,6 +14,7 @@ from pathlib import Path
 from shutil import which
 
 from recoverrun import meanings
+from recoverrun.cores import cores
 from recoverrun.errors import ExitCode, RecoverrunError
 from recoverrun.meanings import Endpoint, Streams
 from rendezvous.schedule import ScheduleError, parse
@@ -95,6 +96,7 @@ class RunConfig:
     nnodes_least: int
     node_rank: int  # -1: as the coordinator chooses
     nproc: int
+    threads: int  # OMP_NUM_THREADS of a worker; 0: as the user or torch has it
     endpoint: Endpoint | None  # None: all workers are on this node
     must_host: bool  # this launcher has to be the one that listens at the endpoint
     may_host: bool  # it tries to, and joins whoever already does
@@ -135,6 +137,7 @@ def parse_options(options: Options, environ: Mapping[str, str]) -> RunConfig:
     _check_numbers(options)
     fixed = meanings.is_static(options.rdzv_backend)
     conf = meanings.rdzv_conf(options.rdzv_conf)
+    nproc = meanings.nproc(options.nproc_per_node, environ)
     return RunConfig(
         script=script,
         arguments=arguments,
@@ -143,7 +146,8 @@ def parse_options(options: Options, environ: Mapping[str, str]) -> RunConfig:
         nnodes=1 if alone else most,
         nnodes_least=1 if alone else least,
         node_rank=node_rank,
-        nproc=meanings.nproc(options.nproc_per_node, environ),
+        nproc=nproc,
+        threads=_threads(nproc, environ),
         endpoint=None if alone else _endpoint(options, fixed),
         must_host=conf.is_host is True or (fixed and node_rank == 0),
         may_host=conf.is_host is not False and (not fixed or node_rank <= 0),
@@ -220,6 +224,11 @@ def _logs(options: Options, environ: Mapping[str, str]) -> Logs:
     )
 
 
+def _threads(nproc: int, environ: Mapping[str, str]) -> int:
+    """A fair share of this node's cores; one worker may have them all, as torch chooses."""
+    return 0 if nproc == 1 or "OMP_NUM_THREADS" in environ else max(1, cores() // nproc)
+
+
 def _patience(options: Options, environ: Mapping[str, str]) -> float:
     """Seconds between the first signal to the workers and SIGKILL."""
     if options.shutdown_timeout is not None:
@@ -238,8 +247,8 @@ def _notes(options: Options, unknown: tuple[str, ...], alone: bool) -> tuple[str
         for name in ("monitor_interval", "start_method", "event_log_handler", "logs_specs")
         if getattr(options, name) != getattr(_DEFAULTS, name)
     ]
-    if options.numa_binding and not meanings.gpus({}):
-        idle.append("--numa-binding (no GPU here)")
+    if options.numa_binding:
+        idle.append("--numa-binding")
     notes = [f"without effect here: {', '.join(idle)}"] if idle else []
     if unknown:
         notes.append(f"--rdzv-conf: unknown {', '.join(unknown)}")

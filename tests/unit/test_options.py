@@ -1,5 +1,6 @@
 """The command line means what torchrun's would, and a mistake is one sentence."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +186,7 @@ def _place(**more: Any) -> Place:
 
 def test_a_worker_gets_torchruns_variables_and_ours() -> None:
     config = _config("--nnodes 2 --nproc-per-node 2 --rdzv-id job --max-restarts 3 x.py")
+    config = replace(config, threads=3)
 
     environ = worker_environ(config, _start(), _place(), {"PATH": "/bin", "RANK": "77"})
 
@@ -207,7 +209,7 @@ def test_a_worker_gets_torchruns_variables_and_ours() -> None:
         "TORCHELASTIC_USE_AGENT_STORE": "False",
         "TORCHELASTIC_ERROR_FILE": "/e",
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
-        "OMP_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": "3",
     }
     assert expected.items() <= environ.items()
     ours = WorkerEnv.from_environ(environ)
@@ -220,6 +222,18 @@ def test_what_the_user_set_for_torch_is_kept() -> None:
 
     assert theirs.items() <= worker_environ(config, _start(), _place(), theirs).items()
     assert "OMP_NUM_THREADS" not in worker_environ(_config("x.py"), _start(), _place(), {})
+
+
+@pytest.mark.parametrize(
+    ("line", "threads"), [("x.py", 0), ("--nproc-per-node 3 x.py", 4), ("--nproc-per-node 32 x", 1)]
+)
+def test_the_cores_of_a_node_are_shared_out(
+    monkeypatch: pytest.MonkeyPatch, line: str, threads: int
+) -> None:
+    monkeypatch.setattr("recoverrun.config.cores", lambda: 12)
+
+    assert _config(line).threads == threads
+    assert _config(line, OMP_NUM_THREADS="5").threads == 0
 
 
 def test_the_command_of_a_worker() -> None:
