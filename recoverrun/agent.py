@@ -35,6 +35,7 @@ from rendezvous.messages import (
     Committed,
     Join,
     Kill,
+    Leaving,
     Message,
     Refusal,
     Restart,
@@ -445,9 +446,16 @@ class Agent:
             self._up(self._crew.hurry(now), now)
             return
         reason = f"{number.name} was sent to the launcher on {self._node}"
-        self._ask_to_stop(Stop(exit_code=128 + number, reason=reason, root_rank=-1), now)
+        code = 128 + number
+        stop = Stop(exit_code=code, reason=reason, root_rank=-1)
+        if number == signal.SIGTERM and self._seat is None and self._crew is not None:
+            # That is how a scheduler takes one node away: the others may do without.
+            self._send_up(Leaving(node=self._node, exit_code=code, reason=reason))
+            self._halt(stop, now)
+        else:
+            self._ask_to_stop(stop, now)
         if self._crew is None:
-            raise RecoverrunError(reason, 128 + number)
+            raise RecoverrunError(reason, code)
 
     def _pass_on(self, number: signal.Signals) -> None:
         """A signal that the workers may want to know of."""

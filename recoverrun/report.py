@@ -37,7 +37,7 @@ def failure_report(
     if root is not None and exit_code not in OUR_VERDICTS:
         lines += _details(facts, root)
     lines += _before(log)
-    lines += _progress(facts)
+    lines += _progress(facts, exit_code)
     if meaning(exit_code):
         lines.append(f"exit {exit_code}: {meaning(exit_code)}")
     elif facts.deaths and root is not None:
@@ -96,9 +96,10 @@ def _before(log: RunLog) -> list[str]:
     return [f"before that {plural(len(survived), 'lost replica')} made good: {named}{more}"]
 
 
-def _progress(facts: History) -> list[str]:
+def _progress(facts: History, exit_code: int) -> list[str]:
     if not facts.commits:
-        return ["no step was committed" if facts.replicas else "it failed before the first step"]
+        verb = "stopped" if exit_code in STOPPED else "failed"
+        return ["no step was committed" if facts.replicas else f"it {verb} before the first step"]
     newest = max(facts.commits, key=lambda commit: (commit.attempt, commit.step))
     lasted = span(max(0.0, facts.latest - facts.began))
     return [f"last committed step {newest.step} of generation {newest.generation}, after {lasted}"]

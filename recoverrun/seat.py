@@ -26,6 +26,7 @@ from rendezvous.messages import (
     Exited,
     Hello,
     Join,
+    Leaving,
     Message,
     Refusal,
     Remains,
@@ -101,7 +102,9 @@ class Seat:
     def receive(self, sender: str, message: Message, now: float) -> list[Post]:
         """A message of the launcher `sender`, or of a worker that it hosts."""
         if sender in self._fallen:
-            return [Post(sender, NOBODY, self._banishment(sender))]
+            # What it says of its end needs no answer: that would be answered again.
+            over = isinstance(message, Stop | Leaving)
+            return [] if over else [Post(sender, NOBODY, self._banishment(sender))]
         if isinstance(message, Join):
             return self._join(sender, message, now)
         if sender not in self._members and sender not in self._waiting:
@@ -112,6 +115,8 @@ class Seat:
             return self._remind(sender, message)
         if isinstance(message, Stop):
             return self.stop(message)
+        if isinstance(message, Leaving):
+            return self._leave(sender, message, now)
         if isinstance(message, Beat):
             return self._repeat(sender)
         if self._coordinator is None or self._is_past(message):
@@ -369,10 +374,10 @@ class Seat:
             self._members.pop(sender, None)
             return self._form(self._formation.step(formation.Left(sender), now), now)
         self._uninformed.discard(sender)
-        if self.stopped is not None:
+        member = self._members.get(sender)
+        if self.stopped is not None or member is None or sender in self._fallen:
             return []
         self._fallen.add(sender)
-        member = self._members[sender]
         reason = f"silent for {silent_s:.1f} s (limit {detector.LOST_AFTER_S:.1f} s)"
         lost = coordinator.NodeLost(node=member.name, ranks=tuple(member.ranks), reason=reason)
         if self._inquest.pending:  # The coordinator has done its part.
@@ -385,10 +390,30 @@ class Seat:
         self._changing = False
         return posts
 
+    def _leave(self, sender: str, leave: Leaving, now: float) -> list[Post]:
+        """A user ends one node's part: whatever can go on without it does."""
+        member = self._members.get(sender)
+        left = len(self._members.keys() - self._fallen - {sender}) + len(self._spares)
+        elastic = self._formation.least < self._formation.most and left >= self._formation.least
+        if member is not None and self._coordinator is not None:
+            survived = _survives(self._coordinator, member.ranks)
+            if survived or elastic:
+                self._fallen.add(sender)
+                self._detector.step(detector.Forget(sender.encode()), now)
+            if survived:
+                ranks = tuple(member.ranks)
+                lost = coordinator.NodeLost(node=member.name, ranks=ranks, reason=leave.reason)
+                return self._coordinate(lost, now)
+            if elastic:
+                reason = f"node {member.name} leaves ({leave.reason})"
+                return self._begin_again(reason, -1, now, counts=False)
+        return self.stop(Stop(exit_code=leave.exit_code, reason=leave.reason, root_rank=-1))
+
     def _banishment(self, sender: str) -> Stop:
         """For a launcher that was given up: its ranks have been replaced, it must not go on."""
-        name = self._members[sender].name
-        reason = f"node {name} was silent for so long that the job went on without it"
+        member = self._members.get(sender)  # None once an attempt has begun without it
+        name = "this node" if member is None else f"node {member.name}"
+        reason = f"{name} was silent for so long that the job went on without it"
         return Stop(exit_code=ExitCode.PARTITIONED, reason=reason, root_rank=-1)
 
     def _host(self, rank: int, *, fallen: bool = False) -> _Member | None:
@@ -402,6 +427,15 @@ class Seat:
     def _others(self) -> list[str]:
         peers = {*self._members, *self._waiting, *self._spares} - self._fallen - {self._own}
         return sorted(peers)
+
+
+def _survives(job: Coordinator, ranks: range) -> bool:
+    """Whether enough replicas would be left without these ranks."""
+    layout = job.members.layout
+    if layout is None or not job.protected or job.stopped is not None:
+        return False
+    left = [slot for slot in job.members.live if not set(layout.replicas[slot]) & set(ranks)]
+    return len(left) >= job.min_replicas
 
 
 def _verdict(stop: Stop, tries: list[str]) -> Stop:

@@ -270,6 +270,18 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Leaving:
+    """L -> C: the user ends this node's part; its workers are ending already.
+
+    The job goes on without it where it can, and else ends with this code.
+    """
+
+    node: str
+    exit_code: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Kill:
     """C -> L: end these ranks now; their replica has left."""
 
@@ -332,6 +344,7 @@ Message = (
     | Committed
     | Broken
     | Stop
+    | Leaving
     | Kill
     | StoreCall
     | StoreAnswer

@@ -11,6 +11,7 @@ from rendezvous.messages import (
     Beat,
     Exited,
     Join,
+    Leaving,
     Message,
     Refusal,
     Restart,
@@ -18,6 +19,8 @@ from rendezvous.messages import (
     Stop,
     StoreAnswer,
     StoreCall,
+    Topology,
+    View,
 )
 
 
@@ -208,3 +211,48 @@ def test_a_node_that_falls_silent_after_its_victims_spoke_is_the_cause() -> None
     assert "node.lost" in [record.event for record in job.records]
     start = _of([*job.join("own", attempt=1, now=4.5), *job.seat.tick(4.5)], Start)["own"]
     assert isinstance(start, Start) and start.restarts == 0
+
+
+def _leave(job: Job, now: float) -> list[Post]:
+    leave = Leaving(node="far", exit_code=143, reason="SIGTERM was sent")
+    return job.seat.receive("far", leave, now)
+
+
+def test_a_node_that_its_user_stops_leaves_the_rest_of_a_range_to_go_on() -> None:
+    job = Job(max_restarts=0, least=1)
+    job.form()
+
+    assert _of(_leave(job, 0.2), Restart).keys() == {"own"}
+    posts = job.join("own", attempt=1, now=0.3)
+    assert isinstance(start := _of(posts + job.seat.tick(0.3), Start)["own"], Start)
+    assert (start.nnodes, start.restarts) == (1, 0)
+    # Its silence is no news, and what it still says of its end is not answered.
+    assert job.seat.tick(9.0) == []
+    stop = Stop(exit_code=143, reason="", root_rank=-1)
+    assert job.seat.receive("far", stop, 9.1) == []
+    assert _of(job.seat.receive("far", Beat(node="far", incarnation="far"), 9.2), Stop)
+
+
+def test_where_the_rest_cannot_go_on_the_job_ends_with_the_node() -> None:
+    job = Job(max_restarts=3, least=2)
+    job.form()
+
+    stops = _of(_leave(job, 0.2), Stop)
+
+    assert stops.keys() == {"own", "far"}
+    assert job.seat.stopped is not None and job.seat.stopped.exit_code == 143
+
+
+def test_replicas_that_are_left_go_on_without_an_attempt() -> None:
+    job = Job(max_restarts=0, least=2)
+    job.form()
+    for rank in range(4):
+        replicas = ((0,), (1,), (2,), (3,))
+        topology = Topology(rank=rank, generation=1, strategy="ddp", replicas=replicas)
+        job.seat.receive("own" if rank < 2 else "far", topology, 0.1)
+
+    posts = _leave(job, 0.2)
+
+    views = [post.message for post in posts if isinstance(post.message, View)]
+    assert {view.live for view in views} == {(0, 1)}
+    assert _of(posts, Restart) == {} == _of(posts, Stop)
