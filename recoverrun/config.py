@@ -138,6 +138,7 @@ def parse_options(options: Options, environ: Mapping[str, str]) -> RunConfig:
     fixed = meanings.is_static(options.rdzv_backend)
     conf = meanings.rdzv_conf(options.rdzv_conf)
     nproc = meanings.nproc(options.nproc_per_node, environ)
+    signals, no_signals = meanings.signals(options.signals_to_handle)
     return RunConfig(
         script=script,
         arguments=arguments,
@@ -162,13 +163,13 @@ def parse_options(options: Options, environ: Mapping[str, str]) -> RunConfig:
         logs=_logs(options, environ),
         role=options.role,
         virtual_local_rank=options.virtual_local_rank,
-        signals=meanings.signals(options.signals_to_handle),
+        signals=signals,
         shutdown_s=_patience(options, environ),
         protect=not options.no_protect and not (options.no_python and not options.run_path),
         inject=_inject(options.inject),
         witness=options.witness,
         digest_every=options.digest_every,
-        notes=_notes(options, conf.unknown, alone),
+        notes=_notes(options, conf.unknown, no_signals, alone),
     )
 
 
@@ -195,7 +196,6 @@ def _check_numbers(options: Options) -> None:
             raise _usage(f"--{name} is too small")
     if not options.monitor_interval > 0:
         raise _usage("--monitor-interval must be positive")
-    meanings.one_of("--start-method", options.start_method, ("spawn", "fork", "forkserver"))
     if options.numa_binding:
         modes = ("node", "socket", "exclusive", "core-complex")
         meanings.one_of("--numa-binding", options.numa_binding, modes)
@@ -240,8 +240,10 @@ def _patience(options: Options, environ: Mapping[str, str]) -> float:
     return float(text)
 
 
-def _notes(options: Options, unknown: tuple[str, ...], alone: bool) -> tuple[str, ...]:
-    """One line each: options that do nothing here, keys that nobody knows."""
+def _notes(
+    options: Options, unknown: tuple[str, ...], no_signals: tuple[str, ...], alone: bool
+) -> tuple[str, ...]:
+    """One line each: options that do nothing here, keys and signals that nobody knows."""
     idle = [
         f"--{name.replace('_', '-')}"
         for name in ("monitor_interval", "start_method", "event_log_handler", "logs_specs")
@@ -252,6 +254,8 @@ def _notes(options: Options, unknown: tuple[str, ...], alone: bool) -> tuple[str
     notes = [f"without effect here: {', '.join(idle)}"] if idle else []
     if unknown:
         notes.append(f"--rdzv-conf: unknown {', '.join(unknown)}")
+    if no_signals:
+        notes.append(f"--signals-to-handle: unknown {', '.join(no_signals)}")
     if options.node_rank and alone and not options.standalone:
         notes.append(f"--node-rank {options.node_rank} means nothing in a job of one node")
     return tuple(notes)

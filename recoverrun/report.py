@@ -37,7 +37,8 @@ def failure_report(
     if root is not None and exit_code not in OUR_VERDICTS:
         lines += _details(facts, root)
     lines += _before(log)
-    lines += _progress(facts, exit_code)
+    if any(log.of("node.join")):  # Only the journal of the coordinator's node knows of steps.
+        lines += _progress(facts, exit_code)
     if meaning(exit_code):
         lines.append(f"exit {exit_code}: {meaning(exit_code)}")
     elif facts.deaths and root is not None:

@@ -324,7 +324,7 @@ def test_a_user_who_stops_one_node_stops_them_all(launcher: Launcher) -> None:
         (["no_such.py"], 2, "there is no script 'no_such.py'"),
         ([""], 2, "no training script was given"),
         ([], 2, "no training script was given"),
-        (["--nproc-per-nod=2", "x.py"], 2, "did you mean --nproc-per-node?"),
+        (["--nproc-pre-node=2", "x.py"], 2, "did you mean --nproc-per-node?"),
         (["--nproc-per-node=0", "x.py"], 2, "must be between 1 and"),
         (["--nproc-per-node=two", "x.py"], 2, "must be a number, auto, cpu, gpu or xpu"),
         (["--nnodes=0", "x.py"], 2, "--nnodes must be at least 1"),
