@@ -160,9 +160,10 @@ class Agent:
         """Why and how the job ended, once it does."""
         return self._stop
 
-    def hosts(self, rank: int) -> bool:
-        """Whether a rank is one of this node."""
-        return self._crew is not None and rank in self._crew.ranks
+    @property
+    def crew(self) -> Crew | None:
+        """The workers of this node, or None if there were none."""
+        return self._crew
 
     def _open(self) -> None:
         config = self._config

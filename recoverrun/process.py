@@ -111,6 +111,15 @@ def _opened(files: ExitStack, path: Path | None) -> IO[bytes] | None:
     return None if path is None else files.enter_context(path.open("ab", buffering=0))
 
 
+def open_standard_streams() -> None:
+    """Have something behind 0, 1 and 2, so that no socket or journal of ours ever gets there."""
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # The lowest that is free.
+
+
 def adopt_orphans() -> None:
     """Become the parent of every descendant whose own parent dies."""
     if _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:

@@ -55,6 +55,14 @@ def test_a_reply_file_is_read_as_torchruns(driver: Driver) -> None:
     assert "Traceback: here" in theirs.err
 
 
+def test_whoever_started_the_launcher_finds_the_cause_in_its_file(driver: Driver) -> None:
+    do = "1:*:reply=lost 0:*:wait=60"
+
+    for job in driver.both(TWO, PROBE, PROBE_DO=do, TORCHELASTIC_ERROR_FILE="reply.json"):
+        message = json.loads((job.folder / "reply.json").read_text())["message"]
+        assert (message["message"], message["errorCode"]) == ("KeyError: lost", 1)
+
+
 # ------------------------------------------------------------------------------- restarts
 
 
