@@ -18,7 +18,7 @@ from recoverrun import __version__, process
 from recoverrun.config import RunConfig
 from recoverrun.crew import Crew
 from recoverrun.errors import ExitCode, RecoverrunError
-from recoverrun.greeting import starting, waiting
+from recoverrun.greeting import hopeless, spare, starting, waiting
 from recoverrun.logs import LogTree
 from recoverrun.network import master_address, open_hub, open_uplink
 from recoverrun.recorder import Recorder
@@ -39,6 +39,7 @@ from rendezvous.messages import (
     Message,
     Refusal,
     Restart,
+    Spare,
     Start,
     Stop,
 )
@@ -49,12 +50,6 @@ STOPPERS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQU
 
 MESSENGERS = (signal.SIGUSR1, signal.SIGUSR2)
 """Signals that schedulers warn with: they never end a launcher, asked for or not."""
-
-STRANGERS_MOST = 3
-"""Handshakes that may fail in a row before the other end counts as no launcher."""
-
-ANSWER_S = 5.0
-"""What the node that forms the job may need longer than us to notice that its time is over."""
 
 SETTLE_S = 3.0
 """How long the launcher with the seat waits for others to confirm that the job is over."""
@@ -111,6 +106,7 @@ class Agent:
         self._acquainted = False  # a launcher answered us
         self._cut_off = False  # and no longer does
         self._garbage = False  # somebody sent what is no message
+        self._spare = False  # the job runs, for now without us
         self._dismissed = False  # a spare that was not needed
         self._ignored: set[signal.Signals] = set()
         self._stop: Stop | None = None
@@ -252,29 +248,20 @@ class Agent:
     def _give_up(self, now: float) -> None:
         """Leave if nobody whom we could join is there. Raises RecoverrunError."""
         assert self._uplink is not None, "only a launcher that joins can give up"
-        endpoint = self._config.endpoint
-        if not self._acquainted and self._uplink.strangers >= STRANGERS_MOST:
-            raise RecoverrunError(
-                f"what answers at {endpoint} is not a recoverrun rendezvous: it speaks another "
-                f"protocol",
-                ExitCode.NEVER_FORMED,
-            )
-        # Whoever answered knows best how many are missing, and says so.
-        patience_s = self._config.join_timeout_s + (ANSWER_S if self._acquainted else 0.0)
-        if now - self._waits_since >= patience_s:
-            raise RecoverrunError(
-                f"nobody answered at {endpoint} within {patience_s:g} s: is the launcher with "
-                f"node rank 0 running, and is this its address?",
-                ExitCode.NEVER_FORMED,
-            )
+        waited_s, strangers = now - self._waits_since, self._uplink.strangers
+        words = hopeless(self._config, waited_s, strangers, known=self._acquainted)
+        if words:
+            raise RecoverrunError(words, ExitCode.NEVER_FORMED)
 
     def _lose_sight(self, silent_s: float, now: float) -> None:
         """The launcher with the coordinator is silent; forming goes on, a running job does not."""
+        reason = (
+            f"the launcher at {self._config.endpoint}, which coordinates this run, has been "
+            f"silent for {silent_s:.1f} s"
+        )
+        if self._crew is None and self._spare:
+            raise RecoverrunError(reason, ExitCode.PARTITIONED)
         if self._crew is not None:
-            reason = (
-                f"the launcher at {self._config.endpoint}, which coordinates this run, has been "
-                f"silent for {silent_s:.1f} s"
-            )
             # The job may go on there: our silence is what tells it that this node has left.
             self._cut_off = True
             self._halt(Stop(exit_code=ExitCode.PARTITIONED, reason=reason, root_rank=-1), now)
@@ -361,6 +348,11 @@ class Agent:
             self._start(message, now)
         elif isinstance(message, Refusal) and (crew is None or self._restart is not None):
             self._refused(message, now)
+        elif isinstance(message, Spare) and crew is None:
+            self._waits_since = now
+            if not self._spare:
+                self._spare = True
+                self._say(spare(self._config))
         elif crew is None:
             pass  # Meant for a job that we are not in.
         elif rank != NOBODY:

@@ -31,6 +31,7 @@ from rendezvous.messages import (
     Refusal,
     Remains,
     Restart,
+    Spare,
     Start,
     Stop,
     StoreAnswer,
@@ -194,7 +195,8 @@ class Seat:
         if sender in self._members and join.attempt != self._attempt:
             # It still lives in an attempt that is over.
             return [] if self._restart is None else [Post(sender, NOBODY, self._restart)]
-        if self._coordinator is not None and sender not in self._members:
+        begun = self._coordinator is not None or self._restart is not None
+        if begun and sender not in self._members and sender not in self._waiting:
             posts = self._late(sender, join, now)
             if posts is not None:
                 return posts
@@ -239,19 +241,25 @@ class Seat:
     # --------------------------------------------------------------------------- starting again
 
     def _late(self, sender: str, join: Join, now: float) -> list[Post] | None:
-        """A launcher comes while the job runs. None: there is no place for it, ever."""
-        present = len(self._members.keys() - self._fallen) + len(self._spares.keys() - {sender})
-        if present >= self._formation.most or self._formation.objection(join) is not None:
+        """A launcher comes when the job has begun. None: it is for the formation to answer."""
+        if self._formation.objection(join) is not None:
             return None
-        known = sender in self._spares
         self._spares[sender] = join
         self._detector.step(detector.Heard(sender.encode()), now)
-        assert self._coordinator is not None, "only called while the job runs"
-        busy = self.stopped is not None or self._inquest.pending
-        if known or busy or self._coordinator.protected:
-            return []  # A job that survives losses is not interrupted for it.
+        wait = [Post(sender, NOBODY, Spare(nnodes=self._formation.most))]
+        if len(self._spares) > self._vacant:
+            return wait
+        if self._coordinator is None:
+            return None
+        if self._inquest.pending or self._coordinator.protected:
+            return wait  # A job that survives losses is not interrupted for it.
         reason = f"node {join.node} joins a job of {self._formation.least} to "
         return self._begin_again(f"{reason}{self._formation.most} nodes", -1, now, counts=False)
+
+    @property
+    def _vacant(self) -> int:
+        """Nodes that the job could have and has not."""
+        return self._formation.most - len(self._members.keys() - self._fallen)
 
     def _inquire(self, stop: Stop, now: float) -> list[Post]:
         """The coordinator wants to stop: why, may not be known yet."""
@@ -276,8 +284,7 @@ class Seat:
         if stop.exit_code in (ExitCode.DONE, ExitCode.INVARIANT):
             return self.stop(stop)
         left = len(self._members.keys() - self._fallen) + len(self._spares)
-        elastic = self._formation.least < self._formation.most and left >= self._formation.least
-        if self._changing and elastic:
+        if self._changing and left >= self._formation.least:
             return self._begin_again(stop.reason, stop.root_rank, now, counts=False)
         self._tries.append(stop.reason)
         if self._restarts < self._max_restarts:
@@ -287,7 +294,8 @@ class Seat:
     def _begin_again(self, reason: str, root_rank: int, now: float, *, counts: bool) -> list[Post]:
         self._attempt += 1
         self._restarts += counts
-        awaited = frozenset(self._members) - self._fallen | frozenset(self._spares)
+        chosen = list(self._spares.values())[: self._vacant]
+        awaited = frozenset(self._members) - self._fallen | {join.incarnation for join in chosen}
         self._formation = self._formation.renewed(
             attempt=self._attempt, restarts=self._restarts, awaited=awaited, begun_at=now
         )
@@ -299,10 +307,17 @@ class Seat:
         }  # fmt: skip
         self._record(Record("job.restart", reason, fields))
         told = [Post(peer, NOBODY, self._restart) for peer in [*self._others(), self._own]]
-        spares, self._waiting = dict(self._spares), set(self._spares)
-        for join in spares.values():
-            told += self._form(self._formation.step(formation.Joined(join), now), now)
-        return told
+        self._waiting = set()
+        return told + self._fill(now)
+
+    def _fill(self, now: float) -> list[Post]:
+        """Give spares the places of nodes that will not come again."""
+        posts: list[Post] = []
+        for join in list(self._spares.values())[: self._vacant]:
+            if join.incarnation not in self._waiting:
+                self._waiting.add(join.incarnation)
+                posts += self._form(self._formation.step(formation.Joined(join), now), now)
+        return posts
 
     def _repeat(self, sender: str) -> list[Post]:
         """A beat of a launcher that has not heard yet that it should join again."""
@@ -372,7 +387,9 @@ class Seat:
         if self._coordinator is None:
             self._waiting.discard(sender)
             self._members.pop(sender, None)
-            return self._form(self._formation.step(formation.Left(sender), now), now)
+            return self._form(self._formation.step(formation.Left(sender), now), now) + (
+                [] if self._restart is None else self._fill(now)
+            )
         self._uninformed.discard(sender)
         member = self._members.get(sender)
         if self.stopped is not None or member is None or sender in self._fallen:
@@ -394,17 +411,17 @@ class Seat:
         """A user ends one node's part: whatever can go on without it does."""
         member = self._members.get(sender)
         left = len(self._members.keys() - self._fallen - {sender}) + len(self._spares)
-        elastic = self._formation.least < self._formation.most and left >= self._formation.least
+        enough = left >= self._formation.least
         if member is not None and self._coordinator is not None:
             survived = _survives(self._coordinator, member.ranks)
-            if survived or elastic:
+            if survived or enough:
                 self._fallen.add(sender)
                 self._detector.step(detector.Forget(sender.encode()), now)
             if survived:
                 ranks = tuple(member.ranks)
                 lost = coordinator.NodeLost(node=member.name, ranks=ranks, reason=leave.reason)
                 return self._coordinate(lost, now)
-            if elastic:
+            if enough:
                 reason = f"node {member.name} leaves ({leave.reason})"
                 return self._begin_again(reason, -1, now, counts=False)
         return self.stop(Stop(exit_code=leave.exit_code, reason=leave.reason, root_rank=-1))

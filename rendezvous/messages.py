@@ -73,6 +73,13 @@ class Restart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Spare:
+    """C -> L: the job runs and has all of its nodes. Stay, in case that it loses one."""
+
+    nnodes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Beat:
     """L -> C and C -> L, every half second: this process is alive."""
 
@@ -328,6 +335,7 @@ Message = (
     | Refusal
     | Start
     | Restart
+    | Spare
     | Beat
     | Hello
     | Topology

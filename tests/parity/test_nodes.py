@@ -156,6 +156,24 @@ def test_a_job_that_needs_all_its_nodes_ends_with_one(driver: Driver, name: str)
     assert _finish(jobs) == [128 + signal.Signals[name]] * 2
 
 
+def test_a_node_too_many_is_a_spare_that_steps_in_or_ends_well(driver: Driver) -> None:
+    line = ["--nnodes=2", *_c10d(_port())]
+    first = driver.start(True, *line, "--node-rank=0", PROBE, PROBE_DO="*:*:wait=5")
+    first.expect_error("meet at")  # So it is the one that has the coordinator.
+    second = driver.start(True, *line, "--node-rank=1", PROBE, PROBE_DO=HANG)
+    second.expect(1)
+    spares = [driver.start(True, *line, PROBE) for _ in range(2)]
+    for spare in spares:
+        spare.expect_error("waits as a spare")
+
+    second.send(signal.SIGKILL)
+    second.finish()
+
+    assert _finish([first, *spares]) == [0, 0, 0]
+    assert sorted(len(spare.probes) for spare in spares) == [0, 1]
+    assert [(p["env"]["WORLD_SIZE"], p["restart"]) for p in first.probes] == [("2", 0)] * 2
+
+
 def test_one_count_of_restarts_for_all_nodes(driver: Driver) -> None:
     port = _port()
     do = "1:0:exit=3 0:0:wait=60 0:1:exit=4 1:1:wait=60"

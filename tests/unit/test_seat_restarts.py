@@ -15,6 +15,7 @@ from rendezvous.messages import (
     Message,
     Refusal,
     Restart,
+    Spare,
     Start,
     Stop,
     StoreAnswer,
@@ -45,8 +46,8 @@ class Job:
         )  # fmt: skip
         return self.seat.receive(name, join, now)
 
-    def form(self, attempt: int = 0) -> list[Post]:
-        return [*self.join("own", attempt), *self.join("far", attempt)]
+    def form(self, attempt: int = 0, now: float = 0.0) -> list[Post]:
+        return [*self.join("own", attempt, now), *self.join("far", attempt, now)]
 
     def die(self, rank: int, attempt: int, error: str = "", now: float = 0.1) -> list[Post]:
         exited = Exited(
@@ -159,7 +160,7 @@ def test_a_lost_node_of_a_range_begins_an_attempt_that_does_not_count() -> None:
     assert (start.nnodes, start.attempt, start.restarts) == (1, 1, 0)
 
 
-def test_a_late_node_is_taken_in_and_one_too_many_refused() -> None:
+def test_a_late_node_is_taken_in_and_one_too_many_waits() -> None:
     job = Job(max_restarts=0, least=1)
     job.join("own")
     job.seat.tick(31.0)
@@ -167,7 +168,7 @@ def test_a_late_node_is_taken_in_and_one_too_many_refused() -> None:
     assert _of(job.join("far", now=32.0), Restart).keys() == {"own", "far"}
     starts = _of(job.join("own", attempt=1, now=32.5), Start)
     assert starts.keys() == {"own", "far"}
-    assert _of(job.join("third", now=33.0), Refusal).keys() == {"third"}
+    assert _of(job.join("third", now=33.0), Spare).keys() == {"third"}
 
 
 @pytest.mark.parametrize("attempt", [0, 1])
@@ -256,3 +257,40 @@ def test_replicas_that_are_left_go_on_without_an_attempt() -> None:
     views = [post.message for post in posts if isinstance(post.message, View)]
     assert {view.live for view in views} == {(0, 1)}
     assert _of(posts, Restart) == {} == _of(posts, Stop)
+
+
+def test_a_spare_does_not_take_the_place_of_a_node_that_lives() -> None:
+    job = Job(max_restarts=1)
+    job.form()
+    assert _of(job.join("third"), Spare).keys() == {"third"}
+
+    job.die(3, 0)
+    told = [*job.join("third", attempt=1, now=1.2), *job.join("fourth", now=1.2)]
+    starts = _of(job.form(attempt=1, now=1.3), Start)
+
+    assert _of(told, Spare).keys() == {"third", "fourth"}
+    assert starts.keys() == {"own", "far"}
+
+
+def test_a_spare_steps_in_for_a_node_that_is_lost_and_that_costs_no_restart() -> None:
+    job = Job(max_restarts=0)
+    job.form()
+    job.join("third")
+    posts: list[Post] = []
+    for moment in range(1, 9):
+        posts += [*job.join("third", now=0.5 * moment), *job.seat.tick(0.5 * moment)]
+
+    assert _of(posts, Restart).keys() == {"own", "third"}
+    start = _of(job.join("own", attempt=1, now=4.5), Start)["own"]
+    assert isinstance(start, Start) and (start.nnodes, start.restarts) == (2, 0)
+
+
+def test_a_spare_that_was_not_needed_ends_as_the_job_does() -> None:
+    job = Job()
+    job.form()
+    job.join("third")
+
+    posts = job.seat.stop(Stop(exit_code=0, reason="all ended", root_rank=-1))
+
+    refusal = _of(posts, Refusal)["third"]
+    assert isinstance(refusal, Refusal) and refusal.exit_code == 0
