@@ -26,7 +26,7 @@ from recoverrun.rundir import PrivateDir
 from recoverrun.seat import NOBODY, Post, Seat, make_seat
 from recoverrun.signals import SignalInbox
 from recoverrun.supervisor import Leave
-from recoverrun.text import sanitize
+from recoverrun.text import named_signals, sanitize
 from rendezvous import wire
 from rendezvous.detector import BEAT_S, Detector, Heard, Tick
 from rendezvous.effects import Json, Record
@@ -384,9 +384,8 @@ class Agent:
         if self._crew is None:
             self._join_again(now)
             return
-        self._say(
-            f"⟲ {sanitize(restart.reason)}: all ranks start again (attempt {restart.attempt})"
-        )
+        why = sanitize(named_signals(restart.reason))
+        self._say(f"⟲ {why}: all ranks start again (attempt {restart.attempt})")
         stop = Stop(exit_code=0, reason=restart.reason, root_rank=restart.root_rank)
         self._up(self._crew.stop(stop, now), now)
 

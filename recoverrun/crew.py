@@ -83,6 +83,7 @@ class Worker:
     child: Child
     context: str
     error_file: str
+    stderr: Path | None = None  # None: the launcher's own
     died_at: float = 0.0  # not earlier than that, monotonic seconds
     hello: bool = False
     farewell: bool = False
@@ -166,6 +167,7 @@ class Crew:
             child=child,
             context=place.context,
             error_file=place.error_file,
+            stderr=outlet.stderr,
         )
         self._workers[rank] = worker
         self._by_pidfd[child.pidfd] = worker
@@ -187,6 +189,12 @@ class Crew:
         worker = self._workers.get(rank)
         path = None if worker is None else Path(worker.error_file)
         return path if path is not None and path.exists() else None
+
+    def stderr(self, rank: int) -> Path | None:
+        """The file that a worker's errors went to, if they did not go to the console alone."""
+        worker = self._workers.get(rank)
+        path = None if worker is None else worker.stderr
+        return None if path is None or path == Path(os.devnull) else path
 
     # --------------------------------------------------------------------------- messages
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from recoverrun.agent import Agent
 from recoverrun.config import RunConfig, find_script
-from recoverrun.output import hand_on
+from recoverrun.output import hand_on, last_words
 from recoverrun.process import open_standard_streams
 from recoverrun.rundir import make_private_dir, make_run_dir
-from recoverrun.text import ascii_only, encodes, sanitize
+from recoverrun.text import ascii_only, encodes, named_signals, sanitize
 
 
 def run(config: RunConfig) -> int:
@@ -51,15 +51,24 @@ def _ending(agent: Agent, run_dir: Path, code: int) -> str:
     from recoverrun.report import failure_report
     from rendezvous.journal import read_run
 
-    stop = agent.stopped
+    stop, crew = agent.stopped, agent.crew
     if stop is None or stop.root_rank < 0:
         return failure_report(read_run(run_dir), code, run_dir)
     # The coordinator's sentence, so that every node names the same cause.
     cause = f"FAILED: {stop.reason}" + (f" (node {stop.node})" if stop.node else "")
-    if agent.crew is None or stop.root_rank not in agent.crew.ranks:
+    if crew is None or stop.root_rank not in crew.ranks:
         # Our journal knows victims only.
-        return f"{sanitize(cause)}\n  journal: {run_dir}\n  exit {code}"
-    return failure_report(read_run(run_dir), code, run_dir, cause, stop.root_rank)
+        return f"{sanitize(named_signals(cause))}\n  journal: {run_dir}\n  exit {code}"
+    left = crew.error_file(stop.root_rank)
+    return failure_report(
+        read_run(run_dir),
+        code,
+        run_dir,
+        cause,
+        stop.root_rank,
+        traceback=last_words(str(left)).traceback if left is not None else (),
+        stderr=crew.stderr(stop.root_rank),
+    )
 
 
 def _say(text: str) -> None:

@@ -44,6 +44,7 @@ def test_one_exception_is_a_short_report_with_the_cause_first(driver: Driver, np
     report = job.err[job.err.index("FAILED") :].splitlines()
     assert len(report) <= 12
     assert f"rank {last}" in report[0] and "ValueError: boom" in report[0]
+    assert "probe.py:" in report[1] and "raise ValueError(value)" in report[2]
     assert "Traceback" not in job.err
 
 
