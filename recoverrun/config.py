@@ -13,7 +13,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from shutil import which
 
-from recoverrun import meanings
+from recoverrun import meanings, numa
 from recoverrun.cores import cores
 from recoverrun.errors import ExitCode, RecoverrunError
 from recoverrun.meanings import Endpoint, Streams
@@ -96,6 +96,7 @@ class RunConfig:
     nnodes_least: int
     node_rank: int  # -1: as the coordinator chooses
     nproc: int
+    bindings: tuple[tuple[int, ...], ...]  # CPUs of each local rank; empty: as it comes
     threads: int  # OMP_NUM_THREADS of a worker; 0: as the user or torch has it
     endpoint: Endpoint | None  # None: all workers are on this node
     must_host: bool  # this launcher has to be the one that listens at the endpoint
@@ -138,6 +139,10 @@ def parse_options(options: Options, environ: Mapping[str, str]) -> RunConfig:
     fixed = meanings.is_static(options.rdzv_backend)
     conf = meanings.rdzv_conf(options.rdzv_conf)
     nproc = meanings.nproc(options.nproc_per_node, environ)
+    bindings: tuple[tuple[int, ...], ...] = ()
+    if options.numa_binding:
+        allowed = os.sched_getaffinity(0)
+        bindings = numa.bindings(options.numa_binding, nproc, environ, allowed)
     signals, no_signals = meanings.signals(options.signals_to_handle)
     return RunConfig(
         script=script,
@@ -148,6 +153,7 @@ def parse_options(options: Options, environ: Mapping[str, str]) -> RunConfig:
         nnodes_least=1 if alone else least,
         node_rank=node_rank,
         nproc=nproc,
+        bindings=bindings,
         threads=_threads(nproc, environ),
         endpoint=None if alone else _endpoint(options, fixed),
         must_host=conf.is_host is True or (fixed and node_rank == 0),
@@ -169,7 +175,7 @@ def parse_options(options: Options, environ: Mapping[str, str]) -> RunConfig:
         inject=_inject(options.inject),
         witness=options.witness,
         digest_every=options.digest_every,
-        notes=_notes(options, conf.unknown, no_signals, alone),
+        notes=_notes(options, conf.unknown, no_signals, alone=alone, bound=bool(bindings)),
     )
 
 
@@ -197,8 +203,7 @@ def _check_numbers(options: Options) -> None:
     if not options.monitor_interval > 0:
         raise _usage("--monitor-interval must be positive")
     if options.numa_binding:
-        modes = ("node", "socket", "exclusive", "core-complex")
-        meanings.one_of("--numa-binding", options.numa_binding, modes)
+        meanings.one_of("--numa-binding", options.numa_binding, numa.MODES)
 
 
 def _endpoint(options: Options, fixed: bool) -> Endpoint:
@@ -241,7 +246,12 @@ def _patience(options: Options, environ: Mapping[str, str]) -> float:
 
 
 def _notes(
-    options: Options, unknown: tuple[str, ...], no_signals: tuple[str, ...], alone: bool
+    options: Options,
+    unknown: tuple[str, ...],
+    no_signals: tuple[str, ...],
+    *,
+    alone: bool,
+    bound: bool,
 ) -> tuple[str, ...]:
     """One line each: options that do nothing here, keys and signals that nobody knows."""
     idle = [
@@ -249,8 +259,8 @@ def _notes(
         for name in ("monitor_interval", "start_method", "event_log_handler", "logs_specs")
         if getattr(options, name) != getattr(_DEFAULTS, name)
     ]
-    if options.numa_binding:
-        idle.append("--numa-binding")
+    if options.numa_binding and not bound:
+        idle.append("--numa-binding (no NVIDIA GPU for each worker, or no CPU next to it)")
     notes = [f"without effect here: {', '.join(idle)}"] if idle else []
     if unknown:
         notes.append(f"--rdzv-conf: unknown {', '.join(unknown)}")

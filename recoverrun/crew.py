@@ -160,7 +160,8 @@ class Crew:
         python = inherited.get("PYTHON_EXEC") or sys.executable
         command = worker_command(self._config, local_rank, python)
         environ = worker_environ(self._config, self._start, place, inherited)
-        child = spawn(command, environ, outlet.stdout, outlet.stderr)
+        cpus = self._config.bindings[local_rank] if self._config.bindings else ()
+        child = spawn(command, environ, outlet.stdout, outlet.stderr, cpus)
         worker = Worker(
             rank=rank,
             incarnation=place.incarnation,

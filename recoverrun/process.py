@@ -15,7 +15,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO
@@ -75,8 +75,9 @@ def spawn(
     environ: Mapping[str, str],
     stdout: Path | None = None,
     stderr: Path | None = None,
+    cpus: Collection[int] = (),
 ) -> Child:
-    """Start a worker in a session of its own, bound to the life of this process.
+    """Start a worker in a session of its own, bound to the life of this process and to `cpus`.
 
     Its directory and its streams are ours, but for those that go to a file. Raises
     RecoverrunError if it cannot be started.
@@ -85,13 +86,15 @@ def spawn(
 
     def bind_life() -> None:
         _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+        if cpus:
+            os.sched_setaffinity(0, cpus)
         if os.getppid() != launcher:  # It died before the kernel knew that we care.
             os.kill(os.getpid(), signal.SIGKILL)
 
     try:
         with ExitStack() as files:
             out, err = (_opened(files, path) for path in (stdout, stderr))
-            # Between fork and exec only `bind_life` runs in the child: two system calls, no locks.
+            # Between fork and exec only `bind_life` runs in the child: system calls, no locks.
             process = subprocess.Popen(
                 command,
                 env=environ,

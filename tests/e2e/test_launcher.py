@@ -1,5 +1,6 @@
 """The launcher with real processes and real signals. The workers are fakes without torch."""
 
+import os
 import re
 import signal
 import socket
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from recoverrun.process import spawn
 from tests.e2e.launching import (
     Launcher,
     await_death,
@@ -70,6 +72,18 @@ def test_a_worker_finds_torchruns_environment(launcher: Launcher) -> None:
                      "'TORCHELASTIC_USE_AGENT_STORE': 'False'", "'MASTER_ADDR': '127.0.0.1'",
                      "'TORCHELASTIC_RESTART_COUNT': '0'"):  # fmt: skip
         assert variable in job.output
+
+
+def test_a_worker_runs_on_the_cpus_that_it_is_bound_to(tmp_path: Path) -> None:
+    cpu = max(os.sched_getaffinity(0))
+    show = "import os; print(sorted(os.sched_getaffinity(0)))"
+
+    child = spawn([sys.executable, "-c", show], os.environ, tmp_path / "out", None, (cpu,))
+    os.waitid(os.P_PIDFD, child.pidfd, os.WEXITED | os.WNOWAIT)
+
+    assert child.reap() == 0
+    child.close()
+    assert (tmp_path / "out").read_text() == f"[{cpu}]\n"
 
 
 def test_the_exit_code_is_the_root_ranks_and_the_others_are_stopped(launcher: Launcher) -> None:
@@ -350,7 +364,7 @@ def test_a_mistake_is_one_sentence_and_a_code(
     assert len(job.output.splitlines()) == 1
 
 
-def test_a_launcher_too_many_is_refused_and_hurts_nobody(launcher: Launcher) -> None:
+def test_a_launcher_too_many_waits_and_hurts_nobody(launcher: Launcher) -> None:
     node = two_nodes(free_port())
     first = launcher.fake("*:get=key", options=node(0))
     second = launcher.fake("*:hello hang", options=node(1))
@@ -358,10 +372,10 @@ def test_a_launcher_too_many_is_refused_and_hurts_nobody(launcher: Launcher) -> 
 
     third = launcher.fake("*:exit=0", options=node(1))
 
-    assert third.finish() == 80
-    assert "already has all of its 2 nodes" in third.output
-    second.send(signal.SIGTERM)
-    assert (first.finish(), second.finish()) == (143, 143)
+    third.expect("has all of its 2 nodes: this one waits as a spare")
+    first.send(signal.SIGTERM)
+    assert (first.finish(), second.finish(), third.finish()) == (143, 143, 143)
+    assert third.worker_pids() == {}
 
 
 def test_the_same_node_rank_twice_is_refused(launcher: Launcher) -> None:
