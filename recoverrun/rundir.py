@@ -10,6 +10,7 @@ import os
 import shutil
 import tempfile
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 from recoverrun.errors import ExitCode, RecoverrunError
@@ -31,6 +32,10 @@ def make_run_dir(run_dir: Path | None, name: str, stamp: str) -> Path:
         base = Path(tempfile.gettempdir(), f"runs-{os.geteuid()}")
     else:
         base = Path("runs")
+    if run_dir is None and (base / name / stamp).exists():
+        # A program that runs one job after another can begin two of them in one second.
+        names = (f"{stamp}-{number}" for number in count(2))
+        stamp = next(other for other in names if not (base / name / other).exists())
     path = run_dir if run_dir is not None else base / name / stamp
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
