@@ -87,7 +87,9 @@ class Agent:
         self._master = ""  # where rank 0 could listen if it were ours
         self._incarnation = os.urandom(8).hex()
         # Before there is any thread or socket: it is a fork of this process.
+        others = process.children()  # of the program that we run in: none of our business
         self._guardian = process.Guardian(private.socket)
+        self._keep = others | self._guardian.pids
         self._recorder = Recorder(config=config, run_dir=run_dir, began_at=began_at, say=say)
         self._attempt = 0
         self._logs = LogTree(config, run_dir)
@@ -395,7 +397,7 @@ class Agent:
         self._attempt, self._restart = self._restart.attempt, None
         if self._crew is not None:
             self._crew.close()
-            process.sweep(keep=self._guardian.pids)
+            process.sweep(keep=self._keep)
         self._crew = None
         self._waits_since = now
         self._master = master_address(self._config, hosts=self._hub is not None)
@@ -429,7 +431,7 @@ class Agent:
     def _signal(self, number: signal.Signals, now: float) -> None:
         if number == signal.SIGCHLD:
             if self._crew is not None:
-                process.reap_orphans(self._crew.pids)
+                process.reap_orphans(self._crew.pids | self._keep)
             return
         if number not in STOPPERS:
             self._pass_on(number)
@@ -483,7 +485,7 @@ class Agent:
         if self._crew is not None:
             self._crew.close()
         failed = self._stop is None or self._stop.exit_code != 0
-        process.sweep(keep=self._guardian.pids, gently=not failed)
+        process.sweep(keep=self._keep, gently=not failed)
         self._station.close()
         self._signals.close()
         self._recorder.close()

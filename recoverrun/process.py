@@ -130,9 +130,9 @@ def adopt_orphans() -> None:
         raise RecoverrunError(f"cannot become a subreaper: {error}", ExitCode.FAILED)
 
 
-def reap_orphans(workers: frozenset[int]) -> None:
-    """Reap inherited processes that have ended, so that no zombie is left. `workers` are pids."""
-    for pid in _children() - workers:
+def reap_orphans(known: frozenset[int]) -> None:
+    """Reap inherited processes that have ended, so that no zombie is left: all but `known`."""
+    for pid in children() - known:
         with suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
 
@@ -145,12 +145,12 @@ def sweep(keep: frozenset[int] = frozenset(), *, gently: bool = False) -> None:
     for number in (signal.SIGTERM, signal.SIGKILL) if gently else (signal.SIGKILL,):
         until = time.monotonic() + SWEEP_S
         asked: set[int] = set()
-        while (children := _children() - keep) and time.monotonic() < until:
-            for pid in children - asked:
+        while (left := children() - keep) and time.monotonic() < until:
+            for pid in left - asked:
                 with suppress(ProcessLookupError):
                     os.kill(pid, number)
-            asked |= children
-            for pid in children:
+            asked |= left
+            for pid in left:
                 _await_end(pid, until)
 
 
@@ -175,7 +175,7 @@ def _readable(fd: int, timeout_s: float) -> None:
     poll.poll(max(0, int(timeout_s * 1000)))
 
 
-def _children() -> frozenset[int]:
+def children() -> frozenset[int]:
     """The pids of this process's children, the inherited ones among them."""
     me = os.getpid()
     try:

@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,6 +85,26 @@ def test_a_worker_runs_on_the_cpus_that_it_is_bound_to(tmp_path: Path) -> None:
     assert child.reap() == 0
     child.close()
     assert (tmp_path / "out").read_text() == f"[{cpu}]\n"
+
+
+def test_children_of_a_program_that_calls_us_are_its_own(tmp_path: Path) -> None:
+    (tmp_path / "worker.py").write_text("print('worked')\n")
+    (tmp_path / "wrapper.py").write_text(
+        "import subprocess, recoverrun\n"
+        "lives = subprocess.Popen(['sleep', '60'])\n"
+        "ended = subprocess.Popen(['sh', '-c', 'exit 7'])\n"
+        "recoverrun.main(['--nproc-per-node=2', 'worker.py'])\n"
+        "print('codes', lives.poll(), ended.wait())\n"
+        "lives.kill()\n"
+    )
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+
+    done = subprocess.run(
+        [sys.executable, "wrapper.py"], cwd=tmp_path, env=environ, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+
+    assert done.stdout.splitlines()[-3:] == ["worked", "worked", "codes None 7"]
 
 
 def test_the_exit_code_is_the_root_ranks_and_the_others_are_stopped(launcher: Launcher) -> None:
