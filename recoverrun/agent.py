@@ -18,7 +18,7 @@ from recoverrun import __version__, process
 from recoverrun.config import RunConfig
 from recoverrun.crew import Crew
 from recoverrun.errors import ExitCode, RecoverrunError
-from recoverrun.greeting import starting, waiting
+from recoverrun.greeting import hopeless, spare, starting, waiting
 from recoverrun.logs import LogTree
 from recoverrun.network import master_address, open_hub, open_uplink
 from recoverrun.recorder import Recorder
@@ -26,7 +26,7 @@ from recoverrun.rundir import PrivateDir
 from recoverrun.seat import NOBODY, Post, Seat, make_seat
 from recoverrun.signals import SignalInbox
 from recoverrun.supervisor import Leave
-from recoverrun.text import sanitize
+from recoverrun.text import named_signals, sanitize
 from rendezvous import wire
 from rendezvous.detector import BEAT_S, Detector, Heard, Tick
 from rendezvous.effects import Json, Record
@@ -35,9 +35,11 @@ from rendezvous.messages import (
     Committed,
     Join,
     Kill,
+    Leaving,
     Message,
     Refusal,
     Restart,
+    Spare,
     Start,
     Stop,
 )
@@ -48,12 +50,6 @@ STOPPERS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQU
 
 MESSENGERS = (signal.SIGUSR1, signal.SIGUSR2)
 """Signals that schedulers warn with: they never end a launcher, asked for or not."""
-
-STRANGERS_MOST = 3
-"""Handshakes that may fail in a row before the other end counts as no launcher."""
-
-ANSWER_S = 5.0
-"""What the node that forms the job may need longer than us to notice that its time is over."""
 
 SETTLE_S = 3.0
 """How long the launcher with the seat waits for others to confirm that the job is over."""
@@ -91,7 +87,9 @@ class Agent:
         self._master = ""  # where rank 0 could listen if it were ours
         self._incarnation = os.urandom(8).hex()
         # Before there is any thread or socket: it is a fork of this process.
+        others = process.children()  # of the program that we run in: none of our business
         self._guardian = process.Guardian(private.socket)
+        self._keep = others | self._guardian.pids
         self._recorder = Recorder(config=config, run_dir=run_dir, began_at=began_at, say=say)
         self._attempt = 0
         self._logs = LogTree(config, run_dir)
@@ -110,6 +108,7 @@ class Agent:
         self._acquainted = False  # a launcher answered us
         self._cut_off = False  # and no longer does
         self._garbage = False  # somebody sent what is no message
+        self._spare = False  # the job runs, for now without us
         self._dismissed = False  # a spare that was not needed
         self._ignored: set[signal.Signals] = set()
         self._stop: Stop | None = None
@@ -159,9 +158,10 @@ class Agent:
         """Why and how the job ended, once it does."""
         return self._stop
 
-    def hosts(self, rank: int) -> bool:
-        """Whether a rank is one of this node."""
-        return self._crew is not None and rank in self._crew.ranks
+    @property
+    def crew(self) -> Crew | None:
+        """The workers of this node, or None if there were none."""
+        return self._crew
 
     def _open(self) -> None:
         config = self._config
@@ -250,29 +250,20 @@ class Agent:
     def _give_up(self, now: float) -> None:
         """Leave if nobody whom we could join is there. Raises RecoverrunError."""
         assert self._uplink is not None, "only a launcher that joins can give up"
-        endpoint = self._config.endpoint
-        if not self._acquainted and self._uplink.strangers >= STRANGERS_MOST:
-            raise RecoverrunError(
-                f"what answers at {endpoint} is not a recoverrun rendezvous: it speaks another "
-                f"protocol",
-                ExitCode.NEVER_FORMED,
-            )
-        # Whoever answered knows best how many are missing, and says so.
-        patience_s = self._config.join_timeout_s + (ANSWER_S if self._acquainted else 0.0)
-        if now - self._waits_since >= patience_s:
-            raise RecoverrunError(
-                f"nobody answered at {endpoint} within {patience_s:g} s: is the launcher with "
-                f"node rank 0 running, and is this its address?",
-                ExitCode.NEVER_FORMED,
-            )
+        waited_s, strangers = now - self._waits_since, self._uplink.strangers
+        words = hopeless(self._config, waited_s, strangers, known=self._acquainted)
+        if words:
+            raise RecoverrunError(words, ExitCode.NEVER_FORMED)
 
     def _lose_sight(self, silent_s: float, now: float) -> None:
         """The launcher with the coordinator is silent; forming goes on, a running job does not."""
+        reason = (
+            f"the launcher at {self._config.endpoint}, which coordinates this run, has been "
+            f"silent for {silent_s:.1f} s"
+        )
+        if self._crew is None and self._spare:
+            raise RecoverrunError(reason, ExitCode.PARTITIONED)
         if self._crew is not None:
-            reason = (
-                f"the launcher at {self._config.endpoint}, which coordinates this run, has been "
-                f"silent for {silent_s:.1f} s"
-            )
             # The job may go on there: our silence is what tells it that this node has left.
             self._cut_off = True
             self._halt(Stop(exit_code=ExitCode.PARTITIONED, reason=reason, root_rank=-1), now)
@@ -359,6 +350,11 @@ class Agent:
             self._start(message, now)
         elif isinstance(message, Refusal) and (crew is None or self._restart is not None):
             self._refused(message, now)
+        elif isinstance(message, Spare) and crew is None:
+            self._waits_since = now
+            if not self._spare:
+                self._spare = True
+                self._say(spare(self._config))
         elif crew is None:
             pass  # Meant for a job that we are not in.
         elif rank != NOBODY:
@@ -390,9 +386,8 @@ class Agent:
         if self._crew is None:
             self._join_again(now)
             return
-        self._say(
-            f"⟲ {sanitize(restart.reason)}: all ranks start again (attempt {restart.attempt})"
-        )
+        why = sanitize(named_signals(restart.reason))
+        self._say(f"⟲ {why}: all ranks start again (attempt {restart.attempt})")
         stop = Stop(exit_code=0, reason=restart.reason, root_rank=restart.root_rank)
         self._up(self._crew.stop(stop, now), now)
 
@@ -402,7 +397,7 @@ class Agent:
         self._attempt, self._restart = self._restart.attempt, None
         if self._crew is not None:
             self._crew.close()
-            process.sweep(keep=self._guardian.pids)
+            process.sweep(keep=self._keep)
         self._crew = None
         self._waits_since = now
         self._master = master_address(self._config, hosts=self._hub is not None)
@@ -427,7 +422,7 @@ class Agent:
             logs=self._logs,
         )
         if not start.attempt:
-            self._say(starting(self._config, start, self._run_dir, os.environ))
+            self._say(starting(self._config, start, self._run_dir))
         try:
             self._crew.launch()
         except RecoverrunError as error:
@@ -436,7 +431,7 @@ class Agent:
     def _signal(self, number: signal.Signals, now: float) -> None:
         if number == signal.SIGCHLD:
             if self._crew is not None:
-                process.reap_orphans(self._crew.pids)
+                process.reap_orphans(self._crew.pids | self._keep)
             return
         if number not in STOPPERS:
             self._pass_on(number)
@@ -445,9 +440,16 @@ class Agent:
             self._up(self._crew.hurry(now), now)
             return
         reason = f"{number.name} was sent to the launcher on {self._node}"
-        self._ask_to_stop(Stop(exit_code=128 + number, reason=reason, root_rank=-1), now)
+        code = 128 + number
+        stop = Stop(exit_code=code, reason=reason, root_rank=-1)
+        if number == signal.SIGTERM and self._seat is None and self._crew is not None:
+            # That is how a scheduler takes one node away: the others may do without.
+            self._send_up(Leaving(node=self._node, exit_code=code, reason=reason))
+            self._halt(stop, now)
+        else:
+            self._ask_to_stop(stop, now)
         if self._crew is None:
-            raise RecoverrunError(reason, 128 + number)
+            raise RecoverrunError(reason, code)
 
     def _pass_on(self, number: signal.Signals) -> None:
         """A signal that the workers may want to know of."""
@@ -483,7 +485,7 @@ class Agent:
         if self._crew is not None:
             self._crew.close()
         failed = self._stop is None or self._stop.exit_code != 0
-        process.sweep(keep=self._guardian.pids, gently=not failed)
+        process.sweep(keep=self._keep, gently=not failed)
         self._station.close()
         self._signals.close()
         self._recorder.close()
