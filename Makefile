@@ -10,7 +10,7 @@ INSTALLED := .venv/.installed
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format readme sim bench matrix dist clean
+.PHONY: help demo test check format readme sim bench matrix compat dist clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -50,6 +50,10 @@ bench: $(INSTALLED)  ## measure what recovery and a step without losses cost
 
 matrix: $(INSTALLED)  ## every phase of a step times every kind of loss, with real processes
 	$(PYTEST) -m matrix tests/e2e
+
+compat: $(INSTALLED)  ## try every script and framework that is served, and write the table of the docs
+	$(BIN)/python -m pip install --quiet -c constraints.txt --editable '.[dev,compat]'
+	$(BIN)/python -m tests.compat
 
 dist: $(INSTALLED)  ## build wheel and sdist
 	$(BIN)/python -m build

@@ -24,6 +24,7 @@ from recoverrun.hooks.context import (
     Path,
     attributes_of,
     capture,
+    is_framework,
     objects_of,
     put,
     resolve,
@@ -31,7 +32,7 @@ from recoverrun.hooks.context import (
 )
 from recoverrun.hooks.data import NotReplayable
 from recoverrun.hooks.heritage import NUMBERS_MOVE, Heritage, Key
-from recoverrun.hooks.items import substituted
+from recoverrun.hooks.items import shares, substituted
 from recoverrun.hooks.runtime import Microbatch, ScriptRuntime, Shape, Turn, Unwind, find_frame
 from recoverrun.hooks.script import ITEM_NAME, RUNTIME_NAME, Loop
 
@@ -206,9 +207,12 @@ class Impersonator:
             for source, count in own.positions:
                 source.seek(heir.rank, count)
             rng.restore(streams)
+            item = self._item_of(own, heir.rank)
+            if own.met is not None:  # what making an iterator draws is not drawn again
+                rng.restore(heir.streams_at(own.met))
             training = not replay and torch.is_grad_enabled()
             with self._buffers_kept(), torch.set_grad_enabled(training):
-                reached = self._run(names, shape, self._item_of(own, heir.rank))
+                reached = self._run(names, shape, item)
             heir.advance(names, self._moved_values(heir, names))
             return reached
         finally:
@@ -242,12 +246,19 @@ class Impersonator:
         own = self.runtime.microbatches[index]
         saved = dict(own.turn.globals) if shape.region.module_level else None
         names = self._namespace(own, shape)
+        visible = {**own.turn.globals, **own.names}
+        kept = [
+            (vars(owner), dict(vars(owner)))  # their counts are of the script's own microbatches
+            for _, owner in objects_of(visible, self.runtime.own_modules) if is_framework(owner)
+        ]
         self.fresh, self.runtime.acting_rank = True, self.runtime.own_rank
         try:
             with self._buffers_kept():
                 return self._run(names, shape, self._item_of(own, self.runtime.own_rank))
         finally:
             self.fresh, self.runtime.acting_rank = False, None
+            for attributes, values in kept:
+                _put_back(attributes, values)
             if saved is not None:
                 _put_back(own.turn.globals, saved)
 
@@ -311,7 +322,17 @@ class Impersonator:
 
     def _item_of(self, own: Microbatch, rank: int) -> Any:
         """The loop's item with what was drawn for it replaced by what `rank` would have drawn."""
-        drawn = [(draw.item, draw.source.serve(rank, draw.index)) for draw in own.draws]
+        drawn = [
+            (draw.item, draw.source.serve(rank, draw.index))
+            for draw in own.draws if shares(own.item, draw.item)
+        ]
+        before = rng.read()
+        drawn += [
+            (draw.item, draw.source.serve(rank, draw.index))
+            for draw in own.ahead if shares(own.item, draw.item)
+        ]
+        if rng.read() != before:
+            raise NotReplayable("data that are fetched ahead draw random numbers as they are read")
         return substituted(own.item, drawn)
 
     def _run(self, names: dict[str, Any], shape: Shape, item: Any) -> bool:

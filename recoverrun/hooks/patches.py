@@ -144,7 +144,7 @@ def _gradients(session: "Session") -> None:
         return wrapper
 
     def dropping(original: Any) -> Any:
-        def wrapper(owner: Any, *args: Any, **kwargs: Any) -> None:
+        def wrapper(owner: Any, /, *args: Any, **kwargs: Any) -> None:
             if session.acting:
                 return  # the accumulators are not the re-executed code's to wipe
             if session.dirty:
@@ -227,7 +227,13 @@ def _store(session: "Session") -> None:
 
 
 def _ranks(session: "Session", c10d: ModuleType) -> None:
-    from ft_collectives.elastic import ElasticGroup, as_one, naming_roots
+    from ft_collectives.elastic import (
+        ElasticGroup,
+        as_one,
+        naming_roots,
+        roots_are_spoken_for,
+        speaking_for_roots,
+    )
 
     def get_rank(original: Any) -> Any:
         def wrapper(group: Any = None) -> int:
@@ -242,6 +248,8 @@ def _ranks(session: "Session", c10d: ModuleType) -> None:
         """Refuse a call of the script whose root is lost: nobody can know what it would say."""
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
+            if roots_are_spoken_for():
+                return original(*args, **kwargs)
             group = kwargs.get("group") or c10d.GroupMember.WORLD
             source = kwargs.get("src", args[1] if len(args) > 1 else None)
             if isinstance(group, ElasticGroup) and isinstance(source, int):
@@ -251,7 +259,17 @@ def _ranks(session: "Session", c10d: ModuleType) -> None:
 
         return wrapper
 
+    def agreed(original: Any) -> Any:
+        """A framework that repeats from rank 0 what it has set alike on all ranks before."""
+
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            with speaking_for_roots():
+                return original(*args, **kwargs)
+
+        return wrapper
+
     replace(c10d, "get_rank", get_rank)
+    watch("accelerate.utils.random", lambda m: replace(m, "synchronize_rng_state", agreed))
     for name in ("broadcast", "broadcast_object_list"):
         replace(c10d, name, rooted)
     for name in ("all_gather_object", "gather_object"):

@@ -78,6 +78,9 @@ class Turn:
     globals: dict[str, Any] = field(default_factory=dict)
     before: dict[str, Any] | None = None  # in the first step: all that was visible at the top
     draws: list[Draw] = field(default_factory=list)
+    ahead: list[Draw] = field(default_factory=list)  # of the iteration before: a prefetched item
+    adopted: int = 0  # iterators of the process when this iteration began
+    met: "Streams | None" = None  # where the body began, if the header made an iterator
     header_draws: int = 0  # of `draws`, those that the loop itself made to get its item
     positions: "list[tuple[Source, int]]" = field(default_factory=list)
     attributes: "dict[Path, Any]" = field(default_factory=dict)
@@ -98,6 +101,8 @@ class Microbatch:
     attributes: "dict[Path, Any]"
     generators: dict[str, Any]
     draws: list[Draw]  # those of the loop's header
+    met: "Streams | None"  # where the body began, if that cannot be told from `streams`
+    ahead: list[Draw]  # those of the iteration before, which may have fetched this one's item
     positions: "list[tuple[Source, int]]"  # of every source, when the body began
 
 
@@ -130,6 +135,7 @@ class ScriptRuntime:
         self.acting_rank: int | None = None
         self.iterators = 0
         self.sources: list[Source] = []
+        self.adopted = 0  # sources so far
         self.feeding: Callable[[Any, str], Any] | None = None  # set once torch is there
         self.spoiled = ""  # why what is being executed as another rank is not its microbatch
         self.on_region_top: Callable[[Turn], None] = lambda turn: None
@@ -186,6 +192,9 @@ class ScriptRuntime:
         turn.names = self._snapshot(turn.loop, local)
         turn.before = {**global_, **turn.names} if self.shape is None else None
         turn.header_draws = len(turn.draws)
+        turn.met = None
+        if turn.adopted != self.adopted and self.senses is not None:
+            turn.met = self.senses.streams(None)
         turn.positions = [(source, source.count) for source in self.sources]
         assert self.senses is not None, "not quiet"
         turn.attributes = self.senses.attributes(
@@ -234,7 +243,9 @@ class ScriptRuntime:
         assert self.senses is not None, "not quiet"
         since = self.microbatches[0].streams if self.microbatches else None
         turn.streams = self.senses.streams(since)
-        turn.draws = self._draws = []
+        turn.adopted = self.adopted
+        turn.ahead, turn.draws = self._draws, []
+        self._draws = turn.draws
 
     def _snapshot(self, loop: Loop, local: dict[str, Any]) -> dict[str, Any]:
         """What the body can see of the variables around it, by reference."""
@@ -255,6 +266,7 @@ class ScriptRuntime:
         """A new rank-dependent iterator of the script."""
         self.sources = [known for known in self.sources if not getattr(known, "ended", False)]
         self.sources.append(source)
+        self.adopted += 1
 
     def drawn(self, source: "Source", index: int, item: Any) -> None:
         """Note an item taken in normal work; it belongs to the iteration that has just begun."""
@@ -285,6 +297,7 @@ class ScriptRuntime:
             index=len(self.microbatches), turn=turn, iteration=turn.iteration, item=turn.item,
             streams=turn.streams, names=turn.names, attributes=turn.attributes,
             generators=turn.generators, draws=turn.draws[: turn.header_draws],
+            met=turn.met, ahead=turn.ahead,
             positions=turn.positions,
         )
         self.microbatches.append(microbatch)

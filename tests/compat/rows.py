@@ -1,6 +1,6 @@
 """What is tried: one row a script or a feature, and what must come of it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,8 @@ class Row:
     promise: str = "exact-samples"
     why: str = ""  # of another promise: part of the reason that the run must give
     apart: float = 1e-12
-    kills: tuple[str, ...] = field(default=())
+    kills: tuple[str, ...] = ()  # what CI tries
+    needs: str = ""  # a package beside torch
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -53,3 +54,21 @@ DDP = (
     ddp("loader-workers", "r0@step:3:reduce"),
     ddp("iterable", "r1@step:3:forward,r2@step:6:reduce"),
 )
+
+HSDP = (
+    Row(
+        name="hsdp-gpt", script="../../../templates/gpt_hsdp.py", ranks=4, apart=1e-4,
+        arguments=("--steps=8",), kills=("r3@step:3:reduce",),
+    ),
+)
+FRAMEWORKS = (
+    Row(
+        name="accelerate", script="accelerate_loop.py", needs="accelerate",
+        kills=("r0@step:2:reduce,r1@step:6:vote",),
+    ),
+    Row(
+        name="lightning-fabric", script="fabric_loop.py", needs="lightning",
+        kills=("r2@step:4:forward",),
+    ),
+)
+ROWS = (*DDP, *HSDP, *FRAMEWORKS)

@@ -103,7 +103,7 @@ class Ddp:
     def init(self, original: Callable[..., None]) -> Callable[..., None]:
         """`DDP.__init__` that takes the module under protection."""
 
-        def wrapper(module: DistributedDataParallel, *args: Any, **kwargs: Any) -> None:
+        def wrapper(module: DistributedDataParallel, /, *args: Any, **kwargs: Any) -> None:
             original(module, *args, **kwargs)
             self._learn(module)
 
@@ -125,7 +125,7 @@ class Ddp:
     def forward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """`DDP.forward`; a re-executed microbatch runs as under `no_sync`."""
 
-        def wrapper(module: DistributedDataParallel, *args: Any, **kwargs: Any) -> Any:
+        def wrapper(module: DistributedDataParallel, /, *args: Any, **kwargs: Any) -> Any:
             training = module.training and torch.is_grad_enabled()
             if not self._serves(module) or not training:
                 return original(module, *args, **kwargs)

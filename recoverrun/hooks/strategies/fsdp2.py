@@ -124,7 +124,7 @@ class Fsdp2:
     def pre_forward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """`FSDPState._pre_forward`, to know when the root's forward begins in training."""
 
-        def wrapper(state: Any, module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        def wrapper(state: Any, module: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
             begun = original(state, module, *args, **kwargs)
             if state._is_root and module.training and torch.is_grad_enabled():
                 self._session.forward_begins()
