@@ -17,10 +17,13 @@ from pathlib import Path
 from recoverrun import __version__, process
 from recoverrun.config import RunConfig
 from recoverrun.crew import Crew
+from recoverrun.diagnosis import diagnose
 from recoverrun.errors import ExitCode, RecoverrunError
 from recoverrun.greeting import starting, waiting
+from recoverrun.keyring import Keyring
+from recoverrun.kinship import kinship
 from recoverrun.logs import LogTree
-from recoverrun.network import master_address, open_hub, open_uplink
+from recoverrun.network import located, master_address, open_hub, open_uplink, unintelligible
 from recoverrun.recorder import Recorder
 from recoverrun.rundir import PrivateDir
 from recoverrun.seat import NOBODY, Post, Seat, make_seat
@@ -41,16 +44,13 @@ from rendezvous.messages import (
     Start,
     Stop,
 )
-from rendezvous.transport import Dealer, Router, Station
+from rendezvous.transport import Dealer, Hub, Router, Station
 
 STOPPERS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
 """Signals that end the job; all others that are handled are only passed on."""
 
 MESSENGERS = (signal.SIGUSR1, signal.SIGUSR2)
 """Signals that schedulers warn with: they never end a launcher, asked for or not."""
-
-STRANGERS_MOST = 3
-"""Handshakes that may fail in a row before the other end counts as no launcher."""
 
 ANSWER_S = 5.0
 """What the node that forms the job may need longer than us to notice that its time is over."""
@@ -78,6 +78,7 @@ class Agent:
         node: str,
         run_dir: Path,
         private: PrivateDir,
+        keyring: Keyring,
         began_at: float,
         say: Callable[[str], None],
     ) -> None:
@@ -89,7 +90,6 @@ class Agent:
         self._began_at = began_at
         self._say = say
         self._master = ""  # where rank 0 could listen if it were ours
-        self._incarnation = os.urandom(8).hex()
         # Before there is any thread or socket: it is a fork of this process.
         self._guardian = process.Guardian(private.socket)
         self._recorder = Recorder(config=config, run_dir=run_dir, began_at=began_at, say=say)
@@ -97,19 +97,21 @@ class Agent:
         self._logs = LogTree(config, run_dir)
         self._restart: Restart | None = None  # our workers are ended for it
         self._waits_since = began_at  # for the job to form
-        self._station = Station()
+        self._keyring = keyring
+        self._station = Station(keyring.key)
+        self._incarnation = self._station.incarnation
         self._signals = SignalInbox((*config.signals, *MESSENGERS, signal.SIGCHLD))
         self._station.watch(self._signals.fd)
         self._router: Router | None = None
-        self._hub: Router | None = None
+        self._hub: Hub | None = None
         self._uplink: Dealer | None = None
         self._seat: Seat | None = None
         self._crew: Crew | None = None
         self._detector = Detector()  # of the launcher that has the seat
         self._backlog: deque[bytes] = deque(maxlen=BACKLOG)
         self._acquainted = False  # a launcher answered us
+        self._strangers = 0  # failed handshakes that were looked into
         self._cut_off = False  # and no longer does
-        self._garbage = False  # somebody sent what is no message
         self._dismissed = False  # a spare that was not needed
         self._ignored: set[signal.Signals] = set()
         self._stop: Stop | None = None
@@ -170,6 +172,8 @@ class Agent:
         self._master = master_address(config, hosts=self._hub is not None)
         if config.endpoint is not None:
             self._say(waiting(config))
+        if self._hub is not None and self._keyring.note:
+            self._say(f"recoverrun: {self._keyring.note}")
         for note in config.notes:
             self._say(f"recoverrun: {note}")
         if config.endpoint is None or self._hub is not None:
@@ -179,7 +183,7 @@ class Agent:
             now = time.monotonic()
             self._post(self._seat.receive(self._incarnation, self._join_message(), now), now)
         else:
-            self._uplink = open_uplink(self._station, config.endpoint, self._incarnation)
+            self._uplink = open_uplink(self._station, config.endpoint)
 
     def _turn(self) -> None:
         before = time.monotonic()
@@ -215,6 +219,8 @@ class Agent:
             self._up(self._crew.tick(now), now)
         if self._seat is not None:
             self._post(self._seat.tick(now), now)
+        for words in self._station.complaints(now):
+            self._recorder.record(Record("notice.give", words, {"rank": -1}))
         for silence in self._detector.step(Tick(), now):
             self._lose_sight(silence.silent_s, now)
         if self._crew is None and self._uplink is not None:
@@ -226,6 +232,7 @@ class Agent:
     # --------------------------------------------------------------------------- other nodes
 
     def _join_message(self) -> Join:
+        kin = kinship(self._config)
         return Join(
             run_id=self._config.run_id,
             node=self._node,
@@ -236,6 +243,9 @@ class Agent:
             role=self._config.role,
             master=self._master,
             attempt=self._attempt,
+            script=kin.script,
+            arguments=kin.arguments,
+            torch=kin.torch,
         )
 
     def _beat(self, now: float) -> None:
@@ -251,12 +261,12 @@ class Agent:
         """Leave if nobody whom we could join is there. Raises RecoverrunError."""
         assert self._uplink is not None, "only a launcher that joins can give up"
         endpoint = self._config.endpoint
-        if not self._acquainted and self._uplink.strangers >= STRANGERS_MOST:
-            raise RecoverrunError(
-                f"what answers at {endpoint} is not a recoverrun rendezvous: it speaks another "
-                f"protocol",
-                ExitCode.NEVER_FORMED,
-            )
+        if not self._acquainted and self._uplink.strangers > self._strangers:
+            self._strangers = self._uplink.strangers
+            assert endpoint is not None, "a launcher that joins was told where"
+            sentence = diagnose(endpoint, self._keyring, self._strangers)
+            if sentence:
+                raise RecoverrunError(sentence, ExitCode.NEVER_FORMED)
         # Whoever answered knows best how many are missing, and says so.
         patience_s = self._config.join_timeout_s + (ANSWER_S if self._acquainted else 0.0)
         if now - self._waits_since >= patience_s:
@@ -283,12 +293,15 @@ class Agent:
             incoming = self._hub.receive()
             if incoming is None:
                 break
+            sender = incoming.sender.decode("ascii")
             try:
-                sender = incoming.sender.decode("ascii")
                 message = wire.decode(incoming.frames[-1] if incoming.frames else b"")
-            except (UnicodeDecodeError, wire.RemoteProtocolError) as error:
-                self._complain(str(error))
+            except wire.RemoteProtocolError as error:
+                self._station.complain(f"{error} ({incoming.address})", now)
+                if isinstance(error, wire.VersionMismatch):
+                    self._hub.send(incoming.sender, b"", wire.encode(unintelligible(error)))
                 continue
+            message = located(message, incoming.address)
             self._post(self._seat.receive(sender, message, now), now)
 
     def _read_uplink(self, now: float) -> None:
@@ -301,7 +314,10 @@ class Agent:
             try:
                 message = wire.decode(frame)
             except wire.RemoteProtocolError as error:
-                self._complain(str(error))
+                self._station.complain(str(error), now)
+                if isinstance(error, wire.VersionMismatch) and not self._acquainted:
+                    sentence = f"{self._config.endpoint}: {error}"
+                    raise RecoverrunError(sentence, ExitCode.NEVER_FORMED) from error
                 continue
             self._acquainted = True
             self._detector.step(Heard(b"seat"), now)
@@ -309,13 +325,6 @@ class Agent:
             self._take(rank, message, now)
         if self._uplink.met():
             self._beat(now)  # What was said before there was a connection is lost.
-
-    def _complain(self, words: str) -> None:
-        """Once: whoever sends garbage sends much of it."""
-        if not self._garbage:
-            self._garbage = True
-            reason = f"a message from another machine was dropped: {words}"
-            self._recorder.record(Record("notice.give", reason, {"rank": -1}))
 
     # --------------------------------------------------------------------------- messages
 

@@ -43,6 +43,9 @@ class Options:
     master_addr: str = ""
     master_port: int | None = None
     local_addr: str = ""
+    key_file: str = ""
+    require_key: bool = False
+    allow_mixed: bool = False
     max_restarts: int = 0
     min_replicas: int = 1
     run_dir: Path | None = None
@@ -99,6 +102,9 @@ class RunConfig:
     must_host: bool  # this launcher has to be the one that listens at the endpoint
     may_host: bool  # it tries to, and joins whoever already does
     local_addr: str  # "": as the way to the endpoint shows
+    key_file: str  # "": wherever one is found, "none": no key
+    require_key: bool
+    allow_mixed: bool  # nodes may differ in what they run
     run_id: str
     master_port: int  # 0: any free one
     join_timeout_s: float
@@ -148,6 +154,9 @@ def parse_options(options: Options, environ: Mapping[str, str]) -> RunConfig:
         must_host=conf.is_host is True or (fixed and node_rank == 0),
         may_host=conf.is_host is not False and (not fixed or node_rank <= 0),
         local_addr=options.local_addr.strip("[]"),
+        key_file=options.key_file,
+        require_key=options.require_key,
+        allow_mixed=options.allow_mixed,
         run_id=os.urandom(16).hex() if alone and options.rdzv_id == "none" else options.rdzv_id,
         master_port=meanings.port(options.master_port or 0, "--master-port"),
         join_timeout_s=conf.join_timeout_s,

@@ -7,16 +7,19 @@ that a user did not write: nodes reach each other under the name that is in thei
 import errno
 import os
 import socket
+from dataclasses import replace
 
 from recoverrun.config import RunConfig
 from recoverrun.errors import ExitCode, RecoverrunError
 from recoverrun.meanings import Endpoint
-from rendezvous.transport import Dealer, Router, Station
+from rendezvous.messages import Join, Message, Refusal
+from rendezvous.transport import Dealer, Hub, Station
+from rendezvous.wire import VersionMismatch
 
 ELSEWHERE = (errno.EADDRNOTAVAIL, errno.ENODEV)
 
 
-def open_hub(station: Station, config: RunConfig) -> Router | None:
+def open_hub(station: Station, config: RunConfig) -> Hub | None:
     """The socket on which this launcher serves the others, or None if it is not the one.
 
     Raises RecoverrunError if it must be the one and cannot.
@@ -41,13 +44,13 @@ def open_hub(station: Station, config: RunConfig) -> Router | None:
         raise _unable(endpoint, error) from error
 
 
-def open_uplink(station: Station, endpoint: Endpoint, identity: str) -> Dealer:
+def open_uplink(station: Station, endpoint: Endpoint) -> Dealer:
     """The connection to the launcher that serves the others. Raises RecoverrunError."""
     address = resolve(endpoint.host)
     # A name stays a name: it may lead to another address once the peer is there.
     host = address if ":" in address else endpoint.host
     try:
-        return station.connect_tcp(host, endpoint.port, identity.encode())
+        return station.connect_tcp(host, endpoint.port)
     except OSError as error:
         raise RecoverrunError(
             f"{endpoint} cannot be reached: {error.strerror}", ExitCode.NEVER_FORMED
@@ -74,8 +77,8 @@ def free_port() -> int:
 def master_address(config: RunConfig, *, hosts: bool) -> str:
     """host:port at which rank 0 could listen, if it is one of this node: new for every attempt.
 
-    The launcher that `hosts` the rendezvous is known to the others by the endpoint's name, the
-    others by the address from which they reach it.
+    The launcher that `hosts` the rendezvous is known to the others by the endpoint's name. Of the
+    others there is only the port: their address is the one from which they are seen to come.
     """
     endpoint = config.endpoint
     taken = endpoint is not None and endpoint.port == config.master_port
@@ -84,19 +87,20 @@ def master_address(config: RunConfig, *, hosts: bool) -> str:
         return f"{config.local_addr}:{port}"
     if endpoint is None:
         return f"127.0.0.1:{port}"
-    return f"{endpoint.host if hosts else _own_address(endpoint)}:{port}"
+    return f"{endpoint.host if hosts else ''}:{port}"
 
 
-def _own_address(endpoint: Endpoint) -> str:
-    """The address of this machine on its way to `endpoint`; nothing is sent."""
-    address = resolve(endpoint.host)
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect((address, endpoint.port))
-            return str(probe.getsockname()[0])
-        except OSError:
-            return socket.gethostname()
+def located(message: Message, address: str) -> Message:
+    """A message that came from `address`: what it left open about that is filled in."""
+    if not isinstance(message, Join):
+        return message
+    host, _, port = message.master.rpartition(":")
+    return replace(message, address=address, master=f"{host or address}:{port}")
+
+
+def unintelligible(error: VersionMismatch) -> Refusal:
+    """The answer to a launcher of another protocol, which will say the same of us."""
+    return Refusal(reason=str(error), exit_code=ExitCode.NEVER_FORMED)
 
 
 def _unable(endpoint: Endpoint, error: OSError) -> RecoverrunError:

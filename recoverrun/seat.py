@@ -216,12 +216,22 @@ class Seat:
             fields: dict[str, Json] = {"nproc": start.nproc, "name": name}
             words = f"node {name} joins with {start.nproc} workers"
             self._record(Record("node.join", words, fields))
+        self._compare(joins)
         self._waiting.clear()
         for join in joins:
             self._spares.pop(join.incarnation, None)
         world = tuple(range(starts[0].world_size))
         self._coordinator = Coordinator(world=world, min_replicas=self._min_replicas)
         self._generation = self._coordinator.generation
+
+    def _compare(self, joins: tuple[Join, ...]) -> None:
+        """Arguments may rightly differ from node to node; where they do, somebody should know."""
+        firsts: dict[str, Join] = {}
+        for join in joins:
+            first = firsts.setdefault(join.role, join)
+            if join.arguments != first.arguments:
+                words = f"{join.script} has other arguments on {join.node} than on {first.node}"
+                self._record(Record("notice.give", words, {"rank": NOBODY}))
 
     # --------------------------------------------------------------------------- starting again
 
@@ -396,6 +406,7 @@ def make_seat(
         begun_at=begun_at,
         nnodes_least=config.nnodes_least,
         last_call_s=config.last_call_s,
+        allow_mixed=config.allow_mixed,
     )
     return Seat(
         formation=formation,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from recoverrun.agent import Agent
 from recoverrun.config import RunConfig, find_script
+from recoverrun.keyring import find_key
 from recoverrun.rundir import make_private_dir, make_run_dir
 from recoverrun.text import ascii_only, encodes, sanitize
 
@@ -17,6 +18,7 @@ def run(config: RunConfig) -> int:
     """Launch one node's part of a job; the exit code. Raises RecoverrunError if there is none."""
     began_at = time.monotonic()
     find_script(config)
+    keyring = find_key(config, os.environ)
     stamp = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.getpid()}"
     run_dir = make_run_dir(config.run_dir, config.name, stamp)
     private = make_private_dir()
@@ -26,6 +28,7 @@ def run(config: RunConfig) -> int:
             node=socket.gethostname() or "node",
             run_dir=run_dir,
             private=private,
+            keyring=keyring,
             began_at=began_at,
             say=_say,
         )

@@ -1,0 +1,63 @@
+"""Why a rendezvous that answers does not let us in: a look at how the other end introduces itself.
+
+ZeroMQ tells that a handshake failed, hardly why, and tries again for ever. Whoever speaks ZMTP
+begins with 64 bytes that name its protocol and its mechanism, before any key is needed: with these
+a wrong port, a missing key and a wrong key are told apart.
+"""
+
+import socket
+
+from recoverrun.keyring import Keyring
+from recoverrun.meanings import Endpoint
+
+PATIENCE_S = 1.0
+
+FAILURES_ENOUGH = 3
+"""Handshakes that may fail before a key counts as wrong: a peer may also have died in one."""
+
+_GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
+
+
+def diagnose(endpoint: Endpoint, keyring: Keyring, failures: int) -> str:
+    """One sentence for the user after so many failed handshakes; "" if there may yet be hope."""
+    greeting = _greeting(endpoint)
+    if not greeting:
+        return ""  # Nobody there any more, or too busy to answer.
+    if greeting[:1] != b"\xff" or greeting[9:10] != b"\x7f"[: len(greeting[9:10])]:
+        return (
+            f"what answers at {endpoint} is not a recoverrun rendezvous: it speaks another "
+            f"protocol; is the port right, and the launcher with node rank 0 running?"
+        )
+    mechanism = greeting[12:32].rstrip(b"\0")
+    if mechanism == b"NULL" and keyring.key is not None:
+        return (
+            f"the launcher at {endpoint} has no key, this one has {keyring.origin}: give all "
+            f"nodes the same --key-file, or each --key-file none"
+        )
+    if mechanism == b"CURVE" and keyring.key is None:
+        return (
+            f"the launcher at {endpoint} demands its key, and this one has none: copy the key to "
+            f"this node and name it with --key-file"
+        )
+    if mechanism == b"CURVE" and failures >= FAILURES_ENOUGH:
+        return (
+            f"rendezvous key mismatch: the launcher at {endpoint} has another key than "
+            f"{keyring.origin}; copy that file to all nodes"
+        )
+    return ""
+
+
+def _greeting(endpoint: Endpoint) -> bytes:
+    """What the other end says first, up to 64 bytes; b"" if it says nothing in time."""
+    heard = b""
+    try:
+        with socket.create_connection((endpoint.host, endpoint.port), PATIENCE_S) as connection:
+            connection.sendall(_GREETING)
+            while len(heard) < len(_GREETING):
+                chunk = connection.recv(len(_GREETING) - len(heard))
+                if not chunk:
+                    break
+                heard += chunk
+    except OSError:
+        pass  # What was heard until then has to do.
+    return heard
