@@ -1,14 +1,15 @@
-"""The vote that ends a step: one small all-reduce over every live rank.
+"""The vote that ends a step: every live rank sees the ballot of every other one.
 
 Only a rank that holds every bucket enters it, so whoever completes it knows that all members do.
 The ballot counts identities, and the sum shows on the data plane what is in the step (INV-1).
+Ballots are gathered, not reduced: a ring does that in half the messages, and they are small.
 """
 
 from collections.abc import Callable, Sequence
 
 import torch
 
-from ft_collectives.c10d import ReduceOp, options
+from ft_collectives.c10d import options
 from ft_collectives.fabric import Channel, Fabric
 from ft_collectives.faults import Superseded
 
@@ -19,33 +20,37 @@ class Booth:
     def __init__(self, fabric: Fabric, channel: Channel) -> None:
         self._fabric = fabric
         self._channel = channel
+        self._how = options("AllgatherOptions")
 
     def count(
         self, generation: int, ballot: Sequence[int], on_launch: Callable[[], None]
     ) -> tuple[int, ...]:
         """The sum of all members' ballots. Superseded if `generation` ends first."""
-        return self._sum(generation, ballot, ReduceOp.SUM, on_launch)
+        return tuple(self._gather(generation, ballot, on_launch).sum(dim=0).tolist())
 
     def least(self, generation: int, value: int) -> int:
         """The least value of any member. Superseded if `generation` ends first."""
-        return self._sum(generation, [value], ReduceOp.MIN, lambda: None)[0]
+        return int(self._gather(generation, [value], lambda: None).min())
 
-    def _sum(
-        self,
-        generation: int,
-        ballot: Sequence[int],
-        operation: object,
-        on_launch: Callable[[], None],
-    ) -> tuple[int, ...]:
+    def _gather(
+        self, generation: int, ballot: Sequence[int], on_launch: Callable[[], None]
+    ) -> torch.Tensor:
+        """All members' ballots, of shape (members, len(ballot))."""
         fabric, channel = self._fabric, self._channel
-        if fabric.ready(channel) != generation:
+        now = fabric.meet(channel)
+        if now.generation != generation:
             raise Superseded
-        votes = torch.tensor(ballot, dtype=torch.int32)
-        how = options("AllreduceOptions", reduceOp=operation)
-        staged = [votes]
+        mine = torch.tensor([ballot], dtype=torch.int32)
+        if now.group is None:
+            on_launch()
+            return mine
+        ballots = mine.new_empty((len(now.members), len(ballot)))
+        staged = [mine, ballots]
         fabric.bury(staged)
-        pending = fabric.launch(channel, generation, lambda group: group.allreduce([votes], how))
+        pending = fabric.launch(
+            channel, generation, lambda group: group._allgather_base(ballots, mine, self._how)
+        )
         on_launch()
         fabric.finish([pending], generation)
         fabric.unbury(staged)
-        return tuple(votes.tolist())
+        return ballots

@@ -8,6 +8,7 @@ Generators that the script keeps in objects are found by `context`, not here.
 
 import array
 import ctypes
+import functools
 import random
 import sys
 from dataclasses import dataclass
@@ -54,10 +55,19 @@ class Streams:
 
 
 class _Memo:
-    """The last state of `random` and its bytes: it seldom moves, and packing it costs more."""
+    """The last state of a generator as it lies in memory, and what it was packed to.
 
-    state: Any = None
-    packed: bytes = b""
+    These generators seldom move, and asking them for their state makes 625 numbers; a look at their
+    memory costs a hundredth of that.
+    """
+
+    def __init__(self) -> None:
+        self.image = b""
+        self.packed = b""
+
+
+_python = _Memo()
+_numpy = _Memo()
 
 
 def read(since: Streams | None = None) -> Streams:
@@ -67,10 +77,10 @@ def read(since: Streams | None = None) -> Streams:
     else, and whether they moved within a step is seen at its end.
     """
     cuda: tuple[bytes, ...] = ()
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():
         cuda = tuple(tensor_bytes(state) for state in torch.cuda.get_rng_state_all())
     return Streams(
-        torch_cpu=tensor_bytes(torch.get_rng_state()),
+        torch_cpu=tensor_bytes(torch.default_generator.get_state()),
         torch_cuda=cuda,
         python=_python_bytes() if since is None else since.python,
         numpy=_numpy_bytes() if since is None else since.numpy,
@@ -103,21 +113,90 @@ def unpack_python(packed: bytes) -> Any:
 
 
 def _python_bytes() -> bytes:
-    state = random.getstate()
-    if state != _Memo.state:
-        _Memo.state, _Memo.packed = state, pack_python(state)
-    return _Memo.packed
+    image = _python_image()
+    if not image or image != _python.image:
+        _python.packed = pack_python(random.getstate())
+        _python.image = image
+    return _python.packed
+
+
+def _python_image() -> bytes:
+    """The words and the position of `random`'s generator in memory, with the cached Gaussian.
+
+    In CPython the struct is the object's header, an int and the words (Modules/_randommodule.c);
+    elsewhere, or if it looks different, b"": it has to be asked.
+    """
+    own: Any = random._inst  # what the module's functions draw from
+    if _RANDOM_AT is None or own.gauss_next is not None:
+        return b""
+    return ctypes.string_at(id(own) + _RANDOM_AT, 4 * 625)
+
+
+def _random_at() -> int | None:
+    """Where the position and the words of a `Random` lie behind its address, if as expected."""
+    offset = object.__basicsize__
+    made = random.Random(1)
+    if sys.implementation.name != "cpython" or made.__sizeof__() < offset + 4 * 625:
+        return None
+    for _ in range(3):
+        made.random()
+        *words, position = made.getstate()[1]
+        if ctypes.string_at(id(made) + offset, 4 * 625) != _words(position, *words):
+            return None
+    return offset
+
+
+def _words(*values: int) -> bytes:
+    return array.array("I", values).tobytes()
+
+
+_RANDOM_AT = _random_at()
 
 
 def _numpy_bytes() -> bytes:
     numpy = sys.modules.get("numpy")
     if numpy is None or "numpy.random" not in sys.modules:
         return b""
+    image = _numpy_image(numpy)
+    if image and image == _numpy.image:
+        return _numpy.packed
     kind, keys, position, has_gauss, gauss = numpy.random.get_state()
     if kind != "MT19937":
         return b""
     head = array.array("q", [int(position), int(has_gauss)]).tobytes()
-    return head + array.array("d", [float(gauss)]).tobytes() + bytes(keys.tobytes())
+    packed = head + array.array("d", [float(gauss)]).tobytes() + bytes(keys.tobytes())
+    _numpy.image, _numpy.packed = image, packed
+    return packed
+
+
+def _numpy_image(numpy: Any) -> bytes:
+    """The words and the position of numpy's legacy generator (`BitGenerator.ctypes`), with the
+    cached Gaussian; b"" if it has to be asked.
+    """
+    ask = getattr(numpy.random, "get_bit_generator", None)  # since numpy 1.24
+    if ask is None or type(bits := ask()) is not numpy.random.MT19937:
+        return b""
+    own, at = numpy.random.mtrand._rand, _gauss_at(numpy.random.RandomState)
+    if at is None:
+        return b""
+    words = ctypes.string_at(bits.ctypes.state_address, 4 * _WORDS + 4)
+    return words + ctypes.string_at(id(own) + at, 16)
+
+
+@functools.cache
+def _gauss_at(random_state: Any) -> int | None:
+    """Where `has_gauss` and `gauss` lie behind the address of a `RandomState`, an int and a double
+    (aug_bitgen_t in numpy/random/src/legacy), if they can be found there.
+    """
+    made = random_state(1)
+    places = set(range(object.__basicsize__, random_state.__basicsize__ - 15, 8))
+    for _ in range(6):  # a pair of samples is made at a time: the cache fills and empties
+        made.standard_normal()
+        _, _, _, has_gauss, gauss = made.get_state()
+        told = array.array("i", [has_gauss]).tobytes(), array.array("d", [gauss]).tobytes()
+        seen = {at: ctypes.string_at(id(made) + at, 16) for at in places}
+        places = {at for at in places if (seen[at][:4], seen[at][8:]) == told}
+    return places.pop() if len(places) == 1 else None
 
 
 def _restore_numpy(packed: bytes) -> None:
@@ -129,8 +208,12 @@ def _restore_numpy(packed: bytes) -> None:
 
 
 def tensor_bytes(tensor: torch.Tensor) -> bytes:
-    state = tensor.cpu().contiguous()
+    state = tensor if tensor.device.type == "cpu" and tensor.is_contiguous() else _plain(tensor)
     return ctypes.string_at(state.data_ptr(), state.numel() * state.element_size())
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.cpu().contiguous()
 
 
 def _bytes_tensor(packed: bytes) -> torch.Tensor:

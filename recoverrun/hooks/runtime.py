@@ -125,7 +125,7 @@ class ScriptRuntime:
         self.microbatches: list[Microbatch] = []
         self.shape: Shape | None = None
         self.senses: Senses | None = None  # None until the script has imported torch
-        self.active = True  # False in processes that the script forks
+        self.active = True  # False in what the script forks, and where it cannot be served
         self.acting_rank: int | None = None
         self.iterators = 0
         self.sources: list[Source] = []
@@ -323,6 +323,7 @@ class _LoopIterator:
         self._iterable = iterable
         self._turn = Turn(loop, id(frame))
         self._items: Iterator[Any] | None = None
+        self._counts = type(iterable) is range  # draws nothing: its end needs no look around
 
     def __iter__(self) -> "_LoopIterator":
         return self
@@ -335,12 +336,15 @@ class _LoopIterator:
             self._items = iter(self._iterable)
             self._runtime._push(self._turn, sys._getframe(1))
         self._runtime._trim(self._turn)
-        self._runtime._begin_iteration(self._turn)
+        if not self._counts:
+            self._runtime._begin_iteration(self._turn)
         try:
             item = next(self._items)
         except StopIteration:
             self._runtime._pop(self._turn)
             raise
+        if self._counts:
+            self._runtime._begin_iteration(self._turn)
         self._turn.item = item
         return item
 

@@ -80,8 +80,8 @@ VIEW_WITHIN_S = 60.0
 VICTIM_WAITS_S = 1.0
 """How long a rank whose replica broke waits for the launcher to end it, before it complains."""
 
-LISTEN_S = 0.25
-"""The control thread looks at the machine's deadlines at least this often."""
+LISTEN_S, IDLE_S = 0.25, 1.0
+"""How often the control thread looks at the machine's deadlines: if there is one, and if not."""
 
 
 class Session:
@@ -121,11 +121,11 @@ class Session:
 
     def _listen(self) -> None:
         while True:
-            message = self.link.receive(LISTEN_S)
+            waits = self.machine is not None and self.machine.deadline() is not None
+            message = self.link.receive(LISTEN_S if waits else IDLE_S)
             if message is not None:
                 self._hear(message)
-            machine = self.machine
-            if machine is not None and machine.deadline() is not None:
+            if waits:
                 self._feed(Tick())
 
     def _hear(self, message: Message) -> None:
@@ -173,6 +173,7 @@ class Session:
         """No protection for this script, for this reason; it runs as under torchrun."""
         if not self.refusal:
             self.refusal = reason
+            self.runtime.active &= self.machine is not None  # else nothing is ever executed again
             self._say_promise("unprotected", 0, reason)
 
     def protect(self, strategy: Strategy, layout: Layout) -> bool:

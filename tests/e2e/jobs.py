@@ -14,6 +14,7 @@ class Job:
     accumulation: int = 3
     steps: int = 8
     width: int = 64  # of the DDP model
+    bucket_mb: float = 0.01  # of DDP: many buckets
 
     @property
     def replicas(self) -> int:
@@ -24,7 +25,7 @@ class Job:
         more = (
             ("--shards", self.shards)
             if self.script == "canary_hsdp.py"
-            else ("--width", self.width)
+            else ("--width", self.width, "--bucket-mb", self.bucket_mb)
         )
         return tuple(
             str(a) for a in ("--steps", self.steps, "--accumulation", self.accumulation, *more)
@@ -47,6 +48,7 @@ class Job:
 HSDP = Job(name="hsdp2x2", script="canary_hsdp.py", ranks=4, shards=2)
 DDP3 = Job(name="ddp3x1", script="canary_ddp.py", ranks=3)
 DDP4 = Job(name="ddp4x1", script="canary_ddp.py", ranks=4)
+WHOLE = Job(name="ddp4x1-whole", script="canary_ddp.py", ranks=4, bucket_mb=25)  # one bucket
 # FSDP2 with several losses; steps of one microbatch; buckets that take gloo a while to move.
 FSDP4 = Job(name="hsdp4x1", script="canary_hsdp.py", ranks=4)
 SINGLE = Job(name="ddp4x1-single", script="canary_ddp.py", ranks=4, accumulation=1)

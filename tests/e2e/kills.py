@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations, permutations
 
-from tests.e2e.jobs import DDP3, DDP4, FSDP4, HSDP, LONG_HSDP, SINGLE, WIDE, Job
+from tests.e2e.jobs import DDP3, DDP4, FSDP4, HSDP, LONG_HSDP, SINGLE, WHOLE, WIDE, Job
 
 # Before, in the middle of and at the end of the buckets: "reduce" alone means the middle one.
 REDUCE = ("reduce:0", "reduce", "reduce:99")
@@ -62,6 +62,8 @@ SAMPLE = (
     case(DDP4, (3, 0, "between"), (0, 5, "backward"), (1, 5, "backward")),
     case(FSDP4, (0, 2, "reduce"), (2, 2, "redo"), (1, 6, "vote")),
     case(WIDE, (1, 2, "reduce")),
+    case(WHOLE, (0, 3, "backward"), (2, 3, "redo"), (3, 6, "reduce")),
+    case(WHOLE, (1, 1, "reduce"), (0, 4, "vote"), (2, 5, "between")),
 )
 
 
@@ -126,6 +128,8 @@ def _more() -> Iterator[Case]:
         yield case(DDP4, (a, 3, "backward"), (b, 3, "redo"), (c, 3, "redo"))
         yield case(FSDP4, (a, 2, "reduce"), (b, 2, "redo"), (c, 5, "vote"))
         yield case(FSDP4, (b, 1, "backward"), (c, 1, "backward"), (a, 7, "reduce"))
+        yield case(WHOLE, (a, 2, "backward"), (c, 2, "redo"), (b, 4, "forward"))
+        yield case(WHOLE, (c, 3, "reduce"), (b, 3, "reduce"), (a, 6, "vote"))
         yield case(SINGLE, (b, 1, "forward"), (a, 3, "reduce"), (c, 5, "vote"))
         yield case(SINGLE, (c, 0, "reduce"), (b, 4, "backward"), (a, 4, "redo"))
     for rank in range(WIDE.ranks):

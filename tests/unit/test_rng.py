@@ -1,9 +1,11 @@
 """Random streams: as values, and jumped ahead against what torch really draws."""
 
+import array
 import random
 from collections.abc import Callable, Iterator
 
 import msgpack
+import numpy
 import pytest
 import torch
 
@@ -197,3 +199,31 @@ def test_a_counter_of_cuda_moves_by_as_much_as_ours() -> None:
         return seed.to_bytes(8, "little") + offset.to_bytes(8, "little")
 
     assert rng._philox_jump(state(7, 40), state(9, 8), state(9, 20)) == state(7, 52)
+
+
+def test_no_move_of_a_generator_is_missed() -> None:
+    """`read` looks at memory first; what it says must be what the generators themselves say."""
+    chance = random.Random(11)
+    kept = [rng.read()]
+
+    moves = [
+        random.random,
+        lambda: random.gauss(0, 1),
+        lambda: random.seed(chance.random()),
+        numpy.random.rand,
+        numpy.random.randn,
+        lambda: numpy.random.rand(624),
+        lambda: numpy.random.seed(chance.randrange(1000)),
+        lambda: kept.append(rng.read()),
+        lambda: rng.restore(chance.choice(kept)),
+        lambda: None,
+    ]
+    for _ in range(4000):
+        chance.choice(moves)()
+        seen = rng.read()
+        _, keys, position, has_gauss, gauss = numpy.random.get_state()
+
+        assert seen.python == rng.pack_python(random.getstate())
+        assert seen.numpy[:16] == array.array("q", [position, has_gauss]).tobytes()
+        assert seen.numpy[16:24] == array.array("d", [gauss]).tobytes()
+        assert seen.numpy[24:] == keys.tobytes()

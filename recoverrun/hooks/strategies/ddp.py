@@ -5,11 +5,13 @@ bucket back un-reduced, so `p.grad` stays this rank's own accumulator until the 
 `no_sync` and without; in the last microbatch it also starts the reduction of a copy. At the commit
 point the reduced sum, divided by the original world size as DDP divides, is written to `p.grad`.
 
-Re-executed microbatches run as under `no_sync`: they only accumulate.
+Re-executed microbatches run as under `no_sync`: they only accumulate. So do all, once DDP has put
+every gradient into a single bucket: that one is complete when backward is, so nothing could overlap
+it, and DDP's copies into its bucket and back are saved.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -27,23 +29,40 @@ class Gradients:
 
     params: list[torch.nn.Parameter]
     replicas: int
+    _of: torch.Tensor | None = None
+    _views: list[torch.Tensor] = field(default_factory=list)
+    lacking: bool = False  # the last step gave no gradient to one of them
 
     def fill(self, staging: torch.Tensor) -> None:
-        for part, param in self._parts(staging):
-            if param.grad is None:
-                part.zero_()
-            else:
-                part.copy_(param.grad)
+        grads, parts = self._given(staging)
+        self.lacking = len(grads) < len(self.params)
+        if self.lacking:
+            staging.zero_()
+        if grads:
+            torch._foreach_copy_(parts, grads)
 
     def deliver(self, total: torch.Tensor) -> None:
-        for part, param in self._parts(total):
-            if param.grad is not None:
-                torch.div(part, self.replicas, out=param.grad)  # INV-8: never the survivors
+        total.div_(self.replicas)  # INV-8: of the original world, never of the survivors
+        grads, parts = self._given(total)
+        if grads:
+            torch._foreach_copy_(grads, parts)
 
-    def _parts(self, flat: torch.Tensor) -> list[tuple[torch.Tensor, torch.nn.Parameter]]:
-        sizes = [param.numel() for param in self.params]
-        views = flat.split(sizes)
-        return [(view.view_as(p), p) for view, p in zip(views, self.params, strict=True)]
+    def _given(self, flat: torch.Tensor) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """The gradients that exist, and their places in `flat`."""
+        grads, parts = [], []
+        for param, part in zip(self.params, self._parts(flat), strict=True):
+            if param.grad is not None:
+                grads.append(param.grad)
+                parts.append(part)
+        return grads, parts
+
+    def _parts(self, flat: torch.Tensor) -> list[torch.Tensor]:
+        """A view of `flat` for every parameter."""
+        if self._of is not flat:  # the same memory serves many steps
+            views = flat.split([param.numel() for param in self.params])
+            self._views = [v.view_as(p) for v, p in zip(views, self.params, strict=True)]
+            self._of = flat
+        return self._views
 
 
 class Ddp:
@@ -54,6 +73,8 @@ class Ddp:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._module: DistributedDataParallel | None = None
+        self._gradients: dict[tuple[int, ...], Gradients] = {}  # by the bucket's key
+        self._single: Gradients | None = None  # all of them, reduced without DDP
 
     # --------------------------------------------------------------------------- hooks
 
@@ -87,7 +108,8 @@ class Ddp:
             if not self._serves(module) or not training:
                 return original(module, *args, **kwargs)
             self._session.forward_begins()
-            if not self._session.acting:
+            acting = self._session.acting
+            if not acting and not self._goes_alone(module):
                 return original(module, *args, **kwargs)
             synced = module.require_backward_grad_sync
             copied = module.require_forward_param_sync
@@ -96,7 +118,7 @@ class Ddp:
                 return original(module, *args, **kwargs)
             finally:
                 module.require_backward_grad_sync = synced
-                module.require_forward_param_sync = copied
+                module.require_forward_param_sync = copied if acting else synced
 
         return wrapper
 
@@ -145,9 +167,32 @@ class Ddp:
         generation = session.last_in_sight()
         if generation and session.reducer is not None:
             session.reducer.offer(key, generation)
+        self._leave_alone(bucket, self._gradients[key])
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
         future.set_result(bucket.buffer())
         return future
+
+    def _goes_alone(self, module: DistributedDataParallel) -> bool:
+        """Whether DDP has nothing to do with the reduction of this forward's gradients."""
+        if self._single is not None and (self._single.lacking or module._join_config.enable):
+            self._single = None  # DDP has a word to say about parameters that are not used
+        return self._single is not None
+
+    def _leave_alone(self, bucket: Any, gradients: Gradients) -> None:
+        """DDP is done with dividing the parameters into buckets: is this one all there is?"""
+        module = self._module
+        assert module is not None, "protected"
+        plain = not (
+            module.find_unused_parameters or module.static_graph or module.gradient_as_bucket_view
+            or module.mixed_precision is not None or gradients.lacking
+        )
+        whole = bucket.index() == 0 and bucket.is_last() and module._has_rebuilt_buckets
+        if not (plain and whole) or self._single is not None:
+            return
+        self._single = gradients
+        if self._session.faults.armed:
+            reaches = self._session.backward_reaches_bucket
+            gradients.params[0].register_hook(lambda _: reaches())
 
     def _known(self, bucket: Any) -> tuple[int, ...]:
         """The bucket's key. DDP divides the parameters into buckets anew after the first step."""
@@ -159,7 +204,9 @@ class Ddp:
             return key
         if bucket.index() == 0:
             reducer.forget()
+            self._gradients.clear()
         gradients = Gradients(params=params, replicas=dist.get_world_size())
+        self._gradients[key] = gradients
         numel = sum(param.numel() for param in params)
         reducer.register(Bucket(
             key=key, size=numel, dtype=bucket.buffer().dtype, fill=gradients.fill,

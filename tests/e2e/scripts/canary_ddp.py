@@ -39,6 +39,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--accumulation", type=int, default=3)
     parser.add_argument("--width", type=int, default=64)
+    parser.add_argument("--bucket-mb", type=float, default=0.01)
     parser.add_argument("--dies", default="", help="RANK:STEP")
     args = parser.parse_args()
 
@@ -47,7 +48,7 @@ def main() -> None:
     torch.manual_seed(1)
     text = torch.randn(4096, dtype=torch.float64)
     model = DistributedDataParallel(
-        Model(world * args.accumulation, args.width), bucket_cap_mb=0.01
+        Model(world * args.accumulation, args.width), bucket_cap_mb=args.bucket_mb
     )
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     torch.manual_seed(100 + rank)
