@@ -7,7 +7,9 @@ loop: the `Door` is the socket that ZeroMQ asks, polled like any other.
 import errno
 import itertools
 import os
+import resource
 import socket as sockets
+import struct
 from collections.abc import Callable, Iterable
 from contextlib import closing
 
@@ -35,6 +37,16 @@ REMOTE_QUEUE = 1000
 CALL_MS, ANSWER_MS = 2000, 4000
 """A handshake's time for the one who calls, and for the one who listens. The caller gives up first,
 so that a busy listener is not taken for one that hangs up."""
+
+RESERVED_FDS = 64
+"""Descriptors that are not for connections: workers, files, the launcher itself."""
+
+FAILURES = (
+    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+)
+"""Handshakes that came to nothing."""
 
 DOMAIN = b"recoverrun"
 """ZeroMQ asks about a handshake only where a socket names a domain."""
@@ -102,6 +114,46 @@ class Door:
                 refused.append(address.decode("ascii", "replace"))
             send(self.socket, (*envelope, version, serial, *verdict))
         return refused
+
+
+class Guests:
+    """The connections to a listening socket, and how many of them are from nobody we know.
+
+    Each costs a descriptor, before any key is shown. Strangers may have half of what this process
+    can open; who comes when there are more is sent away, and calls again if it is a launcher.
+    """
+
+    def __init__(self, context: Context, socket: Socket) -> None:
+        self.socket = monitor(
+            context, socket, FAILURES | zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED
+        )
+        self._most = (resource.getrlimit(resource.RLIMIT_NOFILE)[0] - RESERVED_FDS) // 2
+        self._strangers: set[int] = set()
+        self._members: set[int] = set()
+
+    def greet(self, fd: int) -> None:
+        """A member has spoken on this connection."""
+        if fd not in self._members:
+            self._members.add(fd)
+            self._strangers.discard(fd)
+
+    def count(self) -> tuple[int, int]:
+        """Handshakes that failed, and connections that were sent away, since the last call."""
+        failed = refused = 0
+        for event in drain(self.socket):
+            kind, fd = struct.unpack("=HI", event[0])
+            if kind == zmq.EVENT_ACCEPTED:
+                self._members.discard(fd)
+                self._strangers.add(fd)
+                if len(self._strangers) > self._most:
+                    refused += 1
+                    hang_up(fd)
+            elif kind == zmq.EVENT_DISCONNECTED:
+                self._members.discard(fd)
+                self._strangers.discard(fd)
+            else:
+                failed += 1
+        return failed, refused
 
 
 def bound(socket: Socket, received: int = QUEUE) -> None:
@@ -178,14 +230,16 @@ def send(socket: Socket, frames: Iterable[bytes]) -> bool:
     return True
 
 
-def hang_up(fd: int, address: str) -> None:
+def hang_up(fd: int, address: str = "") -> None:
     """End a connection of ZeroMQ's, which has no call for that, if `fd` still leads to `address`.
 
-    The copy pins the connection: ZeroMQ may close its own descriptor at any time.
+    The copy pins the connection: ZeroMQ may close its own descriptor at any time, and what is then
+    opened under its number is no connection that was accepted, or one that will call again.
     """
     try:
         with closing(sockets.socket(fileno=os.dup(fd))) as connection:
-            if connection.getpeername()[0].removeprefix("::ffff:") == address:
+            peer = connection.getpeername()[0].removeprefix("::ffff:")
+            if connection.family in (sockets.AF_INET, sockets.AF_INET6) and address in ("", peer):
                 connection.shutdown(sockets.SHUT_RDWR)
     except OSError:
         pass  # It is gone already.

@@ -15,6 +15,7 @@ import os
 import struct
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import zmq
@@ -26,12 +27,14 @@ from rendezvous.messages import Message, StoreAnswer, StoreCall
 from rendezvous.sockets import (
     ANSWER_MS,
     CALL_MS,
+    FAILURES,
     PARTS,
     QUEUE,
     REMOTE_QUEUE,
     Caller,
     Context,
     Door,
+    Guests,
     Socket,
     bound,
     drain,
@@ -52,13 +55,6 @@ FAREWELL_MS = 2000
 
 RESEND_AFTER_S = 5.0
 """A store call without an answer is sent again; the store tells a repetition by its serial."""
-
-FAILURES = (
-    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
-    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
-)
-"""Handshakes that came to nothing."""
 
 REFUSALS_AT_ONCE = 256
 """Messages of peers that may not speak, before those who may are heard again."""
@@ -99,8 +95,11 @@ class Router:
 class Hub:
     """A `Router` that other machines can reach: it hangs up on whoever it cannot believe."""
 
-    def __init__(self, socket: Socket, admission: Admission, complaints: Complaints) -> None:
+    def __init__(
+        self, socket: Socket, guests: Guests, admission: Admission, complaints: Complaints
+    ) -> None:
         self._socket = socket
+        self._guests = guests
         self._admission = admission
         self._complaints = complaints
 
@@ -125,6 +124,7 @@ class Hub:
             if len(frames) <= PARTS:
                 heard = self._admission.hear(sender, user, size, now)
             if not isinstance(heard, Refused):
+                self._guests.greet(fd)
                 return Incoming(heard, parts, address)
             hang_up(fd, address)
             self._complaints.note(f"{heard.words} ({address})", now)
@@ -134,15 +134,28 @@ class Hub:
         """False if `peer` is not connected or does not read."""
         return send(self._socket, (self._admission.routing_id(peer), *frames))
 
+    def revoke(self, peer: bytes) -> None:
+        """Hear nothing more of `peer`; its connection ends with its next word. Needs a key."""
+        self._admission.revoke(peer)
+
+    def pardon(self, peer: bytes) -> None:
+        self._admission.pardon(peer)
+
 
 class Dealer:
-    """A connection to one listening peer, renewed by ZeroMQ as often as it breaks."""
+    """A connection to one listening peer, renewed as often as it breaks.
+
+    ZeroMQ does that, except where the other end has refused us in so many words: then we call again
+    when there is something to say.
+    """
 
     EVENTS = zmq.EVENT_CONNECTED | zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | FAILURES
 
-    def __init__(self, socket: Socket, listener: Socket) -> None:
+    def __init__(self, socket: Socket, listener: Socket, endpoint: str) -> None:
         self._socket = socket
         self._listener = listener
+        self._endpoint = endpoint
+        self._given_up = False
         self._strangers = 0
         self._shaking = False
         self._met = False
@@ -168,10 +181,16 @@ class Dealer:
             elif self._shaking:  # What follows a failure is the end of the connection.
                 self._shaking = False
                 self._strangers += 1
+                self._given_up = kind != zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
         return receive(self._socket)
 
     def send(self, *frames: bytes) -> bool:
         """False while there is no connection."""
+        if self._given_up:
+            self._given_up = False
+            with suppress(zmq.ZMQError):  # It may have forgotten the endpoint by itself.
+                self._socket.disconnect(self._endpoint)
+            self._socket.connect(self._endpoint)
         return send(self._socket, frames)
 
 
@@ -190,7 +209,7 @@ class Station:
         self._complaints = Complaints()
         self._admission = Admission(key)
         self._caller = Caller(key)
-        self._guests: set[Socket] = set()  # what happens to those who call us
+        self._guests: dict[Socket, Guests] = {}  # those who call us
         self._door = Door(self._context, self._admits)
         self._poller.register(self._door.socket, zmq.POLLIN)
 
@@ -214,10 +233,10 @@ class Station:
         if self._key is not None:
             dress_listener(socket, self._key)
         self._bind(socket, f"tcp://{_bracketed(address)}:{port}")
-        guests = monitor(self._context, socket, FAILURES)
-        self._guests.add(guests)
-        self._poller.register(guests, zmq.POLLIN)
-        hub = Hub(socket, self._admission, self._complaints)
+        guests = Guests(self._context, socket)
+        self._guests[guests.socket] = guests
+        self._poller.register(guests.socket, zmq.POLLIN)
+        hub = Hub(socket, guests, self._admission, self._complaints)
         self._watch(socket, hub)
         return hub
 
@@ -231,11 +250,12 @@ class Station:
         socket.setsockopt(zmq.RECONNECT_IVL, 100)
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
         listener = monitor(self._context, socket, Dealer.EVENTS)
+        endpoint = f"tcp://{_bracketed(host)}:{port}"
         try:
-            socket.connect(f"tcp://{_bracketed(host)}:{port}")
+            socket.connect(endpoint)
         except zmq.ZMQError as error:
             raise OSError(error.errno, error.strerror) from error
-        dealer = Dealer(socket, listener)
+        dealer = Dealer(socket, listener, endpoint)
         self._watch(socket, dealer)
         self._watch(listener, dealer)
         return dealer
@@ -257,8 +277,8 @@ class Station:
             now = time.monotonic()
             for address in self._door.answer():
                 self._complaints.note(f"a connection was refused: its key is ({address})", now)
-        for guests in self._guests.intersection(ready):
-            self._count_failures(guests)
+        for item in self._guests.keys() & ready:
+            self._count(self._guests[item])
         return {self._owners[item] for item in ready if item in self._owners}
 
     def complain(self, words: str, now: float) -> None:
@@ -281,11 +301,14 @@ class Station:
     def _admits(self, user: str) -> bool:
         return self._admission.admits(user, time.monotonic())
 
-    def _count_failures(self, guests: Socket) -> None:
+    def _count(self, guests: Guests) -> None:
         wanted = "our key" if self._key is not None else "recoverrun"
         now = time.monotonic()
-        for _ in drain(guests):
+        failed, refused = guests.count()
+        for _ in range(failed):
             self._complaints.note(f"a connection was closed: it did not speak {wanted}", now)
+        for _ in range(refused):
+            self._complaints.note("a connection was closed: there are too many strangers", now)
 
     def _bind(self, socket: Socket, endpoint: str) -> None:
         socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
