@@ -98,10 +98,11 @@ def _from_file(path: Path) -> Keyring:
 
 def _read(fd: int, path: Path) -> JobKey:
     """The key behind a descriptor, which is closed."""
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(fd)
+        raise _unusable(path, "is no file", "name a file that holds the key")
     with os.fdopen(fd, "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise _unusable(path, "is no file", "name a file that holds the key")
         if status.st_uid not in (os.geteuid(), 0):
             raise _unusable(path, "belongs to another user", "copy it to a file of your own")
         # One of root's that we can read was given to our group: a secret that was mounted for us.

@@ -5,6 +5,7 @@ screens: its command line is read here. Where help is wanted `read` says None, a
 typer draw it from the same table.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
@@ -263,9 +264,13 @@ def _value(option: Option, name: str, text: str) -> Value:
             raise _usage(f"{name} must be 1 or 0, not {text!r}")
         return word in _YES
     if wanted in (int, float):
+        noun = "an integer" if wanted is int else "a number"
+        shown = f"{text!r:.40}"
+        # Not int() alone: that takes the digits of every script, and as many as there are.
+        if wanted is int and not re.fullmatch(r"[+-]?[0-9]{1,18}", text.strip()):
+            raise _usage(f"{name} must be {noun}, not {shown}")
         try:
             return int(text) if wanted is int else float(text)
         except ValueError:
-            noun = "an integer" if wanted is int else "a number"
-            raise _usage(f"{name} must be {noun}, not {text!r}") from None
+            raise _usage(f"{name} must be {noun}, not {shown}") from None
     return Path(text) if wanted is Path else text

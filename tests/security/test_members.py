@@ -11,8 +11,10 @@ from recoverrun.seat import Post, Seat
 from rendezvous import wire
 from rendezvous.effects import Record
 from rendezvous.formation import Formation
+from rendezvous.ledger import Ledger
 from rendezvous.messages import (
     Beat,
+    Committed,
     Decision,
     Exited,
     Hello,
@@ -286,3 +288,53 @@ def test_row_39_ten_thousand_joins_leave_nothing_behind() -> None:
     assert set(table.members) == {OWN, ONE, TWO}
     assert after - before < 1 << 20
     assert took < 10
+
+
+def _committed(table: Table, *, digest: str) -> None:
+    table.say(
+        ONE,
+        Topology(
+            rank=2, generation=1, strategy="ddp", replicas=tuple((rank,) for rank in range(6))
+        ),
+    )
+    for rank in range(6):
+        host = (OWN, OWN, ONE, ONE, TWO, TWO)[rank]
+        table.say(
+            host,
+            Committed(
+                rank=rank, generation=1, step=0, done=((rank, 0),), redone=(), total=6,
+                digest=digest if rank == 5 else "good",
+            ),
+        )  # fmt: skip
+
+
+def test_row_41_replicas_that_differ_are_noticed_at_the_next_digest() -> None:
+    table = Table()
+    table.form()
+    _committed(table, digest="good")
+    assert table.seat.stopped is None
+
+    table = Table()
+    table.form()
+    _committed(table, digest="flipped")
+
+    assert table.seat.stopped is not None and table.seat.stopped.exit_code == 85
+    assert "[[0, 1, 2, 3, 4], [5]] differ" in table.seat.stopped.reason
+
+
+@pytest.mark.parametrize(
+    ("done", "words"),
+    [
+        (((7, 0),), "not of this step"),
+        (((0, 0), (1, 0)), "both computed"),
+        (((1, 0), (1, 1)), "not of this step"),
+    ],
+)
+def test_row_43_a_microbatch_that_was_not_given_makes_no_whole_step(
+    done: tuple[tuple[int, int], ...], words: str
+) -> None:
+    ledger = Ledger(slots=(0, 1), microbatches=1)
+    ledger.credit(0, ((0, 0),))
+    ledger.credit(1, done)
+
+    assert words in ledger.fault() and not ledger.whole()
