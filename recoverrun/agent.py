@@ -17,13 +17,13 @@ from pathlib import Path
 from recoverrun import __version__, process
 from recoverrun.config import RunConfig
 from recoverrun.crew import Crew
-from recoverrun.diagnosis import diagnose
+from recoverrun.diagnosis import diagnose, unanswered, unintelligible
 from recoverrun.errors import ExitCode, RecoverrunError
 from recoverrun.greeting import starting, waiting
 from recoverrun.keyring import Keyring
 from recoverrun.kinship import kinship
 from recoverrun.logs import LogTree
-from recoverrun.network import located, master_address, open_hub, open_uplink, unintelligible
+from recoverrun.network import located, master_address, open_hub, open_uplink
 from recoverrun.recorder import Recorder
 from recoverrun.rundir import PrivateDir
 from recoverrun.seat import NOBODY, Post, Seat, make_seat
@@ -183,7 +183,7 @@ class Agent:
             now = time.monotonic()
             self._post(self._seat.receive(self._incarnation, self._join_message(), now), now)
         else:
-            self._uplink = open_uplink(self._station, config.endpoint)
+            self._uplink = open_uplink(self._station, config.endpoints)
 
     def _turn(self) -> None:
         before = time.monotonic()
@@ -260,21 +260,16 @@ class Agent:
     def _give_up(self, now: float) -> None:
         """Leave if nobody whom we could join is there. Raises RecoverrunError."""
         assert self._uplink is not None, "only a launcher that joins can give up"
-        endpoint = self._config.endpoint
+        endpoints = self._config.endpoints
         if not self._acquainted and self._uplink.strangers > self._strangers:
             self._strangers = self._uplink.strangers
-            assert endpoint is not None, "a launcher that joins was told where"
-            sentence = diagnose(endpoint, self._keyring, self._strangers)
+            sentence = diagnose(endpoints, self._keyring, self._strangers)
             if sentence:
                 raise RecoverrunError(sentence, ExitCode.NEVER_FORMED)
         # Whoever answered knows best how many are missing, and says so.
         patience_s = self._config.join_timeout_s + (ANSWER_S if self._acquainted else 0.0)
         if now - self._waits_since >= patience_s:
-            raise RecoverrunError(
-                f"nobody answered at {endpoint} within {patience_s:g} s: is the launcher with "
-                f"node rank 0 running, and is this its address?",
-                ExitCode.NEVER_FORMED,
-            )
+            raise RecoverrunError(unanswered(endpoints, patience_s), ExitCode.NEVER_FORMED)
 
     def _lose_sight(self, silent_s: float, now: float) -> None:
         """The launcher with the coordinator is silent; forming goes on, a running job does not."""

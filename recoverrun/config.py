@@ -98,7 +98,7 @@ class RunConfig:
     nnodes_least: int
     node_rank: int  # -1: as the coordinator chooses
     nproc: int
-    endpoint: Endpoint | None  # None: all workers are on this node
+    endpoints: tuple[Endpoint, ...]  # none: all workers are on this node
     must_host: bool  # this launcher has to be the one that listens at the endpoint
     may_host: bool  # it tries to, and joins whoever already does
     local_addr: str  # "": as the way to the endpoint shows
@@ -122,6 +122,11 @@ class RunConfig:
     witness: str
     digest_every: int
     notes: tuple[str, ...]  # what the user should know about the options given
+
+    @property
+    def endpoint(self) -> Endpoint | None:
+        """The first of them, where the job forms; the others help to find it."""
+        return self.endpoints[0] if self.endpoints else None
 
     @property
     def name(self) -> str:
@@ -150,7 +155,7 @@ def parse_options(options: Options, environ: Mapping[str, str]) -> RunConfig:
         nnodes_least=1 if alone else least,
         node_rank=node_rank,
         nproc=meanings.nproc(options.nproc_per_node, environ),
-        endpoint=None if alone else _endpoint(options, fixed),
+        endpoints=() if alone else _endpoints(options, fixed),
         must_host=conf.is_host is True or (fixed and node_rank == 0),
         may_host=conf.is_host is not False and (not fixed or node_rank <= 0),
         local_addr=options.local_addr.strip("[]"),
@@ -206,14 +211,14 @@ def _check_numbers(options: Options) -> None:
         meanings.one_of("--numa-binding", options.numa_binding, modes)
 
 
-def _endpoint(options: Options, fixed: bool) -> Endpoint:
+def _endpoints(options: Options, fixed: bool) -> tuple[Endpoint, ...]:
     """--rdzv-endpoint, or --master-addr and --master-port, with torchrun's defaults."""
     default_port = meanings.STATIC_PORT if fixed else meanings.C10D_PORT
     if options.rdzv_endpoint:
-        return meanings.endpoint(options.rdzv_endpoint, default_port)
+        return meanings.endpoints(options.rdzv_endpoint, default_port)
     port = meanings.port(options.master_port or default_port, "--master-port")
     host = options.master_addr or ("127.0.0.1" if fixed else "localhost")
-    return Endpoint(host=host.strip("[]"), port=port)
+    return (Endpoint(host=host.strip("[]"), port=port),)
 
 
 def _logs(options: Options, environ: Mapping[str, str]) -> Logs:

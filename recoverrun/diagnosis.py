@@ -1,4 +1,4 @@
-"""Why a rendezvous that answers does not let us in: a look at how the other end introduces itself.
+"""Why a rendezvous does not let us in: a look at how the other end introduces itself.
 
 ZeroMQ tells that a handshake failed, hardly why, and tries again for ever. Whoever speaks ZMTP
 begins with 64 bytes that name its protocol and its mechanism, before any key is needed: with these
@@ -6,9 +6,14 @@ a wrong port, a missing key and a wrong key are told apart.
 """
 
 import socket
+from collections.abc import Sequence
 
+from recoverrun.errors import ExitCode
 from recoverrun.keyring import Keyring
 from recoverrun.meanings import Endpoint
+from recoverrun.network import written
+from rendezvous.messages import Refusal
+from rendezvous.wire import VersionMismatch
 
 PATIENCE_S = 1.0
 
@@ -21,8 +26,13 @@ _OPENING = b"\xff" + bytes(8) + b"\x7f\x03\x00"
 _GREETING_BYTES = 64
 
 
-def diagnose(endpoint: Endpoint, keyring: Keyring, failures: int) -> str:
+def diagnose(endpoints: Sequence[Endpoint], keyring: Keyring, failures: int) -> str:
     """One sentence for the user after so many failed handshakes; "" if there may yet be hope."""
+    found = [_diagnose(endpoint, keyring, failures) for endpoint in endpoints]
+    return found[0] if all(found) else ""
+
+
+def _diagnose(endpoint: Endpoint, keyring: Keyring, failures: int) -> str:
     greeting = _greeting(endpoint)
     if not greeting:
         return ""  # Nobody there any more, or too busy to answer.
@@ -64,3 +74,24 @@ def _greeting(endpoint: Endpoint) -> bytes:
     except OSError:
         pass  # What was heard until then has to do.
     return heard
+
+
+def unanswered(endpoints: Sequence[Endpoint], patience_s: float) -> str:
+    """The sentence for a user where nobody answered."""
+    unknown = [endpoint.host for endpoint in endpoints if not _is_known(endpoint.host)]
+    hint = "is the launcher with node rank 0 running, and is this its address?"
+    if unknown:
+        hint = f"no address is known here for {', '.join(unknown)}: is the name right?"
+    return f"nobody answered at {written(endpoints)} within {patience_s:g} s: {hint}"
+
+
+def _is_known(host: str) -> bool:
+    try:
+        return bool(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM))
+    except OSError:
+        return False
+
+
+def unintelligible(error: VersionMismatch) -> Refusal:
+    """The answer to a launcher of another protocol, which will say the same of us."""
+    return Refusal(reason=str(error), exit_code=ExitCode.NEVER_FORMED)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from recoverrun.config import RunConfig
 from recoverrun.errors import ExitCode, RecoverrunError
-from recoverrun.network import resolve
+from recoverrun.network import addresses
 from recoverrun.rundir import NotPrivate, open_private, write_new
 from rendezvous.keys import TEXT_MOST, BadKey, JobKey, new_text, parse
 
@@ -64,8 +64,8 @@ def _found(config: RunConfig, environ: Mapping[str, str]) -> Keyring:
     for path in (MOUNTED, own_file(environ)):
         if path is not None and path.exists():
             return _from_file(path)
-    assert config.endpoint is not None, "only asked for a job with a rendezvous"
-    return _of_this_host(environ) if _is_loopback(config.endpoint.host) else Keyring(note=OPEN)
+    local = all(_is_loopback(endpoint.host) for endpoint in config.endpoints)
+    return _of_this_host(environ) if local else Keyring(note=OPEN)
 
 
 def own_file(environ: Mapping[str, str]) -> Path | None:
@@ -81,7 +81,7 @@ def _base(environ: Mapping[str, str], variable: str, below_home: str) -> Path | 
 
 def _is_loopback(host: str) -> bool:
     try:
-        return ipaddress.ip_address(resolve(host)).is_loopback
+        return all(ipaddress.ip_address(address).is_loopback for address in addresses(host))
     except ValueError:
         return False  # A name that leads nowhere yet.
 

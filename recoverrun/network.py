@@ -7,14 +7,14 @@ that a user did not write: nodes reach each other under the name that is in thei
 import errno
 import os
 import socket
+from collections.abc import Sequence
 from dataclasses import replace
 
 from recoverrun.config import RunConfig
 from recoverrun.errors import ExitCode, RecoverrunError
 from recoverrun.meanings import Endpoint
-from rendezvous.messages import Join, Message, Refusal
+from rendezvous.messages import Join, Message
 from rendezvous.transport import Dealer, Hub, Station
-from rendezvous.wire import VersionMismatch
 
 ELSEWHERE = (errno.EADDRNOTAVAIL, errno.ENODEV)
 
@@ -24,47 +24,60 @@ def open_hub(station: Station, config: RunConfig) -> Hub | None:
 
     Raises RecoverrunError if it must be the one and cannot.
     """
-    endpoint = config.endpoint
-    if endpoint is None or not (config.must_host or config.may_host):
+    if config.endpoint is None or not (config.must_host or config.may_host):
         return None
-    address = resolve(endpoint.host)
-    try:
-        return station.listen_tcp(address, endpoint.port)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE and not config.must_host:
-            return None  # Another launcher on this machine was faster, or we shall find a stranger.
-        if error.errno not in ELSEWHERE:
-            raise _unable(endpoint, error) from error
+    # Where any node may serve, all must try the same place, or two of them would.
+    for endpoint in config.endpoints if config.must_host else config.endpoints[:1]:
+        for address in addresses(endpoint.host):
+            try:
+                return station.listen_tcp(address, endpoint.port)
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE and not config.must_host:
+                    return None  # Another launcher here was faster, or we shall find a stranger.
+                if error.errno not in ELSEWHERE:
+                    raise _unable(endpoint, error) from error
     if not config.must_host:
         return None
     # The user says that this node is the one, so the name leads here from outside (NAT, service).
+    endpoint = config.endpoint
+    everywhere = "::" if ":" in addresses(endpoint.host)[0] else "*"
     try:
-        return station.listen_tcp("*", endpoint.port)
+        return station.listen_tcp(everywhere, endpoint.port)
     except OSError as error:
         raise _unable(endpoint, error) from error
 
 
-def open_uplink(station: Station, endpoint: Endpoint) -> Dealer:
+def open_uplink(station: Station, endpoints: Sequence[Endpoint]) -> Dealer:
     """The connection to the launcher that serves the others. Raises RecoverrunError."""
-    address = resolve(endpoint.host)
-    # A name stays a name: it may lead to another address once the peer is there.
-    host = address if ":" in address else endpoint.host
     try:
-        return station.connect_tcp(host, endpoint.port)
+        return station.connect_tcp(
+            *(place for endpoint in endpoints for place in _places(endpoint))
+        )
     except OSError as error:
         raise RecoverrunError(
-            f"{endpoint} cannot be reached: {error.strerror}", ExitCode.NEVER_FORMED
+            f"{written(endpoints)} cannot be reached: {error.strerror}", ExitCode.NEVER_FORMED
         ) from error
 
 
-def resolve(host: str) -> str:
-    """The address of `host`, IPv4 before IPv6; `host` itself if there is none yet."""
+def _places(endpoint: Endpoint) -> list[tuple[str, int]]:
+    found = addresses(endpoint.host)
+    # A name stays a name: it may lead to another address once the peer is there.
+    hosts = found if len(found) > 1 or ":" in found[0] else [endpoint.host]
+    return [(host, endpoint.port) for host in hosts]
+
+
+def written(endpoints: Sequence[Endpoint]) -> str:
+    return ", ".join(map(str, endpoints))
+
+
+def addresses(host: str) -> list[str]:
+    """The addresses of `host`, IPv4 before IPv6; `host` itself if there is none yet."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:
-        return host
-    addresses = [str(info[4][0]) for info in found]
-    return min(addresses, key=lambda address: ":" in address, default=host)
+        return [host]
+    unique = dict.fromkeys(str(info[4][0]) for info in found)
+    return sorted(unique, key=lambda address: ":" in address) or [host]
 
 
 def free_port() -> int:
@@ -94,13 +107,10 @@ def located(message: Message, address: str) -> Message:
     """A message that came from `address`: what it left open about that is filled in."""
     if not isinstance(message, Join):
         return message
-    host, _, port = message.master.rpartition(":")
-    return replace(message, address=address, master=f"{host or address}:{port}")
-
-
-def unintelligible(error: VersionMismatch) -> Refusal:
-    """The answer to a launcher of another protocol, which will say the same of us."""
-    return Refusal(reason=str(error), exit_code=ExitCode.NEVER_FORMED)
+    master = message.master
+    return replace(
+        message, address=address, master=f"{address}{master}" if master[:1] == ":" else master
+    )
 
 
 def _unable(endpoint: Endpoint, error: OSError) -> RecoverrunError:

@@ -62,7 +62,10 @@ TABLE = (
         "N",
     ),
     Option(
-        "rdzv_endpoint", "Where the nodes meet: an address of the first one.", TOPOLOGY, "HOST:PORT"
+        "rdzv_endpoint",
+        "Where the nodes meet: an address of the first one, or several.",
+        TOPOLOGY,
+        "HOST:PORT,...",
     ),
     Option("rdzv_id", "Name of the job, the same on all nodes.", TOPOLOGY, "NAME"),
     Option("standalone", "Only this node.", TOPOLOGY),

@@ -15,6 +15,8 @@ import os
 import struct
 import threading
 import time
+from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -55,6 +57,9 @@ FAREWELL_MS = 2000
 
 RESEND_AFTER_S = 5.0
 """A store call without an answer is sent again; the store tells a repetition by its serial."""
+
+ELSEWHERE_AFTER_S = 2.0
+"""Without a connection for so long, the peer is looked for at its next place."""
 
 REFUSALS_AT_ONCE = 256
 """Messages of peers that may not speak, before those who may are heard again."""
@@ -146,16 +151,19 @@ class Dealer:
     """A connection to one listening peer, renewed as often as it breaks.
 
     ZeroMQ does that, except where the other end has refused us in so many words: then we call again
-    when there is something to say.
+    when there is something to say. The peer may be found at one of several places; they are tried
+    one after the other, because two connections to one peer would share what is sent between them.
     """
 
     EVENTS = zmq.EVENT_CONNECTED | zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | FAILURES
 
-    def __init__(self, socket: Socket, listener: Socket, endpoint: str) -> None:
+    def __init__(self, socket: Socket, listener: Socket, endpoints: Sequence[str]) -> None:
         self._socket = socket
         self._listener = listener
-        self._endpoint = endpoint
+        self._endpoints = deque(endpoints)  # the first is in use
         self._given_up = False
+        self._up = False
+        self._down_since = time.monotonic()
         self._strangers = 0
         self._shaking = False
         self._met = False
@@ -173,24 +181,31 @@ class Dealer:
     def receive(self) -> tuple[bytes, ...] | None:
         """The frames of the next message, or None if there is none now."""
         for event in drain(self._listener):
-            kind = struct.unpack("=H", event[0][:2])[0]
-            if kind == zmq.EVENT_CONNECTED:
-                self._shaking = True
-            elif kind == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-                self._shaking, self._strangers, self._met = False, 0, True
-            elif self._shaking:  # What follows a failure is the end of the connection.
-                self._shaking = False
-                self._strangers += 1
-                self._given_up = kind != zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+            self._note(struct.unpack("=H", event[0][:2])[0])
         return receive(self._socket)
+
+    def _note(self, kind: int) -> None:
+        if kind == zmq.EVENT_CONNECTED:
+            self._shaking = True
+        elif kind == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            self._shaking, self._strangers, self._met, self._up = False, 0, True, True
+        elif self._shaking:  # What follows a failure is the end of the connection.
+            self._shaking = False
+            self._strangers += 1
+            self._given_up = kind != zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+        elif self._up and kind == zmq.EVENT_DISCONNECTED:
+            self._up, self._down_since = False, time.monotonic()
 
     def send(self, *frames: bytes) -> bool:
         """False while there is no connection."""
-        if self._given_up:
-            self._given_up = False
+        several = len(self._endpoints) > 1
+        tired = several and not self._up and time.monotonic() - self._down_since > ELSEWHERE_AFTER_S
+        if self._given_up or tired:
+            self._given_up, self._down_since = False, time.monotonic()
             with suppress(zmq.ZMQError):  # It may have forgotten the endpoint by itself.
-                self._socket.disconnect(self._endpoint)
-            self._socket.connect(self._endpoint)
+                self._socket.disconnect(self._endpoints[0])
+            self._endpoints.rotate(-1)
+            self._socket.connect(self._endpoints[0])
         return send(self._socket, frames)
 
 
@@ -240,9 +255,13 @@ class Station:
         self._watch(socket, hub)
         return hub
 
-    def connect_tcp(self, host: str, port: int) -> Dealer:
-        """Connect, now or whenever the peer appears. Raises OSError for a malformed address."""
-        socket = self._socket(zmq.DEALER, host, REMOTE_QUEUE)
+    def connect_tcp(self, *places: tuple[str, int]) -> Dealer:
+        """Connect to a peer that is at one of these hosts and ports, now or whenever it appears.
+
+        Raises OSError for a malformed address.
+        """
+        hosts = [host for host, _ in places]
+        socket = self._socket(zmq.DEALER, next((h for h in hosts if ":" in h), ""), REMOTE_QUEUE)
         socket.setsockopt(zmq.HANDSHAKE_IVL, CALL_MS)
         self._caller.dress(socket)
         # Queue nothing for a peer that is not there: what we say is repeated, and must be fresh.
@@ -250,12 +269,12 @@ class Station:
         socket.setsockopt(zmq.RECONNECT_IVL, 100)
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
         listener = monitor(self._context, socket, Dealer.EVENTS)
-        endpoint = f"tcp://{_bracketed(host)}:{port}"
+        endpoints = [f"tcp://{_bracketed(host)}:{port}" for host, port in places]
         try:
-            socket.connect(endpoint)
+            socket.connect(endpoints[0])
         except zmq.ZMQError as error:
             raise OSError(error.errno, error.strerror) from error
-        dealer = Dealer(socket, listener, endpoint)
+        dealer = Dealer(socket, listener, endpoints)
         self._watch(socket, dealer)
         self._watch(listener, dealer)
         return dealer

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from recoverrun.meanings import Endpoint
+from recoverrun.network import open_uplink
 from rendezvous import wire
 from rendezvous.keys import JobKey, new_text, parse
 from rendezvous.messages import Notice
@@ -38,9 +40,9 @@ def close_stations() -> None:
 class Peer:
     """Somebody who connects with a key, or without."""
 
-    def __init__(self, station: Station, port: int) -> None:
+    def __init__(self, station: Station, port: int, host: str = "127.0.0.1") -> None:
         self.station = station
-        self.dealer: Dealer = station.connect_tcp("127.0.0.1", port)
+        self.dealer: Dealer = open_uplink(station, [Endpoint(host=host, port=port)])
 
     def send(self, *frames: bytes) -> None:
         """Send as soon as there is a connection with room."""

@@ -88,7 +88,7 @@ def test_row_26_another_protocol_is_named_on_both_sides(launcher: Launcher, tmp_
     option = _key_file(tmp_path / "key")
     job = _forming(launcher, port, option)
     station = Station(parse((tmp_path / "key").read_bytes()))
-    dealer = station.connect_tcp("127.0.0.1", port)
+    dealer = station.connect_tcp(("127.0.0.1", port))
     foreign = msgpack.packb({"v": wire.PROTOCOL + 1, "k": "Join", "all": "new"})
     answer = None
     until = time.monotonic() + 10

@@ -231,7 +231,7 @@ def test_row_14_sending_to_a_full_queue_is_a_value(
     monkeypatch.setattr(sockets, "QUEUE", 10)
     host, reader = opened(), opened()
     hub = host.listen_tcp("127.0.0.1", 0)
-    dealer = reader.connect_tcp("127.0.0.1", hub.port)
+    dealer = reader.connect_tcp(("127.0.0.1", hub.port))
     while not dealer.send(b"here"):
         reader.wait(0.01)
         dealer.receive()
@@ -270,7 +270,7 @@ def test_the_key_and_its_children_are_not_on_the_wire(arena: Arena) -> None:
     with socket.socket() as tap:
         tap.bind(("127.0.0.1", 0))
         tap.listen()
-        dealer = guest.connect_tcp("127.0.0.1", tap.getsockname()[1])
+        dealer = guest.connect_tcp(("127.0.0.1", tap.getsockname()[1]))
         near, _ = tap.accept()
         far = socket.create_connection(("127.0.0.1", hub.port))
         overheard = b""
