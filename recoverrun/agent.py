@@ -98,6 +98,8 @@ class Agent:
         self._restart: Restart | None = None  # our workers are ended for it
         self._waits_since = began_at  # for the job to form
         self._keyring = keyring
+        if config.endpoints:
+            process.allow_connections()
         self._station = Station(keyring.key)
         self._incarnation = self._station.incarnation
         self._signals = SignalInbox((*config.signals, *MESSENGERS, signal.SIGCHLD))

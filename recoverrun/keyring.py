@@ -20,6 +20,7 @@ from recoverrun.errors import ExitCode, RecoverrunError
 from recoverrun.network import addresses
 from recoverrun.rundir import NotPrivate, open_private, write_new
 from rendezvous.keys import TEXT_MOST, BadKey, JobKey, new_text, parse
+from rendezvous.sockets import can_encrypt
 
 NO_FILE = "none"
 """--key-file of a user who wants none."""
@@ -50,6 +51,11 @@ def find_key(config: RunConfig, environ: Mapping[str, str]) -> Keyring:
     if config.endpoint is None:
         return Keyring()
     found = _found(config, environ)
+    if found.key is not None and not can_encrypt():
+        why = "this ZeroMQ was built without encryption: install pyzmq from PyPI"
+        if config.key_file or config.require_key:
+            raise RecoverrunError(f"{why}, or use --key-file none", ExitCode.USAGE)
+        found = Keyring(note=f"{OPEN} ({why})")
     if found.key is None and config.require_key:
         sentence = "--require-key: there is no key; `recoverrun keygen` makes one for all nodes"
         raise RecoverrunError(sentence, ExitCode.USAGE)

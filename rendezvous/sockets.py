@@ -38,6 +38,9 @@ CALL_MS, ANSWER_MS = 2000, 4000
 """A handshake's time for the one who calls, and for the one who listens. The caller gives up first,
 so that a busy listener is not taken for one that hangs up."""
 
+STRANGERS = 100_000
+"""Connections of peers that have not spoken yet, whatever the system allows."""
+
 RESERVED_FDS = 64
 """Descriptors that are not for connections: workers, files, the launcher itself."""
 
@@ -53,6 +56,11 @@ DOMAIN = b"recoverrun"
 
 _ZAP = "inproc://zeromq.zap.01"
 _monitors = itertools.count()
+
+
+def can_encrypt() -> bool:
+    """Whether this ZeroMQ was built with what a key needs."""
+    return bool(zmq.has("curve"))
 
 
 class Caller:
@@ -127,7 +135,9 @@ class Guests:
         self.socket = monitor(
             context, socket, FAILURES | zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED
         )
-        self._most = (resource.getrlimit(resource.RLIMIT_NOFILE)[0] - RESERVED_FDS) // 2
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        unlimited = limit == resource.RLIM_INFINITY
+        self._most = STRANGERS if unlimited else min(STRANGERS, (limit - RESERVED_FDS) // 2)
         self._strangers: set[int] = set()
         self._members: set[int] = set()
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import resource
 import signal
 import socket
 import time
@@ -283,6 +284,31 @@ def test_signals_end_the_job_with_their_code(
     job.send(number)
 
     assert job.finish() == code
+
+
+def test_row_10_a_launcher_may_have_more_connections_than_its_workers(launcher: Launcher) -> None:
+    port = free_port()
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowered = (min(256, before[1]), before[1])
+    resource.setrlimit(resource.RLIMIT_NOFILE, lowered)  # Inherited by what is started now.
+    try:
+        jobs = [launcher.fake("*:hello hang", options=two_nodes(port)(node)) for node in range(2)]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    for job in jobs:
+        job.expect("hangs")
+    found = [
+        [
+            resource.prlimit(pid, resource.RLIMIT_NOFILE)
+            for pid in (job.pid, *job.worker_pids().values())
+        ]
+        for job in jobs
+    ]
+    jobs[0].send(signal.SIGTERM)
+    for job in jobs:
+        job.finish()
+
+    assert found == [[(before[1], before[1]), lowered]] * 2
 
 
 def test_row_64_a_job_on_one_node_listens_nowhere(launcher: Launcher) -> None:

@@ -101,6 +101,18 @@ def test_keygen_makes_a_key_that_is_used_and_never_overwrites(tmp_path: Path) ->
         make_key(path)
 
 
+def test_a_zeromq_without_encryption_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keyring, "can_encrypt", lambda: False)
+    make_key(tmp_path / "key")
+
+    local = find_key(_config("--nnodes=2", "--rdzv-endpoint=127.0.0.1"), _homes(tmp_path))
+    assert local.key is None and "built without encryption" in local.note
+    with pytest.raises(RecoverrunError, match="install pyzmq from PyPI, or use --key-file none"):
+        find_key(_remote(f"--key-file={tmp_path / 'key'}"), {})
+
+
 def test_a_mounted_secret_may_be_a_link_and_of_root(tmp_path: Path) -> None:
     make_key(tmp_path / "..data")
     keyring.MOUNTED.symlink_to("..data")
