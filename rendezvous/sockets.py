@@ -38,8 +38,9 @@ CALL_MS, ANSWER_MS = 2000, 4000
 """A handshake's time for the one who calls, and for the one who listens. The caller gives up first,
 so that a busy listener is not taken for one that hangs up."""
 
-STRANGERS = 100_000
-"""Connections of peers that have not spoken yet, whatever the system allows."""
+STRANGERS = 1_000
+"""Connections of peers that have not spoken yet. ZeroMQ serves them all at once: of 5,000 together
+none would be done in its time, so most would begin again."""
 
 RESERVED_FDS = 64
 """Descriptors that are not for connections: workers, files, the launcher itself."""
