@@ -7,7 +7,6 @@ other nodes a socket. The agent itself decides nothing about the job. It only kn
 when the coordinator says stop, when the user does, or when it has lost sight of the coordinator.
 """
 
-import os
 import signal
 import time
 from collections import deque
@@ -17,19 +16,19 @@ from pathlib import Path
 from recoverrun import __version__, process
 from recoverrun.config import RunConfig
 from recoverrun.crew import Crew
-from recoverrun.diagnosis import diagnose, unanswered, unintelligible
+from recoverrun.diagnosis import hopeless
 from recoverrun.errors import ExitCode, RecoverrunError
-from recoverrun.greeting import starting, waiting
+from recoverrun.greeting import spare, starting, waiting
 from recoverrun.keyring import Keyring
 from recoverrun.kinship import kinship
 from recoverrun.logs import LogTree
-from recoverrun.network import located, master_address, open_hub, open_uplink
+from recoverrun.network import master_address, open_hub, open_uplink, understood
 from recoverrun.recorder import Recorder
 from recoverrun.rundir import PrivateDir
 from recoverrun.seat import NOBODY, Post, Seat, make_seat
 from recoverrun.signals import SignalInbox
 from recoverrun.supervisor import Leave
-from recoverrun.text import sanitize
+from recoverrun.text import named_signals, sanitize
 from rendezvous import wire
 from rendezvous.detector import BEAT_S, Detector, Heard, Tick
 from rendezvous.effects import Json, Record
@@ -38,9 +37,11 @@ from rendezvous.messages import (
     Committed,
     Join,
     Kill,
+    Leaving,
     Message,
     Refusal,
     Restart,
+    Spare,
     Start,
     Stop,
 )
@@ -51,9 +52,6 @@ STOPPERS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQU
 
 MESSENGERS = (signal.SIGUSR1, signal.SIGUSR2)
 """Signals that schedulers warn with: they never end a launcher, asked for or not."""
-
-ANSWER_S = 5.0
-"""What the node that forms the job may need longer than us to notice that its time is over."""
 
 SETTLE_S = 3.0
 """How long the launcher with the seat waits for others to confirm that the job is over."""
@@ -91,15 +89,15 @@ class Agent:
         self._say = say
         self._master = ""  # where rank 0 could listen if it were ours
         # Before there is any thread or socket: it is a fork of this process.
+        others = process.children()  # of the program that we run in: none of our business
         self._guardian = process.Guardian(private.socket)
+        self._keep = others | self._guardian.pids
         self._recorder = Recorder(config=config, run_dir=run_dir, began_at=began_at, say=say)
         self._attempt = 0
         self._logs = LogTree(config, run_dir)
         self._restart: Restart | None = None  # our workers are ended for it
         self._waits_since = began_at  # for the job to form
         self._keyring = keyring
-        if config.endpoints:
-            process.allow_connections()
         self._station = Station(keyring.key)
         self._incarnation = self._station.incarnation
         self._signals = SignalInbox((*config.signals, *MESSENGERS, signal.SIGCHLD))
@@ -112,8 +110,8 @@ class Agent:
         self._detector = Detector()  # of the launcher that has the seat
         self._backlog: deque[bytes] = deque(maxlen=BACKLOG)
         self._acquainted = False  # a launcher answered us
-        self._strangers = 0  # failed handshakes that were looked into
         self._cut_off = False  # and no longer does
+        self._spare = False  # the job runs, for now without us
         self._dismissed = False  # a spare that was not needed
         self._ignored: set[signal.Signals] = set()
         self._stop: Stop | None = None
@@ -163,9 +161,10 @@ class Agent:
         """Why and how the job ended, once it does."""
         return self._stop
 
-    def hosts(self, rank: int) -> bool:
-        """Whether a rank is one of this node."""
-        return self._crew is not None and rank in self._crew.ranks
+    @property
+    def crew(self) -> Crew | None:
+        """The workers of this node, or None if there were none."""
+        return self._crew
 
     def _open(self) -> None:
         config = self._config
@@ -262,24 +261,21 @@ class Agent:
     def _give_up(self, now: float) -> None:
         """Leave if nobody whom we could join is there. Raises RecoverrunError."""
         assert self._uplink is not None, "only a launcher that joins can give up"
-        endpoints = self._config.endpoints
-        if not self._acquainted and self._uplink.strangers > self._strangers:
-            self._strangers = self._uplink.strangers
-            sentence = diagnose(endpoints, self._keyring, self._strangers)
-            if sentence:
-                raise RecoverrunError(sentence, ExitCode.NEVER_FORMED)
-        # Whoever answered knows best how many are missing, and says so.
-        patience_s = self._config.join_timeout_s + (ANSWER_S if self._acquainted else 0.0)
-        if now - self._waits_since >= patience_s:
-            raise RecoverrunError(unanswered(endpoints, patience_s), ExitCode.NEVER_FORMED)
+        waited_s, failures = now - self._waits_since, self._uplink.new_strangers()
+        known = self._acquainted
+        words = hopeless(self._config, self._keyring, waited_s, failures, known=known)
+        if words:
+            raise RecoverrunError(words, ExitCode.NEVER_FORMED)
 
     def _lose_sight(self, silent_s: float, now: float) -> None:
         """The launcher with the coordinator is silent; forming goes on, a running job does not."""
+        reason = (
+            f"the launcher at {self._config.endpoint}, which coordinates this run, has been "
+            f"silent for {silent_s:.1f} s"
+        )
+        if self._crew is None and self._spare:
+            raise RecoverrunError(reason, ExitCode.PARTITIONED)
         if self._crew is not None:
-            reason = (
-                f"the launcher at {self._config.endpoint}, which coordinates this run, has been "
-                f"silent for {silent_s:.1f} s"
-            )
             # The job may go on there: our silence is what tells it that this node has left.
             self._cut_off = True
             self._halt(Stop(exit_code=ExitCode.PARTITIONED, reason=reason, root_rank=-1), now)
@@ -290,16 +286,10 @@ class Agent:
             incoming = self._hub.receive()
             if incoming is None:
                 break
-            sender = incoming.sender.decode("ascii")
-            try:
-                message = wire.decode(incoming.frames[-1] if incoming.frames else b"")
-            except wire.RemoteProtocolError as error:
-                self._station.complain(f"{error} ({incoming.address})", now)
-                if isinstance(error, wire.VersionMismatch):
-                    self._hub.send(incoming.sender, b"", wire.encode(unintelligible(error)))
-                continue
-            message = located(message, incoming.address)
-            self._post(self._seat.receive(sender, message, now), now)
+            message = understood(incoming, self._hub, self._station, now)
+            if message is not None:
+                sender = incoming.sender.decode("ascii")
+                self._post(self._seat.receive(sender, message, now), now)
 
     def _read_uplink(self, now: float) -> None:
         assert self._uplink is not None, "only called for it"
@@ -365,6 +355,11 @@ class Agent:
             self._start(message, now)
         elif isinstance(message, Refusal) and (crew is None or self._restart is not None):
             self._refused(message, now)
+        elif isinstance(message, Spare) and crew is None:
+            self._waits_since = now
+            if not self._spare:
+                self._spare = True
+                self._say(spare(self._config))
         elif crew is None:
             pass  # Meant for a job that we are not in.
         elif rank != NOBODY:
@@ -396,9 +391,8 @@ class Agent:
         if self._crew is None:
             self._join_again(now)
             return
-        self._say(
-            f"⟲ {sanitize(restart.reason)}: all ranks start again (attempt {restart.attempt})"
-        )
+        why = sanitize(named_signals(restart.reason))
+        self._say(f"⟲ {why}: all ranks start again (attempt {restart.attempt})")
         stop = Stop(exit_code=0, reason=restart.reason, root_rank=restart.root_rank)
         self._up(self._crew.stop(stop, now), now)
 
@@ -408,7 +402,7 @@ class Agent:
         self._attempt, self._restart = self._restart.attempt, None
         if self._crew is not None:
             self._crew.close()
-            process.sweep(keep=self._guardian.pids)
+            process.sweep(keep=self._keep)
         self._crew = None
         self._waits_since = now
         self._master = master_address(self._config, hosts=self._hub is not None)
@@ -433,7 +427,7 @@ class Agent:
             logs=self._logs,
         )
         if not start.attempt:
-            self._say(starting(self._config, start, self._run_dir, os.environ))
+            self._say(starting(self._config, start, self._run_dir))
         try:
             self._crew.launch()
         except RecoverrunError as error:
@@ -442,7 +436,7 @@ class Agent:
     def _signal(self, number: signal.Signals, now: float) -> None:
         if number == signal.SIGCHLD:
             if self._crew is not None:
-                process.reap_orphans(self._crew.pids)
+                process.reap_orphans(self._crew.pids | self._keep)
             return
         if number not in STOPPERS:
             self._pass_on(number)
@@ -451,9 +445,16 @@ class Agent:
             self._up(self._crew.hurry(now), now)
             return
         reason = f"{number.name} was sent to the launcher on {self._node}"
-        self._ask_to_stop(Stop(exit_code=128 + number, reason=reason, root_rank=-1), now)
+        code = 128 + number
+        stop = Stop(exit_code=code, reason=reason, root_rank=-1)
+        if number == signal.SIGTERM and self._seat is None and self._crew is not None:
+            # That is how a scheduler takes one node away: the others may do without.
+            self._send_up(Leaving(node=self._node, exit_code=code, reason=reason))
+            self._halt(stop, now)
+        else:
+            self._ask_to_stop(stop, now)
         if self._crew is None:
-            raise RecoverrunError(reason, 128 + number)
+            raise RecoverrunError(reason, code)
 
     def _pass_on(self, number: signal.Signals) -> None:
         """A signal that the workers may want to know of."""
@@ -489,7 +490,7 @@ class Agent:
         if self._crew is not None:
             self._crew.close()
         failed = self._stop is None or self._stop.exit_code != 0
-        process.sweep(keep=self._guardian.pids, gently=not failed)
+        process.sweep(keep=self._keep, gently=not failed)
         self._station.close()
         self._signals.close()
         self._recorder.close()

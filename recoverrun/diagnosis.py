@@ -8,14 +8,15 @@ a wrong port, a missing key and a wrong key are told apart.
 import socket
 from collections.abc import Sequence
 
-from recoverrun.errors import ExitCode
+from recoverrun.config import RunConfig
 from recoverrun.keyring import Keyring
 from recoverrun.meanings import Endpoint
 from recoverrun.network import written
-from rendezvous.messages import Refusal
-from rendezvous.wire import VersionMismatch
 
 PATIENCE_S = 1.0
+
+ANSWER_S = 5.0
+"""What the node that forms the job may need longer than us to notice that its time is over."""
 
 FAILURES_ENOUGH = 3
 """Handshakes that may fail before a key counts as wrong: a peer may also have died in one."""
@@ -24,6 +25,20 @@ _OPENING = b"\xff" + bytes(8) + b"\x7f\x03\x00"
 """Our half up to the version: with a mechanism that it does not like, a peer says nothing more."""
 
 _GREETING_BYTES = 64
+
+
+def hopeless(
+    config: RunConfig, keyring: Keyring, waited_s: float, failures: int, *, known: bool
+) -> str:
+    """Why there is no use in waiting for the job to form any longer, or "".
+
+    `failures`: handshakes that failed in a row, 0 if there is no new one; `known`: whether a
+    launcher ever answered.
+    """
+    words = diagnose(config.endpoints, keyring, failures) if failures and not known else ""
+    # Whoever answered knows best how many are missing, and says so.
+    patience_s = config.join_timeout_s + (ANSWER_S if known else 0.0)
+    return words or (unanswered(config.endpoints, patience_s) if waited_s >= patience_s else "")
 
 
 def diagnose(endpoints: Sequence[Endpoint], keyring: Keyring, failures: int) -> str:
@@ -90,8 +105,3 @@ def _is_known(host: str) -> bool:
         return bool(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM))
     except OSError:
         return False
-
-
-def unintelligible(error: VersionMismatch) -> Refusal:
-    """The answer to a launcher of another protocol, which will say the same of us."""
-    return Refusal(reason=str(error), exit_code=ExitCode.NEVER_FORMED)

@@ -53,11 +53,11 @@ def find_key(config: RunConfig, environ: Mapping[str, str]) -> Keyring:
     found = _found(config, environ)
     if found.key is not None and not can_encrypt():
         why = "this ZeroMQ was built without encryption: install pyzmq from PyPI"
-        if config.key_file or config.require_key:
+        if config.key_file or config.key_required:
             raise RecoverrunError(f"{why}, or use --key-file none", ExitCode.USAGE)
         found = Keyring(note=f"{OPEN} ({why})")
-    if found.key is None and config.require_key:
-        sentence = "--require-key: there is no key; `recoverrun keygen` makes one for all nodes"
+    if found.key is None and config.key_required:
+        sentence = "--key-required: there is no key; `recoverrun keygen` makes one for all nodes"
         raise RecoverrunError(sentence, ExitCode.USAGE)
     return found
 

@@ -7,6 +7,7 @@ they travel as a short digest, because they may hold what is nobody's business.
 
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
@@ -14,6 +15,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from recoverrun.config import RunConfig
+from rendezvous.messages import Join
 
 _VERSION = re.compile(r"^__version__ = ['\"]([^'\"+]+)", re.MULTILINE)
 
@@ -31,6 +33,16 @@ def kinship(config: RunConfig) -> Kinship:
     script = f"-m {config.script}" if config.module else Path(config.script).name
     digest = blake2b("\0".join(config.arguments).encode(errors="surrogatepass"), digest_size=4)
     return Kinship(script, digest.hexdigest(), "" if config.no_python else _torch_version())
+
+
+def differences(joins: Sequence[Join]) -> list[str]:
+    """Arguments may rightly differ from node to node; where they do, somebody should know."""
+    found = []
+    for join in joins:
+        first = next(other for other in joins if other.role == join.role)
+        if join.arguments != first.arguments:
+            found.append(f"{join.script} has other arguments on {join.node} than on {first.node}")
+    return found
 
 
 @cache

@@ -13,8 +13,9 @@ from dataclasses import replace
 from recoverrun.config import RunConfig
 from recoverrun.errors import ExitCode, RecoverrunError
 from recoverrun.meanings import Endpoint
-from rendezvous.messages import Join, Message
-from rendezvous.transport import Dealer, Hub, Station
+from rendezvous import wire
+from rendezvous.messages import Join, Message, Refusal
+from rendezvous.transport import Dealer, Hub, Incoming, Station
 
 ELSEWHERE = (errno.EADDRNOTAVAIL, errno.ENODEV)
 
@@ -101,6 +102,20 @@ def master_address(config: RunConfig, *, hosts: bool) -> str:
     if endpoint is None:
         return f"127.0.0.1:{port}"
     return f"{endpoint.host if hosts else ''}:{port}"
+
+
+def understood(incoming: Incoming, hub: Hub, station: Station, now: float) -> Message | None:
+    """The message of another launcher, with its address; None for what is none: that is counted."""
+    try:
+        message = wire.decode(incoming.frames[-1] if incoming.frames else b"")
+    except wire.RemoteProtocolError as error:
+        station.complain(f"{error} ({incoming.address})", now)
+        if isinstance(error, wire.VersionMismatch):
+            # It will not understand us either, and say the same.
+            refusal = Refusal(reason=str(error), exit_code=ExitCode.NEVER_FORMED)
+            hub.send(incoming.sender, b"", wire.encode(refusal))
+        return None
+    return located(message, incoming.address)
 
 
 def located(message: Message, address: str) -> Message:

@@ -16,7 +16,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO
@@ -78,8 +78,9 @@ def spawn(
     environ: Mapping[str, str],
     stdout: Path | None = None,
     stderr: Path | None = None,
+    cpus: Collection[int] = (),
 ) -> Child:
-    """Start a worker in a session of its own, bound to the life of this process.
+    """Start a worker in a session of its own, bound to the life of this process and to `cpus`.
 
     Its directory and its streams are ours, but for those that go to a file. Raises
     RecoverrunError if it cannot be started.
@@ -91,6 +92,8 @@ def spawn(
         if limits is not None:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+        if cpus:
+            os.sched_setaffinity(0, cpus)
         if os.getppid() != launcher:  # It died before the kernel knew that we care.
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -128,6 +131,15 @@ def allow_connections() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (_descriptors[1], _descriptors[1]))
 
 
+def open_standard_streams() -> None:
+    """Have something behind 0, 1 and 2, so that no socket or journal of ours ever gets there."""
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # The lowest that is free.
+
+
 def adopt_orphans() -> None:
     """Become the parent of every descendant whose own parent dies."""
     if _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
@@ -135,9 +147,9 @@ def adopt_orphans() -> None:
         raise RecoverrunError(f"cannot become a subreaper: {error}", ExitCode.FAILED)
 
 
-def reap_orphans(workers: frozenset[int]) -> None:
-    """Reap inherited processes that have ended, so that no zombie is left. `workers` are pids."""
-    for pid in _children() - workers:
+def reap_orphans(known: frozenset[int]) -> None:
+    """Reap inherited processes that have ended, so that no zombie is left: all but `known`."""
+    for pid in children() - known:
         with suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
 
@@ -150,12 +162,12 @@ def sweep(keep: frozenset[int] = frozenset(), *, gently: bool = False) -> None:
     for number in (signal.SIGTERM, signal.SIGKILL) if gently else (signal.SIGKILL,):
         until = time.monotonic() + SWEEP_S
         asked: set[int] = set()
-        while (children := _children() - keep) and time.monotonic() < until:
-            for pid in children - asked:
+        while (left := children() - keep) and time.monotonic() < until:
+            for pid in left - asked:
                 with suppress(ProcessLookupError):
                     os.kill(pid, number)
-            asked |= children
-            for pid in children:
+            asked |= left
+            for pid in left:
                 _await_end(pid, until)
 
 
@@ -180,7 +192,7 @@ def _readable(fd: int, timeout_s: float) -> None:
     poll.poll(max(0, int(timeout_s * 1000)))
 
 
-def _children() -> frozenset[int]:
+def children() -> frozenset[int]:
     """The pids of this process's children, the inherited ones among them."""
     me = os.getpid()
     try:

@@ -13,6 +13,7 @@ import secrets
 import shutil
 import tempfile
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 from recoverrun.errors import ExitCode, RecoverrunError
@@ -30,9 +31,18 @@ WRITERS = 0o002
 def make_run_dir(run_dir: Path | None, name: str, stamp: str) -> Path:
     """Create the directory of this run: `run_dir`, or runs/<name>/<stamp> with a link `latest`.
 
+    Where nobody asked for one and the working directory cannot have it, it is a temporary one.
     Raises RecoverrunError if it cannot be had, or belongs to somebody else.
     """
-    path = run_dir if run_dir is not None else Path("runs", name, stamp)
+    if run_dir is None and not _can_hold_runs():
+        base = _temporary_base()
+    else:
+        base = Path("runs")
+    if run_dir is None and (base / name / stamp).exists():
+        # A program that runs one job after another can begin two of them in one second.
+        names = (f"{stamp}-{number}" for number in count(2))
+        stamp = next(other for other in names if not (base / name / other).exists())
+    path = run_dir if run_dir is not None else base / name / stamp
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if run_dir is None:
@@ -48,6 +58,17 @@ def make_run_dir(run_dir: Path | None, name: str, stamp: str) -> Path:
         why = f"{error.strerror or error} ({error.filename})"
         raise RecoverrunError(f"no run directory {path}: {why}", ExitCode.USAGE) from error
     return path.absolute()
+
+
+def _temporary_base() -> Path:
+    """The user's directory in the folder for temporary ones, where it is the user's alone."""
+    base = Path(tempfile.gettempdir(), f"runs-{os.geteuid()}")
+    try:
+        os.close(open_private(base))
+    except (NotPrivate, OSError):
+        # Somebody else was there first: what everybody can guess is no longer of use.
+        return Path(tempfile.mkdtemp(prefix="runs-"))
+    return base
 
 
 class NotPrivate(Exception):
@@ -91,6 +112,14 @@ def write_new(folder: int, name: str, content: bytes) -> None:
         pass
     finally:
         os.unlink(draft, dir_fd=folder)
+
+
+def _can_hold_runs() -> bool:
+    try:
+        Path("runs").mkdir(exist_ok=True)
+    except OSError:
+        return False
+    return os.access("runs", os.W_OK | os.X_OK)
 
 
 def _point(link: Path, target: str) -> None:

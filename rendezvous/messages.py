@@ -77,6 +77,13 @@ class Restart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Spare:
+    """C -> L: the job runs and has all of its nodes. Stay, in case that it loses one."""
+
+    nnodes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Beat:
     """L -> C and C -> L, every half second: this process is alive."""
 
@@ -161,6 +168,7 @@ class Exited:
     ours: bool  # this launcher had sent the signal itself
     error: str  # last exception of the worker, one line, or ""
     detected_s: float  # since the process died, as far as the launcher can tell
+    age_s: float = 0.0  # since it failed: since it wrote down its exception, or else since it died
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,6 +281,18 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Leaving:
+    """L -> C: the user ends this node's part; its workers are ending already.
+
+    The job goes on without it where it can, and else ends with this code.
+    """
+
+    node: str
+    exit_code: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Kill:
     """C -> L: end these ranks now; their replica has left."""
 
@@ -319,6 +339,7 @@ Message = (
     | Refusal
     | Start
     | Restart
+    | Spare
     | Beat
     | Hello
     | Topology
@@ -335,6 +356,7 @@ Message = (
     | Committed
     | Broken
     | Stop
+    | Leaving
     | Kill
     | StoreCall
     | StoreAnswer

@@ -164,7 +164,7 @@ class Dealer:
         self._given_up = False
         self._up = False
         self._down_since = time.monotonic()
-        self._strangers = 0
+        self._strangers = self._told = 0
         self._shaking = False
         self._met = False
 
@@ -177,6 +177,11 @@ class Dealer:
     def strangers(self) -> int:
         """How often in a row the other end accepted us, and then we did not come to terms."""
         return self._strangers
+
+    def new_strangers(self) -> int:
+        """The same if there was another one since the last call, else 0."""
+        before, self._told = self._told, self._strangers
+        return self._strangers if self._strangers > before else 0
 
     def receive(self) -> tuple[bytes, ...] | None:
         """The frames of the next message, or None if there is none now."""

@@ -11,7 +11,8 @@ cannot be told, lost microbatches are made up with fresh data (`makeup`), never 
 
 import random
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +31,7 @@ from recoverrun.hooks.context import (
 )
 from recoverrun.hooks.data import NotReplayable
 from recoverrun.hooks.heritage import NUMBERS_MOVE, Heritage, Key
+from recoverrun.hooks.items import substituted
 from recoverrun.hooks.runtime import Microbatch, ScriptRuntime, Shape, Turn, Unwind, find_frame
 from recoverrun.hooks.script import ITEM_NAME, RUNTIME_NAME, Loop
 
@@ -59,6 +61,7 @@ class Impersonator:
         self.backwards_seen = 0
         self.replaying = False  # a forward pass only, to keep a lost rank's chain whole
         self.fresh = False  # executing as ourselves, on fresh data
+        self.buffers: Callable[[], list[torch.Tensor]] = list  # of the model
 
     # --------------------------------------------------------------------------- own captures
 
@@ -198,10 +201,13 @@ class Impersonator:
         self.runtime.acting_rank, self.replaying = heir.rank, replay
         try:
             names = self._dress(own, heir.differing(index), shape, costume)
+            for source in self.runtime.sources:  # one that the body made had given nothing yet
+                source.seek(heir.rank, 0)
             for source, count in own.positions:
                 source.seek(heir.rank, count)
             rng.restore(streams)
-            with torch.set_grad_enabled(not replay and torch.is_grad_enabled()):
+            training = not replay and torch.is_grad_enabled()
+            with self._buffers_kept(), torch.set_grad_enabled(training):
                 reached = self._run(names, shape, self._item_of(own, heir.rank))
             heir.advance(names, self._moved_values(heir, names))
             return reached
@@ -238,11 +244,23 @@ class Impersonator:
         names = self._namespace(own, shape)
         self.fresh, self.runtime.acting_rank = True, self.runtime.own_rank
         try:
-            return self._run(names, shape, self._item_of(own, self.runtime.own_rank))
+            with self._buffers_kept():
+                return self._run(names, shape, self._item_of(own, self.runtime.own_rank))
         finally:
             self.fresh, self.runtime.acting_rank = False, None
             if saved is not None:
                 _put_back(own.turn.globals, saved)
+
+    @contextmanager
+    def _buffers_kept(self) -> Iterator[None]:
+        """Running means and the like follow this rank's own microbatches only."""
+        kept = [(buffer, buffer.detach().clone()) for buffer in self.buffers()]
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for buffer, value in kept:
+                    buffer.copy_(value)
 
     def _namespace(self, own: Microbatch, shape: Shape) -> dict[str, Any]:
         """Where the region runs. Code at module level needs the true globals: functions that it
@@ -293,19 +311,15 @@ class Impersonator:
 
     def _item_of(self, own: Microbatch, rank: int) -> Any:
         """The loop's item with what was drawn for it replaced by what `rank` would have drawn."""
-        replaced: dict[int, Any] = {}
-        for draw in own.draws:
-            served = draw.source.serve(rank, draw.index)
-            if own.item is draw.item:
-                return served
-            _pair(draw.item, served, replaced)
-        return _substitute(own.item, replaced) if replaced else own.item
+        drawn = [(draw.item, draw.source.serve(rank, draw.index)) for draw in own.draws]
+        return substituted(own.item, drawn)
 
     def _run(self, names: dict[str, Any], shape: Shape, item: Any) -> bool:
         region = shape.region
         assert region.body_code is not None, f"{region.id} was refused: {region.refusal}"
         names[RUNTIME_NAME] = self.runtime
         self.backwards_seen = 0
+        self.runtime.spoiled = ""
         try:
             if region.item_code is not None:
                 names[ITEM_NAME] = item
@@ -313,11 +327,17 @@ class Impersonator:
             exec(region.body_code, names)
         except Unwind:
             pass
+        except Exception as error:  # whatever the script's code says to data that are not its own
+            if self.runtime.spoiled:
+                raise NotReplayable(self.runtime.spoiled) from error
+            raise
+        if self.runtime.spoiled:
+            raise NotReplayable(self.runtime.spoiled)
         return self.backwards_seen >= shape.backwards
 
     def backward_begins(self) -> None:
-        """A replay has seen what it came for."""
-        if self.replaying:
+        """A replay has seen what it came for; nothing that is spoiled may be accumulated."""
+        if self.replaying or (self.runtime.spoiled and self.runtime.acting_rank is not None):
             raise Unwind("backward")
 
     def backward_done(self, shape: Shape) -> None:
@@ -364,34 +384,3 @@ def _put_back(target: dict[str, Any], saved: dict[str, Any]) -> None:
     for name in [name for name in target if name not in saved]:
         del target[name]
     target.update(saved)
-
-
-def _pair(own: Any, other: Any, replaced: dict[int, Any]) -> None:
-    """Map an item and its parts to those of another rank's item of the same structure.
-
-    Numbers and texts are shared objects: an `enumerate` counter may be the very same one.
-    """
-    if own is None or isinstance(own, bool | int | float | str | bytes):
-        return
-    replaced[id(own)] = other
-    if isinstance(own, dict) and isinstance(other, dict):
-        for key in own:
-            if key in other:
-                _pair(own[key], other[key], replaced)
-    elif isinstance(own, list | tuple) and isinstance(other, list | tuple):
-        for one, twin in zip(own, other, strict=False):
-            _pair(one, twin, replaced)
-
-
-def _substitute(item: Any, replaced: dict[int, Any]) -> Any:
-    """`item` with every part that was drawn replaced; `enumerate` and `zip` wrap what they draw."""
-    if id(item) in replaced:
-        return replaced[id(item)]
-    if isinstance(item, tuple):
-        parts = [_substitute(part, replaced) for part in item]
-        if all(part is old for part, old in zip(parts, item, strict=True)):
-            return item
-        return type(item)(*parts) if hasattr(item, "_fields") else tuple(parts)
-    if type(item) is list:
-        return [_substitute(part, replaced) for part in item]
-    return item

@@ -16,7 +16,6 @@ watched for. Names that torch copies into other modules are replaced there as we
 """
 
 import functools
-import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
@@ -41,7 +40,7 @@ def watch(name: str, arrived: Callable[[ModuleType], None]) -> None:
         sys.meta_path.insert(0, _Watch(name, arrived))
 
 
-class _Watch(importlib.abc.MetaPathFinder):
+class _Watch:
     """Finds one module as the other finders do, and tells when it has been executed."""
 
     def __init__(self, name: str, arrived: Callable[[ModuleType], None]) -> None:
@@ -249,5 +248,3 @@ def _ranks(session: "Session", c10d: ModuleType) -> None:
         replace(c10d, name, rooted)
     for name in ("all_gather_object", "gather_object"):
         replace(c10d, name, as_one)
-
-

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from recoverrun.hooks.generators import same_kind
 from recoverrun.hooks.script import Loop
 
 if TYPE_CHECKING:  # they import torch, which the script imports when it wants to
@@ -129,6 +130,8 @@ class ScriptRuntime:
         self.acting_rank: int | None = None
         self.iterators = 0
         self.sources: list[Source] = []
+        self.feeding: Callable[[Any, str], Any] | None = None  # set once torch is there
+        self.spoiled = ""  # why what is being executed as another rank is not its microbatch
         self.on_region_top: Callable[[Turn], None] = lambda turn: None
         self._draws: list[Draw] = []
 
@@ -195,7 +198,14 @@ class ScriptRuntime:
             self.on_region_top(turn)
 
     def generator(self, function: Any) -> Any:
-        return function
+        """A generator function of the script, whose generators may be sources of data."""
+
+        def serve(*args: Any, **kwargs: Any) -> Any:
+            made = function(*args, **kwargs)
+            feeding = self.feeding
+            return made if self.quiet or feeding is None else feeding(made, function.__qualname__)
+
+        return same_kind(function, serve)
 
     # --------------------------------------------------------------------------- the stack
 
@@ -250,6 +260,17 @@ class ScriptRuntime:
         """Note an item taken in normal work; it belongs to the iteration that has just begun."""
         self._draws.append(Draw(source=source, index=index, item=item))
 
+    def draws_since(self, mark: int) -> "list[Draw]":
+        return self._draws[mark:]
+
+    def fold(self, mark: int, draw: "Draw") -> None:
+        """What was drawn from number `mark` on is one item of another source."""
+        self._draws[mark:] = [draw]
+
+    def spoil(self, reason: str) -> None:
+        """What is being executed as another rank is not its microbatch, for this reason."""
+        self.spoiled = self.spoiled or reason
+
     # --------------------------------------------------------------------------- microbatches
 
     def note_backward(self) -> Microbatch | None:
@@ -271,6 +292,8 @@ class ScriptRuntime:
 
     def begin_step(self) -> None:
         self.microbatches = []
+        for source in self.sources:
+            source.begin_step()
 
     @property
     def expected(self) -> int:

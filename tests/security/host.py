@@ -13,7 +13,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from recoverrun.network import located
+from recoverrun.network import understood
 from recoverrun.seat import Seat
 from rendezvous import wire
 from rendezvous.effects import Record
@@ -71,16 +71,13 @@ class Host:
             if incoming is None:
                 return
             self.heard += 1
-            try:
-                message = wire.decode(incoming.frames[-1] if incoming.frames else b"")
-            except wire.RemoteProtocolError as error:
-                self.station.complain(f"{error} ({incoming.address})", now)
+            message = understood(incoming, self.hub, self.station, now)
+            if message is None:
                 continue
             if isinstance(message, Notice):
                 answer = replace(message, reason=json.dumps(self._figures()))
                 self.hub.send(incoming.sender, b"", wire.encode(answer))
                 continue
-            message = located(message, incoming.address)
             for post in self.seat.receive(incoming.sender.decode(), message, now):
                 self.hub.send(post.to.encode(), b"", wire.encode(post.message))
 

@@ -4,6 +4,7 @@ import ast
 import errno
 import os
 import re
+import tempfile
 import tracemalloc
 from pathlib import Path
 
@@ -131,6 +132,7 @@ def test_row_51_nothing_of_ours_loads_a_pickle_or_evaluates_a_text() -> None:
 def test_row_61_no_decision_reads_the_wall_clock() -> None:
     allowed = {
         "recoverrun/recorder.py",  # the journal's stamps, for people
+        "recoverrun/crew.py",  # how old an error file is, where both stamps are of this machine
         "recoverrun/commands/run.py",  # the name of the run directory
         "recoverrun/screen.py",  # the age of what is shown
         "recoverrun/screen_postmortem.py",
@@ -193,6 +195,29 @@ def test_row_53_names_in_folders_of_all_are_not_predictable_and_never_reused(
     assert (elsewhere / "precious").exists()
     first.remove()
     second.remove()
+
+
+@pytest.mark.parametrize("planted", ["open", "link"])
+def test_row_53_a_planted_directory_for_runs_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: str
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(rundir, "_can_hold_runs", lambda: False)
+    guessed = tmp_path / f"runs-{os.geteuid()}"
+    (tmp_path / "evil").mkdir()
+    if planted == "open":
+        guessed.mkdir()
+        guessed.chmod(0o777)
+    else:
+        guessed.symlink_to("evil")
+
+    made = rundir.make_run_dir(None, "train", "1-1")
+
+    assert guessed not in made.parents
+    assert made.parents[1].stat().st_mode & 0o777 == 0o700
+    assert list((tmp_path / "evil").iterdir()) == []
+    guessed.unlink() if planted == "link" else guessed.rmdir()
+    assert rundir.make_run_dir(None, "train", "1-1").parents[1] == guessed
 
 
 def test_row_53_a_planted_directory_for_the_key_is_refused(tmp_path: Path) -> None:
@@ -315,6 +340,7 @@ GARBAGE = ["x", "-1", "1e9", "\u0663", "9" * 400, "0x10", "\x00"]
         pytest.param(name, text, id=f"row-57-{name}-{number}")
         for name in ("RECOVERRUN_MIN_REPLICAS", "RECOVERRUN_NNODES", "RECOVERRUN_MAX_RESTARTS")
         for number, text in enumerate(GARBAGE)
+        if (name, text) != ("RECOVERRUN_NNODES", "\u0663")  # A three, for torchrun too.
     ],
 )
 def test_a_variable_that_cannot_be_meant_is_a_usage_error(name: str, text: str) -> None:

@@ -73,8 +73,8 @@ def test_no_home_is_no_reason_not_to_run() -> None:
 
 def test_a_key_that_is_required_is_missed(tmp_path: Path) -> None:
     for options in ((), ("--key-file=none",)):
-        with pytest.raises(RecoverrunError, match="--require-key") as refusal:
-            find_key(_remote("--require-key", *options), _homes(tmp_path))
+        with pytest.raises(RecoverrunError, match="--key-required") as refusal:
+            find_key(_remote("--key-required", *options), _homes(tmp_path))
         assert refusal.value.exit_code == 2
 
 

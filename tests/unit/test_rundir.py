@@ -22,6 +22,28 @@ def test_a_run_has_a_directory_of_its_own_and_a_link(
     assert (tmp_path / "runs/train/latest").resolve() == second
 
 
+def test_two_runs_of_one_moment_have_two_directories(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    names = [rundir.make_run_dir(None, "train", "1-1").name for _ in range(3)]
+
+    assert names == ["1-1", "1-1-2", "1-1-3"]
+
+
+def test_where_the_working_directory_can_have_none_it_is_a_temporary_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "runs").write_text("in the way")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+
+    found = rundir.make_run_dir(None, "train", "1-1")
+
+    assert found == tmp_path / f"tmp/runs-{os.geteuid()}/train/1-1"
+
+
 def test_a_directory_that_is_given_may_exist(tmp_path: Path) -> None:
     assert rundir.make_run_dir(tmp_path / "a/b", "x", "y") == tmp_path / "a/b"
     assert rundir.make_run_dir(tmp_path / "a/b", "x", "y") == tmp_path / "a/b"

@@ -231,6 +231,9 @@ class Fsdp2:
             shards.accumulator = None
         return True
 
+    def buffers(self) -> list[torch.Tensor]:
+        return list(self._modules[-1].buffers()) if self._modules else []
+
     def parameters(self) -> dict[str, torch.Tensor]:
         named = self._modules[-1].named_parameters() if self._modules else ()
         return {
