@@ -21,6 +21,8 @@ ANSWER_S = 5.0
 FAILURES_ENOUGH = 3
 """Handshakes that may fail before a key counts as wrong: a peer may also have died in one."""
 
+_REMEDY = "give all nodes the same --key-file, or each --key-file none"
+
 _OPENING = b"\xff" + bytes(8) + b"\x7f\x03\x00"
 """Our half up to the version: with a mechanism that it does not like, a peer says nothing more."""
 
@@ -58,19 +60,13 @@ def _diagnose(endpoint: Endpoint, keyring: Keyring, failures: int) -> str:
         )
     mechanism = greeting[12:32].rstrip(b"\0")
     if mechanism == b"NULL" and keyring.key is not None:
-        return (
-            f"the launcher at {endpoint} has no key, this one has {keyring.origin}: give all "
-            f"nodes the same --key-file, or each --key-file none"
-        )
+        return f"the launcher at {endpoint} has no key, this one has {keyring.origin}: {_REMEDY}"
     if mechanism == b"CURVE" and keyring.key is None:
-        return (
-            f"the launcher at {endpoint} demands its key, and this one has none: copy the key to "
-            f"this node and name it with --key-file"
-        )
+        return f"the launcher at {endpoint} demands its key, and this one has none: {_REMEDY}"
     if mechanism == b"CURVE" and failures >= FAILURES_ENOUGH:
         return (
             f"rendezvous key mismatch: the launcher at {endpoint} has another key than "
-            f"{keyring.origin}; copy that file to all nodes"
+            f"{keyring.origin}: {_REMEDY}"
         )
     return ""
 
