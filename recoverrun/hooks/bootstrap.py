@@ -76,7 +76,7 @@ class _Worker:
         if code == 0:
             session.leave_witness()
             session.farewell()
-        if session.machine is None:
+        if session.machine is None and not session.refusal:
             session.link.close()
             return
         # Communicators that were left behind may hold threads which would never let us end.

@@ -176,6 +176,8 @@ def _trained_by(owner: Any) -> list[Any]:
 def _stepping(session: "Session", args: Any, kwargs: Any) -> Any:
     """An optimizer is about to step; the closure of one that evaluates itself is a step, too."""
     session.settle()
+    if session.strategy is None and not session.refusal and _trains_together():
+        session.refuse("the script wraps no model in DDP, or in FSDP2 with replicas")
     rest = list(args[1:])  # args[0] is the optimizer
     closure = rest[0] if rest else kwargs.get("closure")
     if closure is None or session.machine is None:
@@ -190,6 +192,12 @@ def _stepping(session: "Session", args: Any, kwargs: Any) -> Any:
     if rest:
         return (args[0], settled, *rest[1:]), kwargs
     return args, {**kwargs, "closure": settled}
+
+
+def _trains_together() -> bool:
+    import torch.distributed as dist
+
+    return dist.is_initialized() and dist.get_world_size() > 1
 
 
 def _data(session: "Session") -> None:
