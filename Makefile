@@ -1,6 +1,7 @@
 # Needs python3.11 and make; everything else goes into .venv on the first call.
 PYTHON ?= python3.11
 SEED ?= 0
+FRAMES ?= 1000000
 # Where torch comes from, if not from the default index. On a machine without a GPU this is smaller:
 #   make test TORCH_INDEX=https://download.pytorch.org/whl/cpu
 TORCH_INDEX ?=
@@ -10,7 +11,7 @@ INSTALLED := .venv/.installed
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format readme sim bench matrix compat dist clean
+.PHONY: help demo test check format readme sim fuzz bench matrix compat dist clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -44,6 +45,9 @@ readme: $(INSTALLED)  ## write the real --help into README.md
 
 sim: $(INSTALLED)  ## replay one simulated history: make sim SEED=53
 	$(BIN)/python -m tests.sim --seed $(SEED)
+
+fuzz: $(INSTALLED)  ## a million damaged frames: make fuzz FRAMES=1000000 SEED=7
+	$(BIN)/python -m tests.security.fuzz --frames $(FRAMES) --seed $(SEED)
 
 bench: $(INSTALLED)  ## measure what recovery and a step without losses cost
 	$(BIN)/python -m tests.bench

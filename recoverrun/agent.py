@@ -7,7 +7,6 @@ other nodes a socket. The agent itself decides nothing about the job. It only kn
 when the coordinator says stop, when the user does, or when it has lost sight of the coordinator.
 """
 
-import os
 import signal
 import time
 from collections import deque
@@ -17,10 +16,13 @@ from pathlib import Path
 from recoverrun import __version__, process
 from recoverrun.config import RunConfig
 from recoverrun.crew import Crew
+from recoverrun.diagnosis import hopeless
 from recoverrun.errors import ExitCode, RecoverrunError
-from recoverrun.greeting import hopeless, spare, starting, waiting
+from recoverrun.greeting import spare, starting, waiting
+from recoverrun.keyring import Keyring
+from recoverrun.kinship import kinship
 from recoverrun.logs import LogTree
-from recoverrun.network import master_address, open_hub, open_uplink
+from recoverrun.network import master_address, open_hub, open_uplink, understood
 from recoverrun.recorder import Recorder
 from recoverrun.rundir import PrivateDir
 from recoverrun.seat import NOBODY, Post, Seat, make_seat
@@ -43,7 +45,7 @@ from rendezvous.messages import (
     Start,
     Stop,
 )
-from rendezvous.transport import Dealer, Router, Station
+from rendezvous.transport import Dealer, Hub, Router, Station
 
 STOPPERS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
 """Signals that end the job; all others that are handled are only passed on."""
@@ -74,6 +76,7 @@ class Agent:
         node: str,
         run_dir: Path,
         private: PrivateDir,
+        keyring: Keyring,
         began_at: float,
         say: Callable[[str], None],
     ) -> None:
@@ -85,7 +88,6 @@ class Agent:
         self._began_at = began_at
         self._say = say
         self._master = ""  # where rank 0 could listen if it were ours
-        self._incarnation = os.urandom(8).hex()
         # Before there is any thread or socket: it is a fork of this process.
         others = process.children()  # of the program that we run in: none of our business
         self._guardian = process.Guardian(private.socket)
@@ -95,11 +97,13 @@ class Agent:
         self._logs = LogTree(config, run_dir)
         self._restart: Restart | None = None  # our workers are ended for it
         self._waits_since = began_at  # for the job to form
-        self._station = Station()
+        self._keyring = keyring
+        self._station = Station(keyring.key)
+        self._incarnation = self._station.incarnation
         self._signals = SignalInbox((*config.signals, *MESSENGERS, signal.SIGCHLD))
         self._station.watch(self._signals.fd)
         self._router: Router | None = None
-        self._hub: Router | None = None
+        self._hub: Hub | None = None
         self._uplink: Dealer | None = None
         self._seat: Seat | None = None
         self._crew: Crew | None = None
@@ -107,7 +111,6 @@ class Agent:
         self._backlog: deque[bytes] = deque(maxlen=BACKLOG)
         self._acquainted = False  # a launcher answered us
         self._cut_off = False  # and no longer does
-        self._garbage = False  # somebody sent what is no message
         self._spare = False  # the job runs, for now without us
         self._dismissed = False  # a spare that was not needed
         self._ignored: set[signal.Signals] = set()
@@ -170,6 +173,8 @@ class Agent:
         self._master = master_address(config, hosts=self._hub is not None)
         if config.endpoint is not None:
             self._say(waiting(config))
+        if self._hub is not None and self._keyring.note:
+            self._say(f"recoverrun: {self._keyring.note}")
         for note in config.notes:
             self._say(f"recoverrun: {note}")
         if config.endpoint is None or self._hub is not None:
@@ -179,7 +184,7 @@ class Agent:
             now = time.monotonic()
             self._post(self._seat.receive(self._incarnation, self._join_message(), now), now)
         else:
-            self._uplink = open_uplink(self._station, config.endpoint, self._incarnation)
+            self._uplink = open_uplink(self._station, config.endpoints)
 
     def _turn(self) -> None:
         before = time.monotonic()
@@ -215,6 +220,8 @@ class Agent:
             self._up(self._crew.tick(now), now)
         if self._seat is not None:
             self._post(self._seat.tick(now), now)
+        for words in self._station.complaints(now):
+            self._recorder.record(Record("notice.give", words, {"rank": -1}))
         for silence in self._detector.step(Tick(), now):
             self._lose_sight(silence.silent_s, now)
         if self._crew is None and self._uplink is not None:
@@ -226,6 +233,7 @@ class Agent:
     # --------------------------------------------------------------------------- other nodes
 
     def _join_message(self) -> Join:
+        kin = kinship(self._config)
         return Join(
             run_id=self._config.run_id,
             node=self._node,
@@ -236,6 +244,9 @@ class Agent:
             role=self._config.role,
             master=self._master,
             attempt=self._attempt,
+            script=kin.script,
+            arguments=kin.arguments,
+            torch=kin.torch,
         )
 
     def _beat(self, now: float) -> None:
@@ -250,8 +261,9 @@ class Agent:
     def _give_up(self, now: float) -> None:
         """Leave if nobody whom we could join is there. Raises RecoverrunError."""
         assert self._uplink is not None, "only a launcher that joins can give up"
-        waited_s, strangers = now - self._waits_since, self._uplink.strangers
-        words = hopeless(self._config, waited_s, strangers, known=self._acquainted)
+        waited_s, failures = now - self._waits_since, self._uplink.new_strangers()
+        known = self._acquainted
+        words = hopeless(self._config, self._keyring, waited_s, failures, known=known)
         if words:
             raise RecoverrunError(words, ExitCode.NEVER_FORMED)
 
@@ -274,13 +286,10 @@ class Agent:
             incoming = self._hub.receive()
             if incoming is None:
                 break
-            try:
+            message = understood(incoming, self._hub, self._station, now)
+            if message is not None:
                 sender = incoming.sender.decode("ascii")
-                message = wire.decode(incoming.frames[-1] if incoming.frames else b"")
-            except (UnicodeDecodeError, wire.RemoteProtocolError) as error:
-                self._complain(str(error))
-                continue
-            self._post(self._seat.receive(sender, message, now), now)
+                self._post(self._seat.receive(sender, message, now), now)
 
     def _read_uplink(self, now: float) -> None:
         assert self._uplink is not None, "only called for it"
@@ -292,7 +301,10 @@ class Agent:
             try:
                 message = wire.decode(frame)
             except wire.RemoteProtocolError as error:
-                self._complain(str(error))
+                self._station.complain(str(error), now)
+                if isinstance(error, wire.VersionMismatch) and not self._acquainted:
+                    sentence = f"{self._config.endpoint}: {error}"
+                    raise RecoverrunError(sentence, ExitCode.NEVER_FORMED) from error
                 continue
             self._acquainted = True
             self._detector.step(Heard(b"seat"), now)
@@ -300,13 +312,6 @@ class Agent:
             self._take(rank, message, now)
         if self._uplink.met():
             self._beat(now)  # What was said before there was a connection is lost.
-
-    def _complain(self, words: str) -> None:
-        """Once: whoever sends garbage sends much of it."""
-        if not self._garbage:
-            self._garbage = True
-            reason = f"a message from another machine was dropped: {words}"
-            self._recorder.record(Record("notice.give", reason, {"rank": -1}))
 
     # --------------------------------------------------------------------------- messages
 

@@ -33,7 +33,8 @@ def _line(record: Record) -> str:
             total = _ms(fields["total_ms"])
             return f"⇄ {record.reason} ✓ {redone} redone, {total} ms in all ({phases})"
         case "notice.give":
-            return f"! rank {fields['rank']}: {record.reason}"
+            rank = fields["rank"]
+            return f"! {record.reason}" if rank == -1 else f"! rank {rank}: {record.reason}"
         case _:
             return ""
 

@@ -44,6 +44,9 @@ class Options:
     master_addr: str = ""
     master_port: int | None = None
     local_addr: str = ""
+    key_file: str = ""
+    key_required: bool = False
+    allow_mixed: bool = False
     max_restarts: int = 0
     min_replicas: int = 1
     run_dir: Path | None = None
@@ -96,12 +99,15 @@ class RunConfig:
     nnodes_least: int
     node_rank: int  # -1: as the coordinator chooses
     nproc: int
+    endpoints: tuple[Endpoint, ...]  # none: all workers are on this node
     bindings: tuple[tuple[int, ...], ...]  # CPUs of each local rank; empty: as it comes
     threads: int  # OMP_NUM_THREADS of a worker; 0: as the user or torch has it
-    endpoint: Endpoint | None  # None: all workers are on this node
     must_host: bool  # this launcher has to be the one that listens at the endpoint
     may_host: bool  # it tries to, and joins whoever already does
     local_addr: str  # "": as the way to the endpoint shows
+    key_file: str  # "": wherever one is found, "none": no key
+    key_required: bool
+    allow_mixed: bool  # nodes may differ in what they run
     run_id: str
     master_port: int  # 0: any free one
     join_timeout_s: float
@@ -119,6 +125,11 @@ class RunConfig:
     witness: str
     digest_every: int
     notes: tuple[str, ...]  # what the user should know about the options given
+
+    @property
+    def endpoint(self) -> Endpoint | None:
+        """The first of them, where the job forms; the others help to find it."""
+        return self.endpoints[0] if self.endpoints else None
 
     @property
     def name(self) -> str:
@@ -152,13 +163,16 @@ def parse_options(options: Options, environ: Mapping[str, str]) -> RunConfig:
         nnodes=1 if alone else most,
         nnodes_least=1 if alone else least,
         node_rank=node_rank,
+        endpoints=() if alone else _endpoints(options, fixed),
         nproc=nproc,
         bindings=bindings,
         threads=_threads(nproc, environ),
-        endpoint=None if alone else _endpoint(options, fixed),
         must_host=conf.is_host is True or (fixed and node_rank == 0),
         may_host=conf.is_host is not False and (not fixed or node_rank <= 0),
         local_addr=options.local_addr.strip("[]"),
+        key_file=options.key_file,
+        key_required=options.key_required,
+        allow_mixed=options.allow_mixed,
         run_id=os.urandom(16).hex() if alone and options.rdzv_id == "none" else options.rdzv_id,
         master_port=meanings.port(options.master_port or 0, "--master-port"),
         join_timeout_s=conf.join_timeout_s,
@@ -206,14 +220,14 @@ def _check_numbers(options: Options) -> None:
         meanings.one_of("--numa-binding", options.numa_binding, numa.MODES)
 
 
-def _endpoint(options: Options, fixed: bool) -> Endpoint:
+def _endpoints(options: Options, fixed: bool) -> tuple[Endpoint, ...]:
     """--rdzv-endpoint, or --master-addr and --master-port, with torchrun's defaults."""
     default_port = meanings.STATIC_PORT if fixed else meanings.C10D_PORT
     if options.rdzv_endpoint:
-        return meanings.endpoint(options.rdzv_endpoint, default_port)
+        return meanings.endpoints(options.rdzv_endpoint, default_port)
     port = meanings.port(options.master_port or default_port, "--master-port")
     host = options.master_addr or ("127.0.0.1" if fixed else "localhost")
-    return Endpoint(host=host.strip("[]"), port=port)
+    return (Endpoint(host=host.strip("[]"), port=port),)
 
 
 def _logs(options: Options, environ: Mapping[str, str]) -> Logs:

@@ -162,8 +162,15 @@ def one_of(option: str, text: str, values: Collection[str]) -> str:
     return text
 
 
+def endpoints(text: str, default_port: int) -> tuple[Endpoint, ...]:
+    """One or several, separated by commas."""
+    return tuple(dict.fromkeys(endpoint(part.strip(), default_port) for part in text.split(",")))
+
+
 def endpoint(text: str, default_port: int) -> Endpoint:
     """host, host:port, [v6], [v6]:port."""
+    if text.count(":") > 1 and "[" not in text:
+        raise usage(f"--rdzv-endpoint: an IPv6 address needs brackets, [{text}] or [{text}]:PORT")
     match = re.fullmatch(r"(\[[0-9A-Fa-f:.%\w]+\]|[^:\[\]\s]+)(?::([0-9]+))?", text)
     if match is None:
         raise usage(f"--rdzv-endpoint must be host:port, not {text!r}")

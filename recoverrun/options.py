@@ -5,6 +5,7 @@ screens: its command line is read here. Where help is wanted `read` says None, a
 typer draw it from the same table.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
@@ -62,11 +63,24 @@ TABLE = (
         "N",
     ),
     Option(
-        "rdzv_endpoint", "Where the nodes meet: an address of the first one.", TOPOLOGY, "HOST:PORT"
+        "rdzv_endpoint",
+        "Where the nodes meet: an address of the first one, or several.",
+        TOPOLOGY,
+        "HOST:PORT,...",
     ),
     Option("rdzv_id", "Name of the job, the same on all nodes.", TOPOLOGY, "NAME"),
     Option("standalone", "Only this node.", TOPOLOGY),
     Option("local_addr", "Address of this node for the others.", TOPOLOGY, "HOST"),
+    Option(
+        "key_file",
+        "Key without which nobody takes part; the same file on all nodes.",
+        TOPOLOGY,
+        "FILE|none",
+        pet="",
+        shown_default="as found, see docs/security.md",
+    ),
+    Option("key_required", "Start no job on several nodes without a key.", TOPOLOGY, pet=""),
+    Option("allow_mixed", "Nodes may differ in script and versions.", TOPOLOGY, pet=""),
     Option("min_replicas", "With fewer replicas left: start again, or exit 81.", RECOVERY, "N"),
     Option("max_restarts", "Restarts of all ranks where recovery cannot help.", RECOVERY, "N"),
     Option("no_protect", "Switch recovery off.", RECOVERY),
@@ -289,9 +303,13 @@ def _value(option: Option, name: str, text: str) -> Value:
         except ValueError:
             raise _usage(f"{name} must be 1 or 0, not {text!r}") from None
     if wanted in (int, float):
+        noun = "an integer" if wanted is int else "a number"
+        shown = f"{text!r:.40}"
+        # Not int() alone: that takes the digits of every script, and as many as there are.
+        if wanted is int and not re.fullmatch(r"[+-]?[0-9]{1,18}", text.strip()):
+            raise _usage(f"{name} must be {noun}, not {shown}")
         try:
             return int(text) if wanted is int else float(text)
         except ValueError:
-            noun = "an integer" if wanted is int else "a number"
-            raise _usage(f"{name} must be {noun}, not {text!r}") from None
+            raise _usage(f"{name} must be {noun}, not {shown}") from None
     return Path(text) if wanted is Path else text

@@ -10,6 +10,7 @@ unlike a pid, never means another process.
 
 import ctypes
 import os
+import resource
 import select
 import shutil
 import signal
@@ -32,6 +33,8 @@ GUARD_ROUNDS, GUARD_PAUSE_S = 50, 0.02
 """How often and how fast the guardian looks for what a killed launcher left."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
+
+_descriptors: tuple[int, int] | None = None  # the limits that workers inherit
 
 
 class Child:
@@ -83,8 +86,11 @@ def spawn(
     RecoverrunError if it cannot be started.
     """
     launcher = os.getpid()
+    limits = _descriptors
 
     def bind_life() -> None:
+        if limits is not None:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
         if cpus:
             os.sched_setaffinity(0, cpus)
@@ -112,6 +118,17 @@ def spawn(
 def _opened(files: ExitStack, path: Path | None) -> IO[bytes] | None:
     """For appending: two processes that share a file must not overwrite each other."""
     return None if path is None else files.enter_context(path.open("ab", buffering=0))
+
+
+def allow_connections() -> None:
+    """Let this process, but not its workers, open as many descriptors as the system allows.
+
+    The usual limit of 1024 is for programs that poll with select; every launcher is a connection.
+    """
+    global _descriptors
+    _descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (_descriptors[1], _descriptors[1]))
 
 
 def open_standard_streams() -> None:

@@ -16,6 +16,7 @@ from recoverrun import __version__, inquest
 from recoverrun.config import RunConfig
 from recoverrun.errors import ExitCode
 from recoverrun.inquest import Inquest
+from recoverrun.kinship import differences
 from rendezvous import coordinator, detector, formation, kv
 from rendezvous.coordinator import Coordinator
 from rendezvous.detector import Detector
@@ -40,6 +41,9 @@ from rendezvous.messages import (
 
 TRIES_ENOUGH = 3
 """As many attempts with the same end are no accident."""
+
+SPARES_MOST = 256
+"""Launchers that may wait for a place: what comes back again and again must not fill the memory."""
 
 NOBODY = -1
 """A post for the launcher itself, not for one of its ranks."""
@@ -230,6 +234,8 @@ class Seat:
             fields: dict[str, Json] = {"nproc": start.nproc, "name": name}
             words = f"node {name} joins with {start.nproc} workers"
             self._record(Record("node.join", words, fields))
+        for words in differences(joins):
+            self._record(Record("notice.give", words, {"rank": NOBODY}))
         self._waiting.clear()
         for join in joins:
             self._spares.pop(join.incarnation, None)
@@ -242,7 +248,8 @@ class Seat:
 
     def _late(self, sender: str, join: Join, now: float) -> list[Post] | None:
         """A launcher comes when the job has begun. None: it is for the formation to answer."""
-        if self._formation.objection(join) is not None:
+        many = sender not in self._spares and len(self._spares) >= SPARES_MOST
+        if many or self._formation.objection(join) is not None:
             return None
         self._spares[sender] = join
         self._detector.step(detector.Heard(sender.encode()), now)
@@ -477,6 +484,7 @@ def make_seat(
         begun_at=begun_at,
         nnodes_least=config.nnodes_least,
         last_call_s=config.last_call_s,
+        allow_mixed=config.allow_mixed,
     )
     return Seat(
         formation=formation,

@@ -33,8 +33,12 @@ class Join:
     nproc: int
     version: str
     role: str = "default"
-    master: str = ""  # host:port where this node's first worker could listen
+    master: str = ""  # host:port where its first worker could listen; no host: `address`
     attempt: int = 0  # the restart that this launcher is ready for
+    script: str = ""  # what it runs, with a digest of the arguments
+    arguments: str = ""
+    torch: str = ""  # version, if known
+    address: str = ""  # whence this message came: filled in by whoever receives it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from recoverrun.agent import Agent
 from recoverrun.config import RunConfig, find_script
+from recoverrun.keyring import find_key
 from recoverrun.output import hand_on, last_words
-from recoverrun.process import open_standard_streams
+from recoverrun.process import allow_connections, open_standard_streams
 from recoverrun.rundir import make_private_dir, make_run_dir
 from recoverrun.text import ascii_only, encodes, named_signals, sanitize
 
@@ -20,6 +21,9 @@ def run(config: RunConfig) -> int:
     began_at = time.monotonic()
     open_standard_streams()
     find_script(config)
+    keyring = find_key(config, os.environ)
+    if config.endpoints:
+        allow_connections()
     stamp = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.getpid()}"
     run_dir = make_run_dir(config.run_dir, config.name, stamp)
     private = make_private_dir()
@@ -29,6 +33,7 @@ def run(config: RunConfig) -> int:
             node=socket.gethostname() or "node",
             run_dir=run_dir,
             private=private,
+            keyring=keyring,
             began_at=began_at,
             say=_say,
         )

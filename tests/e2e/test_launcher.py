@@ -17,6 +17,7 @@ from tests.e2e.launching import (
     await_death,
     free_port,
     launching,
+    stranger,
     two_nodes,
 )
 
@@ -426,15 +427,8 @@ def test_an_endpoint_that_is_taken_is_named(launcher: Launcher) -> None:
 
 
 def test_an_endpoint_that_speaks_another_language_is_told_from_silence(launcher: Launcher) -> None:
-    with socket.socket() as stranger:
-        stranger.bind(("127.0.0.1", 0))
-        stranger.listen()
-        job = launcher.fake("*:exit=0", options=two_nodes(stranger.getsockname()[1])(1))
-
-        for _ in range(3):
-            connection, _address = stranger.accept()
-            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 10)
-            connection.close()
+    with stranger(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 10) as port:
+        job = launcher.fake("*:exit=0", options=two_nodes(port)(1))
 
         assert job.finish() == 80
     assert "is not a recoverrun rendezvous" in job.output

@@ -89,3 +89,24 @@ def test_a_path_too_long_for_a_socket_is_not_used(
     assert len(private.socket.encode()) <= rundir.SOCKET_PATH_BYTES
     assert os.listdir(long) == []
     private.remove()
+
+
+def test_a_directory_for_secrets_is_the_users_alone(tmp_path: Path) -> None:
+    path = tmp_path / "a/private"
+    os.close(rundir.open_private(path))
+    assert path.stat().st_mode & 0o777 == 0o700
+
+    path.chmod(0o750)
+    with pytest.raises(rundir.NotPrivate, match="chmod 700"):
+        rundir.open_private(path)
+
+
+def test_a_new_file_appears_whole_and_only_once(tmp_path: Path) -> None:
+    folder = rundir.open_private(tmp_path / "private")
+    rundir.write_new(folder, "key", b"first")
+    rundir.write_new(folder, "key", b"second")
+    os.close(folder)
+
+    assert (tmp_path / "private/key").read_bytes() == b"first"
+    assert (tmp_path / "private/key").stat().st_mode & 0o777 == 0o600
+    assert os.listdir(tmp_path / "private") == ["key"]
