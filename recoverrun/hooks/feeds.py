@@ -26,8 +26,12 @@ from recoverrun.hooks.runtime import Draw
 class Drawing(Impersonation, Protocol):
     """What a feed asks the runtime."""
 
-    def draws_since(self, mark: int) -> list[Draw]:
-        """Draws of normal work that were made for the present microbatch, from number `mark` on."""
+    @property
+    def drawn_so_far(self) -> int:
+        """How many draws normal work has made."""
+
+    def draws_since(self, mark: int) -> list[Draw] | None:
+        """The draws from number `mark` on, or None if there were too many to keep them."""
 
     def fold(self, mark: int, draw: Draw) -> None:
         """Draws from number `mark` on were made for this one."""
@@ -38,12 +42,15 @@ class Drawing(Impersonation, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """One item as the script got it; the streams stood `before` and `after` it was asked for."""
+    """One item as the script got it; the streams stood `before` and `after` it was asked for.
+
+    Reading them costs time, so it is not done for a generator whose last item was no loader's.
+    """
 
     item: Any
-    draws: list[Draw]
-    before: rng.Streams
-    after: rng.Streams
+    draws: list[Draw] | None
+    before: rng.Streams | None
+    after: rng.Streams | None
 
 
 class Feed:
@@ -61,6 +68,7 @@ class Feed:
         self._runtime = runtime
         self._taken: dict[int, Taken] = {}  # of the present step
         self._positions: dict[int, int] = {}
+        self._hands_on = True  # what a loader gives
         self._borrowed: list[Any] = []  # resumed for another rank
         self._returned: deque[Any] = deque()
 
@@ -90,10 +98,13 @@ class Feed:
     # --------------------------------------------------------------------------- normal work
 
     def _own(self, value: Any) -> Any:
-        mark, before = len(self._runtime.draws_since(0)), rng.read()
+        mark = self._runtime.drawn_so_far
+        before = rng.read() if self._hands_on else None
         item = self._resumed(value)
         draws = self._runtime.draws_since(mark)
-        self._taken[self.count] = Taken(item, draws, before, rng.read())
+        after = rng.read() if before is not None else None
+        self._hands_on = draws is None or bool(draws)
+        self._taken[self.count] = Taken(item, draws, before, after)
         self._runtime.fold(mark, Draw(self, self.count, item))
         self.count += 1
         return item
@@ -114,7 +125,7 @@ class Feed:
         that holds us: what cannot be served spoils the re-execution instead.
         """
         taken = self._taken.get(index)
-        if taken is not None and not taken.draws:
+        if taken is not None and taken.draws == []:
             self._borrowed.append(self._resumed(value))
             return self._borrowed[-1]
         try:
@@ -128,6 +139,10 @@ class Feed:
     def _served(self, rank: int, taken: Taken | None) -> Any:
         if taken is None:
             raise NotReplayable(f"{self._name} is asked for more by another rank than by this one")
+        if taken.draws is None:
+            raise NotReplayable(f"{self._name} makes one item of too many")
+        if taken.before is None or taken.after is None:
+            raise NotReplayable(f"{self._name} gives data of a loader and others")
         moved = rng.jump(rng.read(), taken.before, taken.after)
         if moved is None:
             raise NotReplayable(f"{self._name} draws random numbers of Python or numpy")

@@ -25,6 +25,11 @@ if TYPE_CHECKING:  # they import torch, which the script imports when it wants t
     from recoverrun.hooks.rng import Streams
 
 
+KEPT_DRAWS = 32
+"""So many of the latest draws are kept in the body of a loop, and outside of all loops: a script
+may read a whole data set there, which must not stay in memory."""
+
+
 class Senses(Protocol):
     """What can be seen of a process once the script has imported torch."""
 
@@ -140,6 +145,9 @@ class ScriptRuntime:
         self.spoiled = ""  # why what is being executed as another rank is not its microbatch
         self.on_region_top: Callable[[Turn], None] = lambda turn: None
         self._draws: list[Draw] = []
+        self._drawn = 0  # in all; the last of them are in `_draws`
+        self._header_draws = 0  # of `_draws`, those of the header of the present iteration
+        self._in_header = False  # all that a loop's header draws is kept
 
     # --------------------------------------------------------------------------- script.Runtime
 
@@ -191,7 +199,8 @@ class ScriptRuntime:
         turn.globals = global_
         turn.names = self._snapshot(turn.loop, local)
         turn.before = {**global_, **turn.names} if self.shape is None else None
-        turn.header_draws = len(turn.draws)
+        turn.header_draws = self._header_draws = len(turn.draws)
+        self._in_header = False
         turn.met = None
         if turn.adopted != self.adopted and self.senses is not None:
             turn.met = self.senses.streams(None)
@@ -227,6 +236,7 @@ class ScriptRuntime:
         self.stack.append(turn)
 
     def _pop(self, turn: Turn) -> None:
+        self._in_header = False  # it may have been the header that ended the loop
         if turn in self.stack:
             del self.stack[self.stack.index(turn) :]
 
@@ -246,6 +256,7 @@ class ScriptRuntime:
         turn.adopted = self.adopted
         turn.ahead, turn.draws = self._draws, []
         self._draws = turn.draws
+        self._header_draws, self._in_header = 0, True
 
     def _snapshot(self, loop: Loop, local: dict[str, Any]) -> dict[str, Any]:
         """What the body can see of the variables around it, by reference."""
@@ -270,14 +281,32 @@ class ScriptRuntime:
 
     def drawn(self, source: "Source", index: int, item: Any) -> None:
         """Note an item taken in normal work; it belongs to the iteration that has just begun."""
-        self._draws.append(Draw(source=source, index=index, item=item))
+        self._note(Draw(source=source, index=index, item=item))
 
-    def draws_since(self, mark: int) -> "list[Draw]":
-        return self._draws[mark:]
+    def _note(self, draw: "Draw") -> None:
+        if not self._in_header and len(self._draws) >= self._header_draws + KEPT_DRAWS:
+            del self._draws[self._header_draws]
+        self._draws.append(draw)
+        self._drawn += 1
+
+    @property
+    def drawn_so_far(self) -> int:
+        return self._drawn
+
+    def draws_since(self, mark: int) -> "list[Draw] | None":
+        """Draws from number `mark` on; None if they are not all kept any more."""
+        count = self._drawn - mark
+        if count > len(self._draws) - (0 if self._in_header else self._header_draws):
+            return None
+        return self._draws[len(self._draws) - count :]
 
     def fold(self, mark: int, draw: "Draw") -> None:
         """What was drawn from number `mark` on is one item of another source."""
-        self._draws[mark:] = [draw]
+        since = self.draws_since(mark)
+        if since is not None:
+            del self._draws[len(self._draws) - len(since) :]
+            self._drawn = mark
+        self._note(draw)
 
     def spoil(self, reason: str) -> None:
         """What is being executed as another rank is not its microbatch, for this reason."""

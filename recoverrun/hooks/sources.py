@@ -67,7 +67,11 @@ class Sources:
         if not self._runtime.quiet:
             self._runtime.drawn(source, index, item)
 
-    def draws_since(self, mark: int) -> list[Draw]:
+    @property
+    def drawn_so_far(self) -> int:
+        return self._runtime.drawn_so_far
+
+    def draws_since(self, mark: int) -> list[Draw] | None:
         return self._runtime.draws_since(mark)
 
     def fold(self, mark: int, draw: Draw) -> None:

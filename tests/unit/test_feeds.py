@@ -52,8 +52,12 @@ class Play:
     def drawn(self, source: Any, index: int, item: Any) -> None:
         self.draws.append(Draw(source, index, item))
 
-    def draws_since(self, mark: int) -> list[Draw]:
-        return self.draws[mark:]
+    @property
+    def drawn_so_far(self) -> int:
+        return len(self.draws)
+
+    def draws_since(self, mark: int) -> list[Draw] | None:
+        return self.draws[mark:] if len(self.draws) - mark <= 5 else None
 
     def fold(self, mark: int, draw: Draw) -> None:
         self.draws[mark:] = [draw]
@@ -152,6 +156,32 @@ def test_what_cannot_be_served_spoils_the_re_execution(make: Any, index: int, re
 
     assert reason in play.spoiled
     assert int(next(feed)) == int(first) + 1
+
+
+def test_an_item_of_too_many_draws_is_not_served() -> None:
+    play = Play()
+    feed = Feed((list(play.loader()) for _ in range(2)), "all", play, 0)
+    next(feed)
+
+    as_other(play, feed, 0)
+
+    assert "makes one item of too many" in play.spoiled
+
+
+def test_data_after_something_else_are_not_served() -> None:
+    def mixed() -> Iterator[Any]:
+        yield "first"
+        yield from play.loader()
+
+    play = Play()
+    feed = Feed(mixed(), "mixed", play, 0)
+    next(feed), next(feed), next(feed)
+
+    as_other(play, feed, 1)
+    assert "gives data of a loader and others" in play.spoiled
+    play.spoiled = ""
+    assert int(as_other(play, feed, 2)) == 10
+    assert play.spoiled == ""
 
 
 @pytest.mark.parametrize("exact", [True, False])
