@@ -310,6 +310,106 @@ class StoreAnswer:
     number: int
 
 
+# ---------------------------------------------------------------------------- the view register
+
+Ballot = tuple[int, str]
+"""(round, launcher): unique, and ordered as tuples are."""
+
+RollFields = tuple[int, int, tuple[str, ...]]
+"""(number, tenure, members) of a `roll.Roll`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepare:
+    """Candidate -> voters of `roll`: from now on accept nothing below `ballot`."""
+
+    ballot: Ballot
+    roll: RollFields  # the newest that the candidate knows to be decided
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """Voter -> candidate: yes, and this is what I had accepted after roll `number`."""
+
+    ballot: Ballot
+    number: int
+    accepted_in: Ballot  # (0, "") if nothing
+    accepted: RollFields
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejected:
+    """Voter -> candidate or leader: no, I have promised more, or my lease runs for `hold_s` yet."""
+
+    ballot: Ballot
+    promised: Ballot
+    hold_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accept:
+    """Leader -> voters of `base`: let `roll` follow. That it asks proves that `base` is decided."""
+
+    ballot: Ballot
+    base: RollFields
+    roll: RollFields
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """Voter -> leader: I have, and I contribute nothing new to the roll before."""
+
+    ballot: Ballot
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollCall:
+    """Anybody -> anybody who knows less: this roll is decided."""
+
+    roll: RollFields
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lead:
+    """Leader -> voters: grant me a lease. `sent_at` is the leader's clock and comes back as is."""
+
+    ballot: Ballot
+    number: int
+    sent_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Granted:
+    """Voter -> leader: nobody else gets my vote for the length of a lease from now on."""
+
+    ballot: Ballot
+    number: int
+    sent_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ping:
+    """Member -> leader: I live, this is my roll; `fenced`: I have accepted a newer one."""
+
+    number: int
+    sent_at: float
+    fenced: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pong:
+    """Leader -> member: the gate of roll `number` is open for `open_s` from `sent_at` on.
+
+    `kept`: the leader had its lease, and no roll without this member was under way.
+    """
+
+    number: int
+    sent_at: float
+    open_s: float
+    kept: bool
+
+
 Message = (
     Join
     | Refusal
@@ -334,4 +434,14 @@ Message = (
     | Kill
     | StoreCall
     | StoreAnswer
+    | Prepare
+    | Prepared
+    | Rejected
+    | Accept
+    | Accepted
+    | RollCall
+    | Lead
+    | Granted
+    | Ping
+    | Pong
 )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import FunctionType, ModuleType
 
 from ft_collectives import instep
-from rendezvous import coordinator, gathering, membership, quota, steps
+from rendezvous import bid, coordinator, gathering, membership, quota, register, roll, steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,9 @@ def planted(mutant: Mutant) -> Iterator[None]:
 
 def _borrowers(name: str, original: object) -> list[ModuleType]:
     """Modules that imported a function by its name."""
-    modules = (coordinator, gathering, instep, membership, quota, steps)
+    modules = (
+        bid, coordinator, gathering, instep, membership, quota, register, roll, steps
+    )  # fmt: skip
     return [module for module in modules if vars(module).get(name) is original]
 
 
