@@ -37,6 +37,15 @@ class Bid:
         asked = sorted((self.granted.get(v, float("-inf")) for v in self.base.voters), reverse=True)
         return asked[len(asked) // 2] + length_s if asked else float("-inf")
 
+    def lend(self, member: str, now: float, lease_until: float) -> float:
+        """For how many seconds the gate may be opened to `member` now."""
+        old = any(until > now for until in self.loans.values())
+        closed = self.proposal is not None or old or now < self.closed_until
+        open_s = 0.0 if closed else max(0.0, lease_until - now)
+        # An answer that opens nothing takes nothing back either.
+        self.lent[member] = max(now + open_s, self.lent.get(member, now))
+        return open_s
+
     def rebase(self, roll: Roll) -> None:
         """`roll` is decided. New voters are asked first: they may have promised or accepted."""
         if roll.voters != self.base.voters:

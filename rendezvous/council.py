@@ -83,13 +83,18 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class Settled:
+    """This launcher's replica has the state of the others: it could go on without them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time passed. `chance` is a fresh random number in [0, 1): no two launchers stand at once."""
 
     chance: float
 
 
-Event = Heard | Dead | Admit | Part | Tick
+Event = Heard | Dead | Admit | Part | Settled | Tick
 
 
 @dataclass(frozen=True, slots=True)

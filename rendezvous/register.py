@@ -52,6 +52,7 @@ from rendezvous.council import (
     Event,
     Heard,
     Part,
+    Settled,
     Tick,
     To,
 )  # fmt: skip
@@ -82,7 +83,8 @@ class Register:
         self.accepted: Roll | None = None  # what may follow `roll`
         self.holder = roll.leader  # whom we granted a lease, until:
         self.hold_until = now + LEASE_S if own in roll.voters else now
-        self.stand_at = self.hold_until + STAND_LEAST_S + STAND_SPREAD_S
+        wait_s = STAND_LEAST_S + STAND_SPREAD_S
+        self.stand_at = now if roll.leader == own else self.hold_until + wait_s
         self.bid: Bid | None = None
         self.gate_until = float("-inf")
         self.contact_at = float("-inf")  # when we sent what our leader has answered last
@@ -94,12 +96,11 @@ class Register:
         self.newest_round = 0
         self.ping_at = now
         self.chance = 0.5
+        self.settled = bool(roll.members)  # a newcomer has nothing to go on with yet
         self.cut = False
         self.now = now
         self._mail: deque[Council] = deque()  # to ourselves
         self._effects: list[Effect] = []
-        if roll.leader == own:
-            self.stand_at = now
 
     # --------------------------------------------------------------------------- machine
 
@@ -116,6 +117,8 @@ class Register:
                     self.admitted.append(node)
             case Part(node=node):
                 self.parted.add(node)
+            case Settled():
+                self.settled = True
             case Tick(chance=chance):
                 self.chance = chance
                 self._beat()
@@ -140,14 +143,11 @@ class Register:
         return max(min(times), self.now + 0.001)
 
     def check(self) -> None:
-        """Invariants that hold between any two events."""
         number = self.accepted.number if self.accepted is not None else self.roll.number + 1
         assert number > self.roll.number, f"accepted roll {number} is decided ({self.roll})"
         assert self.accepted_in <= self.promised, f"{self.accepted_in} above {self.promised}"
-        if self.bid is not None and self.bid.elected:
-            assert self.bid.ballot <= self.promised or self.own not in self.roll.voters, (
-                f"{self.own} leads in {self.bid.ballot} and has promised {self.promised}"
-            )
+        mine = self.bid.ballot if self.bid is not None else self.promised
+        assert mine >= self.promised, f"bids {mine} and has promised {self.promised}"
 
     def snapshot(self) -> dict[str, object]:
         return {
@@ -258,7 +258,7 @@ class Register:
         if held or message.ballot < self.promised:
             self._reject(sender, message.ballot)
             return
-        self.promised = message.ballot
+        self._promise(message.ballot)
         self._give_way(sender)
         accepted = self.accepted if self.accepted is not None else Roll(0, 0, ())
         self._send(sender, Prepared(
@@ -275,10 +275,15 @@ class Register:
         if message.ballot < self.promised:
             self._reject(sender, message.ballot)
             return
-        self.promised = self.accepted_in = message.ballot
-        self.accepted = roll
+        self._promise(message.ballot)
+        self.accepted_in, self.accepted = message.ballot, roll
         self._give_way(sender)
         self._send(sender, Accepted(ballot=message.ballot, number=roll.number))
+
+    def _promise(self, ballot: Ballot) -> None:
+        self.promised = ballot
+        if self.bid is not None and self.bid.ballot < ballot:
+            self.bid = None  # We could not vote for ourselves any more.
 
     def _give_way(self, sender: str) -> None:
         """Somebody else is about to lead: give it the time."""
@@ -294,13 +299,17 @@ class Register:
         if message.ballot < self.promised:
             self._reject(sender, message.ballot)
             return
-        self.followed_at = self.now
-        self.promised = message.ballot
+        self._see_leader(sender)
+        self._promise(message.ballot)
         self.holder, self.hold_until = sender, self.now + LEASE_S
         self._later()
         granted = Granted(ballot=message.ballot, number=self.roll.number, sent_at=message.sent_at)
         self._send(sender, granted)
         self._enlighten(sender, message.number)
+
+    def _see_leader(self, node: str) -> None:
+        if node != self.own:  # We are no sign of life for ourselves; a lease is.
+            self.followed_at = self.now
 
     def _note(self, ballot: Ballot) -> None:
         self.newest_round = max(self.newest_round, ballot[0])
@@ -316,8 +325,7 @@ class Register:
         ping = Ping(number=self.roll.number, sent_at=self.now, fenced=self.fenced)
         silent = self.now - self.followed_at > 3 * BEAT_S
         # Nobody answers: whoever votes may know of another leader.
-        asked = {self.roll.leader, *(self.roll.voters if silent else ())}
-        for node in sorted(asked):
+        for node in sorted({self.roll.leader, *(self.roll.voters if silent else ())}):
             self._send(node, ping)
         if self.now - self.followed_at > FENCE_S and not self.leased(self.now):
             self._give_up(f"no leader has answered for {self.now - self.followed_at:.1f} s")
@@ -328,25 +336,16 @@ class Register:
         if message.number > self.roll.number:  # It knows more than we do: have it say so.
             self._send(sender, Ping(number=self.roll.number, sent_at=self.now, fenced=False))
             return
-        if not self.leads or self.bid is None:
+        if self.bid is None or not self.leads:
             return
         self.bid.loans.pop(sender, None)
         self.bid.disturbed = self.bid.disturbed or message.fenced
-        open_s = self._open_s(self.bid)
-        # An answer that opens nothing takes nothing back either.
-        self.bid.lent[sender] = max(self.now + open_s, self.bid.lent.get(sender, self.now))
+        open_s = self.bid.lend(sender, self.now, self._lease(self.bid))
         going = self.bid.proposal is not None and sender not in self.bid.proposal.members
         kept = self.leased(self.now) and not going
         self._send(sender, Pong(
             number=self.roll.number, sent_at=message.sent_at, open_s=open_s, kept=kept
         ))  # fmt: skip
-
-    def _open_s(self, bid: Bid) -> float:
-        """For how long the gate may be opened now."""
-        lent = any(until > self.now for until in bid.loans.values())
-        if bid.proposal is not None or lent or self.now < bid.closed_until:
-            return 0.0
-        return max(0.0, self._lease(bid) - self.now)
 
     def _lease(self, bid: Bid) -> float:
         return bid.lease_at(LEASE_S * (1 - MARGIN))
@@ -354,7 +353,7 @@ class Register:
     def _pong(self, sender: str, message: Pong) -> None:
         if message.number != self.roll.number or sender != self.roll.leader:
             return
-        self.followed_at = self.now
+        self._see_leader(sender)
         if message.kept:
             self.contact_at = max(self.contact_at, message.sent_at)
         until = message.sent_at + message.open_s * (1 - MARGIN)
@@ -364,7 +363,7 @@ class Register:
 
     @property
     def _eligible(self) -> bool:
-        return self.own in self.roll.voters
+        return self.settled and self.own in self.roll.voters
 
     @property
     def _may_stand_at(self) -> float:
@@ -394,7 +393,8 @@ class Register:
 
     def _survive(self) -> None:
         """All others are dead: go on alone, if nothing can have been decided without us."""
-        if self.now - self.contact_at > CONTACT_S and not self.leased(self.now):
+        known = self.now - self.contact_at <= CONTACT_S or self.leased(self.now)
+        if not known or not self.settled:
             self._give_up("all others are dead, and what they had agreed on last is not known")
             return
         roll = self.roll

@@ -20,11 +20,12 @@ from rendezvous.council import (
     Event,
     Heard,
     Part,
+    Settled,
     Tick,
     To,
 )
 from rendezvous.register import Register
-from rendezvous.roll import NOBODY, Roll
+from rendezvous.roll import NOBODY, Roll, quorum
 from tests.sim.book import Violation, demand
 from tests.sim.engine import Engine
 from tests.sim.views.book import Book, Held
@@ -359,6 +360,7 @@ class World:
             work.start = work.states[rolls.source(sorted(work.reports.values()))]
             self.book.began(roll.number, work.start)
         node.state, node.begun = work.start, roll.number
+        self.feed(node, Settled())
         return True
 
     def _apart(self, node: Node, roll: Roll) -> bool:
@@ -382,7 +384,12 @@ class World:
         """With most voters of the newest roll alive, everybody is in and steps are finished."""
         newest = self.book.newest
         living = {n.name: n for n in self.nodes.values() if n.alive and not n.leaving}
-        if 2 * sum(voter in living for voter in newest.voters) <= len(newest.voters):
+        known = any(node.register.roll == newest for node in living.values())
+        before = self.book.rolls.get(newest.number - 1, newest)
+        able = [v for v in newest.voters if v in living and living[v].register.settled]
+        # Whoever goes on asks the voters of the newest roll that anybody alive knows.
+        asked = [newest.voters] if known else [newest.voters, before.voters]
+        if not able or not all(quorum(voters, living) for voters in asked):
             self.coverage["no quorum left"] += 1
             return
         self.coverage["liveness checked"] += 1
