@@ -44,6 +44,7 @@ MACHINES = (
     "rendezvous/bid.py",
     "rendezvous/roll.py",
     "rendezvous/council.py",
+    "rendezvous/succession.py",
     "rendezvous/schedule.py",
     "recoverrun/supervisor.py",
     "ft_collectives/instep.py",
