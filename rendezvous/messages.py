@@ -310,6 +310,37 @@ class StoreAnswer:
     number: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """Leader -> mirror: the `index`-th change of the store in `tenure`."""
+
+    tenure: int
+    index: int
+    call: bytes  # the frame of a StoreCall that writes, or b""
+    superseded: int  # the generation that has begun, 0 if none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whole:
+    """Leader -> mirror: a part of all that the store holds after change `index` of `tenure`."""
+
+    tenure: int
+    index: int
+    part: int
+    parts: int
+    generation: int
+    keys: tuple[tuple[int, str, bytes], ...]  # (generation, key, value)
+    answers: tuple[bytes, ...]  # frames of the answers that a repeated call gets again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copied:
+    """Mirror -> leader: I hold all changes of `tenure` up to `index`; -1: I need the whole."""
+
+    tenure: int
+    index: int
+
+
 # ---------------------------------------------------------------------------- the view register
 
 Ballot = tuple[int, str]
@@ -434,6 +465,9 @@ Message = (
     | Kill
     | StoreCall
     | StoreAnswer
+    | Copy
+    | Whole
+    | Copied
     | Prepare
     | Prepared
     | Rejected

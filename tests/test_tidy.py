@@ -45,6 +45,7 @@ MACHINES = (
     "rendezvous/roll.py",
     "rendezvous/council.py",
     "rendezvous/succession.py",
+    "rendezvous/mirror.py",
     "rendezvous/schedule.py",
     "recoverrun/supervisor.py",
     "ft_collectives/instep.py",
