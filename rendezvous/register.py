@@ -96,7 +96,7 @@ class Register:
         self.newest_round = 0
         self.ping_at = now
         self.chance = 0.5
-        self.settled = bool(roll.members)  # a newcomer has nothing to go on with yet
+        self.settled = own in roll.mirrors  # others have nothing to go on with yet
         self.cut = False
         self.now = now
         self._mail: deque[Council] = deque()  # to ourselves

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from rendezvous.messages import Ballot, RollFields
 
-VOTERS_MOST = 5
+VOTERS_MOST = MIRRORS_MOST = 5
 
 NO_BALLOT: Ballot = (0, "")
 
@@ -31,6 +31,11 @@ class Roll(NamedTuple):
     def voters(self) -> tuple[str, ...]:
         many = min(VOTERS_MOST, len(self.members))
         return self.members[: many - 1 + many % 2]
+
+    @property
+    def mirrors(self) -> tuple[str, ...]:
+        """Who holds the c10d store: all voters, and with two launchers also the other one."""
+        return self.members[:MIRRORS_MOST]
 
     def following(self, leader: str, out: Collection[str], news: Iterable[str]) -> "Roll":
         """The next roll: without `out`, with `news`, led by `leader`, else in the same order."""

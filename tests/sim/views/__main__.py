@@ -9,6 +9,7 @@ import time
 from collections import Counter
 
 from tests.sim.views.search import Search
+from tests.sim.views.times import table
 from tests.sim.views.world import simulate
 
 
@@ -56,7 +57,11 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--chaos", type=float, default=20.0, help="seconds of faults in each")
     parser.add_argument("--search", type=int, default=0, help="states to search afterwards")
+    parser.add_argument("--times", type=int, default=0, help="trials of each kind of loss")
     options = parser.parse_args()
+    if options.times:
+        print("\n".join(table(options.times)))
+        return 0
     if options.seed is not None:
         return replay(options.seed, options.chaos)
     code = survey(options.first, options.seeds, options.chaos)

@@ -27,6 +27,8 @@ class Book:
         self.newest_effect = 0  # roll of the newest external effect
         self.effects = 0
         self.steps = 0
+        self.first_steps: dict[int, float] = {}  # when each roll finished its first
+        self.first_effects: dict[int, float] = {}
 
     @property
     def newest(self) -> Roll:
@@ -83,14 +85,16 @@ class Book:
         self.finished[roll] = step
         self.states[roll][after[0]] = after[1]
         self.finished_at = now
+        self.first_steps.setdefault(roll, now)
         if roll < self.newest.number:
             self.late[roll] += 1
             demand(self.late[roll] <= 1, "I2", f"roll {roll} goes on beside {self.newest}")
 
     # --------------------------------------------------------------------------- I3
 
-    def effect(self, roll: int, node: str) -> None:
+    def effect(self, roll: int, node: str, now: float) -> None:
         self.effects += 1
+        self.first_effects.setdefault(roll, now)
         back = f"{node} acts in roll {roll}, after somebody had in {self.newest_effect}"
         demand(roll >= self.newest_effect, "I3", back)
         self.newest_effect = roll

@@ -11,6 +11,7 @@ import pytest
 from tests.sim.mutants import planted
 from tests.sim.views.mutants import BUGS, SCHEDULES, Bug, plans, run
 from tests.sim.views.search import Search
+from tests.sim.views.times import at, measure
 from tests.sim.views.world import Outcome, World, simulate
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -88,6 +89,17 @@ def test_no_order_of_messages_and_two_faults_decides_two_rolls_of_one_number() -
 
     assert search.complete
     assert search.states > 30_000
+
+
+@pytest.mark.parametrize(
+    ("target", "proved", "most_s"),
+    [(4, False, 3.0), (4, True, 1.0), (-1, False, 7.0), (-1, True, 2.0)],
+)
+def test_a_loss_costs_no_more_than_its_goal(target: int, proved: bool, most_s: float) -> None:
+    times = measure(target, proved, trials=30)
+
+    print(f"p50 {at(times.steps_s, 0.5):.2f} s, p99 {at(times.steps_s, 0.99):.2f} s")
+    assert at(times.steps_s, 0.99) <= most_s
 
 
 @pytest.mark.parametrize("name", ["standby", "noread"])

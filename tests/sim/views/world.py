@@ -332,7 +332,7 @@ class World:
     def act(self, node: Node) -> None:
         """Do something that the world sees, if the gate is open."""
         if node.alive and node.register.may_commit(self.engine.now * node.rate):
-            self.book.effect(node.register.roll.number, node.name)
+            self.book.effect(node.register.roll.number, node.name, self.engine.now)
 
     def _act_often(self, node: Node) -> None:
         if node.alive:
