@@ -1,6 +1,7 @@
 # Needs python3.11 and make; everything else goes into .venv on the first call.
 PYTHON ?= python3.11
 SEED ?= 0
+FRAMES ?= 1000000
 # Where torch comes from, if not from the default index. On a machine without a GPU this is smaller:
 #   make test TORCH_INDEX=https://download.pytorch.org/whl/cpu
 TORCH_INDEX ?=
@@ -10,7 +11,7 @@ INSTALLED := .venv/.installed
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format readme sim sim-soak bench matrix dist clean
+.PHONY: help demo test check format readme sim sim-soak fuzz bench matrix compat dist clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -48,11 +49,18 @@ sim: $(INSTALLED)  ## replay one simulated history: make sim SEED=53
 sim-soak: $(INSTALLED)  ## 10,000 histories of the view register, and a longer search
 	$(BIN)/python -m tests.sim.views --seeds 10000 --chaos 40 --search 300000
 
+fuzz: $(INSTALLED)  ## a million damaged frames: make fuzz FRAMES=1000000 SEED=7
+	$(BIN)/python -m tests.security.fuzz --frames $(FRAMES) --seed $(SEED)
+
 bench: $(INSTALLED)  ## measure what recovery and a step without losses cost
 	$(BIN)/python -m tests.bench
 
 matrix: $(INSTALLED)  ## every phase of a step times every kind of loss, with real processes
 	$(PYTEST) -m matrix tests/e2e
+
+compat: $(INSTALLED)  ## try every script and framework that is served, and write the table of the docs
+	$(BIN)/python -m pip install --quiet -c constraints.txt --editable '.[dev,compat]'
+	$(BIN)/python -m tests.compat
 
 dist: $(INSTALLED)  ## build wheel and sdist
 	$(BIN)/python -m build

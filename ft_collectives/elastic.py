@@ -386,6 +386,21 @@ def naming_roots() -> Iterator[None]:
         _calls.name_roots = before
 
 
+@contextmanager
+def speaking_for_roots() -> Iterator[None]:
+    """In here members have the same to say: the first live one speaks for a root that is lost."""
+    before = getattr(_calls, "for_roots", False)
+    _calls.for_roots = True
+    try:
+        yield
+    finally:
+        _calls.for_roots = before
+
+
+def roots_are_spoken_for() -> bool:
+    return bool(getattr(_calls, "for_roots", False))
+
+
 def _nobody(call: str, rank: int) -> PeerLost:
     return PeerLost(f"dist.{call}: rank {rank} is lost, and nobody can speak for it")
 

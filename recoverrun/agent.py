@@ -7,7 +7,6 @@ other nodes a socket. The agent itself decides nothing about the job. It only kn
 when the coordinator says stop, when the user does, or when it has lost sight of the coordinator.
 """
 
-import os
 import signal
 import time
 from collections import deque
@@ -17,16 +16,19 @@ from pathlib import Path
 from recoverrun import __version__, process
 from recoverrun.config import RunConfig
 from recoverrun.crew import Crew
+from recoverrun.diagnosis import hopeless
 from recoverrun.errors import ExitCode, RecoverrunError
-from recoverrun.greeting import starting, waiting
+from recoverrun.greeting import spare, starting, waiting
+from recoverrun.keyring import Keyring
+from recoverrun.kinship import kinship
 from recoverrun.logs import LogTree
-from recoverrun.network import master_address, open_hub, open_uplink
+from recoverrun.network import master_address, open_hub, open_uplink, understood
 from recoverrun.recorder import Recorder
 from recoverrun.rundir import PrivateDir
 from recoverrun.seat import NOBODY, Post, Seat, make_seat
 from recoverrun.signals import SignalInbox
 from recoverrun.supervisor import Leave
-from recoverrun.text import sanitize
+from recoverrun.text import named_signals, sanitize
 from rendezvous import wire
 from rendezvous.detector import BEAT_S, Detector, Heard, Tick
 from rendezvous.effects import Json, Record
@@ -35,25 +37,21 @@ from rendezvous.messages import (
     Committed,
     Join,
     Kill,
+    Leaving,
     Message,
     Refusal,
     Restart,
+    Spare,
     Start,
     Stop,
 )
-from rendezvous.transport import Dealer, Router, Station
+from rendezvous.transport import Dealer, Hub, Router, Station
 
 STOPPERS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
 """Signals that end the job; all others that are handled are only passed on."""
 
 MESSENGERS = (signal.SIGUSR1, signal.SIGUSR2)
 """Signals that schedulers warn with: they never end a launcher, asked for or not."""
-
-STRANGERS_MOST = 3
-"""Handshakes that may fail in a row before the other end counts as no launcher."""
-
-ANSWER_S = 5.0
-"""What the node that forms the job may need longer than us to notice that its time is over."""
 
 SETTLE_S = 3.0
 """How long the launcher with the seat waits for others to confirm that the job is over."""
@@ -78,6 +76,7 @@ class Agent:
         node: str,
         run_dir: Path,
         private: PrivateDir,
+        keyring: Keyring,
         began_at: float,
         say: Callable[[str], None],
     ) -> None:
@@ -89,19 +88,22 @@ class Agent:
         self._began_at = began_at
         self._say = say
         self._master = ""  # where rank 0 could listen if it were ours
-        self._incarnation = os.urandom(8).hex()
         # Before there is any thread or socket: it is a fork of this process.
+        others = process.children()  # of the program that we run in: none of our business
         self._guardian = process.Guardian(private.socket)
+        self._keep = others | self._guardian.pids
         self._recorder = Recorder(config=config, run_dir=run_dir, began_at=began_at, say=say)
         self._attempt = 0
         self._logs = LogTree(config, run_dir)
         self._restart: Restart | None = None  # our workers are ended for it
         self._waits_since = began_at  # for the job to form
-        self._station = Station()
+        self._keyring = keyring
+        self._station = Station(keyring.key)
+        self._incarnation = self._station.incarnation
         self._signals = SignalInbox((*config.signals, *MESSENGERS, signal.SIGCHLD))
         self._station.watch(self._signals.fd)
         self._router: Router | None = None
-        self._hub: Router | None = None
+        self._hub: Hub | None = None
         self._uplink: Dealer | None = None
         self._seat: Seat | None = None
         self._crew: Crew | None = None
@@ -109,7 +111,7 @@ class Agent:
         self._backlog: deque[bytes] = deque(maxlen=BACKLOG)
         self._acquainted = False  # a launcher answered us
         self._cut_off = False  # and no longer does
-        self._garbage = False  # somebody sent what is no message
+        self._spare = False  # the job runs, for now without us
         self._dismissed = False  # a spare that was not needed
         self._ignored: set[signal.Signals] = set()
         self._stop: Stop | None = None
@@ -159,9 +161,10 @@ class Agent:
         """Why and how the job ended, once it does."""
         return self._stop
 
-    def hosts(self, rank: int) -> bool:
-        """Whether a rank is one of this node."""
-        return self._crew is not None and rank in self._crew.ranks
+    @property
+    def crew(self) -> Crew | None:
+        """The workers of this node, or None if there were none."""
+        return self._crew
 
     def _open(self) -> None:
         config = self._config
@@ -170,6 +173,8 @@ class Agent:
         self._master = master_address(config, hosts=self._hub is not None)
         if config.endpoint is not None:
             self._say(waiting(config))
+        if self._hub is not None and self._keyring.note:
+            self._say(f"recoverrun: {self._keyring.note}")
         for note in config.notes:
             self._say(f"recoverrun: {note}")
         if config.endpoint is None or self._hub is not None:
@@ -179,7 +184,7 @@ class Agent:
             now = time.monotonic()
             self._post(self._seat.receive(self._incarnation, self._join_message(), now), now)
         else:
-            self._uplink = open_uplink(self._station, config.endpoint, self._incarnation)
+            self._uplink = open_uplink(self._station, config.endpoints)
 
     def _turn(self) -> None:
         before = time.monotonic()
@@ -215,6 +220,8 @@ class Agent:
             self._up(self._crew.tick(now), now)
         if self._seat is not None:
             self._post(self._seat.tick(now), now)
+        for words in self._station.complaints(now):
+            self._recorder.record(Record("notice.give", words, {"rank": -1}))
         for silence in self._detector.step(Tick(), now):
             self._lose_sight(silence.silent_s, now)
         if self._crew is None and self._uplink is not None:
@@ -226,6 +233,7 @@ class Agent:
     # --------------------------------------------------------------------------- other nodes
 
     def _join_message(self) -> Join:
+        kin = kinship(self._config)
         return Join(
             run_id=self._config.run_id,
             node=self._node,
@@ -236,6 +244,9 @@ class Agent:
             role=self._config.role,
             master=self._master,
             attempt=self._attempt,
+            script=kin.script,
+            arguments=kin.arguments,
+            torch=kin.torch,
         )
 
     def _beat(self, now: float) -> None:
@@ -250,29 +261,21 @@ class Agent:
     def _give_up(self, now: float) -> None:
         """Leave if nobody whom we could join is there. Raises RecoverrunError."""
         assert self._uplink is not None, "only a launcher that joins can give up"
-        endpoint = self._config.endpoint
-        if not self._acquainted and self._uplink.strangers >= STRANGERS_MOST:
-            raise RecoverrunError(
-                f"what answers at {endpoint} is not a recoverrun rendezvous: it speaks another "
-                f"protocol",
-                ExitCode.NEVER_FORMED,
-            )
-        # Whoever answered knows best how many are missing, and says so.
-        patience_s = self._config.join_timeout_s + (ANSWER_S if self._acquainted else 0.0)
-        if now - self._waits_since >= patience_s:
-            raise RecoverrunError(
-                f"nobody answered at {endpoint} within {patience_s:g} s: is the launcher with "
-                f"node rank 0 running, and is this its address?",
-                ExitCode.NEVER_FORMED,
-            )
+        waited_s, failures = now - self._waits_since, self._uplink.new_strangers()
+        known = self._acquainted
+        words = hopeless(self._config, self._keyring, waited_s, failures, known=known)
+        if words:
+            raise RecoverrunError(words, ExitCode.NEVER_FORMED)
 
     def _lose_sight(self, silent_s: float, now: float) -> None:
         """The launcher with the coordinator is silent; forming goes on, a running job does not."""
+        reason = (
+            f"the launcher at {self._config.endpoint}, which coordinates this run, has been "
+            f"silent for {silent_s:.1f} s"
+        )
+        if self._crew is None and self._spare:
+            raise RecoverrunError(reason, ExitCode.PARTITIONED)
         if self._crew is not None:
-            reason = (
-                f"the launcher at {self._config.endpoint}, which coordinates this run, has been "
-                f"silent for {silent_s:.1f} s"
-            )
             # The job may go on there: our silence is what tells it that this node has left.
             self._cut_off = True
             self._halt(Stop(exit_code=ExitCode.PARTITIONED, reason=reason, root_rank=-1), now)
@@ -283,13 +286,10 @@ class Agent:
             incoming = self._hub.receive()
             if incoming is None:
                 break
-            try:
+            message = understood(incoming, self._hub, self._station, now)
+            if message is not None:
                 sender = incoming.sender.decode("ascii")
-                message = wire.decode(incoming.frames[-1] if incoming.frames else b"")
-            except (UnicodeDecodeError, wire.RemoteProtocolError) as error:
-                self._complain(str(error))
-                continue
-            self._post(self._seat.receive(sender, message, now), now)
+                self._post(self._seat.receive(sender, message, now), now)
 
     def _read_uplink(self, now: float) -> None:
         assert self._uplink is not None, "only called for it"
@@ -301,7 +301,10 @@ class Agent:
             try:
                 message = wire.decode(frame)
             except wire.RemoteProtocolError as error:
-                self._complain(str(error))
+                self._station.complain(str(error), now)
+                if isinstance(error, wire.VersionMismatch) and not self._acquainted:
+                    sentence = f"{self._config.endpoint}: {error}"
+                    raise RecoverrunError(sentence, ExitCode.NEVER_FORMED) from error
                 continue
             self._acquainted = True
             self._detector.step(Heard(b"seat"), now)
@@ -309,13 +312,6 @@ class Agent:
             self._take(rank, message, now)
         if self._uplink.met():
             self._beat(now)  # What was said before there was a connection is lost.
-
-    def _complain(self, words: str) -> None:
-        """Once: whoever sends garbage sends much of it."""
-        if not self._garbage:
-            self._garbage = True
-            reason = f"a message from another machine was dropped: {words}"
-            self._recorder.record(Record("notice.give", reason, {"rank": -1}))
 
     # --------------------------------------------------------------------------- messages
 
@@ -359,6 +355,11 @@ class Agent:
             self._start(message, now)
         elif isinstance(message, Refusal) and (crew is None or self._restart is not None):
             self._refused(message, now)
+        elif isinstance(message, Spare) and crew is None:
+            self._waits_since = now
+            if not self._spare:
+                self._spare = True
+                self._say(spare(self._config))
         elif crew is None:
             pass  # Meant for a job that we are not in.
         elif rank != NOBODY:
@@ -390,9 +391,8 @@ class Agent:
         if self._crew is None:
             self._join_again(now)
             return
-        self._say(
-            f"⟲ {sanitize(restart.reason)}: all ranks start again (attempt {restart.attempt})"
-        )
+        why = sanitize(named_signals(restart.reason))
+        self._say(f"⟲ {why}: all ranks start again (attempt {restart.attempt})")
         stop = Stop(exit_code=0, reason=restart.reason, root_rank=restart.root_rank)
         self._up(self._crew.stop(stop, now), now)
 
@@ -402,7 +402,7 @@ class Agent:
         self._attempt, self._restart = self._restart.attempt, None
         if self._crew is not None:
             self._crew.close()
-            process.sweep(keep=self._guardian.pids)
+            process.sweep(keep=self._keep)
         self._crew = None
         self._waits_since = now
         self._master = master_address(self._config, hosts=self._hub is not None)
@@ -427,7 +427,7 @@ class Agent:
             logs=self._logs,
         )
         if not start.attempt:
-            self._say(starting(self._config, start, self._run_dir, os.environ))
+            self._say(starting(self._config, start, self._run_dir))
         try:
             self._crew.launch()
         except RecoverrunError as error:
@@ -436,7 +436,7 @@ class Agent:
     def _signal(self, number: signal.Signals, now: float) -> None:
         if number == signal.SIGCHLD:
             if self._crew is not None:
-                process.reap_orphans(self._crew.pids)
+                process.reap_orphans(self._crew.pids | self._keep)
             return
         if number not in STOPPERS:
             self._pass_on(number)
@@ -445,9 +445,16 @@ class Agent:
             self._up(self._crew.hurry(now), now)
             return
         reason = f"{number.name} was sent to the launcher on {self._node}"
-        self._ask_to_stop(Stop(exit_code=128 + number, reason=reason, root_rank=-1), now)
+        code = 128 + number
+        stop = Stop(exit_code=code, reason=reason, root_rank=-1)
+        if number == signal.SIGTERM and self._seat is None and self._crew is not None:
+            # That is how a scheduler takes one node away: the others may do without.
+            self._send_up(Leaving(node=self._node, exit_code=code, reason=reason))
+            self._halt(stop, now)
+        else:
+            self._ask_to_stop(stop, now)
         if self._crew is None:
-            raise RecoverrunError(reason, 128 + number)
+            raise RecoverrunError(reason, code)
 
     def _pass_on(self, number: signal.Signals) -> None:
         """A signal that the workers may want to know of."""
@@ -483,7 +490,7 @@ class Agent:
         if self._crew is not None:
             self._crew.close()
         failed = self._stop is None or self._stop.exit_code != 0
-        process.sweep(keep=self._guardian.pids, gently=not failed)
+        process.sweep(keep=self._keep, gently=not failed)
         self._station.close()
         self._signals.close()
         self._recorder.close()

@@ -5,7 +5,7 @@ A function of the journal's records, so that the console never knows what the jo
 
 from typing import cast
 
-from recoverrun.text import plural, sanitize
+from recoverrun.text import named_signals, plural, sanitize
 from rendezvous.effects import Json, Record
 
 PHASES = ("agree", "rebuild", "redo", "reduce", "vote")
@@ -25,14 +25,16 @@ def _line(record: Record) -> str:
             return _promise(str(fields["promise"]), record.reason)
         case "replica.lost":
             ranks = ", ".join(str(rank) for rank in _list(fields["ranks"]))
-            return f"✖ replica {fields['slot']} (ranks {ranks}) is lost: {record.reason}"
+            why = named_signals(record.reason)
+            return f"✖ replica {fields['slot']} (ranks {ranks}) is lost: {why}"
         case "recovery.done":
             redone = plural(len(_list(fields["redone"])), "microbatch")
             phases = " · ".join(f"{name} {_ms(fields[f'{name}_ms'])}" for name in PHASES)
             total = _ms(fields["total_ms"])
             return f"⇄ {record.reason} ✓ {redone} redone, {total} ms in all ({phases})"
         case "notice.give":
-            return f"! rank {fields['rank']}: {record.reason}"
+            rank = fields["rank"]
+            return f"! {record.reason}" if rank == -1 else f"! rank {rank}: {record.reason}"
         case _:
             return ""
 

@@ -5,7 +5,6 @@ import os
 import platform
 import sys
 from difflib import get_close_matches
-from importlib import metadata
 from pathlib import Path
 
 from recoverrun import __version__
@@ -13,7 +12,7 @@ from recoverrun.config import parse_options
 from recoverrun.errors import ExitCode, RecoverrunError
 from recoverrun.options import read
 
-OTHERS = ("status", "postmortem", "demo", "inject", "config")
+OTHERS = ("status", "postmortem", "demo", "inject", "config", "keygen")
 """Commands besides `run`, each in the module of its name."""
 
 
@@ -58,6 +57,8 @@ def _main(arguments: list[str]) -> int:
 
 def versions() -> dict[str, object]:
     """What a program may ask for: recoverrun, and what it stands on ("" where it is missing)."""
+    from importlib import metadata  # Not at the top: a launcher has no use for it.
+
     found: dict[str, object] = {"schema": 1, "recoverrun": __version__}
     found["python"] = platform.python_version()
     for name in ("torch", "pyzmq", "msgpack"):

@@ -13,7 +13,8 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from shutil import which
 
-from recoverrun import meanings
+from recoverrun import meanings, numa
+from recoverrun.cores import cores
 from recoverrun.errors import ExitCode, RecoverrunError
 from recoverrun.meanings import Endpoint, Streams
 from rendezvous.schedule import ScheduleError, parse
@@ -43,6 +44,9 @@ class Options:
     master_addr: str = ""
     master_port: int | None = None
     local_addr: str = ""
+    key_file: str = ""
+    key_required: bool = False
+    allow_mixed: bool = False
     max_restarts: int = 0
     min_replicas: int = 1
     run_dir: Path | None = None
@@ -95,10 +99,15 @@ class RunConfig:
     nnodes_least: int
     node_rank: int  # -1: as the coordinator chooses
     nproc: int
-    endpoint: Endpoint | None  # None: all workers are on this node
+    endpoints: tuple[Endpoint, ...]  # none: all workers are on this node
+    bindings: tuple[tuple[int, ...], ...]  # CPUs of each local rank; empty: as it comes
+    threads: int  # OMP_NUM_THREADS of a worker; 0: as the user or torch has it
     must_host: bool  # this launcher has to be the one that listens at the endpoint
     may_host: bool  # it tries to, and joins whoever already does
     local_addr: str  # "": as the way to the endpoint shows
+    key_file: str  # "": wherever one is found, "none": no key
+    key_required: bool
+    allow_mixed: bool  # nodes may differ in what they run
     run_id: str
     master_port: int  # 0: any free one
     join_timeout_s: float
@@ -118,6 +127,11 @@ class RunConfig:
     notes: tuple[str, ...]  # what the user should know about the options given
 
     @property
+    def endpoint(self) -> Endpoint | None:
+        """The first of them, where the job forms; the others help to find it."""
+        return self.endpoints[0] if self.endpoints else None
+
+    @property
     def name(self) -> str:
         """The script's name as a part of a path."""
         stem = self.script if self.module else Path(self.script).stem
@@ -135,6 +149,12 @@ def parse_options(options: Options, environ: Mapping[str, str]) -> RunConfig:
     _check_numbers(options)
     fixed = meanings.is_static(options.rdzv_backend)
     conf = meanings.rdzv_conf(options.rdzv_conf)
+    nproc = meanings.nproc(options.nproc_per_node, environ)
+    bindings: tuple[tuple[int, ...], ...] = ()
+    if options.numa_binding:
+        allowed = os.sched_getaffinity(0)
+        bindings = numa.bindings(options.numa_binding, nproc, environ, allowed)
+    signals, no_signals = meanings.signals(options.signals_to_handle)
     return RunConfig(
         script=script,
         arguments=arguments,
@@ -143,11 +163,16 @@ def parse_options(options: Options, environ: Mapping[str, str]) -> RunConfig:
         nnodes=1 if alone else most,
         nnodes_least=1 if alone else least,
         node_rank=node_rank,
-        nproc=meanings.nproc(options.nproc_per_node, environ),
-        endpoint=None if alone else _endpoint(options, fixed),
+        endpoints=() if alone else _endpoints(options, fixed),
+        nproc=nproc,
+        bindings=bindings,
+        threads=_threads(nproc, environ),
         must_host=conf.is_host is True or (fixed and node_rank == 0),
         may_host=conf.is_host is not False and (not fixed or node_rank <= 0),
         local_addr=options.local_addr.strip("[]"),
+        key_file=options.key_file,
+        key_required=options.key_required,
+        allow_mixed=options.allow_mixed,
         run_id=os.urandom(16).hex() if alone and options.rdzv_id == "none" else options.rdzv_id,
         master_port=meanings.port(options.master_port or 0, "--master-port"),
         join_timeout_s=conf.join_timeout_s,
@@ -158,13 +183,13 @@ def parse_options(options: Options, environ: Mapping[str, str]) -> RunConfig:
         logs=_logs(options, environ),
         role=options.role,
         virtual_local_rank=options.virtual_local_rank,
-        signals=meanings.signals(options.signals_to_handle),
+        signals=signals,
         shutdown_s=_patience(options, environ),
         protect=not options.no_protect and not (options.no_python and not options.run_path),
         inject=_inject(options.inject),
         witness=options.witness,
         digest_every=options.digest_every,
-        notes=_notes(options, conf.unknown, alone),
+        notes=_notes(options, conf.unknown, no_signals, alone=alone, bound=bool(bindings)),
     )
 
 
@@ -191,20 +216,18 @@ def _check_numbers(options: Options) -> None:
             raise _usage(f"--{name} is too small")
     if not options.monitor_interval > 0:
         raise _usage("--monitor-interval must be positive")
-    meanings.one_of("--start-method", options.start_method, ("spawn", "fork", "forkserver"))
     if options.numa_binding:
-        modes = ("node", "socket", "exclusive", "core-complex")
-        meanings.one_of("--numa-binding", options.numa_binding, modes)
+        meanings.one_of("--numa-binding", options.numa_binding, numa.MODES)
 
 
-def _endpoint(options: Options, fixed: bool) -> Endpoint:
+def _endpoints(options: Options, fixed: bool) -> tuple[Endpoint, ...]:
     """--rdzv-endpoint, or --master-addr and --master-port, with torchrun's defaults."""
     default_port = meanings.STATIC_PORT if fixed else meanings.C10D_PORT
     if options.rdzv_endpoint:
-        return meanings.endpoint(options.rdzv_endpoint, default_port)
+        return meanings.endpoints(options.rdzv_endpoint, default_port)
     port = meanings.port(options.master_port or default_port, "--master-port")
     host = options.master_addr or ("127.0.0.1" if fixed else "localhost")
-    return Endpoint(host=host.strip("[]"), port=port)
+    return (Endpoint(host=host.strip("[]"), port=port),)
 
 
 def _logs(options: Options, environ: Mapping[str, str]) -> Logs:
@@ -220,6 +243,11 @@ def _logs(options: Options, environ: Mapping[str, str]) -> Logs:
     )
 
 
+def _threads(nproc: int, environ: Mapping[str, str]) -> int:
+    """A fair share of this node's cores; one worker may have them all, as torch chooses."""
+    return 0 if nproc == 1 or "OMP_NUM_THREADS" in environ else max(1, cores() // nproc)
+
+
 def _patience(options: Options, environ: Mapping[str, str]) -> float:
     """Seconds between the first signal to the workers and SIGKILL."""
     if options.shutdown_timeout is not None:
@@ -231,18 +259,27 @@ def _patience(options: Options, environ: Mapping[str, str]) -> float:
     return float(text)
 
 
-def _notes(options: Options, unknown: tuple[str, ...], alone: bool) -> tuple[str, ...]:
-    """One line each: options that do nothing here, keys that nobody knows."""
+def _notes(
+    options: Options,
+    unknown: tuple[str, ...],
+    no_signals: tuple[str, ...],
+    *,
+    alone: bool,
+    bound: bool,
+) -> tuple[str, ...]:
+    """One line each: options that do nothing here, keys and signals that nobody knows."""
     idle = [
         f"--{name.replace('_', '-')}"
         for name in ("monitor_interval", "start_method", "event_log_handler", "logs_specs")
         if getattr(options, name) != getattr(_DEFAULTS, name)
     ]
-    if options.numa_binding and not meanings.gpus({}):
-        idle.append("--numa-binding (no GPU here)")
+    if options.numa_binding and not bound:
+        idle.append("--numa-binding (no NVIDIA GPU for each worker, or no CPU next to it)")
     notes = [f"without effect here: {', '.join(idle)}"] if idle else []
     if unknown:
         notes.append(f"--rdzv-conf: unknown {', '.join(unknown)}")
+    if no_signals:
+        notes.append(f"--signals-to-handle: unknown {', '.join(no_signals)}")
     if options.node_rank and alone and not options.standalone:
         notes.append(f"--node-rank {options.node_rank} means nothing in a job of one node")
     return tuple(notes)

@@ -81,9 +81,13 @@ def folded(lines: Sequence[Line], many: int = FOLD_FROM) -> list[str]:
 class Tail:
     """Reads what is appended to one worker's file."""
 
-    def __init__(self, *, path: Path, rank: int, prefix: str, words: tuple[str, ...]) -> None:
+    def __init__(
+        self, *, path: Path, rank: int, prefix: str, label: str, words: tuple[str, ...]
+    ) -> None:
+        """`prefix` is for the console, `label` for copies."""
         self.rank = rank
         self.prefix = prefix
+        self.label = label
         self.words = words  # lines with one of them are copied
         self._path = path
         self._file: BinaryIO | None = None
@@ -149,7 +153,7 @@ class Console:
             new = tail.lines(last=last and not behind)
             lines += new
             copied += [
-                f"{line.prefix}{line.text}\n"
+                f"{tail.label}{line.text}\n"
                 for line in new
                 if any(word in line.text for word in tail.words)
             ]

@@ -83,6 +83,7 @@ class Worker:
     child: Child
     context: str
     error_file: str
+    stderr: Path | None = None  # None: the launcher's own
     died_at: float = 0.0  # not earlier than that, monotonic seconds
     hello: bool = False
     farewell: bool = False
@@ -159,13 +160,15 @@ class Crew:
         python = inherited.get("PYTHON_EXEC") or sys.executable
         command = worker_command(self._config, local_rank, python)
         environ = worker_environ(self._config, self._start, place, inherited)
-        child = spawn(command, environ, outlet.stdout, outlet.stderr)
+        cpus = self._config.bindings[local_rank] if self._config.bindings else ()
+        child = spawn(command, environ, outlet.stdout, outlet.stderr, cpus)
         worker = Worker(
             rank=rank,
             incarnation=place.incarnation,
             child=child,
             context=place.context,
             error_file=place.error_file,
+            stderr=outlet.stderr,
         )
         self._workers[rank] = worker
         self._by_pidfd[child.pidfd] = worker
@@ -187,6 +190,12 @@ class Crew:
         worker = self._workers.get(rank)
         path = None if worker is None else Path(worker.error_file)
         return path if path is not None and path.exists() else None
+
+    def stderr(self, rank: int) -> Path | None:
+        """The file that a worker's errors went to, if they did not go to the console alone."""
+        worker = self._workers.get(rank)
+        path = None if worker is None else worker.stderr
+        return None if path is None or path == Path(os.devnull) else path
 
     # --------------------------------------------------------------------------- messages
 
@@ -395,8 +404,18 @@ class Crew:
                 ours=gone.ours,
                 error=error,
                 detected_s=detected_s,
+                age_s=_age_s(worker.error_file, detected_s) if error else detected_s,
             ),
         ]
+
+
+def _age_s(error_file: str, detected_s: float) -> float:
+    """Seconds since a worker wrote down its exception; the same machine's clock on both sides."""
+    try:
+        written = Path(error_file).stat().st_mtime
+    except OSError:
+        return detected_s
+    return max(detected_s, time.time() - written)
 
 
 def _passed_on(stop: Stop) -> Signals:

@@ -28,11 +28,6 @@ class Place:
     restarts: int = 0
 
 
-def threads_limited(config: RunConfig, inherited: Mapping[str, str]) -> bool:
-    """Whether we set OMP_NUM_THREADS, as torchrun does: N workers must not start N * N threads."""
-    return config.nproc > 1 and "OMP_NUM_THREADS" not in inherited
-
-
 def worker_environ(
     config: RunConfig, start: Start, place: Place, inherited: Mapping[str, str]
 ) -> dict[str, str]:
@@ -57,8 +52,8 @@ def worker_environ(
         "TORCHELASTIC_SIGNALS_TO_HANDLE": ",".join(number.name for number in config.signals),
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": inherited.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
     }
-    if threads_limited(config, inherited):
-        environ["OMP_NUM_THREADS"] = "1"
+    if config.threads and "OMP_NUM_THREADS" not in inherited:
+        environ["OMP_NUM_THREADS"] = str(config.threads)
     ours = WorkerEnv(
         endpoint=place.endpoint,
         incarnation=place.incarnation,

@@ -1,11 +1,9 @@
-"""What a launcher says when all is well: one line at the start, one more if it has to wait."""
+"""What a launcher says before its workers run: how it began, or what it waits for."""
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from recoverrun import __version__
 from recoverrun.config import RunConfig
-from recoverrun.environ import threads_limited
 from recoverrun.text import plural, ranges
 from rendezvous.messages import Start
 
@@ -15,7 +13,12 @@ def waiting(config: RunConfig) -> str:
     return f"recoverrun {__version__} · {config.nnodes} nodes meet at {config.endpoint}"
 
 
-def starting(config: RunConfig, start: Start, run_dir: Path, environ: Mapping[str, str]) -> str:
+def spare(config: RunConfig) -> str:
+    """For a launcher that came when the job was complete."""
+    return f"the job has all of its {plural(config.nnodes, 'node')}: this one waits as a spare"
+
+
+def starting(config: RunConfig, start: Start, run_dir: Path) -> str:
     """Version, ranks, run directory, and what is out of the ordinary."""
     ranks = ranges(range(start.first_rank, start.first_rank + start.nproc))
     place = f"node {start.node_rank} of {start.nnodes}: ranks {ranks} of {start.world_size}"
@@ -23,7 +26,7 @@ def starting(config: RunConfig, start: Start, run_dir: Path, environ: Mapping[st
         f"recoverrun {__version__}",
         plural(start.nproc, "rank") if start.nnodes == 1 else place,
         str(run_dir),
-        *(["OMP_NUM_THREADS=1"] if threads_limited(config, environ) else []),
+        *([f"OMP_NUM_THREADS={config.threads}"] if config.threads else []),
         *(["recovery off"] if not config.protect else []),
         *([f"faults {config.inject}"] if config.inject else []),
     ]

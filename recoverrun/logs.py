@@ -82,10 +82,15 @@ class Outlets:
         self._folder = folder
         self._run_dir = run_dir
         self._node = node
-        self._consoles = {
-            stream: Console(write_to(stream), folder and folder / f"filtered_{name}.log")
-            for stream, name in NAMES.items()
-        }
+        self._consoles = {stream: self._console(stream) for stream in NAMES}
+
+    def _console(self, stream: int) -> Console:
+        words = self._logs.stdout_words if stream == OUT else self._logs.stderr_words
+        copies = None
+        if words and self._folder is not None:
+            copies = self._folder / f"filtered_{NAMES[stream]}.log"
+            copies.touch()  # Whoever waits for it finds it from the start, as with torchrun.
+        return Console(write_to(stream), copies)
 
     def open(self, rank: int, local_rank: int, incarnation: int) -> Outlet:
         """Where worker `rank` writes; what is wanted on the console is shown from now on."""
@@ -104,8 +109,11 @@ class Outlets:
         path.touch()
         if tee and shown:
             words = self._logs.stdout_words if stream == OUT else self._logs.stderr_words
-            prefix = self._prefix(rank, local_rank)
-            tail = Tail(path=path, rank=rank, prefix=prefix, words=words)
+            label = f"[{self._config.role}{local_rank}]:"  # torchrun's, for programs that read it
+            prefix = f"{self._node}:{rank}│ "
+            if self._logs.prefix:
+                prefix = label = self._prefix(rank, local_rank)
+            tail = Tail(path=path, rank=rank, prefix=prefix, label=label, words=words)
             self._consoles[stream].watch(tail)
         return path
 
@@ -114,8 +122,6 @@ class Outlets:
         return (not local or local_rank in local) and (not everywhere or rank in everywhere)
 
     def _prefix(self, rank: int, local_rank: int) -> str:
-        if not self._logs.prefix:
-            return f"{self._node}:{rank}│ "
         return Template(self._logs.prefix).safe_substitute(
             role_name=self._config.role, rank=str(rank), local_rank=str(local_rank)
         )

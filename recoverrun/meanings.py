@@ -70,12 +70,20 @@ def usage(sentence: str) -> RecoverrunError:
     return RecoverrunError(sentence, ExitCode.USAGE)
 
 
+def _integer(text: str) -> int | None:
+    """As int() reads it: with blanks around, with a sign."""
+    try:
+        return int(text) if len(text) < 20 else None
+    except ValueError:
+        return None
+
+
 def nnodes(text: str) -> tuple[int, int]:
     """N, or MIN:MAX."""
-    parts = text.split(":")
-    if len(parts) > 2 or not all(part.isascii() and part.isdigit() for part in parts):
+    numbers = [_integer(part) for part in text.split(":")]
+    least, most = numbers[0], numbers[-1]
+    if len(numbers) > 2 or least is None or most is None:
         raise usage(f"--nnodes must be a number like 2, or a range like 2:4, not {text!r}")
-    least, most = int(parts[0]), int(parts[-1])
     if not 1 <= least <= most <= NODES_MOST:
         raise usage(f"--nnodes must be at least 1, and MIN at most MAX, not {text}")
     return least, most
@@ -83,10 +91,11 @@ def nnodes(text: str) -> tuple[int, int]:
 
 def nproc(text: str, environ: Mapping[str, str]) -> int:
     """Workers of this node: a number, or as many as there are devices; "auto": GPUs or CPUs."""
-    if text.isascii() and text.isdigit():
-        if not 1 <= int(text) <= NPROC_MOST:
+    number = _integer(text)
+    if number is not None:
+        if not 1 <= number <= NPROC_MOST:
             raise usage(f"--nproc-per-node must be between 1 and {NPROC_MOST}, not {text}")
-        return int(text)
+        return number
     cpus = len(os.sched_getaffinity(0))
     if text == "cpu":
         return cpus
@@ -153,8 +162,15 @@ def one_of(option: str, text: str, values: Collection[str]) -> str:
     return text
 
 
+def endpoints(text: str, default_port: int) -> tuple[Endpoint, ...]:
+    """One or several, separated by commas."""
+    return tuple(dict.fromkeys(endpoint(part.strip(), default_port) for part in text.split(",")))
+
+
 def endpoint(text: str, default_port: int) -> Endpoint:
     """host, host:port, [v6], [v6]:port."""
+    if text.count(":") > 1 and "[" not in text:
+        raise usage(f"--rdzv-endpoint: an IPv6 address needs brackets, [{text}] or [{text}]:PORT")
     match = re.fullmatch(r"(\[[0-9A-Fa-f:.%\w]+\]|[^:\[\]\s]+)(?::([0-9]+))?", text)
     if match is None:
         raise usage(f"--rdzv-endpoint must be host:port, not {text!r}")
@@ -225,13 +241,15 @@ def words(text: str) -> tuple[str, ...]:
     return tuple(part.replace("\0", ",").strip() for part in marked.split(",") if part.strip())
 
 
-def signals(text: str) -> tuple[signal.Signals, ...]:
-    found = []
+def signals(text: str) -> tuple[tuple[signal.Signals, ...], tuple[str, ...]]:
+    """The signals, and names that this system does not know."""
+    found, unknown = [], []
     for name in filter(None, (part.strip() for part in text.split(","))):
-        number = getattr(signal, name, None)
+        number = getattr(signal, name.upper(), None)
         if not isinstance(number, signal.Signals):
-            raise usage(f"--signals-to-handle: there is no signal {name!r}")
-        if number in (signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD):
+            unknown.append(name)
+        elif number in (signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD):
             raise usage(f"--signals-to-handle: {name} cannot be handled")
-        found.append(number)
-    return tuple(dict.fromkeys(found))
+        else:
+            found.append(number)
+    return tuple(dict.fromkeys(found)), tuple(unknown)

@@ -7,61 +7,78 @@ that a user did not write: nodes reach each other under the name that is in thei
 import errno
 import os
 import socket
+from collections.abc import Sequence
+from dataclasses import replace
 
 from recoverrun.config import RunConfig
 from recoverrun.errors import ExitCode, RecoverrunError
 from recoverrun.meanings import Endpoint
-from rendezvous.transport import Dealer, Router, Station
+from rendezvous import wire
+from rendezvous.messages import Join, Message, Refusal
+from rendezvous.transport import Dealer, Hub, Incoming, Station
 
 ELSEWHERE = (errno.EADDRNOTAVAIL, errno.ENODEV)
 
 
-def open_hub(station: Station, config: RunConfig) -> Router | None:
+def open_hub(station: Station, config: RunConfig) -> Hub | None:
     """The socket on which this launcher serves the others, or None if it is not the one.
 
     Raises RecoverrunError if it must be the one and cannot.
     """
-    endpoint = config.endpoint
-    if endpoint is None or not (config.must_host or config.may_host):
+    if config.endpoint is None or not (config.must_host or config.may_host):
         return None
-    address = resolve(endpoint.host)
-    try:
-        return station.listen_tcp(address, endpoint.port)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE and not config.must_host:
-            return None  # Another launcher on this machine was faster, or we shall find a stranger.
-        if error.errno not in ELSEWHERE:
-            raise _unable(endpoint, error) from error
+    # Where any node may serve, all must try the same place, or two of them would.
+    for endpoint in config.endpoints if config.must_host else config.endpoints[:1]:
+        for address in addresses(endpoint.host):
+            try:
+                return station.listen_tcp(address, endpoint.port)
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE and not config.must_host:
+                    return None  # Another launcher here was faster, or we shall find a stranger.
+                if error.errno not in ELSEWHERE:
+                    raise _unable(endpoint, error) from error
     if not config.must_host:
         return None
     # The user says that this node is the one, so the name leads here from outside (NAT, service).
+    endpoint = config.endpoint
+    everywhere = "::" if ":" in addresses(endpoint.host)[0] else "*"
     try:
-        return station.listen_tcp("*", endpoint.port)
+        return station.listen_tcp(everywhere, endpoint.port)
     except OSError as error:
         raise _unable(endpoint, error) from error
 
 
-def open_uplink(station: Station, endpoint: Endpoint, identity: str) -> Dealer:
+def open_uplink(station: Station, endpoints: Sequence[Endpoint]) -> Dealer:
     """The connection to the launcher that serves the others. Raises RecoverrunError."""
-    address = resolve(endpoint.host)
-    # A name stays a name: it may lead to another address once the peer is there.
-    host = address if ":" in address else endpoint.host
     try:
-        return station.connect_tcp(host, endpoint.port, identity.encode())
+        return station.connect_tcp(
+            *(place for endpoint in endpoints for place in _places(endpoint))
+        )
     except OSError as error:
         raise RecoverrunError(
-            f"{endpoint} cannot be reached: {error.strerror}", ExitCode.NEVER_FORMED
+            f"{written(endpoints)} cannot be reached: {error.strerror}", ExitCode.NEVER_FORMED
         ) from error
 
 
-def resolve(host: str) -> str:
-    """The address of `host`, IPv4 before IPv6; `host` itself if there is none yet."""
+def _places(endpoint: Endpoint) -> list[tuple[str, int]]:
+    found = addresses(endpoint.host)
+    # A name stays a name: it may lead to another address once the peer is there.
+    hosts = found if len(found) > 1 or ":" in found[0] else [endpoint.host]
+    return [(host, endpoint.port) for host in hosts]
+
+
+def written(endpoints: Sequence[Endpoint]) -> str:
+    return ", ".join(map(str, endpoints))
+
+
+def addresses(host: str) -> list[str]:
+    """The addresses of `host`, IPv4 before IPv6; `host` itself if there is none yet."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:
-        return host
-    addresses = [str(info[4][0]) for info in found]
-    return min(addresses, key=lambda address: ":" in address, default=host)
+        return [host]
+    unique = dict.fromkeys(str(info[4][0]) for info in found)
+    return sorted(unique, key=lambda address: ":" in address) or [host]
 
 
 def free_port() -> int:
@@ -74,8 +91,8 @@ def free_port() -> int:
 def master_address(config: RunConfig, *, hosts: bool) -> str:
     """host:port at which rank 0 could listen, if it is one of this node: new for every attempt.
 
-    The launcher that `hosts` the rendezvous is known to the others by the endpoint's name, the
-    others by the address from which they reach it.
+    The launcher that `hosts` the rendezvous is known to the others by the endpoint's name. Of the
+    others there is only the port: their address is the one from which they are seen to come.
     """
     endpoint = config.endpoint
     taken = endpoint is not None and endpoint.port == config.master_port
@@ -84,19 +101,31 @@ def master_address(config: RunConfig, *, hosts: bool) -> str:
         return f"{config.local_addr}:{port}"
     if endpoint is None:
         return f"127.0.0.1:{port}"
-    return f"{endpoint.host if hosts else _own_address(endpoint)}:{port}"
+    return f"{endpoint.host if hosts else ''}:{port}"
 
 
-def _own_address(endpoint: Endpoint) -> str:
-    """The address of this machine on its way to `endpoint`; nothing is sent."""
-    address = resolve(endpoint.host)
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect((address, endpoint.port))
-            return str(probe.getsockname()[0])
-        except OSError:
-            return socket.gethostname()
+def understood(incoming: Incoming, hub: Hub, station: Station, now: float) -> Message | None:
+    """The message of another launcher, with its address; None for what is none: that is counted."""
+    try:
+        message = wire.decode(incoming.frames[-1] if incoming.frames else b"")
+    except wire.RemoteProtocolError as error:
+        station.complain(f"{error} ({incoming.address})", now)
+        if isinstance(error, wire.VersionMismatch):
+            # It will not understand us either, and say the same.
+            refusal = Refusal(reason=str(error), exit_code=ExitCode.NEVER_FORMED)
+            hub.send(incoming.sender, b"", wire.encode(refusal))
+        return None
+    return located(message, incoming.address)
+
+
+def located(message: Message, address: str) -> Message:
+    """A message that came from `address`: what it left open about that is filled in."""
+    if not isinstance(message, Join):
+        return message
+    master = message.master
+    return replace(
+        message, address=address, master=f"{address}{master}" if master[:1] == ":" else master
+    )
 
 
 def _unable(endpoint: Endpoint, error: OSError) -> RecoverrunError:

@@ -5,6 +5,7 @@ screens: its command line is read here. Where help is wanted `read` says None, a
 typer draw it from the same table.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
@@ -38,6 +39,7 @@ class Option:
     shown_default: str = ""
     pet: str | None = None  # torchrun's variable for the default; None: named as it names them
     own: bool = True  # whether a variable of ours gives a default too
+    choices: tuple[str, ...] = ()  # on the command line; torchrun takes anything from a variable
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -61,11 +63,24 @@ TABLE = (
         "N",
     ),
     Option(
-        "rdzv_endpoint", "Where the nodes meet: an address of the first one.", TOPOLOGY, "HOST:PORT"
+        "rdzv_endpoint",
+        "Where the nodes meet: an address of the first one, or several.",
+        TOPOLOGY,
+        "HOST:PORT,...",
     ),
     Option("rdzv_id", "Name of the job, the same on all nodes.", TOPOLOGY, "NAME"),
     Option("standalone", "Only this node.", TOPOLOGY),
     Option("local_addr", "Address of this node for the others.", TOPOLOGY, "HOST"),
+    Option(
+        "key_file",
+        "Key without which nobody takes part; the same file on all nodes.",
+        TOPOLOGY,
+        "FILE|none",
+        pet="",
+        shown_default="as found, see docs/security.md",
+    ),
+    Option("key_required", "Start no job on several nodes without a key.", TOPOLOGY, pet=""),
+    Option("allow_mixed", "Nodes may differ in script and versions.", TOPOLOGY, pet=""),
     Option("min_replicas", "With fewer replicas left: start again, or exit 81.", RECOVERY, "N"),
     Option("max_restarts", "Restarts of all ranks where recovery cannot help.", RECOVERY, "N"),
     Option("no_protect", "Switch recovery off.", RECOVERY),
@@ -122,7 +137,13 @@ TABLE = (
         "KEY=VALUE,...",
     ),
     Option("monitor_interval", "No effect: ends are seen at once.", COMPATIBILITY, "S"),
-    Option("start_method", "No effect: workers are always new processes.", COMPATIBILITY, "NAME"),
+    Option(
+        "start_method",
+        "No effect: workers are always new processes.",
+        COMPATIBILITY,
+        "NAME",
+        choices=("spawn", "fork", "forkserver"),
+    ),
     Option("event_log_handler", "No effect: see the journal.", COMPATIBILITY, "NAME"),
     Option(
         "logs_specs", "No effect: plugins of torch are not loaded.", COMPATIBILITY, "NAME", pet=""
@@ -140,6 +161,9 @@ DEFAULTS: Mapping[str, Any] = {field.name: field.default for field in fields(Opt
 
 _HANDED_DOWN = frozenset({"run_dir", "inject", "witness", "digest_every"})
 """Fields whose variable a launcher sets for its workers: a launcher inside one must not obey it."""
+
+
+_ONLY_OURS = frozenset({"min_replicas", "no_protect", "dry_run", "run_dir", "ranks_filter"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +241,7 @@ def _sift(arguments: Sequence[str]) -> tuple[dict[str, Value], tuple[str, ...]] 
         if argument in HELP:
             return None
         name, equals, text = argument.partition("=")
-        option = _BY_NAME.get(normalized(name) if name.startswith("--") else name)
+        option = _named(name)
         if option is None and not name.startswith("--") and argument[:2] in ("-r", "-t"):
             option, name, equals, text = _BY_NAME[argument[:2]], argument[:2], "=", argument[2:]
         if option is None:
@@ -231,8 +255,33 @@ def _sift(arguments: Sequence[str]) -> tuple[dict[str, Value], tuple[str, ...]] 
             if not rest:
                 raise _usage(f"{name} needs a value")
             text = rest.pop(0)
+        if option.choices and text not in option.choices:
+            raise _usage(f"{name} must be one of {', '.join(option.choices)}, not {text!r}")
         given[option.field] = _value(option, name, text)
     return given, tuple(rest)
+
+
+def _named(name: str) -> Option | None:
+    """The option of this name, or of the only one that begins with it.
+
+    torchrun's own are meant first: what is short for one of them there is short for it here.
+    """
+    if not name.startswith("--"):
+        return _BY_NAME.get(name)
+    whole = _BY_NAME.get(normalized(name))
+    if whole is not None or len(name) < 3:
+        return whole
+    meant = [option for option in TABLE if _begins(option, normalized(name))]
+    theirs = [option for option in meant if option.field not in _ONLY_OURS]
+    found = theirs or meant
+    if len(found) > 1:
+        names = ", ".join(option.names[0] for option in found)
+        raise _usage(f"{name} could be any of {names}")
+    return found[0] if found else None
+
+
+def _begins(option: Option, start: str) -> bool:
+    return option.panel != "" and any(name.startswith(start) for name in option.names)
 
 
 def _usage(sentence: str) -> RecoverrunError:
@@ -249,13 +298,18 @@ def _value(option: Option, name: str, text: str) -> Value:
     wanted = kind(option)
     if wanted is bool:
         word = text.strip().lower()
-        if word not in (*_YES, *_NO):
-            raise _usage(f"{name} must be 1 or 0, not {text!r}")
-        return word in _YES
+        try:
+            return word in _YES or (word not in _NO and int(word) != 0)
+        except ValueError:
+            raise _usage(f"{name} must be 1 or 0, not {text!r}") from None
     if wanted in (int, float):
+        noun = "an integer" if wanted is int else "a number"
+        shown = f"{text!r:.40}"
+        # Not int() alone: that takes the digits of every script, and as many as there are.
+        if wanted is int and not re.fullmatch(r"[+-]?[0-9]{1,18}", text.strip()):
+            raise _usage(f"{name} must be {noun}, not {shown}")
         try:
             return int(text) if wanted is int else float(text)
         except ValueError:
-            noun = "an integer" if wanted is int else "a number"
-            raise _usage(f"{name} must be {noun}, not {text!r}") from None
+            raise _usage(f"{name} must be {noun}, not {shown}") from None
     return Path(text) if wanted is Path else text

@@ -7,6 +7,7 @@ form. Such a file was written by somebody else: it is bounded, and shown without
 """
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,6 +44,24 @@ def last_words(error_file: str) -> LastWords:
     lines = stack.splitlines() if isinstance(stack, str) else []
     text = message.get("message")
     return LastWords(_line(text if isinstance(text, str) else ""), tuple(map(_indented, lines)))
+
+
+def hand_on(error_file: Path | None, target: str, exit_code: int, reason: str) -> None:
+    """Leave the cause of a job's end in `target`, for whoever started this launcher and waits.
+
+    It is the root rank's own file with the job's exit code in it, as torchrun has it; where that
+    rank left none, or is on another node, `reason` stands in.
+    """
+    content: dict[str, object] = {}
+    if error_file is not None:
+        with suppress(OSError, ValueError, RecursionError):
+            found = json.loads(error_file.read_bytes()[:LIMIT_BYTES])
+            content = found if isinstance(found, dict) else {}
+    message = content.setdefault("message", {"message": reason})
+    if isinstance(message, dict):
+        message["errorCode"] = exit_code
+    with suppress(OSError), open(target, "w", encoding="utf-8") as file:
+        json.dump(content, file)
 
 
 def _line(text: str) -> str:

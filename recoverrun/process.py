@@ -10,12 +10,13 @@ unlike a pid, never means another process.
 
 import ctypes
 import os
+import resource
 import select
 import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO
@@ -32,6 +33,8 @@ GUARD_ROUNDS, GUARD_PAUSE_S = 50, 0.02
 """How often and how fast the guardian looks for what a killed launcher left."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
+
+_descriptors: tuple[int, int] | None = None  # the limits that workers inherit
 
 
 class Child:
@@ -75,23 +78,29 @@ def spawn(
     environ: Mapping[str, str],
     stdout: Path | None = None,
     stderr: Path | None = None,
+    cpus: Collection[int] = (),
 ) -> Child:
-    """Start a worker in a session of its own, bound to the life of this process.
+    """Start a worker in a session of its own, bound to the life of this process and to `cpus`.
 
     Its directory and its streams are ours, but for those that go to a file. Raises
     RecoverrunError if it cannot be started.
     """
     launcher = os.getpid()
+    limits = _descriptors
 
     def bind_life() -> None:
+        if limits is not None:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+        if cpus:
+            os.sched_setaffinity(0, cpus)
         if os.getppid() != launcher:  # It died before the kernel knew that we care.
             os.kill(os.getpid(), signal.SIGKILL)
 
     try:
         with ExitStack() as files:
             out, err = (_opened(files, path) for path in (stdout, stderr))
-            # Between fork and exec only `bind_life` runs in the child: two system calls, no locks.
+            # Between fork and exec only `bind_life` runs in the child: system calls, no locks.
             process = subprocess.Popen(
                 command,
                 env=environ,
@@ -111,6 +120,26 @@ def _opened(files: ExitStack, path: Path | None) -> IO[bytes] | None:
     return None if path is None else files.enter_context(path.open("ab", buffering=0))
 
 
+def allow_connections() -> None:
+    """Let this process, but not its workers, open as many descriptors as the system allows.
+
+    The usual limit of 1024 is for programs that poll with select; every launcher is a connection.
+    """
+    global _descriptors
+    _descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (_descriptors[1], _descriptors[1]))
+
+
+def open_standard_streams() -> None:
+    """Have something behind 0, 1 and 2, so that no socket or journal of ours ever gets there."""
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # The lowest that is free.
+
+
 def adopt_orphans() -> None:
     """Become the parent of every descendant whose own parent dies."""
     if _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
@@ -118,9 +147,9 @@ def adopt_orphans() -> None:
         raise RecoverrunError(f"cannot become a subreaper: {error}", ExitCode.FAILED)
 
 
-def reap_orphans(workers: frozenset[int]) -> None:
-    """Reap inherited processes that have ended, so that no zombie is left. `workers` are pids."""
-    for pid in _children() - workers:
+def reap_orphans(known: frozenset[int]) -> None:
+    """Reap inherited processes that have ended, so that no zombie is left: all but `known`."""
+    for pid in children() - known:
         with suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
 
@@ -133,12 +162,12 @@ def sweep(keep: frozenset[int] = frozenset(), *, gently: bool = False) -> None:
     for number in (signal.SIGTERM, signal.SIGKILL) if gently else (signal.SIGKILL,):
         until = time.monotonic() + SWEEP_S
         asked: set[int] = set()
-        while (children := _children() - keep) and time.monotonic() < until:
-            for pid in children - asked:
+        while (left := children() - keep) and time.monotonic() < until:
+            for pid in left - asked:
                 with suppress(ProcessLookupError):
                     os.kill(pid, number)
-            asked |= children
-            for pid in children:
+            asked |= left
+            for pid in left:
                 _await_end(pid, until)
 
 
@@ -163,7 +192,7 @@ def _readable(fd: int, timeout_s: float) -> None:
     poll.poll(max(0, int(timeout_s * 1000)))
 
 
-def _children() -> frozenset[int]:
+def children() -> frozenset[int]:
     """The pids of this process's children, the inherited ones among them."""
     me = os.getpid()
     try:

@@ -32,7 +32,9 @@ _CASCADE = re.compile(
     r"connection (?:was )?(?:closed|reset|refused|aborted)|broken pipe|remote process exited"
     r"|peer (?:has )?(?:closed|exited|died)|processgroup\w* .*abort|\babort(?:ed)? by"
     r"|collective .*(?:abort|timed? ?out)|watchdog|store .*(?:closed|gone|unreachable)"
-    r"|superseded|socket (?:closed|timeout)|unexpected eof",
+    r"|superseded|socket (?:closed|timeout)|unexpected eof"
+    r"|connectfullmesh|pair closure|ncclremoteerror|likely closed|recvvalue failed|sendbytes failed"
+    r"|timed out waiting \d+ ?ms for (?:recv|send)|client socket has timed out",
     re.IGNORECASE,
 )
 
@@ -73,9 +75,14 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
+def tells_of_another(error: str) -> bool:
+    """Whether an exception's line is about the end of another process, and not its own cause."""
+    return _CASCADE.search(error) is not None
+
+
 def is_cascade(death: Death) -> bool:
     """Whether this end only tells of another one."""
-    return death.kind == "exception" and _CASCADE.search(death.error) is not None
+    return death.kind == "exception" and tells_of_another(death.error)
 
 
 def is_fault(death: Death) -> bool:

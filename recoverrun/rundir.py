@@ -1,15 +1,19 @@
 """The directories of a run: one for people that stays, one for machines that goes.
 
 The run directory holds the journal and whatever explains a failure; it is the user's alone (0700).
-The private directory holds sockets and shared memory and is removed at the end. A launcher that is
-killed cannot do that, so the next one removes what nobody holds a lock on.
+One that is a link, belongs to somebody else, or that everybody can write to is refused: what is
+written there could lead elsewhere. The private directory holds sockets and shared memory and is
+removed at the end. A launcher that is killed cannot do that, so the next one removes what nobody
+holds a lock on.
 """
 
 import fcntl
 import os
+import secrets
 import shutil
 import tempfile
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 from recoverrun.errors import ExitCode, RecoverrunError
@@ -20,28 +24,102 @@ SOCKET_PATH_BYTES = 107
 PREFIX = "recoverrun-"
 SHARED_MEMORY = Path("/dev/shm")
 
+WRITERS = 0o002
+"""What a run directory must not allow: one that exists may be meant for the eyes of a group."""
+
 
 def make_run_dir(run_dir: Path | None, name: str, stamp: str) -> Path:
     """Create the directory of this run: `run_dir`, or runs/<name>/<stamp> with a link `latest`.
 
+    Where nobody asked for one and the working directory cannot have it, it is a temporary one.
     Raises RecoverrunError if it cannot be had, or belongs to somebody else.
     """
-    path = run_dir if run_dir is not None else Path("runs", name, stamp)
+    if run_dir is None and not _can_hold_runs():
+        base = _temporary_base()
+    else:
+        base = Path("runs")
+    if run_dir is None and (base / name / stamp).exists():
+        # A program that runs one job after another can begin two of them in one second.
+        names = (f"{stamp}-{number}" for number in count(2))
+        stamp = next(other for other in names if not (base / name / other).exists())
+    path = run_dir if run_dir is not None else base / name / stamp
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.mkdir(mode=0o700, exist_ok=run_dir is not None)
-        if path.stat().st_uid != os.geteuid():
-            raise RecoverrunError(
-                f"the run directory {path} belongs to another user", ExitCode.USAGE
-            )
+        if run_dir is None:
+            path.mkdir(mode=0o700)
+        os.close(open_private(path, closed_to=WRITERS))
         if not os.access(path, os.W_OK | os.X_OK):
             raise RecoverrunError(f"the run directory {path} is not writable", ExitCode.USAGE)
         if run_dir is None:
             _point(path.parent / "latest", stamp)
+    except NotPrivate as error:
+        raise RecoverrunError(f"run directory: {error}", ExitCode.USAGE) from error
     except OSError as error:
         why = f"{error.strerror or error} ({error.filename})"
         raise RecoverrunError(f"no run directory {path}: {why}", ExitCode.USAGE) from error
     return path.absolute()
+
+
+def _temporary_base() -> Path:
+    """The user's directory in the folder for temporary ones, where it is the user's alone."""
+    base = Path(tempfile.gettempdir(), f"runs-{os.geteuid()}")
+    try:
+        os.close(open_private(base))
+    except (NotPrivate, OSError):
+        # Somebody else was there first: what everybody can guess is no longer of use.
+        return Path(tempfile.mkdtemp(prefix="runs-"))
+    return base
+
+
+class NotPrivate(Exception):
+    """A directory is not the user's alone. The text says what to do about it."""
+
+
+def open_private(path: Path, closed_to: int = 0o077) -> int:
+    """A descriptor of a directory of this user that lacks these permissions; made if need be.
+
+    What is done through the descriptor stays in there, whatever becomes of the path. Raises
+    NotPrivate, or OSError if it cannot be had at all.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        path.mkdir(mode=0o700)
+    except FileExistsError:
+        pass
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        fd = os.open(path, flags)
+    except NotADirectoryError:
+        raise NotPrivate(f"{path} is a link or no directory; name another one") from None
+    status = os.fstat(fd)
+    if status.st_uid == os.geteuid() and not status.st_mode & closed_to:
+        return fd
+    os.close(fd)
+    if status.st_uid != os.geteuid():
+        raise NotPrivate(f"{path} belongs to another user; name another one")
+    raise NotPrivate(f"{path} is open to other users; chmod 700 {path}")
+
+
+def write_new(folder: int, name: str, content: bytes) -> None:
+    """Have a file of this user alone (0600) appear with all of its content, unless there is one."""
+    draft = f".{name}.{secrets.token_hex(8)}"
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(content)
+        os.link(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except FileExistsError:
+        pass
+    finally:
+        os.unlink(draft, dir_fd=folder)
+
+
+def _can_hold_runs() -> bool:
+    try:
+        Path("runs").mkdir(exist_ok=True)
+    except OSError:
+        return False
+    return os.access("runs", os.W_OK | os.X_OK)
 
 
 def _point(link: Path, target: str) -> None:

@@ -12,9 +12,11 @@ coordinator and a new store, so that nothing of the dead one is ever read.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from recoverrun import __version__
+from recoverrun import __version__, inquest
 from recoverrun.config import RunConfig
 from recoverrun.errors import ExitCode
+from recoverrun.inquest import Inquest
+from recoverrun.kinship import differences
 from rendezvous import coordinator, detector, formation, kv
 from rendezvous.coordinator import Coordinator
 from rendezvous.detector import Detector
@@ -25,10 +27,12 @@ from rendezvous.messages import (
     Exited,
     Hello,
     Join,
+    Leaving,
     Message,
     Refusal,
     Remains,
     Restart,
+    Spare,
     Start,
     Stop,
     StoreAnswer,
@@ -37,6 +41,9 @@ from rendezvous.messages import (
 
 TRIES_ENOUGH = 3
 """As many attempts with the same end are no accident."""
+
+SPARES_MOST = 256
+"""Launchers that may wait for a place: what comes back again and again must not fill the memory."""
 
 NOBODY = -1
 """A post for the launcher itself, not for one of its ranks."""
@@ -85,6 +92,7 @@ class Seat:
         self._changing = False  # the membership, not by a failure of a worker
         self._detector = Detector()
         self._coordinator: Coordinator | None = None
+        self._inquest = Inquest(nodes=1, world_size=0)
         self._store = kv.Store()
         self._generation = 0
         self._members: dict[str, _Member] = {}
@@ -99,7 +107,9 @@ class Seat:
     def receive(self, sender: str, message: Message, now: float) -> list[Post]:
         """A message of the launcher `sender`, or of a worker that it hosts."""
         if sender in self._fallen:
-            return [Post(sender, NOBODY, self._banishment(sender))]
+            # What it says of its end needs no answer: that would be answered again.
+            over = isinstance(message, Stop | Leaving)
+            return [] if over else [Post(sender, NOBODY, self._banishment(sender))]
         if isinstance(message, Join):
             return self._join(sender, message, now)
         if sender not in self._members and sender not in self._waiting:
@@ -110,6 +120,8 @@ class Seat:
             return self._remind(sender, message)
         if isinstance(message, Stop):
             return self.stop(message)
+        if isinstance(message, Leaving):
+            return self._leave(sender, message, now)
         if isinstance(message, Beat):
             return self._repeat(sender)
         if self._coordinator is None or self._is_past(message):
@@ -119,7 +131,10 @@ class Seat:
             return []  # Nobody speaks for ranks that it does not host.
         if isinstance(message, StoreCall):
             return self._answers(self._store.step(kv.Called(message), now))
-        return self._coordinate(coordinator.Received(message=message), now)
+        held: list[Post] = []
+        if isinstance(message, Exited):
+            held = self._concluded(self._inquest.step(inquest.Ended(message), now), now)
+        return held or self._coordinate(coordinator.Received(message=message), now)
 
     def tick(self, now: float) -> list[Post]:
         """Time passed."""
@@ -129,7 +144,9 @@ class Seat:
         if self._coordinator is None:
             posts += self._form(self._formation.step(formation.Tick(), now), now)
         elif self.stopped is None:
-            posts += self._coordinate(coordinator.Tick(), now)
+            posts += self._concluded(self._inquest.step(inquest.Tick(), now), now)
+            if self._coordinator is not None:
+                posts += self._coordinate(coordinator.Tick(), now)
         return posts + self._answers(self._store.step(kv.Tick(), now))
 
     def deadline(self) -> float | None:
@@ -138,7 +155,7 @@ class Seat:
         if self._coordinator is None:
             machines.append(self._formation.deadline())
         elif self.stopped is None:
-            machines.append(self._coordinator.deadline())
+            machines += [self._coordinator.deadline(), self._inquest.deadline()]
         return min((at for at in machines if at is not None), default=None)
 
     def beat(self, beat: Beat) -> list[Post]:
@@ -182,7 +199,8 @@ class Seat:
         if sender in self._members and join.attempt != self._attempt:
             # It still lives in an attempt that is over.
             return [] if self._restart is None else [Post(sender, NOBODY, self._restart)]
-        if self._coordinator is not None and sender not in self._members:
+        begun = self._coordinator is not None or self._restart is not None
+        if begun and sender not in self._members and sender not in self._waiting:
             posts = self._late(sender, join, now)
             if posts is not None:
                 return posts
@@ -216,38 +234,64 @@ class Seat:
             fields: dict[str, Json] = {"nproc": start.nproc, "name": name}
             words = f"node {name} joins with {start.nproc} workers"
             self._record(Record("node.join", words, fields))
+        for words in differences(joins):
+            self._record(Record("notice.give", words, {"rank": NOBODY}))
         self._waiting.clear()
         for join in joins:
             self._spares.pop(join.incarnation, None)
         world = tuple(range(starts[0].world_size))
         self._coordinator = Coordinator(world=world, min_replicas=self._min_replicas)
+        self._inquest = Inquest(nodes=len(starts), world_size=len(world))
         self._generation = self._coordinator.generation
 
     # --------------------------------------------------------------------------- starting again
 
     def _late(self, sender: str, join: Join, now: float) -> list[Post] | None:
-        """A launcher comes while the job runs. None: there is no place for it, ever."""
-        present = len(self._members.keys() - self._fallen) + len(self._spares.keys() - {sender})
-        if present >= self._formation.most or self._formation.objection(join) is not None:
+        """A launcher comes when the job has begun. None: it is for the formation to answer."""
+        many = sender not in self._spares and len(self._spares) >= SPARES_MOST
+        if many or self._formation.objection(join) is not None:
             return None
-        known = sender in self._spares
         self._spares[sender] = join
         self._detector.step(detector.Heard(sender.encode()), now)
-        assert self._coordinator is not None, "only called while the job runs"
-        if known or self.stopped is not None or self._coordinator.protected:
-            return []  # A job that survives losses is not interrupted for it.
+        wait = [Post(sender, NOBODY, Spare(nnodes=self._formation.most))]
+        if len(self._spares) > self._vacant:
+            return wait
+        if self._coordinator is None:
+            return None
+        if self._inquest.pending or self._coordinator.protected:
+            return wait  # A job that survives losses is not interrupted for it.
         reason = f"node {join.node} joins a job of {self._formation.least} to "
         return self._begin_again(f"{reason}{self._formation.most} nodes", -1, now, counts=False)
 
+    @property
+    def _vacant(self) -> int:
+        """Nodes that the job could have and has not."""
+        return self._formation.most - len(self._members.keys() - self._fallen)
+
+    def _inquire(self, stop: Stop, now: float) -> list[Post]:
+        """The coordinator wants to stop: why, may not be known yet."""
+        assert self._coordinator is not None, "who else would want to stop"
+        known = stop.root_rank < 0 or stop.exit_code == ExitCode.INVARIANT or self._changing
+        if known or self._coordinator.protected:
+            return self._end_attempt(stop, now)
+        return self._concluded(self._inquest.step(inquest.Stopping(stop), now), now)
+
+    def _concluded(self, found: list[inquest.Concluded], now: float) -> list[Post]:
+        posts: list[Post] = []
+        for conclusion in found:
+            self._changing = conclusion.lost
+            posts += self._end_attempt(conclusion.stop, now)
+            self._changing = False
+        return posts
+
     def _end_attempt(self, stop: Stop, now: float) -> list[Post]:
-        """The coordinator wants to stop: the job, or only this attempt of it."""
+        """The cause is known: what ends is the job, or only this attempt of it."""
         if self.stopped is not None:
             return []
         if stop.exit_code in (ExitCode.DONE, ExitCode.INVARIANT):
             return self.stop(stop)
         left = len(self._members.keys() - self._fallen) + len(self._spares)
-        elastic = self._formation.least < self._formation.most and left >= self._formation.least
-        if self._changing and elastic:
+        if self._changing and left >= self._formation.least:
             return self._begin_again(stop.reason, stop.root_rank, now, counts=False)
         self._tries.append(stop.reason)
         if self._restarts < self._max_restarts:
@@ -257,7 +301,8 @@ class Seat:
     def _begin_again(self, reason: str, root_rank: int, now: float, *, counts: bool) -> list[Post]:
         self._attempt += 1
         self._restarts += counts
-        awaited = frozenset(self._members) - self._fallen | frozenset(self._spares)
+        chosen = list(self._spares.values())[: self._vacant]
+        awaited = frozenset(self._members) - self._fallen | {join.incarnation for join in chosen}
         self._formation = self._formation.renewed(
             attempt=self._attempt, restarts=self._restarts, awaited=awaited, begun_at=now
         )
@@ -269,10 +314,17 @@ class Seat:
         }  # fmt: skip
         self._record(Record("job.restart", reason, fields))
         told = [Post(peer, NOBODY, self._restart) for peer in [*self._others(), self._own]]
-        spares, self._waiting = dict(self._spares), set(self._spares)
-        for join in spares.values():
-            told += self._form(self._formation.step(formation.Joined(join), now), now)
-        return told
+        self._waiting = set()
+        return told + self._fill(now)
+
+    def _fill(self, now: float) -> list[Post]:
+        """Give spares the places of nodes that will not come again."""
+        posts: list[Post] = []
+        for join in list(self._spares.values())[: self._vacant]:
+            if join.incarnation not in self._waiting:
+                self._waiting.add(join.incarnation)
+                posts += self._form(self._formation.step(formation.Joined(join), now), now)
+        return posts
 
     def _repeat(self, sender: str) -> list[Post]:
         """A beat of a launcher that has not heard yet that it should join again."""
@@ -313,7 +365,7 @@ class Seat:
                 names = sorted(host.incarnation for host in hosts)
                 return [Post(name, NOBODY, kill) for name in names]
             case StopJob(stop=stop):
-                return self._end_attempt(stop, now)
+                return self._inquire(stop, now)
             case Record():
                 self._record(effect)
                 return []
@@ -342,23 +394,50 @@ class Seat:
         if self._coordinator is None:
             self._waiting.discard(sender)
             self._members.pop(sender, None)
-            return self._form(self._formation.step(formation.Left(sender), now), now)
+            return self._form(self._formation.step(formation.Left(sender), now), now) + (
+                [] if self._restart is None else self._fill(now)
+            )
         self._uninformed.discard(sender)
-        if self.stopped is not None:
+        member = self._members.get(sender)
+        if self.stopped is not None or member is None or sender in self._fallen:
             return []
         self._fallen.add(sender)
-        member = self._members[sender]
         reason = f"silent for {silent_s:.1f} s (limit {detector.LOST_AFTER_S:.1f} s)"
         lost = coordinator.NodeLost(node=member.name, ranks=tuple(member.ranks), reason=reason)
+        if self._inquest.pending:  # The coordinator has done its part.
+            words = f"node {member.name} is lost: {reason}"
+            self._record(Record("node.lost", words, {"ranks": list(member.ranks)}))
+            event = inquest.Lost(min(member.ranks, default=-1), words)
+            return self._concluded(self._inquest.step(event, now), now)
         self._changing = True
         posts = self._coordinate(lost, now)
         self._changing = False
         return posts
 
+    def _leave(self, sender: str, leave: Leaving, now: float) -> list[Post]:
+        """A user ends one node's part: whatever can go on without it does."""
+        member = self._members.get(sender)
+        left = len(self._members.keys() - self._fallen - {sender}) + len(self._spares)
+        enough = left >= self._formation.least
+        if member is not None and self._coordinator is not None:
+            survived = _survives(self._coordinator, member.ranks)
+            if survived or enough:
+                self._fallen.add(sender)
+                self._detector.step(detector.Forget(sender.encode()), now)
+            if survived:
+                ranks = tuple(member.ranks)
+                lost = coordinator.NodeLost(node=member.name, ranks=ranks, reason=leave.reason)
+                return self._coordinate(lost, now)
+            if enough:
+                reason = f"node {member.name} leaves ({leave.reason})"
+                return self._begin_again(reason, -1, now, counts=False)
+        return self.stop(Stop(exit_code=leave.exit_code, reason=leave.reason, root_rank=-1))
+
     def _banishment(self, sender: str) -> Stop:
         """For a launcher that was given up: its ranks have been replaced, it must not go on."""
-        name = self._members[sender].name
-        reason = f"node {name} was silent for so long that the job went on without it"
+        member = self._members.get(sender)  # None once an attempt has begun without it
+        name = "this node" if member is None else f"node {member.name}"
+        reason = f"{name} was silent for so long that the job went on without it"
         return Stop(exit_code=ExitCode.PARTITIONED, reason=reason, root_rank=-1)
 
     def _host(self, rank: int, *, fallen: bool = False) -> _Member | None:
@@ -372,6 +451,15 @@ class Seat:
     def _others(self) -> list[str]:
         peers = {*self._members, *self._waiting, *self._spares} - self._fallen - {self._own}
         return sorted(peers)
+
+
+def _survives(job: Coordinator, ranks: range) -> bool:
+    """Whether enough replicas would be left without these ranks."""
+    layout = job.members.layout
+    if layout is None or not job.protected or job.stopped is not None:
+        return False
+    left = [slot for slot in job.members.live if not set(layout.replicas[slot]) & set(ranks)]
+    return len(left) >= job.min_replicas
 
 
 def _verdict(stop: Stop, tries: list[str]) -> Stop:
@@ -396,6 +484,7 @@ def make_seat(
         begun_at=begun_at,
         nnodes_least=config.nnodes_least,
         last_call_s=config.last_call_s,
+        allow_mixed=config.allow_mixed,
     )
     return Seat(
         formation=formation,

@@ -6,6 +6,7 @@ through `sanitize`.
 """
 
 import re
+import signal
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ _ESCAPES = re.compile(
 )
 _HARMFUL = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _SPACES = re.compile(r"\s+")
+
+_SIGNALLED = re.compile(r"\bwas ended by signal (\d+)\b")
 
 
 def sanitize(text: str, limit: int = 400) -> str:
@@ -169,3 +172,15 @@ def ranks(numbers: Iterable[int]) -> str:
     if not unique:
         return "no rank"
     return f"rank {unique[0]}" if len(unique) == 1 else f"ranks {ranges(unique)}"
+
+
+def named_signals(sentence: str) -> str:
+    """The coordinator knows signals by number, people by name."""
+
+    def name(match: re.Match[str]) -> str:
+        try:
+            return f"was killed by {signal.Signals(int(match[1])).name}"
+        except ValueError:
+            return match[0]
+
+    return _SIGNALLED.sub(name, sentence)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from rendezvous.messages import Ballot
+from rendezvous.ballots import Ballot
 from rendezvous.roll import NO_BALLOT, Roll, quorum
 
 

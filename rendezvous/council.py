@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from rendezvous.messages import (
+from rendezvous.ballots import (
     Accept,
     Accepted,
     Ballot,

@@ -82,6 +82,7 @@ class Formation:
         attempt: int = 0,
         restarts: int = 0,
         awaited: frozenset[str] = frozenset(),
+        allow_mixed: bool = False,
     ) -> None:
         """`nnodes` at most, `nnodes_least` at least (0: the same). `awaited` are launchers that
         will come; once they are there and enough, nobody else is waited for.
@@ -92,6 +93,7 @@ class Formation:
         self._attempt = attempt
         self._restarts = restarts
         self._awaited = awaited
+        self._allow_mixed = allow_mixed
         self._form_at: float | None = None  # with fewer than all
         self._run_id = run_id
         self._version = version
@@ -143,6 +145,7 @@ class Formation:
             attempt=attempt,
             restarts=restarts,
             awaited=awaited,
+            allow_mixed=self._allow_mixed,
         )
 
     @property
@@ -191,9 +194,9 @@ class Formation:
         """Why this launcher can never be part of this job, or None."""
         if join.run_id != self._run_id:
             return _refuse(f"this endpoint serves run {self._run_id!r}, not {join.run_id!r}")
-        if join.version != self._version:
-            versions = f"this is recoverrun {join.version}, the job runs {self._version}"
-            return _refuse(f"{versions}: all nodes need the same version")
+        stranger = "" if self._allow_mixed else self._strangeness(join)
+        if stranger:
+            return _refuse(f"{stranger} (or --allow-mixed)")
         if not 1 <= join.nproc <= NPROC_MOST:
             return _refuse(f"{join.nproc} workers per node are not possible", EXIT_USAGE)
         if join.node_rank >= self._nnodes:
@@ -202,11 +205,23 @@ class Formation:
         others = () if self._over else self._joins.values()
         for other in others:
             if join.node_rank >= 0 and other.node_rank == join.node_rank:
-                taken = (
-                    f"node rank {join.node_rank} is already taken by the launcher on {other.node}"
-                )
-                return _refuse(taken, EXIT_USAGE)
+                taken = f"node rank {join.node_rank} is already taken by the launcher on "
+                return _refuse(f"{taken}{_whereabouts(other)}", EXIT_USAGE)
         return None
+
+    def _strangeness(self, join: Join) -> str:
+        """In what this launcher is so different that it cannot be of this job, or ""."""
+        if join.version != self._version:
+            versions = f"this is recoverrun {join.version}, the job runs {self._version}"
+            return f"{versions}: all nodes need the same version"
+        for other in self._joins.values():
+            if join.torch and other.torch and join.torch != other.torch:
+                versions = f"this node has torch {join.torch}, {_whereabouts(other)} {other.torch}"
+                return f"{versions}: all nodes need the same version"
+            if join.role == other.role and join.script != other.script:
+                jobs = f"run {self._run_id!r} is {other.script} on {_whereabouts(other)}"
+                return f"{jobs}, not {join.script}: another job uses this id, choose an --rdzv-id"
+        return ""
 
     def _form(self) -> list[Effect]:
         joins = self._placed()
@@ -256,6 +271,10 @@ class Formation:
 
 def _refuse(reason: str, exit_code: int = EXIT_NEVER_FORMED) -> Refusal:
     return Refusal(reason=reason, exit_code=exit_code)
+
+
+def _whereabouts(join: Join) -> str:
+    return f"{join.node} ({join.address})" if join.address else join.node
 
 
 def _names(hosts: list[str]) -> tuple[str, ...]:

@@ -12,6 +12,22 @@ Directions: W worker, L launcher (one per node), C coordinator (lives in one of 
 from dataclasses import dataclass, field
 from typing import Literal
 
+from rendezvous.ballots import (
+    Accept,
+    Accepted,
+    Copied,
+    Copy,
+    Granted,
+    Lead,
+    Ping,
+    Pong,
+    Prepare,
+    Prepared,
+    Rejected,
+    RollCall,
+    Whole,
+)
+
 Identity = tuple[int, int]
 """(slot, index): a microbatch of the current step; slot is a replica position, never reassigned."""
 
@@ -33,8 +49,12 @@ class Join:
     nproc: int
     version: str
     role: str = "default"
-    master: str = ""  # host:port where this node's first worker could listen
+    master: str = ""  # host:port where its first worker could listen; no host: `address`
     attempt: int = 0  # the restart that this launcher is ready for
+    script: str = ""  # what it runs, with a digest of the arguments
+    arguments: str = ""
+    torch: str = ""  # version, if known
+    address: str = ""  # whence this message came: filled in by whoever receives it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +90,13 @@ class Restart:
     attempt: int
     reason: str
     root_rank: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spare:
+    """C -> L: the job runs and has all of its nodes. Stay, in case that it loses one."""
+
+    nnodes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +184,7 @@ class Exited:
     ours: bool  # this launcher had sent the signal itself
     error: str  # last exception of the worker, one line, or ""
     detected_s: float  # since the process died, as far as the launcher can tell
+    age_s: float = 0.0  # since it failed: since it wrote down its exception, or else since it died
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,6 +297,18 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Leaving:
+    """L -> C: the user ends this node's part; its workers are ending already.
+
+    The job goes on without it where it can, and else ends with this code.
+    """
+
+    node: str
+    exit_code: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Kill:
     """C -> L: end these ranks now; their replica has left."""
 
@@ -310,142 +350,12 @@ class StoreAnswer:
     number: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Copy:
-    """Leader -> mirror: the `index`-th change of the store in `tenure`."""
-
-    tenure: int
-    index: int
-    call: bytes  # the frame of a StoreCall that writes, or b""
-    superseded: int  # the generation that has begun, 0 if none
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Whole:
-    """Leader -> mirror: a part of all that the store holds after change `index` of `tenure`."""
-
-    tenure: int
-    index: int
-    part: int
-    parts: int
-    generation: int
-    keys: tuple[tuple[int, str, bytes], ...]  # (generation, key, value)
-    answers: tuple[bytes, ...]  # frames of the answers that a repeated call gets again
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Copied:
-    """Mirror -> leader: I hold all changes of `tenure` up to `index`; -1: I need the whole."""
-
-    tenure: int
-    index: int
-
-
-# ---------------------------------------------------------------------------- the view register
-
-Ballot = tuple[int, str]
-"""(round, launcher): unique, and ordered as tuples are."""
-
-RollFields = tuple[int, int, tuple[str, ...]]
-"""(number, tenure, members) of a `roll.Roll`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prepare:
-    """Candidate -> voters of `roll`: from now on accept nothing below `ballot`."""
-
-    ballot: Ballot
-    roll: RollFields  # the newest that the candidate knows to be decided
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
-    """Voter -> candidate: yes, and this is what I had accepted after roll `number`."""
-
-    ballot: Ballot
-    number: int
-    accepted_in: Ballot  # (0, "") if nothing
-    accepted: RollFields
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rejected:
-    """Voter -> candidate or leader: no, I have promised more, or my lease runs for `hold_s` yet."""
-
-    ballot: Ballot
-    promised: Ballot
-    hold_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Accept:
-    """Leader -> voters of `base`: let `roll` follow. That it asks proves that `base` is decided."""
-
-    ballot: Ballot
-    base: RollFields
-    roll: RollFields
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Accepted:
-    """Voter -> leader: I have, and I contribute nothing new to the roll before."""
-
-    ballot: Ballot
-    number: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RollCall:
-    """Anybody -> anybody who knows less: this roll is decided."""
-
-    roll: RollFields
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lead:
-    """Leader -> voters: grant me a lease. `sent_at` is the leader's clock and comes back as is."""
-
-    ballot: Ballot
-    number: int
-    sent_at: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Granted:
-    """Voter -> leader: nobody else gets my vote for the length of a lease from now on."""
-
-    ballot: Ballot
-    number: int
-    sent_at: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ping:
-    """Member -> leader: I live, this is my roll; `fenced`: I have accepted a newer one."""
-
-    number: int
-    sent_at: float
-    fenced: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pong:
-    """Leader -> member: the gate of roll `number` is open for `open_s` from `sent_at` on.
-
-    `kept`: the leader had its lease, and no roll without this member was under way.
-    """
-
-    number: int
-    sent_at: float
-    open_s: float
-    kept: bool
-
-
 Message = (
     Join
     | Refusal
     | Start
     | Restart
+    | Spare
     | Beat
     | Hello
     | Topology
@@ -462,6 +372,7 @@ Message = (
     | Committed
     | Broken
     | Stop
+    | Leaving
     | Kill
     | StoreCall
     | StoreAnswer

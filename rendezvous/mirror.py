@@ -18,7 +18,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import assert_never
 
-from rendezvous.messages import Copied, Copy, StoreAnswer, Whole
+from rendezvous.ballots import Copied, Copy, Whole
+from rendezvous.messages import StoreAnswer
 
 RESEND_S = 0.3
 BATCH = 256

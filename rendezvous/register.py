@@ -27,6 +27,19 @@ rest stops (`Cut`).
 from collections import deque
 from typing import assert_never
 
+from rendezvous.ballots import (
+    Accept,
+    Accepted,
+    Ballot,
+    Granted,
+    Lead,
+    Ping,
+    Pong,
+    Prepare,
+    Prepared,
+    Rejected,
+    RollCall,
+)
 from rendezvous.bid import Bid
 from rendezvous.council import (
     BEAT_S,
@@ -56,19 +69,6 @@ from rendezvous.council import (
     Tick,
     To,
 )  # fmt: skip
-from rendezvous.messages import (
-    Accept,
-    Accepted,
-    Ballot,
-    Granted,
-    Lead,
-    Ping,
-    Pong,
-    Prepare,
-    Prepared,
-    Rejected,
-    RollCall,
-)
 from rendezvous.roll import NO_BALLOT, Roll, quorum
 
 

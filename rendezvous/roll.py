@@ -9,7 +9,7 @@ member; whoever takes over moves to the front.
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from rendezvous.messages import Ballot, RollFields
+from rendezvous.ballots import Ballot, RollFields
 
 VOTERS_MOST = MIRRORS_MOST = 5
 

@@ -4,10 +4,13 @@ The annotations in `messages` are the schema. Each class is compiled once, at im
 of (field, check); `decode` builds nothing before every field has passed. What comes off a wire was
 written by somebody else: every size is bounded before memory is spent on it, unknown fields are
 ignored so that a newer peer can say more, and all else that differs is refused with one sentence.
+
+Numbers have bounds by the name of their field, because a name has one meaning in all messages.
+Whether a rank exists in this job is not known here: that is the seat's to refuse.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from operator import attrgetter
 from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
@@ -16,20 +19,61 @@ import msgpack
 
 from rendezvous.messages import Message
 
-FRAME_BYTES = 8 << 20
-ITEMS = 65536
-TEXT_BYTES = 65536
-DEPTH = 8
-"""Nesting that is tolerated where the schema does not say: inside fields we do not know."""
+PROTOCOL = 1
+"""Raised by a change that an older peer would misunderstand; peers of two numbers never talk."""
 
-KIND = "k"
+FRAME_BYTES = 8 << 20
+TEXT_BYTES = 65536
+ITEMS = 65536
+"""Items of one list: the ranks of the largest world."""
+
+FRAME_ITEMS = 1 << 18
+"""Items of all lists and maps of a frame: an item costs up to 72 times its bytes in memory."""
+
+DEPTH, STRANGE_ITEMS = 4, 4096
+"""Nesting and items that are tolerated inside a field that we do not know."""
+
+KIND, VERSION = "k", "v"
 INT_MIN, INT_MAX = -(1 << 63), (1 << 63) - 1
+
+RANK_MOST = 1 << 24
+COUNT_MOST = 1 << 40
+SPAN_MOST_S = 1e9
+
+BOUNDS: Mapping[str, tuple[int, int]] = {
+    "rank": (0, RANK_MOST),
+    "root_rank": (-1, RANK_MOST),
+    "first_rank": (0, RANK_MOST),
+    "first_role_rank": (-1, RANK_MOST),
+    "node_rank": (-1, RANK_MOST),
+    "nnodes": (1, RANK_MOST),
+    "nproc": (0, RANK_MOST),
+    "world_size": (1, RANK_MOST),
+    "role_world_size": (-1, RANK_MOST),
+    "exit_code": (0, 255),
+    "code": (-255, 255),
+    "pid": (0, 1 << 32),
+    "generation": (0, COUNT_MOST),
+    "step": (-1, COUNT_MOST),
+    "held": (0, COUNT_MOST),
+    "reduced": (0, COUNT_MOST),
+    "microbatches": (0, COUNT_MOST),
+    "total": (0, COUNT_MOST),
+    "attempt": (0, COUNT_MOST),
+    "restarts": (0, COUNT_MOST),
+    "serial": (0, INT_MAX),
+}
+"""What an integer may be, by the name of its field; others have 64 bits."""
 
 Check = Callable[[object], bool]
 
 
 class RemoteProtocolError(Exception):
     """The peer sent what is no message of ours. The text is one sentence."""
+
+
+class VersionMismatch(RemoteProtocolError):
+    """The peer is a launcher of another protocol."""
 
 
 class LocalProtocolError(Exception):
@@ -57,6 +101,7 @@ def encode(message: Message) -> bytes:
     """The frame of `message`. Raises LocalProtocolError if it is larger than a peer accepts."""
     schema = _BY_CLASS[type(message)]
     content = dict(zip(schema.names, schema.values(message), strict=True))
+    content[VERSION] = PROTOCOL
     try:
         frame = cast(bytes, msgpack.packb(content, use_bin_type=True))
     except (TypeError, ValueError, OverflowError) as error:
@@ -69,6 +114,7 @@ def encode(message: Message) -> bytes:
 def decode(frame: bytes) -> Message:
     """The message in `frame`, or RemoteProtocolError."""
     content = _unpack(frame)
+    _check_version(content.pop(VERSION, None))
     kind = content.pop(KIND, None)
     schema = _BY_KIND.get(kind) if isinstance(kind, str) else None
     if schema is None:
@@ -85,9 +131,19 @@ def decode(frame: bytes) -> Message:
         elif field.required:
             raise RemoteProtocolError(f"{schema.kind} came without its field {field.name!r}")
     for name, value in content.items():
-        if not _harmless(value, DEPTH):
+        if _size(value, DEPTH) > STRANGE_ITEMS:
             raise RemoteProtocolError(f"{schema.kind} has a field {_shown(name)} beyond all limits")
     return schema.build(**arguments)
+
+
+def _check_version(theirs: object) -> None:
+    if type(theirs) is not int:
+        raise RemoteProtocolError(f"a message must name its protocol, not {_shown(theirs)}")
+    if theirs != PROTOCOL:
+        raise VersionMismatch(
+            f"VERSION_MISMATCH: the other side speaks protocol {theirs}, this one protocol "
+            f"{PROTOCOL}: all nodes need the same version of recoverrun"
+        )
 
 
 # ------------------------------------------------------------------------------------- msgpack
@@ -96,18 +152,20 @@ def decode(frame: bytes) -> Message:
 def _unpack(frame: bytes) -> dict[str, object]:
     if len(frame) > FRAME_BYTES:
         raise RemoteProtocolError(f"a frame of {len(frame)} bytes is larger than {FRAME_BYTES}")
+    budget = _Budget()
     try:
         content = msgpack.unpackb(
             frame,
             raw=False,
             use_list=False,
             strict_map_key=True,
-            object_pairs_hook=_unique,
+            object_pairs_hook=budget.map,
+            list_hook=budget.list,
             ext_hook=_no_extension,
             max_str_len=TEXT_BYTES,
             max_bin_len=FRAME_BYTES,
             max_array_len=ITEMS,
-            max_map_len=ITEMS,
+            max_map_len=STRANGE_ITEMS,
             max_ext_len=0,
         )
     # The decoder's own errors share no base class; nothing of ours runs in this try.
@@ -119,25 +177,43 @@ def _unpack(frame: bytes) -> dict[str, object]:
     return content
 
 
-def _unique(pairs: list[tuple[object, object]]) -> dict[object, object]:
-    content = dict(pairs)
-    if len(content) != len(pairs):
-        raise ValueError("a map has a key twice")
-    if not all(isinstance(key, str) for key in content):
-        raise ValueError("a map has a key that is not text")
-    return content
+class _Budget:
+    """Counts the items of one frame while they are unpacked, and ends that when it is enough."""
+
+    def __init__(self) -> None:
+        self._left = FRAME_ITEMS
+
+    def map(self, pairs: list[tuple[object, object]]) -> dict[object, object]:
+        self._spend(len(pairs))
+        content = dict(pairs)
+        if len(content) != len(pairs):
+            raise ValueError("a map has a key twice")
+        if not all(isinstance(key, str) for key in content):
+            raise ValueError("a map has a key that is not text")
+        return content
+
+    def list(self, items: Sequence[object]) -> Sequence[object]:
+        self._spend(len(items))
+        return items
+
+    def _spend(self, items: int) -> None:
+        # One more for the container itself: an empty one is not free.
+        self._left -= items + 1
+        if self._left < 0:
+            raise ValueError(f"a frame has more than {FRAME_ITEMS} items")
 
 
 def _no_extension(code: int, _data: bytes) -> object:
     raise ValueError(f"extension type {code} is not used here")
 
 
-def _harmless(value: object, depth: int) -> bool:
-    """Whether a value of unknown meaning is plain data of bounded depth."""
+def _size(value: object, depth: int) -> int:
+    """How many items a value of unknown meaning has; more than allowed if it is no plain data."""
     if isinstance(value, tuple | dict):
         items = value.values() if isinstance(value, dict) else value
-        return depth > 0 and all(_harmless(item, depth - 1) for item in items)
-    return value is None or isinstance(value, str | bytes | bool | int | float)
+        return sum((_size(item, depth - 1) for item in items), 1) if depth else STRANGE_ITEMS + 1
+    plain = value is None or isinstance(value, str | bytes | bool | int) or _is_float(value)
+    return 1 if plain else STRANGE_ITEMS + 1
 
 
 def _shown(value: object) -> str:
@@ -155,6 +231,10 @@ def _is_int(value: object) -> bool:
 def _is_float(value: object) -> bool:
     # An int is a good float, as it is in Python; a NaN or an infinity is a good nothing.
     return (type(value) is float and math.isfinite(value)) or _is_int(value)
+
+
+def _is_span(value: object) -> bool:
+    return _is_float(value) and 0 <= cast(float, value) <= SPAN_MOST_S
 
 
 def _is_str(value: object) -> bool:
@@ -194,6 +274,20 @@ def _check_of(annotation: Any) -> tuple[Check, str]:
     return _fixed(tuple(check for check, _words in checks)), f"({words})"
 
 
+def _described(name: str, annotation: Any) -> tuple[Check, str]:
+    """The check for a field, which may be narrower than its annotation."""
+    if annotation is int and name in BOUNDS:
+        least, most = BOUNDS[name]
+        return _within(least, most), f"an integer from {least} to {most}"
+    if annotation is float and name.endswith("_s"):
+        return _is_span, f"seconds from 0 to {SPAN_MOST_S:g}"
+    return _check_of(annotation)
+
+
+def _within(least: int, most: int) -> Check:
+    return lambda value: type(value) is int and least <= value <= most
+
+
 def _one_of(allowed: frozenset[str]) -> Check:
     return lambda value: type(value) is str and value in allowed
 
@@ -215,7 +309,7 @@ def _schema_of(kind: type) -> _Schema:
     hints = get_type_hints(kind)
     described = []
     for field in fields(kind):
-        check, expected = _check_of(hints[field.name])
+        check, expected = _described(field.name, hints[field.name])
         required = field.default is MISSING and field.default_factory is MISSING
         described.append(_Field(field.name, check, expected, required))
     names = tuple(field.name for field in described)

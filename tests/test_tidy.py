@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "recoverrun": {"rendezvous", "msgpack", "typer", "click", "rich", "psutil", "templates"},
     "templates": {"torch"},
 }
-ONLY_IN = {"zmq": "rendezvous/transport.py"}
+ONLY_IN = {"zmq": {"rendezvous/transport.py", "rendezvous/sockets.py"}}
 
 # Machines decide: they are told the time and never act, so that the simulator can run them.
 MACHINES = (
@@ -112,7 +112,7 @@ def _imports(path: Path) -> Iterator[tuple[int, str]]:
 def _crosses(layer: str, module: str, path: Path) -> bool:
     target = _layer(module)
     if target in ONLY_IN:
-        return _name(path) != ONLY_IN[target]
+        return _name(path) not in ONLY_IN[target]
     return not (target == layer or target in MAY_IMPORT[layer] or target in sys.stdlib_module_names)
 
 

@@ -7,6 +7,7 @@ import sys
 from recoverrun.config import RunConfig, find_script
 from recoverrun.environ import Place, worker_command, worker_environ
 from recoverrun.network import master_address
+from recoverrun.text import ranges
 from rendezvous.messages import Start
 
 
@@ -41,7 +42,8 @@ def lines(config: RunConfig, environ: dict[str, str]) -> list[str]:
         )
         new = worker_environ(config, start, place, environ)
         added = {name: text for name, text in sorted(new.items()) if environ.get(name) != text}
-        found.append(f"# rank {rank}")
+        cpus = config.bindings[local_rank] if config.bindings else ()
+        found.append(f"# rank {rank}" + (f", CPUs {ranges(cpus)}" if cpus else ""))
         found += [f"{name}={shlex.quote(text)} \\" for name, text in added.items()]
         found.append(f"  {shlex.join(worker_command(config, local_rank, python))}")
     return found

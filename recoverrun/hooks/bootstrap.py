@@ -1,7 +1,9 @@
 """Decides whether this process is a protected worker, and sets up what it needs.
 
-Torch is not imported here: a script that never wants it pays nothing for it. As soon as the script
-imports torch, the session begins and the table of `patches` is filled.
+Neither torch nor ZeroMQ is imported here: a script that never wants torch pays nothing for what it
+is not given, and every script gets to its first line sooner. As soon as the script imports torch,
+the worker speaks to its launcher, the session begins and the table of `patches` is filled. To the
+launcher, a worker that never spoke is a program like any other.
 """
 
 import atexit
@@ -9,7 +11,6 @@ import os
 import sys
 import threading
 from collections.abc import Mapping
-from importlib import metadata
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,6 @@ from recoverrun.hooks import patches
 from recoverrun.hooks.runtime import ScriptRuntime, forget_in_children
 from recoverrun.hooks.script import Started
 from rendezvous.env import WorkerEnv
-from rendezvous.messages import Farewell, Hello
-from rendezvous.transport import WorkerLink
 
 if TYPE_CHECKING:  # it imports torch, which only the script does
     from recoverrun.hooks.session import Session
@@ -46,19 +45,22 @@ class _Worker:
 
     def __init__(self, env: WorkerEnv) -> None:
         self.env = env
-        self.link = WorkerLink(env.endpoint, env.rank, env.incarnation)
         self.runtime = ScriptRuntime(env.rank)
         self.session: Session | None = None
         forget_in_children(self.runtime)
-        self.link.send(Hello(
-            rank=env.rank, incarnation=env.incarnation, pid=os.getpid(), torch=_torch_version()
-        ))
 
-    def torch_arrived(self, _module: ModuleType) -> None:
+    def torch_arrived(self, module: ModuleType) -> None:
         """The script has imported torch."""
+        # Only now: together they take as long as all else before the first line of the script.
         from recoverrun.hooks.session import Session
+        from rendezvous.messages import Hello
+        from rendezvous.transport import WorkerLink
 
-        self.session = Session(self.env, self.link, self.runtime)
+        env = self.env
+        link = WorkerLink(env.endpoint, env.rank, env.incarnation)
+        version = str(getattr(module, "__version__", ""))
+        link.send(Hello(rank=env.rank, incarnation=env.incarnation, pid=os.getpid(), torch=version))
+        self.session = Session(env, link, self.runtime)
         patches.install(self.session)
 
     def failing(self, error: BaseException) -> None:
@@ -69,18 +71,17 @@ class _Worker:
     def finish(self, code: int) -> None:
         """The script ended with `code`. Returns only if the interpreter may end by itself."""
         session = self.session
+        if session is None:
+            return
         if code == 0:
-            if session is not None:
-                session.leave_witness()
-                session.farewell()
-            else:
-                self.link.send(Farewell(rank=self.env.rank, generation=1, step=0))
-        if session is None or session.machine is None:
-            self.link.close()
+            session.leave_witness()
+            session.farewell()
+        if session.machine is None and not session.refusal:
+            session.link.close()
             return
         # Communicators that were left behind may hold threads which would never let us end.
         _end_threads_and_exit_functions()
-        self.link.close()
+        session.link.close()
         for stream in (sys.stdout, sys.stderr):
             if stream is not None and not stream.closed:
                 stream.flush()
@@ -93,10 +94,3 @@ def _end_threads_and_exit_functions() -> None:
     if shutdown is not None:
         shutdown()
     atexit._run_exitfuncs()
-
-
-def _torch_version() -> str:
-    try:
-        return metadata.version("torch")
-    except metadata.PackageNotFoundError:
-        return ""

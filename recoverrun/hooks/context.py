@@ -27,6 +27,9 @@ CARRIED_TENSOR_BYTES = 1 << 20
 ATTRIBUTE_TENSOR_BYTES = 1 << 12
 """Attributes are captured with every microbatch; larger ones hold data, not a position."""
 
+FRAMEWORKS = frozenset({"accelerate", "lightning", "lightning_fabric", "pytorch_lightning"})
+"""Packages whose objects keep count of the script's microbatches, as its own objects might."""
+
 LONG_TEXT = 4096
 LONG_SEQUENCE = 64
 DEPTH = 4
@@ -165,10 +168,15 @@ def objects_of(names: Mapping[str, Any], modules: frozenset[str]) -> Iterator[tu
             todo += [((*path, name), value) for name, value in list(vars(owner).items())]
 
 
+def is_framework(value: Any) -> bool:
+    return type(value).__module__.partition(".")[0] in FRAMEWORKS
+
+
 def is_own(value: Any, modules: frozenset[str]) -> bool:
     kind = type(value)
-    own = kind.__module__ in modules and not isinstance(value, type | torch.nn.Module)
-    return own and hasattr(value, "__dict__")
+    if not (kind.__module__ in modules or is_framework(value)):
+        return False
+    return not isinstance(value, type | torch.nn.Module) and hasattr(value, "__dict__")
 
 
 def is_simple(value: Any, depth: int = DEPTH) -> bool:

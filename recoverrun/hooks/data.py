@@ -11,6 +11,7 @@ lost rank stands where this rank stood at the same microbatch.
 
 import copy
 import itertools
+import random
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from typing import Any, Protocol
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset
-from torch.utils.data.dataloader import _BaseDataLoaderIter
+from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
 
 from recoverrun.hooks import rng
 
@@ -74,6 +75,12 @@ class Source(Protocol):
 
     def forget(self, rank: int) -> None:
         """Drop what is kept for `rank`."""
+
+    def begin_step(self) -> None:
+        """What was drawn so far belongs to a step that is over."""
+
+    def rehearsed(self, exact: bool) -> None:
+        """The rehearsal is over, and whether it went well."""
 
 
 @dataclass(slots=True)
@@ -221,6 +228,12 @@ class LoaderIterator:
         self.twins.pop(rank, None)
         self.positions.pop(rank, None)
 
+    def begin_step(self) -> None:
+        """Positions are absolute: nothing is kept of a step."""
+
+    def rehearsed(self, exact: bool) -> None:
+        """Whatever it said: other ranks are served by clones."""
+
     def serve(self, rank: int, index: int) -> Any:
         """Item `index` as `rank` would draw it. Raises NotReplayable, or what the data set does."""
         if self.runtime.fresh:
@@ -280,11 +293,11 @@ class Adopted:
     worker processes, to us.
     """
 
-    def __init__(self, source: LoaderIterator) -> None:
+    def __init__(self, source: Source) -> None:
         self._source = weakref.ref(source)
         self.number = source.number
 
-    def _alive(self) -> LoaderIterator:
+    def _alive(self) -> Source:
         source = self._source()
         if source is None:
             raise NotReplayable(f"data iterator {self.number} of the script is gone")
@@ -302,7 +315,9 @@ class Adopted:
 
     @property
     def streams(self) -> rng.Streams:
-        return self._alive().streams
+        """Of a loader's iterator only. Raises AttributeError."""
+        streams: rng.Streams = getattr(self._alive(), "streams")  # noqa: B009
+        return streams
 
     def serve(self, rank: int, index: int) -> Any:
         return self._alive().serve(rank, index)
@@ -316,6 +331,16 @@ class Adopted:
         source = self._source()
         if source is not None:
             source.forget(rank)
+
+    def begin_step(self) -> None:
+        source = self._source()
+        if source is not None:
+            source.begin_step()
+
+    def rehearsed(self, exact: bool) -> None:
+        source = self._source()
+        if source is not None:
+            source.rehearsed(exact)
 
 
 def samplers_of(loader: "DataLoader[Any]") -> list[Any]:
@@ -336,15 +361,42 @@ def samplers_of(loader: "DataLoader[Any]") -> list[Any]:
 def clone_for(loader: "DataLoader[Any]", rank: int, own_rank: int) -> "DataLoader[Any]":
     """A loader over the same data set whose samplers are those of `rank`; works in-process.
 
-    Raises NotReplayable for iterable data sets: they keep their rank to themselves.
+    An iterable data set is copied, with the rank that it carries replaced, and read from its
+    beginning. Raises NotReplayable where that cannot be the same stream.
     """
-    if isinstance(loader.dataset, IterableDataset):
-        raise NotReplayable(
-            f"the data set {type(loader.dataset).__name__} is iterable: its position "
-            "cannot be re-created for another rank"
-        )
     ranks = {own_rank: rank}
-    return in_process(loader, own_samplers(loader, ranks))
+    clone = in_process(loader, own_samplers(loader, ranks))
+    if isinstance(loader.dataset, IterableDataset):
+        name = type(loader.dataset).__name__
+        if loader.num_workers:
+            raise NotReplayable(f"the iterable data set {name} is read by worker processes")
+        vars(clone)["dataset"] = _stream_as(loader.dataset, ranks, depth=2)
+    return clone
+
+
+def _stream_as(owner: Any, ranks: dict[int, int], depth: int) -> Any:
+    """A shallow copy of `owner` and of the objects in it, with the ranks that they carry replaced.
+
+    Raises NotReplayable if it has a generator of its own: the copy would draw from the same one.
+    """
+    twin = copy.copy(owner)
+    for name, value in vars(owner).items():
+        if isinstance(value, torch.Generator | random.Random):
+            raise NotReplayable(f"the iterable data set {type(owner).__name__} has a generator")
+        if name in RANK_NAMES and type(value) is int:
+            object.__setattr__(twin, name, ranks.get(value, value))
+        elif depth and hasattr(value, "__dict__") and _carries_rank(value, depth - 1):
+            object.__setattr__(twin, name, _stream_as(value, ranks, depth - 1))
+    return twin
+
+
+def _carries_rank(owner: Any, depth: int) -> bool:
+    if isinstance(owner, type) or not hasattr(owner, "__dict__"):
+        return False
+    found = vars(owner)
+    return any(type(found.get(name)) is int for name in RANK_NAMES) or bool(
+        depth and any(_carries_rank(value, depth - 1) for value in list(found.values()))
+    )
 
 
 def own_samplers(loader: "DataLoader[Any]", ranks: dict[int, int]) -> dict[str, Any]:
@@ -391,7 +443,10 @@ def in_process(loader: "DataLoader[Any]", samplers: dict[str, Any]) -> "DataLoad
 
 def _skip(items: Iterator[Any]) -> None:
     """Pass one item; an in-process loader over a map-style data set needs only its indices."""
-    if isinstance(items, _BaseDataLoaderIter) and items._num_workers == 0:
+    if isinstance(items, _BaseDataLoaderIter) and items._dataset_kind == _DatasetKind.Map:
         items._next_index()
-    else:
-        next(items)
+        return
+    before = rng.read()
+    next(items)
+    if rng.read() != before:
+        raise NotReplayable("an iterable data set draws random numbers as it is read")

@@ -11,7 +11,8 @@ cannot be told, lost microbatches are made up with fresh data (`makeup`), never 
 
 import random
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +24,7 @@ from recoverrun.hooks.context import (
     Path,
     attributes_of,
     capture,
+    is_framework,
     objects_of,
     put,
     resolve,
@@ -30,6 +32,7 @@ from recoverrun.hooks.context import (
 )
 from recoverrun.hooks.data import NotReplayable
 from recoverrun.hooks.heritage import NUMBERS_MOVE, Heritage, Key
+from recoverrun.hooks.items import shares, substituted
 from recoverrun.hooks.runtime import Microbatch, ScriptRuntime, Shape, Turn, Unwind, find_frame
 from recoverrun.hooks.script import ITEM_NAME, RUNTIME_NAME, Loop
 
@@ -59,6 +62,7 @@ class Impersonator:
         self.backwards_seen = 0
         self.replaying = False  # a forward pass only, to keep a lost rank's chain whole
         self.fresh = False  # executing as ourselves, on fresh data
+        self.buffers: Callable[[], list[torch.Tensor]] = list  # of the model
 
     # --------------------------------------------------------------------------- own captures
 
@@ -198,11 +202,17 @@ class Impersonator:
         self.runtime.acting_rank, self.replaying = heir.rank, replay
         try:
             names = self._dress(own, heir.differing(index), shape, costume)
+            for source in self.runtime.sources:  # one that the body made had given nothing yet
+                source.seek(heir.rank, 0)
             for source, count in own.positions:
                 source.seek(heir.rank, count)
             rng.restore(streams)
-            with torch.set_grad_enabled(not replay and torch.is_grad_enabled()):
-                reached = self._run(names, shape, self._item_of(own, heir.rank))
+            item = self._item_of(own, heir.rank)
+            if own.met is not None:  # what making an iterator draws is not drawn again
+                rng.restore(heir.streams_at(own.met))
+            training = not replay and torch.is_grad_enabled()
+            with self._buffers_kept(), torch.set_grad_enabled(training):
+                reached = self._run(names, shape, item)
             heir.advance(names, self._moved_values(heir, names))
             return reached
         finally:
@@ -236,13 +246,32 @@ class Impersonator:
         own = self.runtime.microbatches[index]
         saved = dict(own.turn.globals) if shape.region.module_level else None
         names = self._namespace(own, shape)
+        visible = {**own.turn.globals, **own.names}
+        kept = [
+            (vars(owner), dict(vars(owner)))  # their counts are of the script's own microbatches
+            for _, owner in objects_of(visible, self.runtime.own_modules) if is_framework(owner)
+        ]
         self.fresh, self.runtime.acting_rank = True, self.runtime.own_rank
         try:
-            return self._run(names, shape, self._item_of(own, self.runtime.own_rank))
+            with self._buffers_kept():
+                return self._run(names, shape, self._item_of(own, self.runtime.own_rank))
         finally:
             self.fresh, self.runtime.acting_rank = False, None
+            for attributes, values in kept:
+                _put_back(attributes, values)
             if saved is not None:
                 _put_back(own.turn.globals, saved)
+
+    @contextmanager
+    def _buffers_kept(self) -> Iterator[None]:
+        """Running means and the like follow this rank's own microbatches only."""
+        kept = [(buffer, buffer.detach().clone()) for buffer in self.buffers()]
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for buffer, value in kept:
+                    buffer.copy_(value)
 
     def _namespace(self, own: Microbatch, shape: Shape) -> dict[str, Any]:
         """Where the region runs. Code at module level needs the true globals: functions that it
@@ -293,19 +322,25 @@ class Impersonator:
 
     def _item_of(self, own: Microbatch, rank: int) -> Any:
         """The loop's item with what was drawn for it replaced by what `rank` would have drawn."""
-        replaced: dict[int, Any] = {}
-        for draw in own.draws:
-            served = draw.source.serve(rank, draw.index)
-            if own.item is draw.item:
-                return served
-            _pair(draw.item, served, replaced)
-        return _substitute(own.item, replaced) if replaced else own.item
+        drawn = [
+            (draw.item, draw.source.serve(rank, draw.index))
+            for draw in own.draws if shares(own.item, draw.item)
+        ]
+        before = rng.read()
+        drawn += [
+            (draw.item, draw.source.serve(rank, draw.index))
+            for draw in own.ahead if shares(own.item, draw.item)
+        ]
+        if rng.read() != before:
+            raise NotReplayable("data that are fetched ahead draw random numbers as they are read")
+        return substituted(own.item, drawn)
 
     def _run(self, names: dict[str, Any], shape: Shape, item: Any) -> bool:
         region = shape.region
         assert region.body_code is not None, f"{region.id} was refused: {region.refusal}"
         names[RUNTIME_NAME] = self.runtime
         self.backwards_seen = 0
+        self.runtime.spoiled = ""
         try:
             if region.item_code is not None:
                 names[ITEM_NAME] = item
@@ -313,11 +348,17 @@ class Impersonator:
             exec(region.body_code, names)
         except Unwind:
             pass
+        except Exception as error:  # whatever the script's code says to data that are not its own
+            if self.runtime.spoiled:
+                raise NotReplayable(self.runtime.spoiled) from error
+            raise
+        if self.runtime.spoiled:
+            raise NotReplayable(self.runtime.spoiled)
         return self.backwards_seen >= shape.backwards
 
     def backward_begins(self) -> None:
-        """A replay has seen what it came for."""
-        if self.replaying:
+        """A replay has seen what it came for; nothing that is spoiled may be accumulated."""
+        if self.replaying or (self.runtime.spoiled and self.runtime.acting_rank is not None):
             raise Unwind("backward")
 
     def backward_done(self, shape: Shape) -> None:
@@ -364,34 +405,3 @@ def _put_back(target: dict[str, Any], saved: dict[str, Any]) -> None:
     for name in [name for name in target if name not in saved]:
         del target[name]
     target.update(saved)
-
-
-def _pair(own: Any, other: Any, replaced: dict[int, Any]) -> None:
-    """Map an item and its parts to those of another rank's item of the same structure.
-
-    Numbers and texts are shared objects: an `enumerate` counter may be the very same one.
-    """
-    if own is None or isinstance(own, bool | int | float | str | bytes):
-        return
-    replaced[id(own)] = other
-    if isinstance(own, dict) and isinstance(other, dict):
-        for key in own:
-            if key in other:
-                _pair(own[key], other[key], replaced)
-    elif isinstance(own, list | tuple) and isinstance(other, list | tuple):
-        for one, twin in zip(own, other, strict=False):
-            _pair(one, twin, replaced)
-
-
-def _substitute(item: Any, replaced: dict[int, Any]) -> Any:
-    """`item` with every part that was drawn replaced; `enumerate` and `zip` wrap what they draw."""
-    if id(item) in replaced:
-        return replaced[id(item)]
-    if isinstance(item, tuple):
-        parts = [_substitute(part, replaced) for part in item]
-        if all(part is old for part, old in zip(parts, item, strict=True)):
-            return item
-        return type(item)(*parts) if hasattr(item, "_fields") else tuple(parts)
-    if type(item) is list:
-        return [_substitute(part, replaced) for part in item]
-    return item

@@ -18,6 +18,7 @@ from types import CodeType, ModuleType
 from typing import Never
 
 from recoverrun.hooks.callgraph import CallGraph, Hot, scan
+from recoverrun.hooks.imports import reachable
 from recoverrun.hooks.rewrite import CannotInstrument, Instrumented, instrument
 from recoverrun.hooks.script import RUNTIME_NAME, Runtime
 
@@ -42,14 +43,15 @@ class Project:
     """The folders whose modules are the script's own: beside the script, and the working one."""
 
     roots: tuple[str, ...]
+    entry: str = ""  # the script's path, or the name of the module that is run
 
     @classmethod
-    def of(cls, folders: Iterable[str]) -> "Project":
+    def of(cls, folders: Iterable[str], entry: str = "") -> "Project":
         """Return the project below `folders`, without those that hold all sorts of packages."""
         roots = dict.fromkeys(
             path for folder in folders for path in (os.path.abspath(folder), _real(folder))
         )
-        return cls(tuple(root for root in roots if not _is_common(root)))
+        return cls(tuple(root for root in roots if not _is_common(root)), entry)
 
     def owns(self, path: str) -> bool:
         """Say whether a file is the project's: not installed into it, not Python's, not ours."""
@@ -91,7 +93,8 @@ class Instrumenter:
     @classmethod
     def for_project(cls, runtime: Runtime, project: Project) -> "Instrumenter":
         """Scan the project for what leads to a backward."""
-        graph, scanned = scan(project.sources(), parse_or_none)
+        sources = reachable(dict(project.sources()), project.entry)
+        graph, scanned = scan(sources.items(), parse_or_none)
         return cls(runtime, graph, scanned)
 
     def code(self, path: str, data: bytes) -> CodeType | None:

@@ -16,7 +16,6 @@ watched for. Names that torch copies into other modules are replaced there as we
 """
 
 import functools
-import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
@@ -41,7 +40,7 @@ def watch(name: str, arrived: Callable[[ModuleType], None]) -> None:
         sys.meta_path.insert(0, _Watch(name, arrived))
 
 
-class _Watch(importlib.abc.MetaPathFinder):
+class _Watch:
     """Finds one module as the other finders do, and tells when it has been executed."""
 
     def __init__(self, name: str, arrived: Callable[[ModuleType], None]) -> None:
@@ -145,7 +144,7 @@ def _gradients(session: "Session") -> None:
         return wrapper
 
     def dropping(original: Any) -> Any:
-        def wrapper(owner: Any, *args: Any, **kwargs: Any) -> None:
+        def wrapper(owner: Any, /, *args: Any, **kwargs: Any) -> None:
             if session.acting:
                 return  # the accumulators are not the re-executed code's to wipe
             if session.dirty:
@@ -177,6 +176,8 @@ def _trained_by(owner: Any) -> list[Any]:
 def _stepping(session: "Session", args: Any, kwargs: Any) -> Any:
     """An optimizer is about to step; the closure of one that evaluates itself is a step, too."""
     session.settle()
+    if session.strategy is None and not session.refusal and _trains_together():
+        session.refuse("the script wraps no model in DDP, or in FSDP2 with replicas")
     rest = list(args[1:])  # args[0] is the optimizer
     closure = rest[0] if rest else kwargs.get("closure")
     if closure is None or session.machine is None:
@@ -191,6 +192,12 @@ def _stepping(session: "Session", args: Any, kwargs: Any) -> Any:
     if rest:
         return (args[0], settled, *rest[1:]), kwargs
     return args, {**kwargs, "closure": settled}
+
+
+def _trains_together() -> bool:
+    import torch.distributed as dist
+
+    return dist.is_initialized() and dist.get_world_size() > 1
 
 
 def _data(session: "Session") -> None:
@@ -220,7 +227,13 @@ def _store(session: "Session") -> None:
 
 
 def _ranks(session: "Session", c10d: ModuleType) -> None:
-    from ft_collectives.elastic import ElasticGroup, as_one, naming_roots
+    from ft_collectives.elastic import (
+        ElasticGroup,
+        as_one,
+        naming_roots,
+        roots_are_spoken_for,
+        speaking_for_roots,
+    )
 
     def get_rank(original: Any) -> Any:
         def wrapper(group: Any = None) -> int:
@@ -235,6 +248,8 @@ def _ranks(session: "Session", c10d: ModuleType) -> None:
         """Refuse a call of the script whose root is lost: nobody can know what it would say."""
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
+            if roots_are_spoken_for():
+                return original(*args, **kwargs)
             group = kwargs.get("group") or c10d.GroupMember.WORLD
             source = kwargs.get("src", args[1] if len(args) > 1 else None)
             if isinstance(group, ElasticGroup) and isinstance(source, int):
@@ -244,10 +259,18 @@ def _ranks(session: "Session", c10d: ModuleType) -> None:
 
         return wrapper
 
+    def agreed(original: Any) -> Any:
+        """A framework that repeats from rank 0 what it has set alike on all ranks before."""
+
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            with speaking_for_roots():
+                return original(*args, **kwargs)
+
+        return wrapper
+
     replace(c10d, "get_rank", get_rank)
+    watch("accelerate.utils.random", lambda m: replace(m, "synchronize_rng_state", agreed))
     for name in ("broadcast", "broadcast_object_list"):
         replace(c10d, name, rooted)
     for name in ("all_gather_object", "gather_object"):
         replace(c10d, name, as_one)
-
-

@@ -139,7 +139,10 @@ def _instrument_imports(target: Target, started: Started) -> Instrumenter | None
         folders = [*_package_folders(target.name), os.getcwd()]
     elif target.kind == "container" and not os.path.isdir(target.path):
         started.runtime.refuse(target.path, f"{target.path} is an archive: it runs as it is")
-    return install(started.runtime, Project.of(folders), started.trainers)
+    entry = target.name if target.kind == "module" else os.path.realpath(target.name)
+    if target.kind == "container":
+        entry = "__main__"
+    return install(started.runtime, Project.of(folders, entry), started.trainers)
 
 
 def _package_folders(module: str) -> list[str]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from recoverrun.hooks.generators import same_kind
 from recoverrun.hooks.script import Loop
 
 if TYPE_CHECKING:  # they import torch, which the script imports when it wants to
@@ -77,6 +78,9 @@ class Turn:
     globals: dict[str, Any] = field(default_factory=dict)
     before: dict[str, Any] | None = None  # in the first step: all that was visible at the top
     draws: list[Draw] = field(default_factory=list)
+    ahead: list[Draw] = field(default_factory=list)  # of the iteration before: a prefetched item
+    adopted: int = 0  # iterators of the process when this iteration began
+    met: "Streams | None" = None  # where the body began, if the header made an iterator
     header_draws: int = 0  # of `draws`, those that the loop itself made to get its item
     positions: "list[tuple[Source, int]]" = field(default_factory=list)
     attributes: "dict[Path, Any]" = field(default_factory=dict)
@@ -97,6 +101,8 @@ class Microbatch:
     attributes: "dict[Path, Any]"
     generators: dict[str, Any]
     draws: list[Draw]  # those of the loop's header
+    met: "Streams | None"  # where the body began, if that cannot be told from `streams`
+    ahead: list[Draw]  # those of the iteration before, which may have fetched this one's item
     positions: "list[tuple[Source, int]]"  # of every source, when the body began
 
 
@@ -129,6 +135,9 @@ class ScriptRuntime:
         self.acting_rank: int | None = None
         self.iterators = 0
         self.sources: list[Source] = []
+        self.adopted = 0  # sources so far
+        self.feeding: Callable[[Any, str], Any] | None = None  # set once torch is there
+        self.spoiled = ""  # why what is being executed as another rank is not its microbatch
         self.on_region_top: Callable[[Turn], None] = lambda turn: None
         self._draws: list[Draw] = []
 
@@ -183,6 +192,9 @@ class ScriptRuntime:
         turn.names = self._snapshot(turn.loop, local)
         turn.before = {**global_, **turn.names} if self.shape is None else None
         turn.header_draws = len(turn.draws)
+        turn.met = None
+        if turn.adopted != self.adopted and self.senses is not None:
+            turn.met = self.senses.streams(None)
         turn.positions = [(source, source.count) for source in self.sources]
         assert self.senses is not None, "not quiet"
         turn.attributes = self.senses.attributes(
@@ -195,7 +207,14 @@ class ScriptRuntime:
             self.on_region_top(turn)
 
     def generator(self, function: Any) -> Any:
-        return function
+        """A generator function of the script, whose generators may be sources of data."""
+
+        def serve(*args: Any, **kwargs: Any) -> Any:
+            made = function(*args, **kwargs)
+            feeding = self.feeding
+            return made if self.quiet or feeding is None else feeding(made, function.__qualname__)
+
+        return same_kind(function, serve)
 
     # --------------------------------------------------------------------------- the stack
 
@@ -224,7 +243,9 @@ class ScriptRuntime:
         assert self.senses is not None, "not quiet"
         since = self.microbatches[0].streams if self.microbatches else None
         turn.streams = self.senses.streams(since)
-        turn.draws = self._draws = []
+        turn.adopted = self.adopted
+        turn.ahead, turn.draws = self._draws, []
+        self._draws = turn.draws
 
     def _snapshot(self, loop: Loop, local: dict[str, Any]) -> dict[str, Any]:
         """What the body can see of the variables around it, by reference."""
@@ -245,10 +266,22 @@ class ScriptRuntime:
         """A new rank-dependent iterator of the script."""
         self.sources = [known for known in self.sources if not getattr(known, "ended", False)]
         self.sources.append(source)
+        self.adopted += 1
 
     def drawn(self, source: "Source", index: int, item: Any) -> None:
         """Note an item taken in normal work; it belongs to the iteration that has just begun."""
         self._draws.append(Draw(source=source, index=index, item=item))
+
+    def draws_since(self, mark: int) -> "list[Draw]":
+        return self._draws[mark:]
+
+    def fold(self, mark: int, draw: "Draw") -> None:
+        """What was drawn from number `mark` on is one item of another source."""
+        self._draws[mark:] = [draw]
+
+    def spoil(self, reason: str) -> None:
+        """What is being executed as another rank is not its microbatch, for this reason."""
+        self.spoiled = self.spoiled or reason
 
     # --------------------------------------------------------------------------- microbatches
 
@@ -264,6 +297,7 @@ class ScriptRuntime:
             index=len(self.microbatches), turn=turn, iteration=turn.iteration, item=turn.item,
             streams=turn.streams, names=turn.names, attributes=turn.attributes,
             generators=turn.generators, draws=turn.draws[: turn.header_draws],
+            met=turn.met, ahead=turn.ahead,
             positions=turn.positions,
         )
         self.microbatches.append(microbatch)
@@ -271,6 +305,8 @@ class ScriptRuntime:
 
     def begin_step(self) -> None:
         self.microbatches = []
+        for source in self.sources:
+            source.begin_step()
 
     @property
     def expected(self) -> int:

@@ -80,8 +80,7 @@ VIEW_WITHIN_S = 60.0
 VICTIM_WAITS_S = 1.0
 """How long a rank whose replica broke waits for the launcher to end it, before it complains."""
 
-LISTEN_S, IDLE_S = 0.25, 1.0
-"""How often the control thread looks at the machine's deadlines: if there is one, and if not."""
+LISTEN_S, IDLE_S = 0.25, 1.0  # between looks at the machine's deadlines: if it has one, if not
 
 
 class Session:
@@ -204,8 +203,8 @@ class Session:
         replicas = [replica[shard] for replica in layout.replicas]
         self.reducer = Reducer(self.fabric, self.fabric.open(f"gradients{shard}", replicas))
         self.reducer.on_launch = self._launched
-        votes = self.fabric.open("vote", range(layout.world_size))
-        self._booth = Booth(self.fabric, votes)
+        self._booth = Booth(self.fabric, self.fabric.open("vote", range(layout.world_size)))
+        self.impersonator.buffers = strategy.buffers
         return True
 
     def _first_view(self) -> View:
@@ -407,6 +406,7 @@ class Session:
         if promise == "unprotected":
             self.refusal = reason
         self.makeup.exact = promise == "exact-samples"
+        self.sources.rehearsed(self.makeup.exact)
         self._say_promise(promise, shape.microbatches if shape is not None else 0, reason)
 
     def _next(self) -> Effect:

@@ -6,9 +6,10 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from recoverrun.hooks.data import Adopted, LoaderIterator, Source, clone_for
+from recoverrun.hooks.feeds import Feed
 from recoverrun.hooks.impersonate import Impersonator
 from recoverrun.hooks.rng import Streams
-from recoverrun.hooks.runtime import ScriptRuntime
+from recoverrun.hooks.runtime import Draw, ScriptRuntime
 
 
 class Sources:
@@ -17,7 +18,8 @@ class Sources:
     def __init__(self, runtime: ScriptRuntime, impersonator: Impersonator) -> None:
         self._runtime = runtime
         self._impersonator = impersonator
-        self._created = 0
+        self._created = self._fed = 0
+        runtime.feeding = self.feed
 
     def iterate(
         self, loader: "DataLoader[Any]", make: Callable[[Any], Iterator[Any]]
@@ -34,6 +36,17 @@ class Sources:
         self._created += 1
         runtime.adopt(Adopted(source))
         return source
+
+    def feed(self, generator: Any, name: str) -> Feed:
+        """A generator of the script's own, which may hand on what a loader gives."""
+        self._fed += 1
+        feed = Feed(generator, name, self, self._fed)
+        self._runtime.adopt(Adopted(feed))
+        return feed
+
+    def rehearsed(self, exact: bool) -> None:
+        for source in self._runtime.sources:
+            source.rehearsed(exact)
 
     @property
     def acting_rank(self) -> int | None:
@@ -53,3 +66,12 @@ class Sources:
     def drawn(self, source: Source, index: int, item: Any) -> None:
         if not self._runtime.quiet:
             self._runtime.drawn(source, index, item)
+
+    def draws_since(self, mark: int) -> list[Draw]:
+        return self._runtime.draws_since(mark)
+
+    def fold(self, mark: int, draw: Draw) -> None:
+        self._runtime.fold(mark, draw)
+
+    def spoil(self, reason: str) -> None:
+        self._runtime.spoil(reason)

@@ -22,5 +22,8 @@ class Strategy(Protocol):
     def drop(self, params: Iterable[torch.Tensor]) -> bool:
         """Forget the accumulators if `params` are all that is trained; False if they are not."""
 
+    def buffers(self) -> list[torch.Tensor]:
+        """What a forward pass may change in the model beside gradients, such as running means."""
+
     def parameters(self) -> dict[str, torch.Tensor]:
         """Local parameters (shards where sharded) by name."""

@@ -8,9 +8,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ class Launch:
         self._process = subprocess.Popen(
             command,
             cwd=run_dir.parent,
-            env={**os.environ, "PYTHONPATH": str(ROOT), **env},
+            env={**os.environ, **_homes(run_dir.parent), "PYTHONPATH": str(ROOT), **env},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -90,6 +91,14 @@ class Launch:
         chunk = os.read(fd, 1 << 16)
         self.output += chunk.decode(errors="replace")
         return bool(chunk)
+
+
+def _homes(directory: Path) -> dict[str, str]:
+    """A key of the user who runs the tests is neither used nor made."""
+    return {
+        "XDG_CONFIG_HOME": str(directory / "config"),
+        "XDG_STATE_HOME": str(directory / "state"),
+    }
 
 
 class Launcher:
@@ -158,6 +167,31 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+@contextmanager
+def stranger(reply: bytes) -> Iterator[int]:
+    """The port of a program that says the same to everybody, and hangs up."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+
+        def serve() -> None:
+            # Until the listener is shut down below.
+            with suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    with connection, suppress(OSError):
+                        connection.recv(1000)
+                        connection.sendall(reply)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield int(listener.getsockname()[1])
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
 
 
 def two_nodes(port: int) -> Callable[[int], tuple[str, ...]]:

@@ -1,19 +1,23 @@
 """The launcher with real processes and real signals. The workers are fakes without torch."""
 
+import os
 import re
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from recoverrun.process import spawn
 from tests.e2e.launching import (
     Launcher,
     await_death,
     free_port,
     launching,
+    stranger,
     two_nodes,
 )
 
@@ -66,10 +70,42 @@ def test_a_worker_finds_torchruns_environment(launcher: Launcher) -> None:
 
     assert job.finish() == 0
     for variable in ("'RANK': '1'", "'LOCAL_RANK': '1'", "'WORLD_SIZE': '2'", "'GROUP_RANK': '0'",
-                     "'ROLE_NAME': 'default'", "'OMP_NUM_THREADS': '1'",
+                     "'ROLE_NAME': 'default'", "'OMP_NUM_THREADS': '",
                      "'TORCHELASTIC_USE_AGENT_STORE': 'False'", "'MASTER_ADDR': '127.0.0.1'",
                      "'TORCHELASTIC_RESTART_COUNT': '0'"):  # fmt: skip
         assert variable in job.output
+
+
+def test_a_worker_runs_on_the_cpus_that_it_is_bound_to(tmp_path: Path) -> None:
+    cpu = max(os.sched_getaffinity(0))
+    show = "import os; print(sorted(os.sched_getaffinity(0)))"
+
+    child = spawn([sys.executable, "-c", show], os.environ, tmp_path / "out", None, (cpu,))
+    os.waitid(os.P_PIDFD, child.pidfd, os.WEXITED | os.WNOWAIT)
+
+    assert child.reap() == 0
+    child.close()
+    assert (tmp_path / "out").read_text() == f"[{cpu}]\n"
+
+
+def test_children_of_a_program_that_calls_us_are_its_own(tmp_path: Path) -> None:
+    (tmp_path / "worker.py").write_text("print('worked')\n")
+    (tmp_path / "wrapper.py").write_text(
+        "import subprocess, recoverrun\n"
+        "lives = subprocess.Popen(['sleep', '60'])\n"
+        "ended = subprocess.Popen(['sh', '-c', 'exit 7'])\n"
+        "recoverrun.main(['--nproc-per-node=2', 'worker.py'])\n"
+        "print('codes', lives.poll(), ended.wait())\n"
+        "lives.kill()\n"
+    )
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+
+    done = subprocess.run(
+        [sys.executable, "wrapper.py"], cwd=tmp_path, env=environ, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+
+    assert done.stdout.splitlines()[-3:] == ["worked", "worked", "codes None 7"]
 
 
 def test_the_exit_code_is_the_root_ranks_and_the_others_are_stopped(launcher: Launcher) -> None:
@@ -324,7 +360,7 @@ def test_a_user_who_stops_one_node_stops_them_all(launcher: Launcher) -> None:
         (["no_such.py"], 2, "there is no script 'no_such.py'"),
         ([""], 2, "no training script was given"),
         ([], 2, "no training script was given"),
-        (["--nproc-per-nod=2", "x.py"], 2, "did you mean --nproc-per-node?"),
+        (["--nproc-pre-node=2", "x.py"], 2, "did you mean --nproc-per-node?"),
         (["--nproc-per-node=0", "x.py"], 2, "must be between 1 and"),
         (["--nproc-per-node=two", "x.py"], 2, "must be a number, auto, cpu, gpu or xpu"),
         (["--nnodes=0", "x.py"], 2, "--nnodes must be at least 1"),
@@ -350,7 +386,7 @@ def test_a_mistake_is_one_sentence_and_a_code(
     assert len(job.output.splitlines()) == 1
 
 
-def test_a_launcher_too_many_is_refused_and_hurts_nobody(launcher: Launcher) -> None:
+def test_a_launcher_too_many_waits_and_hurts_nobody(launcher: Launcher) -> None:
     node = two_nodes(free_port())
     first = launcher.fake("*:get=key", options=node(0))
     second = launcher.fake("*:hello hang", options=node(1))
@@ -358,10 +394,10 @@ def test_a_launcher_too_many_is_refused_and_hurts_nobody(launcher: Launcher) -> 
 
     third = launcher.fake("*:exit=0", options=node(1))
 
-    assert third.finish() == 80
-    assert "already has all of its 2 nodes" in third.output
-    second.send(signal.SIGTERM)
-    assert (first.finish(), second.finish()) == (143, 143)
+    third.expect("has all of its 2 nodes: this one waits as a spare")
+    first.send(signal.SIGTERM)
+    assert (first.finish(), second.finish(), third.finish()) == (143, 143, 143)
+    assert third.worker_pids() == {}
 
 
 def test_the_same_node_rank_twice_is_refused(launcher: Launcher) -> None:
@@ -391,15 +427,8 @@ def test_an_endpoint_that_is_taken_is_named(launcher: Launcher) -> None:
 
 
 def test_an_endpoint_that_speaks_another_language_is_told_from_silence(launcher: Launcher) -> None:
-    with socket.socket() as stranger:
-        stranger.bind(("127.0.0.1", 0))
-        stranger.listen()
-        job = launcher.fake("*:exit=0", options=two_nodes(stranger.getsockname()[1])(1))
-
-        for _ in range(3):
-            connection, _address = stranger.accept()
-            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 10)
-            connection.close()
+    with stranger(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 10) as port:
+        job = launcher.fake("*:exit=0", options=two_nodes(port)(1))
 
         assert job.finish() == 80
     assert "is not a recoverrun rendezvous" in job.output

@@ -197,7 +197,8 @@ class Driver:
         mark = uuid.uuid4().hex
         folder = self.folder / f"{'ours' if ours else 'theirs'}{len(self._jobs)}"
         folder.mkdir()
-        full = clean_environ({MARK: mark, "TMPDIR": str(folder), **environ})
+        homes = {f"XDG_{name}_HOME": str(self.folder) for name in ("CONFIG", "STATE")}
+        full = clean_environ({MARK: mark, "TMPDIR": str(folder), **homes, **environ})
         streams = {name: str(folder / name) for name in ("stdout", "stderr")}
         if ours:
             with open(streams["stdout"], "ab") as out, open(streams["stderr"], "ab") as err:

@@ -13,7 +13,7 @@ EQUAL = (
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE",
     "ROLE_RANK", "ROLE_WORLD_SIZE", "ROLE_NAME", "TORCHELASTIC_RESTART_COUNT",
     "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_SIGNALS_TO_HANDLE",
-    "TORCH_NCCL_ASYNC_ERROR_HANDLING", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES",
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING", "CUDA_VISIBLE_DEVICES",
 )  # fmt: skip
 
 TWO = "--nproc-per-node=2"
@@ -65,9 +65,16 @@ VARIABLES: dict[str, dict[str, str]] = {
 def _workers(job: Job) -> list[tuple[object, ...]]:
     return [
         (p["argv"], p["name"], p["file"], _place(job, p["path"]), p["sid"] == p["pid"],
-         {name: p["env"].get(name) for name in EQUAL})
+         {name: p["env"].get(name) for name in EQUAL}, _threads(p["env"]))
         for p in job.probes
     ]  # fmt: skip
+
+
+def _threads(environ: dict[str, str]) -> str | None:
+    """Threads are set or not by both; how many is torchrun's 1 or our share of the cores."""
+    text = environ.get("OMP_NUM_THREADS")
+    most = len(os.sched_getaffinity(0)) // int(environ["LOCAL_WORLD_SIZE"])
+    return "chosen" if text is not None and 1 <= int(text) <= max(1, most) else text
 
 
 def _place(job: Job, folder: str) -> str:

@@ -127,12 +127,14 @@ def test_lines_with_wanted_words_are_copied(driver: Driver) -> None:
 
     for job in jobs:
         copies = {
-            path.name: sorted(re.sub(r"^.*?[:│] ?(?=\w+$)", "", line) for line in
-                              path.read_text().splitlines() if "PROBE" not in line)
+            path.name: sorted(
+                line for line in path.read_text().splitlines() if "PROBE" not in line
+            )
             for path in job.folder.glob("logs/*/attempt_0/filtered_*.log")
         }  # fmt: skip
-        assert copies["filtered_stdout.log"] == ["an_apple", "an_apple", "pear"]
-        assert copies["filtered_stderr.log"] == ["a_plum", "a_plum"]
+        apples = ["[default0]:an_apple", "[default1]:an_apple", "[default1]:pear"]
+        assert copies["filtered_stdout.log"] == apples
+        assert copies["filtered_stderr.log"] == ["[default0]:a_plum", "[default1]:a_plum"]
 
 
 def test_the_terminal_is_safe_and_the_file_raw(driver: Driver) -> None:

@@ -127,6 +127,53 @@ def test_a_node_that_is_lost_is_noticed_and_the_rest_goes_on(driver: Driver) -> 
     assert [p["env"]["WORLD_SIZE"] for p in first.probes] == ["2", "1"]
 
 
+def test_a_node_that_is_told_to_end_leaves_with_grace_and_the_rest_goes_on(driver: Driver) -> None:
+    line = ["--nnodes=1:2", *_c10d(_port()), "--rdzv-conf=last_call_timeout=5"]
+    do = "0:*:print=READY 0:*:wait=1 1:*:catch=SIGTERM 1:*:print=READY 1:*:wait=0.5"
+    first = driver.start(True, *line, "--node-rank=0", PROBE, PROBE_DO=do)
+    first.expect_error("meet at")  # So it is the one that has the coordinator.
+    second = driver.start(True, *line, "--node-rank=1", PROBE, PROBE_DO=do)
+    first.expect(1, "READY")
+    second.expect(1, "READY")
+
+    second.send(signal.SIGTERM)
+
+    assert _finish([first, second]) == [0, 143]
+    assert second.count("GOT SIGTERM") == 1
+    assert [p["env"]["WORLD_SIZE"] for p in first.probes] == ["2", "1"]
+    assert {p["restart"] for p in first.probes} == {0}
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_job_that_needs_all_its_nodes_ends_with_one(driver: Driver, name: str) -> None:
+    port = _port()
+    jobs = [driver.start(True, *_static(port, node), PROBE, PROBE_DO=HANG) for node in range(2)]
+    for job in jobs:
+        job.expect(1)
+
+    jobs[1].send(signal.Signals[name])
+
+    assert _finish(jobs) == [128 + signal.Signals[name]] * 2
+
+
+def test_a_node_too_many_is_a_spare_that_steps_in_or_ends_well(driver: Driver) -> None:
+    line = ["--nnodes=2", *_c10d(_port())]
+    first = driver.start(True, *line, "--node-rank=0", PROBE, PROBE_DO="*:*:wait=5")
+    first.expect_error("meet at")  # So it is the one that has the coordinator.
+    second = driver.start(True, *line, "--node-rank=1", PROBE, PROBE_DO=HANG)
+    second.expect(1)
+    spares = [driver.start(True, *line, PROBE) for _ in range(2)]
+    for spare in spares:
+        spare.expect_error("waits as a spare")
+
+    second.send(signal.SIGKILL)
+    second.finish()
+
+    assert _finish([first, *spares]) == [0, 0, 0]
+    assert sorted(len(spare.probes) for spare in spares) == [0, 1]
+    assert [(p["env"]["WORLD_SIZE"], p["restart"]) for p in first.probes] == [("2", 0)] * 2
+
+
 def test_one_count_of_restarts_for_all_nodes(driver: Driver) -> None:
     port = _port()
     do = "1:0:exit=3 0:0:wait=60 0:1:exit=4 1:1:wait=60"
@@ -156,6 +203,20 @@ def test_every_node_names_the_same_cause(driver: Driver) -> None:
             line for job in jobs for line in job.err.splitlines() if line.startswith("FAILED")
         }
         assert len(causes) == 1 and f"rank {victim} " in causes.pop()
+
+
+@pytest.mark.parametrize("words", ["library", "own"])
+@pytest.mark.parametrize("root", [0, 1])
+def test_a_victim_that_ends_before_its_cause_is_not_blamed(
+    driver: Driver, root: int, words: str
+) -> None:
+    port, meeting = _port(), _port()
+    script = [str(SCRIPTS / "peers.py"), str(meeting), str(root), words]
+    jobs = [driver.start(True, *_static(port, node), *script) for node in range(2)]
+
+    assert _finish(jobs) == [1, 1]
+    for job in jobs:
+        assert f"FAILED: rank {root} exited with code 1: ValueError: bad shard" in job.err
 
 
 # ------------------------------------------------------------------------------- with torch

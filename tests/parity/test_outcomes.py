@@ -44,6 +44,7 @@ def test_one_exception_is_a_short_report_with_the_cause_first(driver: Driver, np
     report = job.err[job.err.index("FAILED") :].splitlines()
     assert len(report) <= 12
     assert f"rank {last}" in report[0] and "ValueError: boom" in report[0]
+    assert "probe.py:" in report[1] and "raise ValueError(value)" in report[2]
     assert "Traceback" not in job.err
 
 
@@ -53,6 +54,14 @@ def test_a_reply_file_is_read_as_torchruns(driver: Driver) -> None:
     assert (theirs.code, ours.code) == (1, 1)
     assert "KeyError: lost" in ours.err
     assert "Traceback: here" in theirs.err
+
+
+def test_whoever_started_the_launcher_finds_the_cause_in_its_file(driver: Driver) -> None:
+    do = "1:*:reply=lost 0:*:wait=60"
+
+    for job in driver.both(TWO, PROBE, PROBE_DO=do, TORCHELASTIC_ERROR_FILE="reply.json"):
+        message = json.loads((job.folder / "reply.json").read_text())["message"]
+        assert (message["message"], message["errorCode"]) == ("KeyError: lost", 1)
 
 
 # ------------------------------------------------------------------------------- restarts

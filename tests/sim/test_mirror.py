@@ -10,7 +10,8 @@ from collections.abc import Iterable
 import pytest
 
 from rendezvous import kv, mirror, wire
-from rendezvous.messages import Copied, Copy, StoreAnswer, StoreCall, Whole
+from rendezvous.ballots import Copied, Copy, Whole
+from rendezvous.messages import StoreAnswer, StoreCall
 from rendezvous.mirror import Mirror
 from tests.sim.engine import Engine
 from tests.sim.mutants import Mutant, planted

@@ -4,15 +4,20 @@ from recoverrun.bulletin import bulletin
 from rendezvous.effects import Record
 
 RECOVERED = {
-    "redone": [[1, 0], [1, 1]], "total_ms": 157.9, "agree_ms": 38.7, "rebuild_ms": 7.6,
-    "redo_ms": 115.4, "reduce_ms": 0.1, "vote_ms": 0.9,
+    "redone": [[1, 0], [1, 1]],
+    "total_ms": 157.9,
+    "agree_ms": 38.7,
+    "rebuild_ms": 7.6,
+    "redo_ms": 115.4,
+    "reduce_ms": 0.1,
+    "vote_ms": 0.9,
 }
 
 
 def test_a_loss_names_the_replica_its_ranks_and_the_cause() -> None:
     record = Record("replica.lost", "rank 3 was ended by signal 9", {"slot": 1, "ranks": [2, 3]})
 
-    assert bulletin(record) == "✖ replica 1 (ranks 2, 3) is lost: rank 3 was ended by signal 9"
+    assert bulletin(record) == "✖ replica 1 (ranks 2, 3) is lost: rank 3 was killed by SIGKILL"
 
 
 def test_a_recovery_says_what_was_redone_and_where_the_time_went() -> None:

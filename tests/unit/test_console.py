@@ -37,7 +37,7 @@ def test_a_tail_shows_whole_lines_and_at_the_end_the_rest(tmp_path: Path) -> Non
     shown: list[bytes] = []
     console = Console(shown.append, tmp_path / "copies")
     path = tmp_path / "stdout.log"
-    console.watch(Tail(path=path, rank=0, prefix="p ", words=("two",)))
+    console.watch(Tail(path=path, rank=0, prefix="p ", label="[r0]:", words=("two",)))
 
     console.pump()
     path.write_bytes(b"one\ntw")
@@ -48,5 +48,5 @@ def test_a_tail_shows_whole_lines_and_at_the_end_the_rest(tmp_path: Path) -> Non
     console.pump(last=True)
 
     assert shown == [b"p one\n", b"p two\n", b"p rest\n"]
-    assert (tmp_path / "copies").read_text() == "p two\n"
+    assert (tmp_path / "copies").read_text() == "[r0]:two\n"
     assert console.idle

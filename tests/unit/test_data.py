@@ -318,20 +318,63 @@ def test_fresh_data_do_not_shorten_our_own(name: str) -> None:
     assert len(own) == len(plain[0][1])
 
 
-def test_an_iterable_data_set_is_not_replayable_but_can_give_fresh_data() -> None:
-    class Endless(IterableDataset[Any]):
-        def __iter__(self) -> Iterator[int]:
-            return iter(range(4))
+class Share:
+    """Who reads which items, as data set libraries keep it."""
 
-    play = Play()
-    iterator = LoaderIterator(
-        loader=DataLoader(Endless()), make=ORIGINAL_ITER, runtime=play, number=0
-    )
+    def __init__(self, rank: int) -> None:
+        self.rank, self.world_size = rank, WORLD
 
-    with pytest.raises(NotReplayable, match="Endless is iterable"):
+
+class Stream(IterableDataset[Any]):
+    """Items of one rank in order; with `noise`, random numbers are drawn on the way."""
+
+    def __init__(self, rank: int, noise: bool = False) -> None:
+        self.share, self.noise = Share(rank), noise
+
+    def __iter__(self) -> Iterator[float]:
+        for index in range(self.share.rank, 12, WORLD):
+            yield index + (torch.rand(1).item() if self.noise else 0.0)
+
+
+def streaming(stream: IterableDataset[Any], play: Play, **options: Any) -> LoaderIterator:
+    loader: DataLoader[Any] = DataLoader(stream, batch_size=None, **options)
+    return LoaderIterator(loader=loader, make=ORIGINAL_ITER, runtime=play, number=0)
+
+
+def test_an_iterable_data_set_is_read_again_as_another_rank() -> None:
+    iterator = streaming(Stream(OWN), Play())
+
+    assert [iterator.serve(OTHER, index) for index in (1, 2, 0)] == [5, 8, 2]
+    assert [next(iterator) for _ in range(2)] == [0, 3]
+
+
+def test_an_iterable_data_set_that_draws_as_it_is_read_is_not_replayable() -> None:
+    iterator = streaming(Stream(OWN, noise=True), Play())
+
+    iterator.serve(OTHER, 0)
+    with pytest.raises(NotReplayable, match="draws random numbers as it is read"):
+        iterator.serve(OTHER, 2)
+
+
+def test_an_iterable_data_set_with_a_generator_of_its_own_is_not_replayable() -> None:
+    stream = Stream(OWN)
+    vars(stream)["chance"] = random.Random(3)
+
+    with pytest.raises(NotReplayable, match="Stream has a generator"):
+        streaming(stream, Play()).serve(OTHER, 0)
+
+
+def test_an_iterable_data_set_read_by_workers_is_not_replayable() -> None:
+    iterator = streaming(Stream(OWN), Play(), num_workers=1)
+
+    with pytest.raises(NotReplayable, match="Stream is read by worker processes"):
         iterator.serve(OTHER, 0)
-    play.fresh = True
-    assert [int(next(iterator)) for _ in range(6)] == [0, 1, 2, 3, 0, 1]
+
+
+def test_an_iterable_data_set_can_give_fresh_data() -> None:
+    iterator = streaming(Stream(OWN), Play(fresh=True))
+
+    assert [next(iterator) for _ in range(6)] == [0, 3, 6, 9, 0, 3]
 
 
 def test_an_empty_data_set_has_no_fresh_data() -> None:

@@ -1,7 +1,8 @@
 """When an answer of the store may leave, and what a mirror takes from whom."""
 
 from rendezvous import kv
-from rendezvous.messages import Copied, Copy, StoreAnswer, StoreCall, Whole
+from rendezvous.ballots import Copied, Copy, Whole
+from rendezvous.messages import StoreAnswer, StoreCall
 from rendezvous.mirror import (  # fmt: skip
     Apply,
     Done,

@@ -1,5 +1,6 @@
 """The command line means what torchrun's would, and a mistake is one sentence."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ def test_variables_are_defaults() -> None:
     ("line", "words"),
     [
         ("--nproc-per-nodes 2 x", "no option --nproc-per-nodes, did you mean --nproc-per-node?"),
-        ("--nproc 2 x", "no option --nproc"),
+        ("--r 2 x", "--r could be any of --rdzv-endpoint, --rdzv-id, --run-path, --role"),
         ("-q x", "no option -q"),
         ("--nnodes", "--nnodes needs a value"),
         ("--standalone=1 x", "--standalone takes no value"),
@@ -90,7 +91,6 @@ def test_variables_are_defaults() -> None:
         ("--redirects 4 x", "--redirects must be 0 to 3"),
         ("--tee 0:3,1 x", "--tee must be 0 to 3"),
         ("--local-ranks-filter a x", "must be numbers"),
-        ("--signals-to-handle SIGFOO x", "no signal 'SIGFOO'"),
         ("--signals-to-handle SIGKILL x", "cannot be handled"),
         ("--start-method thread x", "--start-method must be one of"),
         ("--numa-binding x x", "--numa-binding must be one of"),
@@ -100,7 +100,8 @@ def test_variables_are_defaults() -> None:
         ("--shutdown-timeout -1 x", "too small"),
         ("--nnodes 0 x", "at least 1"),
         ("--nproc-per-node 0 x", "between 1 and"),
-        ("--nproc-per-node -1 x", "a number, auto, cpu, gpu or xpu"),
+        ("--nproc-per-node -1 x", "between 1 and"),
+        ("--nproc-per-node one x", "a number, auto, cpu, gpu or xpu"),
         ("--max-restarts -1 x", "--max-restarts"),
         ("--rdzv-conf a x", "--rdzv-conf must be key=value"),
         ("--rdzv-conf join_timeout=soon x", "must be seconds"),
@@ -113,6 +114,29 @@ def test_variables_are_defaults() -> None:
 )
 def test_a_mistake_is_a_sentence(line: str, words: str) -> None:
     assert words in _refusal(line)
+
+
+@pytest.mark.parametrize(
+    ("line", "field", "value"),
+    [
+        ("--stand x", "standalone", True),
+        ("--max-r=3 x", "max_restarts", 3),
+        ("--rdzv_en h:1 x", "rdzv_endpoint", "h:1"),
+        ("--no-p x", "no_python", True),
+        ("--min 2 x", "min_replicas", 2),
+    ],
+)
+def test_a_beginning_that_means_one_option_is_enough(line: str, field: str, value: object) -> None:
+    assert getattr(_read(line), field) == value
+    assert _read("x --stand --r=16").command == ("x", "--stand", "--r=16")
+
+
+def test_what_torchrun_takes_is_taken() -> None:
+    assert _config("--nproc-per-node +2 --nnodes 01 x").nproc == 2
+    assert _read("x", PET_STANDALONE="2", PET_START_METHOD="thread").standalone
+    config = _config("--signals-to-handle SIGTERM,SIGFOO,sigusr1 x")
+    assert [number.name for number in config.signals] == ["SIGTERM", "SIGUSR1"]
+    assert config.notes == ("--signals-to-handle: unknown SIGFOO",)
 
 
 def test_a_variable_that_is_wrong_is_named() -> None:
@@ -185,6 +209,7 @@ def _place(**more: Any) -> Place:
 
 def test_a_worker_gets_torchruns_variables_and_ours() -> None:
     config = _config("--nnodes 2 --nproc-per-node 2 --rdzv-id job --max-restarts 3 x.py")
+    config = replace(config, threads=3)
 
     environ = worker_environ(config, _start(), _place(), {"PATH": "/bin", "RANK": "77"})
 
@@ -207,7 +232,7 @@ def test_a_worker_gets_torchruns_variables_and_ours() -> None:
         "TORCHELASTIC_USE_AGENT_STORE": "False",
         "TORCHELASTIC_ERROR_FILE": "/e",
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
-        "OMP_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": "3",
     }
     assert expected.items() <= environ.items()
     ours = WorkerEnv.from_environ(environ)
@@ -220,6 +245,18 @@ def test_what_the_user_set_for_torch_is_kept() -> None:
 
     assert theirs.items() <= worker_environ(config, _start(), _place(), theirs).items()
     assert "OMP_NUM_THREADS" not in worker_environ(_config("x.py"), _start(), _place(), {})
+
+
+@pytest.mark.parametrize(
+    ("line", "threads"), [("x.py", 0), ("--nproc-per-node 3 x.py", 4), ("--nproc-per-node 32 x", 1)]
+)
+def test_the_cores_of_a_node_are_shared_out(
+    monkeypatch: pytest.MonkeyPatch, line: str, threads: int
+) -> None:
+    monkeypatch.setattr("recoverrun.config.cores", lambda: 12)
+
+    assert _config(line).threads == threads
+    assert _config(line, OMP_NUM_THREADS="5").threads == 0
 
 
 def test_the_command_of_a_worker() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from recoverrun.output import NONE, LastWords, last_words
+from recoverrun.output import NONE, LastWords, hand_on, last_words
 
 
 def _words(tmp_path: Path, content: object) -> LastWords:
@@ -49,3 +49,25 @@ def test_what_is_no_error_file_says_nothing(tmp_path: Path, content: object) -> 
 
 def test_a_missing_file_says_nothing() -> None:
     assert last_words("/nowhere/error.json") == NONE
+
+
+@pytest.mark.parametrize("left", [None, "not json", '{"message": "plain", "timestamp": "1"}'])
+def test_whoever_started_the_launcher_is_told_the_cause(tmp_path: Path, left: str | None) -> None:
+    source, target = tmp_path / "error.json", tmp_path / "reply.json"
+    if left is not None:
+        source.write_text(left)
+
+    hand_on(source, str(target), 7, "rank 3 exited with code 7")
+
+    reason = "plain" if left is not None and "plain" in left else "rank 3 exited with code 7"
+    assert last_words(str(target)).error == reason
+
+
+def test_the_root_ranks_file_is_handed_on_with_the_jobs_code(tmp_path: Path) -> None:
+    source, target = tmp_path / "error.json", tmp_path / "reply.json"
+    source.write_text(json.dumps({"message": {"message": "ValueError: no", "extraInfo": {}}}))
+
+    hand_on(source, str(target), 1, "unused")
+
+    message = json.loads(target.read_text())["message"]
+    assert message == {"message": "ValueError: no", "extraInfo": {}, "errorCode": 1}

@@ -1,5 +1,6 @@
 """Who failed first: every rule on a journal that shows it."""
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from recoverrun.history import history
 from recoverrun.report import LINES, failure_report
 from recoverrun.rootcause import RootCause, is_cascade, losses, root_cause
+from recoverrun.text import named_signals
 from rendezvous.journal import journal_path, read_run
 from tests.unit import journals
 from tests.unit.journals import Scene
@@ -210,6 +212,74 @@ def test_the_report_names_the_cause_first_and_folds_the_victims(tmp_path: Path) 
 
 def test_a_run_that_ended_well_has_no_report(tmp_path: Path) -> None:
     assert failure_report(read_run(journals.clean(tmp_path)), 0, tmp_path) == ""
+
+
+def test_the_report_shows_where_an_exception_came_from(tmp_path: Path) -> None:
+    log = read_run(journals.user_exception(tmp_path))
+    stack = """Traceback (most recent call last):
+  File "/home/me/train.py", line 214, in <module>
+    main()
+  File "/home/me/train.py", line 180, in main
+    step(batch)
+  File "/home/me/train.py", line 90, in step
+    load(8812)
+    ^^^^^^^^^^
+  File "/home/me/data.py", line 88, in load
+    raise ValueError(f"bad shard {shard}")
+ValueError: bad shard 8812"""
+
+    lines = failure_report(
+        log, 1, Path("runs/tiny"), traceback=stack.splitlines(), stderr=Path("/logs/1/stderr.log")
+    ).splitlines()
+
+    assert lines[1] == "  at train.py:180 main → train.py:90 step → data.py:88 load"
+    assert lines[2] == '  > raise ValueError(f"bad shard {shard}")'
+    assert "  log: /logs/1/stderr.log" in lines
+    assert len(lines) <= LINES
+
+
+@pytest.mark.parametrize("world_size", [4, 64])
+def test_one_exception_among_many_ranks_is_a_short_report(tmp_path: Path, world_size: int) -> None:
+    scene = Scene(tmp_path)
+    scene.write(
+        "run.start", "", run_id="r", argv=["x.py"], world_size=world_size, nnodes=1, version="1",
+        inject="",
+    )  # fmt: skip
+    scene.write("node.join", "", name="gpu-01", nproc=world_size)
+    closed = "RuntimeError: [gloo] Connection closed by peer [127.0.0.1]:4312"
+    root = world_size // 2
+    scene.exit(0, code=1, error=closed)  # A victim may even be gone before its cause.
+    scene.exit(root, code=1, error="ValueError: bad shard 8812")
+    for rank in set(range(1, world_size)) - {root}:
+        scene.wait(0.001)
+        scene.exit(rank, code=1, error=closed if rank % 2 else "", ours=not rank % 2)
+    scene.end(1, root, "the reason")
+    cause = f"FAILED: rank {root} exited with code 1: ValueError: bad shard 8812"
+
+    text = failure_report(
+        read_run(scene.close()), 1, tmp_path, cause, root, traceback=['  File "a", line 1, in f']
+    )
+
+    assert text.splitlines()[0] == cause
+    assert len(text.splitlines()) <= LINES
+    assert "were healthy" in text and "folded" in text and "Connection" not in text
+
+
+@pytest.mark.parametrize("name", ["SIGHUP", "SIGQUIT", "SIGTERM", "SIGINT"])
+def test_what_somebody_asked_for_is_no_failure(tmp_path: Path, name: str) -> None:
+    scene = Scene(tmp_path)
+    scene.start()
+    code = 128 + getattr(signal, name)
+    scene.end(code, -1)
+
+    text = failure_report(read_run(scene.close()), code, tmp_path)
+
+    assert text.startswith("STOPPED: ")
+
+
+def test_signals_are_named() -> None:
+    assert named_signals("rank 3 was ended by signal 11") == "rank 3 was killed by SIGSEGV"
+    assert named_signals("rank 3 was ended by signal 99") == "rank 3 was ended by signal 99"
 
 
 def test_a_code_that_is_reserved_is_told_apart(tmp_path: Path) -> None:

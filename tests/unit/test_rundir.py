@@ -22,6 +22,28 @@ def test_a_run_has_a_directory_of_its_own_and_a_link(
     assert (tmp_path / "runs/train/latest").resolve() == second
 
 
+def test_two_runs_of_one_moment_have_two_directories(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    names = [rundir.make_run_dir(None, "train", "1-1").name for _ in range(3)]
+
+    assert names == ["1-1", "1-1-2", "1-1-3"]
+
+
+def test_where_the_working_directory_can_have_none_it_is_a_temporary_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "runs").write_text("in the way")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+
+    found = rundir.make_run_dir(None, "train", "1-1")
+
+    assert found == tmp_path / f"tmp/runs-{os.geteuid()}/train/1-1"
+
+
 def test_a_directory_that_is_given_may_exist(tmp_path: Path) -> None:
     assert rundir.make_run_dir(tmp_path / "a/b", "x", "y") == tmp_path / "a/b"
     assert rundir.make_run_dir(tmp_path / "a/b", "x", "y") == tmp_path / "a/b"
@@ -67,3 +89,24 @@ def test_a_path_too_long_for_a_socket_is_not_used(
     assert len(private.socket.encode()) <= rundir.SOCKET_PATH_BYTES
     assert os.listdir(long) == []
     private.remove()
+
+
+def test_a_directory_for_secrets_is_the_users_alone(tmp_path: Path) -> None:
+    path = tmp_path / "a/private"
+    os.close(rundir.open_private(path))
+    assert path.stat().st_mode & 0o777 == 0o700
+
+    path.chmod(0o750)
+    with pytest.raises(rundir.NotPrivate, match="chmod 700"):
+        rundir.open_private(path)
+
+
+def test_a_new_file_appears_whole_and_only_once(tmp_path: Path) -> None:
+    folder = rundir.open_private(tmp_path / "private")
+    rundir.write_new(folder, "key", b"first")
+    rundir.write_new(folder, "key", b"second")
+    os.close(folder)
+
+    assert (tmp_path / "private/key").read_bytes() == b"first"
+    assert (tmp_path / "private/key").stat().st_mode & 0o777 == 0o600
+    assert os.listdir(tmp_path / "private") == ["key"]

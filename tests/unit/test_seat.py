@@ -2,6 +2,7 @@
 
 import pytest
 
+from recoverrun.inquest import ACROSS_S
 from recoverrun.seat import NOBODY, Post, Seat
 from rendezvous.coordinator import Coordinator
 from rendezvous.detector import LOST_AFTER_S
@@ -128,8 +129,9 @@ def test_nobody_speaks_for_the_ranks_of_another(sender: str) -> None:
 def test_a_failure_before_the_topology_stops_all_nodes_with_one_code() -> None:
     job = Job()
 
-    stops = _stops(job.send("far", _exited(2, 7)))
+    told = job.send("far", _exited(2, 7))
 
+    stops = _stops([*told, *job.seat.tick(0.1 + ACROSS_S)])
     assert {node: stop.exit_code for node, stop in stops.items()} == {"own": 7, "far": 7}
     assert job.send("own", _exited(0, 1)) == []
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from recoverrun.inquest import ACROSS_S
 from recoverrun.seat import Post, Seat
 from rendezvous.detector import LOST_AFTER_S
 from rendezvous.effects import Record
@@ -10,13 +11,17 @@ from rendezvous.messages import (
     Beat,
     Exited,
     Join,
+    Leaving,
     Message,
     Refusal,
     Restart,
+    Spare,
     Start,
     Stop,
     StoreAnswer,
     StoreCall,
+    Topology,
+    View,
 )
 
 
@@ -41,15 +46,16 @@ class Job:
         )  # fmt: skip
         return self.seat.receive(name, join, now)
 
-    def form(self, attempt: int = 0) -> list[Post]:
-        return [*self.join("own", attempt), *self.join("far", attempt)]
+    def form(self, attempt: int = 0, now: float = 0.0) -> list[Post]:
+        return [*self.join("own", attempt, now), *self.join("far", attempt, now)]
 
     def die(self, rank: int, attempt: int, error: str = "", now: float = 0.1) -> list[Post]:
         exited = Exited(
             rank=rank, incarnation=attempt, node="n", code=7, ours=False, error=error,
             detected_s=0.0,
         )  # fmt: skip
-        return self.seat.receive("own" if rank < 2 else "far", exited, now)
+        told = self.seat.receive("own" if rank < 2 else "far", exited, now)
+        return [*told, *self.seat.tick(now + ACROSS_S)]
 
 
 def _of(posts: list[Post], kind: type[Message]) -> dict[str, Message]:
@@ -154,7 +160,7 @@ def test_a_lost_node_of_a_range_begins_an_attempt_that_does_not_count() -> None:
     assert (start.nnodes, start.attempt, start.restarts) == (1, 1, 0)
 
 
-def test_a_late_node_is_taken_in_and_one_too_many_refused() -> None:
+def test_a_late_node_is_taken_in_and_one_too_many_waits() -> None:
     job = Job(max_restarts=0, least=1)
     job.join("own")
     job.seat.tick(31.0)
@@ -162,7 +168,7 @@ def test_a_late_node_is_taken_in_and_one_too_many_refused() -> None:
     assert _of(job.join("far", now=32.0), Restart).keys() == {"own", "far"}
     starts = _of(job.join("own", attempt=1, now=32.5), Start)
     assert starts.keys() == {"own", "far"}
-    assert _of(job.join("third", now=33.0), Refusal).keys() == {"third"}
+    assert _of(job.join("third", now=33.0), Spare).keys() == {"third"}
 
 
 @pytest.mark.parametrize("attempt", [0, 1])
@@ -175,3 +181,116 @@ def test_a_stop_between_attempts_reaches_those_who_join_again(attempt: int) -> N
 
     refusal = _of(job.join("far", attempt), Refusal)["far"]
     assert isinstance(refusal, Refusal) and refusal.exit_code == 143
+
+
+def test_a_victim_that_is_heard_first_is_not_the_cause() -> None:
+    job = Job()
+    job.form()
+    victim, root = (
+        Exited(rank=rank, incarnation=0, node="n", code=1, ours=False, error=error, detected_s=0.0)
+        for rank, error in ((0, "RuntimeError: Connection closed by peer"), (3, "ValueError: bad"))
+    )
+
+    assert _of(job.seat.receive("own", victim, 0.1), Restart) == {}
+    job.seat.receive("far", root, 0.8)
+    restart = _of(job.seat.tick(0.8 + ACROSS_S), Restart)["own"]
+
+    assert isinstance(restart, Restart) and restart.root_rank == 3
+
+
+def test_a_node_that_falls_silent_after_its_victims_spoke_is_the_cause() -> None:
+    job = Job(max_restarts=0, least=1)
+    job.form()
+    job.seat.tick(0.5)
+    job.die(0, 0, "RuntimeError: Connection closed by peer", now=0.6)
+
+    posts: list[Post] = []
+    for moment in range(4, 9):
+        posts += job.seat.tick(0.5 * moment)
+
+    assert _of(posts, Restart).keys() == {"own"}
+    assert "node.lost" in [record.event for record in job.records]
+    start = _of([*job.join("own", attempt=1, now=4.5), *job.seat.tick(4.5)], Start)["own"]
+    assert isinstance(start, Start) and start.restarts == 0
+
+
+def _leave(job: Job, now: float) -> list[Post]:
+    leave = Leaving(node="far", exit_code=143, reason="SIGTERM was sent")
+    return job.seat.receive("far", leave, now)
+
+
+def test_a_node_that_its_user_stops_leaves_the_rest_of_a_range_to_go_on() -> None:
+    job = Job(max_restarts=0, least=1)
+    job.form()
+
+    assert _of(_leave(job, 0.2), Restart).keys() == {"own"}
+    posts = job.join("own", attempt=1, now=0.3)
+    assert isinstance(start := _of(posts + job.seat.tick(0.3), Start)["own"], Start)
+    assert (start.nnodes, start.restarts) == (1, 0)
+    # Its silence is no news, and what it still says of its end is not answered.
+    assert job.seat.tick(9.0) == []
+    stop = Stop(exit_code=143, reason="", root_rank=-1)
+    assert job.seat.receive("far", stop, 9.1) == []
+    assert _of(job.seat.receive("far", Beat(node="far", incarnation="far"), 9.2), Stop)
+
+
+def test_where_the_rest_cannot_go_on_the_job_ends_with_the_node() -> None:
+    job = Job(max_restarts=3, least=2)
+    job.form()
+
+    stops = _of(_leave(job, 0.2), Stop)
+
+    assert stops.keys() == {"own", "far"}
+    assert job.seat.stopped is not None and job.seat.stopped.exit_code == 143
+
+
+def test_replicas_that_are_left_go_on_without_an_attempt() -> None:
+    job = Job(max_restarts=0, least=2)
+    job.form()
+    for rank in range(4):
+        replicas = ((0,), (1,), (2,), (3,))
+        topology = Topology(rank=rank, generation=1, strategy="ddp", replicas=replicas)
+        job.seat.receive("own" if rank < 2 else "far", topology, 0.1)
+
+    posts = _leave(job, 0.2)
+
+    views = [post.message for post in posts if isinstance(post.message, View)]
+    assert {view.live for view in views} == {(0, 1)}
+    assert _of(posts, Restart) == {} == _of(posts, Stop)
+
+
+def test_a_spare_does_not_take_the_place_of_a_node_that_lives() -> None:
+    job = Job(max_restarts=1)
+    job.form()
+    assert _of(job.join("third"), Spare).keys() == {"third"}
+
+    job.die(3, 0)
+    told = [*job.join("third", attempt=1, now=1.2), *job.join("fourth", now=1.2)]
+    starts = _of(job.form(attempt=1, now=1.3), Start)
+
+    assert _of(told, Spare).keys() == {"third", "fourth"}
+    assert starts.keys() == {"own", "far"}
+
+
+def test_a_spare_steps_in_for_a_node_that_is_lost_and_that_costs_no_restart() -> None:
+    job = Job(max_restarts=0)
+    job.form()
+    job.join("third")
+    posts: list[Post] = []
+    for moment in range(1, 9):
+        posts += [*job.join("third", now=0.5 * moment), *job.seat.tick(0.5 * moment)]
+
+    assert _of(posts, Restart).keys() == {"own", "third"}
+    start = _of(job.join("own", attempt=1, now=4.5), Start)["own"]
+    assert isinstance(start, Start) and (start.nnodes, start.restarts) == (2, 0)
+
+
+def test_a_spare_that_was_not_needed_ends_as_the_job_does() -> None:
+    job = Job()
+    job.form()
+    job.join("third")
+
+    posts = job.seat.stop(Stop(exit_code=0, reason="all ended", root_rank=-1))
+
+    refusal = _of(posts, Refusal)["third"]
+    assert isinstance(refusal, Refusal) and refusal.exit_code == 0

@@ -1,6 +1,7 @@
 """The wire believes nothing: what it accepts is a message, what it refuses it can explain."""
 
 import math
+import tracemalloc
 import typing
 
 import msgpack
@@ -11,12 +12,16 @@ from hypothesis import strategies as st
 from rendezvous import wire
 from rendezvous.messages import Beat, Committed, Exited, Message, Stop, StoreCall, Topology
 
-BEAT = {"k": "Beat", "node": "a", "incarnation": "b"}
-STOP = {"k": "Stop", "exit_code": 0, "reason": "", "root_rank": -1}
+BEAT = {"v": wire.PROTOCOL, "k": "Beat", "node": "a", "incarnation": "b"}
+STOP = {"v": wire.PROTOCOL, "k": "Stop", "exit_code": 0, "reason": "", "root_rank": -1}
 
 
-def _strategy(annotation: object) -> st.SearchStrategy[object]:
-    """Values of an annotation, found independently of the schema under test."""
+def _strategy(annotation: object, name: str = "") -> st.SearchStrategy[object]:
+    """Values of a field, found independently of the schema under test."""
+    if annotation is int and name in wire.BOUNDS:
+        return st.integers(*wire.BOUNDS[name])
+    if annotation is float and name.endswith("_s"):
+        return st.floats(0, wire.SPAN_MOST_S)
     scalars: dict[object, st.SearchStrategy[object]] = {
         int: st.integers(-(2**63), 2**63 - 1),
         float: st.floats(allow_nan=False, allow_infinity=False),
@@ -38,7 +43,7 @@ def _messages() -> st.SearchStrategy[Message]:
     kinds = typing.get_args(Message)
     return st.one_of(
         *(
-            st.builds(kind, **{n: _strategy(a) for n, a in typing.get_type_hints(kind).items()})
+            st.builds(kind, **{n: _strategy(a, n) for n, a in typing.get_type_hints(kind).items()})
             for kind in kinds
         )
     )
@@ -71,19 +76,25 @@ def test_a_damaged_frame_is_a_message_or_a_refusal(message: Message, data: st.Da
     ("content", "words"),
     [
         ([1, 2], "not a map"),
-        ({"node": "a"}, "no message of kind None"),
-        ({"k": "Nope"}, "no message of kind 'Nope'"),
-        ({"k": ["Beat"]}, "no message of kind"),
+        ({"k": "Beat", "node": "a"}, "must name its protocol, not None"),
+        ({**BEAT, "v": "1"}, "must name its protocol, not '1'"),
+        ({"v": wire.PROTOCOL, "node": "a"}, "no message of kind None"),
+        ({**BEAT, "k": "Nope"}, "no message of kind 'Nope'"),
+        ({**BEAT, "k": ["Beat"]}, "no message of kind"),
         ({**BEAT, "node": 1}, "Beat.node must be text, not 1"),
-        ({"k": "Beat", "node": "a"}, "without its field 'incarnation'"),
-        ({**STOP, "exit_code": True}, "must be a 64-bit integer, not True"),
-        ({**STOP, "exit_code": 2**63}, "must be a 64-bit integer"),
-        ({**STOP, "exit_code": 1.0}, "must be a 64-bit integer"),
+        ({"v": wire.PROTOCOL, "k": "Beat", "node": "a"}, "without its field 'incarnation'"),
+        ({**STOP, "exit_code": True}, "must be an integer from 0 to 255, not True"),
+        ({**STOP, "exit_code": 256}, "must be an integer from 0 to 255"),
+        ({**STOP, "exit_code": 1.0}, "must be an integer from 0 to 255"),
+        ({**STOP, "root_rank": -2}, "Stop.root_rank must be an integer from -1"),
+        ({**STOP, "root_rank": 2**63}, "Stop.root_rank must be an integer from -1"),
         ({**BEAT, "node": "x" * 70_000}, "max_str_len"),
         ({**BEAT, 7: "x"}, "not msgpack as we speak it"),
         ({**BEAT, "new": msgpack.ExtType(5, b"x")}, "not msgpack as we speak it"),
         ({**BEAT, "new": msgpack.Timestamp(1, 2)}, "not msgpack as we speak it"),
-        ({**BEAT, "new": [[[[[[[[[[1]]]]]]]]]]}, "beyond all limits"),
+        ({**BEAT, "new": [[[[[1]]]]]}, "beyond all limits"),
+        ({**BEAT, "new": [0] * wire.STRANGE_ITEMS}, "beyond all limits"),
+        ({**BEAT, "new": math.nan}, "beyond all limits"),
     ],
 )
 def test_what_is_not_in_the_schema_is_refused(content: object, words: str) -> None:
@@ -91,13 +102,21 @@ def test_what_is_not_in_the_schema_is_refused(content: object, words: str) -> No
         wire.decode(msgpack.packb(content))
 
 
-@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
-def test_a_number_must_be_finite(number: float) -> None:
+@pytest.mark.parametrize("theirs", [0, 2, 2**70])
+def test_another_protocol_is_named_with_ours(theirs: int) -> None:
+    frame = msgpack.packb({**BEAT, "v": min(theirs, 2**64 - 1), "new": "what we cannot know"})
+
+    with pytest.raises(wire.VersionMismatch, match=rf"speaks protocol \d+, .* {wire.PROTOCOL}:"):
+        wire.decode(frame)
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf, 1e308, -1.0])
+def test_seconds_are_finite_and_not_negative(number: float) -> None:
     exited = Exited(
         rank=0, incarnation=0, node="a", code=0, ours=False, error="", detected_s=number
     )
 
-    with pytest.raises(wire.RemoteProtocolError, match="a finite number"):
+    with pytest.raises(wire.RemoteProtocolError, match="seconds from 0 to"):
         wire.decode(wire.encode(exited))
 
 
@@ -111,7 +130,14 @@ def test_nested_tuples_are_checked_item_by_item() -> None:
 
 
 def test_a_literal_is_one_of_its_values() -> None:
-    call = {"k": "StoreCall", "rank": 0, "serial": 1, "generation": 0, "op": "destroy"}
+    call = {
+        "v": wire.PROTOCOL,
+        "k": "StoreCall",
+        "rank": 0,
+        "serial": 1,
+        "generation": 0,
+        "op": "destroy",
+    }
 
     with pytest.raises(wire.RemoteProtocolError, match=r"StoreCall\.op must be one of set, get"):
         wire.decode(msgpack.packb(call))
@@ -136,6 +162,19 @@ def test_a_key_that_comes_twice_is_refused() -> None:
 def test_a_small_frame_cannot_ask_for_much_memory(bomb: bytes) -> None:
     with pytest.raises(wire.RemoteProtocolError):
         wire.decode(bomb)
+
+
+def test_many_empty_containers_are_refused_before_they_fill_the_memory() -> None:
+    maps = b"\xdc\xff\xff" + b"\x80" * 0xFFFF
+    frame = b"\x81\xa1x" + b"\x9f" + maps * 15
+
+    tracemalloc.start()
+    with pytest.raises(wire.RemoteProtocolError, match="items"):
+        wire.decode(frame)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    assert peak < 32 << 20
 
 
 def test_frames_have_a_largest_size_in_both_directions() -> None:

@@ -25,23 +25,42 @@ from rendezvous.layout import Layout
 
 @dataclass(slots=True, eq=False)
 class Gradients:
-    """The parameters of one DDP bucket; `p.grad` is their accumulator."""
+    """The parameters of one DDP bucket; `p.grad` is their accumulator.
+
+    With `counts` the staging memory ends with a number for every parameter: how many ranks have a
+    gradient for it. One that a rank did not use, but another one did, gets the sum; one that nobody
+    used keeps what it has, which an optimizer tells from a gradient of zeros.
+    """
 
     params: list[torch.nn.Parameter]
     replicas: int
+    counts: bool = False
     _of: torch.Tensor | None = None
     _views: list[torch.Tensor] = field(default_factory=list)
     lacking: bool = False  # the last step gave no gradient to one of them
+
+    @property
+    def size(self) -> int:
+        """Elements of the staging memory."""
+        return sum(param.numel() for param in self.params) + self.counts * len(self.params)
 
     def fill(self, staging: torch.Tensor) -> None:
         grads, parts = self._given(staging)
         self.lacking = len(grads) < len(self.params)
         if self.lacking:
             staging.zero_()
+        if self.counts:
+            given = [float(param.grad is not None) for param in self.params]
+            staging[-len(given) :] = torch.tensor(given)
         if grads:
             torch._foreach_copy_(parts, grads)
 
     def deliver(self, total: torch.Tensor) -> None:
+        if self.counts:
+            used = total[-len(self.params) :].tolist()
+            for param, count in zip(self.params, used, strict=True):
+                if count and param.grad is None:
+                    param.grad = torch.empty_like(param)
         total.div_(self.replicas)  # INV-8: of the original world, never of the survivors
         grads, parts = self._given(total)
         if grads:
@@ -59,7 +78,9 @@ class Gradients:
     def _parts(self, flat: torch.Tensor) -> list[torch.Tensor]:
         """A view of `flat` for every parameter."""
         if self._of is not flat:  # the same memory serves many steps
-            views = flat.split([param.numel() for param in self.params])
+            views = flat[: flat.numel() - self.counts * len(self.params)].split(
+                [param.numel() for param in self.params]
+            )
             self._views = [v.view_as(p) for v, p in zip(views, self.params, strict=True)]
             self._of = flat
         return self._views
@@ -74,6 +95,7 @@ class Ddp:
         self._session = session
         self._module: DistributedDataParallel | None = None
         self._gradients: dict[tuple[int, ...], Gradients] = {}  # by the bucket's key
+        self._stained = False  # re-executed microbatches left traces in DDP's books
         self._single: Gradients | None = None  # all of them, reduced without DDP
 
     # --------------------------------------------------------------------------- hooks
@@ -81,7 +103,7 @@ class Ddp:
     def init(self, original: Callable[..., None]) -> Callable[..., None]:
         """`DDP.__init__` that takes the module under protection."""
 
-        def wrapper(module: DistributedDataParallel, *args: Any, **kwargs: Any) -> None:
+        def wrapper(module: DistributedDataParallel, /, *args: Any, **kwargs: Any) -> None:
             original(module, *args, **kwargs)
             self._learn(module)
 
@@ -103,12 +125,16 @@ class Ddp:
     def forward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """`DDP.forward`; a re-executed microbatch runs as under `no_sync`."""
 
-        def wrapper(module: DistributedDataParallel, *args: Any, **kwargs: Any) -> Any:
+        def wrapper(module: DistributedDataParallel, /, *args: Any, **kwargs: Any) -> Any:
             training = module.training and torch.is_grad_enabled()
             if not self._serves(module) or not training:
                 return original(module, *args, **kwargs)
             self._session.forward_begins()
             acting = self._session.acting
+            if acting:
+                self._stained = True
+            elif self._stained:
+                self._forget_what_others_used(module)
             if not acting and not self._goes_alone(module):
                 return original(module, *args, **kwargs)
             synced = module.require_backward_grad_sync
@@ -172,6 +198,12 @@ class Ddp:
         future.set_result(bucket.buffer())
         return future
 
+    def _forget_what_others_used(self, module: DistributedDataParallel) -> None:
+        """DDP notes which parameters a step uses, also those that only a lost rank would have."""
+        self._stained = False
+        if module.find_unused_parameters and not module.static_graph:
+            module.reducer._reset_state()  # it divides into buckets once, as nothing is static
+
     def _goes_alone(self, module: DistributedDataParallel) -> bool:
         """Whether DDP has nothing to do with the reduction of this forward's gradients."""
         if self._single is not None and (self._single.lacking or module._join_config.enable):
@@ -205,11 +237,15 @@ class Ddp:
         if bucket.index() == 0:
             reducer.forget()
             self._gradients.clear()
-        gradients = Gradients(params=params, replicas=dist.get_world_size())
+        module = self._module
+        assert module is not None, "protected"
+        gradients = Gradients(
+            params=params, replicas=dist.get_world_size(),
+            counts=module.find_unused_parameters or module.static_graph,
+        )
         self._gradients[key] = gradients
-        numel = sum(param.numel() for param in params)
         reducer.register(Bucket(
-            key=key, size=numel, dtype=bucket.buffer().dtype, fill=gradients.fill,
+            key=key, size=gradients.size, dtype=bucket.buffer().dtype, fill=gradients.fill,
             deliver=gradients.deliver,
         ))
         return key
@@ -241,6 +277,11 @@ class Ddp:
     def drop(self, params: Iterable[torch.Tensor]) -> bool:
         return {id(param) for param in self._params()} <= {id(param) for param in params}
 
+    def buffers(self) -> list[torch.Tensor]:
+        assert self._module is not None, "protected"
+        return list(self._module.buffers())
+
     def parameters(self) -> dict[str, torch.Tensor]:
         assert self._module is not None, "protected"
-        return {n: p.detach() for n, p in self._module.module.named_parameters()}
+        module = self._module.module
+        return {n: p.detach() for n, p in (*module.named_parameters(), *module.named_buffers())}

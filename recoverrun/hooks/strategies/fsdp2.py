@@ -124,7 +124,7 @@ class Fsdp2:
     def pre_forward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """`FSDPState._pre_forward`, to know when the root's forward begins in training."""
 
-        def wrapper(state: Any, module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        def wrapper(state: Any, module: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
             begun = original(state, module, *args, **kwargs)
             if state._is_root and module.training and torch.is_grad_enabled():
                 self._session.forward_begins()
@@ -230,6 +230,9 @@ class Fsdp2:
         for shards in self._shards.values():
             shards.accumulator = None
         return True
+
+    def buffers(self) -> list[torch.Tensor]:
+        return list(self._modules[-1].buffers()) if self._modules else []
 
     def parameters(self) -> dict[str, torch.Tensor]:
         named = self._modules[-1].named_parameters() if self._modules else ()

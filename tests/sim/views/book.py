@@ -7,7 +7,7 @@ I5 all members hold the same state, and it lies on the chain of what was finishe
 
 from collections import Counter
 
-from rendezvous.messages import Accept, Accepted, Ballot
+from rendezvous.ballots import Accept, Accepted, Ballot
 from rendezvous.roll import Roll, quorum
 from tests.sim.book import demand
 

@@ -9,8 +9,7 @@ import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from rendezvous.council import Council, Effect, Enrolled, Event, Heard, Part, Tick, To
-from rendezvous.messages import (
+from rendezvous.ballots import (
     Accept,
     Accepted,
     Granted,
@@ -21,6 +20,7 @@ from rendezvous.messages import (
     Rejected,
     RollCall,
 )
+from rendezvous.council import Council, Effect, Enrolled, Event, Heard, Part, Tick, To
 from rendezvous.register import Register
 from rendezvous.roll import Roll
 from tests.sim.views.book import Book

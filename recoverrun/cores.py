@@ -1,0 +1,66 @@
+"""How many cores this launcher and its workers may use: the machine's, less what is not for us.
+
+A core is counted once however many hardware threads it has, as torch counts: two threads of one
+core gain nothing on the arithmetic of training. What limits a container (the quota of its cgroup)
+limits us as well, although the kernel shows all cores to it.
+"""
+
+import os
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+
+def cores(root: Path = Path("/")) -> int:
+    """At least 1. `root` is where /sys and /proc are."""
+    allowed = physical(os.sched_getaffinity(0), root)
+    return max(1, int(min([allowed, *_quotas(root)])))
+
+
+def physical(cpus: Collection[int], root: Path = Path("/")) -> int:
+    """As many cores as these hardware threads belong to."""
+    found = set()
+    for cpu in cpus:
+        siblings = root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
+        found.add(_text(siblings) or str(cpu))
+    return len(found)
+
+
+def _quotas(root: Path) -> Iterator[float]:
+    """Of every cgroup around us that limits its share of CPU time, in cores."""
+    for line in _text(root / "proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        unified = not controllers
+        if not unified and "cpu" not in controllers.split(","):
+            continue
+        top = root / "sys/fs/cgroup" / ("" if unified else "cpu")
+        below = top / path.lstrip("/")
+        # A container may see its own group at the top, under a path that it does not have.
+        for folder in (below, *below.parents):
+            if folder == top.parent:
+                break
+            quota = _unified(folder) if unified else _classic(folder)
+            if quota > 0:
+                yield quota
+
+
+def _unified(folder: Path) -> float:
+    quota, _, period = _text(folder / "cpu.max").partition(" ")
+    return _ratio(quota, period)
+
+
+def _classic(folder: Path) -> float:
+    return _ratio(_text(folder / "cpu.cfs_quota_us"), _text(folder / "cpu.cfs_period_us"))
+
+
+def _ratio(quota: str, period: str) -> float:
+    """0.0: no limit."""
+    if not (quota.isdigit() and period.isdigit() and int(period)):
+        return 0.0
+    return int(quota) / int(period)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""

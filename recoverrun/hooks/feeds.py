@@ -1,0 +1,160 @@
+"""Generators of the script that hand on what a data loader gives, such as
+
+    def endless(loader):
+        while True:
+            yield from loader
+
+A generator cannot be resumed as another rank: it would come back changed, and an exception that
+passes through it ends it. So each item is noted with the draws that were made for it. While a
+microbatch is re-executed as a lost rank, the same call is answered by that item with every draw in
+it replaced by what the lost rank would have drawn, and its random streams move on as far as ours
+did. A generator without a loader below, which cuts random pieces from a text, say, is resumed: then
+the rehearsal judges, and gives back what it took if it was the wrong thing to do.
+"""
+
+from collections import deque
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from recoverrun.hooks import rng
+from recoverrun.hooks.data import Impersonation, NotReplayable
+from recoverrun.hooks.items import substituted
+from recoverrun.hooks.runtime import Draw
+
+
+class Drawing(Impersonation, Protocol):
+    """What a feed asks the runtime."""
+
+    def draws_since(self, mark: int) -> list[Draw]:
+        """Draws of normal work that were made for the present microbatch, from number `mark` on."""
+
+    def fold(self, mark: int, draw: Draw) -> None:
+        """Draws from number `mark` on were made for this one."""
+
+    def spoil(self, reason: str) -> None:
+        """What is being re-executed is not the lost rank's microbatch: end it at its backward."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """One item as the script got it; the streams stood `before` and `after` it was asked for."""
+
+    item: Any
+    draws: list[Draw]
+    before: rng.Streams
+    after: rng.Streams
+
+
+class Feed:
+    """Stands between the script and one of its generators. A `data.Source`."""
+
+    ended = False
+
+    def __init__(
+        self, generator: Generator[Any, Any, Any], name: str, runtime: Drawing, number: int
+    ) -> None:
+        self.number = number
+        self.count = 0
+        self._generator = generator
+        self._name = name
+        self._runtime = runtime
+        self._taken: dict[int, Taken] = {}  # of the present step
+        self._positions: dict[int, int] = {}
+        self._borrowed: list[Any] = []  # resumed for another rank
+        self._returned: deque[Any] = deque()
+
+    def __iter__(self) -> "Feed":
+        return self
+
+    def __next__(self) -> Any:
+        return self.send(None)
+
+    def send(self, value: Any) -> Any:
+        rank = self._runtime.acting_rank
+        if rank is None:
+            return self._own(value)
+        if self._runtime.fresh:
+            return self._resumed(value)
+        index = self._positions.get(rank, self.count)
+        self._positions[rank] = index + 1
+        return self._as(rank, index, value)
+
+    def throw(self, *error: Any) -> Any:
+        return self._generator.throw(*error)
+
+    def close(self) -> None:
+        self.ended = True
+        self._generator.close()
+
+    # --------------------------------------------------------------------------- normal work
+
+    def _own(self, value: Any) -> Any:
+        mark, before = len(self._runtime.draws_since(0)), rng.read()
+        item = self._resumed(value)
+        draws = self._runtime.draws_since(mark)
+        self._taken[self.count] = Taken(item, draws, before, rng.read())
+        self._runtime.fold(mark, Draw(self, self.count, item))
+        self.count += 1
+        return item
+
+    def _resumed(self, value: Any) -> Any:
+        if self._returned:
+            return self._returned.popleft()
+        try:
+            return self._generator.send(value)
+        except StopIteration:
+            self.ended = True
+            raise
+
+    # --------------------------------------------------------------------------- as a lost rank
+
+    def _as(self, rank: int, index: int, value: Any) -> Any:
+        """Item `index` as `rank` would have got it. No exception may pass the script's generator
+        that holds us: what cannot be served spoils the re-execution instead.
+        """
+        taken = self._taken.get(index)
+        if taken is not None and not taken.draws:
+            self._borrowed.append(self._resumed(value))
+            return self._borrowed[-1]
+        try:
+            return self._served(rank, taken)
+        except NotReplayable as reason:
+            self._runtime.spoil(str(reason))
+        except StopIteration:
+            self._runtime.spoil(f"rank {rank} has no more data where this rank has")
+        return taken.item if taken is not None else None
+
+    def _served(self, rank: int, taken: Taken | None) -> Any:
+        if taken is None:
+            raise NotReplayable(f"{self._name} is asked for more by another rank than by this one")
+        moved = rng.jump(rng.read(), taken.before, taken.after)
+        if moved is None:
+            raise NotReplayable(f"{self._name} draws random numbers of Python or numpy")
+        drawn = [(draw.item, draw.source.serve(rank, draw.index)) for draw in taken.draws]
+        item = substituted(taken.item, drawn)
+        if item is taken.item:
+            raise NotReplayable(f"{self._name} makes something else of what its loader gives")
+        rng.restore(moved)
+        return item
+
+    def serve(self, rank: int, index: int) -> Any:
+        return self._resumed(None) if self._runtime.fresh else self._as(rank, index, None)
+
+    def seek(self, rank: int, index: int) -> None:
+        self._positions[rank] = index
+
+    def forget(self, rank: int) -> None:
+        self._positions.pop(rank, None)
+
+    # --------------------------------------------------------------------------- between steps
+
+    def begin_step(self) -> None:
+        """What was taken belongs to a step that is over."""
+        self._taken.clear()
+
+    def rehearsed(self, exact: bool) -> None:
+        """The rehearsal is over. If it went wrong, what it took is still to come."""
+        if not exact:
+            self._returned.extend(self._borrowed)
+        self._borrowed.clear()

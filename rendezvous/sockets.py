@@ -1,0 +1,256 @@
+"""ZeroMQ's sockets as we use them: bounded, never blocking, encrypted where the network is.
+
+`transport` builds on this; no other file knows ZeroMQ. Handshakes are judged in the launcher's own
+loop: the `Door` is the socket that ZeroMQ asks, polled like any other.
+"""
+
+import errno
+import itertools
+import os
+import resource
+import socket as sockets
+import struct
+from collections.abc import Callable, Iterable
+from contextlib import closing
+
+import zmq
+from zmq.utils import z85
+
+from rendezvous.keys import PUBLIC_BYTES, JobKey, incarnation_of
+from rendezvous.wire import FRAME_BYTES
+
+Socket = zmq.Socket[bytes]
+Context = zmq.Context[Socket]
+
+PARTS = 8
+"""Frames of one message. ZeroMQ bounds the size of a frame only."""
+
+PARTS_ASKED = 16
+"""The same for a question about a handshake."""
+
+QUEUE = 10_000
+"""Messages to or from one peer that may wait. Beyond that the peer is as good as dead."""
+
+REMOTE_QUEUE = 1000
+"""The same for what comes from another machine: it may be large, and its sender can wait."""
+
+CALL_MS, ANSWER_MS = 2000, 4000
+"""A handshake's time for the one who calls, and for the one who listens. The caller gives up first,
+so that a busy listener is not taken for one that hangs up."""
+
+STRANGERS = 1_000
+"""Connections of peers that have not spoken yet. ZeroMQ serves them all at once: of 5,000 together
+none would be done in its time, so most would begin again."""
+
+RESERVED_FDS = 64
+"""Descriptors that are not for connections: workers, files, the launcher itself."""
+
+FAILURES = (
+    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+)
+"""Handshakes that came to nothing."""
+
+DOMAIN = b"recoverrun"
+"""ZeroMQ asks about a handshake only where a socket names a domain."""
+
+_ZAP = "inproc://zeromq.zap.01"
+_monitors = itertools.count()
+
+
+def can_encrypt() -> bool:
+    """Whether this ZeroMQ was built with what a key needs."""
+    return bool(zmq.has("curve"))
+
+
+class Caller:
+    """The key pair and the name with which this process calls others: new for each `Caller`."""
+
+    def __init__(self, key: JobKey | None) -> None:
+        public, secret = zmq.curve_keypair() if key is not None else (b"", b"")
+        self._secret = secret
+        self._public = public
+        self.incarnation = incarnation_of(z85.decode(public) if public else os.urandom(32))
+        own = self.incarnation.encode()
+        self._routing_id = own if key is None else key.routing_id(z85.decode(public))
+        self._listener = listener_public(key) if key is not None else b""
+
+    def dress(self, socket: Socket) -> None:
+        """Have a socket that is about to connect use this name and key."""
+        socket.setsockopt(zmq.IDENTITY, self._routing_id)
+        if self._public:
+            socket.setsockopt(zmq.CURVE_PUBLICKEY, self._public)
+            socket.setsockopt(zmq.CURVE_SECRETKEY, self._secret)
+            socket.setsockopt(zmq.CURVE_SERVERKEY, self._listener)
+
+
+def listener_public(key: JobKey) -> bytes:
+    """The public half of the pair with which every launcher of the job listens, as Z85."""
+    return zmq.curve_public(z85.encode(key.listener_secret()))
+
+
+def dress_listener(socket: Socket, key: JobKey) -> None:
+    """Have a socket that is about to listen demand the job's key."""
+    socket.setsockopt(zmq.CURVE_SERVER, 1)
+    socket.setsockopt(zmq.CURVE_SECRETKEY, z85.encode(key.listener_secret()))
+    socket.setsockopt(zmq.ZAP_DOMAIN, DOMAIN)
+
+
+class Door:
+    """Answers ZeroMQ's question whether the owner of a public key may connect (ZAP, RFC 27)."""
+
+    def __init__(self, context: Context, admits: Callable[[str], bool]) -> None:
+        self.socket = context.socket(zmq.ROUTER)
+        self.socket.setsockopt(zmq.LINGER, 0)
+        self.socket.bind(_ZAP)
+        self._admits = admits
+
+    def answer(self) -> list[str]:
+        """Answer all who wait; the addresses of those who were refused."""
+        refused = []
+        for frames in drain(self.socket, most=PARTS_ASKED):
+            envelope, request = frames[:2], frames[2:]
+            if len(request) < 7:
+                continue
+            version, serial, domain, address, _, mechanism, public = request[:7]
+            user = public.hex()
+            known = (version, domain, mechanism) == (b"1.0", DOMAIN, b"CURVE")
+            if known and len(public) == PUBLIC_BYTES and self._admits(user):
+                verdict = (b"200", b"", user.encode(), b"")
+            else:
+                verdict = (b"400", b"", b"", b"")
+                refused.append(address.decode("ascii", "replace"))
+            send(self.socket, (*envelope, version, serial, *verdict))
+        return refused
+
+
+class Guests:
+    """The connections to a listening socket, and how many of them are from nobody we know.
+
+    Each costs a descriptor, before any key is shown. Strangers may have half of what this process
+    can open; who comes when there are more is sent away, and calls again if it is a launcher.
+    """
+
+    def __init__(self, context: Context, socket: Socket) -> None:
+        self.socket = monitor(
+            context, socket, FAILURES | zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED
+        )
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        unlimited = limit == resource.RLIM_INFINITY
+        self._most = STRANGERS if unlimited else min(STRANGERS, (limit - RESERVED_FDS) // 2)
+        self._strangers: set[int] = set()
+        self._members: set[int] = set()
+
+    def greet(self, fd: int) -> None:
+        """A member has spoken on this connection."""
+        if fd not in self._members:
+            self._members.add(fd)
+            self._strangers.discard(fd)
+
+    def count(self) -> tuple[int, int]:
+        """Handshakes that failed, and connections that were sent away, since the last call."""
+        failed = refused = 0
+        for event in drain(self.socket):
+            kind, fd = struct.unpack("=HI", event[0])
+            if kind == zmq.EVENT_ACCEPTED:
+                self._members.discard(fd)
+                self._strangers.add(fd)
+                if len(self._strangers) > self._most:
+                    refused += 1
+                    hang_up(fd)
+            elif kind == zmq.EVENT_DISCONNECTED:
+                self._members.discard(fd)
+                self._strangers.discard(fd)
+            else:
+                failed += 1
+        return failed, refused
+
+
+def bound(socket: Socket, received: int = QUEUE) -> None:
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.setsockopt(zmq.SNDHWM, QUEUE)
+    socket.setsockopt(zmq.RCVHWM, received)
+    socket.setsockopt(zmq.MAXMSGSIZE, FRAME_BYTES)
+
+
+def monitor(context: Context, socket: Socket, events: int) -> Socket:
+    """A socket that tells what happens to the connections of another one."""
+    address = f"inproc://monitor.{next(_monitors)}"
+    socket.monitor(address, events)
+    listener = context.socket(zmq.PAIR)
+    # Without a bound: ZeroMQ's own thread would wait for room in it, and with it all connections.
+    listener.setsockopt(zmq.RCVHWM, 0)
+    listener.setsockopt(zmq.LINGER, 0)
+    listener.connect(address)
+    return listener
+
+
+def drain(socket: Socket, most: int = PARTS) -> Iterable[tuple[bytes, ...]]:
+    while (frames := receive(socket, most)) is not None:
+        yield frames
+
+
+def receive(socket: Socket, most: int = PARTS) -> tuple[bytes, ...] | None:
+    """The next message of a sane number of parts, or None if there is none now."""
+    while True:
+        try:
+            frames = socket.recv_multipart(zmq.NOBLOCK)
+        except zmq.Again:
+            return None
+        if len(frames) <= most:
+            return tuple(frames)
+
+
+def receive_frames(socket: Socket) -> list[zmq.Frame] | None:
+    """The first parts of the next message, at most one more than allowed, with their origin."""
+    try:
+        frames = [socket.recv(zmq.NOBLOCK, copy=False)]
+    except zmq.Again:
+        return None
+    last = frames[0]
+    while last.more:
+        last = socket.recv(zmq.NOBLOCK, copy=False)
+        if len(frames) <= PARTS:
+            frames.append(last)
+    return frames
+
+
+def origin(frame: zmq.Frame) -> tuple[str, str, int]:
+    """(user, address, descriptor) of the connection that a frame came from."""
+    # An IPv6 socket names its IPv4 peers in a way that no other program understands.
+    address = _property(frame, "Peer-Address").removeprefix("::ffff:")
+    return _property(frame, "User-Id"), address, int(frame.get(zmq.SRCFD))
+
+
+def _property(frame: zmq.Frame, name: str) -> str:
+    try:
+        return str(frame.get(name))
+    except zmq.ZMQError:
+        return ""  # There is no user without a key.
+
+
+def send(socket: Socket, frames: Iterable[bytes]) -> bool:
+    """False if there is no such peer, or its queue is full."""
+    try:
+        socket.send_multipart(tuple(frames), zmq.NOBLOCK)
+    except zmq.ZMQError as error:
+        if error.errno in (errno.EAGAIN, errno.EHOSTUNREACH):
+            return False
+        raise
+    return True
+
+
+def hang_up(fd: int, address: str = "") -> None:
+    """End a connection of ZeroMQ's, which has no call for that, if `fd` still leads to `address`.
+
+    The copy pins the connection: ZeroMQ may close its own descriptor at any time, and what is then
+    opened under its number is no connection that was accepted, or one that will call again.
+    """
+    try:
+        with closing(sockets.socket(fileno=os.dup(fd))) as connection:
+            peer = connection.getpeername()[0].removeprefix("::ffff:")
+            if connection.family in (sockets.AF_INET, sockets.AF_INET6) and address in ("", peer):
+                connection.shutdown(sockets.SHUT_RDWR)
+    except OSError:
+        pass  # It is gone already.

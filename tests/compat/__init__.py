@@ -1,0 +1,1 @@
+"""Scripts in the ways in which people train, each with and without kills."""

@@ -1,0 +1,76 @@
+"""`make compat`: every row with a kill in each of three phases, as the table of the docs."""
+
+import argparse
+import importlib.metadata
+import importlib.util
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from tests.compat.rows import PHASES, ROWS, Row
+from tests.compat.trials import Outcome, judge, run
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "compatibility.md"
+HEAD = """\
+# What is served, and how well
+
+Written by `make compat`. Every row is a script that nobody changed. It is run without a loss, and
+then with one rank killed in the forward pass, in the middle of the reduction and in the vote; the
+final parameters of all survivors are compared with those of the run without a loss.
+
+| script | with | promise | forward | reduce | vote | max \\|Δw\\| |
+|---|---|---|---|---|---|---|
+"""
+
+
+def kill(row: Row, phase: str) -> str:
+    """Another rank and step for each phase; the first rank is among them."""
+    place = PHASES.index(phase)
+    return f"r{(place * 2) % row.ranks}@step:{2 + place}:{phase}"
+
+
+def tried(row: Row, folder: Path) -> Iterator[Outcome]:
+    plain = folder / "plain"
+    run(row, plain)
+    for phase in PHASES:
+        inject = kill(row, phase)
+        yield judge(row, plain, folder / phase, inject, run(row, folder / phase, inject))
+
+
+def line(row: Row, outcomes: list[Outcome]) -> str:
+    promise = outcomes[0].trial.history.promise or "none"
+    cells = ["survives" if not one.problems else one.problems[0] for one in outcomes]
+    apart = max(one.apart for one in outcomes)
+    package = row.needs or "torch"
+    version = importlib.metadata.version(package)
+    shown = f"{apart:.0e}" if promise == "exact-samples" else "other samples"
+    return f"| {row.name} | {package} {version} | {promise} | {' | '.join(cells)} | {shown} |"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.compat")
+    parser.add_argument("--rows", default="", help="parts of names, separated by commas")
+    parser.add_argument("--print", action="store_true", help="do not write the page")
+    args = parser.parse_args()
+    wanted = [row for row in ROWS if any(part in row.name for part in args.rows.split(","))]
+    lines, problems = [], 0
+    for row in wanted:
+        if row.needs and importlib.util.find_spec(row.needs) is None:
+            print(f"{row.name}: {row.needs} is not installed", file=sys.stderr)
+            continue
+        with tempfile.TemporaryDirectory() as directory:
+            outcomes = list(tried(row, Path(directory)))
+        problems += sum(bool(one.problems) for one in outcomes)
+        lines.append(line(row, outcomes))
+        print(lines[-1], flush=True)
+    if not args.print:
+        foot = f"\nPython {sys.version.split()[0]}, torch {torch.__version__}, gloo, CPU.\n"
+        PAGE.write_text(HEAD + "\n".join(lines) + "\n" + foot)
+    return min(problems, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

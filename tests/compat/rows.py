@@ -1,0 +1,74 @@
+"""What is tried: one row a script or a feature, and what must come of it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+SCRIPTS = Path(__file__).parent / "scripts"
+PHASES = ("forward", "reduce", "vote")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """`apart` bounds max |Δw| between the runs with and without a kill; scripts train in double
+    precision where they can, so that nothing but another order of sums is below it.
+    """
+
+    name: str
+    script: str
+    arguments: tuple[str, ...] = ()
+    ranks: int = 3
+    promise: str = "exact-samples"
+    why: str = ""  # of another promise: part of the reason that the run must give
+    apart: float = 1e-12
+    kills: tuple[str, ...] = ()  # what CI tries
+    needs: str = ""  # a package beside torch
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        return (f"--nproc-per-node={self.ranks}", str(SCRIPTS / self.script), *self.arguments)
+
+
+def ddp(feature: str, kill: str, **more: Any) -> Row:
+    """A row of `ddp_variants.py`; `kill` is what CI tries."""
+    return Row(
+        name=f"ddp-{feature}", script="ddp_variants.py", arguments=(feature,), kills=(kill,), **more
+    )
+
+
+DDP = (
+    ddp("plain", "r1@step:3:forward,r0@step:5:reduce"),
+    ddp("many-buckets", "r2@step:4:reduce:1"),
+    ddp("bucket-view", "r1@step:2:reduce,r2@step:6:vote"),
+    ddp("static-graph", "r0@step:3:backward"),
+    ddp("unused", "r1@step:2:forward,r0@step:5:reduce"),
+    ddp("unused-many-buckets", "r2@step:3:reduce,r1@step:3:redo"),
+    ddp("every-microbatch", "r0@step:3:vote"),
+    ddp("replicate", "r1@step:4:reduce"),
+    # A layer before a normalization has hardly a gradient along itself: roundings are blown up.
+    ddp("batch-norm", "r2@step:3:backward", apart=1e-8),
+    ddp("compiled", "r1@step:3:forward"),
+    ddp("scaler", "r0@step:4:reduce"),
+    ddp("two-optimizers", "r2@step:3:vote"),
+    ddp("zeroed", "r1@step:5:forward"),
+    ddp("loader-workers", "r0@step:3:reduce"),
+    ddp("iterable", "r1@step:3:forward,r2@step:6:reduce"),
+)
+
+HSDP = (
+    Row(
+        name="hsdp-gpt", script="../../../templates/gpt_hsdp.py", ranks=4, apart=1e-4,
+        arguments=("--steps=8",), kills=("r3@step:3:reduce",),
+    ),
+)
+FRAMEWORKS = (
+    Row(
+        name="accelerate", script="accelerate_loop.py", needs="accelerate",
+        kills=("r0@step:2:reduce,r1@step:6:vote",),
+    ),
+    Row(
+        name="lightning-fabric", script="fabric_loop.py", needs="lightning",
+        kills=("r2@step:4:forward",),
+    ),
+)
+ROWS = (*DDP, *HSDP, *FRAMEWORKS)

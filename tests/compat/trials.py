@@ -1,0 +1,78 @@
+"""Runs a row with and without kills and tells what came of it."""
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from recoverrun.history import History
+from recoverrun.hooks import compare
+from recoverrun.judgement import faults
+from recoverrun.trial import Trial, launch
+from rendezvous.schedule import parse
+from tests.compat.rows import Row
+
+ROOT = Path(__file__).resolve().parents[2]
+WITHIN_S = 100.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A run with kills beside the one without."""
+
+    row: Row
+    inject: str
+    trial: Trial
+    apart: float  # max |Δw| of the survivors' final parameters
+    problems: tuple[str, ...]
+
+
+def run(row: Row, folder: Path, inject: str = "") -> Trial:
+    """Run the script of `row`; its journal and witness are in `folder`."""
+    witness = folder / "witness"
+    witness.mkdir(parents=True)
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return launch(
+        row.command, run_dir=folder / "run", inject=inject, witness=witness, timeout_s=WITHIN_S,
+        environment={"OMP_NUM_THREADS": "1", "PYTHONPATH": path},
+    )
+
+
+def judge(row: Row, reference: Path, folder: Path, inject: str, trial: Trial) -> Outcome:
+    """Hold a run with kills against the one without, whose files are in `reference`."""
+    apart = float("inf")
+    problems = [*_ended(trial), *_promised(row, trial.history), *_struck(inject, trial.history)]
+    if trial.exit_code == 0:
+        rows = compare.differences(reference / "witness", folder / "witness", None)
+        found = [float(str(one["max_abs_diff"])) for one in rows]
+        apart = max(found)
+    if trial.proof.verdict != "proved":
+        problems.append(f"the ledger is {trial.proof.verdict}: {trial.proof.violations}")
+    if row.promise == "exact-samples" and not apart <= row.apart:
+        problems.append(f"max |dw| is {apart:.1e}, more than {row.apart:.0e}")
+    return Outcome(row=row, inject=inject, trial=trial, apart=apart, problems=tuple(problems))
+
+
+def _ended(trial: Trial) -> Sequence[str]:
+    if trial.exit_code == 0:
+        return ()
+    return (f"exit code {trial.exit_code}", *trial.tail[-8:])
+
+
+def _promised(row: Row, history: History) -> Sequence[str]:
+    said = f"{history.promise}: {history.promise_reason}"
+    if history.promise != row.promise or row.why not in history.promise_reason:
+        return (f"promised {said}",)
+    return ()
+
+
+def _struck(inject: str, history: History) -> Sequence[str]:
+    missed = faults(parse(inject), history).missed
+    return [f"never struck: {kill}" for kill in missed]
+
+
+def described(outcome: Outcome) -> str:
+    """For a failing test."""
+    trial = dataclasses.asdict(outcome.trial)
+    return "\n".join([*outcome.problems, *trial["notices"], *trial["tail"]])

@@ -1,0 +1,106 @@
+"""A rendezvous to be attacked, in a process of its own: the sockets of a launcher and its seat.
+
+`python -m tests.security.host KEYFILE` prints the port, then serves until its stdin closes. What
+peers send goes through the same steps as in the agent: admission, wire, seat. A `Notice` is sent
+back with figures about this process, so that a good peer can tell how it is.
+"""
+
+import json
+import os
+import resource
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from recoverrun.network import understood
+from recoverrun.seat import Seat
+from rendezvous import wire
+from rendezvous.effects import Record
+from rendezvous.formation import Formation
+from rendezvous.keys import parse
+from rendezvous.messages import Join, Notice
+from rendezvous.transport import Hub, Station
+
+FDS = 300
+"""As many descriptors as this process may have: few, so that a test can use them up."""
+
+
+def make_seat(own: str, record: list[Record]) -> Seat:
+    formation = Formation(
+        nnodes=3, run_id="job", version="1", master_addr="", timeout_s=600,
+        begun_at=time.monotonic(),
+    )  # fmt: skip
+    seat = Seat(formation=formation, own=own, min_replicas=1, record=record.append)
+    seat.receive(own, join_of(own, "host"), time.monotonic())
+    return seat
+
+
+def join_of(incarnation: str, node: str) -> Join:
+    return Join(
+        run_id="job", node=node, incarnation=incarnation, node_rank=-1, nproc=1, version="1",
+        script="train.py",
+    )  # fmt: skip
+
+
+class Host:
+    def __init__(self, key_file: str) -> None:
+        key = parse(Path(key_file).read_bytes()) if key_file else None
+        self.station = Station(key)
+        self.hub: Hub = self.station.listen_tcp("127.0.0.1", 0)
+        self.station.watch(0)
+        self.records: list[Record] = []
+        self.seat = make_seat(self.station.incarnation, self.records)
+        self.heard = 0
+        self.lines: list[str] = []
+
+    def serve(self) -> None:
+        while True:
+            ready = self.station.wait(0.5)
+            now = time.monotonic()
+            if 0 in ready:
+                return
+            if self.hub in ready:
+                self._read(now)
+            self.lines += self.station.complaints(now)
+            self.seat.tick(now)
+
+    def _read(self, now: float) -> None:
+        for _ in range(1000):
+            incoming = self.hub.receive()
+            if incoming is None:
+                return
+            self.heard += 1
+            message = understood(incoming, self.hub, self.station, now)
+            if message is None:
+                continue
+            if isinstance(message, Notice):
+                answer = replace(message, reason=json.dumps(self._figures()))
+                self.hub.send(incoming.sender, b"", wire.encode(answer))
+                continue
+            for post in self.seat.receive(incoming.sender.decode(), message, now):
+                self.hub.send(post.to.encode(), b"", wire.encode(post.message))
+
+    def _figures(self) -> dict[str, object]:
+        with open("/proc/self/statm") as file:
+            pages = int(file.read().split()[1])
+        return {
+            "rss_mb": pages * resource.getpagesize() / 2**20,
+            "fds": len(os.listdir("/proc/self/fd")),  # An error if there is none left for this.
+            "heard": self.heard,
+            "lines": self.lines[-20:],
+            "lines_in_all": len(self.lines),
+            "joined": len(self.seat._formation._joins),
+        }
+
+
+def main() -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FDS, FDS))
+    host = Host(sys.argv[1] if len(sys.argv) > 1 else "")
+    print(host.hub.port, flush=True)
+    host.serve()
+    host.station.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""The table is whole: each of its 64 rows is a test, or is listed with the feature it waits for."""
+
+import re
+from pathlib import Path
+
+HERE = Path(__file__).parent
+PAGE = HERE.parents[1] / "docs/security.md"
+ROWS = set(range(1, 65))
+
+
+def _tested() -> set[int]:
+    sources = [path.read_text() for path in HERE.glob("test_*.py") if path.name != "test_table.py"]
+    names = [
+        match[1]
+        for source in sources
+        for match in re.finditer(r"(?:def test_|id=f?\"|ids=\[f\")([^\"(]*)", source)
+    ]
+    return {int(row) for name in names for row in re.findall(r"(?:row|and)[-_](\d+)", name)}
+
+
+def _waiting() -> set[int]:
+    listed = PAGE.read_text().split("## Bad inputs")[1]
+    return {int(row) for row in re.findall(r"^\| (\d+) \|", listed, re.MULTILINE)}
+
+
+def test_every_row_is_tested_or_waits_for_its_feature() -> None:
+    assert _tested() | _waiting() == ROWS
+    assert not _tested() & _waiting()

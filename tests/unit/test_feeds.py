@@ -1,0 +1,175 @@
+"""Generators of the script, asked as another rank."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+
+from recoverrun.hooks import rng
+from recoverrun.hooks.feeds import Feed
+from recoverrun.hooks.runtime import Draw
+
+OTHER = 2
+
+
+@dataclass
+class Tens:
+    """A source whose items of another rank are ten times those of this one."""
+
+    number: int = 0
+    count: int = 0
+    ended: bool = False
+
+    def serve(self, rank: int, index: int) -> Any:
+        return torch.tensor([10 * index])
+
+    def seek(self, rank: int, index: int) -> None: ...
+
+    def forget(self, rank: int) -> None: ...
+
+    def begin_step(self) -> None: ...
+
+    def rehearsed(self, exact: bool) -> None: ...
+
+
+@dataclass
+class Play:
+    """The runtime's side of a feed."""
+
+    own_rank: int = 0
+    acting_rank: int | None = None
+    fresh: bool = False
+    draws: list[Draw] = field(default_factory=list)
+    spoiled: str = ""
+    tens: Tens = field(default_factory=Tens)
+
+    def created_at(self, number: int, rank: int) -> rng.Streams | None:
+        return None
+
+    def drawn(self, source: Any, index: int, item: Any) -> None:
+        self.draws.append(Draw(source, index, item))
+
+    def draws_since(self, mark: int) -> list[Draw]:
+        return self.draws[mark:]
+
+    def fold(self, mark: int, draw: Draw) -> None:
+        self.draws[mark:] = [draw]
+
+    def spoil(self, reason: str) -> None:
+        self.spoiled = reason
+
+    def loader(self) -> Iterator[torch.Tensor]:
+        for index in range(6):
+            item = torch.tensor([index])
+            self.drawn(self.tens, index, item)
+            yield item
+
+
+@pytest.fixture(autouse=True)
+def _streams_put_back() -> Iterator[None]:
+    before = rng.read()
+    yield
+    rng.restore(before)
+
+
+def as_other(play: Play, feed: Feed, index: int) -> Any:
+    play.acting_rank = OTHER
+    feed.seek(OTHER, index)
+    item = next(feed)
+    play.acting_rank = None
+    return item
+
+
+def test_items_are_those_that_the_other_rank_would_have_got() -> None:
+    play = Play()
+    feed = Feed((one for one in play.loader()), "endless", play, 0)
+    own = [int(next(feed)) for _ in range(3)]
+
+    assert [int(as_other(play, feed, index)) for index in (0, 2, 1)] == [0, 20, 10]
+    assert own == [0, 1, 2]
+    assert [int(next(feed)) for _ in range(2)] == [3, 4]
+    assert play.spoiled == ""
+
+
+def test_parts_of_an_item_are_replaced() -> None:
+    play = Play()
+    feed = Feed(({"x": one, "n": 3} for one in play.loader()), "named", play, 0)
+    next(feed), next(feed)
+
+    assert as_other(play, feed, 1) == {"x": torch.tensor([10]), "n": 3}
+
+
+def test_one_feed_over_another_is_one_source() -> None:
+    play = Play()
+    inner = Feed((one for one in play.loader()), "inner", play, 0)
+    outer = Feed(((one, 1) for one in inner), "outer", play, 1)
+    next(outer), next(outer)
+
+    assert [draw.source for draw in play.draws] == [outer, outer]
+    assert as_other(play, outer, 1) == (torch.tensor([10]), 1)
+
+
+def test_streams_move_as_far_as_they_did_here() -> None:
+    def drawing() -> Iterator[torch.Tensor]:
+        for one in play.loader():
+            torch.rand(3)
+            yield one
+
+    play = Play()
+    feed = Feed(drawing(), "drawing", play, 0)
+    next(feed)
+    torch.manual_seed(5)
+    torch.rand(3)
+    expected = rng.read()
+
+    torch.manual_seed(5)
+    as_other(play, feed, 0)
+
+    assert rng.read() == expected
+
+
+@pytest.mark.parametrize(
+    ("make", "index", "reason"),
+    [
+        (lambda play: (one + 1 for one in play.loader()), 0, "makes something else of what"),
+        (lambda play: (one for one in play.loader()), 1, "is asked for more by another rank"),
+        (
+            lambda play: (one for one in play.loader() if random.random() < 2),
+            0,
+            "draws random numbers of Python",
+        ),
+    ],
+)
+def test_what_cannot_be_served_spoils_the_re_execution(make: Any, index: int, reason: str) -> None:
+    play = Play()
+    feed = Feed(make(play), "f", play, 0)
+    first = next(feed)
+
+    as_other(play, feed, index)
+
+    assert reason in play.spoiled
+    assert int(next(feed)) == int(first) + 1
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_generator_without_a_loader_is_resumed_and_given_back(exact: bool) -> None:
+    play = Play()
+    feed = Feed((number for number in range(9)), "counting", play, 0)
+    first = next(feed)
+
+    borrowed = as_other(play, feed, 0)
+    feed.rehearsed(exact)
+
+    assert (first, borrowed) == (0, 1)
+    assert next(feed) == (2 if exact else 1)
+
+
+def test_the_end_is_an_end() -> None:
+    play = Play()
+    feed = Feed((one for one in [1]), "short", play, 0)
+
+    assert list(feed) == [1]
+    assert feed.ended
