@@ -8,6 +8,7 @@ import hashlib
 import zlib
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from rendezvous import roll as rolls
 from rendezvous.council import (
@@ -75,6 +76,14 @@ class Outcome:
     lines: list[str]
 
 
+class Companion(Protocol):
+    """Something that lives beside the registers and is led by what they decide."""
+
+    def enrolled(self, node: Node, roll: Roll) -> None: ...
+    def hear(self, node: Node, event: object) -> None: ...
+    def settled(self, node: Node) -> bool: ...
+
+
 class World:
     """`amnesia` restarts a crashed launcher under its old name: a planted bug."""
 
@@ -93,6 +102,7 @@ class World:
         self.drops: list[list[object]] = []  # [what, places, how many]
         self.lives = Counter(dict.fromkeys(range(plan.nodes), 1))
         self.works: dict[int, Work] = {}
+        self.companion: Companion | None = None
         self.nodes: dict[int, Node] = {}
         for place, name in enumerate(names):
             register = Register(own=name, roll=first, now=0.0)
@@ -142,7 +152,7 @@ class World:
             match effect:
                 case To(node=to, message=message):
                     self.book.sent(node.name, message)
-                    self._send(node, to, Heard(node.name, message))
+                    self.send(node, to, Heard(node.name, message))
                 case Enrolled(roll=roll):
                     self._enrolled(node, roll)
                 case Elected(reason=reason):
@@ -165,6 +175,8 @@ class World:
     def _enrolled(self, node: Node, roll: Roll) -> None:
         self._say(node, f"knows {roll}")
         self.book.decided(roll)
+        if self.companion is not None:
+            self.companion.enrolled(node, roll)
         self.coverage["sole survivor" if roll.number > LEAP else "roll"] += 1
         if node.name in roll.members:
             return
@@ -199,12 +211,12 @@ class World:
         if node.alive and not node.register.roll.members:
             for other in self.nodes.values():
                 if other is not node:
-                    self._send(node, other.name, Admit(node.name))
+                    self.send(node, other.name, Admit(node.name))
             self.engine.after(CALL_S, self._call, node)
 
     # --------------------------------------------------------------------------- the network
 
-    def _send(self, node: Node, to: str, event: Event) -> None:
+    def send(self, node: Node, to: str, event: object) -> None:
         place = int(to[1 : to.index(".")])
         rng, plan = self.engine.rng, self.plan
         chaos = self.engine.now < plan.chaos_s
@@ -217,15 +229,18 @@ class World:
             delay_s = 0.0005 + self.engine.jitter(plan.delay_s)
             self.engine.after(delay_s, self._arrive, to, place, event)
 
-    def _arrive(self, to: str, place: int, event: Event) -> None:
+    def _arrive(self, to: str, place: int, event: object) -> None:
         node = self.nodes[place]
         if node.name == to:
             if self.verbose and isinstance(event, Heard):
                 self._say(node, f"gets {event.message} from {event.sender}")
-            self.feed(node, event)
+            if isinstance(event, Heard | Admit):
+                self.feed(node, event)
+            elif self.companion is not None and self.engine.now >= node.paused_until:
+                self.companion.hear(node, event)
 
-    def _dropped(self, node: Node, event: Event) -> bool:
-        kind = type(event.message).__name__ if isinstance(event, Heard) else "Admit"
+    def _dropped(self, node: Node, event: object) -> bool:
+        kind = type(event.message).__name__ if isinstance(event, Heard) else ""
         for drop in self.drops:
             what, places, left = drop
             assert isinstance(left, int) and isinstance(places, tuple)
@@ -360,7 +375,8 @@ class World:
             work.start = work.states[rolls.source(sorted(work.reports.values()))]
             self.book.began(roll.number, work.start)
         node.state, node.begun = work.start, roll.number
-        self.feed(node, Settled())
+        if self.companion is None or self.companion.settled(node):
+            self.feed(node, Settled())
         return True
 
     def _apart(self, node: Node, roll: Roll) -> bool:
