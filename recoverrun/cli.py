@@ -51,6 +51,10 @@ def _main(arguments: list[str]) -> int:
             return run(parse_options(options, os.environ))
     from recoverrun.program import program
 
+    if first == "inject":
+        from recoverrun.commands.inject import own_first
+
+        arguments = [first, *own_first(arguments[1:])]
     program([first] if first in OTHERS else OTHERS)(args=arguments, prog_name="recoverrun")
     return ExitCode.DONE
 

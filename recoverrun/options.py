@@ -230,6 +230,13 @@ def _variable(option: Option, environ: Mapping[str, str], inside: bool) -> str:
     return ""
 
 
+def takes_value(word: str) -> bool:
+    """Whether the launcher's option `word` is followed by its value. Raises RecoverrunError."""
+    name, equals, _ = word.partition("=")
+    option = _named(name)
+    return option is not None and not equals and kind(option) is not bool
+
+
 def _sift(arguments: Sequence[str]) -> tuple[dict[str, Value], tuple[str, ...]] | None:
     """What the command line gives, and the command behind it. None: help is wanted."""
     given: dict[str, Value] = {}

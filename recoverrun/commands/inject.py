@@ -11,10 +11,13 @@ from rich.console import Console
 
 from recoverrun.errors import ExitCode
 from recoverrun.judgement import Point, faults, faults_point, ledger_point
+from recoverrun.options import takes_value
 from recoverrun.sidebyside import phase_table, verdict_table
 from recoverrun.text import ASCII, UNICODE, encodes, span
 from recoverrun.trial import Trial, launch
 from rendezvous.schedule import Kill, ScheduleError, expand, parse, render
+
+OWN = ("--kill", "--random", "--seed", "--steps", "--ranks", "--directory")
 
 CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 """What inject does not know belongs to the launcher, and all after the script to the script."""
@@ -77,6 +80,24 @@ def inject(
         directory=directory or Path("runs", "inject", time.strftime("%Y%m%d-%H%M%S")),
     )
     raise typer.Exit(run(config, Console(highlight=False)))
+
+
+def own_first(words: Sequence[str]) -> list[str]:
+    """Inject's own options to the front: people mix them with those of the launcher.
+
+    What follows the script is the script's. Raises RecoverrunError.
+    """
+    mine: list[str] = []
+    others: list[str] = []
+    rest = list(words)
+    while rest and rest[0].startswith("-") and rest[0] not in ("-", "--"):
+        word = rest.pop(0)
+        name, equals, _ = word.partition("=")
+        side = mine if name in OWN else others
+        side.append(word)
+        if rest and (not equals if side is mine else takes_value(word)):
+            side.append(rest.pop(0))
+    return [*mine, *others, *rest]
 
 
 def _kills(
