@@ -11,10 +11,10 @@ INSTALLED := .venv/.installed
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format readme sim fuzz bench matrix compat dist clean
+.PHONY: help demo test check format readme sim sim-soak fuzz bench matrix compat dist clean
 
 help:  ## show this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
 
 # Torch first and alone: the second command finds it in place and never looks for another one.
 $(INSTALLED): pyproject.toml constraints.txt
@@ -45,6 +45,9 @@ readme: $(INSTALLED)  ## write the real --help into README.md
 
 sim: $(INSTALLED)  ## replay one simulated history: make sim SEED=53
 	$(BIN)/python -m tests.sim --seed $(SEED)
+
+sim-soak: $(INSTALLED)  ## 10,000 histories of the view register, and a longer search
+	$(BIN)/python -m tests.sim.views --seeds 10000 --chaos 40 --search 300000
 
 fuzz: $(INSTALLED)  ## a million damaged frames: make fuzz FRAMES=1000000 SEED=7
 	$(BIN)/python -m tests.security.fuzz --frames $(FRAMES) --seed $(SEED)

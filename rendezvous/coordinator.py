@@ -78,11 +78,18 @@ class NodeLost:
 
 
 @dataclass(frozen=True, slots=True)
+class Resumed:
+    """This coordinator has taken over from another: everybody reports in a new generation."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time passed."""
 
 
-Event = Received | NodeLost | Tick
+Event = Received | NodeLost | Resumed | Tick
 
 
 class Coordinator:
@@ -113,6 +120,8 @@ class Coordinator:
                 effects = self._receive(message)
             case NodeLost(node=node, ranks=ranks, reason=reason):
                 effects = self._lose_node(node, ranks, reason)
+            case Resumed(reason=reason):
+                effects = self._next_generation(reason, [])
             case Tick():
                 effects = self._expire()
             case _:
@@ -127,7 +136,6 @@ class Coordinator:
         return self.gathering.resend_at
 
     def check(self) -> None:
-        """Invariants that hold between any two events."""
         self.members.check()
         if self.gathering is not None:
             gathered = self.gathering.generation
@@ -135,13 +143,10 @@ class Coordinator:
 
     def snapshot(self) -> dict[str, object]:
         return {
-            "generation": self.generation,
-            "live": self.members.live,
-            "finished": dict(self.members.finished),
-            "protected": self.protected,
+            "generation": self.generation, "live": self.members.live, "stopped": self.stopped,
+            "finished": dict(self.members.finished), "protected": self.protected,
             "gathering": self.gathering is not None,
-            "stopped": self.stopped,
-        }
+        }  # fmt: skip
 
     @property
     def generation(self) -> int:
@@ -200,9 +205,8 @@ class Coordinator:
             return None
         if message.rank not in self.members.live_ranks or message.generation > self.generation:
             return []
-        if message.generation < self.generation:
-            return [ToRank(rank=message.rank, message=self.view)]
-        return None
+        old = message.generation < self.generation
+        return [ToRank(rank=message.rank, message=self.view)] if old else None
 
     def _greet(self, hello: Hello) -> list[Effect]:
         view = ToRank(rank=hello.rank, message=self.view)
@@ -371,8 +375,7 @@ class Coordinator:
         gathering = self.gathering
         if gathering is None:
             return []
-        answer = gathering.answer(report)
-        if answer is not None:
+        if (answer := gathering.answer(report)) is not None:
             return [*self._legacies([report.rank]), ToRank(rank=report.rank, message=answer)]
         if gathering.decided or not gathering.take(report):
             return []
@@ -431,8 +434,8 @@ class Coordinator:
         return kills + self._next_generation(reason, self.members.layout.ranks(tuple(slots)))
 
     def _tell(self, decisions: dict[int, Decision]) -> list[Effect]:
-        assert self.gathering is not None, "decisions are made while gathering"
         for rank, decision in decisions.items():
+            assert self.gathering is not None, "decisions are made while gathering"
             self.gathering.decisions[rank] = decision
             if decision.verdict == "commit":
                 self.book.decide(decision, self.now)
@@ -465,18 +468,15 @@ class Coordinator:
             return []
         gathering.resend_at = self.now + RESEND_AFTER_S
         silent = [rank for rank in self.members.running if rank not in gathering.reports]
-        view = self.view
-        again: list[Effect] = [ToRank(rank=rank, message=view) for rank in silent]
-        return again + self._gathered()
+        return [*(ToRank(rank=rank, message=self.view) for rank in silent), *self._gathered()]
 
     # --------------------------------------------------------------------------- the account
 
     def _account(self, committed: Committed) -> list[Effect]:
         self.book.enter(committed, self.now)
-        gathering = self.gathering
-        if gathering is not None and gathering.decided:
-            if self.book.passed(gathering.step, self.members.live_ranks):
-                self.gathering = None
+        gathered = self.gathering if self.gathering and self.gathering.decided else None
+        if gathered is not None and self.book.passed(gathered.step, self.members.live_ranks):
+            self.gathering = None
         return self._write_up()
 
     def _write_up(self) -> list[Effect]:

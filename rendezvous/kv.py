@@ -15,6 +15,7 @@ or, with status "timeout", one sentence for the user. `number` is the sum ("add"
 """
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Literal, assert_never
@@ -110,6 +111,36 @@ class Store:
             "keys": {space: len(keys) for space, keys in sorted(self._spaces.items())},
             "waiters": len(self._waiters),
         }
+
+    @property
+    def generation(self) -> int:
+        """The newest that it was told to have begun."""
+        return self._generation
+
+    def knows(self, call: StoreCall) -> bool:
+        """Is this the repetition of a write, which changes nothing any more?"""
+        memory = self._memories.get(call.rank)
+        return memory is not None and call.serial in memory.answers
+
+    def contents(self) -> tuple[list[tuple[int, str, bytes]], list[StoreAnswer]]:
+        """All keys as (generation, key, value), and the answers that are remembered."""
+        spaces = self._spaces.items()
+        keys = [(g, key, value) for g, space in spaces for key, value in space.items()]
+        answers = [a for memory in self._memories.values() for a in memory.answers.values()]
+        return keys, answers
+
+    @classmethod
+    def restored(
+        cls, generation: int, keys: Iterable[tuple[int, str, bytes]], answers: Iterable[StoreAnswer]
+    ) -> "Store":
+        """A store with these contents. Whoever waited in another one has to call again."""
+        store = cls()
+        store._generation = generation
+        for space, key, value in keys:
+            store._spaces.setdefault(space, {})[key] = value
+        for answer in answers:
+            store._memories.setdefault(answer.rank, _Memory()).keep(answer)
+        return store
 
     # --------------------------------------------------------------------------- calls
 

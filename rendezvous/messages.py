@@ -12,6 +12,22 @@ Directions: W worker, L launcher (one per node), C coordinator (lives in one of 
 from dataclasses import dataclass, field
 from typing import Literal
 
+from rendezvous.ballots import (
+    Accept,
+    Accepted,
+    Copied,
+    Copy,
+    Granted,
+    Lead,
+    Ping,
+    Pong,
+    Prepare,
+    Prepared,
+    Rejected,
+    RollCall,
+    Whole,
+)
+
 Identity = tuple[int, int]
 """(slot, index): a microbatch of the current step; slot is a replica position, never reassigned."""
 
@@ -360,4 +376,17 @@ Message = (
     | Kill
     | StoreCall
     | StoreAnswer
+    | Copy
+    | Whole
+    | Copied
+    | Prepare
+    | Prepared
+    | Rejected
+    | Accept
+    | Accepted
+    | RollCall
+    | Lead
+    | Granted
+    | Ping
+    | Pong
 )

@@ -25,6 +25,7 @@ from tests.sim.book import Book, Violation, demand
 from tests.sim.engine import Engine
 from tests.sim.plan import Fault, Plan, draw
 from tests.sim.plane import Key, Plane
+from tests.sim.succession import Succession
 from tests.sim.worker import Worker
 
 MOST_CALLS = 400_000
@@ -61,6 +62,7 @@ class History:
             on=self.on,
         )
         self.coordinator = Coordinator(world=plan.world, min_replicas=plan.min_replicas)
+        self.succession = Succession(self)
         self.stop: Stop | None = None
         self.tick_at = -1.0
         self.channel_at: dict[tuple[str, int], float] = {}
@@ -176,19 +178,27 @@ class History:
     def send(self, rank: int, message: Message) -> None:
         """A worker says something."""
         self.sent[rank] += 1
+        self.succession.said(rank, message)
         lost = self._lost() or (rank in self.dying and self.engine.chance(0.5))
         if lost:
             self._lose_word(message)
             return
         for delay_s in self._delays():
-            self.engine.at(self._arrival("up", rank, delay_s), self._receive, message)
+            tenure = self.succession.follows[rank]
+            self.engine.at(self._arrival("up", rank, delay_s), self._receive, message, tenure)
+
+    def introduced(self, topology: Topology) -> None:
+        """A worker says this at least once; here only if no view has shown it to be known."""
+        self.succession.said(topology.rank, topology)
 
     def _lose_word(self, message: Message) -> None:
         self.coverage[f"lost {type(message).__name__}"] += 1
         if isinstance(message, Committed):
             self.book.unheard.add(message.step)
 
-    def _receive(self, message: Message) -> None:
+    def _receive(self, message: Message, tenure: int) -> None:
+        if not self.succession.reaches(message, tenure):
+            return
         if isinstance(message, Topology):
             self.book.topology_told = True
         if isinstance(message, Report) and message.generation < self.coordinator.generation:
@@ -199,7 +209,7 @@ class History:
             f"{name} of rank {getattr(message, 'rank', -1)}",
             **({"message": repr(message)} if self.verbose else {}),
         )
-        self._wish(self.coordinator.step(Received(message=message), self.engine.now), message)
+        self.wish(self.coordinator.step(Received(message=message), self.engine.now), message)
 
     def _tell(self, rank: int, message: Message) -> None:
         """The coordinator says something."""
@@ -212,10 +222,13 @@ class History:
         if dropped or self._lost():
             self._lose_word(message)
             return
+        tenure = self.succession.tenure
         for delay_s in self._delays():
-            self.engine.at(self._arrival("down", rank, delay_s), self._hear, rank, message)
+            self.engine.at(self._arrival("down", rank, delay_s), self._hear, rank, message, tenure)
 
-    def _hear(self, rank: int, message: Message) -> None:
+    def _hear(self, rank: int, message: Message, tenure: int) -> None:
+        if not self.succession.heard(rank, message, tenure):
+            return
         self.on(rank, 0.0, self.workers[rank].hear, message)
 
     def _lost(self) -> bool:
@@ -236,7 +249,7 @@ class History:
 
     # --------------------------------------------------------------------------- the coordinator
 
-    def _wish(self, effects: list[Wish], cause: Message | None) -> None:
+    def wish(self, effects: list[Wish], cause: Message | None) -> None:
         announced = any(isinstance(e, Record) and e.event == "decision.make" for e in effects)
         for effect in effects:
             match effect:
@@ -267,10 +280,10 @@ class History:
             self.engine.at(deadline, self._tick, deadline)
 
     def _tick(self, deadline: float) -> None:
-        if self.tick_at == deadline:
+        if self.tick_at == deadline and not self.succession.vacant:
             self.tick_at = -1.0
             before = self.coordinator.deadline()
-            self._wish(self.coordinator.step(Tick(), self.engine.now), None)
+            self.wish(self.coordinator.step(Tick(), self.engine.now), None)
             after = self.coordinator.deadline()
             spins = before is not None and after == before and after <= self.engine.now
             demand(not spins, "storm", f"the deadline {after} stays in the past")
@@ -299,24 +312,28 @@ class History:
     def _reap(self, rank: int, code: int, ours: bool, error: str) -> None:
         """The launcher sees an exit after all that the worker had said, if the network is fifo."""
         seen = self.engine.jitter(self.plan.reap_s)
+        tenure = self.succession.follows[rank]
         if code and not self.engine.chance(self.plan.remains_lost):
             late = self.engine.chance(0.2)
             self.coverage["late remains"] += late
             delay_s = seen + (self.engine.rng.random() * 3.0 if late else 0.0)
             remains = Remains(rank=rank, incarnation=0, contexts=(b"context",))
-            self.engine.at(self._arrival("up", rank, 0.0) + delay_s, self._receive, remains)
+            self.succession.said(rank, remains)
+            at = self._arrival("up", rank, 0.0) + delay_s
+            self.engine.at(at, self._receive, remains, tenure)
         exited = Exited(
             rank=rank, incarnation=0, node="sim", code=code, ours=ours, error=error, detected_s=seen
         )
         at = self._arrival("up", rank, 0.0) + seen
         self.channel_at[("up", rank)] = at
-        self.engine.at(at, self._exited, exited)
+        self.succession.said(rank, exited)
+        self.engine.at(at, self._exited, exited, tenure)
 
-    def _exited(self, exited: Exited) -> None:
-        self._tell_loss((exited.rank,), exited.ours or exited.code == 0)
-        self._receive(exited)
+    def _exited(self, exited: Exited, tenure: int) -> None:
+        self.tell_loss((exited.rank,), exited.ours or exited.code == 0)
+        self._receive(exited, tenure)
 
-    def _tell_loss(self, ranks: tuple[int, ...], expected: bool) -> None:
+    def tell_loss(self, ranks: tuple[int, ...], expected: bool) -> None:
         for rank in ranks:
             slot = self.workers[rank].slot
             if not expected and slot not in self.book.told:
@@ -353,6 +370,9 @@ class History:
                     self._kill(rank, -9 if fault.kind == "kill" else 1, False, error)
             case "node":
                 self._lose_node(tuple(ranks))
+            case "leader":
+                self._lose_node(tuple(ranks))
+                self.succession.begin()
             case "pause":
                 for rank in ranks:
                     self.workers[rank].paused_until = self.engine.now + fault.for_s
@@ -370,12 +390,15 @@ class History:
         for rank in ranks:
             self._end(rank)
             self.book.faulted.setdefault(self.workers[rank].slot, rank)
+        self.succession.lose(ranks)
         self.engine.after(0.2 + self.engine.jitter(0.5), self._node_lost, ranks)
 
     def _node_lost(self, ranks: tuple[int, ...]) -> None:
-        self._tell_loss(ranks, False)
+        self.tell_loss(ranks, False)
+        if self.succession.vacant:
+            return  # the successor finds it missing
         lost = NodeLost(node="sim1", ranks=ranks, reason="silent")
-        self._wish(self.coordinator.step(lost, self.engine.now), None)
+        self.wish(self.coordinator.step(lost, self.engine.now), None)
 
     # --------------------------------------------------------------------------- watching
 

@@ -12,7 +12,17 @@ from dataclasses import dataclass
 from types import FunctionType, ModuleType
 
 from ft_collectives import instep
-from rendezvous import coordinator, gathering, membership, quota, steps
+from rendezvous import (
+    bid,
+    coordinator,
+    gathering,
+    membership,
+    quota,
+    register,
+    roll,
+    steps,
+    succession,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +88,7 @@ MUTANTS = (
     ),
     Mutant(
         "a decision is said once", coordinator, "Coordinator._report",
-        "if answer is not None:", "if False:", "INV-6", 18,
+        "if (answer := gathering.answer(report)) is not None:", "if False:", "INV-6", 18,
     ),
     Mutant(
         "a report is said once", instep, "InStep._say",
@@ -162,6 +172,27 @@ MUTANTS = (
     ),
 )  # fmt: skip
 
+SUCCESSION = (
+    Mutant(
+        "generations of two tenures meet", succession, "first_generation",
+        "(tenure - 1) * TENURE_GENERATIONS + 1", "1", "assert", 0,
+    ),
+    Mutant(
+        "decisions are not remembered", succession, "_take_over",
+        "coordinator.book.decide(message, coordinator.now)", "pass", "ledger", 19,
+    ),
+    Mutant(
+        "ends are not remembered", succession, "Memory.said",
+        "case Topology() | Verdict() | Farewell() | Exited() | Remains() | Broken():",
+        "case Topology() | Verdict() | Remains() | Broken():", "INV-6", 24,
+    ),
+    Mutant(
+        "what was committed is not remembered", succession, "Memory.said",
+        "self._steps[rank, step] = message", "pass", "ledger", 19,
+    ),
+)  # fmt: skip
+"""Of a coordinator that goes on where another was lost; see `plan.draw_succession`."""
+
 BLIND = (
     Mutant(
         "nobody looks at the counts of the vote", instep, "InStep._vote",
@@ -205,7 +236,10 @@ def planted(mutant: Mutant) -> Iterator[None]:
 
 def _borrowers(name: str, original: object) -> list[ModuleType]:
     """Modules that imported a function by its name."""
-    modules = (coordinator, gathering, instep, membership, quota, steps)
+    modules = (
+        bid, coordinator, gathering, instep, membership, quota, register, roll, steps,
+        succession,
+    )  # fmt: skip
     return [module for module in modules if vars(module).get(name) is original]
 
 

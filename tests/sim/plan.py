@@ -10,7 +10,7 @@ POINTS = (
 )  # fmt: skip
 """Moments of a rank at which a fault may be aimed; `node` and `pause` faults use them too."""
 
-FaultKind = Literal["kill", "crash", "node", "pause", "flake"]
+FaultKind = Literal["kill", "crash", "node", "pause", "flake", "leader"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +20,7 @@ class Fault:
     kill: the kernel ends them by SIGKILL. crash: they exit with code 1 and an error of their own.
     node: their launcher is lost with them. pause: they stop for `for_s`, alive.
     flake: the collectives that they are in fail, and nobody dies.
+    leader: their launcher is lost with them, and it had the coordinator.
     """
 
     kind: FaultKind
@@ -123,6 +124,18 @@ def draw(seed: int) -> Plan:
     faults = _draw_pair(rng, plan) + faults[:1] if twice else faults
     heal_at = 1.5 * plan.work_s + 3.0 + sum(fault.for_s for fault in faults)
     return replace(plan, faults=faults, heal_at=heal_at, discards=_draw_discards(rng, plan))
+
+
+def draw_succession(seed: int) -> Plan:
+    """The history of `seed`, in which the launcher that coordinates is lost, once or twice."""
+    plan = draw(seed)
+    rng = random.Random(f"succession {seed}")
+    ranks = rng.sample(plan.world, min(len(plan.world) - 1, rng.choice((1, 1, 2))))
+    faults = tuple(
+        replace(_draw_fault(rng, plan, first=False), kind="leader", ranks=(rank,)) for rank in ranks
+    )
+    extra_s = 8.0 * len(faults)
+    return replace(plan, faults=plan.faults[:2] + faults, heal_at=plan.heal_at + extra_s)
 
 
 def _draw_discards(rng: random.Random, plan: Plan) -> tuple[int, ...]:

@@ -59,6 +59,7 @@ class Surroundings(Protocol):
 
     def on(self, rank: int, delay_s: float, call: object, *args: object) -> None: ...
     def send(self, rank: int, message: Message) -> None: ...
+    def introduced(self, topology: Topology) -> None: ...
     def point(self, rank: int, step: int, name: str) -> None: ...
     def fed(self, worker: "Worker", event: Event, effects: list[Effect]) -> None: ...
     def applied(self, worker: "Worker", step: int, keys: tuple[Key, ...]) -> None: ...
@@ -114,17 +115,13 @@ class Worker:
 
     def _introduce(self) -> None:
         """Say the topology until a view shows that it is known."""
+        generation = self.view.generation if self.view is not None else 0
+        topology = Topology(
+            rank=self.rank, generation=generation, strategy="sim", replicas=self.sim.plan.layout
+        )
+        self.sim.introduced(topology)
         if not self.topology_known:
-            generation = self.view.generation if self.view is not None else 0
-            self.sim.send(
-                self.rank,
-                Topology(
-                    rank=self.rank,
-                    generation=generation,
-                    strategy="sim",
-                    replicas=self.sim.plan.layout,
-                ),
-            )
+            self.sim.send(self.rank, topology)
             self._after(AGAIN_S, self._introduce)
 
     def _soon(self, call: object, *args: object) -> None:

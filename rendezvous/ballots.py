@@ -1,0 +1,139 @@
+"""What launchers say to each other: copies of the store, and the ballots of the view register.
+
+Part of the protocol that `messages` collects. docs/rendezvous.md explains what they are for.
+"""
+
+from dataclasses import dataclass
+
+# ---------------------------------------------------------------------------- the c10d store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """Leader -> mirror: the `index`-th change of the store in `tenure`."""
+
+    tenure: int
+    index: int
+    call: bytes  # the frame of a StoreCall that writes, or b""
+    superseded: int  # the generation that has begun, 0 if none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whole:
+    """Leader -> mirror: a part of all that the store holds after change `index` of `tenure`."""
+
+    tenure: int
+    index: int
+    part: int
+    parts: int
+    generation: int
+    keys: tuple[tuple[int, str, bytes], ...]  # (generation, key, value)
+    answers: tuple[bytes, ...]  # frames of the answers that a repeated call gets again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copied:
+    """Mirror -> leader: I hold all changes of `tenure` up to `index`; -1: I need the whole."""
+
+    tenure: int
+    index: int
+
+
+# ---------------------------------------------------------------------------- the view register
+
+Ballot = tuple[int, str]
+"""(round, launcher): unique, and ordered as tuples are."""
+
+RollFields = tuple[int, int, tuple[str, ...]]
+"""(number, tenure, members) of a `roll.Roll`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepare:
+    """Candidate -> voters of `roll`: from now on accept nothing below `ballot`."""
+
+    ballot: Ballot
+    roll: RollFields  # the newest that the candidate knows to be decided
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """Voter -> candidate: yes, and this is what I had accepted after roll `number`."""
+
+    ballot: Ballot
+    number: int
+    accepted_in: Ballot  # (0, "") if nothing
+    accepted: RollFields
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejected:
+    """Voter -> candidate or leader: no, I have promised more, or my lease runs for `hold_s` yet."""
+
+    ballot: Ballot
+    promised: Ballot
+    hold_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accept:
+    """Leader -> voters of `base`: let `roll` follow. That it asks proves that `base` is decided."""
+
+    ballot: Ballot
+    base: RollFields
+    roll: RollFields
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """Voter -> leader: I have, and I contribute nothing new to the roll before."""
+
+    ballot: Ballot
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollCall:
+    """Anybody -> anybody who knows less: this roll is decided."""
+
+    roll: RollFields
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lead:
+    """Leader -> voters: grant me a lease. `sent_at` is the leader's clock and comes back as is."""
+
+    ballot: Ballot
+    number: int
+    sent_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Granted:
+    """Voter -> leader: nobody else gets my vote for the length of a lease from now on."""
+
+    ballot: Ballot
+    number: int
+    sent_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ping:
+    """Member -> leader: I live, this is my roll; `fenced`: I have accepted a newer one."""
+
+    number: int
+    sent_at: float
+    fenced: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pong:
+    """Leader -> member: the gate of roll `number` is open for `open_s` from `sent_at` on.
+
+    `kept`: the leader had its lease, and no roll without this member was under way.
+    """
+
+    number: int
+    sent_at: float
+    open_s: float
+    kept: bool

@@ -1,0 +1,130 @@
+"""What the view register is told and what it wants done, and the times that it counts with."""
+
+from dataclasses import dataclass
+
+from rendezvous.ballots import (
+    Accept,
+    Accepted,
+    Ballot,
+    Granted,
+    Lead,
+    Ping,
+    Pong,
+    Prepare,
+    Prepared,
+    Rejected,
+    RollCall,
+)
+from rendezvous.roll import Roll
+
+BEAT_S = 0.5
+RESEND_S = 0.3
+LEASE_S = 2.5
+MARGIN = 0.03
+"""Clocks may run 1 % fast or slow each; a holder of a lease or gate counts this much less."""
+
+SILENT_S = 2.0
+"""A member that the leader has not heard for so long is left out of the next roll."""
+
+DEAF_S = 1.0
+"""A gap this long between two steps is our own standstill, and nobody else's silence."""
+
+STAND_LEAST_S, STAND_SPREAD_S = 1.2, 1.6
+"""After a lease has lapsed its voters wait so long, and up to so much longer, before they stand."""
+
+STAND_NEXT_S = 0.15
+"""After a leader's death is proved they stand in the order of the roll, this far apart."""
+
+BID_S = 2.0
+"""A candidate without a quorum gives way after that."""
+
+CONTACT_S = 1.2
+"""Whom its leader had answered that recently is in every roll: to be left out takes `SILENT_S`."""
+
+LEAP = 1000
+"""Added to the numbers of a sole survivor's roll: nobody dead can have used them."""
+
+FENCE_S = 10.0
+"""Without any leader for so long we are cut off, and say so."""
+
+Council = (
+    Prepare | Prepared | Rejected | Accept | Accepted | RollCall | Lead | Granted | Ping | Pong
+)
+"""The messages of this machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """`message` came from the launcher `sender`."""
+
+    sender: str
+    message: Council
+
+
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """The host of `node` says that it is gone. Never a guess: it can not come back."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    """`node` asks to become a member."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """`node` leaves as planned."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """This launcher's replica has the state of the others: it could go on without them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time passed. `chance` is a fresh random number in [0, 1): no two launchers stand at once."""
+
+    chance: float
+
+
+Event = Heard | Dead | Admit | Part | Settled | Tick
+
+
+@dataclass(frozen=True, slots=True)
+class To:
+    """Send to the launcher `node`; lost, late and repeated messages are expected."""
+
+    node: str
+    message: Council
+
+
+@dataclass(frozen=True, slots=True)
+class Enrolled:
+    """`roll` is decided. Who is not in it has been left out, for good."""
+
+    roll: Roll
+
+
+@dataclass(frozen=True, slots=True)
+class Elected:
+    """A quorum follows us in `ballot`, round and name."""
+
+    ballot: Ballot
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """There is no leader that we could follow, and we may not go on without one."""
+
+    reason: str
+
+
+Effect = To | Enrolled | Elected | Cut

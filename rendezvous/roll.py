@@ -1,0 +1,67 @@
+"""A roll: which launchers take part, in an order that says who leads and who votes.
+
+Rolls are numbered and each follows one other. The first member leads. The first members vote, an
+odd number of them, so that no half is ever left over: with two launchers one vote decides, and the
+loss of the other one is survived. A newcomer is appended, so a voter stays one while it is a
+member; whoever takes over moves to the front.
+"""
+
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+from rendezvous.ballots import Ballot, RollFields
+
+VOTERS_MOST = MIRRORS_MOST = 5
+
+NO_BALLOT: Ballot = (0, "")
+
+
+class Roll(NamedTuple):
+    """`tenure` grows with each change of leader: what a leader numbers is unique within it."""
+
+    number: int
+    tenure: int
+    members: tuple[str, ...]
+
+    @property
+    def leader(self) -> str:
+        return self.members[0] if self.members else ""
+
+    @property
+    def voters(self) -> tuple[str, ...]:
+        many = min(VOTERS_MOST, len(self.members))
+        return self.members[: many - 1 + many % 2]
+
+    @property
+    def mirrors(self) -> tuple[str, ...]:
+        """Who holds the c10d store: all voters, and with two launchers also the other one."""
+        return self.members[:MIRRORS_MOST]
+
+    def following(self, leader: str, out: Collection[str], news: Iterable[str]) -> "Roll":
+        """The next roll: without `out`, with `news`, led by `leader`, else in the same order."""
+        rest = [name for name in (*self.members, *news) if name not in out and name != leader]
+        tenure = self.tenure + (leader != self.leader)
+        return Roll(self.number + 1, tenure, (leader, *rest))
+
+    def plain(self) -> RollFields:
+        """As it goes over a wire."""
+        return self.number, self.tenure, self.members
+
+
+NOBODY = Roll(0, 0, ())
+"""What a newcomer knows."""
+
+
+def quorum(voters: Collection[str], agreeing: Iterable[str]) -> bool:
+    """Do most of `voters` agree? Any two quorums of the same voters share one of them."""
+    return 2 * len(set(voters).intersection(agreeing)) > len(voters)
+
+
+def source(standings: Iterable[tuple[int, int, str]]) -> str:
+    """Whose state all members begin a roll with; each is (roll last begun, its step, name).
+
+    The roll counts before the step: a newcomer may come from an older roll that got further than
+    the one that replaced it, and what it brings was never agreed on.
+    """
+    begun, step, name = max(standings, key=lambda standing: (standing[0], standing[1]))
+    return name

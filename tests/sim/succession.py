@@ -1,0 +1,116 @@
+"""The launchers of a simulated history when the one that coordinates is lost.
+
+Every rank has a launcher of its own, whose memory is lost with its node and not with its worker. It
+switches to the successor at a moment of its own, and from then on takes nothing from the
+predecessor.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from rendezvous.coordinator import Coordinator, Received
+from rendezvous.effects import Effect, StopJob
+from rendezvous.messages import Message, Stop, Topology
+from rendezvous.succession import Memory, Standing, Vacancy, succeed
+from tests.sim.book import Book
+from tests.sim.engine import Engine
+from tests.sim.plan import Plan
+
+
+class Job(Protocol):
+    """What a succession needs of the history."""
+
+    engine: Engine
+    plan: Plan
+    book: Book
+    coordinator: Coordinator
+
+    def wish(self, effects: list[Effect], cause: Message | None) -> None: ...
+    def trace(self, event: str, reason: str, **fields: object) -> None: ...
+    def tell_loss(self, ranks: tuple[int, ...], expected: bool) -> None: ...
+
+
+class Succession:
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.tenure = 1
+        self.vacant = False
+        self.memories = {rank: Memory() for rank in job.plan.world}
+        self.follows = dict.fromkeys(job.plan.world, 1)  # rank -> tenure that its launcher obeys
+        self.lost: set[int] = set()  # ranks whose launcher is gone
+        self.standings: dict[int, Standing] = {}
+        self.early: list[Message] = []  # for a successor that is not ready yet
+
+    # --------------------------------------------------------------------------- launchers
+
+    def said(self, rank: int, message: Message) -> None:
+        self.memories[rank].said(message)
+
+    def heard(self, rank: int, message: Message, tenure: int) -> bool:
+        """Does the launcher of `rank` pass this on?"""
+        if tenure != self.follows[rank]:
+            return False
+        self.memories[rank].heard(message)
+        return True
+
+    def reaches(self, message: Message, tenure: int) -> bool:
+        """Does a coordinator take this message, which was sent to that of `tenure`, now?"""
+        if tenure != self.tenure:
+            return False
+        if self.vacant:
+            self.early.append(message)
+        return not self.vacant
+
+    def lose(self, ranks: Sequence[int]) -> None:
+        self.lost.update(ranks)
+        if self.lost >= set(self.job.plan.world):
+            stop = Stop(exit_code=137, reason="no launcher is left", root_rank=-1)
+            self.job.wish([StopJob(stop=stop)], None)
+        self._complete()
+
+    # --------------------------------------------------------------------------- taking over
+
+    def begin(self) -> None:
+        """The launcher with the coordinator is gone; the others notice, one by one."""
+        self.tenure += 1
+        self.vacant = True
+        self.standings.clear()
+        self.early.clear()
+        self.job.trace("sim.vacant", f"tenure {self.tenure} begins")
+        rng = self.job.engine.rng
+        elected_s = rng.choice((0.1, 0.5, 2.0))
+        for rank in self.job.plan.world:
+            self.job.engine.after(
+                elected_s + self.job.engine.jitter(0.1), self._switch, rank, self.tenure
+            )
+
+    def _switch(self, rank: int, tenure: int) -> None:
+        if rank in self.lost or tenure != self.tenure:
+            return
+        self.follows[rank] = tenure
+        self.standings[rank] = self.memories[rank].standing
+        self._complete()
+
+    def _complete(self) -> None:
+        """Once everybody has spoken who is left, the new coordinator begins."""
+        awaited = set(self.job.plan.world) - self.lost - self.standings.keys()
+        if not self.vacant or awaited or not self.standings:
+            return
+        self.vacant = False
+        job, lost = self.job, tuple(sorted(self.lost))
+        standings = [self.standings[r] for r in sorted(self.standings) if r not in self.lost]
+        facts = [message for standing in standings for message in standing]
+        job.book.succeeded(topology=any(isinstance(fact, Topology) for fact in facts))
+        job.tell_loss(lost, False)
+        vacancy = Vacancy(
+            tenure=self.tenure,
+            world=job.plan.world,
+            min_replicas=job.plan.min_replicas,
+            lost_ranks=lost,
+            reason="its launcher is gone",
+        )
+        job.coordinator, effects = succeed(vacancy, standings, job.engine.now)
+        job.wish(effects, None)
+        early, self.early = self.early, []
+        for message in early:
+            job.wish(job.coordinator.step(Received(message=message), job.engine.now), message)

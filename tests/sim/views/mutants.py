@@ -1,0 +1,192 @@
+"""Planted bugs: rules of the protocol that are broken one at a time, and histories that notice.
+
+Random faults seldom reach the corners of some; for those there are directed schedules.
+"""
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+from rendezvous import bid, register, roll
+from tests.sim.mutants import Mutant, planted
+from tests.sim.views.plan import Fault, Plan, draw
+from tests.sim.views.world import Outcome, World
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bug:
+    """`code` is planted, or a restart keeps the name; `checker` notices it, first in `seed`."""
+
+    name: str
+    code: Mutant | None
+    checker: str
+    seed: int = -1
+    schedule: str = ""
+
+
+def _bug(
+    name: str,
+    module: object,
+    path: str,
+    old: str,
+    new: str,
+    checker: str,
+    seed: int = -1,
+    schedule: str = "",
+) -> Bug:
+    code = Mutant(name, module, path, old, new, checker, seed)  # type: ignore[arg-type]
+    return Bug(name=name, code=code, checker=checker, seed=seed, schedule=schedule)
+
+
+BUGS = (
+    _bug(
+        "standby: one voter is a quorum", roll, "quorum",
+        "2 * len(set(voters).intersection(agreeing)) > len(voters)",
+        "len(set(voters).intersection(agreeing)) > 0", "I1", 29,
+    ),
+    _bug(
+        "livequorum: voters that seem dead do not count", bid, "Bid.ready",
+        "quorum(self.base.voters, self.prepared)",
+        "2 * len(self.prepared) > len(self.base.voters) - 2", "I1", 109,
+    ),
+    _bug(
+        "newonly: the voters of the next roll decide on it", register, "Register._campaign",
+        "quorum(bid.base.voters, bid.accepted)", "quorum(bid.proposal.voters, bid.accepted)",
+        "I1", 7,
+    ),
+    _bug(
+        "nofence: effects without an open gate", register, "Register.may_commit",
+        "self.own in self.roll.members and now < self.gate_until",
+        "self.own in self.roll.members", "I3", 3,
+    ),
+    Bug(name="amnesia: a restarted launcher is the old voter", code=None, checker="I1", seed=240),
+    _bug(
+        "noread: what a voter had accepted is not adopted", register, "Register._prepared",
+        "if follows and message.accepted_in > bid.found_in:", "if False:", "I1", 15,
+    ),
+    _bug(
+        "maxstep: the furthest step is the source", roll, "source",
+        "(standing[0], standing[1])", "standing[1]", "I5", schedule="ahead",
+    ),
+    _bug(
+        "noprep: new voters are not asked for promises", bid, "Bid.rebase",
+        "self.prepared.clear()", "self.prepared.update(roll.voters)", "I1", 768,
+    ),
+    _bug(
+        "accnobase: a request to accept does not carry the decided roll", register,
+        "Register._accept", "self._learn(Roll(*message.base))", "pass", "I1",
+        schedule="forgotten",
+    ),
+    _bug(
+        "rxclock: a gate counts from the answer's arrival", register, "Register._pong",
+        "message.sent_at + message.open_s", "self.now + message.open_s", "I3",
+        schedule="belated",
+    ),
+    _bug(
+        "noselffence: a voter contributes to a roll that it has voted to replace", register,
+        "Register.fenced", "return self.accepted is not None", "return False", "I2",
+        schedule="unheard",
+    ),
+    _bug(
+        "nowait: a gate opens before older ones have lapsed", bid, "Bid.lend",
+        "self.proposal is not None or old or now < self.closed_until",
+        "self.proposal is not None", "I3", schedule="lent",
+    ),
+    _bug(
+        "nomargin: clocks are believed to run alike", register, "Register._pong",
+        "message.open_s * (1 - MARGIN)", "message.open_s", "I3", schedule="drift",
+    ),
+)  # fmt: skip
+
+
+def unheard() -> Iterator[Plan]:
+    """A roll is decided and its leader never hears that: the votes are lost on their way back."""
+    for place in (1, 2):
+        yield Plan(
+            seed=place, nodes=4, rates=(1.0,) * 4, chaos_s=12.0, data_apart=True,
+            faults=(
+                Fault(kind="drop", at_s=4.0, targets=(1, 2), what="Accepted", count=50),
+                Fault(kind="cut", at_s=5.0, targets=(3,), for_s=6.0),
+            ),
+        )  # fmt: skip
+
+
+def lent() -> Iterator[Plan]:
+    """A member is cut off just after its gate was opened, and the rest goes on without it."""
+    for number in range(60):
+        yield Plan(
+            seed=number, nodes=4, rates=(1.0,) * 4, chaos_s=12.0, act_s=0.02,
+            faults=(Fault(kind="cut", at_s=5.0, targets=(3,), for_s=8.0),),
+        )  # fmt: skip
+
+
+def drift() -> Iterator[Plan]:
+    """A member that is cut off holds a gate by a slow clock, while the others admit a newcomer."""
+    for number in range(25):
+        yield Plan(
+            seed=number, nodes=5, rates=(1.01, 1.0, 1.0, 0.99, 1.0), delay_s=0.0005, chaos_s=12.0,
+            act_s=0.004,
+            faults=(
+                Fault(kind="crash", at_s=1.0, targets=(4,), back_s=5.0),
+                # Whoever was paused beats from then on in a phase of its own.
+                Fault(kind="pause", at_s=3.0, targets=(1,), for_s=0.5 + 0.02 * number),
+                Fault(kind="pause", at_s=3.0, targets=(2,), for_s=0.65 + 0.04 * number),
+                Fault(kind="cut", at_s=5.5, targets=(3,), for_s=6.0),
+            ),
+        )  # fmt: skip
+
+
+def forgotten() -> Iterator[Plan]:
+    """Two rolls are decided, of which the voters hear nothing but the requests to accept them."""
+    for number in range(20):
+        yield Plan(
+            seed=number, nodes=4, rates=(1.0,) * 4, chaos_s=14.0,
+            faults=(
+                Fault(kind="drop", at_s=3.5, targets=(0,), what="RollCall", count=500),
+                Fault(kind="crash", at_s=4.0, targets=(3,), back_s=2.5),
+                Fault(kind="crash", at_s=6.7 + 0.05 * number, targets=(0,), proved=True),
+            ),
+        )  # fmt: skip
+
+
+def ahead() -> Iterator[Plan]:
+    """Who is left out has finished a step that the others have not, and soon comes back."""
+    for number in range(150):
+        yield Plan(
+            seed=number, nodes=3, rates=(1.0,) * 3, work_s=0.8, chaos_s=12.0, data_apart=True,
+            faults=(Fault(kind="cut", at_s=5.0, targets=(2,), for_s=3.0 + 0.02 * number),),
+        )  # fmt: skip
+
+
+def belated() -> Iterator[Plan]:
+    """A member stands still while its answer is on the way, and is cut off when it wakes."""
+    for number in range(25):
+        at_s = 5.0 + 0.02 * number
+        yield Plan(
+            seed=number, nodes=4, rates=(1.0,) * 4, delay_s=0.05, chaos_s=14.0, act_s=0.02,
+            faults=(
+                Fault(kind="pause", at_s=at_s, targets=(3,), for_s=3.0),
+                Fault(kind="cut", at_s=at_s + 0.2, targets=(3,), for_s=7.0),
+            ),
+        )  # fmt: skip
+
+
+SCHEDULES = {
+    "unheard": unheard, "lent": lent, "drift": drift, "forgotten": forgotten, "ahead": ahead,
+    "belated": belated,
+}  # fmt: skip
+
+
+def run(bug: Bug, plan: Plan) -> Outcome:
+    with planted(bug.code) if bug.code is not None else nullcontext():
+        return World(plan, amnesia=bug.code is None).run()
+
+
+def plans(bug: Bug, seeds: int = 0) -> Iterator[Plan]:
+    """Where to look for it: its schedule, or its seed and then the first `seeds`."""
+    if bug.schedule:
+        yield from SCHEDULES[bug.schedule]()
+        return
+    yield draw(bug.seed)
+    for seed in range(seeds):
+        yield draw(seed)

@@ -1,0 +1,79 @@
+"""One history of the view register: how many launchers, what network, which faults, when."""
+
+import random
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["crash", "pause", "cut", "oneway", "leave", "drop"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """`targets` are launchers by their place, -1 the one that leads at that moment.
+
+    crash: gone; `proved` if its host refuses connections, `back_s` later a new one starts there.
+    pause: stands still. cut: no messages between targets and others; oneway: none from them.
+    leave: a planned end. drop: the next `count` messages of `what` are lost, from targets if any.
+    """
+
+    kind: Kind
+    at_s: float
+    targets: tuple[int, ...] = ()
+    for_s: float = 0.0
+    proved: bool = False
+    back_s: float = 0.0
+    what: str = ""
+    count: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    seed: int
+    nodes: int
+    rates: tuple[float, ...]  # of the clocks
+    delay_s: float = 0.002
+    loss: float = 0.0
+    duplicate: float = 0.0
+    work_s: float = 0.3  # between two looks of the data plane
+    chaos_s: float = 20.0
+    quiet_s: float = 15.0
+    data_apart: bool = False  # do steps need no connection that a cut takes?
+    act_s: float = 0.0  # between two external effects of a launcher; 0: with its steps
+    faults: tuple[Fault, ...] = ()
+
+
+def draw(seed: int, chaos_s: float = 20.0) -> Plan:
+    """The history of `seed`; longer ones have more faults."""
+    rng = random.Random(f"views {seed}")
+    nodes = rng.choice((2, 3, 3, 3, 4, 5, 5, 6, 7))
+    rough = rng.random() < 0.6
+    count = rng.randint(1, max(2, int(chaos_s / 4)))
+    return Plan(
+        seed=seed,
+        nodes=nodes,
+        rates=tuple(rng.choice((0.99, 1.0, 1.01, rng.uniform(0.99, 1.01))) for _ in range(nodes)),
+        delay_s=rng.choice((0.002, 0.002, 0.02, 0.15)),
+        loss=rng.choice((0.01, 0.05, 0.15)) if rough else 0.0,
+        duplicate=0.02 if rough else 0.0,
+        work_s=rng.choice((0.15, 0.3, 0.5)),
+        chaos_s=chaos_s,
+        data_apart=rng.random() < 0.5,
+        faults=tuple(_draw_fault(rng, nodes, chaos_s) for _ in range(count)),
+    )
+
+
+def _draw_fault(rng: random.Random, nodes: int, chaos_s: float) -> Fault:
+    kind: Kind = rng.choice(("crash", "crash", "pause", "cut", "cut", "oneway", "leave", "drop"))
+    targets = (-1,) if rng.random() < 0.4 else (rng.randrange(nodes),)
+    if kind == "cut" and rng.random() < 0.5:
+        targets = tuple(rng.sample(range(nodes), rng.randint(1, max(1, nodes // 2))))
+    return Fault(
+        kind=kind,
+        at_s=rng.uniform(0.5, chaos_s),
+        targets=targets,
+        for_s=rng.choice((0.3, 1.0, 2.2, 3.0, 4.0, 8.0)) * rng.uniform(0.8, 1.2),
+        proved=rng.random() < 0.5,
+        back_s=rng.choice((0.0, 0.3, 2.0, 5.0)),
+        what=rng.choice(("RollCall", "Accepted", "Accept", "Prepared", "Pong", "Granted")),
+        count=rng.choice((1, 2, 5, 10)),
+    )

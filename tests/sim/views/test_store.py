@@ -1,0 +1,180 @@
+"""The mirrored store under the view register: both production machines on every launcher.
+
+Leaders are whom the registers elect. Clients count with `add` and repeat what was not answered; no
+call may be lost or done twice, whatever happens to launchers and network.
+"""
+
+from rendezvous import kv, mirror, wire
+from rendezvous.ballots import Whole
+from rendezvous.messages import StoreAnswer, StoreCall
+from rendezvous.mirror import Mirror
+from rendezvous.roll import Roll
+from tests.sim.mutants import Mutant, planted
+from tests.sim.views.plan import draw
+from tests.sim.views.world import PROGRESS_S, Node, World
+
+CLIENTS, CALLS = 2, 25
+AGAIN_S, BETWEEN_S = 0.5, 0.5
+
+
+class Stores:
+    """A mirror and a store beside each register, and the clients."""
+
+    def __init__(self, seed: int) -> None:
+        self.world = World(draw(seed))
+        self.world.companion = self
+        self.mirrors: dict[str, Mirror] = {}
+        self.stores: dict[str, kv.Store] = {}
+        self.serial = dict.fromkeys(range(CLIENTS), 0)
+        self.sums: dict[tuple[int, int], int] = {}
+        self.answered_at = 0.0
+        for node in self.world.nodes.values():
+            self.enrolled(node, node.register.roll)
+        for client in range(CLIENTS):
+            self.world.engine.after(0.3, self._ask, client)
+
+    # --------------------------------------------------------------------------- the composition
+
+    def enrolled(self, node: Node, roll: Roll) -> None:
+        if node.name not in roll.members:
+            return
+        if roll.leader == node.name:
+            others = tuple(name for name in roll.mirrors if name != node.name)
+            self._feed(node, mirror.Lead(roll.tenure, others))
+        else:
+            self._feed(node, mirror.Follow(roll.tenure, roll.leader))
+
+    def settled(self, node: Node) -> bool:
+        return self._mirror(node).complete
+
+    def hear(self, node: Node, event: object) -> None:
+        assert isinstance(event, mirror.Heard), f"{event} is of no mirror"
+        self._feed(node, event)
+
+    def _mirror(self, node: Node) -> Mirror:
+        if node.name not in self.mirrors:
+            founder = node.name in self.world.book.rolls[1].mirrors
+            self.mirrors[node.name] = Mirror(founder=founder)
+            self.stores[node.name] = kv.Store()
+        return self.mirrors[node.name]
+
+    def _feed(self, node: Node, event: mirror.Event) -> None:
+        if not node.alive:
+            return
+        engine = self.world.engine
+        machine = self._mirror(node)
+        for effect in machine.step(event, engine.now):
+            match effect:
+                case mirror.To(node=to, message=message):
+                    self.world.send(node, to, mirror.Heard(node.name, message))
+                case mirror.SendWhole(node=to):
+                    whole = self._whole(effect, self.stores[node.name])
+                    self.world.send(node, to, mirror.Heard(node.name, whole))
+                case mirror.Release(answers=answers):
+                    for answer in answers:
+                        self._answer(answer)
+                case mirror.Apply(call=call):
+                    self.stores[node.name].step(kv.Called(_call(call)), engine.now)
+                case mirror.Install(parts=parts):
+                    answers = tuple(_answer(frame) for part in parts for frame in part.answers)
+                    keys = [key for part in parts for key in part.keys]
+                    store = kv.Store.restored(parts[0].generation, keys, answers)
+                    self.stores[node.name] = store
+        deadline = machine.deadline()
+        if deadline is not None:
+            engine.at(deadline, self._tick, node, deadline)
+
+    def _tick(self, node: Node, planned_at: float) -> None:
+        if self._mirror(node).deadline() == planned_at:
+            if self.world.engine.now < node.paused_until:
+                self.world.engine.at(node.paused_until, self._tick, node, planned_at)
+            else:
+                self._feed(node, mirror.Tick())
+
+    def _whole(self, effect: mirror.SendWhole, store: kv.Store) -> Whole:
+        keys, answers = store.contents()
+        return Whole(
+            tenure=effect.tenure, index=effect.index, part=0, parts=1,
+            generation=store.generation, keys=tuple(keys),
+            answers=tuple(wire.encode(answer) for answer in answers),
+        )  # fmt: skip
+
+    # --------------------------------------------------------------------------- clients
+
+    def _ask(self, client: int) -> None:
+        serial = self.serial[client]
+        if serial == CALLS:
+            return
+        call = StoreCall(
+            rank=client, serial=serial, generation=0, op="add", keys=("sum",), values=(), amount=1,
+            timeout_s=5.0,
+        )  # fmt: skip
+        engine = self.world.engine
+        for node in list(self.world.nodes.values()):
+            awake = node.alive and engine.now >= node.paused_until
+            if awake and self._mirror(node).leads:
+                store = self.stores[node.name]
+                change = b"" if store.knows(call) else wire.encode(call)
+                answers = tuple(store.step(kv.Called(call), engine.now))
+                self._feed(node, mirror.Done(call=change, superseded=0, answers=answers))
+        engine.after(AGAIN_S, self._again, client, serial)
+
+    def _again(self, client: int, serial: int) -> None:
+        if self.serial[client] == serial:
+            self._ask(client)
+
+    def _answer(self, answer: StoreAnswer) -> None:
+        key = (answer.rank, answer.serial)
+        self.answered_at = self.world.engine.now
+        known = self.sums.setdefault(key, answer.number)
+        assert known == answer.number, f"I1: {key} was told {known} and {answer.number}"
+        if self.serial[answer.rank] == answer.serial:
+            self.serial[answer.rank] += 1
+            self.world.engine.after(BETWEEN_S, self._ask, answer.rank)
+
+    def judge(self) -> str:
+        """What is wrong with this history, or ""."""
+        outcome = self.world.run()
+        if outcome.violation is not None:
+            return str(outcome.violation)
+        sums = sorted(self.sums.values())
+        if len(set(sums)) < len(sums):
+            return f"two calls were told the same sum: {sums}"
+        if not outcome.coverage["liveness checked"]:
+            return ""
+        late_s = self.world.engine.now - self.answered_at
+        if len(sums) < CLIENTS * CALLS and late_s > PROGRESS_S:
+            return f"{len(sums)} of {CLIENTS * CALLS} calls were answered, none for {late_s:.1f} s"
+        # At the end of a history a call may be carried out and its answer on the way.
+        lost = set(range(1, len(sums) - CLIENTS)) - set(sums)
+        return f"sums {sorted(lost)} were told to nobody" if lost else ""
+
+
+def _call(frame: bytes) -> StoreCall:
+    call = wire.decode(frame)
+    assert isinstance(call, StoreCall), f"{call} is no call"
+    return call
+
+
+def _answer(frame: bytes) -> StoreAnswer:
+    answer = wire.decode(frame)
+    assert isinstance(answer, StoreAnswer), f"{answer} is no answer"
+    return answer
+
+
+def broken(seeds: range) -> list[str]:
+    wrong = [(seed, Stores(seed).judge()) for seed in seeds]
+    return [f"seed {seed}: {words}" for seed, words in wrong if words]
+
+
+def test_whom_the_registers_elect_loses_no_call() -> None:
+    wrong = broken(range(150))
+
+    assert not wrong, "\n".join(wrong)
+
+
+def test_answers_that_do_not_wait_for_mirrors_are_noticed() -> None:
+    early = ("min(self.acked.values(), default=self.index)", "self.index")
+
+    with planted(Mutant("early", mirror, "Mirror._release", *early, "", 0)):
+        assert broken(range(40))

@@ -1,0 +1,111 @@
+"""The view register over random histories, planted bugs, and every order of a small history."""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.sim.mutants import planted
+from tests.sim.views.mutants import BUGS, SCHEDULES, Bug, plans, run
+from tests.sim.views.search import Search
+from tests.sim.views.times import at, measure
+from tests.sim.views.world import Outcome, World, simulate
+
+ROOT = Path(__file__).resolve().parents[3]
+SEEDS = range(300)
+RARE = (
+    "election", "roll", "left out", "cut off", "sole survivor", "no quorum left",
+    "liveness checked", "lost", "fault crash", "fault pause", "fault cut", "fault oneway",
+    "fault leave", "fault drop",
+)  # fmt: skip
+
+
+def test_300_random_histories_break_nothing_and_reach_every_rare_path() -> None:
+    coverage: Counter[str] = Counter()
+    wrong = []
+    for seed in SEEDS:
+        outcome = simulate(seed)
+        coverage += outcome.coverage
+        if outcome.violation is not None:
+            wrong.append(f"python -m tests.sim.views --seed {seed}: {outcome.violation}")
+
+    assert not wrong, "\n".join(wrong)
+    assert not [path for path in RARE if not coverage[path]]
+    assert coverage["liveness checked"] > 0.9 * len(SEEDS)
+
+
+def test_a_seed_is_the_same_history_in_every_process() -> None:
+    script = (
+        "from tests.sim.views.world import simulate\n"
+        "print([simulate(seed).digest for seed in (3, 53, 60, 121)])\n"
+    )
+
+    def digests(hash_seed: str) -> str:
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-c", script]
+        done = subprocess.run(
+            command, env=environment, cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        return done.stdout
+
+    first = digests("1")
+
+    assert first == digests("2")
+    assert first == f"{[simulate(seed).digest for seed in (3, 53, 60, 121)]}\n"
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name.split(":")[0])
+def test_a_planted_bug_is_caught(bug: Bug) -> None:
+    found: dict[str, int] = {}
+    for plan in plans(bug, seeds=300):
+        violation = run(bug, plan).violation
+        if violation is not None:
+            found.setdefault(violation.checker, plan.seed)
+        if bug.checker in found:
+            return
+
+    raise AssertionError(f"{bug.name}: {bug.checker} is silent, {found}")
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_directed_schedule_is_clean_without_the_bug(schedule: str) -> None:
+    outcomes: list[Outcome] = [World(plan).run() for plan in SCHEDULES[schedule]()]
+
+    assert not [outcome.violation for outcome in outcomes if outcome.violation is not None]
+
+
+@pytest.mark.parametrize("bug", [b for b in BUGS if b.seed >= 0], ids=lambda bug: f"{bug.seed}")
+def test_the_seed_that_catches_a_bug_is_clean_without_it(bug: Bug) -> None:
+    assert simulate(bug.seed).violation is None
+
+
+def test_no_order_of_messages_and_two_faults_decides_two_rolls_of_one_number() -> None:
+    search = Search(most=100_000)
+
+    search.run(faults=2, candidates=(1,))
+
+    assert search.complete
+    assert search.states > 30_000
+
+
+@pytest.mark.parametrize(
+    ("target", "proved", "most_s"),
+    [(4, False, 3.0), (4, True, 1.0), (-1, False, 7.0), (-1, True, 2.0)],
+)
+def test_a_loss_costs_no_more_than_its_goal(target: int, proved: bool, most_s: float) -> None:
+    times = measure(target, proved, trials=30)
+
+    print(f"p50 {at(times.steps_s, 0.5):.2f} s, p99 {at(times.steps_s, 0.99):.2f} s")
+    assert at(times.steps_s, 0.99) <= most_s
+
+
+@pytest.mark.parametrize("name", ["standby", "noread"])
+def test_the_search_finds_a_bug_that_is_there(name: str) -> None:
+    bug = next(bug for bug in BUGS if bug.name.startswith(name))
+    assert bug.code is not None, "planted as code"
+
+    with planted(bug.code), pytest.raises(Exception, match="I1"):
+        Search(most=50_000).run(faults=0, candidates=(1,))

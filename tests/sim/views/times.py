@@ -1,0 +1,58 @@
+"""How long a loss takes in simulated seconds, from the crash to the next step and effect."""
+
+from dataclasses import dataclass
+
+from rendezvous.roll import Roll
+from tests.sim.views.plan import Fault, Plan
+from tests.sim.views.world import World
+
+CASES = (
+    ("a member, silent", 4, False),
+    ("a member, proved", 4, True),
+    ("the leader, silent", -1, False),
+    ("the leader, proved", -1, True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Sorted, one for each trial."""
+
+    steps_s: tuple[float, ...]
+    effects_s: tuple[float, ...]
+
+
+def at(values: tuple[float, ...], share: float) -> float:
+    return values[min(len(values) - 1, int(share * len(values)))]
+
+
+def measure(target: int, proved: bool, trials: int) -> Times:
+    steps_s, effects_s = [], []
+    for seed in range(trials):
+        crash_s = 5.0 + 0.003 * seed
+        fault = Fault(kind="crash", at_s=crash_s, targets=(target,), proved=proved)
+        plan = Plan(
+            seed=seed, nodes=5, rates=(1.0,) * 5, work_s=0.1, chaos_s=6.0, quiet_s=12.0,
+            faults=(fault,),
+        )  # fmt: skip
+        book = World(plan).run().book
+        first = next(roll for number, roll in sorted(book.rolls.items()) if number > 1)
+        steps_s.append(_since(crash_s, first, book.first_steps))
+        effects_s.append(_since(crash_s, first, book.first_effects))
+    return Times(tuple(sorted(steps_s)), tuple(sorted(effects_s)))
+
+
+def _since(crash_s: float, first: Roll, times: dict[int, float]) -> float:
+    return min(at_s for number, at_s in times.items() if number >= first.number) - crash_s
+
+
+def table(trials: int) -> list[str]:
+    lines = []
+    for name, target, proved in CASES:
+        times = measure(target, proved, trials)
+        shown = [
+            f"{at(values, 0.5):.1f} s / {at(values, 0.99):.1f} s"
+            for values in (times.steps_s, times.effects_s)
+        ]
+        lines.append(f"| {name} | {shown[0]} | {shown[1]} |")
+    return lines

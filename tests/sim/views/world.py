@@ -1,0 +1,426 @@
+"""One simulated history of the view register: the production machine on every launcher.
+
+Launchers have clocks that run at their own rates, a network that loses, repeats and delays, and a
+data plane that makes steps: a step of a roll needs a contribution of every member.
+"""
+
+import hashlib
+import zlib
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from rendezvous import roll as rolls
+from rendezvous.council import (
+    LEAP,
+    Admit,
+    Cut,
+    Dead,
+    Elected,
+    Enrolled,
+    Event,
+    Heard,
+    Part,
+    Settled,
+    Tick,
+    To,
+)
+from rendezvous.register import Register
+from rendezvous.roll import NOBODY, Roll, quorum
+from tests.sim.book import Violation, demand
+from tests.sim.engine import Engine
+from tests.sim.views.book import Book, Held
+from tests.sim.views.plan import Fault, Plan, draw
+
+MOST_CALLS = 400_000
+CALL_S = 0.5
+PROGRESS_S = 5.0
+"""Within the last seconds of a history some step must have been finished."""
+
+
+@dataclass(slots=True)
+class Node:
+    """A launcher. `state` and `begun` are of its replica, which outlives an eviction."""
+
+    name: str
+    place: int
+    rate: float
+    register: Register
+    state: Held = (0, "")
+    begun: int = 0  # the roll that its replica works in
+    alive: bool = True
+    leaving: bool = False
+    paused_until: float = 0.0
+    wake_at: float = float("inf")
+    waiting: list[Event] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Work:
+    """The steps of one roll."""
+
+    reports: dict[str, tuple[int, int, str]] = field(default_factory=dict)
+    states: dict[str, Held] = field(default_factory=dict)
+    start: Held | None = None
+    given: dict[int, set[str]] = field(default_factory=dict)
+    after: dict[int, Held] = field(default_factory=dict)  # finished steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    plan: Plan
+    violation: Violation | None
+    digest: str
+    book: Book
+    coverage: Counter[str]
+    lines: list[str]
+
+
+class Companion(Protocol):
+    """Something that lives beside the registers and is led by what they decide."""
+
+    def enrolled(self, node: Node, roll: Roll) -> None: ...
+    def hear(self, node: Node, event: object) -> None: ...
+    def settled(self, node: Node) -> bool: ...
+
+
+class World:
+    """`amnesia` restarts a crashed launcher under its old name: a planted bug."""
+
+    def __init__(self, plan: Plan, *, verbose: bool = False, amnesia: bool = False) -> None:
+        self.plan = plan
+        self.verbose = verbose
+        self.amnesia = amnesia
+        self.engine = Engine(plan.seed)
+        names = tuple(f"n{place}.0" for place in range(plan.nodes))
+        first = Roll(1, 1, names)
+        self.book = Book(first)
+        self.coverage: Counter[str] = Counter()
+        self.lines: list[str] = []
+        self.hash = hashlib.sha256()
+        self.blocked: Counter[tuple[int, int]] = Counter()  # (from, to), by place
+        self.drops: list[list[object]] = []  # [what, places, how many]
+        self.lives = Counter(dict.fromkeys(range(plan.nodes), 1))
+        self.works: dict[int, Work] = {}
+        self.companion: Companion | None = None
+        self.nodes: dict[int, Node] = {}
+        for place, name in enumerate(names):
+            register = Register(own=name, roll=first, now=0.0)
+            self._install(Node(name, place, plan.rates[place], register))
+
+    def run(self) -> Outcome:
+        for fault in self.plan.faults:
+            self.engine.at(fault.at_s, self.strike, fault)
+        end = self.plan.chaos_s + self.plan.quiet_s
+        self.engine.at(self.plan.chaos_s, self._heal)
+        violation = None
+        try:
+            while self.engine.now < end and self.engine.run_one():
+                demand(self.engine.calls < MOST_CALLS, "I4", "the history does not end")
+            self._alive(end)
+        except Violation as found:
+            violation = found
+        except AssertionError as found:
+            violation = Violation("assert", str(found))
+        digest = self.hash.hexdigest()[:16]
+        return Outcome(
+            plan=self.plan, violation=violation, digest=digest, book=self.book,
+            coverage=self.coverage, lines=self.lines,
+        )  # fmt: skip
+
+    # --------------------------------------------------------------------------- launchers
+
+    def _install(self, node: Node) -> None:
+        self.nodes[node.place] = node
+        self.engine.after(self.engine.rng.random() * 0.5, self._wake, node)
+        self.engine.after(self.engine.rng.random() * self.plan.work_s, self._work, node)
+        if self.plan.act_s:
+            self.engine.after(self.plan.act_s, self._act_often, node)
+        if not node.register.roll.members:
+            self._call(node)
+
+    def feed(self, node: Node, event: Event) -> None:
+        now = self.engine.now
+        if not node.alive:
+            return
+        if now < node.paused_until:
+            node.waiting.append(event)
+            return
+        self.hash.update(f"{now:.5f} {node.name} {type(event).__name__}".encode())
+        effects = node.register.step(event, now * node.rate)
+        for effect in effects:
+            match effect:
+                case To(node=to, message=message):
+                    self.book.sent(node.name, message)
+                    self.send(node, to, Heard(node.name, message))
+                case Enrolled(roll=roll):
+                    self._enrolled(node, roll)
+                case Elected(reason=reason):
+                    self.coverage["election"] += 1
+                    self._say(node, reason)
+                case Cut(reason=reason):
+                    self.coverage["cut off"] += 1
+                    self._say(node, reason)
+                    self._again(node, keeps=True)
+        wake_at = node.register.deadline() / node.rate
+        if wake_at < node.wake_at and node.alive:
+            node.wake_at = wake_at
+            self.engine.at(wake_at, self._wake, node, wake_at)
+
+    def _wake(self, node: Node, planned_at: float = -1.0) -> None:
+        if planned_at in (-1.0, node.wake_at):
+            node.wake_at = float("inf")
+            self.feed(node, Tick(self.engine.rng.random()))
+
+    def _enrolled(self, node: Node, roll: Roll) -> None:
+        self._say(node, f"knows {roll}")
+        self.book.decided(roll)
+        if self.companion is not None:
+            self.companion.enrolled(node, roll)
+        self.coverage["sole survivor" if roll.number > LEAP else "roll"] += 1
+        if node.name in roll.members:
+            return
+        if node.leaving:
+            node.alive = False
+        elif node.register.own == node.name:
+            self.coverage["left out"] += 1
+            self._again(node, keeps=True)
+
+    def _again(self, node: Node, *, keeps: bool) -> None:
+        """The launcher goes on as somebody else; its replica may still have what it computed."""
+        if not node.alive and keeps:
+            return
+        node.alive = False
+        place = node.place
+        if self.nodes[place] is not node:
+            return
+        name = f"n{place}.{self.lives[place]}"
+        self.lives[place] += 1
+        roll = NOBODY
+        if self.amnesia and not keeps:
+            name = node.name
+        register = Register(own=name, roll=roll, now=self.engine.now * node.rate)
+        new = Node(name, place, node.rate, register)
+        if keeps:
+            new.state, new.begun = node.state, node.begun
+        self._say(new, "begins anew")
+        self._install(new)
+
+    def _call(self, node: Node) -> None:
+        """A newcomer asks everybody until it is a member."""
+        if node.alive and not node.register.roll.members:
+            for other in self.nodes.values():
+                if other is not node:
+                    self.send(node, other.name, Admit(node.name))
+            self.engine.after(CALL_S, self._call, node)
+
+    # --------------------------------------------------------------------------- the network
+
+    def send(self, node: Node, to: str, event: object) -> None:
+        place = int(to[1 : to.index(".")])
+        rng, plan = self.engine.rng, self.plan
+        chaos = self.engine.now < plan.chaos_s
+        lost = self.blocked[node.place, place] > 0 or (chaos and rng.random() < plan.loss)
+        if lost or (self.drops and self._dropped(node, event)):
+            self.coverage["lost"] += 1
+            return
+        copies = 2 if chaos and rng.random() < plan.duplicate else 1
+        for _ in range(copies):
+            delay_s = 0.0005 + self.engine.jitter(plan.delay_s)
+            self.engine.after(delay_s, self._arrive, to, place, event)
+
+    def _arrive(self, to: str, place: int, event: object) -> None:
+        node = self.nodes[place]
+        if node.name == to:
+            if self.verbose and isinstance(event, Heard):
+                self._say(node, f"gets {event.message} from {event.sender}")
+            if isinstance(event, Heard | Admit):
+                self.feed(node, event)
+            elif self.companion is not None and self.engine.now >= node.paused_until:
+                self.companion.hear(node, event)
+
+    def _dropped(self, node: Node, event: object) -> bool:
+        kind = type(event.message).__name__ if isinstance(event, Heard) else ""
+        for drop in self.drops:
+            what, places, left = drop
+            assert isinstance(left, int) and isinstance(places, tuple)
+            if kind == what and node.place in places and left > 0:
+                drop[2] = left - 1
+                return True
+        return False
+
+    # --------------------------------------------------------------------------- faults
+
+    def strike(self, fault: Fault) -> None:
+        leading = [n.place for n in self.nodes.values() if n.alive and n.register.leads]
+        by_roll = [n.place for n in self.nodes.values() if n.name == self.book.newest.leader]
+        leader = (leading or by_roll or [0])[-1]
+        places = tuple(sorted({leader if p < 0 else p for p in fault.targets}))
+        self.coverage[f"fault {fault.kind}"] += 1
+        if self.verbose:
+            self.lines.append(f"{self.engine.now:8.3f} FAULT {fault.kind} {places}")
+        others = [place for place in self.nodes if place not in places]
+        match fault.kind:
+            case "crash":
+                for place in places:
+                    self._crash(self.nodes[place], fault)
+            case "pause":
+                for place in places:
+                    self._pause(self.nodes[place], fault.for_s)
+            case "cut" | "oneway":
+                pairs = [(a, b) for a in places for b in others]
+                if fault.kind == "cut":
+                    pairs += [(b, a) for a, b in pairs]
+                self.blocked.update(pairs)
+                self.engine.after(fault.for_s, self._unblock, pairs)
+            case "leave":
+                node = self.nodes[places[0]]
+                if not node.register.leads:
+                    node.leaving = True
+                    for other in self.nodes.values():
+                        self.feed(other, Part(node.name))
+            case "drop":
+                self.drops.append([fault.what, places, fault.count])
+
+    def _crash(self, node: Node, fault: Fault) -> None:
+        if not node.alive:
+            return
+        node.alive = False
+        if fault.proved:
+            for other in self.nodes.values():
+                self.engine.after(0.005 + self.engine.jitter(0.02), self._prove, node, other.place)
+        if fault.back_s:
+            self.engine.after(fault.back_s, self._again_dead, node)
+
+    def _again_dead(self, node: Node) -> None:
+        if self.nodes[node.place] is node:
+            self._again(node, keeps=False)
+
+    def _prove(self, dead: Node, place: int) -> None:
+        node = self.nodes[place]
+        if not self.blocked[place, dead.place] and not self.blocked[dead.place, place]:
+            self.feed(node, Dead(dead.name))
+
+    def _pause(self, node: Node, for_s: float) -> None:
+        node.paused_until = max(node.paused_until, self.engine.now + for_s)
+        self.engine.at(node.paused_until, self._resume, node)
+
+    def _resume(self, node: Node) -> None:
+        if self.engine.now < node.paused_until:
+            return
+        waiting, node.waiting = node.waiting, []
+        for event in waiting:
+            self.feed(node, event)
+        node.wake_at = float("inf")
+        self.feed(node, Tick(self.engine.rng.random()))
+
+    def _unblock(self, pairs: list[tuple[int, int]]) -> None:
+        self.blocked.subtract(pairs)
+
+    def _heal(self) -> None:
+        self.blocked.clear()
+        self.drops.clear()
+        for node in self.nodes.values():
+            if node.paused_until > self.engine.now:
+                node.paused_until = self.engine.now
+                self._resume(node)
+
+    # --------------------------------------------------------------------------- the data plane
+
+    def _work(self, node: Node) -> None:
+        if not node.alive:
+            return
+        self.engine.after(self.plan.work_s * (0.5 + self.engine.rng.random()), self._work, node)
+        if self.engine.now < node.paused_until:
+            return
+        roll = node.register.roll
+        self._see(node, roll)
+        self.act(node)
+        if node.name not in roll.members or node.register.fenced:
+            return
+        work = self.works.setdefault(roll.number, Work())
+        if node.begun != roll.number and not self._begin(node, roll, work):
+            return
+        if self.plan.data_apart or not self._apart(node, roll):
+            self._contribute(node, roll, work)
+
+    def act(self, node: Node) -> None:
+        """Do something that the world sees, if the gate is open."""
+        if node.alive and node.register.may_commit(self.engine.now * node.rate):
+            self.book.effect(node.register.roll.number, node.name, self.engine.now)
+
+    def _act_often(self, node: Node) -> None:
+        if node.alive:
+            self.engine.after(self.plan.act_s, self._act_often, node)
+            if self.engine.now >= node.paused_until:
+                self.act(node)
+
+    def _see(self, node: Node, roll: Roll) -> None:
+        """Learn that our step is finished, unless its collectives are gone with the old roll."""
+        work = self.works.get(node.begun)
+        if work is None or node.state[0] not in work.after:
+            return
+        reported = node.name in self.works.get(roll.number, Work()).reports
+        if node.begun == roll.number or (not reported and self.engine.rng.random() < 0.5):
+            if node.name in work.given[node.state[0]]:
+                node.state = work.after[node.state[0]]
+
+    def _begin(self, node: Node, roll: Roll, work: Work) -> bool:
+        if node.name not in work.reports:
+            work.reports[node.name] = (node.begun, node.state[0], node.name)
+            work.states[node.name] = node.state
+        if len(work.reports) < len(roll.members):
+            return False
+        if work.start is None:
+            work.start = work.states[rolls.source(sorted(work.reports.values()))]
+            self.book.began(roll.number, work.start)
+        node.state, node.begun = work.start, roll.number
+        if self.companion is None or self.companion.settled(node):
+            self.feed(node, Settled())
+        return True
+
+    def _apart(self, node: Node, roll: Roll) -> bool:
+        places = [int(name[1 : name.index(".")]) for name in roll.members]
+        here = node.place
+        return any(self.blocked[here, p] > 0 or self.blocked[p, here] > 0 for p in places)
+
+    def _contribute(self, node: Node, roll: Roll, work: Work) -> None:
+        step, digest = node.state
+        self.book.contributes(roll.number, node.name, node.state)
+        given = work.given.setdefault(step, set())
+        given.add(node.name)
+        if step not in work.after and given >= set(roll.members):
+            mixed = zlib.crc32(f"{digest} {step} {roll.number}".encode())
+            work.after[step] = (step + 1, f"{mixed:08x}")
+            self.book.finishes(roll.number, step, work.after[step], self.engine.now)
+
+    # --------------------------------------------------------------------------- I4
+
+    def _alive(self, end: float) -> None:
+        """With most voters of the newest roll alive, everybody is in and steps are finished."""
+        newest = self.book.newest
+        living = {n.name: n for n in self.nodes.values() if n.alive and not n.leaving}
+        known = any(node.register.roll == newest for node in living.values())
+        before = self.book.rolls.get(newest.number - 1, newest)
+        able = [v for v in newest.voters if v in living and living[v].register.settled]
+        # Whoever goes on asks the voters of the newest roll that anybody alive knows.
+        asked = [newest.voters] if known else [newest.voters, before.voters]
+        if not able or not all(quorum(voters, living) for voters in asked):
+            self.coverage["no quorum left"] += 1
+            return
+        self.coverage["liveness checked"] += 1
+        out = [n.name for n in living.values() if n.register.roll != newest or n.register.fenced]
+        demand(not out, "I4", f"{out} are not in {newest}")
+        late = end - self.book.finished_at
+        demand(late < PROGRESS_S, "I4", f"no step for {late:.1f} s in {newest}")
+        last = self.book.finished.get(newest.number)
+        demand(last is not None, "I4", f"no step in {newest}")
+
+    def _say(self, node: Node, words: str) -> None:
+        self.hash.update(words.encode())
+        if self.verbose:
+            self.lines.append(f"{self.engine.now:8.3f} {node.name} {words}")
+
+
+def simulate(seed: int, *, verbose: bool = False, chaos_s: float = 20.0) -> Outcome:
+    return World(draw(seed, chaos_s), verbose=verbose).run()
