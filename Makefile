@@ -1,6 +1,7 @@
 # Needs python3.11 and make; everything else goes into .venv on the first call.
 PYTHON ?= python3.11
-SEED ?= 0
+SEED ?=
+SEEDS ?= 5000
 FRAMES ?= 1000000
 # Where torch comes from, if not from the default index. On a machine without a GPU this is smaller:
 #   make test TORCH_INDEX=https://download.pytorch.org/whl/cpu
@@ -43,14 +44,14 @@ format: $(INSTALLED)  ## let ruff lay out the code
 readme: $(INSTALLED)  ## write the real --help into README.md
 	RECOVERRUN_REWRITE=1 $(PYTEST) --quiet tests/test_tidy.py -k help
 
-sim: $(INSTALLED)  ## replay one simulated history: make sim SEED=53
-	$(BIN)/python -m tests.sim --seed $(SEED)
+sim: $(INSTALLED)  ## 5,000 simulated histories; make sim SEED=53 replays one, with its trace
+	$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
 sim-soak: $(INSTALLED)  ## 10,000 histories of the view register, and a longer search
 	$(BIN)/python -m tests.sim.views --seeds 10000 --chaos 40 --search 300000
 
 fuzz: $(INSTALLED)  ## a million damaged frames: make fuzz FRAMES=1000000 SEED=7
-	$(BIN)/python -m tests.security.fuzz --frames $(FRAMES) --seed $(SEED)
+	$(BIN)/python -m tests.security.fuzz --frames $(FRAMES) --seed $(or $(SEED),0)
 
 bench: $(INSTALLED)  ## measure what recovery and a step without losses cost
 	$(BIN)/python -m tests.bench
