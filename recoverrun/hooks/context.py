@@ -48,6 +48,7 @@ class Context:
     step: int
     attempt: int  # at this step: a script may drop its gradients and begin it anew
     kind: Kind
+    loop: str  # whose body begins: in the first step it is not known yet which one matters
     streams: rng.Streams
     names: dict[str, Any] = field(default_factory=dict)
     attributes: dict[Path, Any] = field(default_factory=dict)
@@ -58,6 +59,7 @@ class Context:
             "step": self.step,
             "attempt": self.attempt,
             "kind": self.kind,
+            "loop": self.loop,
             "streams": self.streams.pack(),
             "names": {name: _pack(value) for name, value in self.names.items()},
             "attributes": [[list(p), _pack(v)] for p, v in self.attributes.items()],
@@ -76,6 +78,7 @@ class Context:
                 step=int(body["step"]),
                 attempt=int(body["attempt"]),
                 kind="top" if body["kind"] == "top" else "ahead",
+                loop=str(body["loop"]),
                 streams=rng.Streams.unpack(body["streams"]),
                 names={name: _unpack(value) for name, value in body["names"].items()},
                 attributes={tuple(path): _unpack(v) for path, v in body["attributes"]},
@@ -94,6 +97,7 @@ class Context:
             step=self.step,
             attempt=self.attempt,
             kind=self.kind,
+            loop=self.loop,
             streams=self.streams,
             names=dict(self.names),
             attributes=dict(self.attributes),
@@ -106,6 +110,7 @@ def capture(
     step: int,
     attempt: int,
     kind: Kind,
+    loop: str,
     streams: rng.Streams,
     names: Mapping[str, Any],
     carried: frozenset[str],
@@ -117,6 +122,7 @@ def capture(
         step=step,
         attempt=attempt,
         kind=kind,
+        loop=loop,
         streams=streams,
         names=values_of(names, carried),
         attributes=dict(attributes),

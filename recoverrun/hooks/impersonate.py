@@ -71,7 +71,7 @@ class Impersonator:
         assert turn.streams is not None, "an iteration has begun"
         module = turn.globals if turn.before is None else turn.before
         return self._keep(capture(
-            step=step, attempt=attempt, kind="top", streams=turn.streams,
+            step=step, attempt=attempt, kind="top", loop=turn.loop.id, streams=turn.streams,
             names=_seen_by(turn.loop, module, turn.names), carried=turn.loop.carried,
             loaders=self._loaders(), attributes=turn.attributes,
         ))
@@ -87,7 +87,8 @@ class Impersonator:
             if sys.version_info < (3, 13):
                 local.clear()  # the frame would keep every local alive until the next call
         return self._keep(capture(
-            step=step, attempt=0, kind="ahead", streams=rng.read(), names=names,
+            step=step, attempt=0, kind="ahead", loop=shape.region.id,
+            streams=rng.read(), names=names,
             carried=shape.region.carried, loaders=self._loaders(),
             attributes=attributes_of(names, self.runtime.own_modules),
         ))
@@ -125,7 +126,7 @@ class Impersonator:
             return True
         usable = [
             theirs for theirs in self.remains.get(rank, ())
-            if theirs.step <= step and theirs.point in self.captures
+            if theirs.step <= step and self._met(theirs)
         ]
         if not usable:
             return False
@@ -138,6 +139,11 @@ class Impersonator:
         heir.settle(self.captures.values(), step, self._needed())
         self.heritage[rank] = heir
         return True
+
+    def _met(self, theirs: Context) -> bool:
+        """Have we been where `theirs` was captured?"""
+        mine = self.captures.get(theirs.point)
+        return mine is not None and mine.loop == theirs.loop
 
     def forget(self, rank: int) -> None:
         """End a rehearsal: `rank` is alive and speaks for itself."""

@@ -27,6 +27,8 @@ DIRECTIONS = 4
 TOLERANCE = 1e-3
 """Of the gradient's norm: rounding in half precision stays below, another sample far above."""
 
+UNPROVED = "not proved: a loss interrupted the rehearsal of the first step"
+
 ORDER: tuple[Promise, ...] = ("unprotected", "equal-count", "exact-samples")
 
 
@@ -65,8 +67,7 @@ def rehearse(session: "Session", own: torch.Tensor) -> None:
         promise, reason = _exchange(session, fabric, generation, own)
         promise = _everybody(session, generation, promise)
     except Superseded:
-        promise = "exact-samples"
-        reason = "not proved: a loss interrupted the rehearsal of the first step"
+        promise, reason = "exact-samples", UNPROVED
     session.conclude(promise, reason)
 
 
@@ -96,7 +97,12 @@ def _exchange(
     if refused:
         return "unprotected", refused[0]
     _, shard = layout.place(session.env.rank)
-    partner = layout.replicas[(machine.slot + 1) % len(layout.replicas)][shard]
+    slots = len(layout.replicas)
+    following = [layout.replicas[(machine.slot + n) % slots][shard] for n in range(1, slots)]
+    living = [rank for rank in following if rank in others]
+    if not living:
+        return "exact-samples", UNPROVED
+    partner = living[0]
     session.impersonator.inherit(partner, (others[partner]["context"],))
     theirs = torch.frombuffer(bytearray(others[partner]["sketch"]), dtype=torch.float64)
     return _redo(session, partner, theirs)

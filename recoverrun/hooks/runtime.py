@@ -212,8 +212,7 @@ class ScriptRuntime:
         turn.generators = self.senses.generators()
         if not turn.loop.module_level and sys.version_info < (3, 13):
             local.clear()  # the frame keeps this dict and would keep the last logits alive with it
-        if self.shape is not None and turn.loop is self.shape.region:
-            self.on_region_top(turn)
+        self.on_region_top(turn)  # in the first step, of any loop: the last one before the backward
 
     def generator(self, function: Any) -> Any:
         """A generator function of the script, whose generators may be sources of data."""
