@@ -288,6 +288,7 @@ def models(member: Member) -> list[Any]:
 def subgroups(member: Member) -> list[float]:
     """Groups of a part of the world: one that loses a member, one that does not."""
     one, other = dist.new_group([0, 1]), dist.new_group([1, 2, 3])
+    dist.barrier()  # a rank that dies while others connect to it is another story
     member.protect()
     if member.rank == 3:
         member.die()
