@@ -125,10 +125,10 @@ class Feed:
         that holds us: what cannot be served spoils the re-execution instead.
         """
         taken = self._taken.get(index)
-        if taken is not None and taken.draws == []:
-            self._borrowed.append(self._resumed(value))
-            return self._borrowed[-1]
         try:
+            if taken is not None and taken.draws == []:
+                self._borrowed.append(self._resumed(value))
+                return self._borrowed[-1]
             return self._served(rank, taken)
         except NotReplayable as reason:
             self._runtime.spoil(str(reason))

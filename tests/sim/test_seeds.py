@@ -1,17 +1,14 @@
 """Random histories: safety under faults, progress once the network is healed, the same twice."""
 
 import os
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
 from tests.sim.history import History, simulate
 from tests.sim.plan import Fault, Plan
+from tests.sim.processes import DIGESTED, digests
 
-ROOT = Path(__file__).resolve().parents[2]
 SEEDS = range(200)
 RARE = (
     "decision: redo", "decision: commit", "decision: level", "catch-up", "loss while gathering",
@@ -46,23 +43,10 @@ def test_the_seed_of_the_environment_breaks_nothing() -> None:
 
 
 def test_a_seed_is_the_same_history_in_every_process() -> None:
-    script = (
-        "from tests.sim.history import simulate\n"
-        "print([simulate(seed).digest for seed in (3, 53, 60, 121)])\n"
-    )
+    first = digests("tests.sim.history", "1")
 
-    def digests(hash_seed: str) -> str:
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)}
-        command = [sys.executable, "-c", script]
-        done = subprocess.run(
-            command, env=environment, cwd=ROOT, capture_output=True, text=True, check=True
-        )
-        return done.stdout
-
-    first = digests("1")
-
-    assert first == digests("2")
-    assert first == f"{[simulate(seed).digest for seed in (3, 53, 60, 121)]}\n"
+    assert first == digests("tests.sim.history", "2")
+    assert first == f"{[simulate(seed).digest for seed in DIGESTED]}\n"
 
 
 @pytest.mark.parametrize(

@@ -197,6 +197,18 @@ def test_a_generator_without_a_loader_is_resumed_and_given_back(exact: bool) -> 
     assert next(feed) == (2 if exact else 1)
 
 
+def test_what_was_borrowed_up_to_the_end_is_still_given_back() -> None:
+    play = Play()
+    feed = Feed((number for number in range(2)), "short", play, 0)
+    next(feed)
+
+    as_other(play, feed, 0), as_other(play, feed, 0)
+    feed.rehearsed(False)
+
+    assert "has no more data" in play.spoiled
+    assert list(feed) == [1]
+
+
 def test_the_end_is_an_end() -> None:
     play = Play()
     feed = Feed((one for one in [1]), "short", play, 0)

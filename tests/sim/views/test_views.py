@@ -1,20 +1,16 @@
 """The view register over random histories, planted bugs, and every order of a small history."""
 
-import os
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
 from tests.sim.mutants import planted
+from tests.sim.processes import DIGESTED, digests
 from tests.sim.views.mutants import BUGS, SCHEDULES, Bug, plans, run
 from tests.sim.views.search import Search
 from tests.sim.views.times import at, measure
 from tests.sim.views.world import Outcome, World, simulate
 
-ROOT = Path(__file__).resolve().parents[3]
 SEEDS = range(300)
 RARE = (
     "election", "roll", "left out", "cut off", "sole survivor", "no quorum left",
@@ -38,23 +34,10 @@ def test_300_random_histories_break_nothing_and_reach_every_rare_path() -> None:
 
 
 def test_a_seed_is_the_same_history_in_every_process() -> None:
-    script = (
-        "from tests.sim.views.world import simulate\n"
-        "print([simulate(seed).digest for seed in (3, 53, 60, 121)])\n"
-    )
+    first = digests("tests.sim.views.world", "1")
 
-    def digests(hash_seed: str) -> str:
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)}
-        command = [sys.executable, "-c", script]
-        done = subprocess.run(
-            command, env=environment, cwd=ROOT, capture_output=True, text=True, check=True
-        )
-        return done.stdout
-
-    first = digests("1")
-
-    assert first == digests("2")
-    assert first == f"{[simulate(seed).digest for seed in (3, 53, 60, 121)]}\n"
+    assert first == digests("tests.sim.views.world", "2")
+    assert first == f"{[simulate(seed).digest for seed in DIGESTED]}\n"
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name.split(":")[0])
