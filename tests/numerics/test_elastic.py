@@ -137,6 +137,13 @@ def test_groups_of_a_part_of_the_world_lose_only_their_own_members() -> None:
     }
 
 
+def test_votes_count_whatever_the_length_of_the_ballots() -> None:
+    results = worlds.run(scripts.votes, size=3).results
+
+    assert results[0] == [(3, 3), {3}, (3,), 3]
+    assert results[2][2] == (3, 2, 1)  # who disagrees about the length finds out
+
+
 def test_ddp_lives_on_a_protected_group() -> None:
     results = worlds.run(scripts.models, size=3).results
 
