@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from ft_collectives.c10d import ReduceOp, options
-from ft_collectives.fabric import Channel, Fabric
+from ft_collectives.fabric import Fabric
 from ft_collectives.faults import Superseded
 
 ROOM = 64
@@ -25,9 +25,10 @@ GATHERED = 1 << 14
 class Booth:
     """Votes of this rank among all live ranks."""
 
-    def __init__(self, fabric: Fabric, channel: Channel) -> None:
+    def __init__(self, fabric: Fabric, ranks: Sequence[int]) -> None:
         self._fabric = fabric
-        self._channel = channel
+        self._rehearsed = False
+        self._channel = fabric.open("vote", ranks, lambda: (int(self._rehearsed),))
 
     def count(
         self, generation: int, ballot: Sequence[int], on_launch: Callable[[], None]
@@ -40,6 +41,26 @@ class Booth:
     def least(self, generation: int, value: int) -> int:
         """The least value of any member. Superseded if `generation` ends first."""
         return int(self._together(generation, [value], ReduceOp.MIN, lambda: None)[0])
+
+    def rehearsed_elsewhere(self, generation: int) -> bool:
+        """Had any member concluded its rehearsal when `generation` began?
+
+        All members see the same. Superseded if `generation` is over.
+        """
+        now = self._fabric.meet(self._channel)
+        if now.generation != generation:
+            raise Superseded
+        return any(rehearsed for (rehearsed,) in now.aligned)
+
+    def conclude(self, generation: int) -> None:
+        """This rank's rehearsal is over, in `generation`: Superseded if that has ended first.
+
+        Under the lock under which members tell each other, so nobody can be told otherwise.
+        """
+        with self._fabric.changed:
+            if self._fabric.view.generation != generation:
+                raise Superseded
+            self._rehearsed = True
 
     def _together(
         self,

@@ -59,28 +59,41 @@ def agree(one: torch.Tensor, other: torch.Tensor) -> tuple[bool, float]:
 
 
 def rehearse(session: "Session", own: torch.Tensor) -> None:
-    """Run the rehearsal at the first commit point; concludes with this run's promise."""
-    fabric, machine = session.fabric, session.machine
-    assert fabric is not None and machine is not None, "protected"
-    generation = machine.view.generation
-    try:
-        promise, reason = _exchange(session, fabric, generation, own)
-        promise = _everybody(session, generation, promise)
-    except Superseded:
-        promise, reason = "exact-samples", UNPROVED
+    """Run the rehearsal at the first commit point; concludes with this run's promise.
+
+    A loss interrupts it on all ranks or on some. Where nobody had concluded, the survivors begin
+    anew; else those who had not go on without a proof, because the others do not come back.
+    """
+    fabric = session.fabric
+    assert fabric is not None, "protected"
+    while True:
+        generation = fabric.view.generation
+        promise, reason = ORDER[-1], UNPROVED
+        try:
+            if not session.booth.rehearsed_elsewhere(generation):
+                promise, reason = _exchange(session, fabric, generation, own)
+                promise = _everybody(session, generation, promise)
+            session.booth.conclude(generation)
+            break
+        except Superseded:
+            continue
     session.conclude(promise, reason)
 
 
 def decline(session: "Session", refusal: str) -> None:
     """This rank cannot serve the script: take part, so that all ranks conclude the same."""
-    fabric, machine = session.fabric, session.machine
-    assert fabric is not None and machine is not None, "protected"
-    generation = machine.view.generation
-    try:
-        _gather(session, fabric, generation, {"refusal": refusal})
-        _everybody(session, generation, "unprotected")
-    except Superseded:
-        pass  # the verdict is this rank's alone
+    fabric = session.fabric
+    assert fabric is not None, "protected"
+    while True:
+        generation = fabric.view.generation
+        try:
+            if not session.booth.rehearsed_elsewhere(generation):
+                _gather(session, fabric, generation, {"refusal": refusal})
+                _everybody(session, generation, "unprotected")
+            session.booth.conclude(generation)
+            break
+        except Superseded:
+            continue
     session.conclude("unprotected", refusal)
 
 

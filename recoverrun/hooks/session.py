@@ -203,7 +203,7 @@ class Session:
         replicas = [replica[shard] for replica in layout.replicas]
         self.reducer = Reducer(self.fabric, self.fabric.open(f"gradients{shard}", replicas))
         self.reducer.on_launch = self._launched
-        self._booth = Booth(self.fabric, self.fabric.open("vote", range(layout.world_size)))
+        self._booth = Booth(self.fabric, range(layout.world_size))
         self.impersonator.buffers = strategy.buffers
         return True
 

@@ -305,7 +305,7 @@ def subgroups(member: Member) -> list[float]:
 def votes(member: Member) -> list[Any]:
     """A ballot that is gathered, one that is too long for that, of other lengths, and a minimum."""
     fabric = member.protect()
-    booth = Booth(fabric, fabric.open("vote", range(member.size)))
+    booth = Booth(fabric, range(member.size))
     long = GATHERED // member.size + 1
     short = booth.count(1, [member.rank, 1], lambda: None)
     summed = booth.count(1, [member.rank] * long, lambda: None)
