@@ -496,5 +496,5 @@ class Coordinator:
     def _stop(self, code: int, reason: str, root_rank: int) -> list[Effect]:
         self.stopped = Stop(exit_code=code, reason=reason, root_rank=root_rank)
         layout, live_ranks = self.members.layout, frozenset(self.members.live_ranks)
-        rest = self.book.write(layout, live_ranks, final=True) if layout is not None else []
-        return [*rest, StopJob(stop=self.stopped)]
+        last = self.book.close(layout, live_ranks, self.now, well=not code)
+        return [*last, StopJob(stop=self.stopped)]

@@ -103,6 +103,35 @@ class StepBook:
             records += [*_digests(page, layout), *self._recovered(page, live_ranks)]
         return records
 
+    def close(
+        self, layout: Layout | None, live_ranks: frozenset[int], now: float, *, well: bool
+    ) -> list[Record]:
+        """The job is over: what there is left to say."""
+        records = [] if layout is None else self.write(layout, live_ranks, final=True)
+        return [*records, *(self._conclude(now) if well else ())]
+
+    def _conclude(self, now: float) -> list[Record]:
+        """The job ended well: losses that no step has met any more had taken nothing with them."""
+        left, self.recoveries = self.recoveries, []
+        if not left:
+            return []
+        losses = sorted((one.loss for one in left), key=lambda loss: loss.slot)
+        detect_ms = 1000 * max(loss.detected_s for loss in losses)
+        begun_at = min(loss.lost_at for loss in losses)
+        fields: dict[str, Json] = {
+            "generation": max(loss.generation for loss in losses),
+            "slots": [loss.slot for loss in losses],
+            "root_ranks": [loss.root_rank for loss in losses],
+            "step": self.written,
+            "redone": [],
+            "detect_ms": round(detect_ms, 3),
+            "agree_ms": 0.0,
+            "total_ms": round(detect_ms + 1000 * (now - begun_at), 3),
+        }
+        fields |= {f"{name}_ms": 0.0 for name in ("rebuild", "redo", "reduce", "vote")}
+        reason = f"step {self.written}, the last one, was whole already"
+        return [Record("recovery.done", reason, fields)]
+
     def _complete(self, page: Page, live_ranks: frozenset[int]) -> bool:
         late = [rank for rank in live_ranks if rank not in page.said]
         gap = page.step > self.written + 1  # of earlier steps nobody has spoken yet

@@ -98,6 +98,8 @@ def _ddp(job: Job) -> Iterator[Case]:
         phase = PHASES[(3 * first + second) % len(PHASES)]
         if phase == "between":  # the recovery is then in the next step
             yield case(job, (first, 3, phase), (second, 4, "redo"))
+        elif phase == "vote":  # if all others held every bucket, nothing is done again
+            yield case(job, (first, 3, phase), (second, 4, "forward"))
         else:
             yield case(job, (first, 3, phase), (second, 3, "redo"))
 
