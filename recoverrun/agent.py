@@ -1,15 +1,15 @@
 """The launcher's loop: one thread, one poll, and machines that it tells what happened.
 
 Every node has an agent. It brings its node into the job, runs its workers (`crew`), and passes
-messages between them and the coordinator. The agent that listens at the endpoint also has the
-`seat`, where coordinator and store are; for its own workers that is a function call, for those of
-other nodes a socket. The agent itself decides nothing about the job. It only knows when to leave:
-when the coordinator says stop, when the user does, or when it has lost sight of the coordinator.
+messages between them and the coordinator. One agent has the `seat`, where the coordinator is: the
+one that listens at the endpoint, and after its end another (`leadership` says which). For its own
+workers that is a function call, for those of other nodes a socket (`lines`). The agent itself
+decides nothing about the job. It only knows when to leave: when the coordinator says stop, when the
+user does, or when this node is cut off from the others.
 """
 
 import signal
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -17,24 +17,21 @@ from recoverrun import __version__, process
 from recoverrun.config import RunConfig
 from recoverrun.crew import Crew
 from recoverrun.diagnosis import hopeless
+from recoverrun.envoy import Envoy
 from recoverrun.errors import ExitCode, RecoverrunError
 from recoverrun.greeting import spare, starting, waiting
 from recoverrun.keyring import Keyring
 from recoverrun.kinship import kinship
 from recoverrun.logs import LogTree
-from recoverrun.network import master_address, open_hub, open_uplink, understood
+from recoverrun.network import master_address
+from recoverrun.posts import NOBODY
 from recoverrun.recorder import Recorder
 from recoverrun.rundir import PrivateDir
-from recoverrun.seat import NOBODY, Post, Seat, make_seat
 from recoverrun.signals import SignalInbox
 from recoverrun.supervisor import Leave
 from recoverrun.text import named_signals, sanitize
-from rendezvous import wire
-from rendezvous.detector import BEAT_S, Detector, Heard, Tick
 from rendezvous.effects import Json, Record
 from rendezvous.messages import (
-    Beat,
-    Committed,
     Join,
     Kill,
     Leaving,
@@ -45,7 +42,7 @@ from rendezvous.messages import (
     Start,
     Stop,
 )
-from rendezvous.transport import Dealer, Hub, Router, Station
+from rendezvous.transport import Router, Station
 
 STOPPERS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
 """Signals that end the job; all others that are handled are only passed on."""
@@ -55,12 +52,6 @@ MESSENGERS = (signal.SIGUSR1, signal.SIGUSR2)
 
 SETTLE_S = 3.0
 """How long the launcher with the seat waits for others to confirm that the job is over."""
-
-BATCH = 1000
-"""Messages taken from one socket at once, so that no flood holds up the rest of the loop."""
-
-BACKLOG = 10_000
-"""Messages for the seat that wait for a connection."""
 
 BLOCKED_S = 0.001
 """A poll that took longer was waiting: what it found had just happened."""
@@ -103,21 +94,20 @@ class Agent:
         self._signals = SignalInbox((*config.signals, *MESSENGERS, signal.SIGCHLD))
         self._station.watch(self._signals.fd)
         self._router: Router | None = None
-        self._hub: Hub | None = None
-        self._uplink: Dealer | None = None
-        self._seat: Seat | None = None
         self._crew: Crew | None = None
-        self._detector = Detector()  # of the launcher that has the seat
-        self._backlog: deque[bytes] = deque(maxlen=BACKLOG)
-        self._acquainted = False  # a launcher answered us
-        self._cut_off = False  # and no longer does
         self._spare = False  # the job runs, for now without us
         self._dismissed = False  # a spare that was not needed
         self._ignored: set[signal.Signals] = set()
         self._stop: Stop | None = None
         self._settle_until = 0.0
         self._looked_at = began_at
-        self._beat_at = began_at
+        self._envoy = Envoy(
+            config=config,
+            station=self._station,
+            principal=self,
+            record=self._recorder.record,
+            began_at=began_at,
+        )
 
     # --------------------------------------------------------------------------- the loop
 
@@ -150,7 +140,7 @@ class Agent:
         if self._restart is not None and self._stop is None:
             return None  # The loop is about to begin the next attempt.
         # A stop may be lost with the connection that closes behind it, so the others confirm it.
-        if self._seat is not None and not self._seat.settled:
+        if not self._envoy.settled:
             self._settle_until = self._settle_until or self._looked_at + SETTLE_S
             if self._looked_at < self._settle_until:
                 return None
@@ -162,6 +152,11 @@ class Agent:
         return self._stop
 
     @property
+    def node(self) -> str:
+        """What this node is called."""
+        return self._node
+
+    @property
     def crew(self) -> Crew | None:
         """The workers of this node, or None if there were none."""
         return self._crew
@@ -169,22 +164,15 @@ class Agent:
     def _open(self) -> None:
         config = self._config
         self._router = self._station.listen_ipc(self._private.socket)
-        self._hub = open_hub(self._station, config)
-        self._master = master_address(config, hosts=self._hub is not None)
+        self._envoy.open(self._began_at)
+        self._master = master_address(config, hosts=self._envoy.lines.hosts)
         if config.endpoint is not None:
             self._say(waiting(config))
-        if self._hub is not None and self._keyring.note:
+        if self._envoy.lines.hosts and self._keyring.note:
             self._say(f"recoverrun: {self._keyring.note}")
         for note in config.notes:
             self._say(f"recoverrun: {note}")
-        if config.endpoint is None or self._hub is not None:
-            self._seat = make_seat(
-                config, self._incarnation, begun_at=self._began_at, record=self._recorder.record
-            )
-            now = time.monotonic()
-            self._post(self._seat.receive(self._incarnation, self._join_message(), now), now)
-        else:
-            self._uplink = open_uplink(self._station, config.endpoints)
+        self._envoy.join(time.monotonic())
 
     def _turn(self) -> None:
         before = time.monotonic()
@@ -195,10 +183,7 @@ class Agent:
         if self._signals.fd in ready:
             for number in self._signals.take():
                 self._signal(number, now)
-        if self._hub is not None and self._hub in ready:
-            self._read_hub(now)
-        if self._uplink is not None and self._uplink in ready:
-            self._read_uplink(now)
+        self._envoy.read(ready, now)
         if self._crew is not None:
             if self._router in ready:
                 self._up(self._crew.listen(now), now)
@@ -210,29 +195,23 @@ class Agent:
                 self._join_again(time.monotonic())
 
     def _deadline(self) -> float:
-        deadlines = [self._beat_at]
-        machines = (self._seat, self._crew, self._detector)
-        deadlines += [at for m in machines if m is not None and (at := m.deadline()) is not None]
-        return min(deadlines)
+        crew_at = self._crew.deadline() if self._crew is not None else None
+        at = self._envoy.deadline()
+        return at if crew_at is None else min(at, crew_at)
 
     def _tick(self, now: float) -> None:
         if self._crew is not None:
             self._up(self._crew.tick(now), now)
-        if self._seat is not None:
-            self._post(self._seat.tick(now), now)
+        self._envoy.tick(now)
         for words in self._station.complaints(now):
             self._recorder.record(Record("notice.give", words, {"rank": -1}))
-        for silence in self._detector.step(Tick(), now):
-            self._lose_sight(silence.silent_s, now)
-        if self._crew is None and self._uplink is not None:
+        if self._crew is None:
             self._give_up(now)
-        if now >= self._beat_at:
-            self._beat_at = now + BEAT_S
-            self._beat(now)
 
     # --------------------------------------------------------------------------- other nodes
 
-    def _join_message(self) -> Join:
+    def join_message(self) -> Join:
+        """How this node asks for a place in the job."""
         kin = kinship(self._config)
         return Join(
             run_id=self._config.run_id,
@@ -244,109 +223,42 @@ class Agent:
             role=self._config.role,
             master=self._master,
             attempt=self._attempt,
+            listen=self._envoy.lines.port,
             script=kin.script,
             arguments=kin.arguments,
             torch=kin.torch,
         )
 
-    def _beat(self, now: float) -> None:
-        beat = Beat(node=self._node, incarnation=self._incarnation)
-        if self._seat is not None:
-            self._post(self._seat.beat(beat), now)
-        if self._uplink is not None and not self._cut_off:
-            self._flush()
-            # To ask again is a sign of life too.
-            self._uplink.send(wire.encode(self._join_message() if self._crew is None else beat))
-
     def _give_up(self, now: float) -> None:
         """Leave if nobody whom we could join is there. Raises RecoverrunError."""
-        assert self._uplink is not None, "only a launcher that joins can give up"
-        waited_s, failures = now - self._waits_since, self._uplink.new_strangers()
-        known = self._acquainted
+        uplink = self._envoy.lines.uplink
+        if uplink is None:
+            return
+        waited_s, failures = now - self._waits_since, uplink.new_strangers()
+        known = self._envoy.lines.acquainted
         words = hopeless(self._config, self._keyring, waited_s, failures, known=known)
         if words:
             raise RecoverrunError(words, ExitCode.NEVER_FORMED)
 
-    def _lose_sight(self, silent_s: float, now: float) -> None:
-        """The launcher with the coordinator is silent; forming goes on, a running job does not."""
-        reason = (
-            f"the launcher at {self._config.endpoint}, which coordinates this run, has been "
-            f"silent for {silent_s:.1f} s"
-        )
-        if self._crew is None and self._spare:
+    def lose_sight(self, silent_s: float) -> None:
+        """The launcher at the endpoint is silent: forming goes on, a spare has nobody to ask."""
+        if self._spare and self._crew is None:
+            where = f"the launcher at {self._config.endpoint}, which coordinates this run,"
+            words = f"{where} has been silent for {silent_s:.1f} s"
+            raise RecoverrunError(words, ExitCode.PARTITIONED)
+
+    def cut_off(self, reason: str, now: float) -> None:
+        """The job may go on elsewhere, and not here."""
+        if self._crew is None:
             raise RecoverrunError(reason, ExitCode.PARTITIONED)
-        if self._crew is not None:
-            # The job may go on there: our silence is what tells it that this node has left.
-            self._cut_off = True
-            self._halt(Stop(exit_code=ExitCode.PARTITIONED, reason=reason, root_rank=-1), now)
-
-    def _read_hub(self, now: float) -> None:
-        assert self._hub is not None and self._seat is not None, "the hub comes with the seat"
-        for _ in range(BATCH):
-            incoming = self._hub.receive()
-            if incoming is None:
-                break
-            message = understood(incoming, self._hub, self._station, now)
-            if message is not None:
-                sender = incoming.sender.decode("ascii")
-                self._post(self._seat.receive(sender, message, now), now)
-
-    def _read_uplink(self, now: float) -> None:
-        assert self._uplink is not None, "only called for it"
-        for _ in range(BATCH):
-            frames = self._uplink.receive()
-            if frames is None:
-                break
-            address, frame = frames[0], frames[-1]
-            try:
-                message = wire.decode(frame)
-            except wire.RemoteProtocolError as error:
-                self._station.complain(str(error), now)
-                if isinstance(error, wire.VersionMismatch) and not self._acquainted:
-                    sentence = f"{self._config.endpoint}: {error}"
-                    raise RecoverrunError(sentence, ExitCode.NEVER_FORMED) from error
-                continue
-            self._acquainted = True
-            self._detector.step(Heard(b"seat"), now)
-            rank = int(address) if address.isdigit() and len(address) < 10 else NOBODY
-            self._take(rank, message, now)
-        if self._uplink.met():
-            self._beat(now)  # What was said before there was a connection is lost.
+        self._halt(Stop(exit_code=ExitCode.PARTITIONED, reason=reason, root_rank=-1), now)
 
     # --------------------------------------------------------------------------- messages
 
     def _up(self, messages: Sequence[Message], now: float) -> None:
-        """Towards the coordinator."""
-        for message in messages:
-            if self._seat is not None:
-                self._post(self._seat.receive(self._incarnation, message, now), now)
-                continue
-            if isinstance(message, Committed) and self._crew is not None:
-                inheritance = self._crew.inheritance(message)
-                if inheritance is not None:
-                    self._send_up(inheritance)
-            self._send_up(message)
+        self._envoy.up(messages, now)
 
-    def _send_up(self, message: Message) -> None:
-        if not self._cut_off:
-            self._backlog.append(wire.encode(message))
-            self._flush()
-
-    def _flush(self) -> None:
-        while self._backlog and self._uplink is not None and self._uplink.send(self._backlog[0]):
-            self._backlog.popleft()
-
-    def _post(self, posts: Sequence[Post], now: float) -> None:
-        """Carry out what the seat wants sent: first to others, because our own may end us."""
-        for post in posts:
-            if post.to != self._incarnation and self._hub is not None:
-                address = b"" if post.rank == NOBODY else b"%d" % post.rank
-                self._hub.send(post.to.encode(), address, wire.encode(post.message))
-        for post in posts:
-            if post.to == self._incarnation:
-                self._take(post.rank, post.message, now)
-
-    def _take(self, rank: int, message: Message, now: float) -> None:
+    def take(self, rank: int, message: Message, now: float) -> None:
         """From the coordinator, for one of our workers or for ourselves."""
         crew = self._crew
         if isinstance(message, Restart):
@@ -363,12 +275,12 @@ class Agent:
         elif crew is None:
             pass  # Meant for a job that we are not in.
         elif rank != NOBODY:
+            self._envoy.heard(message)
             crew.deliver(rank, message)
         elif isinstance(message, Kill):
             self._up(crew.kill(message, now), now)
         elif isinstance(message, Stop):
-            if self._seat is None:
-                self._send_up(message)  # So it is known that we know.
+            self._up([message], now)  # So it is known that we know.
             self._halt(message, now)
 
     # --------------------------------------------------------------------------- the job
@@ -388,6 +300,7 @@ class Agent:
         if restart.attempt <= self._attempt or self._restart is not None:
             return
         self._restart = restart
+        self._envoy.leave_attempt(restart.attempt)
         if self._crew is None:
             self._join_again(now)
             return
@@ -405,17 +318,15 @@ class Agent:
             process.sweep(keep=self._keep)
         self._crew = None
         self._waits_since = now
-        self._master = master_address(self._config, hosts=self._hub is not None)
-        if self._seat is not None:
-            self._post(self._seat.receive(self._incarnation, self._join_message(), now), now)
-        else:
-            self._beat(now)
+        self._master = master_address(self._config, hosts=self._envoy.lines.hosts)
+        self._envoy.join(now)
 
     def _start(self, start: Start, now: float) -> None:
         assert self._router is not None, "opened before anybody could answer"
         self._node = start.nodes[start.node_rank]
         self._attempt = start.attempt
         self._recorder.open(self._node, start.world_size, start.nodes)
+        self._envoy.begin(start, now)
         self._crew = Crew(
             config=self._config,
             start=start,
@@ -447,9 +358,9 @@ class Agent:
         reason = f"{number.name} was sent to the launcher on {self._node}"
         code = 128 + number
         stop = Stop(exit_code=code, reason=reason, root_rank=-1)
-        if number == signal.SIGTERM and self._seat is None and self._crew is not None:
+        if number == signal.SIGTERM and self._crew is not None and not self._envoy.is_alone:
             # That is how a scheduler takes one node away: the others may do without.
-            self._send_up(Leaving(node=self._node, exit_code=code, reason=reason))
+            self._up([Leaving(node=self._node, exit_code=code, reason=reason)], now)
             self._halt(stop, now)
         else:
             self._ask_to_stop(stop, now)
@@ -467,16 +378,14 @@ class Agent:
 
     def _ask_to_stop(self, stop: Stop, now: float) -> None:
         """End the whole job for a reason of this node."""
-        if self._seat is not None:
-            self._post(self._seat.stop(stop), now)
-        else:
-            self._send_up(stop)
+        self._up([stop], now)
         self._halt(stop, now)
 
     def _halt(self, stop: Stop, now: float) -> None:
         """End our part of the job; only the first reason counts."""
         if self._stop is None and self._crew is not None:
             self._stop = stop
+            self._envoy.leave_job()
             self._up(self._crew.stop(stop, now), now)
 
     # --------------------------------------------------------------------------- the end
@@ -491,6 +400,7 @@ class Agent:
             self._crew.close()
         failed = self._stop is None or self._stop.exit_code != 0
         process.sweep(keep=self._keep, gently=not failed)
+        self._envoy.close()
         self._station.close()
         self._signals.close()
         self._recorder.close()

@@ -32,6 +32,8 @@ def _line(record: Record) -> str:
             phases = " · ".join(f"{name} {_ms(fields[f'{name}_ms'])}" for name in PHASES)
             total = _ms(fields["total_ms"])
             return f"⇄ {record.reason} ✓ {redone} redone, {total} ms in all ({phases})"
+        case "leader.succeed":
+            return f"⇄ {record.reason}"
         case "notice.give":
             rank = fields["rank"]
             return f"! {record.reason}" if rank == -1 else f"! rank {rank}: {record.reason}"

@@ -91,7 +91,8 @@ class Worker:
     complained: bool = False
     forwarded: int = -1  # the newest step whose context is on another node
     held: deque[bytes] = field(default_factory=lambda: deque(maxlen=HELD))
-    askers: dict[int, bytes] = field(default_factory=dict)  # serial -> store socket
+    # By serial: the store socket that asked, and what.
+    asked: dict[int, tuple[bytes, StoreCall]] = field(default_factory=dict)
 
     @property
     def control(self) -> bytes:
@@ -238,7 +239,7 @@ class Crew:
             self._complain(worker, f"{type(message).__name__} is not for it to send")
             return None
         if isinstance(message, StoreCall):
-            worker.askers[message.serial] = incoming.sender
+            worker.asked[message.serial] = (incoming.sender, message)
         return message
 
     def _complain(self, worker: Worker, words: str) -> None:
@@ -278,11 +279,16 @@ class Crew:
             return
         frame = wire.encode(message)
         if isinstance(message, StoreAnswer):
-            asker = worker.askers.pop(message.serial, None)
-            if asker is not None:
+            asker, _ = worker.asked.pop(message.serial, (b"", None))
+            if asker:
                 self._router.send(asker, frame)
         elif worker.held or not self._router.send(worker.control, frame):
             worker.held.append(frame)
+
+    def unanswered(self) -> list[StoreCall]:
+        """What workers asked the store and still wait for."""
+        workers = (worker for worker in self._workers.values() if not worker.ended)
+        return [call for worker in workers for _, call in worker.asked.values()]
 
     def _reached(self, worker: Worker) -> None:
         """Its control socket is connected: send what waited for that."""

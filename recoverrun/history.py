@@ -41,6 +41,10 @@ class Death:
     incarnation: int
 
 
+RETOLD_MOST = 64
+"""Commits behind the newest among which one that is told again is looked for."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
     ts: float
@@ -175,6 +179,16 @@ def recovery_of(facts: History, loss: Loss) -> Recovery | None:
         ),
         None,
     )
+
+
+def claimed(commit: Commit) -> dict[int, tuple[Identity, ...]]:
+    """Who computed what, as the record says it: `done`, or the first n of each home slot."""
+    if commit.done is not None:
+        return dict(commit.done)
+    return {
+        slot: tuple((slot, index) for index in range(count))
+        for slot, count in sorted(commit.quota.items())
+    }
 
 
 # --------------------------------------------------------------------------- one record each
@@ -381,7 +395,25 @@ def _done(raw: object) -> dict[int, tuple[Identity, ...]]:
 
 
 def _commit(facts: History, entry: Entry) -> None:
-    facts.commits.append(commit_of(entry, facts.attempt))
+    commit = commit_of(entry, facts.attempt)
+    for place in range(len(facts.commits) - 1, max(-1, len(facts.commits) - RETOLD_MOST), -1):
+        if _same_account(facts.commits[place], commit):
+            # Told again by a coordinator that took over. Who saw more knows better.
+            if len(commit.inferred) < len(facts.commits[place].inferred):
+                facts.commits[place] = commit
+            return
+    facts.commits.append(commit)
+
+
+def _same_account(one: Commit, two: Commit) -> bool:
+    """Do two coordinators say the same of one step?"""
+    place = (one.attempt, one.step, one.generation, one.total)
+    elsewhere = one.node != two.node and place == (two.attempt, two.step, two.generation, two.total)
+    return elsewhere and _sets(one) == _sets(two)
+
+
+def _sets(commit: Commit) -> dict[int, frozenset[Identity]]:
+    return {slot: frozenset(done) for slot, done in claimed(commit).items() if done}
 
 
 def _break(facts: History, entry: Entry) -> None:

@@ -81,6 +81,18 @@ def addresses(host: str) -> list[str]:
     return sorted(unique, key=lambda address: ":" in address) or [host]
 
 
+def local_address(endpoint: Endpoint) -> str:
+    """The address of this machine from which the endpoint would be called; "*" if none is known."""
+    host = addresses(endpoint.host)[0]
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((host, endpoint.port))  # Nothing is sent by that.
+            return str(probe.getsockname()[0])
+    except OSError:
+        return "*"
+
+
 def free_port() -> int:
     """A TCP port that nobody uses at this moment, for MASTER_PORT."""
     with socket.socket() as probe:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from recoverrun.errors import MEANINGS, ExitCode
-from recoverrun.history import PARTS, Commit, History, Recovery, history
-from recoverrun.proof import Proof, claimed, prove
+from recoverrun.history import PARTS, Commit, History, Recovery, claimed, history
+from recoverrun.proof import Proof, prove
 from recoverrun.rootcause import LossCause, RootCause, losses, root_cause
 from recoverrun.text import plural, ranks, sanitize
 from rendezvous.effects import Json

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from recoverrun.errors import ExitCode
-from recoverrun.history import MOST, Commit, History, recovery_of
+from recoverrun.history import MOST, Commit, History, claimed, recovery_of
 from recoverrun.text import plural, ranges, sanitize
 from rendezvous.journal import Gap, RunLog
 from rendezvous.messages import Identity
@@ -92,16 +92,6 @@ def prove(facts: History, log: RunLog) -> Proof:
         unproved=tuple(unproved),
         notes=tuple(notes),
     )
-
-
-def claimed(commit: Commit) -> dict[int, tuple[Identity, ...]]:
-    """Who computed what, as the record says it: `done`, or the first n of each home slot."""
-    if commit.done is not None:
-        return dict(commit.done)
-    return {
-        slot: tuple((slot, index) for index in range(count))
-        for slot, count in sorted(commit.quota.items())
-    }
 
 
 def step_fault(commit: Commit, facts: History) -> tuple[str, str]:

@@ -9,15 +9,16 @@ launcher ends its workers and joins once more, and the next attempt has a new fo
 coordinator and a new store, so that nothing of the dead one is ever read.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
-from recoverrun import __version__, inquest
-from recoverrun.config import RunConfig
+from recoverrun import inquest
 from recoverrun.errors import ExitCode
 from recoverrun.inquest import Inquest
 from recoverrun.kinship import differences
-from rendezvous import coordinator, detector, formation, kv
+from recoverrun.members import Member, members_of, survives, verdict
+from recoverrun.posts import NOBODY, Post
+from rendezvous import coordinator, detector, formation
 from rendezvous.coordinator import Coordinator
 from rendezvous.detector import Detector
 from rendezvous.effects import Effect, Json, KillRanks, Record, StopJob, ToRank
@@ -35,36 +36,14 @@ from rendezvous.messages import (
     Spare,
     Start,
     Stop,
-    StoreAnswer,
     StoreCall,
 )
-
-TRIES_ENOUGH = 3
-"""As many attempts with the same end are no accident."""
+from rendezvous.replicated import Effect as StoreEffect
+from rendezvous.replicated import ReplicatedStore, Say
+from rendezvous.succession import Standing, Vacancy, succeed
 
 SPARES_MOST = 256
 """Launchers that may wait for a place: what comes back again and again must not fill the memory."""
-
-NOBODY = -1
-"""A post for the launcher itself, not for one of its ranks."""
-
-
-@dataclass(frozen=True, slots=True)
-class Post:
-    """Send `message` to the launcher `to`; `rank` is the worker it is for, or NOBODY."""
-
-    to: str
-    rank: int
-    message: Message
-
-
-@dataclass(frozen=True, slots=True)
-class _Member:
-    """A launcher that takes part."""
-
-    incarnation: str
-    name: str
-    ranks: range
 
 
 class Seat:
@@ -77,6 +56,7 @@ class Seat:
         own: str,
         min_replicas: int,
         record: Callable[[Record], None],
+        store: ReplicatedStore,
         max_restarts: int = 0,
     ) -> None:
         self._formation = formation
@@ -93,9 +73,9 @@ class Seat:
         self._detector = Detector()
         self._coordinator: Coordinator | None = None
         self._inquest = Inquest(nodes=1, world_size=0)
-        self._store = kv.Store()
+        self._store = store  # of this launcher: it outlives this seat
         self._generation = 0
-        self._members: dict[str, _Member] = {}
+        self._members: dict[str, Member] = {}
         self._waiting: set[str] = set()  # launchers that joined a job not yet formed
         self._fallen: set[str] = set()  # members that were silent for too long
         self._uninformed: set[str] = set()  # members that have not confirmed the stop
@@ -114,8 +94,7 @@ class Seat:
             return self._join(sender, message, now)
         if sender not in self._members and sender not in self._waiting:
             return []
-        if sender != self._own:
-            self._detector.step(detector.Heard(sender.encode()), now)
+        self._watch(sender, now)
         if self.stopped is not None:
             return self._remind(sender, message)
         if isinstance(message, Stop):
@@ -130,7 +109,7 @@ class Seat:
         if rank not in self._members[sender].ranks:
             return []  # Nobody speaks for ranks that it does not host.
         if isinstance(message, StoreCall):
-            return self._answers(self._store.step(kv.Called(message), now))
+            return self.answer(self._store.call(message, now))
         held: list[Post] = []
         if isinstance(message, Exited):
             held = self._concluded(self._inquest.step(inquest.Ended(message), now), now)
@@ -140,14 +119,15 @@ class Seat:
         """Time passed."""
         posts: list[Post] = []
         for silence in self._detector.step(detector.Tick(), now):
-            posts += self._lose(silence.peer.decode(), silence.silent_s, now)
+            words = f"silent for {silence.silent_s:.1f} s (limit {detector.LOST_AFTER_S:.1f} s)"
+            posts += self._lose(silence.peer.decode(), words, now)
         if self._coordinator is None:
             posts += self._form(self._formation.step(formation.Tick(), now), now)
         elif self.stopped is None:
             posts += self._concluded(self._inquest.step(inquest.Tick(), now), now)
             if self._coordinator is not None:
                 posts += self._coordinate(coordinator.Tick(), now)
-        return posts + self._answers(self._store.step(kv.Tick(), now))
+        return posts + self.answer(self._store.tick(now))
 
     def deadline(self) -> float | None:
         """When `tick` is next needed, or None."""
@@ -176,6 +156,11 @@ class Seat:
             return spares + [Post(peer, NOBODY, self._refusal) for peer in self._others()]
         self._uninformed = set(self._others())
         return spares + [Post(peer, NOBODY, stop) for peer in [*self._others(), self._own]]
+
+    @property
+    def is_alone(self) -> bool:
+        """Is there no other launcher that could go on without this one?"""
+        return not self._members.keys() - self._fallen - {self._own}
 
     @property
     def settled(self) -> bool:
@@ -208,9 +193,15 @@ class Seat:
         refused = any(post.to == sender and isinstance(post.message, Refusal) for post in posts)
         if not refused and self._coordinator is None:
             self._waiting.add(sender)
-        if not refused and sender != self._own:
-            self._detector.step(detector.Heard(sender.encode()), now)
+        if not refused:
+            self._watch(sender, now)
         return posts
+
+    def _watch(self, sender: str, now: float) -> None:
+        """A sign of life. Over members of a job that runs it is the register that watches."""
+        member = sender in self._members and self._coordinator is not None
+        if sender != self._own and not member:
+            self._detector.step(detector.Heard(sender.encode()), now)
 
     def _form(self, effects: list[formation.Effect], now: float) -> list[Post]:
         posts: list[Post] = []
@@ -219,21 +210,20 @@ class Seat:
                 case Reply(incarnation=to, message=message):
                     posts.append(Post(to, NOBODY, message))
                 case Formed(joins=joins, starts=starts):
-                    self._open(joins, starts)
+                    self._open(joins, starts, now)
                 case Abandoned(reason=reason):
                     code = ExitCode.NEVER_FORMED
                     self._refusal = Refusal(reason=reason, exit_code=code)
         return posts
 
-    def _open(self, joins: tuple[Join, ...], starts: tuple[Start, ...]) -> None:
-        self._members = {}
-        for join, start in zip(joins, starts, strict=True):
-            ranks = range(start.first_rank, start.first_rank + start.nproc)
-            name = start.nodes[start.node_rank]
-            self._members[join.incarnation] = _Member(join.incarnation, name, ranks)
-            fields: dict[str, Json] = {"nproc": start.nproc, "name": name}
-            words = f"node {name} joins with {start.nproc} workers"
+    def _open(self, joins: tuple[Join, ...], starts: tuple[Start, ...], now: float) -> None:
+        self._members = members_of(starts[0])
+        for member in self._members.values():
+            nproc = len(member.ranks)
+            fields: dict[str, Json] = {"nproc": nproc, "name": member.name}
+            words = f"node {member.name} joins with {nproc} workers"
             self._record(Record("node.join", words, fields))
+            self._detector.step(detector.Forget(member.incarnation.encode()), now)
         for words in differences(joins):
             self._record(Record("notice.give", words, {"rank": NOBODY}))
         self._waiting.clear()
@@ -296,7 +286,7 @@ class Seat:
         self._tries.append(stop.reason)
         if self._restarts < self._max_restarts:
             return self._begin_again(stop.reason, stop.root_rank, now, counts=True)
-        return self.stop(_verdict(stop, self._tries))
+        return self.stop(verdict(stop, self._tries))
 
     def _begin_again(self, reason: str, root_rank: int, now: float, *, counts: bool) -> list[Post]:
         self._attempt += 1
@@ -306,7 +296,8 @@ class Seat:
         self._formation = self._formation.renewed(
             attempt=self._attempt, restarts=self._restarts, awaited=awaited, begun_at=now
         )
-        self._coordinator, self._store, self._generation = None, kv.Store(), 0
+        self._coordinator, self._generation = None, 0
+        self._store.empty()
         self._restart = Restart(attempt=self._attempt, reason=reason, root_rank=root_rank)
         fields: dict[str, Json] = {
             "attempt": self._attempt, "restarts": self._restarts, "of": self._max_restarts,
@@ -350,7 +341,7 @@ class Seat:
         if self._coordinator.generation != self._generation:
             # First of all: those who wait in the old generation's store are let go.
             self._generation = self._coordinator.generation
-            posts += self._answers(self._store.step(kv.Superseded(self._generation), now))
+            posts += self.answer(self._store.supersede(self._generation, now))
         for effect in effects:
             posts += self._carry_out(effect, now)
         return posts
@@ -375,17 +366,57 @@ class Seat:
         self._record(Record("invariant.break", words, {"invariant": invariant}))
         return self.stop(Stop(exit_code=ExitCode.INVARIANT, reason=words, root_rank=-1))
 
-    def _answers(self, answers: list[StoreAnswer]) -> list[Post]:
+    def answer(self, effects: Iterable[StoreEffect]) -> list[Post]:
+        """What the store wants sent: to its mirrors, or to whoever had called."""
         posts = []
-        for answer in answers:
-            host = self._host(answer.rank)
-            if host is not None:
-                posts.append(Post(host.incarnation, answer.rank, answer))
+        for effect in effects:
+            if isinstance(effect, Say):
+                posts.append(Post(effect.to, NOBODY, effect.message))
+            elif (host := self._host(effect.rank)) is not None:
+                posts.append(Post(host.incarnation, effect.rank, effect))
         return posts
+
+    # --------------------------------------------------------------------------- taking over
+
+    def take_over(
+        self, start: Start, vacancy: Vacancy, standings: Sequence[Standing], now: float
+    ) -> list[Post]:
+        """Go on with an attempt that another seat has begun, from what all members remember."""
+        self._adopt(start, {name for name, _, _ in vacancy.lost})
+        self._inquest = Inquest(nodes=len(self._members), world_size=start.world_size)
+        try:
+            self._coordinator, effects = succeed(vacancy, standings, now)
+        except AssertionError as error:
+            return self._broken(str(error))
+        self._generation = self._coordinator.generation
+        posts = self.answer(self._store.supersede(self._generation, now))
+        self._changing = True  # Whatever has to end ends because a node is lost.
+        for effect in effects:
+            posts += self._carry_out(effect, now)
+        self._changing = False
+        return posts
+
+    def begin_anew(self, start: Start, gone: set[str], attempt: int, now: float) -> list[Post]:
+        """Begin again, for the seat before us was lost between two attempts."""
+        self._adopt(start, gone)
+        self._attempt = attempt
+        for name in [m.incarnation for m in self._members.values() if m.name in gone]:
+            del self._members[name]
+        reason = "the launcher that coordinated was lost while the job began again"
+        return self._begin_again(reason, NOBODY, now, counts=False)
+
+    def _adopt(self, start: Start, gone: set[str]) -> None:
+        self._members = members_of(start)
+        self._attempt, self._restarts = start.attempt, start.restarts
+        self._fallen = {m.incarnation for m in self._members.values() if m.name in gone}
 
     # --------------------------------------------------------------------------- losing
 
-    def _lose(self, sender: str, silent_s: float, now: float) -> list[Post]:
+    def depart(self, gone: Iterable[tuple[str, str]], now: float) -> list[Post]:
+        """The launchers agreed that these take no part any more: (launcher, why)."""
+        return [post for sender, reason in gone for post in self._lose(sender, reason, now)]
+
+    def _lose(self, sender: str, reason: str, now: float) -> list[Post]:
         if sender in self._spares:
             del self._spares[sender]
             self._waiting.discard(sender)
@@ -402,7 +433,6 @@ class Seat:
         if self.stopped is not None or member is None or sender in self._fallen:
             return []
         self._fallen.add(sender)
-        reason = f"silent for {silent_s:.1f} s (limit {detector.LOST_AFTER_S:.1f} s)"
         lost = coordinator.NodeLost(node=member.name, ranks=tuple(member.ranks), reason=reason)
         if self._inquest.pending:  # The coordinator has done its part.
             words = f"node {member.name} is lost: {reason}"
@@ -417,10 +447,12 @@ class Seat:
     def _leave(self, sender: str, leave: Leaving, now: float) -> list[Post]:
         """A user ends one node's part: whatever can go on without it does."""
         member = self._members.get(sender)
-        left = len(self._members.keys() - self._fallen - {sender}) + len(self._spares)
+        # Who takes over from us does not know of those who wait.
+        waiting = len(self._spares) if sender != self._own else 0
+        left = len(self._members.keys() - self._fallen - {sender}) + waiting
         enough = left >= self._formation.least
         if member is not None and self._coordinator is not None:
-            survived = _survives(self._coordinator, member.ranks)
+            survived = survives(self._coordinator, member.ranks)
             if survived or enough:
                 self._fallen.add(sender)
                 self._detector.step(detector.Forget(sender.encode()), now)
@@ -440,7 +472,7 @@ class Seat:
         reason = f"{name} was silent for so long that the job went on without it"
         return Stop(exit_code=ExitCode.PARTITIONED, reason=reason, root_rank=-1)
 
-    def _host(self, rank: int, *, fallen: bool = False) -> _Member | None:
+    def _host(self, rank: int, *, fallen: bool = False) -> Member | None:
         """The member of this rank; None if it has fallen, unless asked for."""
         for member in self._members.values():
             if rank in member.ranks:
@@ -451,45 +483,3 @@ class Seat:
     def _others(self) -> list[str]:
         peers = {*self._members, *self._waiting, *self._spares} - self._fallen - {self._own}
         return sorted(peers)
-
-
-def _survives(job: Coordinator, ranks: range) -> bool:
-    """Whether enough replicas would be left without these ranks."""
-    layout = job.members.layout
-    if layout is None or not job.protected or job.stopped is not None:
-        return False
-    left = [slot for slot in job.members.live if not set(layout.replicas[slot]) & set(ranks)]
-    return len(left) >= job.min_replicas
-
-
-def _verdict(stop: Stop, tries: list[str]) -> Stop:
-    """`stop`, or the advice not to try again where every try has ended by the same exception."""
-    words = {reason.partition(": ")[2] for reason in tries}
-    if len(tries) < TRIES_ENOUGH or len(words) != 1 or "" in words:
-        return stop
-    reason = f"{stop.reason} (the same in {len(tries)} of {len(tries)} tries)"
-    return replace(stop, exit_code=ExitCode.DO_NOT_REQUEUE, reason=reason)
-
-
-def make_seat(
-    config: RunConfig, own: str, *, begun_at: float, record: Callable[[Record], None]
-) -> Seat:
-    """The seat of a job as the options of its launcher describe it."""
-    formation = Formation(
-        nnodes=config.nnodes,
-        run_id=config.run_id,
-        version=__version__,
-        master_addr="",
-        timeout_s=config.join_timeout_s,
-        begun_at=begun_at,
-        nnodes_least=config.nnodes_least,
-        last_call_s=config.last_call_s,
-        allow_mixed=config.allow_mixed,
-    )
-    return Seat(
-        formation=formation,
-        own=own,
-        min_replicas=config.min_replicas,
-        max_restarts=config.max_restarts,
-        record=record,
-    )

@@ -83,9 +83,12 @@ class Formation:
         restarts: int = 0,
         awaited: frozenset[str] = frozenset(),
         allow_mixed: bool = False,
+        leader: str = "",
+        over: bool = False,
     ) -> None:
         """`nnodes` at most, `nnodes_least` at least (0: the same). `awaited` are launchers that
-        will come; once they are there and enough, nobody else is waited for.
+        will come; once they are there and enough, nobody else is waited for. `over`: this attempt
+        was formed by another machine, and only those that follow are of this one.
         """
         self._nnodes = nnodes
         self._least = nnodes_least or nnodes
@@ -94,6 +97,7 @@ class Formation:
         self._restarts = restarts
         self._awaited = awaited
         self._allow_mixed = allow_mixed
+        self._leader = leader
         self._form_at: float | None = None  # with fewer than all
         self._run_id = run_id
         self._version = version
@@ -102,7 +106,7 @@ class Formation:
         self._expires_at = begun_at + timeout_s
         self._joins: dict[str, Join] = {}  # by incarnation, in the order of arrival
         self._starts: dict[str, Start] = {}
-        self._over = False
+        self._over = over
 
     def step(self, event: Event, now: float) -> list[Effect]:
         """Take one event at monotonic time `now` (seconds)."""
@@ -146,6 +150,7 @@ class Formation:
             restarts=restarts,
             awaited=awaited,
             allow_mixed=self._allow_mixed,
+            leader=self._leader,
         )
 
     @property
@@ -228,6 +233,7 @@ class Formation:
         names = _names([join.node for join in joins])
         world_size = sum(join.nproc for join in joins)
         master = joins[0].master or self._master_addr
+        peers = tuple((join.incarnation, join.address, join.listen, join.nproc) for join in joins)
         starts = []
         first_rank = 0
         for node_rank, join in enumerate(joins):
@@ -244,6 +250,8 @@ class Formation:
                 restarts=self._restarts,
                 first_role_rank=sum(j.nproc for j in joins[:node_rank] if j.role == join.role),
                 role_world_size=sum(j.nproc for j in joins if j.role == join.role),
+                leader=self._leader,
+                peers=peers,
             )
             starts.append(start)
             first_rank += join.nproc

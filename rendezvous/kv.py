@@ -24,6 +24,9 @@ from rendezvous.messages import StoreAnswer, StoreCall
 
 INT_MIN, INT_MAX = -(1 << 63), (1 << 63) - 1
 
+WRITES = frozenset({"set", "mset", "append", "add", "cas", "delete"})
+"""Operations that change the store."""
+
 REMEMBERED = 64
 """Answers to writes kept for each rank: it has far fewer threads, and each waits for one."""
 

@@ -54,7 +54,13 @@ class Join:
     script: str = ""  # what it runs, with a digest of the arguments
     arguments: str = ""
     torch: str = ""  # version, if known
+    listen: int = 0  # the port at which other launchers reach this one, 0 if none does
     address: str = ""  # whence this message came: filled in by whoever receives it
+
+
+Peer = tuple[str, str, int, int]
+"""A launcher of the job: incarnation, host, port, workers. No host: where the others have called it
+to join, at the endpoint of their command line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +87,8 @@ class Start:
     restarts: int = 0  # how many of those were failures
     first_role_rank: int = -1  # -1: roles are ranks
     role_world_size: int = -1
+    leader: str = ""  # the launcher that coordinates, by its incarnation
+    peers: tuple[Peer, ...] = ()  # by node rank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,10 +109,14 @@ class Spare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beat:
-    """L -> C and C -> L, every half second: this process is alive."""
+    """L -> C and C -> L, every half second: this process is alive.
+
+    `tenure`: as coordinator, since the leader changed that often; 0 from anybody else.
+    """
 
     node: str
     incarnation: str
+    tenure: int = 0
 
 
 # ---------------------------------------------------------------------------- life of a worker
@@ -317,6 +329,21 @@ class Kill:
     reason: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """L -> C: a part of what this launcher remembers, for the coordinator that begins `tenure`.
+
+    Said until that coordinator speaks. `begun`: workers of `attempt` were started here.
+    """
+
+    tenure: int
+    attempt: int
+    begun: bool
+    part: int
+    parts: int
+    frames: tuple[bytes, ...]  # messages of and to its workers, see `succession.Memory`
+
+
 # ---------------------------------------------------------------------------- the c10d store
 
 
@@ -374,6 +401,7 @@ Message = (
     | Stop
     | Leaving
     | Kill
+    | Statement
     | StoreCall
     | StoreAnswer
     | Copy

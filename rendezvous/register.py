@@ -87,12 +87,12 @@ class Register:
         self.stand_at = now if roll.leader == own else self.hold_until + wait_s
         self.bid: Bid | None = None
         self.gate_until = float("-inf")
-        self.contact_at = float("-inf")  # when we sent what our leader has answered last
+        # When we asked what our leader has answered; a founder's place is an answer.
+        self.contact_at = now if own in roll.members else float("-inf")
         self.followed_at = now  # when there was any sign of a leader
         self.heard_at: dict[str, float] = dict.fromkeys(roll.members, now)
         self.dead: set[str] = set()
-        self.parted: set[str] = set()
-        self.admitted: list[str] = []
+        self.parted, self.admitted = set[str](), list[str]()
         self.newest_round = 0
         self.ping_at = now
         self.chance = 0.5

@@ -37,6 +37,11 @@ STEPS_KEPT = PATIENCE + 2
 """Committed steps of each rank that are told again: the account waits no longer for any."""
 
 Told = Committed | Topology | Verdict | Farewell | Exited | Remains | Broken
+"""What workers say of themselves that stays true."""
+
+RETOLD = (Committed, Topology, Verdict, Farewell, Exited, Remains, Broken, View, Decision)
+"""What a standing is made of."""
+
 Standing = tuple[Message, ...]
 """What one launcher remembers, oldest first."""
 
@@ -97,8 +102,8 @@ class Vacancy:
     tenure: int
     world: tuple[int, ...]
     min_replicas: int
-    lost_ranks: tuple[int, ...]  # hosted by launchers that are no longer members
-    reason: str
+    lost: tuple[tuple[str, tuple[int, ...], str], ...]  # nodes not in the roll: name, ranks, why
+    reason: str  # for a new generation where nobody is lost
 
 
 def succeed(
@@ -118,9 +123,11 @@ def succeed(
         if ended or message_rank(message) not in coordinator.members.live_ranks:
             effects += coordinator.step(Received(message=message), now)
     before = coordinator.generation
-    if vacancy.lost_ranks:
-        node = NodeLost(node="", ranks=vacancy.lost_ranks, reason=vacancy.reason)
-        effects += coordinator.step(node, now)
+    for name, ranks, why in vacancy.lost:
+        # Those whom the predecessor has missed already are in no view any more.
+        if coordinator.members.live_ranks.intersection(ranks):
+            node = NodeLost(node=name, ranks=ranks, reason=why)
+            effects += coordinator.step(node, now)
     if coordinator.generation == before:
         effects += coordinator.step(Resumed(reason=vacancy.reason), now)
     for message in _of(told, Exited, Broken):

@@ -174,6 +174,24 @@ class Dealer:
         return met
 
     @property
+    def up(self) -> bool:
+        """Whether there is a connection, as far as has been read."""
+        return self._up
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """The host and port that is called, or was called last."""
+        host, _, port = self._endpoints[0].removeprefix("tcp://").rpartition(":")
+        return host.strip("[]"), int(port)
+
+    def close(self) -> tuple[Socket, Socket]:
+        """End the call, for good; the sockets that are closed by that."""
+        self._socket.disable_monitor()
+        self._socket.close(linger=0)
+        self._listener.close(linger=0)
+        return self._socket, self._listener
+
+    @property
     def strangers(self) -> int:
         """How often in a row the other end accepted us, and then we did not come to terms."""
         return self._strangers
@@ -283,6 +301,15 @@ class Station:
         self._watch(socket, dealer)
         self._watch(listener, dealer)
         return dealer
+
+    def drop(self, dealer: Dealer) -> None:
+        """End a call, for good."""
+        mine = [socket for socket, owner in self._owners.items() if owner is dealer]
+        for socket in mine:
+            self._poller.unregister(socket)
+            del self._owners[socket]
+        closed = dealer.close()
+        self._sockets = [socket for socket in self._sockets if socket not in closed]
 
     def watch(self, fd: int) -> None:
         """Wake up when `fd` is readable."""

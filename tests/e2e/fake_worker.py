@@ -19,6 +19,7 @@ from rendezvous.messages import (
     Hello,
     Message,
     Notice,
+    Report,
     StoreCall,
     Topology,
     View,
@@ -86,6 +87,31 @@ class FakeWorker:
     def do_view(self, generation: str) -> None:
         view = self.wait_view(int(generation))
         self.say(f"view {view.generation} lost {list(view.losses)}")
+
+    def do_serve(self, key: str) -> None:
+        """Stand at the commit point of step 0 in every view, until the end; read `key` in each."""
+        self.say("serves")
+        while True:
+            message = self.link.receive(PATIENCE_S)
+            if not isinstance(message, View) or message.generation <= self.generation:
+                continue
+            self.generation = message.generation
+            live = list(message.live)
+            self.say(f"view {message.generation} of {live} at {time.monotonic():.3f}")
+            self.link.send(
+                Report(
+                    rank=self.rank,
+                    generation=self.generation,
+                    step=0,
+                    phase="settle",
+                    microbatches=1,
+                    done=((self.rank, 0),),
+                    begun=(),
+                    reduced=0,
+                )
+            )
+            if key:
+                self.do_get(key)
 
     def do_leave_context(self, text: str) -> None:
         remains.Writer(self.env.context).write(text.encode())

@@ -45,6 +45,16 @@ class Launch:
             assert self._read(until), f"no {pattern!r} in:\n{self.output}"
         return found
 
+    @property
+    def fd(self) -> int:
+        """Where its output can be waited for."""
+        assert self._process.stdout is not None, "started with a pipe"
+        return self._process.stdout.fileno()
+
+    def read(self) -> None:
+        """Take in what it has printed, or its end."""
+        self._read(time.monotonic() + PATIENCE_S)
+
     def finish(self) -> int:
         """Wait for the end; the exit code."""
         until = time.monotonic() + PATIENCE_S
@@ -127,6 +137,21 @@ class Launcher:
         if any(launch.killed for launch in self._launches):
             # Nobody was left to tidy up: the next launcher does.
             assert self("--no-python", "true").finish() == 0
+
+
+def first_with(launches: dict[int, Launch], pattern: str) -> int:
+    """Wait until the output of one of them has `pattern`; its key."""
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        for key, launch in launches.items():
+            if re.search(pattern, launch.output):
+                return key
+        by_fd = {launch.fd: launch for launch in launches.values()}
+        ready, _, _ = select.select(list(by_fd), [], [], max(0.0, until - time.monotonic()))
+        outputs = "\n".join(launch.output for launch in launches.values())
+        assert ready, f"no {pattern!r} for {PATIENCE_S} s in:\n{outputs}"
+        for fd in ready:
+            by_fd[fd].read()
 
 
 @contextmanager

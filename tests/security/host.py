@@ -21,6 +21,7 @@ from rendezvous.formation import Formation
 from rendezvous.keys import parse
 from rendezvous.messages import Join, Notice
 from rendezvous.transport import Hub, Station
+from tests.unit.stores import lone_store
 
 FDS = 300
 """As many descriptors as this process may have: few, so that a test can use them up."""
@@ -31,7 +32,10 @@ def make_seat(own: str, record: list[Record]) -> Seat:
         nnodes=3, run_id="job", version="1", master_addr="", timeout_s=600,
         begun_at=time.monotonic(),
     )  # fmt: skip
-    seat = Seat(formation=formation, own=own, min_replicas=1, record=record.append)
+    seat = Seat(
+            formation=formation, own=own, min_replicas=1, record=record.append,
+            store=lone_store(),
+        )  # fmt: skip
     seat.receive(own, join_of(own, "host"), time.monotonic())
     return seat
 

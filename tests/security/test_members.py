@@ -7,7 +7,8 @@ import tracemalloc
 
 import pytest
 
-from recoverrun.seat import NOBODY, SPARES_MOST, Post, Seat
+from recoverrun.posts import NOBODY, Post
+from recoverrun.seat import SPARES_MOST, Seat
 from rendezvous import wire
 from rendezvous.effects import Record
 from rendezvous.formation import Formation
@@ -33,6 +34,7 @@ from rendezvous.messages import (
     Topology,
     View,
 )
+from tests.unit.stores import lone_store
 
 OWN, ONE, TWO = "host", "one", "two"
 
@@ -54,7 +56,10 @@ class Table:
             nnodes=nnodes, run_id="job", version="1", master_addr="", timeout_s=60, begun_at=0.0,
             allow_mixed=allow_mixed,
         )  # fmt: skip
-        self.seat = Seat(formation=formation, own=OWN, min_replicas=1, record=self.records.append)
+        self.seat = Seat(
+            formation=formation, own=OWN, min_replicas=1, record=self.records.append,
+            store=lone_store(),
+        )  # fmt: skip
         self.say(OWN, _join(OWN, node_rank=0))
 
     def say(self, sender: str, message: Message, now: float = 1.0) -> list[Post]:
@@ -259,10 +264,7 @@ def test_row_35_what_is_said_twice_counts_once() -> None:
 
 def test_row_35_a_launcher_that_was_given_up_is_told_so_whatever_it_says() -> None:
     table = _after_a_loss()
-    for second in range(2, 30):
-        table.say(OWN, Beat(node="n", incarnation=OWN), now=float(second))
-        table.say(ONE, Beat(node="n", incarnation=ONE), now=float(second))
-        table.seat.tick(float(second))
+    table.seat.depart([(TWO, "its launcher was silent for too long")], 30.0)
 
     for message in (_join(TWO), Beat(node="n", incarnation=TWO), _exit(4)):
         (post,) = table.say(TWO, message, now=31.0)

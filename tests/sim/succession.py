@@ -106,7 +106,7 @@ class Succession:
             tenure=self.tenure,
             world=job.plan.world,
             min_replicas=job.plan.min_replicas,
-            lost_ranks=lost,
+            lost=(("gone", lost, "it is gone"),) if lost else (),
             reason="its launcher is gone",
         )
         job.coordinator, effects = succeed(vacancy, standings, job.engine.now)

@@ -3,9 +3,9 @@
 import pytest
 
 from recoverrun.inquest import ACROSS_S
-from recoverrun.seat import NOBODY, Post, Seat
+from recoverrun.posts import NOBODY, Post
+from recoverrun.seat import Seat
 from rendezvous.coordinator import Coordinator
-from rendezvous.detector import LOST_AFTER_S
 from rendezvous.effects import Record
 from rendezvous.formation import Formation
 from rendezvous.messages import (
@@ -23,6 +23,7 @@ from rendezvous.messages import (
     Topology,
     View,
 )
+from tests.unit.stores import lone_store
 
 
 class Job:
@@ -38,7 +39,10 @@ class Job:
             timeout_s=600.0,
             begun_at=0.0,
         )
-        self.seat = Seat(formation=formation, own="own", min_replicas=1, record=self.records.append)
+        self.seat = Seat(
+            formation=formation, own="own", min_replicas=1, record=self.records.append,
+            store=lone_store(),
+        )  # fmt: skip
         self.join("own", 0)
         if joined:
             self.posts = self.join("far", 1)
@@ -152,12 +156,8 @@ def test_whoever_waits_in_the_old_store_is_let_go_before_the_new_view() -> None:
 def test_a_silent_node_is_lost_and_its_return_is_refused() -> None:
     job = Job()
     job.learn()
-    now = 0.1
-    while now < LOST_AFTER_S + 0.5:
-        now += 0.4
-        posts = job.seat.tick(now)
-        if any(isinstance(post.message, View) for post in posts):
-            break
+    now = 2.5
+    posts = job.seat.depart([("far", "its launcher was silent for too long")], now)
 
     assert {post.to for post in posts} == {"own"}
     assert [r.fields["ranks"] for r in job.records if r.event == "node.lost"] == [[2, 3]]
@@ -168,8 +168,7 @@ def test_a_silent_node_is_lost_and_its_return_is_refused() -> None:
 def test_a_beat_keeps_a_node_and_a_late_one_gets_the_stop_again() -> None:
     job = Job()
     beat = Beat(node="far", incarnation="far")
-    for tenth in range(1, 60):
-        job.send("far", beat, tenth / 10)
+    for tenth in range(1, 60):  # It is the launchers together that judge a silence.
         assert job.seat.tick(tenth / 10) == []
 
     job.seat.stop(Stop(exit_code=143, reason="user", root_rank=-1))
@@ -186,8 +185,7 @@ def test_a_node_that_dies_while_the_job_ends_is_not_waited_for() -> None:
     job = Job()
     job.seat.stop(Stop(exit_code=143, reason="user", root_rank=-1))
 
-    for tenth in range(1, 30):
-        job.seat.tick(tenth / 10)
+    assert job.seat.depart([("far", "its launcher has ended")], 3.0) == []
 
     assert job.seat.settled
 

@@ -3,8 +3,8 @@
 import pytest
 
 from recoverrun.inquest import ACROSS_S
-from recoverrun.seat import Post, Seat
-from rendezvous.detector import LOST_AFTER_S
+from recoverrun.posts import Post
+from recoverrun.seat import Seat
 from rendezvous.effects import Record
 from rendezvous.formation import Formation
 from rendezvous.messages import (
@@ -23,6 +23,7 @@ from rendezvous.messages import (
     Topology,
     View,
 )
+from tests.unit.stores import lone_store
 
 
 class Job:
@@ -36,7 +37,7 @@ class Job:
         )  # fmt: skip
         self.seat = Seat(
             formation=formation, own="own", min_replicas=1, record=self.records.append,
-            max_restarts=max_restarts,
+            max_restarts=max_restarts, store=lone_store(),
         )  # fmt: skip
 
     def join(self, name: str, attempt: int = 0, now: float = 0.0) -> list[Post]:
@@ -105,9 +106,9 @@ def test_words_of_an_attempt_that_is_over_change_nothing() -> None:
     job.form()
     job.die(3, 0)
     assert job.die(2, 0) == []
-    job.form(attempt=1)
+    job.form(attempt=1, now=3.0)
 
-    assert job.die(1, 0) == []
+    assert job.die(1, 0, now=3.1) == []
     assert job.seat.stopped is None
 
 
@@ -148,10 +149,7 @@ def test_a_lost_node_of_a_range_begins_an_attempt_that_does_not_count() -> None:
     job.join("own")
     job.seat.tick(0.5)
 
-    posts: list[Post] = []
-    for moment in range(1, 9):
-        posts += job.seat.tick(0.5 * moment)
-    assert 0.5 * 8 > LOST_AFTER_S
+    posts = job.seat.depart([("far", "its launcher has ended")], 4.0)
     assert _of(posts, Restart).keys() == {"own"}
     job.join("own", attempt=1, now=4.5)
     start = _of(job.seat.tick(4.5), Start)["own"]
@@ -204,9 +202,7 @@ def test_a_node_that_falls_silent_after_its_victims_spoke_is_the_cause() -> None
     job.seat.tick(0.5)
     job.die(0, 0, "RuntimeError: Connection closed by peer", now=0.6)
 
-    posts: list[Post] = []
-    for moment in range(4, 9):
-        posts += job.seat.tick(0.5 * moment)
+    posts = job.seat.depart([("far", "its launcher was silent for too long")], 3.0)
 
     assert _of(posts, Restart).keys() == {"own"}
     assert "node.lost" in [record.event for record in job.records]
@@ -276,9 +272,7 @@ def test_a_spare_steps_in_for_a_node_that_is_lost_and_that_costs_no_restart() ->
     job = Job(max_restarts=0)
     job.form()
     job.join("third")
-    posts: list[Post] = []
-    for moment in range(1, 9):
-        posts += [*job.join("third", now=0.5 * moment), *job.seat.tick(0.5 * moment)]
+    posts = job.seat.depart([("far", "its launcher has ended")], 4.0)
 
     assert _of(posts, Restart).keys() == {"own", "third"}
     start = _of(job.join("own", attempt=1, now=4.5), Start)["own"]

@@ -34,8 +34,9 @@ def standing(*said: Message, view: View | None = None) -> Standing:
 
 
 def vacancy(*lost: int) -> Vacancy:
+    nodes = (("node0", lost, "it is gone"),) if lost else ()
     return Vacancy(
-        tenure=2, world=(0, 1, 2), min_replicas=1, lost_ranks=lost, reason="its launcher is gone"
+        tenure=2, world=(0, 1, 2), min_replicas=1, lost=nodes, reason="its launcher is gone"
     )
 
 

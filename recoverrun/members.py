@@ -1,0 +1,67 @@
+"""What the seat knows of the launchers of a job, and how it judges where that ends."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from recoverrun import __version__
+from recoverrun.config import RunConfig
+from recoverrun.errors import ExitCode
+from rendezvous.coordinator import Coordinator
+from rendezvous.formation import Formation
+from rendezvous.messages import Start, Stop
+
+TRIES_ENOUGH = 3
+"""As many attempts with the same end are no accident."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A launcher that takes part."""
+
+    incarnation: str
+    name: str
+    ranks: range
+
+
+def members_of(start: Start) -> dict[str, Member]:
+    """All launchers of an attempt, by incarnation, as each of them was told."""
+    members, first = {}, 0
+    for (incarnation, _, _, nproc), name in zip(start.peers, start.nodes, strict=True):
+        members[incarnation] = Member(incarnation, name, range(first, first + nproc))
+        first += nproc
+    return members
+
+
+def survives(job: Coordinator, ranks: range) -> bool:
+    """Whether enough replicas would be left without these ranks."""
+    layout = job.members.layout
+    if layout is None or not job.protected or job.stopped is not None:
+        return False
+    left = [slot for slot in job.members.live if not set(layout.replicas[slot]) & set(ranks)]
+    return len(left) >= job.min_replicas
+
+
+def verdict(stop: Stop, tries: Sequence[str]) -> Stop:
+    """`stop`, or the advice not to try again where every try has ended by the same exception."""
+    words = {reason.partition(": ")[2] for reason in tries}
+    if len(tries) < TRIES_ENOUGH or len(words) != 1 or "" in words:
+        return stop
+    reason = f"{stop.reason} (the same in {len(tries)} of {len(tries)} tries)"
+    return replace(stop, exit_code=ExitCode.DO_NOT_REQUEUE, reason=reason)
+
+
+def formation_of(config: RunConfig, own: str, *, begun_at: float, over: bool = False) -> Formation:
+    """How a job comes together, as the options of its launcher `own` describe it."""
+    return Formation(
+        nnodes=config.nnodes,
+        run_id=config.run_id,
+        version=__version__,
+        master_addr="",
+        timeout_s=config.join_timeout_s,
+        begun_at=begun_at,
+        nnodes_least=config.nnodes_least,
+        last_call_s=config.last_call_s,
+        allow_mixed=config.allow_mixed,
+        leader=own,
+        over=over,
+    )

@@ -1,0 +1,9 @@
+"""A store for a seat that has no mirrors."""
+
+from rendezvous.replicated import ReplicatedStore
+
+
+def lone_store() -> ReplicatedStore:
+    store = ReplicatedStore(founder=True)
+    store.lead(0, 1, (), 0.0, anew=True)
+    return store
