@@ -84,6 +84,7 @@ TABLE = (
     Option("min_replicas", "With fewer replicas left: start again, or exit 81.", RECOVERY, "N"),
     Option("max_restarts", "Restarts of all ranks where recovery cannot help.", RECOVERY, "N"),
     Option("no_protect", "Switch recovery off.", RECOVERY),
+    Option("exact", "No loss changes a bit of the result, or exit 2.", RECOVERY, pet=""),
     Option(
         "shutdown_timeout",
         "Seconds between the first signal to a worker and SIGKILL.",
@@ -159,11 +160,13 @@ _YES, _NO = ("1", "true", "t", "yes", "y", "on"), ("0", "false", "f", "no", "n",
 
 DEFAULTS: Mapping[str, Any] = {field.name: field.default for field in fields(Options)}
 
-_HANDED_DOWN = frozenset({"run_dir", "inject", "witness", "digest_every"})
+_HANDED_DOWN = frozenset({"run_dir", "inject", "witness", "exact", "digest_every"})
 """Fields whose variable a launcher sets for its workers: a launcher inside one must not obey it."""
 
 
-_ONLY_OURS = frozenset({"min_replicas", "no_protect", "dry_run", "run_dir", "ranks_filter"})
+_ONLY_OURS = frozenset({
+    "min_replicas", "no_protect", "exact", "dry_run", "run_dir", "ranks_filter",
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ import torch
 
 from ft_collectives.fabric import Channel, Communicator, Fabric
 from ft_collectives.faults import Superseded
+from recoverrun.hooks import exact
 from recoverrun.hooks.data import NotReplayable
 from recoverrun.hooks.rng import tensor_bytes
 from rendezvous.messages import Promise
@@ -69,6 +70,7 @@ def rehearse(session: "Session", own: torch.Tensor) -> None:
     except Superseded:
         promise, reason = "exact-samples", UNPROVED
     session.conclude(promise, reason)
+    exact.insist(session, promise, reason)
 
 
 def decline(session: "Session", refusal: str) -> None:

@@ -45,7 +45,7 @@ from ft_collectives.instep import (
 from ft_collectives.reduce import Reducer
 from ft_collectives.store import LauncherStore
 from ft_collectives.vote import Booth
-from recoverrun.hooks import witness
+from recoverrun.hooks import exact, witness
 from recoverrun.hooks.faultpoints import FaultPoints
 from recoverrun.hooks.impersonate import Impersonator
 from recoverrun.hooks.makeup import MakeUp
@@ -141,8 +141,7 @@ class Session:
                 self._feed(Decided(decision=message))
             case Legacy():
                 self.makeup.inherit(message)
-            case _:
-                return  # nothing else is meant for a worker
+            case _: ...  # nothing else is meant for a worker
 
     def _feed(self, event: Event) -> None:
         """Give the machine an event; messages leave at once, work waits for the script's thread."""
@@ -203,6 +202,7 @@ class Session:
         replicas = [replica[shard] for replica in layout.replicas]
         self.reducer = Reducer(self.fabric, self.fabric.open(f"gradients{shard}", replicas))
         self.reducer.on_launch = self._launched
+        exact.enter(self)
         self._booth = Booth(self.fabric, self.fabric.open("vote", range(layout.world_size)))
         self.impersonator.buffers = strategy.buffers
         return True
@@ -466,13 +466,13 @@ class Session:
         assert shape is not None and layout is not None, "protected, and past a first step"
         _, shard = layout.place(self.env.rank)
         rank = layout.replicas[slot][shard]
-        with self.phases.measure("redo"):
+        with self.phases.measure("redo"), exact.apart(self, identity):
             self.makeup.compute(rank, index, self.step, shape)
 
     def _downgraded(self, reason: str) -> None:
         self.link.send(Notice(
             rank=self.env.rank, generation=self._generation, event="notice.give",
-            reason=f"from here on equal-count: {reason}",
+            reason=f"from here on {'not exact, ' * self.env.exact}equal-count: {reason}",
         ))
 
     # --------------------------------------------------------------------------- the end
