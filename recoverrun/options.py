@@ -86,6 +86,14 @@ TABLE = (
     Option("no_protect", "Switch recovery off.", RECOVERY),
     Option("exact", "No loss changes a bit of the result, or exit 2.", RECOVERY, pet=""),
     Option(
+        "digest_every",
+        "Steps from one comparison of parameters to the next.",
+        RECOVERY,
+        "STEPS",
+        pet="",
+        shown_default="0: never",
+    ),
+    Option(
         "shutdown_timeout",
         "Seconds between the first signal to a worker and SIGKILL.",
         RECOVERY,
@@ -151,7 +159,6 @@ TABLE = (
     ),
     Option("inject", pet=""),
     Option("witness", pet=""),
-    Option("digest_every", pet=""),
 )
 
 _HINTS = get_type_hints(Options)

@@ -45,7 +45,7 @@ from ft_collectives.instep import (
 from ft_collectives.reduce import Reducer
 from ft_collectives.store import LauncherStore
 from ft_collectives.vote import Booth
-from recoverrun.hooks import exact, witness
+from recoverrun.hooks import digest, exact, witness
 from recoverrun.hooks.faultpoints import FaultPoints
 from recoverrun.hooks.impersonate import Impersonator
 from recoverrun.hooks.makeup import MakeUp
@@ -347,7 +347,7 @@ class Session:
         if self.machine is None or not self.dirty or self.acting or not self.runtime.active:
             return
         assert self.reducer is not None, "protected"
-        count = self._own_index
+        count, self.phases.digest = self._own_index, digest.due(self)
         if self.promise is None:
             self._learn()
         shape = self.runtime.shape

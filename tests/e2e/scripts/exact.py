@@ -4,6 +4,7 @@ Leaves the parameters and the whole state of the optimizer of each rank, for a c
 """
 
 import argparse
+import os
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ def local(value: Any) -> Any:
     return value.to_local() if hasattr(value, "to_local") else value
 
 
-def main() -> None:
+def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--shards", type=int, default=0, help="of FSDP2; 0: DDP")
@@ -38,8 +39,12 @@ def main() -> None:
     parser.add_argument("--bucket-mb", type=float, default=0.005)
     parser.add_argument("--equal-count", action="store_true", help="no two draws alike")
     parser.add_argument("--twice", action="store_true", help="two backward passes a microbatch")
-    args = parser.parse_args()
+    parser.add_argument("--corrupt", default="", help="RANK:STEP, after whose update a bit flips")
+    return parser.parse_args()
 
+
+def main() -> None:
+    args = parsed()
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(1)
@@ -61,7 +66,7 @@ def main() -> None:
     batches = iter(DataLoader(data, batch_size=4, sampler=sampler, drop_last=True))
     torch.manual_seed(100 + rank)
 
-    for _ in range(args.steps):
+    for step in range(args.steps):
         for micro in range(args.accumulation):
             last = micro == args.accumulation - 1
             x, y = next(batches)
@@ -78,6 +83,9 @@ def main() -> None:
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()
+        if args.corrupt == f"{os.environ['RANK']}:{step}":
+            weights = local(next(iter(model.parameters())).detach()).view(-1)
+            weights[:1].view(torch.int32).bitwise_xor_(1)
     dist.barrier()
     left = {}
     for name, param in model.named_parameters():
