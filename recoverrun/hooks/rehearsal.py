@@ -65,12 +65,12 @@ def rehearse(session: "Session", own: torch.Tensor) -> None:
     assert fabric is not None and machine is not None, "protected"
     generation = machine.view.generation
     try:
-        promise, reason = _exchange(session, fabric, generation, own)
-        promise = _everybody(session, generation, promise)
+        found, reason = _exchange(session, fabric, generation, own)
+        promise = _everybody(session, generation, found)
     except Superseded:
-        promise, reason = "exact-samples", UNPROVED
-    session.conclude(promise, reason)
-    exact.insist(session, promise, reason)
+        promise, found, reason = "exact-samples", "exact-samples", UNPROVED
+    session.conclude(promise, reason, found)
+    exact.insist(session, promise, reason if found == promise else "another rank says why")
 
 
 def decline(session: "Session", refusal: str) -> None:

@@ -400,14 +400,14 @@ class Session:
             return
         rehearsal.rehearse(self, self._sketch)
 
-    def conclude(self, promise: Promise, reason: str) -> None:
-        """The rehearsal's result on this rank."""
+    def conclude(self, promise: Promise, reason: str, found: Promise | None = None) -> None:
+        """The rehearsal's result; `found` and `reason` are what this rank has to say of it."""
         shape = self.runtime.shape
         if promise == "unprotected":
             self.refusal = reason
         self.makeup.exact = promise == "exact-samples"
         self.sources.rehearsed(self.makeup.exact)
-        self._say_promise(promise, shape.microbatches if shape is not None else 0, reason)
+        self._say_promise(found or promise, shape.microbatches if shape else 0, reason)
 
     def _next(self) -> Effect:
         with self.changed:
