@@ -61,10 +61,17 @@ WHOLE4 = ExactJob(name="ddp4-whole", ranks=4, more=("--bucket-mb=25",))
 HSDP2 = ExactJob(name="hsdp2x2", ranks=4, shards=2)
 HSDP3 = ExactJob(name="hsdp3x1", ranks=3, shards=1)
 HSDP4 = ExactJob(name="hsdp4x1", ranks=4, shards=1, accumulation=2)
+VIEWS3 = ExactJob(name="ddp3-views", ranks=3, more=("--variant=views",))
+STATIC3 = ExactJob(name="ddp3-static", ranks=3, accumulation=1, more=("--variant=static",))
+UNUSED4 = ExactJob(name="ddp4-unused", ranks=4, more=("--variant=unused",))
+HALF2 = ExactJob(name="hsdp2x2-half", ranks=4, shards=2, more=("--variant=half",))
 DDP8 = ExactJob(name="ddp8", ranks=8, accumulation=2)
 HSDP8 = ExactJob(name="hsdp4x2", ranks=8, shards=2, accumulation=2)
 JOBS = {
-    job.name: job for job in (DDP2, DDP3, DDP4, WHOLE4, HSDP2, HSDP3, HSDP4, DDP8, HSDP8)
+    job.name: job
+    for job in (
+        DDP2, DDP3, DDP4, WHOLE4, HSDP2, HSDP3, HSDP4, VIEWS3, STATIC3, UNUSED4, HALF2, DDP8, HSDP8,
+    )
 }  # fmt: skip
 
 State = dict[str, torch.Tensor]

@@ -11,10 +11,11 @@ import pytest
 
 from tests.e2e.exactness import (
     DDP2,
-    DDP3,
     DDP4,
     HSDP2,
     HSDP4,
+    UNUSED4,
+    VIEWS3,
     WHOLE4,
     ExactJob,
     State,
@@ -31,7 +32,8 @@ pytestmark = pytest.mark.e2e
 
 SAMPLE = (
     (DDP2, "r0@step:2:backward"),
-    (DDP3, "r1@step:1:reduce,r0@step:4:vote"),
+    (VIEWS3, "r1@step:1:reduce,r0@step:4:vote"),
+    (UNUSED4, "r2@step:1:forward,r1@step:3:vote"),
     (WHOLE4, "r0@step:0:vote,r3@step:3:reduce,r1@step:3:redo"),
     (HSDP2, "r2@step:3:reduce:0"),
     (HSDP4, "r1@step:1:backward,r2@step:1:redo"),

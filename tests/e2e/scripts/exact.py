@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
@@ -23,6 +23,50 @@ def built(width: int) -> nn.Sequential:
         nn.Linear(16, width), nn.GELU(), nn.Dropout(0.2), nn.LayerNorm(width),
         nn.Linear(width, width), nn.ReLU(), nn.Dropout(0.1), nn.Linear(width, 4),
     )  # fmt: skip
+
+
+class Choosy(nn.Module):
+    """Leaves a layer out, another one for each microbatch and rank, or none."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(16, width), nn.Linear(width, 4)
+        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        for layer in self.layers:
+            if torch.rand(()) < 0.6:
+                x = torch.tanh(layer(x))
+        return self.last(x)
+
+
+DDP_VARIANTS: dict[str, dict[str, Any]] = {
+    "views": {"gradient_as_bucket_view": True},
+    "static": {"static_graph": True},
+    "unused": {"find_unused_parameters": True},
+    "": {},
+}
+
+
+def wrapped(args: argparse.Namespace) -> Any:
+    """The model as DDP or FSDP2 trains it."""
+    model: Any = Choosy(args.width) if args.variant == "unused" else built(args.width)
+    if not args.shards:
+        return DistributedDataParallel(
+            model, bucket_cap_mb=args.bucket_mb, **DDP_VARIANTS[args.variant]
+        )
+    mesh = init_device_mesh(
+        "cpu", (dist.get_world_size() // args.shards, args.shards),
+        mesh_dim_names=("replicate", "shard"),
+    )  # fmt: skip
+    half = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
+    how = {"mp_policy": half} if args.variant == "half" else {}
+    for layer in model:
+        if isinstance(layer, nn.Linear):
+            fully_shard(layer, mesh=mesh, **how)
+    fully_shard(model, mesh=mesh, **how)
+    return model
 
 
 def local(value: Any) -> Any:
@@ -40,26 +84,17 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--equal-count", action="store_true", help="no two draws alike")
     parser.add_argument("--twice", action="store_true", help="two backward passes a microbatch")
     parser.add_argument("--corrupt", default="", help="RANK:STEP, after whose update a bit flips")
+    parser.add_argument("--variant", default="", choices=[*DDP_VARIANTS, "half"])
     return parser.parse_args()
 
 
 def main() -> None:
     args = parsed()
     dist.init_process_group("gloo")
-    rank, world = dist.get_rank(), dist.get_world_size()
+    rank = dist.get_rank()
     torch.manual_seed(1)
     data = TensorDataset(torch.randn(2048, 16), torch.randn(2048, 4))
-    model: Any = built(args.width)
-    if args.shards:
-        mesh = init_device_mesh(
-            "cpu", (world // args.shards, args.shards), mesh_dim_names=("replicate", "shard")
-        )
-        for layer in model:
-            if isinstance(layer, nn.Linear):
-                fully_shard(layer, mesh=mesh)
-        fully_shard(model, mesh=mesh)
-    else:
-        model = DistributedDataParallel(model, bucket_cap_mb=args.bucket_mb)
+    model = wrapped(args)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-2, weight_decay=0.1)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, args.steps)
     sampler = DistributedSampler(data, shuffle=True, seed=3, drop_last=True)
