@@ -68,6 +68,7 @@ class Options:
     logs_specs: str = ""
     no_protect: bool = False
     exact: bool = False
+    check_finite: bool = False
     dry_run: bool = False
     inject: str = ""
     witness: str = ""
@@ -123,6 +124,7 @@ class RunConfig:
     shutdown_s: float
     protect: bool
     exact: bool  # gradients are summed in an order that no loss changes
+    check_finite: bool
     inject: str
     witness: str
     digest_every: int
@@ -189,6 +191,7 @@ def parse_options(options: Options, environ: Mapping[str, str]) -> RunConfig:
         shutdown_s=_patience(options, environ),
         protect=_protects(options),
         exact=options.exact,
+        check_finite=options.check_finite,
         inject=_inject(options.inject),
         witness=options.witness,
         digest_every=options.digest_every,

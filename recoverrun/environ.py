@@ -64,6 +64,7 @@ def worker_environ(
         inject=config.inject if place.incarnation == 0 else "",
         witness=config.witness,
         exact=config.exact,
+        check_finite=config.check_finite,
         digest_every=config.digest_every,
         rank=rank,
         local_rank=place.local_rank,

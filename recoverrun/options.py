@@ -84,6 +84,12 @@ TABLE = (
     Option("min_replicas", "With fewer replicas left: start again, or exit 81.", RECOVERY, "N"),
     Option("max_restarts", "Restarts of all ranks where recovery cannot help.", RECOVERY, "N"),
     Option("no_protect", "Switch recovery off.", RECOVERY),
+    Option(
+        "check_finite",
+        "A replica that alone has NaN, and on no other machine, leaves.",
+        RECOVERY,
+        pet="",
+    ),
     Option("exact", "No loss changes a bit of the result, or exit 2.", RECOVERY, pet=""),
     Option(
         "digest_every",
@@ -167,12 +173,13 @@ _YES, _NO = ("1", "true", "t", "yes", "y", "on"), ("0", "false", "f", "no", "n",
 
 DEFAULTS: Mapping[str, Any] = {field.name: field.default for field in fields(Options)}
 
-_HANDED_DOWN = frozenset({"run_dir", "inject", "witness", "exact", "digest_every"})
+_HANDED_DOWN = frozenset({"run_dir", "inject", "witness", "exact", "check_finite", "digest_every"})
 """Fields whose variable a launcher sets for its workers: a launcher inside one must not obey it."""
 
 
 _ONLY_OURS = frozenset({
-    "min_replicas", "no_protect", "exact", "dry_run", "run_dir", "ranks_filter",
+    "min_replicas", "no_protect", "check_finite", "exact", "digest_every", "dry_run", "run_dir",
+    "ranks_filter",
 })  # fmt: skip
 
 

@@ -79,7 +79,8 @@ def decline(session: "Session", refusal: str) -> None:
     assert fabric is not None and machine is not None, "protected"
     generation = machine.view.generation
     try:
-        _gather(session, fabric, generation, {"refusal": refusal})
+        assert session.reducer is not None, "protected"
+        gather(fabric, session.reducer.channel, generation, {"refusal": refusal})
         _everybody(session, generation, "unprotected")
     except Superseded:
         pass  # the verdict is this rank's alone
@@ -92,8 +93,9 @@ def _exchange(
     top = session.impersonator.captures.get((session.step, session.attempt, 1))
     assert top is not None, "captured after the first microbatch"
     mine = {"refusal": "", "context": top.pack(), "sketch": tensor_bytes(own)}
-    others = _gather(session, fabric, generation, mine)
     layout, machine, shape = session.layout, session.machine, session.runtime.shape
+    assert session.reducer is not None, "protected"
+    others = gather(fabric, session.reducer.channel, generation, mine)
     assert layout is not None and machine is not None and shape is not None, "protected"
     refused = [one["refusal"] for one in others.values() if one["refusal"]]
     if refused:
@@ -145,12 +147,10 @@ def _everybody(session: "Session", generation: int, promise: Promise) -> Promise
     return ORDER[session.booth.least(generation, ORDER.index(promise))]
 
 
-def _gather(
-    session: "Session", fabric: Fabric, generation: int, mine: dict[str, Any]
+def gather(
+    fabric: Fabric, channel: Channel, generation: int, mine: dict[str, Any]
 ) -> dict[int, dict[str, Any]]:
-    """What every rank of this shard position says, by rank."""
-    assert session.reducer is not None, "protected"
-    channel = session.reducer.channel
+    """What every member of `channel` says, by rank. Superseded if `generation` ends first."""
     now = fabric.meet(channel)
     if now.generation != generation:
         raise Superseded

@@ -47,6 +47,7 @@ from ft_collectives.store import LauncherStore
 from ft_collectives.vote import Booth
 from recoverrun.hooks import digest, exact, witness
 from recoverrun.hooks.faultpoints import FaultPoints
+from recoverrun.hooks.guard import Guard
 from recoverrun.hooks.impersonate import Impersonator
 from recoverrun.hooks.makeup import MakeUp
 from recoverrun.hooks.phases import Phases
@@ -104,10 +105,9 @@ class Session:
         self.promise: Promise | None = None
         self.refusal = ""
         self.phases = Phases()
-        self.backwards = 0  # of this step that belong to no replayable loop
-        self.attempt = 0  # at the present step
-        self.dirty = False
-        self._in_backward = False
+        self.backwards, self.attempt = 0, 0  # of no replayable loop; at the present step
+        self.dirty = self._in_backward = False
+        self.guard = Guard(self)
         self._booth: Booth | None = None
         self._sketch = torch.empty(0)
         self._agenda: deque[Effect] = deque()
@@ -355,6 +355,7 @@ class Session:
             self.refuse("gradients are used that no loop of the script's own has computed")
         elif shape is not None:
             self._leave(self.impersonator.capture_ahead(self.step + 1, shape).pack())
+        self.guard.check()
         self._feed(Settled(microbatches=count))
         while not self._carry_out(self._next()):
             pass
@@ -386,8 +387,7 @@ class Session:
         assert self.reducer is not None, "protected"
         self.reducer.begin()
         self.runtime.begin_step()
-        self.backwards = 0
-        self.dirty = False
+        self.backwards, self.dirty = 0, False
 
     def _learn(self) -> None:
         """The first commit point: how the script goes through a step, proved by a rehearsal."""

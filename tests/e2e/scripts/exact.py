@@ -84,8 +84,16 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--equal-count", action="store_true", help="no two draws alike")
     parser.add_argument("--twice", action="store_true", help="two backward passes a microbatch")
     parser.add_argument("--corrupt", default="", help="RANK:STEP, after whose update a bit flips")
+    parser.add_argument("--machine-overflows", default="", help="RANK:STEP")
+    parser.add_argument("--loss-overflows", default="", help="RANK:STEP")
     parser.add_argument("--variant", default="", choices=[*DDP_VARIANTS, "half"])
     return parser.parse_args()
+
+
+def strays(args: argparse.Namespace, rank: int, step: int) -> bool:
+    """Whether this loss overflows. A survivor has a `rank` of its choice, but one process only."""
+    spoilt = args.machine_overflows == f"{os.environ['RANK']}:{step}"
+    return spoilt or args.loss_overflows == f"{rank}:{step}"
 
 
 def main() -> None:
@@ -111,6 +119,8 @@ def main() -> None:
                 model.set_requires_gradient_sync(last)
             with nullcontext() if last or args.shards else model.no_sync():
                 loss = (model(x).sub(y) ** 2).mean() / args.accumulation
+                if strays(args, rank, step):
+                    loss = loss * torch.inf
                 loss.backward(retain_graph=args.twice)
                 if args.twice:
                     loss.backward()
