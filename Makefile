@@ -12,7 +12,7 @@ INSTALLED := .venv/.installed
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format readme sim sim-soak fuzz bench matrix compat dist clean
+.PHONY: help demo test check format readme sim sim-soak fuzz bench matrix exact compat dist clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -58,6 +58,9 @@ bench: $(INSTALLED)  ## measure what recovery and a step without losses cost
 
 matrix: $(INSTALLED)  ## every phase of a step times every kind of loss, with real processes
 	$(PYTEST) -m matrix tests/e2e
+
+exact: $(INSTALLED)  ## 50 random schedules of losses with --exact, up to 8 replicas, compared bit by bit
+	$(BIN)/python -m tests.e2e.exactness
 
 compat: $(INSTALLED)  ## try every script and framework that is served, and write the table of the docs
 	$(BIN)/python -m pip install --quiet -c constraints.txt --editable '.[dev,compat]'

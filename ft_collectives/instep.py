@@ -20,12 +20,13 @@ A view may meet one rank just before and its mate just after such a start: repor
 The machine is silent in a step without losses: no message is waited for.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, assert_never
 
 from rendezvous.layout import Layout
 from rendezvous.messages import Committed, Decision, Identity, Message, Phase, Report, View
-from rendezvous.quota import standing_quota
+from rendezvous.quota import standing_quota, standing_shares
 
 FIRST_GENERATION = 1
 """The only generation that everybody has a plan for without asking: all slots at home."""
@@ -159,6 +160,7 @@ class InStep:
         self.begun: tuple[Identity, ...] = ()  # being re-executed now
         self.joined: tuple[Identity, ...] = ()  # to re-execute because shard mates have begun to
         self.plan: tuple[Identity, ...] | None = None  # extras decided for this step, if any were
+        self.targets: Mapping[int, tuple[Identity, ...]] = {}  # of all replicas, decided with it
         self.reduced_in = 0
         self.state: State = "open"
         self._report_at = float("inf")
@@ -228,6 +230,12 @@ class InStep:
         quota = standing_quota(self.view.live, self.layout.slots, self.microbatches)
         return quota.get(self.slot, ())
 
+    def shares(self) -> Mapping[int, tuple[Identity, ...]]:
+        """What each live replica computes of this step by the present plan, its own slot too."""
+        if self.plan is not None:
+            return self.targets
+        return standing_shares(self.view.live, self.layout.slots, self.microbatches)
+
     @property
     def surprised(self) -> bool:
         """A view came that the plan of this step does not know: nothing may be reduced yet."""
@@ -286,7 +294,8 @@ class InStep:
             return self._advance()
         self.planned_in = self.view.generation
         self.reduced_in = 0
-        self.plan = dict(decision.targets).get(self.slot, ())
+        self.targets = dict(decision.targets)
+        self.plan = self.targets.get(self.slot, ())
         return self._advance()
 
     def _tick(self) -> list[Effect]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from ft_collectives.c10d import ReduceOp, options
+from ft_collectives.canonical import Canonical
 from ft_collectives.fabric import Channel, Fabric, Pending
 from ft_collectives.faults import Superseded
 
@@ -46,6 +47,8 @@ class Reducer:
         self.channel = channel
         self.buckets: dict[Hashable, Bucket] = {}
         self.on_launch: Callable[[int, int], None] = lambda number, total: None
+        self.canonical: Canonical | None = None  # how to sum, if not by all-reduce
+        self.held_back = False  # offers do not count
         self._launched = 0
         self._launched_in = 0
         self._final: set[Hashable] = set()
@@ -65,10 +68,14 @@ class Reducer:
     def forget(self) -> None:
         """The buckets of the step before are no longer how the gradients are divided."""
         self.buckets.clear()
+        if self.canonical is not None:
+            self.canonical.forget()
         self.begin()
 
     def begin(self) -> None:
         """A new step: nothing of it is launched."""
+        if self.canonical is not None:
+            self.canonical.begin_step()
         self._launched = self._launched_in = 0
         self._final_in = self._held_in = 0
         self._final.clear()
@@ -80,6 +87,8 @@ class Reducer:
         """The accumulator of `key` is final in the plan of `generation`: start its reduction as
         soon as its turn comes.
         """
+        if self.held_back:
+            return
         if self._final_in != generation:
             self._final.clear()
             self._final_in = generation
@@ -116,8 +125,20 @@ class Reducer:
             raise Superseded
         self._launch_up_to(len(self.buckets), generation)
         pendings = [b.pending for b in self.buckets.values() if b.pending is not None]
-        self.fabric.finish(pendings, generation)
+        if self.canonical is None:
+            self.fabric.finish(pendings, generation)
+        else:
+            self._finish(self.canonical, generation)
         self._held_in = generation
+
+    def _finish(self, canonical: Canonical, generation: int) -> None:
+        """Both halves of every bucket; all members start the second ones in the same order."""
+        for bucket in self.buckets.values():
+            assert bucket.pending is not None, f"bucket {bucket.key} was just launched"
+            self.fabric.finish([bucket.pending], generation)
+            bucket.pending = canonical.complete(bucket.key, generation)
+        pendings = [b.pending for b in self.buckets.values() if b.pending is not None]
+        self.fabric.finish(pendings, generation)
 
     def deliver(self) -> None:
         """Write the reduced sums to the parameters' gradients; the step is committed."""
@@ -129,6 +150,8 @@ class Reducer:
             bucket.deliver(bucket.staging)
             if bucket.keeps:
                 bucket.staging = None
+                if self.canonical is not None:
+                    self.canonical.let_go(bucket.key)
 
     def _launch_up_to(self, count: int, generation: int) -> None:
         if self._launched_in != generation:
@@ -140,6 +163,12 @@ class Reducer:
 
     def _launch(self, bucket: Bucket, generation: int) -> None:
         self._abandon(bucket)
+        if self.canonical is not None:
+            bucket.staging, bucket.pending = self.canonical.start(
+                bucket.key, generation, size=bucket.size, dtype=bucket.dtype, fill=bucket.fill
+            )
+            bucket.generation = generation
+            return
         if bucket.staging is None:
             bucket.staging = torch.empty(bucket.size, dtype=bucket.dtype)
         bucket.fill(bucket.staging)
@@ -152,6 +181,9 @@ class Reducer:
     def _abandon(self, bucket: Bucket) -> None:
         """Leave a reduction that is not done behind, with the memory that it may still write."""
         if bucket.pending is not None and not bucket.pending.done and bucket.staging is not None:
-            self.fabric.bury([bucket.staging], bucket.pending)
+            memory = [bucket.staging]
+            if self.canonical is not None:
+                memory = self.canonical.let_go(bucket.key)
+            self.fabric.bury(memory, bucket.pending)
             bucket.staging = None
         bucket.pending = None

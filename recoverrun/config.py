@@ -67,6 +67,8 @@ class Options:
     event_log_handler: str = "null"
     logs_specs: str = ""
     no_protect: bool = False
+    exact: bool = False
+    check_finite: bool = False
     dry_run: bool = False
     inject: str = ""
     witness: str = ""
@@ -121,6 +123,8 @@ class RunConfig:
     signals: tuple[signal.Signals, ...]  # that are passed on
     shutdown_s: float
     protect: bool
+    exact: bool  # gradients are summed in an order that no loss changes
+    check_finite: bool
     inject: str
     witness: str
     digest_every: int
@@ -185,7 +189,9 @@ def parse_options(options: Options, environ: Mapping[str, str]) -> RunConfig:
         virtual_local_rank=options.virtual_local_rank,
         signals=signals,
         shutdown_s=_patience(options, environ),
-        protect=not options.no_protect and not (options.no_python and not options.run_path),
+        protect=_protects(options),
+        exact=options.exact,
+        check_finite=options.check_finite,
         inject=_inject(options.inject),
         witness=options.witness,
         digest_every=options.digest_every,
@@ -203,6 +209,14 @@ def _command(options: Options) -> tuple[str, tuple[str, ...]]:
     if options.module and options.no_python and not options.run_path:
         raise _usage("-m needs Python, so it cannot go with --no-python")
     return script, arguments
+
+
+def _protects(options: Options) -> bool:
+    protects = not options.no_protect and not (options.no_python and not options.run_path)
+    if options.exact and not protects:
+        other = "--no-protect" if options.no_protect else "--no-python"
+        raise _usage(f"--exact is about losses that a run survives, so it cannot go with {other}")
+    return protects
 
 
 def _check_numbers(options: Options) -> None:

@@ -63,6 +63,8 @@ def worker_environ(
         # A fault that was planned for a step strikes once, not again in each attempt.
         inject=config.inject if place.incarnation == 0 else "",
         witness=config.witness,
+        exact=config.exact,
+        check_finite=config.check_finite,
         digest_every=config.digest_every,
         rank=rank,
         local_rank=place.local_rank,

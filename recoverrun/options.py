@@ -85,6 +85,21 @@ TABLE = (
     Option("max_restarts", "Restarts of all ranks where recovery cannot help.", RECOVERY, "N"),
     Option("no_protect", "Switch recovery off.", RECOVERY),
     Option(
+        "check_finite",
+        "A replica that alone has NaN, and on no other machine, leaves.",
+        RECOVERY,
+        pet="",
+    ),
+    Option("exact", "No loss changes a bit of the result, or exit 2.", RECOVERY, pet=""),
+    Option(
+        "digest_every",
+        "Steps from one comparison of parameters to the next.",
+        RECOVERY,
+        "STEPS",
+        pet="",
+        shown_default="0: never",
+    ),
+    Option(
         "shutdown_timeout",
         "Seconds between the first signal to a worker and SIGKILL.",
         RECOVERY,
@@ -150,7 +165,6 @@ TABLE = (
     ),
     Option("inject", pet=""),
     Option("witness", pet=""),
-    Option("digest_every", pet=""),
 )
 
 _HINTS = get_type_hints(Options)
@@ -159,11 +173,14 @@ _YES, _NO = ("1", "true", "t", "yes", "y", "on"), ("0", "false", "f", "no", "n",
 
 DEFAULTS: Mapping[str, Any] = {field.name: field.default for field in fields(Options)}
 
-_HANDED_DOWN = frozenset({"run_dir", "inject", "witness", "digest_every"})
+_HANDED_DOWN = frozenset({"run_dir", "inject", "witness", "exact", "check_finite", "digest_every"})
 """Fields whose variable a launcher sets for its workers: a launcher inside one must not obey it."""
 
 
-_ONLY_OURS = frozenset({"min_replicas", "no_protect", "dry_run", "run_dir", "ranks_filter"})
+_ONLY_OURS = frozenset({
+    "min_replicas", "no_protect", "check_finite", "exact", "digest_every", "dry_run", "run_dir",
+    "ranks_filter",
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,7 @@ def prove(facts: History, log: RunLog) -> Proof:
         name = sanitize(entry.text("invariant", "an invariant"), 40)
         violations.append(Violation(invariant=name, what=sanitize(entry.reason), step=-1))
     for step in facts.differing:
-        what = f"replicas held different parameters after step {step}"
+        what = f"replicas held different parameters at step {step}"
         violations.append(Violation(invariant="INV-3", what=what, step=step))
     unproved += _damage(facts, log)
     notes += _notes(facts)

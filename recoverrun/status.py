@@ -262,7 +262,7 @@ def _line(entry: Entry, facts: History, before: frozenset[int]) -> tuple[Kind, s
         case "invariant.break":
             return "warning", f"{entry.text('invariant')} is broken: {entry.reason}"
         case "digest.differ":
-            return "warning", f"replicas differ after step {entry.integer('step')}: {entry.reason}"
+            return "warning", f"replicas differ: {entry.reason}"
         case "journal.drop":
             return (
                 "warning",

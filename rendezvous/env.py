@@ -29,6 +29,8 @@ class WorkerEnv:
     protect: bool = _variable("RECOVERRUN_PROTECT", "1: recovery is on, 0: off")
     inject: str = _variable("RECOVERRUN_INJECT", "fault schedule, normally empty")
     witness: str = _variable("RECOVERRUN_WITNESS", "directory for final parameters, or empty")
+    exact: bool = _variable("RECOVERRUN_EXACT", "1: sums are bitwise those of a run without losses")
+    check_finite: bool = _variable("RECOVERRUN_CHECK_FINITE", "1: look for gradients gone astray")
     digest_every: int = _variable("RECOVERRUN_DIGEST_EVERY", "steps between digests, 0: never")
     rank: int = _variable("RANK", "global rank")
     local_rank: int = _variable("LOCAL_RANK", "rank on this node")

@@ -91,8 +91,12 @@ EVENTS: Mapping[str, Event] = {
     "invariant.break": Event("An invariant does not hold; the job stops.", ("invariant",)),
     "notice.give": Event("A worker tells something worth reading once.", ("rank",), ("event",)),
     "fault.hint": Event("A collective failed on a rank: a hint, not a verdict.", ("rank",)),
-    "digest.agree": Event("All replicas hold the same parameters after a step.", ("step",)),
-    "digest.differ": Event("Replicas hold different parameters after a step.", ("step",)),
+    "digest.agree": Event("All replicas held the same parameters at a step.", ("step",)),
+    "digest.differ": Event(
+        "Replicas held different parameters at a step; `ranks` are those that differ from most.",
+        ("step",),
+        ("ranks",),
+    ),
     "journal.drop": Event("Records that could not be written before this one.", ("records",)),
 }
 

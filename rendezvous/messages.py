@@ -281,7 +281,7 @@ class Committed:
     done: tuple[Identity, ...]
     redone: tuple[Identity, ...]
     total: int  # B, as the data plane's vote counted it
-    digest: str  # of the parameters' update when it is checked this step, else ""
+    digest: str  # of the parameters before the step's update if it is checked, else ""
     phases: tuple[tuple[str, float], ...] = field(default=())
 
 

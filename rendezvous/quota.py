@@ -7,6 +7,7 @@ index i of a slot needs that slot's random state at i, which is cheapest to have
 
 import heapq
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from rendezvous.messages import Identity
 
@@ -51,3 +52,12 @@ def standing_quota(
     members = sorted(live)
     lost = sorted(set(slots) - set(members))
     return share_out(identities(lost, microbatches), dict.fromkeys(members, microbatches))
+
+
+@lru_cache(maxsize=16)
+def standing_shares(
+    live: tuple[int, ...], slots: tuple[int, ...], microbatches: int
+) -> Mapping[int, tuple[Identity, ...]]:
+    """All identities of each live replica in such a step: those of its own slot, and the extra."""
+    extra = standing_quota(live, slots, microbatches)
+    return {slot: (*identities((slot,), microbatches), *extra[slot]) for slot in sorted(live)}

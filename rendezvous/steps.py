@@ -10,6 +10,7 @@ of that generation had given it to.
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from rendezvous.digests import compared
 from rendezvous.effects import Json, Record
 from rendezvous.layout import Layout
 from rendezvous.losses import Loss
@@ -100,7 +101,8 @@ class StepBook:
             self.committed_at = page.said_at
             plan = self._plan(page, layout)
             records.append(_line(page, layout, live_ranks, plan))
-            records += [*_digests(page, layout), *self._recovered(page, live_ranks)]
+            looked = {rank: one.digest for rank, one in page.said.items()}
+            records += [*compared(step, looked, layout), *self._recovered(page, live_ranks)]
         return records
 
     def close(
@@ -232,21 +234,3 @@ def _line(page: Page, layout: Layout, live_ranks: frozenset[int], plan: Done) ->
         fields["unseen"] = unseen
     reason = f"step {page.step}: {fields['microbatches']} of {total} microbatches"
     return Record("step.commit", reason, fields)
-
-
-def _digests(page: Page, layout: Layout) -> list[Record]:
-    """INV-3: ranks of one shard position hold the same parameters after a step, if they looked."""
-    looked = {rank: one.digest for rank, one in sorted(page.said.items()) if one.digest}
-    if not looked:
-        return []
-    by_shard: dict[int, dict[str, list[int]]] = {}
-    for rank, digest in looked.items():
-        by_shard.setdefault(layout.place(rank)[1], {}).setdefault(digest, []).append(rank)
-    fields: dict[str, Json] = {"step": page.step}
-    for shard in sorted(by_shard):
-        if len(by_shard[shard]) > 1:
-            groups = sorted(by_shard[shard].values())
-            reason = f"after step {page.step} the parameters of ranks {groups} differ"
-            return [Record("digest.differ", reason, fields)]
-    reason = f"after step {page.step} {len(looked)} ranks hold the parameters of their shard"
-    return [Record("digest.agree", reason, fields)]

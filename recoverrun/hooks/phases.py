@@ -1,4 +1,7 @@
-"""How long the parts of a step took on this rank. The machines know no clock; this does."""
+"""What a rank says of a step beside what is in it: how long its parts took, and a digest.
+
+The machines know no clock; this does.
+"""
 
 import time
 from collections.abc import Iterator
@@ -14,6 +17,7 @@ class Phases:
     def __init__(self) -> None:
         self._ms: dict[str, float] = {}
         self._committed_at = time.monotonic()
+        self.digest = ""  # of the step that is about to be committed
 
     @contextmanager
     def measure(self, name: str) -> Iterator[None]:
@@ -31,4 +35,4 @@ class Phases:
         self.note("step", 1000 * (now - self._committed_at))
         self._committed_at = now
         phases, self._ms = self._ms, {}
-        return replace(committed, phases=tuple(sorted(phases.items())))
+        return replace(committed, phases=tuple(sorted(phases.items())), digest=self.digest)

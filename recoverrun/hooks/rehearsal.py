@@ -16,6 +16,7 @@ import torch
 
 from ft_collectives.fabric import Channel, Communicator, Fabric
 from ft_collectives.faults import Superseded
+from recoverrun.hooks import exact
 from recoverrun.hooks.data import NotReplayable
 from recoverrun.hooks.rng import tensor_bytes
 from rendezvous.messages import Promise
@@ -68,27 +69,28 @@ def rehearse(session: "Session", own: torch.Tensor) -> None:
     assert fabric is not None, "protected"
     while True:
         generation = fabric.view.generation
-        promise, reason = ORDER[-1], UNPROVED
+        promise, found, reason = ORDER[-1], ORDER[-1], UNPROVED
         try:
             if not session.booth.rehearsed_elsewhere(generation):
-                promise, reason = _exchange(session, fabric, generation, own)
-                promise = _everybody(session, generation, promise)
+                found, reason = _exchange(session, fabric, generation, own)
+                promise = _everybody(session, generation, found)
             session.booth.conclude(generation)
             break
         except Superseded:
             continue
-    session.conclude(promise, reason)
+    session.conclude(promise, reason, found)
+    exact.insist(session, promise, reason if found == promise else "another rank says why")
 
 
 def decline(session: "Session", refusal: str) -> None:
     """This rank cannot serve the script: take part, so that all ranks conclude the same."""
     fabric = session.fabric
-    assert fabric is not None, "protected"
+    assert fabric is not None and session.reducer is not None, "protected"
     while True:
         generation = fabric.view.generation
         try:
             if not session.booth.rehearsed_elsewhere(generation):
-                _gather(session, fabric, generation, {"refusal": refusal})
+                gather(fabric, session.reducer.channel, generation, {"refusal": refusal})
                 _everybody(session, generation, "unprotected")
             session.booth.conclude(generation)
             break
@@ -103,8 +105,9 @@ def _exchange(
     top = session.impersonator.captures.get((session.step, session.attempt, 1))
     assert top is not None, "captured after the first microbatch"
     mine = {"refusal": "", "context": top.pack(), "sketch": tensor_bytes(own)}
-    others = _gather(session, fabric, generation, mine)
     layout, machine, shape = session.layout, session.machine, session.runtime.shape
+    assert session.reducer is not None, "protected"
+    others = gather(fabric, session.reducer.channel, generation, mine)
     assert layout is not None and machine is not None and shape is not None, "protected"
     refused = [one["refusal"] for one in others.values() if one["refusal"]]
     if refused:
@@ -156,12 +159,10 @@ def _everybody(session: "Session", generation: int, promise: Promise) -> Promise
     return ORDER[session.booth.least(generation, ORDER.index(promise))]
 
 
-def _gather(
-    session: "Session", fabric: Fabric, generation: int, mine: dict[str, Any]
+def gather(
+    fabric: Fabric, channel: Channel, generation: int, mine: dict[str, Any]
 ) -> dict[int, dict[str, Any]]:
-    """What every rank of this shard position says, by rank."""
-    assert session.reducer is not None, "protected"
-    channel = session.reducer.channel
+    """What every member of `channel` says, by rank. Superseded if `generation` ends first."""
     now = fabric.meet(channel)
     if now.generation != generation:
         raise Superseded

@@ -109,6 +109,7 @@ class Microbatch:
     met: "Streams | None"  # where the body began, if that cannot be told from `streams`
     ahead: list[Draw]  # those of the iteration before, which may have fetched this one's item
     positions: "list[tuple[Source, int]]"  # of every source, when the body began
+    backwards: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,6 +320,8 @@ class ScriptRuntime:
             return None
         turn = self.stack[-1]
         turn.backwards += 1
+        if turn.backwards > 1 and self.microbatches and self.microbatches[-1].turn is turn:
+            self.microbatches[-1].backwards = turn.backwards
         if turn.backwards > 1 or turn.streams is None:
             return None
         microbatch = Microbatch(
@@ -350,7 +353,7 @@ class ScriptRuntime:
         if inner.loop.refusal:
             raise Refused(inner.loop.refusal)
         here = bool(self.stack) and self.stack[-1] is inner and inner.iteration == last.iteration
-        backwards = max(1, inner.backwards) if here else 1
+        backwards = last.backwards  # the turn itself may be over, or in its next iteration
         count = len(self.microbatches)
         if here:
             pattern = "one microbatch a step" if count == 1 else "by counting iterations"

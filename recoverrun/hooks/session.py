@@ -45,8 +45,9 @@ from ft_collectives.instep import (
 from ft_collectives.reduce import Reducer
 from ft_collectives.store import LauncherStore
 from ft_collectives.vote import Booth
-from recoverrun.hooks import witness
+from recoverrun.hooks import digest, exact, witness
 from recoverrun.hooks.faultpoints import FaultPoints
+from recoverrun.hooks.guard import Guard
 from recoverrun.hooks.impersonate import Impersonator
 from recoverrun.hooks.makeup import MakeUp
 from recoverrun.hooks.phases import Phases
@@ -104,10 +105,9 @@ class Session:
         self.promise: Promise | None = None
         self.refusal = ""
         self.phases = Phases()
-        self.backwards = 0  # of this step that belong to no replayable loop
-        self.attempt = 0  # at the present step
-        self.dirty = False
-        self._in_backward = False
+        self.backwards, self.attempt = 0, 0  # of no replayable loop; at the present step
+        self.dirty = self._in_backward = False
+        self.guard = Guard(self)
         self._booth: Booth | None = None
         self._sketch = torch.empty(0)
         self._agenda: deque[Effect] = deque()
@@ -141,8 +141,7 @@ class Session:
                 self._feed(Decided(decision=message))
             case Legacy():
                 self.makeup.inherit(message)
-            case _:
-                return  # nothing else is meant for a worker
+            case _: ...  # nothing else is meant for a worker
 
     def _feed(self, event: Event) -> None:
         """Give the machine an event; messages leave at once, work waits for the script's thread."""
@@ -203,6 +202,7 @@ class Session:
         replicas = [replica[shard] for replica in layout.replicas]
         self.reducer = Reducer(self.fabric, self.fabric.open(f"gradients{shard}", replicas))
         self.reducer.on_launch = self._launched
+        exact.enter(self)
         self._booth = Booth(self.fabric, range(layout.world_size))
         self.impersonator.buffers = strategy.buffers
         return True
@@ -347,7 +347,7 @@ class Session:
         if self.machine is None or not self.dirty or self.acting or not self.runtime.active:
             return
         assert self.reducer is not None, "protected"
-        count = self._own_index
+        count, self.phases.digest = self._own_index, digest.due(self)
         if self.promise is None:
             self._learn()
         shape = self.runtime.shape
@@ -355,6 +355,7 @@ class Session:
             self.refuse("gradients are used that no loop of the script's own has computed")
         elif shape is not None:
             self._leave(self.impersonator.capture_ahead(self.step + 1, shape).pack())
+        self.guard.check()
         self._feed(Settled(microbatches=count))
         while not self._carry_out(self._next()):
             pass
@@ -386,8 +387,7 @@ class Session:
         assert self.reducer is not None, "protected"
         self.reducer.begin()
         self.runtime.begin_step()
-        self.backwards = 0
-        self.dirty = False
+        self.backwards, self.dirty = 0, False
 
     def _learn(self) -> None:
         """The first commit point: how the script goes through a step, proved by a rehearsal."""
@@ -400,14 +400,14 @@ class Session:
             return
         rehearsal.rehearse(self, self._sketch)
 
-    def conclude(self, promise: Promise, reason: str) -> None:
-        """The rehearsal's result on this rank."""
+    def conclude(self, promise: Promise, reason: str, found: Promise | None = None) -> None:
+        """The rehearsal's result; `found` and `reason` are what this rank has to say of it."""
         shape = self.runtime.shape
         if promise == "unprotected":
             self.refusal = reason
         self.makeup.exact = promise == "exact-samples"
         self.sources.rehearsed(self.makeup.exact)
-        self._say_promise(promise, shape.microbatches if shape is not None else 0, reason)
+        self._say_promise(found or promise, shape.microbatches if shape else 0, reason)
 
     def _next(self) -> Effect:
         with self.changed:
@@ -466,13 +466,13 @@ class Session:
         assert shape is not None and layout is not None, "protected, and past a first step"
         _, shard = layout.place(self.env.rank)
         rank = layout.replicas[slot][shard]
-        with self.phases.measure("redo"):
+        with self.phases.measure("redo"), exact.apart(self, identity):
             self.makeup.compute(rank, index, self.step, shape)
 
     def _downgraded(self, reason: str) -> None:
         self.link.send(Notice(
             rank=self.env.rank, generation=self._generation, event="notice.give",
-            reason=f"from here on equal-count: {reason}",
+            reason=f"from here on {'not exact, ' * self.env.exact}equal-count: {reason}",
         ))
 
     # --------------------------------------------------------------------------- the end

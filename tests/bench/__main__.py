@@ -9,6 +9,7 @@ QUICK = {
     "launch": ["--rounds=2"],
     "recovery": ["--runs=2", "--restarts=1", "--defaults=0"],
     "steady": ["--launches=1", "--pairs=4"],
+    "exact": ["--pairs=4"],
 }
 
 

@@ -34,7 +34,9 @@ class Spent:
 class Runner:
     """One job under one launcher, that goes on when it is told to. A context manager."""
 
-    def __init__(self, launcher: str, ranks: int, arguments: Sequence[str]) -> None:
+    def __init__(
+        self, launcher: str, ranks: int, arguments: Sequence[str], options: Sequence[str] = ()
+    ) -> None:
         self._resources = ExitStack()
         directory = Path(self._resources.enter_context(tempfile.TemporaryDirectory()))
         path = str(directory / "turns")
@@ -47,7 +49,7 @@ class Runner:
         self._errors = directory / "errors"
         with open(self._errors, "wb") as errors:
             self._process = subprocess.Popen(
-                [*jobs.command(launcher, ranks, (), jobs.SCRIPTS / "steady.py"), *arguments],
+                [*jobs.command(launcher, ranks, options, jobs.SCRIPTS / "steady.py"), *arguments],
                 cwd=directory,
                 env=jobs.environment(BENCH_TURNS=path),
                 stdout=subprocess.DEVNULL,

@@ -275,6 +275,15 @@ def test_without_python_there_is_no_protection() -> None:
     assert _config("--run-dir d x").run_dir == Path("d")
 
 
+def test_exact_needs_recovery() -> None:
+    assert _config("--exact x").exact
+    assert _config("x", RECOVERRUN_EXACT="1").exact
+    assert not _config("x").exact
+    for other in ("--no-protect", "--no-python"):
+        assert f"cannot go with {other}" in _refusal(f"--exact {other} x")
+    assert not _read("x", RECOVERRUN_EXACT="1", RECOVERRUN_ENDPOINT="ipc://launcher").exact
+
+
 def test_empty_roles_short_forms_and_the_order_of_variables() -> None:
     assert _read("--role= x").role == _read("x", PET_ROLE="").role == ""
     assert (_read("-r3 -t 1 x").redirects, _read("-t=0:3 x").tee) == ("3", "0:3")

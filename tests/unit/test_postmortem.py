@@ -134,7 +134,7 @@ def _said_by_nobody(scene: Scene) -> None:
         (_view_back, "INV-2", "generation 2 follows generation 3"),
         (_loss_forgotten, "INV-7", "no recovery"),
         (_broken, "INV-3", "digests differ"),
-        (_differ, "INV-3", "after step 2"),
+        (_differ, "INV-3", "at step 2"),
         (_said_by_nobody, "INV-1", "their replica lives"),
     ],
 )

@@ -257,7 +257,7 @@ class Ddp:
         return [param for param in self._module.parameters() if param.requires_grad]
 
     def accumulators(self) -> list[torch.Tensor]:
-        return [param.grad for param in self._params() if param.grad is not None]
+        return [torch.zeros_like(p) if p.grad is None else p.grad for p in self._params()]
 
     def set_aside(self) -> object:
         kept = [None if p.grad is None else p.grad.clone() for p in self._params()]

@@ -1,0 +1,160 @@
+"""Gradients that are not finite on some replicas only: the script's doing, or a machine's?
+
+With `--check-finite` ranks compare at each commit point whether what they have accumulated is
+finite. If all are, or none is, nothing happens. Otherwise the next replica with finite gradients
+computes the microbatches of the odd one again, as that slot. What is not finite again is the
+script's own (a loss that overflowed, say), and the step goes on as it would have. What is finite
+there was spoilt by the machine: the odd replica leaves with an error, and its microbatches are made
+up for as after any loss. So a fault that gives NaN on one machine costs a replica, not the run.
+
+All ranks take part in the same collectives in the same order: those that the plan of the step does
+not surprise. A loss in between ends it; then this step is not looked at.
+"""
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+
+from ft_collectives.fabric import Channel, Fabric
+from ft_collectives.faults import Superseded
+from ft_collectives.reduce import Reducer
+from ft_collectives.vote import Booth
+from recoverrun.hooks import rehearsal
+from recoverrun.hooks.data import NotReplayable
+from recoverrun.hooks.strategy import Strategy
+from rendezvous.layout import Layout
+from rendezvous.messages import Notice, View
+
+if TYPE_CHECKING:
+    from recoverrun.hooks.session import Session
+
+SAME, UNTOLD, SPOILT = 0, 1, 2
+"""What re-execution shows. The least that any rank finds holds for all: not finite in one shard is
+not finite, and who does not examine says SPOILT, which stands if nobody objects.
+"""
+
+
+class FaultyRank(RuntimeError):
+    """This replica's gradients are not finite, and another one computed the same ones finite."""
+
+
+def finite(tensors: list[torch.Tensor]) -> bool:
+    """Whether every element of `tensors` is a number."""
+    for tensor in tensors:
+        # A sum is some twenty times as fast, and may overflow.
+        if not math.isfinite(float(tensor.sum())) and not bool(torch.isfinite(tensor).all()):
+            return False
+    return True
+
+
+def examiners(odd: list[int], live: tuple[int, ...]) -> dict[int, int]:
+    """Who computes the microbatches of each odd slot again: the next slot that is not odd."""
+    sound = [slot for slot in live if slot not in odd]
+    after = {slot: [other for other in sound if other > slot] for slot in odd}
+    return {slot: (after[slot] or sound)[0] for slot in odd}
+
+
+class Guard:
+    """Looks at each step of `session` before its gradients are reduced for good."""
+
+    def __init__(self, session: "Session") -> None:
+        self._session = session
+        self._booth: Booth | None = None
+        self._channel: Channel | None = None
+
+    def check(self) -> None:
+        """Raises FaultyRank if this replica's machine spoilt its gradients."""
+        session = self._session
+        fabric, layout, machine = session.fabric, session.layout, session.machine
+        strategy, reducer = session.strategy, session.reducer
+        if not session.env.check_finite or session.refusal or machine is None:
+            return
+        assert fabric is not None and layout is not None, "protected"
+        assert strategy is not None and reducer is not None, "protected"
+        if self._booth is None:  # all ranks come here first at the same commit point
+            self._channel = fabric.open("guard", range(layout.world_size))
+            self._booth = Booth(fabric, self._channel)
+        with session.changed:
+            surprised, view = machine.surprised, machine.view
+        if surprised:
+            return
+        try:
+            own = [0] * len(layout.slots)
+            own[machine.slot] = int(not finite(strategy.accumulators()))
+            counts = self._booth.count(view.generation, own, lambda: None)
+            odd = [slot for slot in view.live if counts[slot]]
+            if odd and len(odd) < len(view.live):
+                self._examine(odd, view, _Parts(fabric, layout, strategy, reducer))
+        except Superseded:
+            return  # a loss: its recovery comes first
+
+    def _examine(self, odd: list[int], view: View, parts: "_Parts") -> None:
+        session, booth = self._session, self._booth
+        machine = session.machine
+        assert booth is not None and machine is not None, "just used"
+        generation = view.generation
+        contexts = self._contexts(generation, parts)
+        for slot, examiner in examiners(odd, view.live).items():
+            found = SPOILT
+            if examiner == machine.slot:
+                found = self._again(slot, contexts, parts)
+            verdict = booth.least(generation, found)
+            first = parts.layout.replicas[slot][0]
+            told = f"step {session.step}: the gradients of replica {slot} are not finite"
+            if verdict == SPOILT and slot == machine.slot:
+                raise FaultyRank(f"{told}; replica {examiner} computed the same ones, and they are")
+            if verdict != SPOILT and session.env.rank == first:
+                why = (
+                    "nor when replica {} computes them" if verdict == SAME else "{} cannot tell why"
+                )
+                session.link.send(Notice(
+                    rank=first, generation=generation, event="notice.give",
+                    reason=f"{told}, {why.format(examiner)}",
+                ))  # fmt: skip
+
+    def _contexts(self, generation: int, parts: "_Parts") -> dict[int, bytes]:
+        """Where each rank of our shard position stood as the step began."""
+        session = self._session
+        top = session.impersonator.captures.get((session.step, session.attempt, 1))
+        mine = {"context": top.pack() if top is not None else b""}
+        assert self._channel is not None, "just used"
+        said = rehearsal.gather(parts.fabric, self._channel, generation, mine)
+        return {rank: one["context"] for rank, one in said.items()}
+
+    def _again(self, slot: int, contexts: dict[int, bytes], parts: "_Parts") -> int:
+        """Compute all microbatches of `slot` once more; what that shows."""
+        session, shape = self._session, self._session.runtime.shape
+        rank = parts.layout.replicas[slot][parts.layout.place(session.env.rank)[1]]
+        context = contexts.get(rank)
+        if not context or shape is None or not session.makeup.exact:
+            return UNTOLD
+        impersonator = session.impersonator
+        kept = parts.strategy.set_aside()
+        parts.reducer.held_back = True
+        impersonator.inherit(rank, (context,))
+        try:
+            if not impersonator.knows(rank, session.step):
+                return UNTOLD
+            for index in range(len(session.runtime.microbatches)):
+                if not impersonator.execute(rank, index, shape):
+                    return UNTOLD
+            return SPOILT if finite(parts.strategy.accumulators()) else SAME
+        except NotReplayable:
+            return UNTOLD
+        finally:
+            parts.reducer.held_back = False
+            parts.strategy.put_back(kept)
+            impersonator.forget(rank)
+
+
+class _Parts:
+    """What is there once a session protects."""
+
+    __slots__ = ("fabric", "layout", "reducer", "strategy")
+
+    def __init__(
+        self, fabric: Fabric, layout: Layout, strategy: Strategy, reducer: Reducer
+    ) -> None:
+        self.fabric, self.layout = fabric, layout
+        self.strategy, self.reducer = strategy, reducer
