@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from ft_collectives.c10d import Gloo, PrefixStore, ProcessGroupGloo, Work
+from ft_collectives.c10d import Gloo, PrefixStore, Work, connect
 from ft_collectives.faults import Superseded
 from ft_collectives.instep import FIRST_GENERATION
 from rendezvous.messages import View
@@ -123,6 +123,7 @@ class Fabric:
         self._store = store
         self._on_hint = on_hint
         self._channels: list[Channel] = []
+        self._devices: Sequence[Any] = ()
         self._turn = threading.Lock()  # one builder at a time; a new one for every generation
         self._failure: BaseException | None = None
 
@@ -177,6 +178,14 @@ class Fabric:
             self._build_in_thread()
         return channel
 
+    def share_devices(self, group: Gloo) -> None:
+        """Connect over the devices of `group`, a native one, from now on."""
+        self._devices = self._devices or group.options._devices
+
+    def connect(self, store: Any, rank: int, size: int) -> Gloo:
+        """A new group. Blocks until all members are there; raises what gloo and the store do."""
+        return connect(store, rank, size, timeout=self.timeout, devices=self._devices)
+
     def store_of_pair(self, name: str) -> Any:
         """A store that outlives generations, for two ranks that need nobody else."""
         return PrefixStore(f"recoverrun/{name}/", self._store(0))
@@ -216,9 +225,7 @@ class Fabric:
         aligned: tuple[Totals, ...] = (mine,)
         if len(members) > 1 and self.rank in members:
             store = PrefixStore(f"recoverrun/{channel.name}/", self._store(view.generation))
-            group = ProcessGroupGloo(
-                store, members.index(self.rank), len(members), timeout=self.timeout
-            )
+            group = self.connect(store, members.index(self.rank), len(members))
             _graveyard.append((group, store))
             if mine:
                 aligned = _exchange(group, len(members), mine)
