@@ -61,10 +61,10 @@ class Gradients:
             for param, count in zip(self.params, used, strict=True):
                 if count and param.grad is None:
                     param.grad = torch.empty_like(param)
-        total.div_(self.replicas)  # INV-8: of the original world, never of the survivors
-        grads, parts = self._given(total)
-        if grads:
-            torch._foreach_copy_(grads, parts)
+        with torch.no_grad():
+            for grad, part in zip(*self._given(total), strict=True):
+                # INV-8: of the original world, never of the survivors
+                torch.div(part, self.replicas, out=grad)
 
     def _given(self, flat: torch.Tensor) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """The gradients that exist, and their places in `flat`."""
