@@ -178,20 +178,17 @@ class ScriptRuntime:
             self._push(Turn(self.loops[loop_id], id(sys._getframe(1))), sys._getframe(1))
 
     def leave(self, loop_id: str) -> None:
-        if self.quiet:
-            return
-        for turn in reversed(self.stack):
-            if turn.loop.id == loop_id:
-                self._pop(turn)
-                return
+        turn = None if self.quiet else self._under_way(loop_id)
+        if turn is not None:
+            self._pop(turn)
 
     def top(self, loop_id: str, local: dict[str, object], global_: dict[str, object]) -> None:
         if self.quiet:
             return
-        turn = next((t for t in reversed(self.stack) if t.loop.id == loop_id), None)
+        assert self.senses is not None, "not quiet"
+        turn = self._under_way(loop_id)
         if turn is None:
             return
-        self._trim(turn)
         if turn.loop.kind != "for":
             self._begin_iteration(turn)
         if self.shape is not None and turn.loop is not self.shape.region:
@@ -202,10 +199,9 @@ class ScriptRuntime:
         turn.header_draws = self._header_draws = len(turn.draws)
         self._in_header = False
         turn.met = None
-        if turn.adopted != self.adopted and self.senses is not None:
+        if turn.adopted != self.adopted:
             turn.met = self.senses.streams(None)
         turn.positions = [(source, source.count) for source in self.sources]
-        assert self.senses is not None, "not quiet"
         turn.attributes = self.senses.attributes(
             global_, turn.names, self.own_modules, not self.microbatches
         )
@@ -239,8 +235,19 @@ class ScriptRuntime:
         if turn in self.stack:
             del self.stack[self.stack.index(turn) :]
 
+    def _under_way(self, loop_id: str) -> Turn | None:
+        """The innermost turn of this loop. Those inside it were left without a word: they are over.
+        """
+        for turn in reversed(self.stack):
+            if turn.loop.id == loop_id:
+                self._trim(turn)
+                return turn
+        return None
+
     def _trim(self, turn: Turn) -> None:
         """Loops inside `turn` that were left without a word are over."""
+        if self.stack and self.stack[-1] is turn:
+            return
         if turn in self.stack:
             del self.stack[self.stack.index(turn) + 1 :]
 

@@ -137,14 +137,15 @@ class Ddp:
                 self._forget_what_others_used(module)
             if not acting and not self._goes_alone(module):
                 return original(module, *args, **kwargs)
-            synced = module.require_backward_grad_sync
-            copied = module.require_forward_param_sync
-            module.require_backward_grad_sync = False
+            own = vars(module)  # what a module does when it is given an attribute takes its time
+            synced = own["require_backward_grad_sync"]
+            copied = own["require_forward_param_sync"]
+            own["require_backward_grad_sync"] = False
             try:
                 return original(module, *args, **kwargs)
             finally:
-                module.require_backward_grad_sync = synced
-                module.require_forward_param_sync = copied if acting else synced
+                own["require_backward_grad_sync"] = synced
+                own["require_forward_param_sync"] = copied if acting else synced
 
         return wrapper
 
