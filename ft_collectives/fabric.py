@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 
+from ft_collectives import loops
 from ft_collectives.c10d import Gloo, PrefixStore, Work, connect
 from ft_collectives.faults import Superseded
 from ft_collectives.instep import FIRST_GENERATION
@@ -193,10 +194,13 @@ class Fabric:
     def share_devices(self, group: Gloo) -> None:
         """Connect over the devices of `group`, a native one, from now on."""
         self._devices = self._devices or group.options._devices
+        loops.calm()
 
     def connect(self, store: Any, rank: int, size: int) -> Gloo:
         """A new group. Blocks until all members are there; raises what gloo and the store do."""
-        return connect(store, rank, size, timeout=self.timeout, devices=self._devices)
+        made = connect(store, rank, size, timeout=self.timeout, devices=self._devices)
+        loops.calm()
+        return made
 
     def store_of_pair(self, name: str) -> Any:
         """A store that outlives generations, for two ranks that need nobody else."""

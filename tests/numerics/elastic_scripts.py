@@ -1,5 +1,6 @@
 """What the members of a small world do (see `worlds`)."""
 
+import os
 import random
 import threading
 import time
@@ -10,6 +11,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from ft_collectives import fabric as fabric_module
+from ft_collectives import loops
 from ft_collectives.elastic import ElasticGroup, naming_roots
 from ft_collectives.vote import GATHERED, Booth
 from tests.numerics import elastic_functions as functions
@@ -314,6 +316,20 @@ def votes(member: Member) -> list[Any]:
 
 
 # --------------------------------------------------------------------------- cost
+
+
+def event_threads(member: Member) -> list[Any]:
+    """How many of gloo's event threads there are before and after we connect, and their policies.
+
+    All native groups were made by then; every one has a device of its own.
+    """
+    before = len(loops._threads())
+    fabric = member.protect()
+    for name in ("gradients", "vote"):
+        fabric.ready(fabric.open(name, range(member.size)))
+    threads = loops._threads()
+    policies = sorted({os.sched_getscheduler(thread) for thread in threads})
+    return [before, len(threads), policies]
 
 
 def growth(member: Member) -> list[int]:
