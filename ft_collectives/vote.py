@@ -2,9 +2,10 @@
 
 Only a rank that holds every bucket enters it, so whoever completes it knows that all members do.
 The ballot counts identities, and the sum shows on the data plane what is in the step (INV-1).
-Small ballots are gathered: a ring does that in half the messages of a reduction. Ballots have room
-to spare, because ranks that disagree about the length of a step must still be able to find out:
-gloo ends the process where the sizes of an operation differ.
+Small ballots go from everyone to everyone, all at once: half the messages of a reduction, and no
+rank waits for what a third one has to say first. Ballots have room to spare, because ranks that
+disagree about the length of a step must still be able to find out: gloo ends the process where the
+sizes of an operation differ.
 """
 
 from array import array
@@ -19,8 +20,8 @@ from ft_collectives.faults import Superseded
 ROOM = 64
 """The length of a ballot is a multiple of this."""
 
-GATHERED = 1 << 14
-"""All ballots together are gathered up to this many numbers, and summed on their way beyond."""
+EXCHANGED = 1 << 14
+"""All ballots together are exchanged up to this many numbers, and summed on their way beyond."""
 
 
 class _Papers:
@@ -29,18 +30,19 @@ class _Papers:
     def __init__(self, members: int, length: int) -> None:
         self.members = members
         self.length = length
-        own, gathered = bytearray(4 * length), bytearray(4 * length * members)
-        self._own, self._gathered = memoryview(own).cast("i"), memoryview(gathered).cast("i")
-        self.mine = torch.frombuffer(own, dtype=torch.int32)
-        self.all = torch.frombuffer(gathered, dtype=torch.int32)
+        given, got = bytearray(4 * length * members), bytearray(4 * length * members)
+        self._given, self._got = memoryview(given).cast("i"), memoryview(got).cast("i")
+        self.mine = torch.frombuffer(given, dtype=torch.int32)  # once for every member
+        self.all = torch.frombuffer(got, dtype=torch.int32)
 
     def fill(self, ballot: Sequence[int]) -> None:
-        self._own[:] = array("i", [*ballot, *[0] * (self.length - len(ballot))])
+        padded = array("i", [*ballot, *[0] * (self.length - len(ballot))])
+        self._given[:] = padded * self.members
 
     def rows(self, width: int) -> list[list[int]]:
         """The first `width` numbers of every member's ballot."""
         starts = range(0, self.length * self.members, self.length)
-        return [self._gathered[start : start + width].tolist() for start in starts]
+        return [self._got[start : start + width].tolist() for start in starts]
 
 
 class Booth:
@@ -50,7 +52,7 @@ class Booth:
         self._fabric = fabric
         self._channel = channel
         self._papers: _Papers | None = None
-        self._gather = options("AllgatherOptions")
+        self._how = options("AllToAllOptions")
 
     def count(
         self, generation: int, ballot: Sequence[int], on_launch: Callable[[], None]
@@ -79,16 +81,19 @@ class Booth:
         if now.group is None:
             on_launch()
             return [list(ballot)]
-        if len(now.members) * length <= GATHERED:
-            return self._gathered(now, ballot, length, on_launch)
+        if len(now.members) * length <= EXCHANGED:
+            return self._exchanged(now, ballot, length, on_launch)
         mine = torch.zeros(length, dtype=torch.int32)
         mine[: len(ballot)] = torch.tensor(ballot, dtype=torch.int32)
         how = options("AllreduceOptions", reduceOp=operation)
         self._carry_out(generation, [mine], lambda group: group.allreduce([mine], how), on_launch)
         return [mine[: len(ballot)].tolist()]
 
-    def _gathered(
-        self, now: Communicator, ballot: Sequence[int], length: int,
+    def _exchanged(
+        self,
+        now: Communicator,
+        ballot: Sequence[int],
+        length: int,
         on_launch: Callable[[], None],
     ) -> list[list[int]]:
         papers, self._papers = self._papers, None  # gloo has them while it may write late
@@ -97,8 +102,10 @@ class Booth:
         papers.fill(ballot)
         mine, everybodys = papers.mine, papers.all
         self._carry_out(
-            now.generation, [mine, everybodys],
-            lambda group: group._allgather_base(everybodys, mine, self._gather), on_launch,
+            now.generation,
+            [mine, everybodys],
+            lambda group: group.alltoall_base(everybodys, mine, [], [], self._how),
+            on_launch,
         )
         self._papers = papers
         return papers.rows(len(ballot))

@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ft_collectives import fabric as fabric_module
 from ft_collectives import loops
 from ft_collectives.elastic import ElasticGroup, naming_roots
-from ft_collectives.vote import GATHERED, Booth
+from ft_collectives.vote import EXCHANGED, Booth
 from tests.numerics import elastic_functions as functions
 from tests.numerics.worlds import Member
 
@@ -305,10 +305,10 @@ def subgroups(member: Member) -> list[float]:
 
 
 def votes(member: Member) -> list[Any]:
-    """A ballot that is gathered, one that is too long for that, of other lengths, and a minimum."""
+    """Ballots that are exchanged, too long for that, or of other lengths, and a minimum."""
     fabric = member.protect()
     booth = Booth(fabric, fabric.open("vote", range(member.size)))
-    long = GATHERED // member.size + 1
+    long = EXCHANGED // member.size + 1
     short = booth.count(1, [member.rank, 1], lambda: None)
     summed = booth.count(1, [member.rank] * long, lambda: None)
     unequal = booth.count(1, [1] * (1 + member.rank), lambda: None)
