@@ -107,6 +107,7 @@ class Session:
         self._booth: Booth | None = None
         self._sketch = torch.empty(0)
         self._agenda: deque[Effect] = deque()
+        self._untold: deque[Accumulated] = deque()
         self._remains = Writer(env.context) if env.context else None
         runtime.on_region_top = self._region_top
         runtime.senses = TorchSenses()
@@ -141,11 +142,19 @@ class Session:
                 return  # nothing else is meant for a worker
 
     def _feed(self, event: Event) -> None:
-        """Give the machine an event; messages leave at once, work waits for the script's thread."""
+        """Give the machine an event; messages leave at once, work waits for the script's thread.
+
+        The script's own microbatches of the present step want nothing of anybody by themselves: the
+        machine hears of them before it hears of anything else.
+        """
         with self.changed:
             if self.machine is None:
                 return
-            for effect in self.machine.step(event, time.monotonic()):
+            now = time.monotonic()
+            while self._untold:
+                wanted = self.machine.step(self._untold.popleft(), now)
+                assert not wanted, f"a microbatch of the script's own asks for {wanted}"
+            for effect in self.machine.step(event, now):
                 if isinstance(effect, Send):
                     told = effect.message
                     if isinstance(told, Committed):
@@ -294,7 +303,7 @@ class Session:
             if self.runtime.microbatches:
                 return  # a further backward of the same microbatch
             self.backwards += 1
-        self._feed(Accumulated(identity=(self.machine.slot, index)))
+        self._untold.append(Accumulated(identity=(self.machine.slot, index)))
         if not index and self.promise is None:
             self._first_microbatch()
 
