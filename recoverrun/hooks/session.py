@@ -251,7 +251,7 @@ class Session:
 
     def forward_begins(self) -> None:
         """The root module's forward, in training."""
-        if self.machine is None:
+        if self.machine is None or not self.faults.armed:
             return
         if self.acting:
             self.faults.strike(self.step, "redo")
@@ -259,8 +259,9 @@ class Session:
             self.faults.strike(self.step, "forward")
 
     def backward_reaches_bucket(self) -> None:
-        late = self._own_index >= self.runtime.expected // 2
-        if self.machine is not None and not self.acting and late:
+        if self.machine is None or not self.faults.armed or self.acting:
+            return
+        if self._own_index >= self.runtime.expected // 2:
             self.faults.strike(self.step, "backward")
 
     @property
