@@ -36,7 +36,11 @@ class Streams:
     __slots__ = ("_torch_cpu", "numpy", "python", "torch_cuda")
 
     def __init__(
-        self, *, torch_cpu: bytes | torch.Tensor, torch_cuda: tuple[bytes, ...], python: bytes,
+        self,
+        *,
+        torch_cpu: bytes | torch.Tensor,
+        torch_cuda: tuple[bytes, ...],
+        python: bytes,
         numpy: bytes,
     ) -> None:
         self._torch_cpu = torch_cpu

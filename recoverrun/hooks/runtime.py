@@ -37,7 +37,10 @@ class Senses(Protocol):
         """Where the random streams stand; `since` is an earlier reading of the same step."""
 
     def attributes(
-        self, module: Mapping[str, Any], local: Mapping[str, Any], own: frozenset[str],
+        self,
+        module: Mapping[str, Any],
+        local: Mapping[str, Any],
+        own: frozenset[str],
         look_again: bool,
     ) -> "dict[Path, Any]":
         """Simple attributes of objects whose classes the modules `own` define.
@@ -236,8 +239,7 @@ class ScriptRuntime:
             del self.stack[self.stack.index(turn) :]
 
     def _under_way(self, loop_id: str) -> Turn | None:
-        """The innermost turn of this loop. Those inside it were left without a word: they are over.
-        """
+        """The innermost turn of this loop; those inside it were left without a word, and end."""
         for turn in reversed(self.stack):
             if turn.loop.id == loop_id:
                 self._trim(turn)
@@ -329,10 +331,17 @@ class ScriptRuntime:
         if turn.backwards > 1 or turn.streams is None:
             return None
         microbatch = Microbatch(
-            index=len(self.microbatches), turn=turn, iteration=turn.iteration, item=turn.item,
-            streams=turn.streams, names=turn.names, attributes=turn.attributes,
-            generators=turn.generators, draws=turn.draws[: turn.header_draws],
-            met=turn.met, ahead=turn.ahead,
+            index=len(self.microbatches),
+            turn=turn,
+            iteration=turn.iteration,
+            item=turn.item,
+            streams=turn.streams,
+            names=turn.names,
+            attributes=turn.attributes,
+            generators=turn.generators,
+            draws=turn.draws[: turn.header_draws],
+            met=turn.met,
+            ahead=turn.ahead,
             positions=turn.positions,
         )
         self.microbatches.append(microbatch)

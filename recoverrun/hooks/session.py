@@ -169,8 +169,10 @@ class Session:
     def store(self, generation: int) -> LauncherStore:
         """The c10d store of a generation; 0 lives as long as the job."""
         return LauncherStore(
-            lambda call: self.link.call(call, call.timeout_s), rank=self.env.rank,
-            generation=generation, timeout=timedelta(minutes=30),
+            lambda call: self.link.call(call, call.timeout_s),
+            rank=self.env.rank,
+            generation=generation,
+            timeout=timedelta(minutes=30),
         )
 
     def refuse(self, reason: str) -> None:
@@ -195,8 +197,12 @@ class Session:
             assert self.view is not None, "just seen"
             self.machine = InStep(rank=self.env.rank, layout=layout, view=self.view)
             self.fabric = Fabric(
-                rank=self.env.rank, view=self.view, store=self.store, changed=self.changed,
-                timeout=timedelta(minutes=30), on_hint=self.voice.peer_fault,
+                rank=self.env.rank,
+                view=self.view,
+                store=self.store,
+                changed=self.changed,
+                timeout=timedelta(minutes=30),
+                on_hint=self.voice.peer_fault,
             )
         ElasticGroup.alone = staticmethod(lambda: self.acting)
         _, shard = layout.place(self.env.rank)

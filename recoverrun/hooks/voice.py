@@ -71,6 +71,4 @@ class Voice:
         )
 
     def farewell(self, step: int) -> None:
-        self._link.send(
-            Farewell(rank=self._rank, generation=self._generation(), step=step)
-        )
+        self._link.send(Farewell(rank=self._rank, generation=self._generation(), step=step))
