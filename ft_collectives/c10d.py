@@ -5,6 +5,8 @@ The stubs of torch 2.13 lack methods (`ProcessGroupGloo.allreduce`), constructor
 Python code uses (torch/csrc/distributed/c10d/init.cpp). So they are `Any` here, on purpose.
 """
 
+from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
@@ -28,6 +30,22 @@ Work = Any
 """An instance of c10d's `Work`: `wait`, `get_future`."""
 
 WorkBase: Any = _library.Work
+
+
+def connect(
+    store: Store, rank: int, size: int, *, timeout: timedelta, devices: Sequence[Any]
+) -> Gloo:
+    """A group over `devices`, those of another group; gloo's default ones if there are none.
+
+    Blocks until all members are there. Each device has a thread that looks around a hundred times a
+    second, also while nothing happens: groups of one process share theirs.
+    """
+    if not devices:
+        return ProcessGroupGloo(store, rank, size, timeout=timeout)
+    made = ProcessGroupGloo._Options()
+    made._devices, made._timeout = list(devices), timeout
+    made._threads = 2 * len(devices)  # as many as torch gives them
+    return ProcessGroupGloo(store, rank, size, made)
 
 
 def options(name: str, **values: Any) -> Any:

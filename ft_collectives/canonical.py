@@ -209,14 +209,14 @@ class Canonical:
         if now.group is None:
             flight.add_up(flight.sent)
             flight.whole.copy_(flight.part)
-            return staging, Pending(work=None, done=True)
+            return staging, Pending()
         return staging, self._fabric.launch(self._channel, generation, flight.exchange)
 
     def complete(self, key: Hashable, generation: int) -> Pending:
         """All terms of the bucket are here: add them up, and give this rank's part to all."""
         flight = self._flights[key]
         if len(flight.plan.counts) == 1:
-            return Pending(work=None, done=True)
+            return Pending()
         flight.add_up(flight.received)
         return self._fabric.launch(self._channel, generation, flight.give_out)
 

@@ -91,6 +91,7 @@ class ElasticGroup(ProcessGroup):
         assert isinstance(backend, ProcessGroupGloo), f"{backend} is not gloo"
         functional.install(lambda group: isinstance(group, ElasticGroup) and group.protected)
         self.fabric = fabric
+        fabric.share_devices(backend)
         name = f"group {self.native.group_name}"
         self.pairs = Pairs(fabric, name)
         self.transactions = Transactions(fabric, name, self.ranks, backend)

@@ -5,8 +5,7 @@ sit in it until the group's timeout, and the destructor of a group with such an 
 long (ProcessGroupGloo of torch 2.13 does not override `Backend::abort`, and gloo's
 `Pair::signalException` does not wake unbound buffers in transfer). So nothing here ever blocks in
 gloo on a thread that must survive: an operation is launched asynchronously on private staging
-memory, its completion sets a flag of our own, and the waiting thread sleeps on a condition variable
-that a new View also wakes.
+memory, and the waiting thread sleeps until a bell rings: for its completion, or for a new View.
 What is stuck is left behind, with its memory, in `_graveyard`; the process ends by `os._exit`.
 
 For every View a builder thread connects every channel anew under a fresh store prefix, so that no
@@ -18,13 +17,15 @@ in a thread that can be left behind when yet another View arrives. What it makes
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
+from queue import SimpleQueue
 from typing import Any
 
 import torch
 
-from ft_collectives.c10d import Gloo, PrefixStore, ProcessGroupGloo, Work
+from ft_collectives import loops
+from ft_collectives.c10d import Gloo, PrefixStore, Work, connect
 from ft_collectives.faults import Superseded
 from ft_collectives.instep import FIRST_GENERATION
 from rendezvous.messages import View
@@ -47,11 +48,20 @@ _buried: dict[int, torch.Tensor] = {}
 
 @dataclass(slots=True, eq=False)
 class Pending:
-    """An operation under way; `done` is set by gloo's thread, before `Work.is_completed`."""
+    """An operation under way, or complete from the start without a `future`.
 
-    work: Work
-    done: bool = False
-    buried: Sequence[torch.Tensor] = ()  # memory to let go once it is done
+    gloo's thread rings `bell` when it is done, and a new View if somebody waits: both are calls
+    into C, because Python code in a thread that seldom runs any is dear (`docs/benchmarks.md`).
+    """
+
+    work: Work = None
+    future: Any = None
+    bell: "SimpleQueue[object]" = field(default_factory=SimpleQueue)
+
+    @property
+    def done(self) -> bool:
+        """Whether gloo has let go of its memory, with success or without."""
+        return self.future is None or bool(self.future.done())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,6 +133,8 @@ class Fabric:
         self._store = store
         self._on_hint = on_hint
         self._channels: list[Channel] = []
+        self._devices: Sequence[Any] = ()
+        self._bells: list[SimpleQueue[object]] = []  # of those who wait
         self._turn = threading.Lock()  # one builder at a time; a new one for every generation
         self._failure: BaseException | None = None
 
@@ -137,6 +149,8 @@ class Fabric:
             self._turn = threading.Lock()  # the old one may be held by a builder that is stuck
             self._failure = None
             self.changed.notify_all()
+            for bell in self._bells:
+                bell.put(None)
             idle = not self._channels
             listeners = list(self.on_change)
         if not idle:
@@ -177,6 +191,17 @@ class Fabric:
             self._build_in_thread()
         return channel
 
+    def share_devices(self, group: Gloo) -> None:
+        """Connect over the devices of `group`, a native one, from now on."""
+        self._devices = self._devices or group.options._devices
+        loops.calm()
+
+    def connect(self, store: Any, rank: int, size: int) -> Gloo:
+        """A new group. Blocks until all members are there; raises what gloo and the store do."""
+        made = connect(store, rank, size, timeout=self.timeout, devices=self._devices)
+        loops.calm()
+        return made
+
     def store_of_pair(self, name: str) -> Any:
         """A store that outlives generations, for two ranks that need nobody else."""
         return PrefixStore(f"recoverrun/{name}/", self._store(0))
@@ -216,9 +241,7 @@ class Fabric:
         aligned: tuple[Totals, ...] = (mine,)
         if len(members) > 1 and self.rank in members:
             store = PrefixStore(f"recoverrun/{channel.name}/", self._store(view.generation))
-            group = ProcessGroupGloo(
-                store, members.index(self.rank), len(members), timeout=self.timeout
-            )
+            group = self.connect(store, members.index(self.rank), len(members))
             _graveyard.append((group, store))
             if mine:
                 aligned = _exchange(group, len(members), mine)
@@ -251,7 +274,7 @@ class Fabric:
         Raises Superseded if the generation is over, RuntimeError what gloo says at once.
         """
         begun = self.begin(channel, generation, lambda now: [start(now.group)])
-        return begun[0] if begun else Pending(work=None, done=True)
+        return begun[0] if begun else Pending()
 
     def begin(self, channel: Channel, generation: int, start: Start) -> list[Pending]:
         """As `launch`, for operations that are one; none where this rank is alone."""
@@ -261,29 +284,20 @@ class Fabric:
                 raise Superseded
         if now.group is None:
             return []
-        pendings = [Pending(work=work) for work in start(now)]
-        for pending in pendings:
-            assert pending.work is not None, "gloo returns a work for every operation"
-            pending.work.get_future().add_done_callback(self._finisher(pending))
+        pendings = []
+        for work in start(now):
+            assert work is not None, "gloo returns a work for every operation"
+            pending = Pending(work=work, future=work.get_future())
+            pending.future.add_done_callback(pending.bell.put)
+            pendings.append(pending)
         return pendings
-
-    def _finisher(self, pending: Pending) -> Callable[[object], None]:
-        def finished(_: object) -> None:
-            with self.changed:
-                pending.done = True
-                self.unbury(pending.buried)
-                self.changed.notify_all()
-
-        return finished
 
     def finish(self, pendings: Sequence[Pending], generation: int) -> None:
         """Wait for operations of `generation`; Superseded if a newer one begins first."""
-        with self.changed:
-            self.changed.wait_for(
-                lambda: self.view.generation != generation or all(p.done for p in pendings)
-            )
-            if self.view.generation != generation:
-                raise Superseded
+        for pending in pendings:
+            self._await(pending, generation)
+        if self.view.generation != generation:
+            raise Superseded
         for pending in pendings:
             if pending.work is None:
                 continue
@@ -291,6 +305,17 @@ class Fabric:
                 pending.work.wait()  # complete: returns at once, or raises what went wrong
             except RuntimeError as failure:
                 self._outlive(generation, str(failure))
+
+    def _await(self, pending: Pending, generation: int) -> None:
+        with self.changed:  # a new View rings for those who are in the list by then
+            if pending.done or self.view.generation != generation:
+                return
+            self._bells.append(pending.bell)
+        try:
+            pending.bell.get()
+        finally:
+            with self.changed:
+                self._bells.remove(pending.bell)
 
     def bury(self, staged: Sequence[torch.Tensor], until: Pending | None = None) -> None:
         """Keep memory that an operation may still write to after it was left behind.
@@ -302,7 +327,7 @@ class Fabric:
                 return
             _buried.update({id(tensor): tensor for tensor in staged})
             if until is not None:
-                until.buried = staged
+                until.future.add_done_callback(lambda _: self.unbury(staged))
 
     def unbury(self, staged: Sequence[torch.Tensor]) -> None:
         """The operation is complete: nobody writes there any more."""

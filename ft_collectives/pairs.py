@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import torch
 
-from ft_collectives.c10d import Gloo, ProcessGroupGloo, Work, WorkBase
+from ft_collectives.c10d import Gloo, Work, WorkBase
 from ft_collectives.fabric import Fabric
 from ft_collectives.faults import PeerLost
 from rendezvous.messages import View
@@ -125,9 +125,7 @@ class Pairs:
         low, high = sorted((self._fabric.rank, peer))
         try:
             store = self._fabric.store_of_pair(f"{self._name}/pair{low}-{high}")
-            group = ProcessGroupGloo(
-                store, int(self._fabric.rank == high), 2, timeout=self._fabric.timeout
-            )
+            group = self._fabric.connect(store, int(self._fabric.rank == high), 2)
         except (RuntimeError, OSError) as failure:  # gloo and the store raise these
             with self._lock:
                 if self._pairs.get(peer) is pair:

@@ -2,52 +2,78 @@
 
 Only a rank that holds every bucket enters it, so whoever completes it knows that all members do.
 The ballot counts identities, and the sum shows on the data plane what is in the step (INV-1).
-Small ballots are gathered: a ring does that in half the messages of a reduction. Ballots have room
-to spare, because ranks that disagree about the length of a step must still be able to find out:
-gloo ends the process where the sizes of an operation differ.
+Small ballots go from everyone to everyone, all at once: half the messages of a reduction, and no
+rank waits for what a third one has to say first. Ballots have room to spare, because ranks that
+disagree about the length of a step must still be able to find out: gloo ends the process where the
+sizes of an operation differ.
 """
 
+from array import array
 from collections.abc import Callable, Sequence
 
 import torch
 
-from ft_collectives.c10d import ReduceOp, options
-from ft_collectives.fabric import Fabric
+from ft_collectives.c10d import Gloo, ReduceOp, Work, options
+from ft_collectives.fabric import Communicator, Fabric
 from ft_collectives.faults import Superseded
 
 ROOM = 64
 """The length of a ballot is a multiple of this."""
 
-GATHERED = 1 << 14
-"""All ballots together are gathered up to this many numbers, and summed on their way beyond."""
+EXCHANGED = 1 << 14
+"""All ballots together are exchanged up to this many numbers, and summed on their way beyond."""
+
+
+class _Papers:
+    """Memory for `members` ballots of `length`, which serves vote after vote."""
+
+    def __init__(self, members: int, length: int) -> None:
+        self.members = members
+        self.length = length
+        given, got = bytearray(4 * length * members), bytearray(4 * length * members)
+        self._given, self._got = memoryview(given).cast("i"), memoryview(got).cast("i")
+        self.mine = torch.frombuffer(given, dtype=torch.int32)  # once for every member
+        self.all = torch.frombuffer(got, dtype=torch.int32)
+
+    def fill(self, ballot: Sequence[int]) -> None:
+        padded = array("i", [*ballot, *[0] * (self.length - len(ballot))])
+        self._given[:] = padded * self.members
+
+    def rows(self, width: int) -> list[list[int]]:
+        """The first `width` numbers of every member's ballot."""
+        starts = range(0, self.length * self.members, self.length)
+        return [self._got[start : start + width].tolist() for start in starts]
 
 
 class Booth:
     """Votes of this rank among all live ranks."""
 
-    def __init__(self, fabric: Fabric, ranks: Sequence[int]) -> None:
+    def __init__(self, fabric: Fabric, ranks: Sequence[int], name: str = "vote") -> None:
+        """Votes of `ranks` over a channel of that name, which is free between votes."""
         self._fabric = fabric
         self._rehearsed = False
-        self._channel = fabric.open("vote", ranks, lambda: (int(self._rehearsed),))
+        self.channel = fabric.open(name, ranks, lambda: (int(self._rehearsed),))
+        self._papers: _Papers | None = None
+        self._how = options("AllToAllOptions")
 
     def count(
         self, generation: int, ballot: Sequence[int], on_launch: Callable[[], None]
     ) -> tuple[int, ...]:
         """The sum of all members' ballots. Superseded if `generation` ends first."""
-        padded = [*ballot, *[0] * (-len(ballot) % ROOM)]
-        summed = self._together(generation, padded, ReduceOp.SUM, on_launch)
-        return tuple(summed[: len(ballot)].tolist())
+        rows = self._together(generation, ballot, ReduceOp.SUM, on_launch)
+        return tuple(map(sum, zip(*rows, strict=True)))
 
     def least(self, generation: int, value: int) -> int:
         """The least value of any member. Superseded if `generation` ends first."""
-        return int(self._together(generation, [value], ReduceOp.MIN, lambda: None)[0])
+        rows = self._together(generation, [value], ReduceOp.MIN, lambda: None)
+        return min(row[0] for row in rows)
 
     def rehearsed_elsewhere(self, generation: int) -> bool:
         """Had any member concluded its rehearsal when `generation` began?
 
         All members see the same. Superseded if `generation` is over.
         """
-        now = self._fabric.meet(self._channel)
+        now = self._fabric.meet(self.channel)
         if now.generation != generation:
             raise Superseded
         return any(rehearsed for (rehearsed,) in now.aligned)
@@ -68,31 +94,54 @@ class Booth:
         ballot: Sequence[int],
         operation: object,
         on_launch: Callable[[], None],
-    ) -> torch.Tensor:
-        """What `operation`, a sum or the least, makes of all members' ballots."""
-        fabric, channel = self._fabric, self._channel
-        now = fabric.meet(channel)
+    ) -> list[list[int]]:
+        """All members' ballots, or one that is the sum or the least of them by `operation`."""
+        now = self._fabric.meet(self.channel)
         if now.generation != generation:
             raise Superseded
-        mine = torch.tensor([ballot], dtype=torch.int32)
+        length = max(1, -(-len(ballot) // ROOM)) * ROOM
         if now.group is None:
             on_launch()
-            return mine[0]
-        gathered = len(now.members) * len(ballot) <= GATHERED
-        ballots = mine.new_empty((len(now.members) if gathered else 0, len(ballot)))
-        how = options("AllgatherOptions") if gathered else options(
-            "AllreduceOptions", reduceOp=operation
+            return [list(ballot)]
+        if len(now.members) * length <= EXCHANGED:
+            return self._exchanged(now, ballot, length, on_launch)
+        mine = torch.zeros(length, dtype=torch.int32)
+        mine[: len(ballot)] = torch.tensor(ballot, dtype=torch.int32)
+        how = options("AllreduceOptions", reduceOp=operation)
+        self._carry_out(generation, [mine], lambda group: group.allreduce([mine], how), on_launch)
+        return [mine[: len(ballot)].tolist()]
+
+    def _exchanged(
+        self,
+        now: Communicator,
+        ballot: Sequence[int],
+        length: int,
+        on_launch: Callable[[], None],
+    ) -> list[list[int]]:
+        papers, self._papers = self._papers, None  # gloo has them while it may write late
+        if papers is None or (papers.members, papers.length) != (len(now.members), length):
+            papers = _Papers(len(now.members), length)
+        papers.fill(ballot)
+        mine, everybodys = papers.mine, papers.all
+        self._carry_out(
+            now.generation,
+            [mine, everybodys],
+            lambda group: group.alltoall_base(everybodys, mine, [], [], self._how),
+            on_launch,
         )
-        staged = [mine, ballots]
+        self._papers = papers
+        return papers.rows(len(ballot))
+
+    def _carry_out(
+        self,
+        generation: int,
+        staged: list[torch.Tensor],
+        launch: Callable[[Gloo], Work],
+        on_launch: Callable[[], None],
+    ) -> None:
+        fabric = self._fabric
         fabric.bury(staged)
-        pending = fabric.launch(
-            channel, generation,
-            lambda group: group._allgather_base(ballots, mine, how) if gathered
-            else group.allreduce([mine], how),
-        )
+        pending = fabric.launch(self.channel, generation, launch)
         on_launch()
         fabric.finish([pending], generation)
         fabric.unbury(staged)
-        if not gathered:
-            return mine[0]
-        return ballots.sum(dim=0) if operation == ReduceOp.SUM else ballots.amin(dim=0)

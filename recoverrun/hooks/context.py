@@ -14,6 +14,7 @@ while `rank` and a hand-written loader's position become the lost rank's.
 import random
 from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, Literal
 
 import msgpack
@@ -33,6 +34,9 @@ FRAMEWORKS = frozenset({"accelerate", "lightning", "lightning_fabric", "pytorch_
 LONG_TEXT = 4096
 LONG_SEQUENCE = 64
 DEPTH = 4
+
+CODE = frozenset({FunctionType, BuiltinFunctionType, ModuleType, type})
+"""Kinds of most variables of a module: nothing of a microbatch is in them."""
 
 Path = tuple[str, ...]
 Kind = Literal["top", "ahead"]
@@ -134,7 +138,7 @@ def values_of(names: Mapping[str, Any], carried: frozenset[str] = frozenset()) -
     """The simple values and small tensors among `names`; tensors are copied."""
     kept: dict[str, Any] = {}
     for name, value in names.items():
-        if name.startswith("__"):
+        if type(value) in CODE or name.startswith("__"):
             continue
         if is_simple(value):
             kept[name] = _copied(value)
@@ -162,7 +166,9 @@ def objects_of(names: Mapping[str, Any], modules: frozenset[str]) -> Iterator[tu
     """Instances of classes that the script's own `modules` define, models apart."""
     seen: set[int] = set()
     todo: list[tuple[Path, Any]] = [
-        ((name,), value) for name, value in names.items() if not name.startswith("__")
+        ((name,), value)
+        for name, value in names.items()
+        if type(value) not in CODE and not name.startswith("__")
     ]
     while todo:
         path, owner = todo.pop(0)
@@ -179,8 +185,7 @@ def is_framework(value: Any) -> bool:
 
 
 def is_own(value: Any, modules: frozenset[str]) -> bool:
-    kind = type(value)
-    if not (kind.__module__ in modules or is_framework(value)):
+    if type(value).__module__ not in modules and not is_framework(value):
         return False
     return not isinstance(value, type | torch.nn.Module) and hasattr(value, "__dict__")
 

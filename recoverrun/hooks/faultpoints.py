@@ -15,11 +15,7 @@ class FaultPoints:
 
     def __init__(self, schedule: str, rank: int) -> None:
         self._kills: tuple[Kill, ...] = tuple(k for k in parse(schedule) if k.rank == rank)
-
-    @property
-    def armed(self) -> bool:
-        """Whether any kill is meant for this process."""
-        return bool(self._kills)
+        self.armed = bool(self._kills)  # any kill is meant for this process
 
     def strike(self, step: int, phase: Phase, bucket: int = 0, buckets: int = 1) -> None:
         """End this process if the schedule wants it here. `bucket` of `buckets` was launched."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ft_collectives.fabric import Channel, Fabric
+from ft_collectives.fabric import Fabric
 from ft_collectives.faults import Superseded
 from ft_collectives.reduce import Reducer
 from ft_collectives.vote import Booth
@@ -61,7 +61,6 @@ class Guard:
     def __init__(self, session: "Session") -> None:
         self._session = session
         self._booth: Booth | None = None
-        self._channel: Channel | None = None
 
     def check(self) -> None:
         """Raises FaultyRank if this replica's machine spoilt its gradients."""
@@ -73,8 +72,7 @@ class Guard:
         assert fabric is not None and layout is not None, "protected"
         assert strategy is not None and reducer is not None, "protected"
         if self._booth is None:  # all ranks come here first at the same commit point
-            self._channel = fabric.open("guard", range(layout.world_size))
-            self._booth = Booth(fabric, self._channel)
+            self._booth = Booth(fabric, range(layout.world_size), "guard")
         with session.changed:
             surprised, view = machine.surprised, machine.view
         if surprised:
@@ -118,8 +116,8 @@ class Guard:
         session = self._session
         top = session.impersonator.captures.get((session.step, session.attempt, 1))
         mine = {"context": top.pack() if top is not None else b""}
-        assert self._channel is not None, "just used"
-        said = rehearsal.gather(parts.fabric, self._channel, generation, mine)
+        assert self._booth is not None, "just used"
+        said = rehearsal.gather(parts.fabric, self._booth.channel, generation, mine)
         return {rank: one["context"] for rank, one in said.items()}
 
     def _again(self, slot: int, contexts: dict[int, bytes], parts: "_Parts") -> int:

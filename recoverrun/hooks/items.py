@@ -32,8 +32,10 @@ def _is_copy(item: Any, drawn: Any) -> bool:
         alike = item.shape == drawn.shape and item.dtype == drawn.dtype and item.numel() > 0
         return alike and torch.equal(item.detach().cpu(), drawn.detach().cpu())
     if isinstance(item, dict) and isinstance(drawn, dict):
-        return item.keys() == drawn.keys() and bool(item) and all(
-            _is_same(item[key], drawn[key]) for key in item
+        return (
+            item.keys() == drawn.keys()
+            and bool(item)
+            and all(_is_same(item[key], drawn[key]) for key in item)
         )
     if isinstance(item, list | tuple) and isinstance(drawn, list | tuple):
         return len(item) == len(drawn) > 0 and all(map(_is_same, item, drawn))

@@ -4,9 +4,8 @@ The machines know no clock; this does.
 """
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
+from types import TracebackType
 
 from rendezvous.messages import Committed
 
@@ -19,12 +18,12 @@ class Phases:
         self._committed_at = time.monotonic()
         self.digest = ""  # of the step that is about to be committed
 
-    @contextmanager
-    def measure(self, name: str) -> Iterator[None]:
+    def measure(self, name: str) -> "_Measure":
         """Count what is within, if it does not raise."""
-        started = time.monotonic()
-        yield
-        self._ms[name] = self._ms.get(name, 0.0) + 1000 * (time.monotonic() - started)
+        return _Measure(self, name)
+
+    def add(self, name: str, ms: float) -> None:
+        self._ms[name] = self._ms.get(name, 0.0) + ms
 
     def note(self, name: str, ms: float) -> None:
         self._ms[name] = ms
@@ -36,3 +35,25 @@ class Phases:
         self._committed_at = now
         phases, self._ms = self._ms, {}
         return replace(committed, phases=tuple(sorted(phases.items())), digest=self.digest)
+
+
+class _Measure:
+    """A class, not a generator under `contextmanager`: it is entered twice a step."""
+
+    __slots__ = ("_name", "_phases", "_started")
+
+    def __init__(self, phases: Phases, name: str) -> None:
+        self._phases = phases
+        self._name = name
+
+    def __enter__(self) -> None:
+        self._started = time.monotonic()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self._phases.add(self._name, 1000 * (time.monotonic() - self._started))

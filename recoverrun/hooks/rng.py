@@ -11,7 +11,6 @@ import ctypes
 import functools
 import random
 import sys
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -27,14 +26,45 @@ NUMPY_BYTES = (0, 24 + 4 * 624)
 """Without numpy, and with it."""
 
 
-@dataclass(frozen=True, slots=True)
 class Streams:
-    """Where every stream stands. Two of them are equal if and only if the same numbers follow."""
+    """Where every stream stands. Two of them are equal if and only if the same numbers follow.
 
-    torch_cpu: bytes
-    torch_cuda: tuple[bytes, ...]
-    python: bytes
-    numpy: bytes
+    `torch_cpu` may be given as the tensor that torch answers with, which nobody else may hold: one
+    is read for every microbatch, and only few of them are ever needed as bytes.
+    """
+
+    __slots__ = ("_torch_cpu", "numpy", "python", "torch_cuda")
+
+    def __init__(
+        self,
+        *,
+        torch_cpu: bytes | torch.Tensor,
+        torch_cuda: tuple[bytes, ...],
+        python: bytes,
+        numpy: bytes,
+    ) -> None:
+        self._torch_cpu = torch_cpu
+        self.torch_cuda = torch_cuda
+        self.python = python
+        self.numpy = numpy
+
+    @property
+    def torch_cpu(self) -> bytes:
+        if not isinstance(self._torch_cpu, bytes):
+            self._torch_cpu = tensor_bytes(self._torch_cpu)
+        return self._torch_cpu
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Streams):
+            return NotImplemented
+        mine = self.torch_cpu, self.torch_cuda, self.python, self.numpy
+        return mine == (other.torch_cpu, other.torch_cuda, other.python, other.numpy)
+
+    def __hash__(self) -> int:
+        return hash((self.torch_cpu, self.torch_cuda, self.python, self.numpy))
+
+    def __repr__(self) -> str:
+        return f"Streams({hash(self):x})"
 
     def pack(self) -> list[Any]:
         """Plain values for msgpack."""
@@ -80,7 +110,7 @@ def read(since: Streams | None = None) -> Streams:
     if torch.cuda.is_initialized():
         cuda = tuple(tensor_bytes(state) for state in torch.cuda.get_rng_state_all())
     return Streams(
-        torch_cpu=tensor_bytes(torch.default_generator.get_state()),
+        torch_cpu=torch.default_generator.get_state(),
         torch_cuda=cuda,
         python=_python_bytes() if since is None else since.python,
         numpy=_numpy_bytes() if since is None else since.numpy,
@@ -208,8 +238,8 @@ def _restore_numpy(packed: bytes) -> None:
 
 
 def tensor_bytes(tensor: torch.Tensor) -> bytes:
-    state = tensor if tensor.device.type == "cpu" and tensor.is_contiguous() else _plain(tensor)
-    return ctypes.string_at(state.data_ptr(), state.numel() * state.element_size())
+    state = tensor if tensor.is_cpu and tensor.is_contiguous() else _plain(tensor)
+    return ctypes.string_at(state.data_ptr(), state.nbytes)
 
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor:

@@ -37,7 +37,10 @@ class Senses(Protocol):
         """Where the random streams stand; `since` is an earlier reading of the same step."""
 
     def attributes(
-        self, module: Mapping[str, Any], local: Mapping[str, Any], own: frozenset[str],
+        self,
+        module: Mapping[str, Any],
+        local: Mapping[str, Any],
+        own: frozenset[str],
         look_again: bool,
     ) -> "dict[Path, Any]":
         """Simple attributes of objects whose classes the modules `own` define.
@@ -179,20 +182,17 @@ class ScriptRuntime:
             self._push(Turn(self.loops[loop_id], id(sys._getframe(1))), sys._getframe(1))
 
     def leave(self, loop_id: str) -> None:
-        if self.quiet:
-            return
-        for turn in reversed(self.stack):
-            if turn.loop.id == loop_id:
-                self._pop(turn)
-                return
+        turn = None if self.quiet else self._under_way(loop_id)
+        if turn is not None:
+            self._pop(turn)
 
     def top(self, loop_id: str, local: dict[str, object], global_: dict[str, object]) -> None:
         if self.quiet:
             return
-        turn = next((t for t in reversed(self.stack) if t.loop.id == loop_id), None)
+        assert self.senses is not None, "not quiet"
+        turn = self._under_way(loop_id)
         if turn is None:
             return
-        self._trim(turn)
         if turn.loop.kind != "for":
             self._begin_iteration(turn)
         if self.shape is not None and turn.loop is not self.shape.region:
@@ -203,10 +203,9 @@ class ScriptRuntime:
         turn.header_draws = self._header_draws = len(turn.draws)
         self._in_header = False
         turn.met = None
-        if turn.adopted != self.adopted and self.senses is not None:
+        if turn.adopted != self.adopted:
             turn.met = self.senses.streams(None)
         turn.positions = [(source, source.count) for source in self.sources]
-        assert self.senses is not None, "not quiet"
         turn.attributes = self.senses.attributes(
             global_, turn.names, self.own_modules, not self.microbatches
         )
@@ -240,8 +239,18 @@ class ScriptRuntime:
         if turn in self.stack:
             del self.stack[self.stack.index(turn) :]
 
+    def _under_way(self, loop_id: str) -> Turn | None:
+        """The innermost turn of this loop; those inside it were left without a word, and end."""
+        for turn in reversed(self.stack):
+            if turn.loop.id == loop_id:
+                self._trim(turn)
+                return turn
+        return None
+
     def _trim(self, turn: Turn) -> None:
         """Loops inside `turn` that were left without a word are over."""
+        if self.stack and self.stack[-1] is turn:
+            return
         if turn in self.stack:
             del self.stack[self.stack.index(turn) + 1 :]
 
@@ -325,10 +334,17 @@ class ScriptRuntime:
         if turn.backwards > 1 or turn.streams is None:
             return None
         microbatch = Microbatch(
-            index=len(self.microbatches), turn=turn, iteration=turn.iteration, item=turn.item,
-            streams=turn.streams, names=turn.names, attributes=turn.attributes,
-            generators=turn.generators, draws=turn.draws[: turn.header_draws],
-            met=turn.met, ahead=turn.ahead,
+            index=len(self.microbatches),
+            turn=turn,
+            iteration=turn.iteration,
+            item=turn.item,
+            streams=turn.streams,
+            names=turn.names,
+            attributes=turn.attributes,
+            generators=turn.generators,
+            draws=turn.draws[: turn.header_draws],
+            met=turn.met,
+            ahead=turn.ahead,
             positions=turn.positions,
         )
         self.microbatches.append(microbatch)

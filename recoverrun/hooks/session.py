@@ -12,8 +12,7 @@ plane and one message that nobody answers.
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import assert_never
 
@@ -50,26 +49,22 @@ from recoverrun.hooks.faultpoints import FaultPoints
 from recoverrun.hooks.guard import Guard
 from recoverrun.hooks.impersonate import Impersonator
 from recoverrun.hooks.makeup import MakeUp
+from recoverrun.hooks.nesting import Nesting
 from recoverrun.hooks.phases import Phases
 from recoverrun.hooks.runtime import Refused, ScriptRuntime, Turn
 from recoverrun.hooks.senses import TorchSenses
 from recoverrun.hooks.sources import Sources
 from recoverrun.hooks.strategy import Strategy
+from recoverrun.hooks.voice import Voice
 from rendezvous.env import WorkerEnv
 from rendezvous.layout import Layout
 from rendezvous.messages import (
-    Broken,
     Committed,
     Decision,
-    Farewell,
     Identity,
     Legacy,
     Message,
-    Notice,
-    PeerFault,
     Promise,
-    Topology,
-    Verdict,
     View,
 )
 from rendezvous.remains import Writer
@@ -93,7 +88,8 @@ class Session:
         self.runtime = runtime
         self.faults = FaultPoints(env.inject, env.rank)
         self.impersonator = Impersonator(runtime)
-        self.makeup = MakeUp(self.impersonator, self._downgraded)
+        self.voice = Voice(link, env.rank, lambda: self._generation, exact=env.exact)
+        self.makeup = MakeUp(self.impersonator, self.voice.downgraded)
         self.sources = Sources(runtime, self.impersonator)
         self.changed = threading.Condition()
         self.view: View | None = None
@@ -106,11 +102,13 @@ class Session:
         self.refusal = ""
         self.phases = Phases()
         self.backwards, self.attempt = 0, 0  # of no replayable loop; at the present step
-        self.dirty = self._in_backward = False
+        self.dirty = False
         self.guard = Guard(self)
+        self._backward = Nesting()
         self._booth: Booth | None = None
         self._sketch = torch.empty(0)
         self._agenda: deque[Effect] = deque()
+        self._untold: deque[Accumulated] = deque()
         self._remains = Writer(env.context) if env.context else None
         runtime.on_region_top = self._region_top
         runtime.senses = TorchSenses()
@@ -144,11 +142,19 @@ class Session:
             case _: ...  # nothing else is meant for a worker
 
     def _feed(self, event: Event) -> None:
-        """Give the machine an event; messages leave at once, work waits for the script's thread."""
+        """Give the machine an event; messages leave at once, work waits for the script's thread.
+
+        The script's own microbatches of the present step want nothing of anybody by themselves: the
+        machine hears of them before it hears of anything else.
+        """
         with self.changed:
             if self.machine is None:
                 return
-            for effect in self.machine.step(event, time.monotonic()):
+            now = time.monotonic()
+            while self._untold:
+                wanted = self.machine.step(self._untold.popleft(), now)
+                assert not wanted, f"a microbatch of the script's own asks for {wanted}"
+            for effect in self.machine.step(event, now):
                 if isinstance(effect, Send):
                     told = effect.message
                     if isinstance(told, Committed):
@@ -156,15 +162,17 @@ class Session:
                     self.link.send(told)
                 else:
                     self._agenda.append(effect)
-            self.changed.notify_all()
+                    self.changed.notify_all()
 
     # --------------------------------------------------------------------------- switching on
 
     def store(self, generation: int) -> LauncherStore:
         """The c10d store of a generation; 0 lives as long as the job."""
         return LauncherStore(
-            lambda call: self.link.call(call, call.timeout_s), rank=self.env.rank,
-            generation=generation, timeout=timedelta(minutes=30),
+            lambda call: self.link.call(call, call.timeout_s),
+            rank=self.env.rank,
+            generation=generation,
+            timeout=timedelta(minutes=30),
         )
 
     def refuse(self, reason: str) -> None:
@@ -172,17 +180,15 @@ class Session:
         if not self.refusal:
             self.refusal = reason
             self.runtime.active &= self.machine is not None  # else nothing is ever executed again
-            self._say_promise("unprotected", 0, reason)
+            self.promise = "unprotected"
+            self.voice.promise(self.promise, 0, reason)
 
     def protect(self, strategy: Strategy, layout: Layout) -> bool:
         """Begin to serve the script with `strategy`. False: one replica, nothing to survive on."""
         if self.refusal:
             return False
-        view = self._first_view()
-        self.link.send(Topology(
-            rank=self.env.rank, generation=view.generation, strategy=strategy.name,
-            replicas=layout.replicas,
-        ))
+        self._first_view()
+        self.voice.topology(strategy.name, layout)
         if len(layout.replicas) == 1:
             self.refuse("the script has one replica: there is nothing to survive on")
             return False
@@ -191,8 +197,12 @@ class Session:
             assert self.view is not None, "just seen"
             self.machine = InStep(rank=self.env.rank, layout=layout, view=self.view)
             self.fabric = Fabric(
-                rank=self.env.rank, view=self.view, store=self.store, changed=self.changed,
-                timeout=timedelta(minutes=30), on_hint=self._hint,
+                rank=self.env.rank,
+                view=self.view,
+                store=self.store,
+                changed=self.changed,
+                timeout=timedelta(minutes=30),
+                on_hint=self.voice.peer_fault,
             )
         ElasticGroup.alone = staticmethod(lambda: self.acting)
         _, shard = layout.place(self.env.rank)
@@ -207,22 +217,11 @@ class Session:
         self.impersonator.buffers = strategy.buffers
         return True
 
-    def _first_view(self) -> View:
+    def _first_view(self) -> None:
         with self.changed:
             self.changed.wait_for(lambda: self.view is not None, timeout=VIEW_WITHIN_S)
             if self.view is None:
                 raise RuntimeError(f"the coordinator said nothing for {VIEW_WITHIN_S:.0f} s")
-            return self.view
-
-    def _hint(self, generation: int, reason: str) -> None:
-        self.link.send(PeerFault(rank=self.env.rank, generation=generation, reason=reason))
-
-    def _say_promise(self, promise: Promise, microbatches: int, reason: str) -> None:
-        self.promise = promise
-        self.link.send(Verdict(
-            rank=self.env.rank, generation=self._generation, promise=promise,
-            microbatches=microbatches, reason=reason,
-        ))
 
     # --------------------------------------------------------------------------- the step goes on
 
@@ -259,7 +258,7 @@ class Session:
 
     def forward_begins(self) -> None:
         """The root module's forward, in training."""
-        if self.machine is None:
+        if self.machine is None or not self.faults.armed:
             return
         if self.acting:
             self.faults.strike(self.step, "redo")
@@ -267,8 +266,9 @@ class Session:
             self.faults.strike(self.step, "forward")
 
     def backward_reaches_bucket(self) -> None:
-        late = self._own_index >= self.runtime.expected // 2
-        if self.machine is not None and not self.acting and late:
+        if self.machine is None or not self.faults.armed or self.acting:
+            return
+        if self._own_index >= self.runtime.expected // 2:
             self.faults.strike(self.step, "backward")
 
     @property
@@ -304,16 +304,15 @@ class Session:
             self.impersonator.backward_done(shape)
             return
         self.dirty = True
-        first = not self._own_index
-        if self._own_index and self._own_index == self.runtime.expected:
+        index = self._own_index
+        if index and index == self.runtime.expected:
             self._withdraw()  # one more than in the steps before: nothing was final yet
-        identity = (self.machine.slot, self._own_index)
         if self.runtime.note_backward() is None:
             if self.runtime.microbatches:
                 return  # a further backward of the same microbatch
             self.backwards += 1
-        self._feed(Accumulated(identity=identity))
-        if first and self.promise is None:
+        self._untold.append(Accumulated(identity=(self.machine.slot, index)))
+        if not index and self.promise is None:
             self._first_microbatch()
 
     def _first_microbatch(self) -> None:
@@ -329,16 +328,9 @@ class Session:
     def _launched(self, number: int, total: int) -> None:
         self.faults.strike(self.step, "reduce", number, total)
 
-    @contextmanager
-    def counting_backward(self) -> Iterator[list[None]]:
-        """Around a call of backward; the list is empty for one inside another."""
-        outermost = not self._in_backward
-        self._in_backward = True
-        try:
-            yield [None] if outermost else []
-        finally:
-            if outermost:
-                self._in_backward = False
+    def counting_backward(self) -> Nesting:
+        """Around a call of backward; tells whether it is inside another."""
+        return self._backward
 
     # --------------------------------------------------------------------------- the commit point
 
@@ -407,7 +399,8 @@ class Session:
             self.refusal = reason
         self.makeup.exact = promise == "exact-samples"
         self.sources.rehearsed(self.makeup.exact)
-        self._say_promise(found or promise, shape.microbatches if shape else 0, reason)
+        self.promise = found or promise
+        self.voice.promise(self.promise, shape.microbatches if shape is not None else 0, reason)
 
     def _next(self) -> Effect:
         with self.changed:
@@ -429,10 +422,7 @@ class Session:
                 case Apply():
                     return True
                 case Break(invariant=invariant, reason=reason):
-                    self.link.send(Broken(
-                        rank=self.env.rank, generation=self._generation, invariant=invariant,
-                        reason=reason,
-                    ))
+                    self.voice.broken(invariant, reason)
                     raise InvariantBroken(invariant, reason)
                 case Send():
                     raise AssertionError("messages leave when they are made")
@@ -469,20 +459,12 @@ class Session:
         with self.phases.measure("redo"), exact.apart(self, identity):
             self.makeup.compute(rank, index, self.step, shape)
 
-    def _downgraded(self, reason: str) -> None:
-        self.link.send(Notice(
-            rank=self.env.rank, generation=self._generation, event="notice.give",
-            reason=f"from here on {'not exact, ' * self.env.exact}equal-count: {reason}",
-        ))
-
     # --------------------------------------------------------------------------- the end
 
     def farewell(self) -> None:
         """The script ended normally; nobody has to wait for this rank."""
         self._feed(Ended())
-        self.link.send(Farewell(
-            rank=self.env.rank, generation=self._generation, step=self.step
-        ))
+        self.voice.farewell(self.step)
 
     def await_end(self, error: BaseException) -> None:
         """A collective of our own replica broke: most likely one of its ranks died.

@@ -1,5 +1,6 @@
 """What the members of a small world do (see `worlds`)."""
 
+import os
 import random
 import threading
 import time
@@ -10,8 +11,9 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from ft_collectives import fabric as fabric_module
+from ft_collectives import loops
 from ft_collectives.elastic import ElasticGroup, naming_roots
-from ft_collectives.vote import GATHERED, Booth
+from ft_collectives.vote import EXCHANGED, Booth
 from tests.numerics import elastic_functions as functions
 from tests.numerics.worlds import Member
 
@@ -303,10 +305,10 @@ def subgroups(member: Member) -> list[float]:
 
 
 def votes(member: Member) -> list[Any]:
-    """A ballot that is gathered, one that is too long for that, of other lengths, and a minimum."""
+    """Ballots that are exchanged, too long for that, or of other lengths, and a minimum."""
     fabric = member.protect()
     booth = Booth(fabric, range(member.size))
-    long = GATHERED // member.size + 1
+    long = EXCHANGED // member.size + 1
     short = booth.count(1, [member.rank, 1], lambda: None)
     summed = booth.count(1, [member.rank] * long, lambda: None)
     unequal = booth.count(1, [1] * (1 + member.rank), lambda: None)
@@ -314,6 +316,20 @@ def votes(member: Member) -> list[Any]:
 
 
 # --------------------------------------------------------------------------- cost
+
+
+def event_threads(member: Member) -> list[Any]:
+    """How many of gloo's event threads there are before and after we connect, and their policies.
+
+    All native groups were made by then; every one has a device of its own.
+    """
+    before = len(loops._threads())
+    fabric = member.protect()
+    for name in ("gradients", "vote"):
+        fabric.ready(fabric.open(name, range(member.size)))
+    threads = loops._threads()
+    policies = sorted({os.sched_getscheduler(thread) for thread in threads})
+    return [before, len(threads), policies]
 
 
 def growth(member: Member) -> list[int]:

@@ -4,6 +4,7 @@
 survivors is compared to 1e-12.
 """
 
+import os
 import random
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -44,6 +45,14 @@ def test_nothing_grows_with_the_operations() -> None:
     for counts in outcome.results.values():
         early, late = counts[:4], counts[4:]
         assert early == late
+
+
+def test_connecting_adds_no_event_thread_and_none_of_them_is_in_a_hurry() -> None:
+    results = worlds.run(scripts.event_threads, size=2).results
+
+    for before, after, policies in results.values():
+        assert before == after > 0
+        assert policies == [os.SCHED_BATCH]
 
 
 def test_a_small_all_reduce_costs_a_known_multiple_of_the_native_one(

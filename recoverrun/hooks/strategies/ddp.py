@@ -61,10 +61,10 @@ class Gradients:
             for param, count in zip(self.params, used, strict=True):
                 if count and param.grad is None:
                     param.grad = torch.empty_like(param)
-        total.div_(self.replicas)  # INV-8: of the original world, never of the survivors
-        grads, parts = self._given(total)
-        if grads:
-            torch._foreach_copy_(grads, parts)
+        with torch.no_grad():
+            for grad, part in zip(*self._given(total), strict=True):
+                # INV-8: of the original world, never of the survivors
+                torch.div(part, self.replicas, out=grad)
 
     def _given(self, flat: torch.Tensor) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """The gradients that exist, and their places in `flat`."""
@@ -137,14 +137,15 @@ class Ddp:
                 self._forget_what_others_used(module)
             if not acting and not self._goes_alone(module):
                 return original(module, *args, **kwargs)
-            synced = module.require_backward_grad_sync
-            copied = module.require_forward_param_sync
-            module.require_backward_grad_sync = False
+            own = vars(module)  # what a module does when it is given an attribute takes its time
+            synced = own["require_backward_grad_sync"]
+            copied = own["require_forward_param_sync"]
+            own["require_backward_grad_sync"] = False
             try:
                 return original(module, *args, **kwargs)
             finally:
-                module.require_backward_grad_sync = synced
-                module.require_forward_param_sync = copied if acting else synced
+                own["require_backward_grad_sync"] = synced
+                own["require_forward_param_sync"] = copied if acting else synced
 
         return wrapper
 

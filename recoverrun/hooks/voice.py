@@ -1,0 +1,78 @@
+"""What a worker tells the coordinator by itself; what the in-step machine says is its own business.
+
+Each of these is said without waiting for an answer.
+"""
+
+from collections.abc import Callable
+
+from rendezvous.layout import Layout
+from rendezvous.messages import (
+    Broken,
+    Farewell,
+    Notice,
+    PeerFault,
+    Promise,
+    Topology,
+    Verdict,
+)
+from rendezvous.transport import WorkerLink
+
+
+class Voice:
+    """`generation` tells in which generation this rank is."""
+
+    def __init__(
+        self, link: WorkerLink, rank: int, generation: Callable[[], int], *, exact: bool
+    ) -> None:
+        """`exact`: the user asked for sums that no loss changes."""
+        self._exact = exact
+        self._link = link
+        self._rank = rank
+        self._generation = generation
+
+    def topology(self, strategy: str, layout: Layout) -> None:
+        self._link.send(
+            Topology(
+                rank=self._rank,
+                generation=self._generation(),
+                strategy=strategy,
+                replicas=layout.replicas,
+            )
+        )
+
+    def promise(self, promise: Promise, microbatches: int, reason: str) -> None:
+        self._link.send(
+            Verdict(
+                rank=self._rank,
+                generation=self._generation(),
+                promise=promise,
+                microbatches=microbatches,
+                reason=reason,
+            )
+        )
+
+    def downgraded(self, reason: str) -> None:
+        self._link.send(
+            Notice(
+                rank=self._rank,
+                generation=self._generation(),
+                event="notice.give",
+                reason=f"from here on {'not exact, ' * self._exact}equal-count: {reason}",
+            )
+        )
+
+    def peer_fault(self, generation: int, reason: str) -> None:
+        self._link.send(PeerFault(rank=self._rank, generation=generation, reason=reason))
+
+    def broken(self, invariant: str, reason: str) -> None:
+        self._link.send(
+            Broken(
+                rank=self._rank,
+                generation=self._generation(),
+                invariant=invariant,
+                reason=reason,
+            )
+        )
+
+    def farewell(self, step: int) -> None:
+        self._link.send(Farewell(rank=self._rank, generation=self._generation(), step=step))
