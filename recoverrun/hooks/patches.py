@@ -9,7 +9,7 @@ watched for. Names that torch copies into other modules are replaced there as we
 | Tensor.backward, autograd.backward | a microbatch ends |
 | Optimizer.step (pre-hook), clip_grad_*, GradScaler | the first reader of gradients: commit |
 | Optimizer.zero_grad, Module.zero_grad | nothing in re-execution; else a step that is dropped |
-| DataLoader.__iter__ | positions of other slots |
+| DataLoader.__iter__, itertools.cycle | positions of other slots |
 | dist.get_rank, broadcast, scatter, … | the acting rank; a lost root is an error, not a hang |
 | _new_process_group_helper, env:// rendezvous | elastic groups; the store of the launcher |
 | DDP, fully_shard, foreach_reduce, … | see `strategies` |
@@ -18,6 +18,7 @@ watched for. Names that torch copies into other modules are replaced there as we
 import functools
 import importlib.machinery
 import importlib.util
+import itertools
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -210,6 +211,30 @@ def _data(session: "Session") -> None:
         return wrapper
 
     replace(DataLoader, "__iter__", iterating)
+    original = itertools.cycle
+    setattr(itertools, "cycle", _cycle(session, original))  # noqa: B010  # a type, to mypy
+    for name in sorted(session.runtime.own_modules & sys.modules.keys()):
+        module = sys.modules[name]  # `from itertools import cycle` may stand before torch's import
+        for key in [key for key, value in vars(module).items() if value is original]:
+            setattr(module, key, itertools.cycle)
+
+
+def _cycle(session: "Session", original: Any) -> Any:
+    """A class like `itertools.cycle`, whose instances may be a `cycles.Cycle`."""
+    from recoverrun.hooks.cycles import Cycle
+
+    class Kind(type):
+        def __instancecheck__(cls, value: Any) -> bool:
+            return isinstance(value, original | Cycle)
+
+    class cycle(metaclass=Kind):
+        __doc__ = original.__doc__
+
+        def __new__(cls, iterable: Any, /) -> Any:
+            return session.sources.cycle(original, iterable)
+
+    cycle.__module__, cycle.__qualname__ = "itertools", "cycle"
+    return cycle
 
 
 def _store(session: "Session") -> None:

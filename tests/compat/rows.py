@@ -52,6 +52,7 @@ DDP = (
     ddp("two-optimizers", "r2@step:3:vote"),
     ddp("zeroed", "r1@step:5:forward"),
     ddp("loader-workers", "r0@step:3:reduce"),
+    ddp("cycle", "r0@step:6:reduce,r1@step:7:forward"),
     ddp("iterable", "r1@step:3:forward,r2@step:6:reduce"),
 )
 

@@ -1,6 +1,7 @@
 """DDP in the ways in which people use it, one at a time; trained in double precision."""
 
 import argparse
+import itertools
 from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
@@ -112,6 +113,9 @@ def main() -> None:
     torch.manual_seed(100 + rank)
 
     data = batches(feature, rank, world)
+    if feature == "cycle":
+        numbers = Numbers(72)
+        data = itertools.cycle(DataLoader(numbers, 4, sampler=DistributedSampler(numbers, seed=1)))
     for _ in range(args.steps):
         for micro in range(args.accumulation):
             x, y = next(data)
