@@ -29,6 +29,11 @@ class Booth:
         self._fabric = fabric
         self._channel = channel
 
+    @property
+    def channel(self) -> Channel:
+        """That of all live ranks; free between votes."""
+        return self._channel
+
     def count(
         self, generation: int, ballot: Sequence[int], on_launch: Callable[[], None]
     ) -> tuple[int, ...]:

@@ -9,11 +9,16 @@ does not compute a microbatch itself then runs its forward pass to keep the chai
 (`impersonate`).
 
 Own captures are made at the same points as those that lost ranks left, so that the two compare.
+
+Between steps ranks may part: one of them evaluates the model and draws numbers for it. Who has
+drawn as often as the lost rank so far is taken at its word from there on; who has drawn more knows
+that rank's stream until it draws between steps again; who has drawn less does not know it
+(`Kin`). Survivors tell each other in every step (`kinship`).
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from recoverrun.hooks import rng
 from recoverrun.hooks.context import Context, Path, differences, same
@@ -23,6 +28,14 @@ NUMBERS_MOVE = (
     "random numbers of Python or numpy, or single normal numbers, are drawn inside the step: "
     "the stream of another rank cannot be told from this one's"
 )
+
+STREAM_PARTED = (
+    "rank {rank} and this one draw random numbers differently between steps (does one of them "
+    "evaluate?): its stream cannot be told from this one's"
+)
+
+Kin = Literal["alike", "fewer", "other"]
+"""How often a lost rank had drawn random numbers, beside us."""
 
 Key = str | Path
 """A variable by name, or an attribute by path."""
@@ -40,6 +53,9 @@ class Heritage:
     moving: dict[Key, Any] = field(default_factory=dict)  # differs and moves: as of `index`
     step: int = 0
     index: int = 0  # the microbatch of `step` before which `moving` holds
+    bulk: dict[Path, Any] = field(default_factory=dict)  # what it holds that is no simple value
+    sure: bool = True  # of its random stream
+    _kin: Kin | None = None
 
     def settle(self, captures: Iterable[Context], step: int, needed: frozenset[str]) -> None:
         """Tell what is the rank's from what is the step's, by our own `captures` (oldest first).
@@ -49,6 +65,10 @@ class Heritage:
         own = list(captures)
         tops = [one for one in own if one.kind == "top" and one.step <= step]
         self.step, self.index = self.theirs.step, 0
+        since = [one for one in own if one.point >= self.mine.point]
+        for ahead, top in zip(since, since[1:], strict=False):
+            if ahead.kind == "ahead" and top.kind == "top":
+                self._cross(ahead, top)
         differ = differences(self.theirs, self.mine)
         both: list[tuple[Key, Any]] = [*differ.names.items(), *differ.attributes.items()]
         for key, value in both:
@@ -88,6 +108,34 @@ class Heritage:
             raise NotReplayable(NUMBERS_MOVE)
         return moved
 
+    @property
+    def kin(self) -> Kin:
+        if self._kin is None:
+            self._kin = _kin(self.theirs.streams, self.mine.streams)
+        return self._kin
+
+    def _cross(self, ahead: Context | None, top: Context) -> None:
+        """We went from one step to the next: would the rank have drawn what we drew there?"""
+        here = ahead is not None and _torch(ahead.streams) == _torch(top.streams)
+        self.sure &= self.kin == "alike" or (self.kin == "fewer" and here)
+
+    def stands_at(self, step: int) -> bool:
+        """Have we moved it along to the top of `step`?"""
+        return self.mine.kind == "top" and self.mine.step == step
+
+    def told(self, streams: rng.Streams) -> None:
+        """A survivor that is sure says where the rank's streams stand at the top of this step."""
+        self.theirs.streams = replace(
+            self.theirs.streams, torch_cpu=streams.torch_cpu, torch_cuda=streams.torch_cuda
+        )
+        self.sure = True
+
+    def require_stream(self, before: rng.Streams, after: rng.Streams) -> None:
+        """Raises NotReplayable if what draws as much as we did `before` -> `after` needs a stream
+        that we are not sure of."""
+        if not self.sure and _torch(before) != _torch(after):
+            raise NotReplayable(STREAM_PARTED.format(rank=self.rank))
+
     def differing(self, index: int) -> dict[Key, Any]:
         """What to put in place before microbatch `index`."""
         assert not self.moving or self.index == index, f"the chain is at {self.index}, not {index}"
@@ -113,6 +161,7 @@ class Heritage:
             number: self.theirs.loaders.get(number) or self.created(streams)
             for number, streams in top.loaders.items()
         }
+        self._cross(ahead, top)
         if self.moving:
             self._require_chain(ahead, top)
         for key, value in {**self.fixed, **self.moving}.items():
@@ -137,6 +186,20 @@ class Heritage:
         """Where the rank's streams would have stood as it made an iterator; ours were `own`."""
         moved = rng.jump(self.theirs.streams, self.mine.streams, own)
         return own if moved is None else moved
+
+
+def _torch(streams: rng.Streams) -> tuple[bytes, ...]:
+    return (streams.torch_cpu, *streams.torch_cuda)
+
+
+def _kin(theirs: rng.Streams, mine: rng.Streams) -> Kin:
+    """How often they had drawn since they were seeded, both at the same point of the script."""
+    if rng.phase(theirs) == rng.phase(mine):
+        return "alike"
+    drawn = rng.draws_since_seed(theirs), rng.draws_since_seed(mine)
+    if drawn[0] is None or drawn[1] is None:
+        return "other"
+    return "fewer" if drawn[0] < drawn[1] else "other"
 
 
 def _moves(key: Key, own: list[Context]) -> bool:

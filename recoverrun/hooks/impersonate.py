@@ -203,6 +203,8 @@ class Impersonator:
         """Run the region as a lost rank; a replay stops at the backward, without gradients."""
         own = self.runtime.microbatches[index]
         self._require_quiet_numbers(own)
+        following = self.runtime.microbatches[index + 1 :]
+        heir.require_stream(own.streams, following[0].streams if following else rng.read())
         streams = heir.streams_at(own.streams)
         costume = Costume(streams=rng.read())
         self.runtime.acting_rank, self.replaying = heir.rank, replay

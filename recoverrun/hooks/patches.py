@@ -127,12 +127,18 @@ def _gradients(session: "Session") -> None:
     import torch
     from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+    depth = 0  # one backward inside another belongs to it
+
     def backward(original: Any) -> Any:
         def wrapper(*args: Any, **kwargs: Any) -> None:
+            nonlocal depth
             session.impersonator.backward_begins()
-            with session.counting_backward() as counted:
+            depth += 1
+            try:
                 original(*args, **kwargs)
-            if counted:
+            finally:
+                depth -= 1
+            if not depth:
                 session.backward_done()
 
         return wrapper

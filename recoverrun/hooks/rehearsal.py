@@ -77,7 +77,7 @@ def decline(session: "Session", refusal: str) -> None:
     assert fabric is not None and machine is not None, "protected"
     generation = machine.view.generation
     try:
-        _gather(session, fabric, generation, {"refusal": refusal})
+        gather(session, fabric, generation, {"refusal": refusal})
         _everybody(session, generation, "unprotected")
     except Superseded:
         pass  # the verdict is this rank's alone
@@ -90,7 +90,7 @@ def _exchange(
     top = session.impersonator.captures.get((session.step, session.attempt, 1))
     assert top is not None, "captured after the first microbatch"
     mine = {"refusal": "", "context": top.pack(), "sketch": tensor_bytes(own)}
-    others = _gather(session, fabric, generation, mine)
+    others = gather(session, fabric, generation, mine)
     layout, machine, shape = session.layout, session.machine, session.runtime.shape
     assert layout is not None and machine is not None and shape is not None, "protected"
     refused = [one["refusal"] for one in others.values() if one["refusal"]]
@@ -113,8 +113,8 @@ def _redo(session: "Session", partner: int, theirs: torch.Tensor) -> tuple[Promi
     strategy, shape = session.strategy, session.runtime.shape
     assert strategy is not None and shape is not None, "protected"
     kept = strategy.set_aside()
-    session.impersonator.knows(partner, session.step)
     try:
+        session.impersonator.knows(partner, session.step)
         reached = session.impersonator.execute(partner, 0, shape)
         redone = sketch(strategy.accumulators()) if reached else None
     except NotReplayable as refusal:
@@ -143,12 +143,16 @@ def _everybody(session: "Session", generation: int, promise: Promise) -> Promise
     return ORDER[session.booth.least(generation, ORDER.index(promise))]
 
 
-def _gather(
-    session: "Session", fabric: Fabric, generation: int, mine: dict[str, Any]
+def gather(
+    session: "Session", fabric: Fabric, generation: int, mine: dict[str, Any],
+    channel: Channel | None = None,
 ) -> dict[int, dict[str, Any]]:
-    """What every rank of this shard position says, by rank."""
+    """What every rank of `channel` says, else of this shard position, by rank.
+
+    Superseded if `generation` ends first.
+    """
     assert session.reducer is not None, "protected"
-    channel = session.reducer.channel
+    channel = channel or session.reducer.channel
     now = fabric.meet(channel)
     if now.generation != generation:
         raise Superseded

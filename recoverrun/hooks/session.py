@@ -12,8 +12,7 @@ plane and one message that nobody answers.
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import assert_never
 
@@ -48,6 +47,7 @@ from ft_collectives.vote import Booth
 from recoverrun.hooks import witness
 from recoverrun.hooks.faultpoints import FaultPoints
 from recoverrun.hooks.impersonate import Impersonator
+from recoverrun.hooks.kinship import Kinship
 from recoverrun.hooks.makeup import MakeUp
 from recoverrun.hooks.phases import Phases
 from recoverrun.hooks.runtime import Refused, ScriptRuntime, Turn
@@ -104,10 +104,10 @@ class Session:
         self.promise: Promise | None = None
         self.refusal = ""
         self.phases = Phases()
+        self._kinship = Kinship()
         self.backwards = 0  # of this step that belong to no replayable loop
         self.attempt = 0  # at the present step
         self.dirty = False
-        self._in_backward = False
         self._booth: Booth | None = None
         self._sketch = torch.empty(0)
         self._agenda: deque[Effect] = deque()
@@ -329,17 +329,6 @@ class Session:
     def _launched(self, number: int, total: int) -> None:
         self.faults.strike(self.step, "reduce", number, total)
 
-    @contextmanager
-    def counting_backward(self) -> Iterator[list[None]]:
-        """Around a call of backward; the list is empty for one inside another."""
-        outermost = not self._in_backward
-        self._in_backward = True
-        try:
-            yield [None] if outermost else []
-        finally:
-            if outermost:
-                self._in_backward = False
-
     # --------------------------------------------------------------------------- the commit point
 
     def settle(self) -> None:
@@ -355,6 +344,7 @@ class Session:
             self.refuse("gradients are used that no loop of the script's own has computed")
         elif shape is not None:
             self._leave(self.impersonator.capture_ahead(self.step + 1, shape).pack())
+        self._kinship.agree(self)
         self._feed(Settled(microbatches=count))
         while not self._carry_out(self._next()):
             pass
@@ -455,6 +445,7 @@ class Session:
             counts = self.booth.count(
                 generation, ballot, lambda: self.faults.strike(self.step, "vote")
             )
+        self._kinship.committed(generation)
         self._feed(Voted(generation=generation, counts=counts))
 
     # --------------------------------------------------------------------------- making up

@@ -29,7 +29,8 @@ final parameters of all survivors are compared with those of the run without a l
 def kill(row: Row, phase: str) -> str:
     """Another rank and step for each phase; the first rank is among them."""
     place = PHASES.index(phase)
-    return f"r{(place * 2) % row.ranks}@step:{2 + place}:{phase}"
+    victims = row.victims or tuple(range(row.ranks))
+    return f"r{victims[(place * 2) % len(victims)]}@step:{2 + place}:{phase}"
 
 
 def tried(row: Row, folder: Path) -> Iterator[Outcome]:

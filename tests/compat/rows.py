@@ -22,6 +22,7 @@ class Row:
     why: str = ""  # of another promise: part of the reason that the run must give
     apart: float = 1e-12
     kills: tuple[str, ...] = ()  # what CI tries
+    victims: tuple[int, ...] = ()  # ranks that the table's kills strike; empty: any
     needs: str = ""  # a package beside torch
 
     @property
@@ -52,6 +53,9 @@ DDP = (
     ddp("two-optimizers", "r2@step:3:vote"),
     ddp("zeroed", "r1@step:5:forward"),
     ddp("loader-workers", "r0@step:3:reduce"),
+    ddp("first-step", "r3@step:0:forward", ranks=4),  # one survivor has nothing to make up
+    # Who evaluates alone draws numbers that nobody else can tell: it is not among the victims.
+    ddp("evaluating", "r2@step:3:reduce,r1@step:6:vote", ranks=4, victims=(1, 2, 3)),
     ddp("cycle", "r0@step:6:reduce,r1@step:7:forward"),
     ddp("iterable", "r1@step:3:forward,r2@step:6:reduce"),
 )

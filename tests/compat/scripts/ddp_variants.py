@@ -116,7 +116,10 @@ def main() -> None:
     if feature == "cycle":
         numbers = Numbers(72)
         data = itertools.cycle(DataLoader(numbers, 4, sampler=DistributedSampler(numbers, seed=1)))
-    for _ in range(args.steps):
+    for step in range(args.steps):
+        if feature == "evaluating" and rank == 0 and step % 3 == 0:
+            with torch.no_grad():
+                model.module(torch.randn(5, 16, dtype=torch.float64))
         for micro in range(args.accumulation):
             x, y = next(data)
             last = micro == args.accumulation - 1
