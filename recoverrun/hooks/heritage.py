@@ -16,12 +16,13 @@ that rank's stream until it draws between steps again; who has drawn less does n
 (`Kin`). Survivors tell each other in every step (`kinship`).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from recoverrun.hooks import rng
-from recoverrun.hooks.context import Context, Path, differences, same
+from recoverrun.hooks.bulk import is_mark
+from recoverrun.hooks.context import Context, Key, differences, same
 from recoverrun.hooks.data import NotReplayable
 
 NUMBERS_MOVE = (
@@ -37,10 +38,6 @@ STREAM_PARTED = (
 Kin = Literal["alike", "fewer", "other"]
 """How often a lost rank had drawn random numbers, beside us."""
 
-Key = str | Path
-"""A variable by name, or an attribute by path."""
-
-
 @dataclass(slots=True)
 class Heritage:
     """A lost rank, where both of us stood when it was last heard of, and its chain since."""
@@ -53,14 +50,19 @@ class Heritage:
     moving: dict[Key, Any] = field(default_factory=dict)  # differs and moves: as of `index`
     step: int = 0
     index: int = 0  # the microbatch of `step` before which `moving` holds
-    bulk: dict[Path, Any] = field(default_factory=dict)  # what it holds that is no simple value
+    excused: frozenset[Key] = frozenset()  # marks that differ and were shown not to matter
+    bulk: dict[Key, Any] = field(default_factory=dict)  # large data that it holds, once followed
     sure: bool = True  # of its random stream
     _kin: Kin | None = None
 
-    def settle(self, captures: Iterable[Context], step: int, needed: frozenset[str]) -> None:
+    def settle(
+        self, captures: Iterable[Context], step: int, matters: Callable[[Key, Any], bool],
+        written: Callable[[Key], bool],
+    ) -> None:
         """Tell what is the rank's from what is the step's, by our own `captures` (oldest first).
 
-        We are in `step`. Raises NotReplayable if a value that moves cannot be told for its top.
+        We are in `step`; `matters` tells what can change a gradient, and `written` what a
+        microbatch changes. Raises NotReplayable if a value that moves cannot be told for its top.
         """
         own = list(captures)
         tops = [one for one in own if one.kind == "top" and one.step <= step]
@@ -72,15 +74,36 @@ class Heritage:
         differ = differences(self.theirs, self.mine)
         both: list[tuple[Key, Any]] = [*differ.names.items(), *differ.attributes.items()]
         for key, value in both:
+            if is_mark(_last(key)):
+                if matters(key, value):
+                    self._require_same_bulk(key)
+                continue
             if isinstance(key, str) and self._begins_anew(key, own):
                 continue
             if not _moves(key, own):
                 self.fixed[key] = value
-            elif not isinstance(key, str) or key in needed or type(value) is int:
+            elif matters(key, value):
                 self.moving[key] = value
+        if self.moving:  # what is the same now need not go on so: a loader's file, its position
+            alike: list[Key] = [*self.theirs.names, *self.theirs.attributes]
+            for key in alike:
+                if key not in self.moving and key not in self.fixed and written(key):
+                    self.moving[key] = _value(self.theirs, key)
         if self.moving and not (tops and self._reaches(tops[-1])):
-            names = ", ".join(_named(key) for key in self.moving)
-            raise NotReplayable(f"{names} differs between ranks and moves outside of the loop body")
+            raise NotReplayable(
+                f"{self._names()} differs between ranks and moves outside of the loop body"
+            )
+
+    def marks(self) -> frozenset[Key]:
+        """What large data of the rank differ from ours."""
+        differ = differences(self.theirs, self.mine)
+        keys: list[Key] = [*differ.names, *differ.attributes]
+        return frozenset(key for key in keys if is_mark(_last(key)))
+
+    def _require_same_bulk(self, key: Key) -> None:
+        if key not in self.excused:
+            name = _named(key).removesuffix("#")
+            raise NotReplayable(f"rank {self.rank} holds other data in {name} than this rank")
 
     def _begins_anew(self, name: str, own: list[Context]) -> bool:
         """Does every step set `name` to the same value on all ranks before it begins?"""
@@ -97,9 +120,21 @@ class Heritage:
         if self.theirs.point == top.point:
             return True
         ahead = self.theirs.kind == "ahead" and self.theirs.step == top.step
-        return ahead and all(
-            same(_value(self.mine, key), _value(top, key)) for key in self.moving
-        )
+        return ahead and self._pass_gap(self.mine, top)
+
+    def _pass_gap(self, ahead: Context, top: Context) -> bool:
+        """From one step to the next: what moved there must be the same on both sides before it.
+
+        Then it is taken to have moved alike.
+        """
+        for key, value in list(self.moving.items()):
+            before, after = _value(ahead, key), _value(top, key)
+            if same(before, after) or same(value, after):
+                continue
+            if not same(value, before):
+                return False
+            self.moving[key] = after
+        return True
 
     def streams_at(self, own: rng.Streams) -> rng.Streams:
         """The rank's streams at the point where ours are `own`. Raises NotReplayable."""
@@ -175,12 +210,15 @@ class Heritage:
     def _require_chain(self, ahead: Context | None, top: Context) -> None:
         """The chain must reach this step, and nothing may move between two steps."""
         broken = self.step != top.step or self.index
-        still = ahead is not None and all(
-            same(_value(ahead, key), _value(top, key)) for key in self.moving
-        )
-        if broken or not (still or self.theirs.point == top.point):
-            names = ", ".join(_named(key) for key in self.moving)
-            raise NotReplayable(f"{names} differs between ranks and moves between steps")
+        here = self.theirs.point == top.point
+        still = here or (ahead is not None and self._pass_gap(ahead, top))
+        if broken or not still:
+            raise NotReplayable(f"{self._names()} differs between ranks and moves between steps")
+
+    def _names(self) -> str:
+        """Of what moves, the first few."""
+        names = [_named(key) for key in self.moving]
+        return ", ".join(names[:3]) + (" and more" if names[3:] else "")
 
     def created(self, own: rng.Streams) -> rng.Streams:
         """Where the rank's streams would have stood as it made an iterator; ours were `own`."""
@@ -214,6 +252,10 @@ def _has(context: Context, key: Key) -> bool:
 
 def _value(context: Context, key: Key) -> Any:
     return context.names.get(key) if isinstance(key, str) else context.attributes.get(key)
+
+
+def _last(key: Key) -> str:
+    return key if isinstance(key, str) else key[-1]
 
 
 def _named(key: Key) -> str:

@@ -21,6 +21,7 @@ import torch
 from recoverrun.hooks import rng
 from recoverrun.hooks.context import (
     Context,
+    Key,
     Path,
     attributes_of,
     capture,
@@ -31,8 +32,9 @@ from recoverrun.hooks.context import (
     values_of,
 )
 from recoverrun.hooks.data import NotReplayable
-from recoverrun.hooks.heritage import NUMBERS_MOVE, Heritage, Key
+from recoverrun.hooks.heritage import NUMBERS_MOVE, Heritage
 from recoverrun.hooks.items import shares, substituted
+from recoverrun.hooks.relevance import Reads, reads_before_backward, sources_of
 from recoverrun.hooks.runtime import Microbatch, ScriptRuntime, Shape, Turn, Unwind, find_frame
 from recoverrun.hooks.script import ITEM_NAME, RUNTIME_NAME, Loop
 
@@ -59,6 +61,9 @@ class Impersonator:
         self.captures: dict[tuple[int, int, int], Context] = {}  # by point, oldest first
         self.heritage: dict[int, Heritage] = {}
         self.remains: dict[int, tuple[Context, ...]] = {}
+        self.excused: frozenset[Key] | None = None
+        self._turn: Turn | None = None  # the present one
+        self._reads: tuple[frozenset[str], Reads | None] | None = None
         self.backwards_seen = 0
         self.replaying = False  # a forward pass only, to keep a lost rank's chain whole
         self.fresh = False  # executing as ourselves, on fresh data
@@ -69,6 +74,7 @@ class Impersonator:
     def capture_top(self, step: int, attempt: int, turn: Turn) -> Context:
         """Our context as the first microbatch of `step` begins."""
         assert turn.streams is not None, "an iteration has begun"
+        self._turn = turn
         module = turn.globals if turn.before is None else turn.before
         return self._keep(capture(
             step=step, attempt=attempt, kind="top", loop=turn.loop.id, streams=turn.streams,
@@ -136,7 +142,10 @@ class Impersonator:
         tops = [one for one in usable[:-1] if one.kind == "top"]
         earlier = (tops[-1], self.captures[tops[-1].point]) if tops else None
         heir = Heritage(rank=rank, theirs=theirs, mine=mine, earlier=earlier)
-        heir.settle(self.captures.values(), step, self._needed())
+        if self.excused is None:  # the rehearsal is about to show whether they matter
+            self.excused = heir.marks()
+        heir.excused = self.excused
+        heir.settle(self.captures.values(), step, self._matters, self._is_written)
         self.heritage[rank] = heir
         return True
 
@@ -169,9 +178,35 @@ class Impersonator:
                 self._run_as(heir, heir.index, shape, replay=True)
             heir.end_step()
 
-    def _needed(self) -> frozenset[str]:
+    def _matters(self, key: Key, value: Any) -> bool:
+        """May a microbatch depend on what is called so?"""
+        shape, turn = self.runtime.shape, self._turn
+        if shape is None or turn is None:
+            return not isinstance(key, str) or type(value) is int
+        reads = self._reads_of(shape.region)
+        owner = None if isinstance(key, str) else resolve({**turn.globals, **turn.names}, key)
+        if reads is None or is_framework(owner):
+            return not isinstance(key, str) or key in shape.region.live_in or type(value) is int
+        if isinstance(key, str):
+            return key.removesuffix("#") in reads.variables
+        return key[-1].removesuffix("#") in reads.attributes
+
+    def _is_written(self, key: Key) -> bool:
+        """May a microbatch change it before its backward, and depend on it?"""
         shape = self.runtime.shape
-        return shape.region.live_in if shape is not None else frozenset()
+        reads = self._reads_of(shape.region) if shape is not None else None
+        if shape is None or reads is None:
+            return False
+        if isinstance(key, str):
+            return key in shape.region.carried and key in reads.variables
+        return key[-1] in reads.written and self._matters(key, None)
+
+    def _reads_of(self, region: Loop) -> Reads | None:
+        """What is read before the backward of `region`, by the modules that are loaded now."""
+        own = self.runtime.own_modules
+        if self._reads is None or self._reads[0] != own:
+            self._reads = own, reads_before_backward(region, sources_of(own))
+        return self._reads[1]
 
     def created_at(self, number: int, rank: int) -> rng.Streams | None:
         """Where `rank`'s streams stood, or would have, when it created its iterator `number`.
@@ -209,7 +244,9 @@ class Impersonator:
         costume = Costume(streams=rng.read())
         self.runtime.acting_rank, self.replaying = heir.rank, replay
         try:
+            bulk = {**own.bulk, **heir.bulk} if heir.moving else own.bulk
             names = self._dress(own, heir.differing(index), shape, costume)
+            _hold(names, bulk)
             for source in self.runtime.sources:  # one that the body made had given nothing yet
                 source.seek(heir.rank, 0)
             for source, count in own.positions:
@@ -222,6 +259,7 @@ class Impersonator:
             with self._buffers_kept(), torch.set_grad_enabled(training):
                 reached = self._run(names, shape, item)
             heir.advance(names, self._moved_values(heir, names))
+            heir.bulk = _held(names, bulk)
             return reached
         finally:
             self.runtime.acting_rank, self.replaying = None, False
@@ -374,6 +412,26 @@ class Impersonator:
         self.backwards_seen += 1
         if self.backwards_seen >= shape.backwards:
             raise Unwind("backward")
+
+
+def _hold(names: dict[str, Any], bulk: Mapping[Key, Any]) -> None:
+    """Give variables and attributes the large data that they had, by reference."""
+    for key, value in bulk.items():
+        if isinstance(key, str):
+            names[key] = value
+        elif (owner := resolve(names, key)) is not None:
+            vars(owner)[key[-1]] = value
+
+
+def _held(names: Mapping[str, Any], bulk: Mapping[Key, Any]) -> dict[Key, Any]:
+    """What has become of them."""
+    held: dict[Key, Any] = {}
+    for key in bulk:
+        if isinstance(key, str):
+            held[key] = names.get(key)
+        elif (owner := resolve(names, key)) is not None:
+            held[key] = vars(owner).get(key[-1])
+    return held
 
 
 def _seen_by(

@@ -20,7 +20,7 @@ from recoverrun.hooks.generators import same_kind
 from recoverrun.hooks.script import Loop
 
 if TYPE_CHECKING:  # they import torch, which the script imports when it wants to
-    from recoverrun.hooks.context import Path
+    from recoverrun.hooks.context import Key, Path
     from recoverrun.hooks.data import Source
     from recoverrun.hooks.rng import Streams
 
@@ -45,6 +45,9 @@ class Senses(Protocol):
         Objects are looked for among the variables if `look_again`, else those of the last time
         are read.
         """
+
+    def bulk(self, names: Mapping[str, Any]) -> "dict[Key, Any]":
+        """What is large among `names` and the attributes last looked at, by reference."""
 
     def generators(self) -> dict[str, Any]:
         """States of the generators among the variables that `attributes` last looked at."""
@@ -90,6 +93,7 @@ class Turn:
     positions: "list[tuple[Source, int]]" = field(default_factory=list)
     attributes: "dict[Path, Any]" = field(default_factory=dict)
     generators: dict[str, Any] = field(default_factory=dict)
+    bulk: "dict[Key, Any]" = field(default_factory=dict)
     backwards: int = 0
 
 
@@ -105,6 +109,7 @@ class Microbatch:
     names: dict[str, Any]
     attributes: "dict[Path, Any]"
     generators: dict[str, Any]
+    bulk: "dict[Key, Any]"
     draws: list[Draw]  # those of the loop's header
     met: "Streams | None"  # where the body began, if that cannot be told from `streams`
     ahead: list[Draw]  # those of the iteration before, which may have fetched this one's item
@@ -210,6 +215,8 @@ class ScriptRuntime:
             global_, turn.names, self.own_modules, not self.microbatches
         )
         turn.generators = self.senses.generators()
+        carried = turn.loop.carried & turn.names.keys()
+        turn.bulk = self.senses.bulk({name: turn.names[name] for name in carried})
         if not turn.loop.module_level and sys.version_info < (3, 13):
             local.clear()  # the frame keeps this dict and would keep the last logits alive with it
         self.on_region_top(turn)  # in the first step, of any loop: the last one before the backward
@@ -324,7 +331,7 @@ class ScriptRuntime:
         microbatch = Microbatch(
             index=len(self.microbatches), turn=turn, iteration=turn.iteration, item=turn.item,
             streams=turn.streams, names=turn.names, attributes=turn.attributes,
-            generators=turn.generators, draws=turn.draws[: turn.header_draws],
+            generators=turn.generators, bulk=turn.bulk, draws=turn.draws[: turn.header_draws],
             met=turn.met, ahead=turn.ahead,
             positions=turn.positions,
         )

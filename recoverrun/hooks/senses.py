@@ -7,7 +7,17 @@ from typing import Any
 import torch
 
 from recoverrun.hooks import rng
-from recoverrun.hooks.context import Path, is_small_tensor, objects_of, values_of
+from recoverrun.hooks.bulk import is_bulk
+from recoverrun.hooks.context import (
+    ATTRIBUTE_TENSOR_BYTES,
+    CARRIED_TENSOR_BYTES,
+    Key,
+    Path,
+    is_small_tensor,
+    objects_of,
+    state_of,
+    values_of,
+)
 
 
 class TorchSenses:
@@ -32,8 +42,19 @@ class TorchSenses:
         return {
             (*path, name): value
             for path, owner in self._owners
-            for name, value in values_of(vars(owner)).items()
+            for name, value in state_of(owner).items()
         }
+
+    def bulk(self, names: Mapping[str, Any]) -> dict[Key, Any]:
+        held: dict[Key, Any] = {
+            name: value for name, value in names.items() if is_bulk(value, CARRIED_TENSOR_BYTES)
+        }
+        for path, owner in self._owners:
+            attributes = vars(owner).items()
+            held.update({
+                (*path, n): v for n, v in attributes if is_bulk(v, ATTRIBUTE_TENSOR_BYTES)
+            })
+        return held
 
     def generators(self) -> dict[str, Any]:
         return values_of(self._generators) if self._generators else {}

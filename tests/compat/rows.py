@@ -60,20 +60,47 @@ DDP = (
     ddp("iterable", "r1@step:3:forward,r2@step:6:reduce"),
 )
 
+SHAPES = (
+    Row(
+        name="random-pieces",
+        script="random_pieces.py",
+        kills=("r1@step:3:forward,r2@step:7:vote",),
+        victims=(1, 2),
+    ),
+    Row(name="strided-files", script="strided_files.py", kills=("r0@step:5:backward",)),
+    Row(name="trainer-class", script="trainer_class.py", kills=("r0@step:5:reduce",)),
+    Row(name="epochs-modulo", script="epochs.py", kills=("r1@step:3:forward",)),
+    Row(
+        name="epochs-amp",
+        script="epochs.py",
+        arguments=("--amp",),
+        apart=1e-3,
+        kills=("r2@step:3:reduce",),
+    ),
+    Row(name="iterator-renewed", script="iterator_renewed.py", kills=("r2@step:5:vote",)),
+)
 HSDP = (
     Row(
-        name="hsdp-gpt", script="../../../templates/gpt_hsdp.py", ranks=4, apart=1e-4,
-        arguments=("--steps=8",), kills=("r3@step:3:reduce",),
+        name="hsdp-gpt",
+        script="../../../templates/gpt_hsdp.py",
+        ranks=4,
+        apart=1e-4,
+        arguments=("--steps=8",),
+        kills=("r3@step:3:reduce",),
     ),
 )
 FRAMEWORKS = (
     Row(
-        name="accelerate", script="accelerate_loop.py", needs="accelerate",
+        name="accelerate",
+        script="accelerate_loop.py",
+        needs="accelerate",
         kills=("r0@step:2:reduce,r1@step:6:vote",),
     ),
     Row(
-        name="lightning-fabric", script="fabric_loop.py", needs="lightning",
+        name="lightning-fabric",
+        script="fabric_loop.py",
+        needs="lightning",
         kills=("r2@step:4:forward",),
     ),
 )
-ROWS = (*DDP, *HSDP, *FRAMEWORKS)
+ROWS = (*DDP, *SHAPES, *HSDP, *FRAMEWORKS)

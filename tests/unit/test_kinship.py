@@ -86,6 +86,6 @@ def test_a_gap_that_the_lost_rank_did_not_live_to_pass_counts_too() -> None:
     mine, theirs = _ahead(4, _streams(7, 905)), _ahead(4, _streams(8, 705))
     heir = Heritage(rank=1, theirs=theirs, mine=mine)
 
-    heir.settle([mine, _top(4, _streams(7, 955))], 4, frozenset())
+    heir.settle([mine, _top(4, _streams(7, 955))], 4, lambda key, value: True, lambda key: False)
 
     assert not heir.sure
