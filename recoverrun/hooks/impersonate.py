@@ -76,11 +76,14 @@ class Impersonator:
         assert turn.streams is not None, "an iteration has begun"
         self._turn = turn
         module = turn.globals if turn.before is None else turn.before
-        return self._keep(capture(
+        context = capture(
             step=step, attempt=attempt, kind="top", loop=turn.loop.id, streams=turn.streams,
             names=_seen_by(turn.loop, module, turn.names), carried=turn.loop.carried,
             loaders=self._loaders(), attributes=turn.attributes,
-        ))
+        )
+        for name in context.names.keys() & turn.generators.keys():
+            context.names[name] = turn.generators[name]  # they may have moved since the top
+        return self._keep(context)
 
     def capture_ahead(self, step: int, shape: Shape) -> Context:
         """Our context for `step`, from the commit point before it."""

@@ -29,6 +29,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # it imports torch, which only the script does
     from recoverrun.hooks.session import Session
 
+UNWRAPPED = "the script wraps no model in DDP, or in FSDP2 with replicas"
+WRAPPED_WITHIN = 10
+"""Optimizer steps: a script may warm something up before it wraps its model."""
+
 Wrapper = Callable[[Any], Any]
 """Takes the original, returns what stands in its place."""
 
@@ -105,6 +109,7 @@ def install(session: "Session") -> None:
     replace(DistributedDataParallel, "__init__", ddp.init)
     replace(DistributedDataParallel, "forward", ddp.forward)
     replace(DistributedDataParallel, "register_comm_hook", ddp.register_comm_hook)
+    replace(DistributedDataParallel, "_register_builtin_comm_hook", ddp.register_builtin)
     replace(DistributedDataParallel, "_sync_buffers", ddp.sync_buffers)
     assert torch.distributed.is_available(), "this torch was built without distributed"
     watch("torch.distributed.fsdp._fully_shard._fully_shard", lambda m: _fsdp2(session, m))
@@ -184,7 +189,7 @@ def _stepping(session: "Session", args: Any, kwargs: Any) -> Any:
     """An optimizer is about to step; the closure of one that evaluates itself is a step, too."""
     session.settle()
     if session.strategy is None and not session.refusal and _trains_together():
-        session.refuse("the script wraps no model in DDP, or in FSDP2 with replicas")
+        _unwrapped_step(session)
     rest = list(args[1:])  # args[0] is the optimizer
     closure = rest[0] if rest else kwargs.get("closure")
     if closure is None or session.machine is None:
@@ -199,6 +204,16 @@ def _stepping(session: "Session", args: Any, kwargs: Any) -> Any:
     if rest:
         return (args[0], settled, *rest[1:]), kwargs
     return args, {**kwargs, "closure": settled}
+
+
+def _unwrapped_step(session: "Session") -> None:
+    """An optimizer steps in a world of several ranks, and no model is served yet."""
+    runtime = session.runtime
+    runtime.unwrapped_steps += 1
+    if runtime.unwrapped_steps == 1 and session.env.rank == 0:
+        session.notice(f"unprotected so far: {UNWRAPPED}")
+    elif runtime.unwrapped_steps > WRAPPED_WITHIN:
+        session.refuse(UNWRAPPED)
 
 
 def _trains_together() -> bool:

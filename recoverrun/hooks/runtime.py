@@ -143,6 +143,7 @@ class ScriptRuntime:
         self.senses: Senses | None = None  # None until the script has imported torch
         self.active = True  # False in what the script forks, and where it cannot be served
         self.acting_rank: int | None = None
+        self.unwrapped_steps = 0  # of an optimizer, before a model is served
         self.iterators = 0
         self.sources: list[Source] = []
         self.adopted = 0  # sources so far

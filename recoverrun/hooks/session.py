@@ -461,9 +461,11 @@ class Session:
             self.makeup.compute(rank, index, self.step, shape)
 
     def _downgraded(self, reason: str) -> None:
+        self.notice(f"from here on equal-count: {reason}")
+
+    def notice(self, reason: str) -> None:
         self.link.send(Notice(
-            rank=self.env.rank, generation=self._generation, event="notice.give",
-            reason=f"from here on equal-count: {reason}",
+            rank=self.env.rank, generation=self._generation, event="notice.give", reason=reason,
         ))
 
     # --------------------------------------------------------------------------- the end

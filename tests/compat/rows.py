@@ -56,6 +56,9 @@ DDP = (
     ddp("first-step", "r3@step:0:forward", ranks=4),  # one survivor has nothing to make up
     # Who evaluates alone draws numbers that nobody else can tell: it is not among the victims.
     ddp("evaluating", "r2@step:3:reduce,r1@step:6:vote", ranks=4, victims=(1, 2, 3)),
+    ddp("wrapped-late", "r1@step:3:forward"),
+    ddp("own-generator", "r0@step:4:reduce"),
+    ddp("fp16-hook", "r2@step:4:vote", apart=1e-3),  # what half precision rounds away
     ddp("cycle", "r0@step:6:reduce,r1@step:7:forward"),
     ddp("iterable", "r1@step:3:forward,r2@step:6:reduce"),
 )

@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ft_collectives.reduce import Bucket
 from recoverrun.hooks.session import Session
-from recoverrun.hooks.strategies.ddp_buckets import Gradients, Resting
+from recoverrun.hooks.strategies.ddp_buckets import Gradients, Resting, wire_of
 from rendezvous.layout import Layout
 
 
@@ -34,6 +34,9 @@ class Ddp:
         self._gradients: dict[tuple[int, ...], Gradients] = {}  # by the bucket's key
         self._stained = False  # re-executed microbatches left traces in DDP's books
         self._single: Gradients | None = None  # all of them, reduced without DDP
+        self._hooked = False  # by the script
+        self._wire: torch.dtype | None = None  # what its hook sends
+        self._theirs: tuple[Any, Any] | None = None  # a hook that is not served, and its state
 
     # --------------------------------------------------------------------------- hooks
 
@@ -47,17 +50,42 @@ class Ddp:
         return wrapper
 
     def register_comm_hook(self, original: Callable[..., None]) -> Callable[..., None]:
-        """A hook of the script's own changes what is reduced: not served."""
+        """A hook of the script's: torch's compressing ones are served, others are left alone."""
 
         def wrapper(module: DistributedDataParallel, state: Any, hook: Any) -> None:
-            if self._serves(module) and hook != self._reduce:
-                raise RuntimeError(
-                    "recoverrun: a DDP communication hook of the script's own cannot be combined "
-                    "with recovery; run with --no-protect to use it"
-                )
-            original(module, state, hook)
+            if not self._serves(module) or hook == self._reduce:
+                original(module, state, hook)
+                return
+            module._check_comm_hook(hook)
+            self._take_hook(state, hook)
 
         return wrapper
+
+    def register_builtin(self, original: Callable[..., None]) -> Callable[..., None]:
+        """The same hooks, written in C++."""
+
+        def wrapper(module: DistributedDataParallel, kind: Any) -> None:
+            if self._serves(module):
+                self._take_hook(None, kind)
+            else:
+                original(module, kind)
+
+        return wrapper
+
+    def _take_hook(self, state: Any, hook: Any) -> None:
+        if self._hooked:
+            raise RuntimeError("a DDP communication hook can only be registered once")
+        self._hooked = True
+        try:
+            self._wire = wire_of(hook)
+        except (KeyError, TypeError):  # a callable object need not have a hash
+            name = getattr(hook, "__qualname__", type(hook).__name__)
+            self._session.refuse(
+                f"the communication hook {name} changes what DDP reduces; a lost rank's part in "
+                "it cannot be made up"
+            )
+            self._session.runtime.active = False
+            self._theirs = (state, hook)
 
     def forward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """`DDP.forward`; a re-executed microbatch runs as under `no_sync`."""
@@ -101,7 +129,8 @@ class Ddp:
     # --------------------------------------------------------------------------- topology
 
     def _serves(self, module: DistributedDataParallel) -> bool:
-        return self._session.machine is not None and module is self._module
+        served = self._session.machine is not None and self._theirs is None
+        return served and module is self._module
 
     def _learn(self, module: DistributedDataParallel) -> None:
         session = self._session
@@ -129,6 +158,10 @@ class Ddp:
         bucket: dist.GradBucket,  # type: ignore[name-defined]  # DDP checks this very name
     ) -> torch.futures.Future[torch.Tensor]:
         session = self._session
+        if self._theirs is not None:
+            state, hook = self._theirs
+            theirs: torch.futures.Future[torch.Tensor] = hook(state, bucket)
+            return theirs
         session.backward_reaches_bucket()
         key = self._known(bucket)
         generation = session.last_in_sight()
@@ -182,12 +215,12 @@ class Ddp:
         assert module is not None, "protected"
         gradients = Gradients(
             params=params, replicas=dist.get_world_size(),
-            counts=module.find_unused_parameters or module.static_graph,
+            counts=module.find_unused_parameters or module.static_graph, wire=self._wire,
         )
         self._gradients[key] = gradients
         reducer.register(Bucket(
-            key=key, size=gradients.size, dtype=bucket.buffer().dtype, fill=gradients.fill,
-            deliver=gradients.deliver,
+            key=key, size=gradients.size, dtype=self._wire or bucket.buffer().dtype,
+            fill=gradients.fill, deliver=gradients.deliver,
         ))
         return key
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch._C._distributed_c10d import BuiltinCommHookType as _Builtin
 
 
 @dataclass(slots=True, eq=False)
@@ -18,6 +19,7 @@ class Gradients:
     params: list[torch.nn.Parameter]
     replicas: int
     counts: bool = False
+    wire: torch.dtype | None = None  # what is sent, divided before it is rounded
     _of: torch.Tensor | None = None
     _views: list[torch.Tensor] = field(default_factory=list)
     lacking: bool = False  # the last step gave no gradient to one of them
@@ -37,6 +39,8 @@ class Gradients:
             staging[-len(given) :] = torch.tensor(given)
         if grads:
             torch._foreach_copy_(parts, grads)
+        if self.wire is not None:
+            staging.div_(self.replicas)
 
     def deliver(self, total: torch.Tensor) -> None:
         if self.counts:
@@ -44,7 +48,8 @@ class Gradients:
             for param, count in zip(self.params, used, strict=True):
                 if count and param.grad is None:
                     param.grad = torch.empty_like(param)
-        total.div_(self.replicas)  # INV-8: of the original world, never of the survivors
+        if self.wire is None:
+            total.div_(self.replicas)  # INV-8: of the original world, never of the survivors
         grads, parts = self._given(total)
         if grads:
             torch._foreach_copy_(grads, parts)
@@ -67,6 +72,22 @@ class Gradients:
             self._views = [v.view_as(p) for v, p in zip(views, self.params, strict=True)]
             self._of = flat
         return self._views
+
+
+def wire_of(hook: Any) -> torch.dtype | None:
+    """The type in which one of torch's own comm hooks sends gradients.
+
+    None: as they are. Raises KeyError for a hook that is not known.
+    """
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+    return {
+        default_hooks.allreduce_hook: None,
+        default_hooks.fp16_compress_hook: torch.float16,
+        default_hooks.bf16_compress_hook: torch.bfloat16,
+        _Builtin.ALLREDUCE: None,
+        _Builtin.FP16_COMPRESS: torch.float16,
+    }[hook]
 
 
 class Resting:
