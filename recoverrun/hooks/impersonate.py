@@ -34,6 +34,7 @@ from recoverrun.hooks.context import (
 from recoverrun.hooks.data import NotReplayable
 from recoverrun.hooks.heritage import NUMBERS_MOVE, Heritage
 from recoverrun.hooks.items import shares, substituted
+from recoverrun.hooks.iterators import Bound, copy_of
 from recoverrun.hooks.relevance import Reads, reads_before_backward, sources_of
 from recoverrun.hooks.runtime import Microbatch, ScriptRuntime, Shape, Turn, Unwind, find_frame
 from recoverrun.hooks.script import ITEM_NAME, RUNTIME_NAME, Loop
@@ -241,6 +242,7 @@ class Impersonator:
         """Run the region as a lost rank; a replay stops at the backward, without gradients."""
         own = self.runtime.microbatches[index]
         self._require_quiet_numbers(own)
+        self._require_copies(own)
         following = self.runtime.microbatches[index + 1 :]
         heir.require_stream(own.streams, following[0].streams if following else rng.read())
         streams = heir.streams_at(own.streams)
@@ -250,6 +252,7 @@ class Impersonator:
             bulk = {**own.bulk, **heir.bulk} if heir.moving else own.bulk
             names = self._dress(own, heir.differing(index), shape, costume)
             _hold(names, bulk)
+            self._lend(names, own, costume)
             for source in self.runtime.sources:  # one that the body made had given nothing yet
                 source.seek(heir.rank, 0)
             for source, count in own.positions:
@@ -290,6 +293,22 @@ class Impersonator:
         if (now.python, now.numpy) != (own.streams.python, own.streams.numpy):
             raise NotReplayable(NUMBERS_MOVE)
 
+    def _require_copies(self, own: Microbatch) -> None:
+        for key, copied in own.iterators.items():
+            if isinstance(copied, Bound) and self._matters(key, None):
+                name = key if isinstance(key, str) else ".".join(key)
+                raise NotReplayable(f"{name} is an iterator that cannot be read as another rank")
+
+    def _lend(self, names: dict[str, Any], own: Microbatch, costume: Costume) -> None:
+        """Give re-executed code copies of the script's plain iterators."""
+        module = own.turn.globals
+        lent = {key: copy_of(kept) for key, kept in own.iterators.items()}
+        _hold(names, {key: one for key, one in lent.items() if not isinstance(one, Bound)})
+        for key in lent:
+            if isinstance(key, str) and key in module and names is not module:
+                costume.changed_globals.setdefault(key, module[key])
+                module[key] = names[key]  # functions that the region calls read it there
+
     def execute_fresh(self, index: int, shape: Shape) -> bool:
         """Compute one more microbatch as ourselves, on our own next data (equal-count)."""
         own = self.runtime.microbatches[index]
@@ -300,12 +319,17 @@ class Impersonator:
             (vars(owner), dict(vars(owner)))  # their counts are of the script's own microbatches
             for _, owner in objects_of(visible, self.runtime.own_modules) if is_framework(owner)
         ]
+        costume = Costume(streams=rng.read())
+        originals = _held(names, own.iterators)
+        self._lend(names, own, costume)
         self.fresh, self.runtime.acting_rank = True, self.runtime.own_rank
         try:
             with self._buffers_kept():
                 return self._run(names, shape, self._item_of(own, self.runtime.own_rank))
         finally:
             self.fresh, self.runtime.acting_rank = False, None
+            _hold(names, originals)
+            own.turn.globals.update(costume.changed_globals)
             for attributes, values in kept:
                 _put_back(attributes, values)
             if saved is not None:

@@ -49,6 +49,9 @@ class Senses(Protocol):
     def bulk(self, names: Mapping[str, Any]) -> "dict[Key, Any]":
         """What is large among `names` and the attributes last looked at, by reference."""
 
+    def iterators(self, module: Mapping[str, Any], local: Mapping[str, Any]) -> "dict[Key, Any]":
+        """Copies of plain iterators among the variables and the attributes last looked at."""
+
     def generators(self) -> dict[str, Any]:
         """States of the generators among the variables that `attributes` last looked at."""
 
@@ -94,6 +97,7 @@ class Turn:
     attributes: "dict[Path, Any]" = field(default_factory=dict)
     generators: dict[str, Any] = field(default_factory=dict)
     bulk: "dict[Key, Any]" = field(default_factory=dict)
+    iterators: "dict[Key, Any]" = field(default_factory=dict)
     backwards: int = 0
 
 
@@ -110,6 +114,7 @@ class Microbatch:
     attributes: "dict[Path, Any]"
     generators: dict[str, Any]
     bulk: "dict[Key, Any]"
+    iterators: "dict[Key, Any]"
     draws: list[Draw]  # those of the loop's header
     met: "Streams | None"  # where the body began, if that cannot be told from `streams`
     ahead: list[Draw]  # those of the iteration before, which may have fetched this one's item
@@ -216,6 +221,8 @@ class ScriptRuntime:
             global_, turn.names, self.own_modules, not self.microbatches
         )
         turn.generators = self.senses.generators()
+        read = {name: local[name] for name in turn.loop.live_in if name in local}
+        turn.iterators = self.senses.iterators(global_, read)
         carried = turn.loop.carried & turn.names.keys()
         turn.bulk = self.senses.bulk({name: turn.names[name] for name in carried})
         if not turn.loop.module_level and sys.version_info < (3, 13):
@@ -332,9 +339,9 @@ class ScriptRuntime:
         microbatch = Microbatch(
             index=len(self.microbatches), turn=turn, iteration=turn.iteration, item=turn.item,
             streams=turn.streams, names=turn.names, attributes=turn.attributes,
-            generators=turn.generators, bulk=turn.bulk, draws=turn.draws[: turn.header_draws],
-            met=turn.met, ahead=turn.ahead,
-            positions=turn.positions,
+            generators=turn.generators, bulk=turn.bulk,
+            iterators=turn.iterators, draws=turn.draws[: turn.header_draws], met=turn.met,
+            ahead=turn.ahead, positions=turn.positions,
         )
         self.microbatches.append(microbatch)
         return microbatch

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from recoverrun.hooks import rng
+from recoverrun.hooks import iterators, rng
 from recoverrun.hooks.bulk import is_bulk
 from recoverrun.hooks.context import (
     ATTRIBUTE_TENSOR_BYTES,
@@ -26,6 +26,7 @@ class TorchSenses:
     def __init__(self) -> None:
         self._owners: list[tuple[Path, Any]] = []
         self._generators: dict[str, Any] = {}
+        self._iterators: list[str] = []  # variables of the module
 
     def streams(self, since: rng.Streams | None) -> rng.Streams:
         return rng.read(since)
@@ -37,6 +38,7 @@ class TorchSenses:
         if look_again:
             visible = {**module, **local}
             self._owners = list(objects_of(visible, own))
+            self._iterators = [n for n, v in module.items() if iterators.is_plain(v)]
             kinds = torch.Generator | random.Random
             self._generators = {n: v for n, v in visible.items() if isinstance(v, kinds)}
         return {
@@ -55,6 +57,13 @@ class TorchSenses:
                 (*path, n): v for n, v in attributes if is_bulk(v, ATTRIBUTE_TENSOR_BYTES)
             })
         return held
+
+    def iterators(self, module: Mapping[str, Any], local: Mapping[str, Any]) -> dict[Key, Any]:
+        held: dict[Key, Any] = {n: module[n] for n in self._iterators if n in module}
+        held.update(local)
+        for path, owner in self._owners:
+            held.update({(*path, name): value for name, value in vars(owner).items()})
+        return iterators.copies(held)
 
     def generators(self) -> dict[str, Any]:
         return values_of(self._generators) if self._generators else {}
