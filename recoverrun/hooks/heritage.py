@@ -54,6 +54,7 @@ class Heritage:
     bulk: dict[Key, Any] = field(default_factory=dict)  # large data that it holds, once followed
     sure: bool = True  # of its random stream
     _kin: Kin | None = None
+    _pace: bool | None = None
 
     def settle(
         self, captures: Iterable[Context], step: int, matters: Callable[[Key, Any], bool],
@@ -152,7 +153,16 @@ class Heritage:
     def _cross(self, ahead: Context | None, top: Context) -> None:
         """We went from one step to the next: would the rank have drawn what we drew there?"""
         here = ahead is not None and _torch(ahead.streams) == _torch(top.streams)
-        self.sure &= self.kin == "alike" or (self.kin == "fewer" and here)
+        self.sure &= self.kin == "alike" or (self.kin == "fewer" and here and self._keeps_pace())
+
+    def _keeps_pace(self) -> bool:
+        """Over the last step that both of us ended, did the rank draw as often as we did?"""
+        if self._pace is None:
+            theirs, mine = self.earlier or (None, None)
+            self._pace = theirs is not None and mine is not None and rng.apart(
+                theirs.streams, mine.streams
+            ) == rng.apart(self.theirs.streams, self.mine.streams)
+        return self._pace
 
     def stands_at(self, step: int) -> bool:
         """Have we moved it along to the top of `step`?"""

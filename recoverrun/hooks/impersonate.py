@@ -9,9 +9,8 @@ What a lost rank is, and how it is kept true over time, is the business of `heri
 cannot be told, lost microbatches are made up with fresh data (`makeup`), never with wrong ones.
 """
 
-import random
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,9 +34,15 @@ from recoverrun.hooks.data import NotReplayable
 from recoverrun.hooks.heritage import NUMBERS_MOVE, Heritage
 from recoverrun.hooks.items import shares, substituted
 from recoverrun.hooks.iterators import Bound, copy_of
+from recoverrun.hooks.namespaces import copied, held, hold, put_back, seen_by, states_of
 from recoverrun.hooks.relevance import Reads, reads_before_backward, sources_of
 from recoverrun.hooks.runtime import Microbatch, ScriptRuntime, Shape, Turn, Unwind, find_frame
 from recoverrun.hooks.script import ITEM_NAME, RUNTIME_NAME, Loop
+
+TALKS = (
+    "what the ranks tell each other before the backward (a count of tokens, say) changes the "
+    "gradient, and a lost rank's word cannot be told"
+)
 
 KEPT_CAPTURES = 8
 """Own captures kept to compare a lost rank's with: it may have stopped a step or two earlier."""
@@ -65,6 +70,7 @@ class Impersonator:
         self.excused: frozenset[Key] | None = None
         self._turn: Turn | None = None  # the present one
         self._reads: tuple[frozenset[str], Reads | None] | None = None
+        self.rehearsing = self.talked = False
         self.backwards_seen = 0
         self.replaying = False  # a forward pass only, to keep a lost rank's chain whole
         self.fresh = False  # executing as ourselves, on fresh data
@@ -79,7 +85,7 @@ class Impersonator:
         module = turn.globals if turn.before is None else turn.before
         context = capture(
             step=step, attempt=attempt, kind="top", loop=turn.loop.id, streams=turn.streams,
-            names=_seen_by(turn.loop, module, turn.names), carried=turn.loop.carried,
+            names=seen_by(turn.loop, module, turn.names), carried=turn.loop.carried,
             loaders=self._loaders(), attributes=turn.attributes,
         )
         for name in context.names.keys() & turn.generators.keys():
@@ -93,7 +99,7 @@ class Impersonator:
         names = turn.globals
         if frame is not None and not shape.region.module_level:
             local = frame.f_locals
-            names = _seen_by(shape.region, turn.globals, local)
+            names = seen_by(shape.region, turn.globals, local)
             if sys.version_info < (3, 13):
                 local.clear()  # the frame would keep every local alive until the next call
         return self._keep(capture(
@@ -251,7 +257,7 @@ class Impersonator:
         try:
             bulk = {**own.bulk, **heir.bulk} if heir.moving else own.bulk
             names = self._dress(own, heir.differing(index), shape, costume)
-            _hold(names, bulk)
+            hold(names, bulk)
             self._lend(names, own, costume)
             for source in self.runtime.sources:  # one that the body made had given nothing yet
                 source.seek(heir.rank, 0)
@@ -265,7 +271,7 @@ class Impersonator:
             with self._buffers_kept(), torch.set_grad_enabled(training):
                 reached = self._run(names, shape, item)
             heir.advance(names, self._moved_values(heir, names))
-            heir.bulk = _held(names, bulk)
+            heir.bulk = held(names, bulk)
             return reached
         finally:
             self.runtime.acting_rank, self.replaying = None, False
@@ -293,9 +299,24 @@ class Impersonator:
         if (now.python, now.numpy) != (own.streams.python, own.streams.numpy):
             raise NotReplayable(NUMBERS_MOVE)
 
+    def unheard(self, alone: torch.Tensor) -> torch.Tensor:
+        """A collective of re-executed code, in which this rank is `alone`.
+
+        In the rehearsal its result is poisoned: if the gradient is right all the same, nothing
+        depends on what other ranks would have said, as with a loss that is summed for the log.
+        """
+        if self.fresh or self.backwards_seen:
+            return alone
+        if self.rehearsing and alone.is_floating_point():
+            self.talked = True
+            return alone.fill_(float("nan"))
+        if self.rehearsing or not self.talked:
+            self.runtime.spoil(TALKS)
+        return alone
+
     def _require_copies(self, own: Microbatch) -> None:
-        for key, copied in own.iterators.items():
-            if isinstance(copied, Bound) and self._matters(key, None):
+        for key, copy in own.iterators.items():
+            if isinstance(copy, Bound) and self._matters(key, None):
                 name = key if isinstance(key, str) else ".".join(key)
                 raise NotReplayable(f"{name} is an iterator that cannot be read as another rank")
 
@@ -303,7 +324,7 @@ class Impersonator:
         """Give re-executed code copies of the script's plain iterators."""
         module = own.turn.globals
         lent = {key: copy_of(kept) for key, kept in own.iterators.items()}
-        _hold(names, {key: one for key, one in lent.items() if not isinstance(one, Bound)})
+        hold(names, {key: one for key, one in lent.items() if not isinstance(one, Bound)})
         for key in lent:
             if isinstance(key, str) and key in module and names is not module:
                 costume.changed_globals.setdefault(key, module[key])
@@ -320,7 +341,7 @@ class Impersonator:
             for _, owner in objects_of(visible, self.runtime.own_modules) if is_framework(owner)
         ]
         costume = Costume(streams=rng.read())
-        originals = _held(names, own.iterators)
+        originals = held(names, own.iterators)
         self._lend(names, own, costume)
         self.fresh, self.runtime.acting_rank = True, self.runtime.own_rank
         try:
@@ -328,12 +349,12 @@ class Impersonator:
                 return self._run(names, shape, self._item_of(own, self.runtime.own_rank))
         finally:
             self.fresh, self.runtime.acting_rank = False, None
-            _hold(names, originals)
+            hold(names, originals)
             own.turn.globals.update(costume.changed_globals)
             for attributes, values in kept:
-                _put_back(attributes, values)
+                put_back(attributes, values)
             if saved is not None:
-                _put_back(own.turn.globals, saved)
+                put_back(own.turn.globals, saved)
 
     @contextmanager
     def _buffers_kept(self) -> Iterator[None]:
@@ -351,9 +372,9 @@ class Impersonator:
         calls read them.
         """
         if shape.region.module_level:
-            own.turn.globals.update(_copied(own.names))
+            own.turn.globals.update(copied(own.names))
             return own.turn.globals
-        return {**own.turn.globals, **_copied(own.names)}
+        return {**own.turn.globals, **copied(own.names)}
 
     def _dress(
         self, own: Microbatch, differing: Mapping[Key, Any], shape: Shape, costume: Costume
@@ -365,7 +386,7 @@ class Impersonator:
         visible = {**module, **own.names}
         owners = [owner for _, owner in objects_of(visible, self.runtime.own_modules)]
         costume.attributes = [(owner, dict(vars(owner))) for owner in owners]
-        costume.generators = _states_of([visible, *(vars(owner) for owner in owners)])
+        costume.generators = states_of([visible, *(vars(owner) for owner in owners)])
         for name, state in own.generators.items():
             put(visible, name, state)
         attributes: dict[Path, Any] = dict(own.attributes)
@@ -385,10 +406,10 @@ class Impersonator:
     def _undress(self, own: Microbatch, costume: Costume) -> None:
         module = own.turn.globals
         if costume.globals is not None:
-            _put_back(module, costume.globals)
+            put_back(module, costume.globals)
         module.update(costume.changed_globals)
         for owner, attributes in costume.attributes:
-            _put_back(vars(owner), attributes)
+            put_back(vars(owner), attributes)
         for restore, state in costume.generators:
             restore(state)
         rng.restore(costume.streams)
@@ -424,6 +445,8 @@ class Impersonator:
         except Exception as error:  # whatever the script's code says to data that are not its own
             if self.runtime.spoiled:
                 raise NotReplayable(self.runtime.spoiled) from error
+            if self.rehearsing and self.talked:
+                raise NotReplayable(TALKS) from error
             raise
         if self.runtime.spoiled:
             raise NotReplayable(self.runtime.spoiled)
@@ -439,62 +462,3 @@ class Impersonator:
         self.backwards_seen += 1
         if self.backwards_seen >= shape.backwards:
             raise Unwind("backward")
-
-
-def _hold(names: dict[str, Any], bulk: Mapping[Key, Any]) -> None:
-    """Give variables and attributes the large data that they had, by reference."""
-    for key, value in bulk.items():
-        if isinstance(key, str):
-            names[key] = value
-        elif (owner := resolve(names, key)) is not None:
-            vars(owner)[key[-1]] = value
-
-
-def _held(names: Mapping[str, Any], bulk: Mapping[Key, Any]) -> dict[Key, Any]:
-    """What has become of them."""
-    held: dict[Key, Any] = {}
-    for key in bulk:
-        if isinstance(key, str):
-            held[key] = names.get(key)
-        elif (owner := resolve(names, key)) is not None:
-            held[key] = vars(owner).get(key[-1])
-    return held
-
-
-def _seen_by(
-    loop: Loop, module: Mapping[str, Any], local: Mapping[str, Any]
-) -> dict[str, Any]:
-    """What the body of `loop` may read: the module's variables, and those around it that it uses.
-
-    Other variables of the function (a stopwatch, say) are nobody's business.
-    """
-    if loop.module_level:
-        return dict(module)
-    read = loop.live_in - loop.targets
-    return {**module, **{name: local[name] for name in read if name in local}}
-
-
-def _states_of(namespaces: Iterable[Mapping[str, Any]]) -> list[tuple[Any, Any]]:
-    """How to set every generator of the script's own back to where it stands."""
-    states: list[tuple[Any, Any]] = []
-    for namespace in namespaces:
-        for value in namespace.values():
-            if isinstance(value, torch.Generator):
-                states.append((value.set_state, value.get_state()))
-            elif isinstance(value, random.Random):
-                states.append((value.setstate, value.getstate()))
-    return states
-
-
-def _copied(names: dict[str, Any]) -> dict[str, Any]:
-    """Snapshots may be executed more than once: what a body changes in place is copied."""
-    return {
-        name: value.copy() if type(value) in (list, dict, set) else value
-        for name, value in names.items()
-    }
-
-
-def _put_back(target: dict[str, Any], saved: dict[str, Any]) -> None:
-    for name in [name for name in target if name not in saved]:
-        del target[name]
-    target.update(saved)

@@ -47,7 +47,9 @@ class Kinship:
             return  # whoever is not sure now will say so
         for rank, heir in present.items():
             words = [one[str(rank)] for _, one in sorted(said.items()) if str(rank) in one]
-            if words and not heir.sure:
+            if any(word != words[0] for word in words):
+                heir.sure = False  # ranks draw differently within their steps: nobody knows
+            elif words and not heir.sure:
                 heir.told(_unpacked(words[0], heir.theirs.streams))
 
 

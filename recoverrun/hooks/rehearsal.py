@@ -17,6 +17,7 @@ import torch
 from ft_collectives.fabric import Channel, Communicator, Fabric
 from ft_collectives.faults import Superseded
 from recoverrun.hooks.data import NotReplayable
+from recoverrun.hooks.impersonate import TALKS
 from recoverrun.hooks.rng import tensor_bytes
 from rendezvous.messages import Promise
 
@@ -114,12 +115,14 @@ def _redo(session: "Session", partner: int, theirs: torch.Tensor) -> tuple[Promi
     assert strategy is not None and shape is not None, "protected"
     kept = strategy.set_aside()
     try:
+        session.impersonator.rehearsing = True
         session.impersonator.knows(partner, session.step)
         reached = session.impersonator.execute(partner, 0, shape)
         redone = sketch(strategy.accumulators()) if reached else None
     except NotReplayable as refusal:
         return "equal-count", str(refusal)
     finally:
+        session.impersonator.rehearsing = False
         strategy.put_back(kept)
         session.impersonator.forget(partner)
     if redone is None:
@@ -131,6 +134,8 @@ def _redo(session: "Session", partner: int, theirs: torch.Tensor) -> tuple[Promi
             f"{shape.region.id}: rank {partner}'s microbatch, executed again here, gave its "
             f"gradient {how} ({shape.pattern}, {shape.microbatches} a step)"
         )
+    if session.impersonator.talked:
+        return "equal-count", TALKS
     return "equal-count", (
         f"{shape.region.id}: rank {partner}'s microbatch, executed again here, gave another "
         f"gradient (off by {apart:.0e} of its norm): its data or random numbers come from "

@@ -269,6 +269,11 @@ def phase(streams: Streams) -> tuple[bytes, ...]:
     return (streams.torch_cpu[8:12], *(state[8:16] for state in streams.torch_cuda))
 
 
+def apart(one: Streams, other: Streams) -> int:
+    """How many draws of torch's CPU generator lie between two streams, modulo its words."""
+    return (_left(one.torch_cpu) - _left(other.torch_cpu)) % _WORDS
+
+
 def draws_since_seed(streams: Streams) -> int | None:
     """How many numbers torch's CPU generator has made since it was seeded; None if very many."""
     state = streams.torch_cpu

@@ -196,6 +196,7 @@ class Session:
                 timeout=timedelta(minutes=30), on_hint=self._hint,
             )
         ElasticGroup.alone = staticmethod(lambda: self.acting)
+        ElasticGroup.unheard = staticmethod(self.impersonator.unheard)
         _, shard = layout.place(self.env.rank)
         for group in list(ElasticGroup.instances):
             if len({layout.slot(rank) for rank in group.ranks}) > 1:

@@ -26,7 +26,12 @@ def _ahead(step: int, streams: rng.Streams) -> Context:
 
 def _heir(theirs: int, mine: int) -> Heritage:
     """Rank 1 had drawn `theirs` numbers at the top of step 3, we had drawn `mine`."""
-    return Heritage(rank=1, theirs=_top(3, _streams(8, theirs)), mine=_top(3, _streams(7, mine)))
+    before = max(0, theirs - 9), max(0, mine - 9)
+    earlier = _top(2, _streams(8, before[0])), _top(2, _streams(7, before[1]))
+    return Heritage(
+        rank=1, theirs=_top(3, _streams(8, theirs)), mine=_top(3, _streams(7, mine)),
+        earlier=earlier,
+    )
 
 
 @pytest.mark.parametrize("seed", [0, 7, 1 << 40])
@@ -59,6 +64,18 @@ def test_what_is_sure_after_a_step(theirs: int, mine: int, between: int, sure: b
     heir.follow(_ahead(4, _streams(7, mine + 5)), _top(4, _streams(7, mine + 5 + between)))
 
     assert heir.sure is sure
+
+
+@pytest.mark.parametrize("earlier", [None, (_top(2, _streams(8, 600)), _top(2, _streams(7, 850)))])
+def test_who_drew_more_within_a_step_does_not_know(
+    earlier: tuple[Context, Context] | None,
+) -> None:
+    heir = _heir(700, 900)
+    heir.earlier = earlier
+
+    heir.follow(_ahead(4, _streams(7, 905)), _top(4, _streams(7, 905)))
+
+    assert not heir.sure
 
 
 def test_who_is_not_sure_may_act_only_where_nothing_is_drawn() -> None:
