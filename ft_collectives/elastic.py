@@ -54,6 +54,7 @@ class ElasticGroup(ProcessGroup):
 
     instances: ClassVar[list["ElasticGroup"]] = []
     alone: ClassVar[Callable[[], bool]] = staticmethod(lambda: False)
+    unheard: ClassVar[Callable[[torch.Tensor], torch.Tensor]] = staticmethod(lambda alone: alone)
     """While this is true a collective has only us: another slot's code is executed here."""
 
     def __init__(self, native: Any, ranks: Sequence[int]) -> None:
@@ -100,7 +101,7 @@ class ElasticGroup(ProcessGroup):
         assert self.transactions is not None and self.fabric is not None, "not protected"
         if ElasticGroup.alone():
             us = Communicator(members=(self.fabric.rank,))
-            deliver([tensor.detach().clone() for tensor in inputs], us)
+            deliver([ElasticGroup.unheard(tensor.detach().clone()) for tensor in inputs], us)
         else:
             self.transactions.run(inputs, launch, deliver)
 

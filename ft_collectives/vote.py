@@ -51,8 +51,8 @@ class Booth:
     def __init__(self, fabric: Fabric, ranks: Sequence[int], name: str = "vote") -> None:
         """Votes of `ranks` over a channel of that name, which is free between votes."""
         self._fabric = fabric
-        self._rehearsed = False
-        self.channel = fabric.open(name, ranks, lambda: (int(self._rehearsed),))
+        self._concluded = 0
+        self.channel = fabric.open(name, ranks, lambda: (self._concluded,))
         self._papers: _Papers | None = None
         self._how = options("AllToAllOptions")
 
@@ -68,25 +68,25 @@ class Booth:
         rows = self._together(generation, [value], ReduceOp.MIN, lambda: None)
         return min(row[0] for row in rows)
 
-    def rehearsed_elsewhere(self, generation: int) -> bool:
-        """Had any member concluded its rehearsal when `generation` began?
+    def concluded(self, generation: int) -> int:
+        """What members had concluded when `generation` began, 0 if none had.
 
-        All members see the same. Superseded if `generation` is over.
+        All see the same. Superseded if `generation` is over.
         """
         now = self._fabric.meet(self.channel)
         if now.generation != generation:
             raise Superseded
-        return any(rehearsed for (rehearsed,) in now.aligned)
+        return max((found for (found,) in now.aligned), default=0)
 
-    def conclude(self, generation: int) -> None:
-        """This rank's rehearsal is over, in `generation`: Superseded if that has ended first.
+    def conclude(self, generation: int, found: int) -> None:
+        """This rank has `found` (> 0) in `generation`: Superseded if that has ended first.
 
         Under the lock under which members tell each other, so nobody can be told otherwise.
         """
         with self._fabric.changed:
             if self._fabric.view.generation != generation:
                 raise Superseded
-            self._rehearsed = True
+            self._concluded = found
 
     def _together(
         self,

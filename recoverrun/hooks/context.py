@@ -20,7 +20,7 @@ from typing import Any, Literal
 import msgpack
 import torch
 
-from recoverrun.hooks import rng
+from recoverrun.hooks import bulk, rng
 
 CARRIED_TENSOR_BYTES = 1 << 20
 """A variable that one iteration hands to the next, such as a batch fetched ahead."""
@@ -39,6 +39,9 @@ CODE = frozenset({FunctionType, BuiltinFunctionType, ModuleType, type})
 """Kinds of most variables of a module: nothing of a microbatch is in them."""
 
 Path = tuple[str, ...]
+Key = str | Path
+"""A variable by name, or an attribute by path."""
+
 Kind = Literal["top", "ahead"]
 KINDS: tuple[Kind, ...] = ("top", "ahead")
 """Captured at the top of a step's first microbatch, or ahead of it, at the commit point before."""
@@ -128,7 +131,9 @@ def capture(
         kind=kind,
         loop=loop,
         streams=streams,
-        names=values_of(names, carried),
+        names=values_of(names, carried) | bulk.marks(
+            {name: names[name] for name in sorted(carried & names.keys())}, CARRIED_TENSOR_BYTES
+        ),
         attributes=dict(attributes),
         loaders=dict(loaders),
     )
@@ -157,9 +162,14 @@ def attributes_of(names: Mapping[str, Any], modules: frozenset[str]) -> dict[Pat
     """Simple attributes of the script's own objects that can be reached from `names`."""
     found: dict[Path, Any] = {}
     for path, owner in objects_of(names, modules):
-        for name, value in values_of(vars(owner)).items():
+        for name, value in state_of(owner).items():
             found[(*path, name)] = value
     return found
+
+
+def state_of(owner: Any) -> dict[str, Any]:
+    """The simple attributes of an object, and marks of those that are none."""
+    return values_of(vars(owner)) | bulk.marks(vars(owner), ATTRIBUTE_TENSOR_BYTES)
 
 
 def objects_of(names: Mapping[str, Any], modules: frozenset[str]) -> Iterator[tuple[Path, Any]]:
@@ -272,6 +282,8 @@ def differences(theirs: Context, mine: Context) -> Differences:
 
 def put(owner: MutableMapping[str, Any], name: str, value: Any) -> None:
     """Give a captured `value` to the variable `name`; generators are set, tensors copied."""
+    if bulk.is_mark(name):
+        return
     present = owner.get(name)
     if isinstance(present, torch.Generator):
         present.set_state(value)

@@ -9,14 +9,20 @@ does not compute a microbatch itself then runs its forward pass to keep the chai
 (`impersonate`).
 
 Own captures are made at the same points as those that lost ranks left, so that the two compare.
+
+Between steps ranks may part: one of them evaluates the model and draws numbers for it. Who has
+drawn as often as the lost rank so far is taken at its word from there on; who has drawn more knows
+that rank's stream until it draws between steps again; who has drawn less does not know it
+(`Kin`). Survivors tell each other in every step (`kinship`).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from recoverrun.hooks import rng
-from recoverrun.hooks.context import Context, Path, differences, same
+from recoverrun.hooks.bulk import is_mark
+from recoverrun.hooks.context import Context, Key, differences, same
 from recoverrun.hooks.data import NotReplayable
 
 NUMBERS_MOVE = (
@@ -24,9 +30,13 @@ NUMBERS_MOVE = (
     "the stream of another rank cannot be told from this one's"
 )
 
-Key = str | Path
-"""A variable by name, or an attribute by path."""
+STREAM_PARTED = (
+    "rank {rank} and this one draw random numbers differently between steps (does one of them "
+    "evaluate?): its stream cannot be told from this one's"
+)
 
+Kin = Literal["alike", "fewer", "other"]
+"""How often a lost rank had drawn random numbers, beside us."""
 
 @dataclass(slots=True)
 class Heritage:
@@ -40,27 +50,61 @@ class Heritage:
     moving: dict[Key, Any] = field(default_factory=dict)  # differs and moves: as of `index`
     step: int = 0
     index: int = 0  # the microbatch of `step` before which `moving` holds
+    excused: frozenset[Key] = frozenset()  # marks that differ and were shown not to matter
+    bulk: dict[Key, Any] = field(default_factory=dict)  # large data that it holds, once followed
+    sure: bool = True  # of its random stream
+    _kin: Kin | None = None
+    _pace: bool | None = None
 
-    def settle(self, captures: Iterable[Context], step: int, needed: frozenset[str]) -> None:
+    def settle(
+        self, captures: Iterable[Context], step: int, matters: Callable[[Key, Any], bool],
+        written: Callable[[Key], bool],
+    ) -> None:
         """Tell what is the rank's from what is the step's, by our own `captures` (oldest first).
 
-        We are in `step`. Raises NotReplayable if a value that moves cannot be told for its top.
+        We are in `step`; `matters` tells what can change a gradient, and `written` what a
+        microbatch changes. Raises NotReplayable if a value that moves cannot be told for its top.
         """
         own = list(captures)
         tops = [one for one in own if one.kind == "top" and one.step <= step]
         self.step, self.index = self.theirs.step, 0
+        since = [one for one in own if one.point >= self.mine.point]
+        for ahead, top in zip(since, since[1:], strict=False):
+            if ahead.kind == "ahead" and top.kind == "top":
+                self._cross(ahead, top)
         differ = differences(self.theirs, self.mine)
         both: list[tuple[Key, Any]] = [*differ.names.items(), *differ.attributes.items()]
         for key, value in both:
+            if is_mark(_last(key)):
+                if matters(key, value):
+                    self._require_same_bulk(key)
+                continue
             if isinstance(key, str) and self._begins_anew(key, own):
                 continue
             if not _moves(key, own):
                 self.fixed[key] = value
-            elif not isinstance(key, str) or key in needed or type(value) is int:
+            elif matters(key, value):
                 self.moving[key] = value
+        if self.moving:  # what is the same now need not go on so: a loader's file, its position
+            alike: list[Key] = [*self.theirs.names, *self.theirs.attributes]
+            for key in alike:
+                if key not in self.moving and key not in self.fixed and written(key):
+                    self.moving[key] = _value(self.theirs, key)
         if self.moving and not (tops and self._reaches(tops[-1])):
-            names = ", ".join(_named(key) for key in self.moving)
-            raise NotReplayable(f"{names} differs between ranks and moves outside of the loop body")
+            raise NotReplayable(
+                f"{self._names()} differs between ranks and moves outside of the loop body"
+            )
+
+    def marks(self) -> frozenset[Key]:
+        """What large data of the rank differ from ours."""
+        differ = differences(self.theirs, self.mine)
+        keys: list[Key] = [*differ.names, *differ.attributes]
+        return frozenset(key for key in keys if is_mark(_last(key)))
+
+    def _require_same_bulk(self, key: Key) -> None:
+        if key not in self.excused:
+            name = _named(key).removesuffix("#")
+            raise NotReplayable(f"rank {self.rank} holds other data in {name} than this rank")
 
     def _begins_anew(self, name: str, own: list[Context]) -> bool:
         """Does every step set `name` to the same value on all ranks before it begins?"""
@@ -77,9 +121,21 @@ class Heritage:
         if self.theirs.point == top.point:
             return True
         ahead = self.theirs.kind == "ahead" and self.theirs.step == top.step
-        return ahead and all(
-            same(_value(self.mine, key), _value(top, key)) for key in self.moving
-        )
+        return ahead and self._pass_gap(self.mine, top)
+
+    def _pass_gap(self, ahead: Context, top: Context) -> bool:
+        """From one step to the next: what moved there must be the same on both sides before it.
+
+        Then it is taken to have moved alike.
+        """
+        for key, value in list(self.moving.items()):
+            before, after = _value(ahead, key), _value(top, key)
+            if same(before, after) or same(value, after):
+                continue
+            if not same(value, before):
+                return False
+            self.moving[key] = after
+        return True
 
     def streams_at(self, own: rng.Streams) -> rng.Streams:
         """The rank's streams at the point where ours are `own`. Raises NotReplayable."""
@@ -87,6 +143,46 @@ class Heritage:
         if moved is None:
             raise NotReplayable(NUMBERS_MOVE)
         return moved
+
+    @property
+    def kin(self) -> Kin:
+        if self._kin is None:
+            self._kin = _kin(self.theirs.streams, self.mine.streams)
+        return self._kin
+
+    def _cross(self, ahead: Context | None, top: Context) -> None:
+        """We went from one step to the next: would the rank have drawn what we drew there?"""
+        here = ahead is not None and _torch(ahead.streams) == _torch(top.streams)
+        self.sure &= self.kin == "alike" or (self.kin == "fewer" and here and self._keeps_pace())
+
+    def _keeps_pace(self) -> bool:
+        """Over the last step that both of us ended, did the rank draw as often as we did?"""
+        if self._pace is None:
+            theirs, mine = self.earlier or (None, None)
+            self._pace = theirs is not None and mine is not None and rng.apart(
+                theirs.streams, mine.streams
+            ) == rng.apart(self.theirs.streams, self.mine.streams)
+        return self._pace
+
+    def stands_at(self, step: int) -> bool:
+        """Have we moved it along to the top of `step`?"""
+        return self.mine.kind == "top" and self.mine.step == step
+
+    def told(self, streams: rng.Streams) -> None:
+        """A survivor that is sure says where the rank's streams stand at the top of this step."""
+        self.theirs.streams = rng.Streams(
+            torch_cpu=streams.torch_cpu,
+            torch_cuda=streams.torch_cuda,
+            python=self.theirs.streams.python,
+            numpy=self.theirs.streams.numpy,
+        )
+        self.sure = True
+
+    def require_stream(self, before: rng.Streams, after: rng.Streams) -> None:
+        """Raises NotReplayable if what draws as much as we did `before` -> `after` needs a stream
+        that we are not sure of."""
+        if not self.sure and _torch(before) != _torch(after):
+            raise NotReplayable(STREAM_PARTED.format(rank=self.rank))
 
     def differing(self, index: int) -> dict[Key, Any]:
         """What to put in place before microbatch `index`."""
@@ -113,6 +209,7 @@ class Heritage:
             number: self.theirs.loaders.get(number) or self.created(streams)
             for number, streams in top.loaders.items()
         }
+        self._cross(ahead, top)
         if self.moving:
             self._require_chain(ahead, top)
         for key, value in {**self.fixed, **self.moving}.items():
@@ -126,17 +223,34 @@ class Heritage:
     def _require_chain(self, ahead: Context | None, top: Context) -> None:
         """The chain must reach this step, and nothing may move between two steps."""
         broken = self.step != top.step or self.index
-        still = ahead is not None and all(
-            same(_value(ahead, key), _value(top, key)) for key in self.moving
-        )
-        if broken or not (still or self.theirs.point == top.point):
-            names = ", ".join(_named(key) for key in self.moving)
-            raise NotReplayable(f"{names} differs between ranks and moves between steps")
+        here = self.theirs.point == top.point
+        still = here or (ahead is not None and self._pass_gap(ahead, top))
+        if broken or not still:
+            raise NotReplayable(f"{self._names()} differs between ranks and moves between steps")
+
+    def _names(self) -> str:
+        """Of what moves, the first few."""
+        names = [_named(key) for key in self.moving]
+        return ", ".join(names[:3]) + (" and more" if names[3:] else "")
 
     def created(self, own: rng.Streams) -> rng.Streams:
         """Where the rank's streams would have stood as it made an iterator; ours were `own`."""
         moved = rng.jump(self.theirs.streams, self.mine.streams, own)
         return own if moved is None else moved
+
+
+def _torch(streams: rng.Streams) -> tuple[bytes, ...]:
+    return (streams.torch_cpu, *streams.torch_cuda)
+
+
+def _kin(theirs: rng.Streams, mine: rng.Streams) -> Kin:
+    """How often they had drawn since they were seeded, both at the same point of the script."""
+    if rng.phase(theirs) == rng.phase(mine):
+        return "alike"
+    drawn = rng.draws_since_seed(theirs), rng.draws_since_seed(mine)
+    if drawn[0] is None or drawn[1] is None:
+        return "other"
+    return "fewer" if drawn[0] < drawn[1] else "other"
 
 
 def _moves(key: Key, own: list[Context]) -> bool:
@@ -151,6 +265,10 @@ def _has(context: Context, key: Key) -> bool:
 
 def _value(context: Context, key: Key) -> Any:
     return context.names.get(key) if isinstance(key, str) else context.attributes.get(key)
+
+
+def _last(key: Key) -> str:
+    return key if isinstance(key, str) else key[-1]
 
 
 def _named(key: Key) -> str:

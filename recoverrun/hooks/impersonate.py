@@ -9,9 +9,8 @@ What a lost rank is, and how it is kept true over time, is the business of `heri
 cannot be told, lost microbatches are made up with fresh data (`makeup`), never with wrong ones.
 """
 
-import random
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +20,7 @@ import torch
 from recoverrun.hooks import rng
 from recoverrun.hooks.context import (
     Context,
+    Key,
     Path,
     attributes_of,
     capture,
@@ -31,10 +31,18 @@ from recoverrun.hooks.context import (
     values_of,
 )
 from recoverrun.hooks.data import NotReplayable
-from recoverrun.hooks.heritage import NUMBERS_MOVE, Heritage, Key
+from recoverrun.hooks.heritage import NUMBERS_MOVE, Heritage
 from recoverrun.hooks.items import shares, substituted
+from recoverrun.hooks.iterators import Bound, copy_of
+from recoverrun.hooks.namespaces import copied, held, hold, put_back, seen_by, states_of
+from recoverrun.hooks.relevance import Reads, reads_before_backward, sources_of
 from recoverrun.hooks.runtime import Microbatch, ScriptRuntime, Shape, Turn, Unwind, find_frame
 from recoverrun.hooks.script import ITEM_NAME, RUNTIME_NAME, Loop
+
+TALKS = (
+    "what the ranks tell each other before the backward (a count of tokens, say) changes the "
+    "gradient, and a lost rank's word cannot be told"
+)
 
 KEPT_CAPTURES = 8
 """Own captures kept to compare a lost rank's with: it may have stopped a step or two earlier."""
@@ -59,6 +67,10 @@ class Impersonator:
         self.captures: dict[tuple[int, int, int], Context] = {}  # by point, oldest first
         self.heritage: dict[int, Heritage] = {}
         self.remains: dict[int, tuple[Context, ...]] = {}
+        self.excused: frozenset[Key] | None = None
+        self._turn: Turn | None = None  # the present one
+        self._reads: tuple[frozenset[str], Reads | None] | None = None
+        self.rehearsing = self.talked = False
         self.backwards_seen = 0
         self.replaying = False  # a forward pass only, to keep a lost rank's chain whole
         self.fresh = False  # executing as ourselves, on fresh data
@@ -69,12 +81,16 @@ class Impersonator:
     def capture_top(self, step: int, attempt: int, turn: Turn) -> Context:
         """Our context as the first microbatch of `step` begins."""
         assert turn.streams is not None, "an iteration has begun"
+        self._turn = turn
         module = turn.globals if turn.before is None else turn.before
-        return self._keep(capture(
+        context = capture(
             step=step, attempt=attempt, kind="top", loop=turn.loop.id, streams=turn.streams,
-            names=_seen_by(turn.loop, module, turn.names), carried=turn.loop.carried,
+            names=seen_by(turn.loop, module, turn.names), carried=turn.loop.carried,
             loaders=self._loaders(), attributes=turn.attributes,
-        ))
+        )
+        for name in context.names.keys() & turn.generators.keys():
+            context.names[name] = turn.generators[name]  # they may have moved since the top
+        return self._keep(context)
 
     def capture_ahead(self, step: int, shape: Shape) -> Context:
         """Our context for `step`, from the commit point before it."""
@@ -83,7 +99,7 @@ class Impersonator:
         names = turn.globals
         if frame is not None and not shape.region.module_level:
             local = frame.f_locals
-            names = _seen_by(shape.region, turn.globals, local)
+            names = seen_by(shape.region, turn.globals, local)
             if sys.version_info < (3, 13):
                 local.clear()  # the frame would keep every local alive until the next call
         return self._keep(capture(
@@ -136,7 +152,10 @@ class Impersonator:
         tops = [one for one in usable[:-1] if one.kind == "top"]
         earlier = (tops[-1], self.captures[tops[-1].point]) if tops else None
         heir = Heritage(rank=rank, theirs=theirs, mine=mine, earlier=earlier)
-        heir.settle(self.captures.values(), step, self._needed())
+        if self.excused is None:  # the rehearsal is about to show whether they matter
+            self.excused = heir.marks()
+        heir.excused = self.excused
+        heir.settle(self.captures.values(), step, self._matters, self._is_written)
         self.heritage[rank] = heir
         return True
 
@@ -169,9 +188,35 @@ class Impersonator:
                 self._run_as(heir, heir.index, shape, replay=True)
             heir.end_step()
 
-    def _needed(self) -> frozenset[str]:
+    def _matters(self, key: Key, value: Any) -> bool:
+        """May a microbatch depend on what is called so?"""
+        shape, turn = self.runtime.shape, self._turn
+        if shape is None or turn is None:
+            return not isinstance(key, str) or type(value) is int
+        reads = self._reads_of(shape.region)
+        owner = None if isinstance(key, str) else resolve({**turn.globals, **turn.names}, key)
+        if reads is None or is_framework(owner):
+            return not isinstance(key, str) or key in shape.region.live_in or type(value) is int
+        if isinstance(key, str):
+            return key.removesuffix("#") in reads.variables
+        return key[-1].removesuffix("#") in reads.attributes
+
+    def _is_written(self, key: Key) -> bool:
+        """May a microbatch change it before its backward, and depend on it?"""
         shape = self.runtime.shape
-        return shape.region.live_in if shape is not None else frozenset()
+        reads = self._reads_of(shape.region) if shape is not None else None
+        if shape is None or reads is None:
+            return False
+        if isinstance(key, str):
+            return key in shape.region.carried and key in reads.variables
+        return key[-1] in reads.written and self._matters(key, None)
+
+    def _reads_of(self, region: Loop) -> Reads | None:
+        """What is read before the backward of `region`, by the modules that are loaded now."""
+        own = self.runtime.own_modules
+        if self._reads is None or self._reads[0] != own:
+            self._reads = own, reads_before_backward(region, sources_of(own))
+        return self._reads[1]
 
     def created_at(self, number: int, rank: int) -> rng.Streams | None:
         """Where `rank`'s streams stood, or would have, when it created its iterator `number`.
@@ -203,11 +248,17 @@ class Impersonator:
         """Run the region as a lost rank; a replay stops at the backward, without gradients."""
         own = self.runtime.microbatches[index]
         self._require_quiet_numbers(own)
+        self._require_copies(own)
+        following = self.runtime.microbatches[index + 1 :]
+        heir.require_stream(own.streams, following[0].streams if following else rng.read())
         streams = heir.streams_at(own.streams)
         costume = Costume(streams=rng.read())
         self.runtime.acting_rank, self.replaying = heir.rank, replay
         try:
+            bulk = {**own.bulk, **heir.bulk} if heir.moving else own.bulk
             names = self._dress(own, heir.differing(index), shape, costume)
+            hold(names, bulk)
+            self._lend(names, own, costume)
             for source in self.runtime.sources:  # one that the body made had given nothing yet
                 source.seek(heir.rank, 0)
             for source, count in own.positions:
@@ -220,6 +271,7 @@ class Impersonator:
             with self._buffers_kept(), torch.set_grad_enabled(training):
                 reached = self._run(names, shape, item)
             heir.advance(names, self._moved_values(heir, names))
+            heir.bulk = held(names, bulk)
             return reached
         finally:
             self.runtime.acting_rank, self.replaying = None, False
@@ -247,6 +299,37 @@ class Impersonator:
         if (now.python, now.numpy) != (own.streams.python, own.streams.numpy):
             raise NotReplayable(NUMBERS_MOVE)
 
+    def unheard(self, alone: torch.Tensor) -> torch.Tensor:
+        """A collective of re-executed code, in which this rank is `alone`.
+
+        In the rehearsal its result is poisoned: if the gradient is right all the same, nothing
+        depends on what other ranks would have said, as with a loss that is summed for the log.
+        """
+        if self.fresh or self.backwards_seen:
+            return alone
+        if self.rehearsing and alone.is_floating_point():
+            self.talked = True
+            return alone.fill_(float("nan"))
+        if self.rehearsing or not self.talked:
+            self.runtime.spoil(TALKS)
+        return alone
+
+    def _require_copies(self, own: Microbatch) -> None:
+        for key, copy in own.iterators.items():
+            if isinstance(copy, Bound) and self._matters(key, None):
+                name = key if isinstance(key, str) else ".".join(key)
+                raise NotReplayable(f"{name} is an iterator that cannot be read as another rank")
+
+    def _lend(self, names: dict[str, Any], own: Microbatch, costume: Costume) -> None:
+        """Give re-executed code copies of the script's plain iterators."""
+        module = own.turn.globals
+        lent = {key: copy_of(kept) for key, kept in own.iterators.items()}
+        hold(names, {key: one for key, one in lent.items() if not isinstance(one, Bound)})
+        for key in lent:
+            if isinstance(key, str) and key in module and names is not module:
+                costume.changed_globals.setdefault(key, module[key])
+                module[key] = names[key]  # functions that the region calls read it there
+
     def execute_fresh(self, index: int, shape: Shape) -> bool:
         """Compute one more microbatch as ourselves, on our own next data (equal-count)."""
         own = self.runtime.microbatches[index]
@@ -257,16 +340,21 @@ class Impersonator:
             (vars(owner), dict(vars(owner)))  # their counts are of the script's own microbatches
             for _, owner in objects_of(visible, self.runtime.own_modules) if is_framework(owner)
         ]
+        costume = Costume(streams=rng.read())
+        originals = held(names, own.iterators)
+        self._lend(names, own, costume)
         self.fresh, self.runtime.acting_rank = True, self.runtime.own_rank
         try:
             with self._buffers_kept():
                 return self._run(names, shape, self._item_of(own, self.runtime.own_rank))
         finally:
             self.fresh, self.runtime.acting_rank = False, None
+            hold(names, originals)
+            own.turn.globals.update(costume.changed_globals)
             for attributes, values in kept:
-                _put_back(attributes, values)
+                put_back(attributes, values)
             if saved is not None:
-                _put_back(own.turn.globals, saved)
+                put_back(own.turn.globals, saved)
 
     @contextmanager
     def _buffers_kept(self) -> Iterator[None]:
@@ -284,9 +372,9 @@ class Impersonator:
         calls read them.
         """
         if shape.region.module_level:
-            own.turn.globals.update(_copied(own.names))
+            own.turn.globals.update(copied(own.names))
             return own.turn.globals
-        return {**own.turn.globals, **_copied(own.names)}
+        return {**own.turn.globals, **copied(own.names)}
 
     def _dress(
         self, own: Microbatch, differing: Mapping[Key, Any], shape: Shape, costume: Costume
@@ -298,7 +386,7 @@ class Impersonator:
         visible = {**module, **own.names}
         owners = [owner for _, owner in objects_of(visible, self.runtime.own_modules)]
         costume.attributes = [(owner, dict(vars(owner))) for owner in owners]
-        costume.generators = _states_of([visible, *(vars(owner) for owner in owners)])
+        costume.generators = states_of([visible, *(vars(owner) for owner in owners)])
         for name, state in own.generators.items():
             put(visible, name, state)
         attributes: dict[Path, Any] = dict(own.attributes)
@@ -318,10 +406,10 @@ class Impersonator:
     def _undress(self, own: Microbatch, costume: Costume) -> None:
         module = own.turn.globals
         if costume.globals is not None:
-            _put_back(module, costume.globals)
+            put_back(module, costume.globals)
         module.update(costume.changed_globals)
         for owner, attributes in costume.attributes:
-            _put_back(vars(owner), attributes)
+            put_back(vars(owner), attributes)
         for restore, state in costume.generators:
             restore(state)
         rng.restore(costume.streams)
@@ -357,6 +445,8 @@ class Impersonator:
         except Exception as error:  # whatever the script's code says to data that are not its own
             if self.runtime.spoiled:
                 raise NotReplayable(self.runtime.spoiled) from error
+            if self.rehearsing and self.talked:
+                raise NotReplayable(TALKS) from error
             raise
         if self.runtime.spoiled:
             raise NotReplayable(self.runtime.spoiled)
@@ -372,42 +462,3 @@ class Impersonator:
         self.backwards_seen += 1
         if self.backwards_seen >= shape.backwards:
             raise Unwind("backward")
-
-
-def _seen_by(
-    loop: Loop, module: Mapping[str, Any], local: Mapping[str, Any]
-) -> dict[str, Any]:
-    """What the body of `loop` may read: the module's variables, and those around it that it uses.
-
-    Other variables of the function (a stopwatch, say) are nobody's business.
-    """
-    if loop.module_level:
-        return dict(module)
-    read = loop.live_in - loop.targets
-    return {**module, **{name: local[name] for name in read if name in local}}
-
-
-def _states_of(namespaces: Iterable[Mapping[str, Any]]) -> list[tuple[Any, Any]]:
-    """How to set every generator of the script's own back to where it stands."""
-    states: list[tuple[Any, Any]] = []
-    for namespace in namespaces:
-        for value in namespace.values():
-            if isinstance(value, torch.Generator):
-                states.append((value.set_state, value.get_state()))
-            elif isinstance(value, random.Random):
-                states.append((value.setstate, value.getstate()))
-    return states
-
-
-def _copied(names: dict[str, Any]) -> dict[str, Any]:
-    """Snapshots may be executed more than once: what a body changes in place is copied."""
-    return {
-        name: value.copy() if type(value) in (list, dict, set) else value
-        for name, value in names.items()
-    }
-
-
-def _put_back(target: dict[str, Any], saved: dict[str, Any]) -> None:
-    for name in [name for name in target if name not in saved]:
-        del target[name]
-    target.update(saved)

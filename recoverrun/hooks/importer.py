@@ -154,7 +154,9 @@ class Finder:
             return spec  # A process that the script forked is none of our business.
         if type(spec.loader) is not SourceFileLoader:
             return spec  # An extension, an archive, or someone else's hook.
-        if name not in self._also and not self._project.owns(spec.origin):
+        if self._project.owns(spec.origin):
+            self._instrumenter.runtime.own(name)
+        elif name not in self._also:
             return spec
         try:
             data = spec.loader.get_data(spec.origin)

@@ -9,7 +9,7 @@ watched for. Names that torch copies into other modules are replaced there as we
 | Tensor.backward, autograd.backward | a microbatch ends |
 | Optimizer.step (pre-hook), clip_grad_*, GradScaler | the first reader of gradients: commit |
 | Optimizer.zero_grad, Module.zero_grad | nothing in re-execution; else a step that is dropped |
-| DataLoader.__iter__ | positions of other slots |
+| DataLoader.__iter__, itertools.cycle | positions of other slots |
 | dist.get_rank, broadcast, scatter, … | the acting rank; a lost root is an error, not a hang |
 | _new_process_group_helper, env:// rendezvous | elastic groups; the store of the launcher |
 | DDP, fully_shard, foreach_reduce, … | see `strategies` |
@@ -18,6 +18,7 @@ watched for. Names that torch copies into other modules are replaced there as we
 import functools
 import importlib.machinery
 import importlib.util
+import itertools
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +28,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # it imports torch, which only the script does
     from recoverrun.hooks.session import Session
+
+UNWRAPPED = "the script wraps no model in DDP, or in FSDP2 with replicas"
+WRAPPED_WITHIN = 10
+"""Optimizer steps: a script may warm something up before it wraps its model."""
 
 Wrapper = Callable[[Any], Any]
 """Takes the original, returns what stands in its place."""
@@ -104,6 +109,7 @@ def install(session: "Session") -> None:
     replace(DistributedDataParallel, "__init__", ddp.init)
     replace(DistributedDataParallel, "forward", ddp.forward)
     replace(DistributedDataParallel, "register_comm_hook", ddp.register_comm_hook)
+    replace(DistributedDataParallel, "_register_builtin_comm_hook", ddp.register_builtin)
     replace(DistributedDataParallel, "_sync_buffers", ddp.sync_buffers)
     assert torch.distributed.is_available(), "this torch was built without distributed"
     watch("torch.distributed.fsdp._fully_shard._fully_shard", lambda m: _fsdp2(session, m))
@@ -126,12 +132,18 @@ def _gradients(session: "Session") -> None:
     import torch
     from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+    depth = 0  # one backward inside another belongs to it
+
     def backward(original: Any) -> Any:
         def wrapper(*args: Any, **kwargs: Any) -> None:
+            nonlocal depth
             session.impersonator.backward_begins()
-            with session.counting_backward() as counted:
+            depth += 1
+            try:
                 original(*args, **kwargs)
-            if counted:
+            finally:
+                depth -= 1
+            if not depth:
                 session.backward_done()
 
         return wrapper
@@ -177,7 +189,7 @@ def _stepping(session: "Session", args: Any, kwargs: Any) -> Any:
     """An optimizer is about to step; the closure of one that evaluates itself is a step, too."""
     session.settle()
     if session.strategy is None and not session.refusal and _trains_together():
-        session.refuse("the script wraps no model in DDP, or in FSDP2 with replicas")
+        _unwrapped_step(session)
     rest = list(args[1:])  # args[0] is the optimizer
     closure = rest[0] if rest else kwargs.get("closure")
     if closure is None or session.machine is None:
@@ -192,6 +204,16 @@ def _stepping(session: "Session", args: Any, kwargs: Any) -> Any:
     if rest:
         return (args[0], settled, *rest[1:]), kwargs
     return args, {**kwargs, "closure": settled}
+
+
+def _unwrapped_step(session: "Session") -> None:
+    """An optimizer steps in a world of several ranks, and no model is served yet."""
+    runtime = session.runtime
+    runtime.unwrapped_steps += 1
+    if runtime.unwrapped_steps == 1 and session.env.rank == 0:
+        session.notice(f"unprotected so far: {UNWRAPPED}")
+    elif runtime.unwrapped_steps > WRAPPED_WITHIN:
+        session.refuse(UNWRAPPED)
 
 
 def _trains_together() -> bool:
@@ -210,6 +232,30 @@ def _data(session: "Session") -> None:
         return wrapper
 
     replace(DataLoader, "__iter__", iterating)
+    original = itertools.cycle
+    setattr(itertools, "cycle", _cycle(session, original))  # noqa: B010  # a type, to mypy
+    for name in sorted(session.runtime.own_modules & sys.modules.keys()):
+        module = sys.modules[name]  # `from itertools import cycle` may stand before torch's import
+        for key in [key for key, value in vars(module).items() if value is original]:
+            setattr(module, key, itertools.cycle)
+
+
+def _cycle(session: "Session", original: Any) -> Any:
+    """A class like `itertools.cycle`, whose instances may be a `cycles.Cycle`."""
+    from recoverrun.hooks.cycles import Cycle
+
+    class Kind(type):
+        def __instancecheck__(cls, value: Any) -> bool:
+            return isinstance(value, original | Cycle)
+
+    class cycle(metaclass=Kind):
+        __doc__ = original.__doc__
+
+        def __new__(cls, iterable: Any, /) -> Any:
+            return session.sources.cycle(original, iterable)
+
+    cycle.__module__, cycle.__qualname__ = "itertools", "cycle"
+    return cycle
 
 
 def _store(session: "Session") -> None:

@@ -18,6 +18,7 @@ from ft_collectives.fabric import Channel, Communicator, Fabric
 from ft_collectives.faults import Superseded
 from recoverrun.hooks import exact
 from recoverrun.hooks.data import NotReplayable
+from recoverrun.hooks.impersonate import TALKS
 from recoverrun.hooks.rng import tensor_bytes
 from rendezvous.messages import Promise
 
@@ -63,18 +64,21 @@ def rehearse(session: "Session", own: torch.Tensor) -> None:
     """Run the rehearsal at the first commit point; concludes with this run's promise.
 
     A loss interrupts it on all ranks or on some. Where nobody had concluded, the survivors begin
-    anew; else those who had not go on without a proof, because the others do not come back.
+    anew; else those who had not take over what was concluded, because the others do not come back.
     """
     fabric = session.fabric
     assert fabric is not None, "protected"
     while True:
         generation = fabric.view.generation
-        promise, found, reason = ORDER[-1], ORDER[-1], UNPROVED
         try:
-            if not session.booth.rehearsed_elsewhere(generation):
+            elsewhere = session.booth.concluded(generation)
+            if elsewhere:
+                promise = found = ORDER[elsewhere - 1]
+                reason = UNPROVED
+            else:
                 found, reason = _exchange(session, fabric, generation, own)
                 promise = _everybody(session, generation, found)
-            session.booth.conclude(generation)
+            session.booth.conclude(generation, 1 + ORDER.index(promise))
             break
         except Superseded:
             continue
@@ -89,10 +93,10 @@ def decline(session: "Session", refusal: str) -> None:
     while True:
         generation = fabric.view.generation
         try:
-            if not session.booth.rehearsed_elsewhere(generation):
+            if not session.booth.concluded(generation):
                 gather(fabric, session.reducer.channel, generation, {"refusal": refusal})
                 _everybody(session, generation, "unprotected")
-            session.booth.conclude(generation)
+            session.booth.conclude(generation, 1 + ORDER.index("unprotected"))
             break
         except Superseded:
             continue
@@ -129,13 +133,15 @@ def _redo(session: "Session", partner: int, theirs: torch.Tensor) -> tuple[Promi
     strategy, shape = session.strategy, session.runtime.shape
     assert strategy is not None and shape is not None, "protected"
     kept = strategy.set_aside()
-    session.impersonator.knows(partner, session.step)
     try:
+        session.impersonator.rehearsing = True
+        session.impersonator.knows(partner, session.step)
         reached = session.impersonator.execute(partner, 0, shape)
         redone = sketch(strategy.accumulators()) if reached else None
     except NotReplayable as refusal:
         return "equal-count", str(refusal)
     finally:
+        session.impersonator.rehearsing = False
         strategy.put_back(kept)
         session.impersonator.forget(partner)
     if redone is None:
@@ -147,6 +153,8 @@ def _redo(session: "Session", partner: int, theirs: torch.Tensor) -> tuple[Promi
             f"{shape.region.id}: rank {partner}'s microbatch, executed again here, gave its "
             f"gradient {how} ({shape.pattern}, {shape.microbatches} a step)"
         )
+    if session.impersonator.talked:
+        return "equal-count", TALKS
     return "equal-count", (
         f"{shape.region.id}: rank {partner}'s microbatch, executed again here, gave another "
         f"gradient (off by {apart:.0e} of its norm): its data or random numbers come from "

@@ -262,6 +262,9 @@ _TAIL = _HEAD + 8 * _WORDS
 MAX_DRAWS = 1 << 22
 """Beyond this many draws a replay of the forward pass is the cheaper way."""
 
+MAX_DRAWS_SINCE_SEED = 1 << 24
+"""Counted once for a lost rank that has drawn otherwise than we have: a fraction of a second."""
+
 
 def jump(streams: Streams, before: Streams, after: Streams, hint: int = 0) -> Streams | None:
     """`streams` moved on as far as `before` is from `after`, or None where that cannot be told.
@@ -287,7 +290,32 @@ def jump(streams: Streams, before: Streams, after: Streams, hint: int = 0) -> St
     )
 
 
-def draws_between(before: bytes, after: bytes, hint: int = 0) -> int | None:
+def phase(streams: Streams) -> tuple[bytes, ...]:
+    """Streams that were seeded alike and drew equally often agree in this, whatever the seeds.
+
+    The other way round it is a strong hint: the place within the 624 words of torch's CPU
+    generator, and the offsets of CUDA's.
+    """
+    return (streams.torch_cpu[8:12], *(state[8:16] for state in streams.torch_cuda))
+
+
+def apart(one: Streams, other: Streams) -> int:
+    """How many draws of torch's CPU generator lie between two streams, modulo its words."""
+    return (_left(one.torch_cpu) - _left(other.torch_cpu)) % _WORDS
+
+
+def draws_since_seed(streams: Streams) -> int | None:
+    """How many numbers torch's CPU generator has made since it was seeded; None if very many."""
+    state = streams.torch_cpu
+    generator = torch.Generator()
+    generator.manual_seed(int.from_bytes(state[:8], "little"))
+    fresh = tensor_bytes(generator.get_state())
+    return draws_between(fresh[:_TAIL] + state[_TAIL:], state, limit=MAX_DRAWS_SINCE_SEED)
+
+
+def draws_between(
+    before: bytes, after: bytes, hint: int = 0, limit: int = MAX_DRAWS
+) -> int | None:
     """How many 32-bit numbers of torch's CPU generator lie between two states."""
     if before == after:
         return 0
@@ -299,7 +327,7 @@ def draws_between(before: bytes, after: bytes, hint: int = 0) -> int | None:
     generator.set_state(_bytes_tensor(before))
     state, drawn = before, 0
     while state[_HEAD:_TAIL] != after[_HEAD:_TAIL]:
-        if drawn > MAX_DRAWS:
+        if drawn > limit:
             return None
         drawn += _draw(generator, _left(state))
         state = tensor_bytes(generator.get_state())

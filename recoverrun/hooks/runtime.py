@@ -20,7 +20,7 @@ from recoverrun.hooks.generators import same_kind
 from recoverrun.hooks.script import Loop
 
 if TYPE_CHECKING:  # they import torch, which the script imports when it wants to
-    from recoverrun.hooks.context import Path
+    from recoverrun.hooks.context import Key, Path
     from recoverrun.hooks.data import Source
     from recoverrun.hooks.rng import Streams
 
@@ -48,6 +48,12 @@ class Senses(Protocol):
         Objects are looked for among the variables if `look_again`, else those of the last time
         are read.
         """
+
+    def bulk(self, names: Mapping[str, Any]) -> "dict[Key, Any]":
+        """What is large among `names` and the attributes last looked at, by reference."""
+
+    def iterators(self, module: Mapping[str, Any], local: Mapping[str, Any]) -> "dict[Key, Any]":
+        """Copies of plain iterators among the variables and the attributes last looked at."""
 
     def generators(self) -> dict[str, Any]:
         """States of the generators among the variables that `attributes` last looked at."""
@@ -93,6 +99,8 @@ class Turn:
     positions: "list[tuple[Source, int]]" = field(default_factory=list)
     attributes: "dict[Path, Any]" = field(default_factory=dict)
     generators: dict[str, Any] = field(default_factory=dict)
+    bulk: "dict[Key, Any]" = field(default_factory=dict)
+    iterators: "dict[Key, Any]" = field(default_factory=dict)
     backwards: int = 0
 
 
@@ -108,6 +116,8 @@ class Microbatch:
     names: dict[str, Any]
     attributes: "dict[Path, Any]"
     generators: dict[str, Any]
+    bulk: "dict[Key, Any]"
+    iterators: "dict[Key, Any]"
     draws: list[Draw]  # those of the loop's header
     met: "Streams | None"  # where the body began, if that cannot be told from `streams`
     ahead: list[Draw]  # those of the iteration before, which may have fetched this one's item
@@ -142,6 +152,7 @@ class ScriptRuntime:
         self.senses: Senses | None = None  # None until the script has imported torch
         self.active = True  # False in what the script forks, and where it cannot be served
         self.acting_rank: int | None = None
+        self.unwrapped_steps = 0  # of an optimizer, before a model is served
         self.iterators = 0
         self.sources: list[Source] = []
         self.adopted = 0  # sources so far
@@ -210,6 +221,10 @@ class ScriptRuntime:
             global_, turn.names, self.own_modules, not self.microbatches
         )
         turn.generators = self.senses.generators()
+        read = {name: local[name] for name in turn.loop.live_in if name in local}
+        turn.iterators = self.senses.iterators(global_, read)
+        carried = turn.loop.carried & turn.names.keys()
+        turn.bulk = self.senses.bulk({name: turn.names[name] for name in carried})
         if not turn.loop.module_level and sys.version_info < (3, 13):
             local.clear()  # the frame keeps this dict and would keep the last logits alive with it
         self.on_region_top(turn)  # in the first step, of any loop: the last one before the backward
@@ -342,6 +357,8 @@ class ScriptRuntime:
             names=turn.names,
             attributes=turn.attributes,
             generators=turn.generators,
+            bulk=turn.bulk,
+            iterators=turn.iterators,
             draws=turn.draws[: turn.header_draws],
             met=turn.met,
             ahead=turn.ahead,

@@ -65,6 +65,10 @@ class Runtime(Protocol):
         """Learn of a loop. Called before its module executes, again if it is loaded again."""
         ...
 
+    def own(self, module: str) -> None:
+        """Learn that a module is the script's own, before it is loaded."""
+        ...
+
     def refuse(self, filename: str, reason: str) -> None:
         """Learn that a module runs without instrumentation."""
         ...

@@ -6,8 +6,18 @@ from typing import Any
 
 import torch
 
-from recoverrun.hooks import rng
-from recoverrun.hooks.context import Path, is_small_tensor, objects_of, values_of
+from recoverrun.hooks import iterators, rng
+from recoverrun.hooks.bulk import is_bulk
+from recoverrun.hooks.context import (
+    ATTRIBUTE_TENSOR_BYTES,
+    CARRIED_TENSOR_BYTES,
+    Key,
+    Path,
+    is_small_tensor,
+    objects_of,
+    state_of,
+    values_of,
+)
 
 
 class TorchSenses:
@@ -16,6 +26,7 @@ class TorchSenses:
     def __init__(self) -> None:
         self._owners: list[tuple[Path, Any]] = []
         self._generators: dict[str, Any] = {}
+        self._iterators: list[str] = []  # variables of the module
 
     def streams(self, since: rng.Streams | None) -> rng.Streams:
         return rng.read(since)
@@ -27,13 +38,32 @@ class TorchSenses:
         if look_again:
             visible = {**module, **local}
             self._owners = list(objects_of(visible, own))
+            self._iterators = [n for n, v in module.items() if iterators.is_plain(v)]
             kinds = torch.Generator | random.Random
             self._generators = {n: v for n, v in visible.items() if isinstance(v, kinds)}
         return {
             (*path, name): value
             for path, owner in self._owners
-            for name, value in values_of(vars(owner)).items()
+            for name, value in state_of(owner).items()
         }
+
+    def bulk(self, names: Mapping[str, Any]) -> dict[Key, Any]:
+        held: dict[Key, Any] = {
+            name: value for name, value in names.items() if is_bulk(value, CARRIED_TENSOR_BYTES)
+        }
+        for path, owner in self._owners:
+            attributes = vars(owner).items()
+            held.update({
+                (*path, n): v for n, v in attributes if is_bulk(v, ATTRIBUTE_TENSOR_BYTES)
+            })
+        return held
+
+    def iterators(self, module: Mapping[str, Any], local: Mapping[str, Any]) -> dict[Key, Any]:
+        held: dict[Key, Any] = {n: module[n] for n in self._iterators if n in module}
+        held.update(local)
+        for path, owner in self._owners:
+            held.update({(*path, name): value for name, value in vars(owner).items()})
+        return iterators.copies(held)
 
     def generators(self) -> dict[str, Any]:
         return values_of(self._generators) if self._generators else {}

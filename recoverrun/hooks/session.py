@@ -48,8 +48,8 @@ from recoverrun.hooks import digest, exact, witness
 from recoverrun.hooks.faultpoints import FaultPoints
 from recoverrun.hooks.guard import Guard
 from recoverrun.hooks.impersonate import Impersonator
+from recoverrun.hooks.kinship import Kinship
 from recoverrun.hooks.makeup import MakeUp
-from recoverrun.hooks.nesting import Nesting
 from recoverrun.hooks.phases import Phases
 from recoverrun.hooks.runtime import Refused, ScriptRuntime, Turn
 from recoverrun.hooks.senses import TorchSenses
@@ -104,7 +104,7 @@ class Session:
         self.backwards, self.attempt = 0, 0  # of no replayable loop; at the present step
         self.dirty = False
         self.guard = Guard(self)
-        self._backward = Nesting()
+        self._kinship = Kinship()
         self._booth: Booth | None = None
         self._sketch = torch.empty(0)
         self._agenda: deque[Effect] = deque()
@@ -205,6 +205,7 @@ class Session:
                 on_hint=self.voice.peer_fault,
             )
         ElasticGroup.alone = staticmethod(lambda: self.acting)
+        ElasticGroup.unheard = staticmethod(self.impersonator.unheard)
         _, shard = layout.place(self.env.rank)
         for group in list(ElasticGroup.instances):
             if len({layout.slot(rank) for rank in group.ranks}) > 1:
@@ -328,10 +329,6 @@ class Session:
     def _launched(self, number: int, total: int) -> None:
         self.faults.strike(self.step, "reduce", number, total)
 
-    def counting_backward(self) -> Nesting:
-        """Around a call of backward; tells whether it is inside another."""
-        return self._backward
-
     # --------------------------------------------------------------------------- the commit point
 
     def settle(self) -> None:
@@ -347,6 +344,7 @@ class Session:
             self.refuse("gradients are used that no loop of the script's own has computed")
         elif shape is not None:
             self._leave(self.impersonator.capture_ahead(self.step + 1, shape).pack())
+        self._kinship.agree(self)
         self.guard.check()
         self._feed(Settled(microbatches=count))
         while not self._carry_out(self._next()):
@@ -399,8 +397,8 @@ class Session:
             self.refusal = reason
         self.makeup.exact = promise == "exact-samples"
         self.sources.rehearsed(self.makeup.exact)
-        self.promise = found or promise
-        self.voice.promise(self.promise, shape.microbatches if shape is not None else 0, reason)
+        self.promise = promise
+        self.voice.promise(found or promise, shape.microbatches if shape is not None else 0, reason)
 
     def _next(self) -> Effect:
         with self.changed:
@@ -445,6 +443,7 @@ class Session:
             counts = self.booth.count(
                 generation, ballot, lambda: self.faults.strike(self.step, "vote")
             )
+        self._kinship.committed(generation)
         self._feed(Voted(generation=generation, counts=counts))
 
     # --------------------------------------------------------------------------- making up
@@ -458,6 +457,10 @@ class Session:
         rank = layout.replicas[slot][shard]
         with self.phases.measure("redo"), exact.apart(self, identity):
             self.makeup.compute(rank, index, self.step, shape)
+
+    def notice(self, reason: str) -> None:
+        """Something a person should read once."""
+        self.voice.notice(reason)
 
     # --------------------------------------------------------------------------- the end
 

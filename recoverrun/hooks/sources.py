@@ -1,10 +1,12 @@
 """The script's data iterators, and who is drawing from them now."""
 
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from torch.utils.data import DataLoader
 
+from recoverrun.hooks.cycles import Cycle
 from recoverrun.hooks.data import Adopted, LoaderIterator, Source, clone_for
 from recoverrun.hooks.feeds import Feed
 from recoverrun.hooks.impersonate import Impersonator
@@ -43,6 +45,17 @@ class Sources:
         feed = Feed(generator, name, self, self._fed)
         self._runtime.adopt(Adopted(feed))
         return feed
+
+    def cycle(self, original: Callable[..., Iterator[Any]], iterable: Any) -> Iterator[Any]:
+        """What `itertools.cycle(iterable)` makes; only the script's own code gets a stand-in."""
+        runtime = self._runtime
+        caller = sys._getframe(2).f_globals.get("__name__")
+        if runtime.quiet or caller not in runtime.own_modules:
+            return original(iterable)
+        self._fed += 1
+        made = Cycle(iter(iterable), self, self._fed)
+        runtime.adopt(Adopted(made))
+        return made
 
     def rehearsed(self, exact: bool) -> None:
         for source in self._runtime.sources:

@@ -52,12 +52,15 @@ class Voice:
         )
 
     def downgraded(self, reason: str) -> None:
+        self.notice(f"from here on {'not exact, ' * self._exact}equal-count: {reason}")
+
+    def notice(self, reason: str) -> None:
         self._link.send(
             Notice(
                 rank=self._rank,
                 generation=self._generation(),
                 event="notice.give",
-                reason=f"from here on {'not exact, ' * self._exact}equal-count: {reason}",
+                reason=reason,
             )
         )
 

@@ -29,7 +29,8 @@ final parameters of all survivors are compared with those of the run without a l
 def kill(row: Row, phase: str) -> str:
     """Another rank and step for each phase; the first rank is among them."""
     place = PHASES.index(phase)
-    return f"r{(place * 2) % row.ranks}@step:{2 + place}:{phase}"
+    victims = row.victims or tuple(range(row.ranks))
+    return f"r{victims[(place * 2) % len(victims)]}@step:{2 + place}:{phase}"
 
 
 def tried(row: Row, folder: Path) -> Iterator[Outcome]:
@@ -40,9 +41,17 @@ def tried(row: Row, folder: Path) -> Iterator[Outcome]:
         yield judge(row, plain, folder / phase, inject, run(row, folder / phase, inject))
 
 
+def cell(outcome: Outcome) -> str:
+    """What came of one kill."""
+    if not outcome.problems:
+        return "survives"
+    missed = outcome.problems[0].startswith("never struck")
+    return "no such point" if missed else outcome.problems[0]
+
+
 def line(row: Row, outcomes: list[Outcome]) -> str:
     promise = outcomes[0].trial.history.promise or "none"
-    cells = ["survives" if not one.problems else one.problems[0] for one in outcomes]
+    cells = [cell(one) for one in outcomes]
     apart = max(one.apart for one in outcomes)
     package = row.needs or "torch"
     version = importlib.metadata.version(package)

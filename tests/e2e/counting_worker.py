@@ -45,6 +45,9 @@ class CountingRuntime:
     def register(self, loop: Loop) -> None:
         self.loops[loop.id] = loop
 
+    def own(self, module: str) -> None:
+        pass
+
     def refuse(self, filename: str, reason: str) -> None:
         self.refusals.append(reason)
 

@@ -136,7 +136,7 @@ class Loom:
         if channel.generation != generation:
             raise Superseded
         start(channel.group)
-        return Pending(work=None, done=True)
+        return Pending()
 
 
 class Job:

@@ -33,6 +33,9 @@ class FakeRuntime:
     def register(self, loop: Loop) -> None:
         self.loops.append(os.path.basename(loop.id))
 
+    def own(self, module: str) -> None:
+        pass
+
     def refuse(self, filename: str, reason: str) -> None:
         self.refusals.append(reason)
 

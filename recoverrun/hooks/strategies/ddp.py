@@ -11,7 +11,6 @@ it, and DDP's copies into its bucket and back are saved.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -20,70 +19,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ft_collectives.reduce import Bucket
 from recoverrun.hooks.session import Session
+from recoverrun.hooks.strategies.ddp_buckets import Gradients, Resting, wire_of
 from rendezvous.layout import Layout
-
-
-@dataclass(slots=True, eq=False)
-class Gradients:
-    """The parameters of one DDP bucket; `p.grad` is their accumulator.
-
-    With `counts` the staging memory ends with a number for every parameter: how many ranks have a
-    gradient for it. One that a rank did not use, but another one did, gets the sum; one that nobody
-    used keeps what it has, which an optimizer tells from a gradient of zeros.
-    """
-
-    params: list[torch.nn.Parameter]
-    replicas: int
-    counts: bool = False
-    _of: torch.Tensor | None = None
-    _views: list[torch.Tensor] = field(default_factory=list)
-    lacking: bool = False  # the last step gave no gradient to one of them
-
-    @property
-    def size(self) -> int:
-        """Elements of the staging memory."""
-        return sum(param.numel() for param in self.params) + self.counts * len(self.params)
-
-    def fill(self, staging: torch.Tensor) -> None:
-        grads, parts = self._given(staging)
-        self.lacking = len(grads) < len(self.params)
-        if self.lacking:
-            staging.zero_()
-        if self.counts:
-            given = [float(param.grad is not None) for param in self.params]
-            staging[-len(given) :] = torch.tensor(given)
-        if grads:
-            torch._foreach_copy_(parts, grads)
-
-    def deliver(self, total: torch.Tensor) -> None:
-        if self.counts:
-            used = total[-len(self.params) :].tolist()
-            for param, count in zip(self.params, used, strict=True):
-                if count and param.grad is None:
-                    param.grad = torch.empty_like(param)
-        with torch.no_grad():
-            for grad, part in zip(*self._given(total), strict=True):
-                # INV-8: of the original world, never of the survivors
-                torch.div(part, self.replicas, out=grad)
-
-    def _given(self, flat: torch.Tensor) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """The gradients that exist, and their places in `flat`."""
-        grads, parts = [], []
-        for param, part in zip(self.params, self._parts(flat), strict=True):
-            if param.grad is not None:
-                grads.append(param.grad)
-                parts.append(part)
-        return grads, parts
-
-    def _parts(self, flat: torch.Tensor) -> list[torch.Tensor]:
-        """A view of `flat` for every parameter."""
-        if self._of is not flat:  # the same memory serves many steps
-            views = flat[: flat.numel() - self.counts * len(self.params)].split(
-                [param.numel() for param in self.params]
-            )
-            self._views = [v.view_as(p) for v, p in zip(views, self.params, strict=True)]
-            self._of = flat
-        return self._views
 
 
 class Ddp:
@@ -97,6 +34,9 @@ class Ddp:
         self._gradients: dict[tuple[int, ...], Gradients] = {}  # by the bucket's key
         self._stained = False  # re-executed microbatches left traces in DDP's books
         self._single: Gradients | None = None  # all of them, reduced without DDP
+        self._hooked = False  # by the script
+        self._wire: torch.dtype | None = None  # what its hook sends
+        self._theirs: tuple[Any, Any] | None = None  # a hook that is not served, and its state
 
     # --------------------------------------------------------------------------- hooks
 
@@ -110,17 +50,42 @@ class Ddp:
         return wrapper
 
     def register_comm_hook(self, original: Callable[..., None]) -> Callable[..., None]:
-        """A hook of the script's own changes what is reduced: not served."""
+        """A hook of the script's: torch's compressing ones are served, others are left alone."""
 
         def wrapper(module: DistributedDataParallel, state: Any, hook: Any) -> None:
-            if self._serves(module) and hook != self._reduce:
-                raise RuntimeError(
-                    "recoverrun: a DDP communication hook of the script's own cannot be combined "
-                    "with recovery; run with --no-protect to use it"
-                )
-            original(module, state, hook)
+            if not self._serves(module) or hook == self._reduce:
+                original(module, state, hook)
+                return
+            module._check_comm_hook(hook)
+            self._take_hook(state, hook)
 
         return wrapper
+
+    def register_builtin(self, original: Callable[..., None]) -> Callable[..., None]:
+        """The same hooks, written in C++."""
+
+        def wrapper(module: DistributedDataParallel, kind: Any) -> None:
+            if self._serves(module):
+                self._take_hook(None, kind)
+            else:
+                original(module, kind)
+
+        return wrapper
+
+    def _take_hook(self, state: Any, hook: Any) -> None:
+        if self._hooked:
+            raise RuntimeError("a DDP communication hook can only be registered once")
+        self._hooked = True
+        try:
+            self._wire = wire_of(hook)
+        except (KeyError, TypeError):  # a callable object need not have a hash
+            name = getattr(hook, "__qualname__", type(hook).__name__)
+            self._session.refuse(
+                f"the communication hook {name} changes what DDP reduces; a lost rank's part in "
+                "it cannot be made up"
+            )
+            self._session.runtime.active = False
+            self._theirs = (state, hook)
 
     def forward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """`DDP.forward`; a re-executed microbatch runs as under `no_sync`."""
@@ -140,10 +105,14 @@ class Ddp:
             own = vars(module)  # what a module does when it is given an attribute takes its time
             synced = own["require_backward_grad_sync"]
             copied = own["require_forward_param_sync"]
+            reducer = own["reducer"]
             own["require_backward_grad_sync"] = False
+            if acting:
+                own["reducer"] = Resting(reducer)
             try:
                 return original(module, *args, **kwargs)
             finally:
+                own["reducer"] = reducer
                 own["require_backward_grad_sync"] = synced
                 own["require_forward_param_sync"] = copied if acting else synced
 
@@ -161,7 +130,8 @@ class Ddp:
     # --------------------------------------------------------------------------- topology
 
     def _serves(self, module: DistributedDataParallel) -> bool:
-        return self._session.machine is not None and module is self._module
+        served = self._session.machine is not None and self._theirs is None
+        return served and module is self._module
 
     def _learn(self, module: DistributedDataParallel) -> None:
         session = self._session
@@ -189,6 +159,10 @@ class Ddp:
         bucket: dist.GradBucket,  # type: ignore[name-defined]  # DDP checks this very name
     ) -> torch.futures.Future[torch.Tensor]:
         session = self._session
+        if self._theirs is not None:
+            state, hook = self._theirs
+            theirs: torch.futures.Future[torch.Tensor] = hook(state, bucket)
+            return theirs
         session.backward_reaches_bucket()
         key = self._known(bucket)
         generation = session.last_in_sight()
@@ -242,12 +216,12 @@ class Ddp:
         assert module is not None, "protected"
         gradients = Gradients(
             params=params, replicas=dist.get_world_size(),
-            counts=module.find_unused_parameters or module.static_graph,
+            counts=module.find_unused_parameters or module.static_graph, wire=self._wire,
         )
         self._gradients[key] = gradients
         reducer.register(Bucket(
-            key=key, size=gradients.size, dtype=bucket.buffer().dtype, fill=gradients.fill,
-            deliver=gradients.deliver,
+            key=key, size=gradients.size, dtype=self._wire or bucket.buffer().dtype,
+            fill=gradients.fill, deliver=gradients.deliver,
         ))
         return key
 

@@ -1,6 +1,7 @@
 """DDP in the ways in which people use it, one at a time; trained in double precision."""
 
 import argparse
+import itertools
 from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
@@ -9,6 +10,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset
 
@@ -79,7 +81,21 @@ def wrapped(feature: str) -> nn.Module:
         from torch.distributed._composable.replicate import replicate
 
         return replicate(net)
-    return DistributedDataParallel(net, **ARGUMENTS.get(feature, {}))
+    if feature == "wrapped-late":
+        warm_up(net)
+    model = DistributedDataParallel(net, **ARGUMENTS.get(feature, {}))
+    if feature == "fp16-hook":
+        model.register_comm_hook(None, fp16_compress_hook)
+    return model
+
+
+def warm_up(net: nn.Module) -> None:
+    """Every rank by itself, on the same data."""
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+    for _ in range(3):
+        net(torch.ones(4, 16, dtype=torch.float64)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
 
 
 def batches(feature: str, rank: int, world: int) -> Iterator[list[torch.Tensor]]:
@@ -111,10 +127,19 @@ def main() -> None:
     scaler = torch.amp.GradScaler("cpu", enabled=feature == "scaler")
     torch.manual_seed(100 + rank)
 
+    noise = torch.Generator().manual_seed(rank)
     data = batches(feature, rank, world)
-    for _ in range(args.steps):
+    if feature == "cycle":
+        numbers = Numbers(72)
+        data = itertools.cycle(DataLoader(numbers, 4, sampler=DistributedSampler(numbers, seed=1)))
+    for step in range(args.steps):
+        if feature == "evaluating" and rank == 0 and step % 3 == 0:
+            with torch.no_grad():
+                model.module(torch.randn(5, 16, dtype=torch.float64))
         for micro in range(args.accumulation):
             x, y = next(data)
+            if feature == "own-generator":
+                x = x + torch.randn(x.shape, generator=noise, dtype=x.dtype)
             last = micro == args.accumulation - 1
             every = feature in ("every-microbatch", "static-graph") or feature == "replicate"
             with nullcontext() if last or every else model.no_sync():

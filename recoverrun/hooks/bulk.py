@@ -1,0 +1,92 @@
+"""Marks of data that are too much to travel: large tensors, arrays, long lists of plain values.
+
+A hand-written loader that goes through files keeps the present one in an attribute. Whether another
+rank holds the same one cannot be read from a name, and its contents are too many to send. So they
+are sampled: two values with different marks are different, and then another rank's microbatches
+cannot be executed here, unless it has been followed since both held the same (`heritage`).
+
+A mark is kept under the name of what it marks and `#`, which no variable has.
+"""
+
+import struct
+import sys
+import weakref
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+SAMPLES = 64
+FEW = 64
+"""Lists up to this length are values themselves (`context.LONG_SEQUENCE`)."""
+
+_known: dict[int, tuple[weakref.ref[torch.Tensor], int, str]] = {}
+
+
+def is_mark(name: str) -> bool:
+    return name.endswith("#")
+
+
+def marks(names: Mapping[str, Any], beyond_bytes: int) -> dict[str, str]:
+    """Marks of what is bulk among `names`; tensors up to `beyond_bytes` are values themselves."""
+    found = {
+        f"{name}#": mark_of(value)
+        for name, value in names.items() if is_bulk(value, beyond_bytes)
+    }
+    return {name: mark for name, mark in found.items() if mark}
+
+
+def is_bulk(value: Any, beyond_bytes: int) -> bool:
+    """Data that are no simple value, and no parameter or part of a graph."""
+    if type(value) is torch.Tensor:
+        if value.numel() * value.element_size() <= beyond_bytes:
+            return False
+        plain = value.layout is torch.strided and not value.is_quantized
+        return plain and not value.requires_grad and value.device.type == "cpu"
+    return _is_array(value) or (type(value) is list and len(value) > FEW)
+
+
+def _is_array(value: Any) -> bool:
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.ndarray)
+
+
+def mark_of(value: Any) -> str:
+    """Kind, size and a checksum of some elements; "" if it cannot be told."""
+    if isinstance(value, torch.Tensor):
+        return _mark_of_tensor(value)
+    if isinstance(value, list):
+        sample = [value[place] for place in _places(len(value))]
+        plain = all(type(one) in (int, float, bool, str) for one in sample)
+        return f"list {len(value)} {zlib.crc32(repr(sample).encode()):x}" if plain else ""
+    if value.dtype.hasobject:
+        return ""
+    flat = value.reshape(-1) if value.flags.c_contiguous else value.flat
+    sample = [flat[place] for place in _places(value.size)]
+    return f"{value.dtype} {value.shape} {zlib.crc32(b''.join(map(bytes, sample))):x}"
+
+
+def _mark_of_tensor(value: torch.Tensor) -> str:
+    known = _known.get(id(value))
+    if known is not None and known[0]() is value and known[1] == value._version:
+        return known[2]
+    if len(_known) > FEW:
+        _known.clear()
+    flat = value.view(-1) if value.is_contiguous() else value.flatten()
+    sample = flat[torch.tensor(_places(value.numel()), dtype=torch.long)].tolist()
+    mark = f"{value.dtype} {tuple(value.shape)} {zlib.crc32(_plain(sample)):x}"
+    _known[id(value)] = (weakref.ref(value), value._version, mark)
+    return mark
+
+
+def _plain(sample: list[Any]) -> bytes:
+    if all(type(one) is float for one in sample):
+        return struct.pack(f"{len(sample)}d", *sample)
+    return repr(sample).encode()
+
+
+def _places(count: int) -> list[int]:
+    if count <= SAMPLES:
+        return list(range(count))
+    return [place * (count - 1) // (SAMPLES - 1) for place in range(SAMPLES)]

@@ -1,0 +1,69 @@
+"""Variables and attributes of the script, taken and put back around a re-execution."""
+
+import random
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+
+from recoverrun.hooks.context import Key, resolve
+from recoverrun.hooks.script import Loop
+
+
+def hold(names: dict[str, Any], bulk: Mapping[Key, Any]) -> None:
+    """Give variables and attributes the large data that they had, by reference."""
+    for key, value in bulk.items():
+        if isinstance(key, str):
+            names[key] = value
+        elif (owner := resolve(names, key)) is not None:
+            vars(owner)[key[-1]] = value
+
+
+def held(names: Mapping[str, Any], bulk: Mapping[Key, Any]) -> dict[Key, Any]:
+    """What has become of them."""
+    held: dict[Key, Any] = {}
+    for key in bulk:
+        if isinstance(key, str):
+            held[key] = names.get(key)
+        elif (owner := resolve(names, key)) is not None:
+            held[key] = vars(owner).get(key[-1])
+    return held
+
+
+def seen_by(
+    loop: Loop, module: Mapping[str, Any], local: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What the body of `loop` may read: the module's variables, and those around it that it uses.
+
+    Other variables of the function (a stopwatch, say) are nobody's business.
+    """
+    if loop.module_level:
+        return dict(module)
+    read = loop.live_in - loop.targets
+    return {**module, **{name: local[name] for name in read if name in local}}
+
+
+def states_of(namespaces: Iterable[Mapping[str, Any]]) -> list[tuple[Any, Any]]:
+    """How to set every generator of the script's own back to where it stands."""
+    states: list[tuple[Any, Any]] = []
+    for namespace in namespaces:
+        for value in namespace.values():
+            if isinstance(value, torch.Generator):
+                states.append((value.set_state, value.get_state()))
+            elif isinstance(value, random.Random):
+                states.append((value.setstate, value.getstate()))
+    return states
+
+
+def copied(names: dict[str, Any]) -> dict[str, Any]:
+    """Snapshots may be executed more than once: what a body changes in place is copied."""
+    return {
+        name: value.copy() if type(value) in (list, dict, set) else value
+        for name, value in names.items()
+    }
+
+
+def put_back(target: dict[str, Any], saved: dict[str, Any]) -> None:
+    for name in [name for name in target if name not in saved]:
+        del target[name]
+    target.update(saved)

@@ -1,0 +1,103 @@
+"""What `ddp` keeps of DDP's buckets, and DDP's reducer while it has to keep still."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch._C._distributed_c10d import BuiltinCommHookType as _Builtin
+
+
+@dataclass(slots=True, eq=False)
+class Gradients:
+    """The parameters of one DDP bucket; `p.grad` is their accumulator.
+
+    With `counts` the staging memory ends with a number for every parameter: how many ranks have a
+    gradient for it. One that a rank did not use, but another one did, gets the sum; one that nobody
+    used keeps what it has, which an optimizer tells from a gradient of zeros.
+    """
+
+    params: list[torch.nn.Parameter]
+    replicas: int
+    counts: bool = False
+    wire: torch.dtype | None = None  # what is sent, divided before it is rounded
+    _of: torch.Tensor | None = None
+    _views: list[torch.Tensor] = field(default_factory=list)
+    lacking: bool = False  # the last step gave no gradient to one of them
+
+    @property
+    def size(self) -> int:
+        """Elements of the staging memory."""
+        return sum(param.numel() for param in self.params) + self.counts * len(self.params)
+
+    def fill(self, staging: torch.Tensor) -> None:
+        grads, parts = self._given(staging)
+        self.lacking = len(grads) < len(self.params)
+        if self.lacking:
+            staging.zero_()
+        if self.counts:
+            given = [float(param.grad is not None) for param in self.params]
+            staging[-len(given) :] = torch.tensor(given)
+        if grads:
+            torch._foreach_copy_(parts, grads)
+        if self.wire is not None:
+            staging.div_(self.replicas)
+
+    def deliver(self, total: torch.Tensor) -> None:
+        if self.counts:
+            used = total[-len(self.params) :].tolist()
+            for param, count in zip(self.params, used, strict=True):
+                if count and param.grad is None:
+                    param.grad = torch.empty_like(param)
+        # INV-8: of the original world, never of the survivors
+        replicas = self.replicas if self.wire is None else 1
+        with torch.no_grad():
+            for grad, part in zip(*self._given(total), strict=True):
+                torch.div(part, replicas, out=grad)
+
+    def _given(self, flat: torch.Tensor) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """The gradients that exist, and their places in `flat`."""
+        grads, parts = [], []
+        for param, part in zip(self.params, self._parts(flat), strict=True):
+            if param.grad is not None:
+                grads.append(param.grad)
+                parts.append(part)
+        return grads, parts
+
+    def _parts(self, flat: torch.Tensor) -> list[torch.Tensor]:
+        """A view of `flat` for every parameter."""
+        if self._of is not flat:  # the same memory serves many steps
+            views = flat[: flat.numel() - self.counts * len(self.params)].split(
+                [param.numel() for param in self.params]
+            )
+            self._views = [v.view_as(p) for v, p in zip(views, self.params, strict=True)]
+            self._of = flat
+        return self._views
+
+
+def wire_of(hook: Any) -> torch.dtype | None:
+    """The type in which one of torch's own comm hooks sends gradients.
+
+    None: as they are. Raises KeyError for a hook that is not known.
+    """
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+    return {
+        default_hooks.allreduce_hook: None,
+        default_hooks.fp16_compress_hook: torch.float16,
+        default_hooks.bf16_compress_hook: torch.bfloat16,
+        _Builtin.ALLREDUCE: None,
+        _Builtin.FP16_COMPRESS: torch.float16,
+    }[hook]
+
+
+class Resting:
+    """DDP's reducer while this rank acts as another: ranks divide into buckets anew together."""
+
+    def __init__(self, reducer: Any) -> None:
+        self._reducer = reducer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reducer, name)
+
+    def _rebuild_buckets(self) -> bool:
+        return False
