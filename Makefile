@@ -3,6 +3,7 @@ PYTHON ?= python3.11
 SEED ?=
 SEEDS ?= 5000
 FRAMES ?= 1000000
+TRIALS ?= 300
 # Where torch comes from, if not from the default index. On a machine without a GPU this is smaller:
 #   make test TORCH_INDEX=https://download.pytorch.org/whl/cpu
 TORCH_INDEX ?=
@@ -12,7 +13,7 @@ INSTALLED := .venv/.installed
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format readme sim sim-soak fuzz bench matrix exact compat dist clean
+.PHONY: help demo test check format readme sim sim-soak chaos fuzz bench matrix exact compat dist clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -49,6 +50,9 @@ sim: $(INSTALLED)  ## 5,000 simulated histories; make sim SEED=53 replays one, w
 
 sim-soak: $(INSTALLED)  ## 10,000 histories of the view register, and a longer search
 	$(BIN)/python -m tests.sim.views --seeds 10000 --chaos 40 --search 300000
+
+chaos: $(INSTALLED)  ## launchers killed, stopped and cut off: make chaos TRIALS=300 (links: as root)
+	$(BIN)/python -m tests.chaos --trials $(TRIALS)
 
 fuzz: $(INSTALLED)  ## a million damaged frames: make fuzz FRAMES=1000000 SEED=7
 	$(BIN)/python -m tests.security.fuzz --frames $(FRAMES) --seed $(or $(SEED),0)

@@ -20,6 +20,9 @@ from rendezvous.messages import StoreAnswer, StoreCall
 PART_BYTES = 2 << 20
 """Of keys, values and answers in one `Whole`; a frame has room for four times as much."""
 
+CHANGE_BYTES = wire.FRAME_BYTES - 4096
+"""Of one call that writes: it must fit into the frame that takes it to the mirrors."""
+
 PART_ITEMS = 4096
 """Keys and answers in one `Whole`: each is a list of its own to the reader of the frame."""
 
@@ -81,8 +84,10 @@ class ReplicatedStore:
         if not self._mirror.leads:
             return []
         known = self._store.knows(call)
-        answers = self._store.step(kv.Called(call), now)
         change = b"" if known or call.op not in kv.WRITES else wire.encode(call)
+        if len(change) > CHANGE_BYTES:
+            return [_too_large(call, len(change))]
+        answers = self._store.step(kv.Called(call), now)
         return self._done(change, 0, answers, now)
 
     def supersede(self, generation: int, now: float) -> list[Effect]:
@@ -187,6 +192,13 @@ def _shares(
         size += weight
     if share:
         yield share
+
+
+def _too_large(call: StoreCall, size: int) -> StoreAnswer:
+    words = f"{call.op} has {size} bytes, {CHANGE_BYTES} are allowed"
+    return StoreAnswer(
+        rank=call.rank, serial=call.serial, status="timeout", values=(words.encode(),), number=0
+    )
 
 
 def _call(frame: bytes) -> StoreCall:

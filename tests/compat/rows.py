@@ -68,7 +68,7 @@ SHAPES = (
     Row(
         name="random-pieces",
         script="random_pieces.py",
-        kills=("r1@step:3:forward,r2@step:7:vote",),
+        kills=("r1@step:3:forward",),
         victims=(1, 2),
     ),
     Row(name="strided-files", script="strided_files.py", kills=("r0@step:5:backward",)),

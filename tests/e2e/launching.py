@@ -23,8 +23,13 @@ PATIENCE_S = 30.0
 class Launch:
     """One launcher and everything that it and its workers print."""
 
-    def __init__(self, arguments: list[str], run_dir: Path, env: dict[str, str]) -> None:
-        command = [sys.executable, "-m", "recoverrun", "--run-dir", str(run_dir), *arguments]
+    def __init__(
+        self, arguments: list[str], run_dir: Path, env: dict[str, str], within: tuple[str, ...] = ()
+    ) -> None:
+        """`within` is a command that runs the launcher somewhere else."""
+        command = [
+            *within, sys.executable, "-m", "recoverrun", "--run-dir", str(run_dir), *arguments
+        ]  # fmt: skip
         self.run_dir = run_dir
         self.output = ""
         self.killed = False
@@ -118,17 +123,26 @@ class Launcher:
         self._directory = directory
         self._launches: list[Launch] = []
 
-    def __call__(self, *arguments: str, env: dict[str, str] | None = None) -> Launch:
+    def __call__(
+        self, *arguments: str, env: dict[str, str] | None = None, within: tuple[str, ...] = ()
+    ) -> Launch:
         """`recoverrun ARGUMENTS`."""
         run_dir = self._directory / f"run{len(self._launches)}"
-        launch = Launch(list(arguments), run_dir, env or {})
+        launch = Launch(list(arguments), run_dir, env or {}, within)
         self._launches.append(launch)
         return launch
 
-    def fake(self, *plans: str, nproc: int = 1, options: tuple[str, ...] = ()) -> Launch:
+    def fake(
+        self,
+        *plans: str,
+        nproc: int = 1,
+        options: tuple[str, ...] = (),
+        within: tuple[str, ...] = (),
+    ) -> Launch:
         """A job of fake workers."""
         count = f"--nproc-per-node={nproc}"
-        return self(count, *options, "--no-python", sys.executable, FAKE_WORKER, *plans)
+        worker = ("--no-python", sys.executable, FAKE_WORKER)
+        return self(count, *options, *worker, *plans, within=within)
 
     def end(self) -> None:
         for launch in self._launches:

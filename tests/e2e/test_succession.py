@@ -1,7 +1,6 @@
 """Real launchers that lose the one that coordinates: the others agree on another, and go on."""
 
 import json
-import re
 import signal
 import time
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.launching import ROOT, Launcher, first_with, free_port, launching
+from tests.e2e.nodes import Nodes
 from tests.e2e.runs import recoverrun
 
 AT_ONCE_S = 2.0
@@ -23,38 +23,6 @@ SILENT_S = 12.0
 def launcher(tmp_path: Path) -> Iterator[Launcher]:
     with launching(tmp_path) as launcher:
         yield launcher
-
-
-SERVE = "*:hello topology serve"
-
-
-class Nodes:
-    """A protected job of launchers with one fake worker each; the first one coordinates."""
-
-    def __init__(self, launcher: Launcher, many: int, *plans: str) -> None:
-        endpoint = f"127.0.0.1:{free_port()}"
-        options = (f"--nnodes={many}", f"--rdzv-endpoint={endpoint}")
-        self.launches = [
-            launcher.fake(*(plans or (SERVE,)), options=(*options, f"--node-rank={rank}"))
-            for rank in range(many)
-        ]
-        for rank, launch in enumerate(self.launches):
-            launch.expect(f"rank {rank}: serves")
-
-    def survivors_meet(self, survivors: list[int]) -> tuple[int, float]:
-        """Wait until all of them are in a view without the others: its generation, when."""
-        wanted = re.escape(str(survivors))
-        met = [
-            self.launches[rank].expect(rf"rank {rank}: view (\d+) of {wanted} at ([\d.]+)")
-            for rank in survivors
-        ]
-        return max(int(one[1]) for one in met), max(float(one[2]) for one in met)
-
-    def stop(self, survivors: list[int]) -> None:
-        for rank in survivors:
-            self.launches[rank].send(signal.SIGINT)
-        codes = [self.launches[rank].finish() for rank in survivors]
-        assert codes == [130] * len(survivors), codes
 
 
 @pytest.mark.parametrize("many", [2, 3, 5])

@@ -1,0 +1,164 @@
+"""One trial of each kind: a job, a fault, and how long it took the survivors to go on."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import psutil
+
+from tests.chaos.net import Net, net
+from tests.e2e.launching import Launcher, free_port
+from tests.e2e.nodes import SERVE, Nodes
+
+FLAP_S = 1.2
+"""A pause that nobody may be left out for."""
+
+Trial = Callable[[Launcher], float]
+"""Returns the seconds from the fault until every survivor is in a view without the lost."""
+
+
+class Kept(AssertionError):
+    """Somebody was left out who should not have been."""
+
+
+def _lose(launcher: Launcher, many: int, lost: list[int], number: signal.Signals) -> float:
+    nodes = Nodes(launcher, many)
+    survivors = [rank for rank in range(many) if rank not in lost]
+    struck_at = time.monotonic()
+    for rank in lost:
+        nodes.launches[rank].send(number)
+    try:
+        _, met_at = nodes.survivors_meet(survivors)
+    finally:
+        if number == signal.SIGSTOP:
+            for rank in lost:
+                nodes.launches[rank].send(signal.SIGCONT)
+    if number == signal.SIGSTOP:
+        codes = [nodes.launches[rank].finish() for rank in lost]
+        assert codes == [86] * len(lost), codes
+    nodes.stop(survivors)
+    return met_at - struck_at
+
+
+def leader_killed(launcher: Launcher) -> float:
+    return _lose(launcher, 3, [0], signal.SIGKILL)
+
+
+def member_killed(launcher: Launcher) -> float:
+    return _lose(launcher, 3, [2], signal.SIGKILL)
+
+
+def leader_of_two_killed(launcher: Launcher) -> float:
+    return _lose(launcher, 2, [0], signal.SIGKILL)
+
+
+def two_of_five_killed(launcher: Launcher) -> float:
+    return _lose(launcher, 5, [0, 3], signal.SIGKILL)
+
+
+def leader_stopped(launcher: Launcher) -> float:
+    return _lose(launcher, 3, [0], signal.SIGSTOP)
+
+
+def member_stopped(launcher: Launcher) -> float:
+    return _lose(launcher, 3, [1], signal.SIGSTOP)
+
+
+def leader_with_its_tree_killed(launcher: Launcher) -> float:
+    nodes = Nodes(launcher, 3)
+    root = psutil.Process(nodes.launches[0].pid)
+    tree = [root, *root.children(recursive=True)]
+    nodes.launches[0].killed = True
+    struck_at = time.monotonic()
+    for process in tree:
+        process.kill()
+    _, met_at = nodes.survivors_meet([1, 2])
+    nodes.stop([1, 2])
+    return met_at - struck_at
+
+
+def flap(launcher: Launcher) -> float:
+    """Every launcher in turn stands still for a moment: nobody is left out."""
+    nodes = Nodes(launcher, 3)
+    for launch in nodes.launches:
+        launch.send(signal.SIGSTOP)
+        time.sleep(FLAP_S)  # the length of the pause is what is tested
+        launch.send(signal.SIGCONT)
+    _nobody_left(nodes)
+    return 0.0
+
+
+def starved(launcher: Launcher) -> float:
+    """Others want the processors, all of them, for some seconds: nobody is left out."""
+    nodes = Nodes(launcher, 3)
+    spin = "import time\nuntil = time.monotonic() + 6\nwhile time.monotonic() < until: pass"
+    many = 4 * (os.cpu_count() or 1)
+    greedy = [subprocess.Popen([sys.executable, "-c", spin]) for _ in range(many)]
+    for process in greedy:
+        process.wait()
+    _nobody_left(nodes)
+    return 0.0
+
+
+def _nobody_left(nodes: Nodes) -> None:
+    nodes.stop([0, 1, 2])
+    for launch in nodes.launches:
+        if ": view " in launch.output:
+            raise Kept(launch.output)
+
+
+def _cut(launcher: Launcher, cut: Callable[[Net], None], lost: int) -> float:
+    """A host of three loses the others; it must stop by itself, and they go on."""
+    with net(3, f"rr{os.getpid()}") as hosts:
+        endpoint = f"{hosts.host(0)}:{free_port()}"
+        nodes = object.__new__(Nodes)
+        nodes.launches = [
+            launcher.fake(
+                SERVE,
+                options=(
+                    "--nnodes=3", f"--node-rank={rank}", f"--rdzv-endpoint={endpoint}",
+                    "--key-file=none",
+                ),
+                within=hosts.within(rank),
+            )
+            for rank in range(3)
+        ]  # fmt: skip
+        nodes.serve()
+        survivors = [rank for rank in range(3) if rank != lost]
+        struck_at = time.monotonic()
+        cut(hosts)
+        _, met_at = nodes.survivors_meet(survivors)
+        assert nodes.launches[lost].finish() == 86
+        nodes.stop(survivors)
+    return met_at - struck_at
+
+
+def leader_cut_off(launcher: Launcher) -> float:
+    return _cut(launcher, lambda hosts: hosts.cut(0), 0)
+
+
+def member_cut_off(launcher: Launcher) -> float:
+    return _cut(launcher, lambda hosts: hosts.cut(2), 2)
+
+
+def leader_deaf(launcher: Launcher) -> float:
+    return _cut(launcher, lambda hosts: hosts.deafen(0), 0)
+
+
+TRIALS: dict[str, Trial] = {
+    "leader killed": leader_killed,
+    "leader killed, with its tree": leader_with_its_tree_killed,
+    "leader of two killed": leader_of_two_killed,
+    "member killed": member_killed,
+    "two of five killed, the leader among them": two_of_five_killed,
+    "leader stands still": leader_stopped,
+    "member stands still": member_stopped,
+    "leader's link cut": leader_cut_off,
+    "member's link cut": member_cut_off,
+    "leader hears nothing": leader_deaf,
+    "each stands still for 1.2 s: nobody is left out": flap,
+    "processors taken for 6 s: nobody is left out": starved,
+}

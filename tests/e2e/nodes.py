@@ -1,0 +1,39 @@
+"""A protected job of several launchers with one fake worker each; the first one coordinates."""
+
+import re
+import signal
+
+from tests.e2e.launching import Launcher, free_port
+
+SERVE = "*:hello topology serve"
+
+
+class Nodes:
+    def __init__(self, launcher: Launcher, many: int, *plans: str, host: str = "127.0.0.1") -> None:
+        endpoint = f"{host}:{free_port()}"
+        options = (f"--nnodes={many}", f"--rdzv-endpoint={endpoint}")
+        self.launches = [
+            launcher.fake(*(plans or (SERVE,)), options=(*options, f"--node-rank={rank}"))
+            for rank in range(many)
+        ]
+        self.serve()
+
+    def serve(self) -> None:
+        """Wait until all workers take part."""
+        for rank, launch in enumerate(self.launches):
+            launch.expect(f"rank {rank}: serves")
+
+    def survivors_meet(self, survivors: list[int]) -> tuple[int, float]:
+        """Wait until all of them are in a view without the others: its generation, when."""
+        wanted = re.escape(str(survivors))
+        met = [
+            self.launches[rank].expect(rf"rank {rank}: view (\d+) of {wanted} at ([\d.]+)")
+            for rank in survivors
+        ]
+        return max(int(one[1]) for one in met), max(float(one[2]) for one in met)
+
+    def stop(self, survivors: list[int]) -> None:
+        for rank in survivors:
+            self.launches[rank].send(signal.SIGINT)
+        codes = [self.launches[rank].finish() for rank in survivors]
+        assert codes == [130] * len(survivors), codes
