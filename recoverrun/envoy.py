@@ -316,4 +316,3 @@ class Envoy:
         for post in posts:
             if post.to == self._incarnation:
                 self._principal.take(post.rank, post.message, now)
-

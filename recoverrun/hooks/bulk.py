@@ -31,8 +31,7 @@ def is_mark(name: str) -> bool:
 def marks(names: Mapping[str, Any], beyond_bytes: int) -> dict[str, str]:
     """Marks of what is bulk among `names`; tensors up to `beyond_bytes` are values themselves."""
     found = {
-        f"{name}#": mark_of(value)
-        for name, value in names.items() if is_bulk(value, beyond_bytes)
+        f"{name}#": mark_of(value) for name, value in names.items() if is_bulk(value, beyond_bytes)
     }
     return {name: mark for name, mark in found.items() if mark}
 

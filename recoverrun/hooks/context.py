@@ -131,7 +131,8 @@ def capture(
         kind=kind,
         loop=loop,
         streams=streams,
-        names=values_of(names, carried) | bulk.marks(
+        names=values_of(names, carried)
+        | bulk.marks(
             {name: names[name] for name in sorted(carried & names.keys())}, CARRIED_TENSOR_BYTES
         ),
         attributes=dict(attributes),

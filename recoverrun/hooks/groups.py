@@ -25,7 +25,10 @@ def wrapping(original: Helper) -> Helper:
     """`_new_process_group_helper` whose gloo groups are elastic."""
 
     def _new_process_group_helper(
-        group_size: int, group_rank: int, global_ranks_in_group: Sequence[int], *args: Any,
+        group_size: int,
+        group_rank: int,
+        global_ranks_in_group: Sequence[int],
+        *args: Any,
         **kwargs: Any,
     ) -> tuple[Any, Any]:
         group, store = original(group_size, group_rank, global_ranks_in_group, *args, **kwargs)
@@ -60,8 +63,13 @@ def _replace(old: Any, new: Any) -> None:
     world: Any = c10d._world
     if c10d.GroupMember.WORLD is old:
         c10d.GroupMember.WORLD = new
-    for table in (world.pg_map, world.pg_names, world.pg_backend_config, world.pg_to_tag,
-                  world.pg_group_ranks):
+    for table in (
+        world.pg_map,
+        world.pg_names,
+        world.pg_backend_config,
+        world.pg_to_tag,
+        world.pg_group_ranks,
+    ):
         if old in table:
             table[new] = table.pop(old)
     for groups in world.tags_to_pg.values():

@@ -38,6 +38,7 @@ STREAM_PARTED = (
 Kin = Literal["alike", "fewer", "other"]
 """How often a lost rank had drawn random numbers, beside us."""
 
+
 @dataclass(slots=True)
 class Heritage:
     """A lost rank, where both of us stood when it was last heard of, and its chain since."""
@@ -57,7 +58,10 @@ class Heritage:
     _pace: bool | None = None
 
     def settle(
-        self, captures: Iterable[Context], step: int, matters: Callable[[Key, Any], bool],
+        self,
+        captures: Iterable[Context],
+        step: int,
+        matters: Callable[[Key, Any], bool],
         written: Callable[[Key], bool],
     ) -> None:
         """Tell what is the rank's from what is the step's, by our own `captures` (oldest first).
@@ -159,9 +163,12 @@ class Heritage:
         """Over the last step that both of us ended, did the rank draw as often as we did?"""
         if self._pace is None:
             theirs, mine = self.earlier or (None, None)
-            self._pace = theirs is not None and mine is not None and rng.apart(
-                theirs.streams, mine.streams
-            ) == rng.apart(self.theirs.streams, self.mine.streams)
+            self._pace = (
+                theirs is not None
+                and mine is not None
+                and rng.apart(theirs.streams, mine.streams)
+                == rng.apart(self.theirs.streams, self.mine.streams)
+            )
         return self._pace
 
     def stands_at(self, step: int) -> bool:

@@ -84,9 +84,15 @@ class Impersonator:
         self._turn = turn
         module = turn.globals if turn.before is None else turn.before
         context = capture(
-            step=step, attempt=attempt, kind="top", loop=turn.loop.id, streams=turn.streams,
-            names=seen_by(turn.loop, module, turn.names), carried=turn.loop.carried,
-            loaders=self._loaders(), attributes=turn.attributes,
+            step=step,
+            attempt=attempt,
+            kind="top",
+            loop=turn.loop.id,
+            streams=turn.streams,
+            names=seen_by(turn.loop, module, turn.names),
+            carried=turn.loop.carried,
+            loaders=self._loaders(),
+            attributes=turn.attributes,
         )
         for name in context.names.keys() & turn.generators.keys():
             context.names[name] = turn.generators[name]  # they may have moved since the top
@@ -102,12 +108,19 @@ class Impersonator:
             names = seen_by(shape.region, turn.globals, local)
             if sys.version_info < (3, 13):
                 local.clear()  # the frame would keep every local alive until the next call
-        return self._keep(capture(
-            step=step, attempt=0, kind="ahead", loop=shape.region.id,
-            streams=rng.read(), names=names,
-            carried=shape.region.carried, loaders=self._loaders(),
-            attributes=attributes_of(names, self.runtime.own_modules),
-        ))
+        return self._keep(
+            capture(
+                step=step,
+                attempt=0,
+                kind="ahead",
+                loop=shape.region.id,
+                streams=rng.read(),
+                names=names,
+                carried=shape.region.carried,
+                loaders=self._loaders(),
+                attributes=attributes_of(names, self.runtime.own_modules),
+            )
+        )
 
     def _loaders(self) -> dict[int, rng.Streams]:
         return {
@@ -141,7 +154,8 @@ class Impersonator:
         if rank in self.heritage:
             return True
         usable = [
-            theirs for theirs in self.remains.get(rank, ())
+            theirs
+            for theirs in self.remains.get(rank, ())
             if theirs.step <= step and self._met(theirs)
         ]
         if not usable:
@@ -283,9 +297,11 @@ class Impersonator:
             return {}
         variables = [key for key in heir.moving if isinstance(key, str)]
         found: dict[Key, Any] = {}
-        found.update(values_of(
-            {name: names[name] for name in variables if name in names}, frozenset(variables)
-        ))
+        found.update(
+            values_of(
+                {name: names[name] for name in variables if name in names}, frozenset(variables)
+            )
+        )
         for key in heir.moving:
             if not isinstance(key, str) and (owner := resolve(names, key)) is not None:
                 kept = values_of({key[-1]: vars(owner)[key[-1]]})
@@ -338,7 +354,8 @@ class Impersonator:
         visible = {**own.turn.globals, **own.names}
         kept = [
             (vars(owner), dict(vars(owner)))  # their counts are of the script's own microbatches
-            for _, owner in objects_of(visible, self.runtime.own_modules) if is_framework(owner)
+            for _, owner in objects_of(visible, self.runtime.own_modules)
+            if is_framework(owner)
         ]
         costume = Costume(streams=rng.read())
         originals = held(names, own.iterators)
@@ -418,12 +435,14 @@ class Impersonator:
         """The loop's item with what was drawn for it replaced by what `rank` would have drawn."""
         drawn = [
             (draw.item, draw.source.serve(rank, draw.index))
-            for draw in own.draws if shares(own.item, draw.item)
+            for draw in own.draws
+            if shares(own.item, draw.item)
         ]
         before = rng.read()
         drawn += [
             (draw.item, draw.source.serve(rank, draw.index))
-            for draw in own.ahead if shares(own.item, draw.item)
+            for draw in own.ahead
+            if shares(own.item, draw.item)
         ]
         if rng.read() != before:
             raise NotReplayable("data that are fetched ahead draw random numbers as they are read")

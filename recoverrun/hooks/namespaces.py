@@ -30,9 +30,7 @@ def held(names: Mapping[str, Any], bulk: Mapping[Key, Any]) -> dict[Key, Any]:
     return held
 
 
-def seen_by(
-    loop: Loop, module: Mapping[str, Any], local: Mapping[str, Any]
-) -> dict[str, Any]:
+def seen_by(loop: Loop, module: Mapping[str, Any], local: Mapping[str, Any]) -> dict[str, Any]:
     """What the body of `loop` may read: the module's variables, and those around it that it uses.
 
     Other variables of the function (a stopwatch, say) are nobody's business.

@@ -22,10 +22,19 @@ from recoverrun.hooks.script import Loop
 REFLECTION = frozenset({"vars", "asdict", "locals", "globals", "eval", "exec"})
 """Who calls one of these may read any name."""
 
-BY_NAME = frozenset({
-    "no_grad", "inference_mode", "enable_grad", "staticmethod", "classmethod", "contextmanager",
-    "record", "wraps", "compile",
-})
+BY_NAME = frozenset(
+    {
+        "no_grad",
+        "inference_mode",
+        "enable_grad",
+        "staticmethod",
+        "classmethod",
+        "contextmanager",
+        "record",
+        "wraps",
+        "compile",
+    }
+)
 """What has one of these decorators still runs only where its name is mentioned."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -94,8 +103,11 @@ def reads_before_backward(loop: Loop, modules: dict[str, ast.Module]) -> Reads |
     for module in modules.values():
         project.hand_on(module)
     project.aliases = {
-        name: {one.removesuffix("()") for one in sources
-               if not one.endswith("()") or one[:-2] in graph.makers}
+        name: {
+            one.removesuffix("()")
+            for one in sources
+            if not one.endswith("()") or one[:-2] in graph.makers
+        }
         for name, sources in graph.aliases.items()
     }
     head = _head(node, graph.hot()) if node is not None else []
@@ -125,9 +137,7 @@ def _head(node: AnyLoop, hot: Hot) -> list[ast.AST]:
     return [*header, *node.body[: reaching[-1] + 1]]
 
 
-def _closure(
-    head: Iterable[ast.AST], project: _Project, live_in: frozenset[str]
-) -> Reads | None:
+def _closure(head: Iterable[ast.AST], project: _Project, live_in: frozenset[str]) -> Reads | None:
     names: set[str] = set()
     variables: set[str] = set()
     written: set[str] = set()

@@ -313,9 +313,7 @@ def draws_since_seed(streams: Streams) -> int | None:
     return draws_between(fresh[:_TAIL] + state[_TAIL:], state, limit=MAX_DRAWS_SINCE_SEED)
 
 
-def draws_between(
-    before: bytes, after: bytes, hint: int = 0, limit: int = MAX_DRAWS
-) -> int | None:
+def draws_between(before: bytes, after: bytes, hint: int = 0, limit: int = MAX_DRAWS) -> int | None:
     """How many 32-bit numbers of torch's CPU generator lie between two states."""
     if before == after:
         return 0

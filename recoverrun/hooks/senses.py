@@ -32,7 +32,10 @@ class TorchSenses:
         return rng.read(since)
 
     def attributes(
-        self, module: Mapping[str, Any], local: Mapping[str, Any], own: frozenset[str],
+        self,
+        module: Mapping[str, Any],
+        local: Mapping[str, Any],
+        own: frozenset[str],
         look_again: bool,
     ) -> dict[Path, Any]:
         if look_again:
@@ -53,9 +56,9 @@ class TorchSenses:
         }
         for path, owner in self._owners:
             attributes = vars(owner).items()
-            held.update({
-                (*path, n): v for n, v in attributes if is_bulk(v, ATTRIBUTE_TENSOR_BYTES)
-            })
+            held.update(
+                {(*path, n): v for n, v in attributes if is_bulk(v, ATTRIBUTE_TENSOR_BYTES)}
+            )
         return held
 
     def iterators(self, module: Mapping[str, Any], local: Mapping[str, Any]) -> dict[Key, Any]:

@@ -139,7 +139,8 @@ class Session:
                 self._feed(Decided(decision=message))
             case Legacy():
                 self.makeup.inherit(message)
-            case _: ...  # nothing else is meant for a worker
+            case _:
+                ...  # nothing else is meant for a worker
 
     def _feed(self, event: Event) -> None:
         """Give the machine an event; messages leave at once, work waits for the script's thread.

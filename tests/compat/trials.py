@@ -34,7 +34,11 @@ def run(row: Row, folder: Path, inject: str = "") -> Trial:
     witness.mkdir(parents=True)
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     return launch(
-        row.command, run_dir=folder / "run", inject=inject, witness=witness, timeout_s=WITHIN_S,
+        row.command,
+        run_dir=folder / "run",
+        inject=inject,
+        witness=witness,
+        timeout_s=WITHIN_S,
         environment={"OMP_NUM_THREADS": "1", "PYTHONPATH": path},
     )
 

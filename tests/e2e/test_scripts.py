@@ -32,19 +32,32 @@ class Outcome:
 def run(script: Path, folder: Path, *, ranks: int = 3, inject: str = "") -> Outcome:
     journal = folder / (inject.replace(":", "-").replace("@", "-") or "whole")
     command = [
-        sys.executable, "-m", "recoverrun", f"--nproc-per-node={ranks}", f"--run-dir={journal}",
-        *([f"--inject={inject}"] if inject else []), str(script),
+        sys.executable,
+        "-m",
+        "recoverrun",
+        f"--nproc-per-node={ranks}",
+        f"--run-dir={journal}",
+        *([f"--inject={inject}"] if inject else []),
+        str(script),
     ]
     env = dict(os.environ, PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="")
     done = subprocess.run(
-        command, cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, timeout=BOUND_S, text=True, check=False,
+        command,
+        cwd=folder,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=BOUND_S,
+        text=True,
+        check=False,
     )
     records = []
     for path in journal.glob("events.*.jsonl"):
         records += [json.loads(line) for line in path.read_text().splitlines()]
     return Outcome(
-        code=done.returncode, text=done.stdout,
+        code=done.returncode,
+        text=done.stdout,
         promises=tuple(r["promise"] for r in records if r["ev"] == "promise.state"),
         notices=tuple(r["reason"] for r in records if r["ev"] == "notice.give"),
     )
@@ -86,7 +99,9 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 rank = dist.get_rank()
 """
 
-NO_LOOP = PREAMBLE + """
+NO_LOOP = (
+    PREAMBLE
+    + """
 def train(steps):
     loss = model(torch.randn(3, 4)).square().mean()
     loss.backward()
@@ -95,8 +110,11 @@ def train(steps):
         train(steps - 1)
 train(5)
 """
+)
 
-WAITING_LOOP = PREAMBLE + """
+WAITING_LOOP = (
+    PREAMBLE
+    + """
 def steps():
     for i in range(6):
         loss = model(torch.randn(3, 4)).square().mean()
@@ -107,8 +125,11 @@ def steps():
 for loss in steps():
     pass
 """
+)
 
-PYTHON_NUMBERS = PREAMBLE + """
+PYTHON_NUMBERS = (
+    PREAMBLE
+    + """
 random.seed(rank)
 for i in range(8):
     x = torch.tensor([[random.random() for _ in range(4)]])
@@ -117,14 +138,18 @@ for i in range(8):
     optimizer.step()
     optimizer.zero_grad()
 """
+)
 
-SAME_ERROR = PREAMBLE + """
+SAME_ERROR = (
+    PREAMBLE
+    + """
 for i in range(8):
     if i == 3:
         raise ValueError("bad shard 8812")
     model(torch.randn(3, 4)).square().mean().backward()
     optimizer.step()
 """
+)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,7 @@ DIGESTED = (3, 53, 60, 121)
 def digests(module: str, hash_seed: str) -> str:
     """What `simulate` of `module` makes of a few seeds, in a process with this hash seed."""
     script = (
-        f"from {module} import simulate\n"
-        f"print([simulate(seed).digest for seed in {DIGESTED}])\n"
+        f"from {module} import simulate\nprint([simulate(seed).digest for seed in {DIGESTED}])\n"
     )
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", script]

@@ -17,7 +17,8 @@ def make(**changes: Any) -> Context:
     fields: dict[str, Any] = {
         "step": 3,
         "attempt": 0,
-        "kind": "top", "loop": "train.py:1",
+        "kind": "top",
+        "loop": "train.py:1",
         "streams": rng.read(),
         "names": {},
         "attributes": {},

@@ -56,10 +56,13 @@ def test_copies_of_itertools(make: Callable[[], Iterator[Any]]) -> None:
 def test_what_cannot_be_copied_is_bound() -> None:
     generator = (x for x in [1, 2])
 
-    found = copies({
-        "alone": generator, "below": enumerate(generator),
-        "chain": itertools.chain([1], iter([2])),  # what is still to come is shared
-    })
+    found = copies(
+        {
+            "alone": generator,
+            "below": enumerate(generator),
+            "chain": itertools.chain([1], iter([2])),  # what is still to come is shared
+        }
+    )
 
     assert all(isinstance(one, Bound) for one in found.values())
     assert next(generator) == 1

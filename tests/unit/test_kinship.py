@@ -29,7 +29,9 @@ def _heir(theirs: int, mine: int) -> Heritage:
     before = max(0, theirs - 9), max(0, mine - 9)
     earlier = _top(2, _streams(8, before[0])), _top(2, _streams(7, before[1]))
     return Heritage(
-        rank=1, theirs=_top(3, _streams(8, theirs)), mine=_top(3, _streams(7, mine)),
+        rank=1,
+        theirs=_top(3, _streams(8, theirs)),
+        mine=_top(3, _streams(7, mine)),
         earlier=earlier,
     )
 

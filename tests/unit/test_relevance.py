@@ -9,7 +9,7 @@ from recoverrun.hooks import bulk
 from recoverrun.hooks.relevance import Reads, reads_before_backward
 from recoverrun.hooks.rewrite import graph_of, instrument
 
-TRAINER = '''
+TRAINER = """
 def augment(x, strength):
     return x * strength * SCALE
 
@@ -37,7 +37,7 @@ class Trainer:
 
 def on_end(trainer): print(trainer.watched)
 Trainer().add(on_end)
-'''
+"""
 
 
 def _reads(source: str) -> Reads | None:
@@ -84,7 +84,7 @@ def test_what_it_writes_is_known() -> None:
     ],
 )
 def test_what_may_be_reached_in_a_roundabout_way_matters(before: str) -> None:
-    source = f'''
+    source = f"""
 def on_start(x): return x + trainer.watched
 def feed():
     yield trainer.watched
@@ -100,7 +100,7 @@ def train(self, loader, hooks):
     for x in loader:
         {before}
         x.backward()
-'''
+"""
     reads = _reads(source)
 
     assert reads is None or "watched" in reads.attributes

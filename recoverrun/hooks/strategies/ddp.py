@@ -190,8 +190,11 @@ class Ddp:
         module = self._module
         assert module is not None, "protected"
         plain = not (
-            module.find_unused_parameters or module.static_graph or module.gradient_as_bucket_view
-            or module.mixed_precision is not None or gradients.lacking
+            module.find_unused_parameters
+            or module.static_graph
+            or module.gradient_as_bucket_view
+            or module.mixed_precision is not None
+            or gradients.lacking
         )
         whole = bucket.index() == 0 and bucket.is_last() and module._has_rebuilt_buckets
         if not (plain and whole) or self._single is not None:
@@ -215,14 +218,21 @@ class Ddp:
         module = self._module
         assert module is not None, "protected"
         gradients = Gradients(
-            params=params, replicas=dist.get_world_size(),
-            counts=module.find_unused_parameters or module.static_graph, wire=self._wire,
+            params=params,
+            replicas=dist.get_world_size(),
+            counts=module.find_unused_parameters or module.static_graph,
+            wire=self._wire,
         )
         self._gradients[key] = gradients
-        reducer.register(Bucket(
-            key=key, size=gradients.size, dtype=self._wire or bucket.buffer().dtype,
-            fill=gradients.fill, deliver=gradients.deliver,
-        ))
+        reducer.register(
+            Bucket(
+                key=key,
+                size=gradients.size,
+                dtype=self._wire or bucket.buffer().dtype,
+                fill=gradients.fill,
+                deliver=gradients.deliver,
+            )
+        )
         return key
 
     # --------------------------------------------------------------------------- Strategy

@@ -21,10 +21,21 @@ from recoverrun.hooks.session import Session
 from rendezvous.layout import Layout
 
 ARGUMENTS = (
-    "fsdp_params", "unsharded_grads", "reduce_scatter_group", "reduce_scatter_stream",
-    "reduce_scatter_comm", "orig_dtype", "reduce_dtype", "device", "gradient_divide_factor",
-    "all_reduce_group", "all_reduce_stream", "all_reduce_grads", "partial_reduce_output",
-    "all_reduce_hook", "force_sum_reduction_for_comms",
+    "fsdp_params",
+    "unsharded_grads",
+    "reduce_scatter_group",
+    "reduce_scatter_stream",
+    "reduce_scatter_comm",
+    "orig_dtype",
+    "reduce_dtype",
+    "device",
+    "gradient_divide_factor",
+    "all_reduce_group",
+    "all_reduce_stream",
+    "all_reduce_grads",
+    "partial_reduce_output",
+    "all_reduce_hook",
+    "force_sum_reduction_for_comms",
 )
 """Of `foreach_reduce` in torch 2.13; another torch is refused rather than guessed at."""
 
@@ -61,7 +72,9 @@ class Shards:
         offset = 0
         for param, size in zip(self.params, self.unsharded_sizes, strict=True):
             gradient = torch.as_strided(
-                total, size=param.sharded_size, stride=param.contiguous_sharded_stride,
+                total,
+                size=param.sharded_size,
+                stride=param.contiguous_sharded_stride,
                 storage_offset=offset,
             )
             _give(param, gradient)
@@ -184,8 +197,13 @@ class Fsdp2:
         return (*result[:-1], None)
 
     def _group(
-        self, call: dict[str, Any], params: list[Any], sizes: tuple[torch.Size, ...],
-        dtype: torch.dtype, hook: Callable[[torch.Tensor], None] | None, numel: int,
+        self,
+        call: dict[str, Any],
+        params: list[Any],
+        sizes: tuple[torch.Size, ...],
+        dtype: torch.dtype,
+        hook: Callable[[torch.Tensor], None] | None,
+        numel: int,
     ) -> Shards:
         """The accumulator of these parameters, made at their first backward."""
         key = id(params[0])
@@ -196,15 +214,26 @@ class Fsdp2:
         average, post = _divisors(call, dtype)
         scatter = call["reduce_scatter_group"]
         shards = Shards(
-            params=params, unsharded_sizes=sizes, shards=scatter.size() if scatter else 1,
-            orig_dtype=call["orig_dtype"], average_over=average, post_divide=post, hook=hook,
+            params=params,
+            unsharded_sizes=sizes,
+            shards=scatter.size() if scatter else 1,
+            orig_dtype=call["orig_dtype"],
+            average_over=average,
+            post_divide=post,
+            hook=hook,
         )
         self._shards[key] = shards
         assert self._session.reducer is not None, "protected"
-        self._session.reducer.register(Bucket(
-            key=key, size=numel, dtype=dtype, fill=shards.fill, deliver=shards.deliver,
-            keeps=True,
-        ))
+        self._session.reducer.register(
+            Bucket(
+                key=key,
+                size=numel,
+                dtype=dtype,
+                fill=shards.fill,
+                deliver=shards.deliver,
+                keeps=True,
+            )
+        )
         return shards
 
     # --------------------------------------------------------------------------- Strategy
@@ -248,8 +277,12 @@ def _divisors(call: dict[str, Any], dtype: torch.dtype) -> tuple[int, float | No
 
     group = call["all_reduce_group"]
     _, post, _, operation = _get_gradient_divide_factors(
-        call["reduce_scatter_group"], group, dtype, call["device"].type,
-        call["gradient_divide_factor"], call["force_sum_reduction_for_comms"],
+        call["reduce_scatter_group"],
+        group,
+        dtype,
+        call["device"].type,
+        call["gradient_divide_factor"],
+        call["force_sum_reduction_for_comms"],
     )
     average = operation == dist.ReduceOp.AVG
     return (group.size() if average else 1), post

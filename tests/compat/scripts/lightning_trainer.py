@@ -29,9 +29,16 @@ def main() -> None:
     x = torch.randn(96, 16, dtype=torch.float64)
     loader = DataLoader(TensorDataset(x, x.roll(1, 1) * 0.5), batch_size=4, shuffle=True)
     trainer = L.Trainer(
-        accelerator="cpu", strategy="ddp", devices=int(os.environ["LOCAL_WORLD_SIZE"]),
-        max_epochs=2, accumulate_grad_batches=2, gradient_clip_val=1.0, logger=False,
-        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+        accelerator="cpu",
+        strategy="ddp",
+        devices=int(os.environ["LOCAL_WORLD_SIZE"]),
+        max_epochs=2,
+        accumulate_grad_batches=2,
+        gradient_clip_val=1.0,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
     )
     trainer.fit(Regression(), loader)
 
