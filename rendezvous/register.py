@@ -87,8 +87,7 @@ class Register:
         self.stand_at = now if roll.leader == own else self.hold_until + wait_s
         self.bid: Bid | None = None
         self.gate_until = float("-inf")
-        # When we asked what our leader has answered; a founder's place is an answer.
-        self.contact_at = now if own in roll.members else float("-inf")
+        self.contact_at = now if own in roll.members else float("-inf")  # of an answer: when asked
         self.followed_at = now  # when there was any sign of a leader
         self.heard_at: dict[str, float] = dict.fromkeys(roll.members, now)
         self.dead: set[str] = set()
@@ -98,7 +97,7 @@ class Register:
         self.chance = 0.5
         self.settled = own in roll.mirrors  # others have nothing to go on with yet
         self.cut = False
-        self.now = now
+        self.now = self.awake_at = now  # since we stood still
         self._mail: deque[Council] = deque()  # to ourselves
         self._effects: list[Effect] = []
 
@@ -190,6 +189,7 @@ class Register:
         gap, self.now = now - self.now, now
         if gap > DEAF_S:
             self.heard_at = {node: at + gap for node, at in self.heard_at.items()}
+            self.awake_at = now
 
     def _receive(self, sender: str, message: Council) -> None:
         self.heard_at[sender] = self.now
@@ -323,12 +323,12 @@ class Register:
         if self.own not in self.roll.members:
             return
         ping = Ping(number=self.roll.number, sent_at=self.now, fenced=self.fenced)
-        silent = self.now - self.followed_at > 3 * BEAT_S
-        # Nobody answers: whoever votes may know of another leader.
+        silent = self.now - self.followed_at > 3 * BEAT_S  # then voters may know of another leader
         for node in sorted({self.roll.leader, *(self.roll.voters if silent else ())}):
             self._send(node, ping)
-        if self.now - self.followed_at > FENCE_S and not self.leased(self.now):
-            self._give_up(f"no leader has answered for {self.now - self.followed_at:.1f} s")
+        alone_s = self.now - max(self.followed_at, self.awake_at)
+        if alone_s > FENCE_S and not self.leased(self.now):
+            self._give_up(f"no leader has answered for {alone_s:.1f} s")
 
     def _ping(self, sender: str, message: Ping) -> None:
         if self._enlighten(sender, message.number):
