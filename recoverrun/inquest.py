@@ -25,7 +25,7 @@ ACROSS_S = 1.0
 """What an earlier failure may take longer to end its process, and to be heard of."""
 
 CASCADE_S = 2.5
-"""Longer than it takes to notice that a node is silent (detector.LOST_AFTER_S)."""
+"""Longer than it takes to notice that a node is silent (council.SILENT_S)."""
 
 ALONE_S = 1.0
 """The same where all workers are on one node: its launcher sees every end at once."""

@@ -14,7 +14,7 @@ Where the statements are of different attempts, a restart was under way that nob
 job begins again, without a trace of either.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -42,6 +42,7 @@ from rendezvous.replicated import Effect as StoreEffect
 from rendezvous.replicated import ReplicatedStore, Say
 from rendezvous.roll import NOBODY as NO_ROLL
 from rendezvous.roll import Roll
+from rendezvous.shares import shares
 from rendezvous.succession import RETOLD, Memory, Standing, Vacancy
 
 RESEND_S = 0.3
@@ -177,10 +178,7 @@ class Leadership:
 
     def heirs(self) -> tuple[str, ...]:
         """Launchers that keep what our workers would leave behind, should we be lost."""
-        if self._register is None:
-            return ()
-        others = [name for name in self._register.roll.mirrors if name != self.own]
-        return tuple(others[:HEIRS])
+        return self.callees()[:HEIRS]
 
     def callees(self) -> tuple[str, ...]:
         """Launchers that we should have a connection to: who may ever lead."""
@@ -337,17 +335,17 @@ class Leadership:
     # --------------------------------------------------------------------------- statements
 
     def _statement(self) -> list[Statement]:
-        shares = list(_shares(map(wire.encode, self._memory.standing))) or [()]
+        parts = list(shares(map(wire.encode, self._memory.standing), len, STATEMENT_BYTES))
         return [
             Statement(
                 tenure=self._tenure,
                 attempt=self._attempt,
                 begun=self._begun,
                 part=number,
-                parts=len(shares),
-                frames=share,
+                parts=len(parts),
+                frames=tuple(share),
             )
-            for number, share in enumerate(shares)
+            for number, share in enumerate(parts)
         ]
 
     def _testify(self, now: float) -> list[Act]:
@@ -435,17 +433,3 @@ def _leader_first(start: Start) -> tuple[str, ...]:
 
 def _why(dead: bool) -> str:
     return "its launcher has ended" if dead else "its launcher was silent for too long"
-
-
-def _shares(frames: Iterable[bytes]) -> Iterator[tuple[bytes, ...]]:
-    """`frames` in order, in pieces of which each fits a frame."""
-    share: list[bytes] = []
-    size = 0
-    for frame in frames:
-        if share and size + len(frame) > STATEMENT_BYTES:
-            yield tuple(share)
-            share, size = [], 0
-        share.append(frame)
-        size += len(frame)
-    if share:
-        yield tuple(share)

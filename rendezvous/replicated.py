@@ -9,22 +9,19 @@ Calls that wait in a store are not copied: whoever waits is asked to call again 
 another leads.
 """
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import assert_never
 
 from rendezvous import kv, mirror, wire
 from rendezvous.ballots import Copied, Copy, Whole
 from rendezvous.messages import StoreAnswer, StoreCall
+from rendezvous.shares import shares
 
 PART_BYTES = 2 << 20
 """Of keys, values and answers in one `Whole`; a frame has room for four times as much."""
 
 CHANGE_BYTES = wire.FRAME_BYTES - 4096
 """Of one call that writes: it must fit into the frame that takes it to the mirrors."""
-
-PART_ITEMS = 4096
-"""Keys and answers in one `Whole`: each is a list of its own to the reader of the frame."""
 
 TENURES = 1 << 32
 """More than any attempt can have."""
@@ -162,36 +159,23 @@ class ReplicatedStore:
     def _parts(self, wish: mirror.SendWhole) -> list[Whole]:
         keys, answers = self._store.contents()
         items: list[tuple[int, str, bytes] | bytes] = [*keys, *map(wire.encode, answers)]
-        shares = list(_shares(items)) or [[]]
+        parts = list(shares(items, _size, PART_BYTES))
         return [
             Whole(
                 tenure=wish.tenure,
                 index=wish.index,
                 part=number,
-                parts=len(shares),
+                parts=len(parts),
                 generation=self._store.generation,
                 keys=tuple(item for item in share if isinstance(item, tuple)),
                 answers=tuple(item for item in share if isinstance(item, bytes)),
             )
-            for number, share in enumerate(shares)
+            for number, share in enumerate(parts)
         ]
 
 
-def _shares(
-    items: Iterable[tuple[int, str, bytes] | bytes],
-) -> Iterator[list[tuple[int, str, bytes] | bytes]]:
-    """`items` in order, in pieces of which each fits a frame."""
-    share: list[tuple[int, str, bytes] | bytes] = []
-    size = 0
-    for item in items:
-        weight = len(item) if isinstance(item, bytes) else len(item[1].encode()) + len(item[2])
-        if share and (size + weight > PART_BYTES or len(share) == PART_ITEMS):
-            yield share
-            share, size = [], 0
-        share.append(item)
-        size += weight
-    if share:
-        yield share
+def _size(item: tuple[int, str, bytes] | bytes) -> int:
+    return len(item) if isinstance(item, bytes) else len(item[1].encode()) + len(item[2])
 
 
 def _too_large(call: StoreCall, size: int) -> StoreAnswer:

@@ -36,9 +36,6 @@ TENURE_GENERATIONS = 1000
 STEPS_KEPT = PATIENCE + 2
 """Committed steps of each rank that are told again: the account waits no longer for any."""
 
-Told = Committed | Topology | Verdict | Farewell | Exited | Remains | Broken
-"""What workers say of themselves that stays true."""
-
 RETOLD = (Committed, Topology, Verdict, Farewell, Exited, Remains, Broken, View, Decision)
 """What a standing is made of."""
 

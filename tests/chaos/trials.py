@@ -10,8 +10,8 @@ from collections.abc import Callable
 import psutil
 
 from tests.chaos.net import Net, net
-from tests.e2e.launching import Launcher, free_port
-from tests.e2e.nodes import SERVE, Nodes
+from tests.e2e.launching import Launcher
+from tests.e2e.nodes import Nodes
 
 FLAP_S = 1.2
 """A pause that nobody may be left out for."""
@@ -113,20 +113,8 @@ def _nobody_left(nodes: Nodes) -> None:
 def _cut(launcher: Launcher, cut: Callable[[Net], None], lost: int) -> float:
     """A host of three loses the others; it must stop by itself, and they go on."""
     with net(3, f"rr{os.getpid()}") as hosts:
-        endpoint = f"{hosts.host(0)}:{free_port()}"
-        nodes = object.__new__(Nodes)
-        nodes.launches = [
-            launcher.fake(
-                SERVE,
-                options=(
-                    "--nnodes=3", f"--node-rank={rank}", f"--rdzv-endpoint={endpoint}",
-                    "--key-file=none",
-                ),
-                within=hosts.within(rank),
-            )
-            for rank in range(3)
-        ]  # fmt: skip
-        nodes.serve()
+        host, extra = hosts.host(0), ("--key-file=none",)
+        nodes = Nodes(launcher, 3, host=host, extra=extra, within=hosts.within)
         survivors = [rank for rank in range(3) if rank != lost]
         struck_at = time.monotonic()
         cut(hosts)

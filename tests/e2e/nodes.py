@@ -2,6 +2,7 @@
 
 import re
 import signal
+from collections.abc import Callable
 
 from tests.e2e.launching import Launcher, free_port
 
@@ -9,17 +10,25 @@ SERVE = "*:hello topology serve"
 
 
 class Nodes:
-    def __init__(self, launcher: Launcher, many: int, *plans: str, host: str = "127.0.0.1") -> None:
-        endpoint = f"{host}:{free_port()}"
-        options = (f"--nnodes={many}", f"--rdzv-endpoint={endpoint}")
+    def __init__(
+        self,
+        launcher: Launcher,
+        many: int,
+        *plans: str,
+        host: str = "127.0.0.1",
+        extra: tuple[str, ...] = (),
+        within: Callable[[int], tuple[str, ...]] = lambda _: (),
+    ) -> None:
+        """`within` is the command that runs the launcher of a node rank somewhere else."""
+        options = (f"--nnodes={many}", f"--rdzv-endpoint={host}:{free_port()}", *extra)
         self.launches = [
-            launcher.fake(*(plans or (SERVE,)), options=(*options, f"--node-rank={rank}"))
+            launcher.fake(
+                *(plans or (SERVE,)),
+                options=(*options, f"--node-rank={rank}"),
+                within=within(rank),
+            )
             for rank in range(many)
         ]
-        self.serve()
-
-    def serve(self) -> None:
-        """Wait until all workers take part."""
         for rank, launch in enumerate(self.launches):
             launch.expect(f"rank {rank}: serves")
 
