@@ -18,9 +18,9 @@ from recoverrun.lines import Lines, Word
 from recoverrun.members import formation_of
 from recoverrun.posts import NOBODY, Post
 from recoverrun.seat import Seat
-from rendezvous.ballots import Copied, Copy, Whole
+from rendezvous.ballots import Copied, Copy, Ping, Whole
 from rendezvous.council import Council
-from rendezvous.detector import BEAT_S, Detector, Forget, Heard, Tick
+from rendezvous.detector import Detector, Forget, Heard, Tick
 from rendezvous.effects import Record
 from rendezvous.messages import (
     Beat,
@@ -34,6 +34,7 @@ from rendezvous.messages import (
     Statement,
     StoreAnswer,
 )
+from rendezvous.pace import pace
 from rendezvous.transport import Station
 
 AMONG_LAUNCHERS = (*get_args(Council), Copy, Whole, Copied, Statement)
@@ -83,7 +84,9 @@ class Envoy:
         self.lines = Lines(station, config)
         self._leadership = Leadership(own=self._incarnation, chance=random.random)
         self._seat: Seat | None = None
-        self._detector = Detector()  # of the launcher at the endpoint, until we have a place
+        self._pace = pace(config.nnodes)
+        # Of the launcher at the endpoint, until we have a place.
+        self._detector = Detector(self._pace)
         self._beat_at = began_at
 
     def open(self, now: float) -> None:
@@ -123,7 +126,7 @@ class Envoy:
         for silence in self._detector.step(Tick(), now):
             self._principal.lose_sight(silence.silent_s)
         if now >= self._beat_at:
-            self._beat_at = now + BEAT_S
+            self._beat_at = now + self._pace.beat_s
             self._beat(now)
 
     def deadline(self) -> float:
@@ -183,28 +186,30 @@ class Envoy:
             self.lines.send(leader, NOBODY, join)
 
     def _beat(self, now: float) -> None:
-        beat = self._sign_of_life
         if self._seat is not None:
-            beat = replace(beat, tenure=self._leadership.tenure)
-            self._post(self._seat.beat(beat), now)
+            self._post(self._seat.beat(self._word_of_coordinator, members=False), now)
         elif self._principal.crew is None:
             self.join(now)  # To ask again is a sign of life too.
         else:
             self.lines.flush(self._leadership.leader)
-            self.lines.send(self._leadership.leader, NOBODY, beat)
+            if not self._leadership.pings:
+                self.lines.send(self._leadership.leader, NOBODY, self._sign_of_life)
         self.lines.call(self._leadership.callees(), now)
 
     def _greet(self, peer: str) -> None:
         """A call was put through: nobody can answer it who does not know who calls."""
-        leader = self._leadership.leader
-        if peer == leader or not peer:
-            self._beat(time.monotonic())  # What was said before there was a connection is lost.
-        else:
+        if peer:
             self.lines.send(peer, NOBODY, self._sign_of_life)
+        if peer == self._leadership.leader or not peer:
+            self._beat(time.monotonic())  # What was said before there was a connection is lost.
 
     @property
     def _sign_of_life(self) -> Beat:
         return Beat(node=self._principal.node, incarnation=self._incarnation)
+
+    @property
+    def _word_of_coordinator(self) -> Beat:
+        return replace(self._sign_of_life, tenure=self._leadership.tenure)
 
     # --------------------------------------------------------------------------- hearing
 
@@ -213,6 +218,8 @@ class Envoy:
         sender, message, leadership = word.sender, word.message, self._leadership
         if isinstance(message, AMONG_LAUNCHERS):
             self._act(leadership.hear(sender, message, now), now)
+            if isinstance(message, Ping) and self._seat is not None:
+                self._post(self._seat.receive(sender, message, now), now)
         elif self._seat is not None:
             self._post(self._seat.receive(sender, message, now), now)
             if isinstance(message, Leaving):
@@ -266,7 +273,7 @@ class Envoy:
         else:
             vacancy, standings = succession.vacancy, succession.standings
             self._post(seat.take_over(start, vacancy, standings, now), now)
-        self._beat(now)
+        self._post(seat.beat(self._word_of_coordinator, members=True), now)
         for sender, message in succession.early:
             self._post(seat.receive(sender, message, now), now)
         self._ask_again(now)

@@ -9,8 +9,8 @@ is still writing its last words. So:
 3. Of those that can be the cause it is the one that failed first: each launcher says how long ago
    that was, by its own clock alone, and the coordinator counts back from when it heard. Two clocks
    are never compared; what is left of error is the time that a message took.
-4. With nothing but ends of the first kind, the cause has CASCADE_S to show itself. A node that
-   falls silent in that time is the cause.
+4. With nothing but ends of the first kind, the cause has as long to show itself as it takes to
+   notice that a node is silent. A node that falls silent in that time is the cause.
 """
 
 import signal
@@ -20,12 +20,13 @@ from typing import assert_never
 from recoverrun.rootcause import tells_of_another
 from rendezvous.losses import Loss, exit_code
 from rendezvous.messages import Exited, Stop
+from rendezvous.pace import pace
 
 ACROSS_S = 1.0
 """What an earlier failure may take longer to end its process, and to be heard of."""
 
-CASCADE_S = 2.5
-"""Longer than it takes to notice that a node is silent (council.SILENT_S)."""
+NOTICE_S = 0.5
+"""After a node has been silent for as long as the `pace` allows: until that is agreed on."""
 
 ALONE_S = 1.0
 """The same where all workers are on one node: its launcher sees every end at once."""
@@ -152,7 +153,7 @@ class Inquest:
     def _add(self, failure: _Failure, now: float) -> None:
         self._failures.append(failure)
         if failure.cascade:
-            wait_s = CASCADE_S if self._nodes > 1 else ALONE_S
+            wait_s = pace(self._nodes).silent_s + NOTICE_S if self._nodes > 1 else ALONE_S
             until = now + wait_s if self._conclude_at is None else self._conclude_at
         elif failure.certain or self._nodes == 1:
             until = now

@@ -186,6 +186,11 @@ class Leadership:
             return ()
         return tuple(name for name in self._register.roll.mirrors if name != self.own)
 
+    @property
+    def pings(self) -> bool:
+        """Does the register show our leader that we live?"""
+        return self._register is not None and self.own in self._register.roll.members
+
     def obeys(self, sender: str, message: Message) -> bool:
         """Is this the word of our coordinator?"""
         if sender != self.leader or self._vacant:
@@ -353,8 +358,12 @@ class Leadership:
         return [Post(self.leader, NOBODY, part) for part in self._statement()]
 
     def _state(self, sender: str, statement: Statement) -> list[Act]:
-        if not self._vacant or statement.tenure != self._tenure:
+        if statement.tenure != self._tenure or self.leader != self.own:
             return []
+        if not self._vacant:  # It has not heard that we have begun.
+            name = self._name(self.own)
+            beat = Beat(node=name, incarnation=self.own, tenure=self._tenure)
+            return [Post(sender, NOBODY, beat)]
         parts = self._statements.setdefault(sender, {})
         if any(part.parts != statement.parts for part in parts.values()):
             parts.clear()  # It was said anew, with more in it.

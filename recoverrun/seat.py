@@ -19,6 +19,7 @@ from recoverrun.kinship import differences
 from recoverrun.members import Member, members_of, survives, verdict
 from recoverrun.posts import NOBODY, Post
 from rendezvous import coordinator, detector, formation
+from rendezvous.ballots import Ping
 from rendezvous.coordinator import Coordinator
 from rendezvous.detector import Detector
 from rendezvous.effects import Effect, Json, KillRanks, Record, StopJob, ToRank
@@ -38,6 +39,7 @@ from rendezvous.messages import (
     Stop,
     StoreCall,
 )
+from rendezvous.pace import pace
 from rendezvous.replicated import Effect as StoreEffect
 from rendezvous.replicated import ReplicatedStore, Say
 from rendezvous.succession import Standing, Vacancy, succeed
@@ -70,7 +72,8 @@ class Seat:
         self._tries: list[str] = []  # how each attempt ended
         self._spares: dict[str, Join] = {}  # for the next attempt
         self._changing = False  # the membership, not by a failure of a worker
-        self._detector = Detector()
+        self._pace = pace(formation.most)
+        self._detector = Detector(self._pace)
         self._coordinator: Coordinator | None = None
         self._inquest = Inquest(nodes=1, world_size=0)
         self._store = store  # of this launcher: it outlives this seat
@@ -101,7 +104,7 @@ class Seat:
             return self.stop(message)
         if isinstance(message, Leaving):
             return self._leave(sender, message, now)
-        if isinstance(message, Beat):
+        if isinstance(message, Beat | Ping):
             return self._repeat(sender)
         if self._coordinator is None or self._is_past(message):
             return []
@@ -119,7 +122,7 @@ class Seat:
         """Time passed."""
         posts: list[Post] = []
         for silence in self._detector.step(detector.Tick(), now):
-            words = f"silent for {silence.silent_s:.1f} s (limit {detector.LOST_AFTER_S:.1f} s)"
+            words = f"silent for {silence.silent_s:.1f} s (limit {self._pace.silent_s:.1f} s)"
             posts += self._lose(silence.peer.decode(), words, now)
         if self._coordinator is None:
             posts += self._form(self._formation.step(formation.Tick(), now), now)
@@ -138,9 +141,13 @@ class Seat:
             machines += [self._coordinator.deadline(), self._inquest.deadline()]
         return min((at for at in machines if at is not None), default=None)
 
-    def beat(self, beat: Beat) -> list[Post]:
-        """Tell all others that this launcher lives."""
-        return [Post(peer, NOBODY, beat) for peer in self._others()]
+    def beat(self, beat: Beat, *, members: bool) -> list[Post]:
+        """Tell those who wait for a place that this launcher lives, and perhaps the members too.
+
+        Members ask the register how it is, and need no other sign.
+        """
+        waiting = sorted({*self._waiting, *self._spares} - self._fallen - {self._own})
+        return [Post(peer, NOBODY, beat) for peer in (self._others() if members else waiting)]
 
     def stop(self, stop: Stop) -> list[Post]:
         """End the job, or its forming; only the first reason counts."""
@@ -171,7 +178,7 @@ class Seat:
         """A launcher confirms a stop by sending it back; until then it is told again."""
         if isinstance(message, Stop):
             self._uninformed.discard(sender)
-        known = sender not in self._uninformed or not isinstance(message, Beat)
+        known = sender not in self._uninformed or not isinstance(message, Beat | Ping)
         return [] if known or self.stopped is None else [Post(sender, NOBODY, self.stopped)]
 
     # --------------------------------------------------------------------------- forming

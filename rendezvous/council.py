@@ -18,16 +18,12 @@ from rendezvous.ballots import (
 from rendezvous.roll import Roll
 
 BEAT_S = 0.5
+"""A leader asks its few voters for a lease that often. Members ping it at their `pace`."""
+
 RESEND_S = 0.3
 LEASE_S = 2.5
 MARGIN = 0.03
 """Clocks may run 1 % fast or slow each; a holder of a lease or gate counts this much less."""
-
-SILENT_S = 2.0
-"""A member that the leader has not heard for so long is left out of the next roll."""
-
-DEAF_S = 1.0
-"""A gap this long between two steps is our own standstill, and nobody else's silence."""
 
 STAND_LEAST_S, STAND_SPREAD_S = 1.2, 1.6
 """After a lease has lapsed its voters wait so long, and up to so much longer, before they stand."""
@@ -39,7 +35,8 @@ BID_S = 2.0
 """A candidate without a quorum gives way after that."""
 
 CONTACT_S = 1.2
-"""Whom its leader had answered that recently is in every roll: to be left out takes `SILENT_S`."""
+"""Whom its leader had answered that recently is in every roll: to be left out takes the silence of
+the quickest `pace` at least. The newest roll may be smaller than ours, and quicker."""
 
 LEAP = 1000
 """Added to the numbers of a sole survivor's roll: nobody dead can have used them."""

@@ -1,4 +1,4 @@
-"""Which launchers are alive: a peer that says nothing for `LOST_AFTER_S` is lost.
+"""Which launchers are alive: a peer that says nothing for so long as the `pace` allows is lost.
 
 Every message counts as a sign of life. A process that was itself stopped (SIGSTOP, a paused virtual
 machine) heard nobody while it stood still, and must not blame the others for that: time that this
@@ -8,11 +8,7 @@ machine was not asked about counts for nobody.
 from dataclasses import dataclass
 from typing import assert_never
 
-BEAT_S = 0.5
-LOST_AFTER_S = 2.0
-
-DEAF_AFTER_S = 2 * BEAT_S
-"""The loop wakes at least every BEAT_S; a longer gap between two steps is our own standstill."""
+from rendezvous.pace import QUICK, Pace
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +44,8 @@ class Silent:
 class Detector:
     """Machine: signs of life in, losses out."""
 
-    def __init__(self) -> None:
+    def __init__(self, pace: Pace = QUICK) -> None:
+        self._pace = pace
         self._heard_at: dict[bytes, float] = {}
         self._asked_at: float | None = None
 
@@ -70,7 +67,8 @@ class Detector:
 
     def deadline(self) -> float | None:
         """When it next needs a `Tick`, or None."""
-        return min(self._heard_at.values()) + LOST_AFTER_S if self._heard_at else None
+        heard_at = self._heard_at.values()
+        return min(heard_at) + self._pace.silent_s if heard_at else None
 
     def check(self) -> None:
         asked_at = self._asked_at
@@ -84,7 +82,7 @@ class Detector:
 
     def _forgive(self, now: float) -> None:
         gap = 0.0 if self._asked_at is None else now - self._asked_at
-        if gap > DEAF_AFTER_S:
+        if gap > self._pace.deaf_s:
             self._heard_at = {peer: at + gap for peer, at in self._heard_at.items()}
         self._asked_at = now
 
@@ -92,7 +90,7 @@ class Detector:
         silent = [
             Silent(peer, now - heard_at)
             for peer, heard_at in sorted(self._heard_at.items())
-            if now - heard_at >= LOST_AFTER_S
+            if now - heard_at >= self._pace.silent_s
         ]
         for loss in silent:
             del self._heard_at[loss.peer]

@@ -109,7 +109,7 @@ class Spare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beat:
-    """L -> C and C -> L, every half second: this process is alive.
+    """L -> C and C -> L: this process is alive. Said where the register has no ping for it.
 
     `tenure`: as coordinator, since the leader changed that often; 0 from anybody else.
     """

@@ -45,13 +45,11 @@ from rendezvous.council import (
     BEAT_S,
     BID_S,
     CONTACT_S,
-    DEAF_S,
     FENCE_S,
     LEAP,
     LEASE_S,
     MARGIN,
     RESEND_S,
-    SILENT_S,
     STAND_LEAST_S,
     STAND_NEXT_S,
     STAND_SPREAD_S,
@@ -69,6 +67,7 @@ from rendezvous.council import (
     Tick,
     To,
 )  # fmt: skip
+from rendezvous.presence import Presence
 from rendezvous.roll import NO_BALLOT, Roll, quorum
 
 
@@ -89,7 +88,7 @@ class Register:
         self.gate_until = float("-inf")
         self.contact_at = now if own in roll.members else float("-inf")  # of an answer: when asked
         self.followed_at = now  # when there was any sign of a leader
-        self.heard_at: dict[str, float] = dict.fromkeys(roll.members, now)
+        self.presence = Presence(roll.members, now)
         self.dead: set[str] = set()
         self.parted, self.admitted = set[str](), list[str]()
         self.newest_round = 0
@@ -187,12 +186,12 @@ class Register:
 
     def _wake(self, now: float) -> None:
         gap, self.now = now - self.now, now
-        if gap > DEAF_S:
-            self.heard_at = {node: at + gap for node, at in self.heard_at.items()}
+        if gap > self.presence.pace.deaf_s:
+            self.presence.forgive(gap)
             self.awake_at = now
 
     def _receive(self, sender: str, message: Council) -> None:
-        self.heard_at[sender] = self.now
+        self.presence.hear(sender, self.now)
         match message:
             case Prepare():
                 self._prepare(sender, message)
@@ -238,7 +237,7 @@ class Register:
         if self.accepted is not None and self.accepted.number <= roll.number:
             self.accepted, self.accepted_in = None, NO_BALLOT
         self.gate_until = float("-inf")
-        self.heard_at = {node: self.heard_at.get(node, self.now) for node in roll.members}
+        self.presence.enrol(roll.members, self.now)
         self.admitted = [node for node in self.admitted if node not in roll.members]
         self.followed_at = self.now
         if self.bid is not None and self.bid.base.number < roll.number:
@@ -319,11 +318,12 @@ class Register:
     def _beat(self) -> None:
         if self.now < self.ping_at:
             return
-        self.ping_at = self.now + BEAT_S
+        self.ping_at = self.now + self.presence.pace.beat_s
         if self.own not in self.roll.members:
             return
         ping = Ping(number=self.roll.number, sent_at=self.now, fenced=self.fenced)
-        silent = self.now - self.followed_at > 3 * BEAT_S  # then voters may know of another leader
+        # After three beats without a leader voters may know of another one.
+        silent = self.now - self.followed_at > 3 * self.presence.pace.beat_s
         for node in sorted({self.roll.leader, *(self.roll.voters if silent else ())}):
             self._send(node, ping)
         alone_s = self.now - max(self.followed_at, self.awake_at)
@@ -473,10 +473,9 @@ class Register:
         bid.elected = True
         # The leader before us may have opened gates until its lease lapsed or it died.
         bid.closed_until = self.now + LEASE_S
-        # Only a leader is pinged: nobody had a reason to speak to us until now.
-        self.heard_at = dict.fromkeys(self.roll.members, self.now)
-        if self.roll.leader != self.own:  # its lease has lapsed, or we would not be here
-            self.heard_at[self.roll.leader] = self.now - SILENT_S
+        # The lease of the leader before us has lapsed, or we would not be here.
+        suspect = self.roll.leader if self.roll.leader != self.own else ""
+        self.presence.begin(self.roll.members, suspect, self.now)
         followers = ", ".join(sorted(bid.prepared))
         self._effects.append(Elected(bid.ballot, f"{self.own} leads, followed by {followers}"))
 
@@ -484,11 +483,10 @@ class Register:
         """What should follow the present roll, None if nothing."""
         if bid.found is not None:
             return bid.found
-        silent = {n for n, at in self.heard_at.items() if self.now - at >= SILENT_S}
-        out = (silent | self.dead | self.parted) - {self.own}
-        following = self.roll.following(self.own, out, self.admitted)
-        unchanged = following.members == self.roll.members and not bid.disturbed
-        return None if unchanged else following
+        silent = self.presence.silent(self.now)
+        out = {n for n in silent | self.dead | self.parted if n in self.presence} - {self.own}
+        follow = out or self.admitted or bid.disturbed or self.roll.leader != self.own
+        return self.roll.following(self.own, out, self.admitted) if follow else None
 
     def _decide(self, bid: Bid, roll: Roll) -> None:
         told = sorted({*self.roll.members, *roll.members} - {self.own})

@@ -1,6 +1,7 @@
 """Silence is a loss, and our own standstill is nobody's."""
 
-from rendezvous.detector import LOST_AFTER_S, Detector, Forget, Heard, Silent, Tick
+from rendezvous.detector import Detector, Forget, Heard, Silent, Tick
+from rendezvous.pace import QUICK, SLOW, pace
 
 
 def _ticks(detector: Detector, begin: float, end: float) -> list[Silent]:
@@ -17,7 +18,7 @@ def test_a_peer_is_lost_after_its_silence_and_only_once() -> None:
     detector = Detector()
     detector.step(Heard(b"a"), 0.0)
 
-    assert detector.deadline() == LOST_AFTER_S
+    assert detector.deadline() == QUICK.silent_s
     assert _ticks(detector, 0.25, 1.75) == []
     assert _ticks(detector, 2.0, 5.0) == [Silent(b"a", 2.0)]
     assert detector.deadline() is None
@@ -55,3 +56,13 @@ def test_several_losses_come_in_one_order() -> None:
         detector.step(Heard(peer), 0.0)
 
     assert [loss.peer for loss in _ticks(detector, 0.25, 2.0)] == [b"a", b"b", b"c"]
+
+
+def test_many_launchers_speak_half_as_often_and_are_waited_for_longer() -> None:
+    detector = Detector(pace(500))
+    detector.step(Heard(b"a"), 0.0)
+
+    assert [pace(many) for many in (1, 2, 499, 500, 5000)] == [QUICK] * 3 + [SLOW] * 2
+    assert (SLOW.beat_s, SLOW.silent_s) == (1.0, 3.5)
+    assert _ticks(detector, 0.25, 3.25) == []
+    assert _ticks(detector, 3.5, 3.5) == [Silent(b"a", 3.5)]

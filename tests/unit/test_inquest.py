@@ -5,7 +5,7 @@ import pytest
 from recoverrun.inquest import (
     ACROSS_S,
     ALONE_S,
-    CASCADE_S,
+    NOTICE_S,
     Concluded,
     Ended,
     Inquest,
@@ -14,6 +14,7 @@ from recoverrun.inquest import (
     Tick,
 )
 from rendezvous.messages import Exited, Stop
+from rendezvous.pace import QUICK, SLOW
 
 CLOSED = "RuntimeError: Connection closed by peer [127.0.0.1]:4711"
 BAD = "ValueError: bad"
@@ -99,7 +100,10 @@ def test_on_one_node_too_a_victim_may_end_before_its_cause() -> None:
     assert case.root == 1
 
 
-@pytest.mark.parametrize(("nodes", "wait_s"), [(1, ALONE_S), (2, CASCADE_S)])
+@pytest.mark.parametrize(
+    ("nodes", "wait_s"),
+    [(1, ALONE_S), (2, QUICK.silent_s + NOTICE_S), (500, SLOW.silent_s + NOTICE_S)],
+)
 def test_with_nothing_but_victims_the_first_stands_in(nodes: int, wait_s: float) -> None:
     case = Case(nodes)
     case.end(1, 1.0, CLOSED)

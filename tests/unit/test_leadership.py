@@ -10,6 +10,7 @@ from rendezvous.messages import (
     Message,
     Remains,
     Start,
+    Statement,
     StoreAnswer,
     StoreCall,
     Topology,
@@ -65,22 +66,12 @@ class Launchers:
             while self.mail:
                 sender, to, message = self.mail.popleft()
                 if self.alive[sender] and self.alive[to]:
+                    self.machines[to].obeys(sender, message)
                     self.carry_out(to, self.machines[to].hear(sender, message, self.now))
             for name in self.names:
                 at = self.machines[name].deadline()
                 if self.alive[name] and at is not None and at <= self.now:
                     self.carry_out(name, self.machines[name].tick(self.now))
-                    self.beat(name)
-
-    def beat(self, name: str) -> None:
-        """As the seat does, once there is one."""
-        machine = self.machines[name]
-        if machine.leader != name:
-            return
-        for other in self.names:
-            beat = Beat(node=name, incarnation=name, tenure=machine.tenure)
-            if other != name and self.alive[other]:
-                self.machines[other].obeys(name, beat)
 
     def kill(self, name: str, *, proved: bool = True) -> None:
         self.alive[name] = False
@@ -104,6 +95,23 @@ def test_the_founder_coordinates_and_nobody_takes_over() -> None:
 
     assert {machine.leader for machine in job.machines.values()} == {"a"}
     assert not any(job.succeeded(name) for name in NAMES)
+
+
+def test_a_follower_is_told_that_its_coordinator_has_begun_and_says_no_more() -> None:
+    job = Launchers()
+    job.kill("a")
+    job.run(1.0)
+    leader = next(name for name in NAMES if job.succeeded(name))
+    machine = job.machines[leader]
+    statement = Statement(tenure=2, attempt=0, begun=True, part=0, parts=1, frames=())
+
+    (answer,) = machine.hear("d", statement, job.now)
+
+    assert isinstance(answer, Post) and answer.to == "d"
+    assert answer.message == Beat(node=f"node-{leader}", incarnation=leader, tenure=2)
+    # Nothing but pings and leases is left: no machine is due before the next of them.
+    assert all(job.machines[name].pings for name in NAMES[1:])
+    assert all((job.machines[name].deadline() or 0) > job.now - STEP_S for name in NAMES[1:])
 
 
 def test_a_successor_begins_once_everybody_has_told_what_it_remembers() -> None:

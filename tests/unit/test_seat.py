@@ -5,6 +5,7 @@ import pytest
 from recoverrun.inquest import ACROSS_S
 from recoverrun.posts import NOBODY, Post
 from recoverrun.seat import Seat
+from rendezvous.ballots import Ping
 from rendezvous.coordinator import Coordinator
 from rendezvous.effects import Record
 from rendezvous.formation import Formation
@@ -165,9 +166,13 @@ def test_a_silent_node_is_lost_and_its_return_is_refused() -> None:
     assert isinstance(back.message, Stop) and back.message.exit_code == 86
 
 
-def test_a_beat_keeps_a_node_and_a_late_one_gets_the_stop_again() -> None:
+@pytest.mark.parametrize(
+    "beat",
+    [Beat(node="far", incarnation="far"), Ping(number=1, sent_at=6.0, fenced=False)],
+    ids=lambda beat: type(beat).__name__,
+)
+def test_a_sign_of_life_keeps_a_node_and_a_late_one_gets_the_stop_again(beat: Message) -> None:
     job = Job()
-    beat = Beat(node="far", incarnation="far")
     for tenth in range(1, 60):  # It is the launchers together that judge a silence.
         assert job.seat.tick(tenth / 10) == []
 

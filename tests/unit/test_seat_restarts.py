@@ -5,6 +5,7 @@ import pytest
 from recoverrun.inquest import ACROSS_S
 from recoverrun.posts import Post
 from recoverrun.seat import Seat
+from rendezvous.ballots import Ping
 from rendezvous.effects import Record
 from rendezvous.formation import Formation
 from rendezvous.messages import (
@@ -24,6 +25,9 @@ from rendezvous.messages import (
     View,
 )
 from tests.unit.stores import lone_store
+
+SIGNS = (Beat(node="far", incarnation="far"), Ping(number=1, sent_at=0.5, fenced=False))
+"""Of life: members of a roll ping, and others beat."""
 
 
 class Job:
@@ -132,15 +136,28 @@ def test_nothing_that_was_stored_is_read_in_the_next_attempt() -> None:
     assert isinstance(answer, StoreAnswer) and answer.number == 0
 
 
-def test_who_missed_the_restart_is_told_again() -> None:
+@pytest.mark.parametrize("sign", SIGNS, ids=lambda sign: type(sign).__name__)
+def test_who_missed_the_restart_is_told_again(sign: Message) -> None:
     job = Job()
     job.form()
     job.die(0, 0)
 
-    beat = _of(job.seat.receive("far", Beat(node="far", incarnation="far"), 0.5), Restart)
+    beat = _of(job.seat.receive("far", sign, 0.5), Restart)
     stale = _of(job.join("far", attempt=0), Restart)
 
     assert beat.keys() == stale.keys() == {"far"}
+
+
+def test_members_ask_for_themselves_and_only_who_waits_is_told_that_we_live() -> None:
+    job = Job()
+    beat = Beat(node="own", incarnation="own", tenure=1)
+    job.form()
+    assert job.seat.beat(beat, members=False) == []
+
+    job.join("late")
+
+    assert [post.to for post in job.seat.beat(beat, members=False)] == ["late"]
+    assert [post.to for post in job.seat.beat(beat, members=True)] == ["far", "late"]
 
 
 def test_a_lost_node_of_a_range_begins_an_attempt_that_does_not_count() -> None:
