@@ -199,7 +199,7 @@ class Coordinator:
         committed step, stay true in any.
         """
         rank = getattr(message, "rank", None)
-        if rank is not None and rank not in self.members.world:
+        if rank is not None and rank not in self.members:
             return []
         if not isinstance(message, Report | PeerFault):
             return None
@@ -379,19 +379,18 @@ class Coordinator:
             return [*self._legacies([report.rank]), ToRank(rank=report.rank, message=answer)]
         if gathering.decided or not gathering.take(report):
             return []
-        return self._gathered()
+        return self._gathered(gathering.concern(report.rank, self.members))
 
-    def _gathered(self) -> list[Effect]:
-        """Decide as far as the reports of this generation allow."""
+    def _gathered(self, ranks: Sequence[int] | None = None) -> list[Effect]:
+        """Decide as far as the reports of this generation allow, or those of `ranks`."""
         gathering = self.gathering
         if gathering is None or gathering.decided or self.members.layout is None:
             return []
         running = self.members.running
-        reports = {r: gathering.reports[r] for r in running if r in gathering.reports}
+        reports = gathering.of(running if ranks is None else ranks)
         if not reports:
             return []
-        ended = [self.members.finished[rank] for rank in self.members.ended]
-        newest = max(*ended, *(report.step for report in reports.values()), -1)
+        newest = max([gathering.newest, *(self.members.finished[r] for r in self.members.ended)])
         broken = gather.laggard(reports, newest)
         if broken is not None:
             return self._break(broken.invariant, broken.reason, broken.rank)
@@ -473,9 +472,10 @@ class Coordinator:
     # --------------------------------------------------------------------------- the account
 
     def _account(self, committed: Committed) -> list[Effect]:
-        self.book.enter(committed, self.now)
-        gathered = self.gathering if self.gathering and self.gathering.decided else None
-        if gathered is not None and self.book.passed(gathered.step, self.members.live_ranks):
+        live_ranks, gathering = self.members.live_ranks, self.gathering
+        if not self.book.enter(committed, self.now, live=len(live_ranks)):
+            return []
+        if gathering and gathering.decided and self.book.passed(gathering.step, live_ranks):
             self.gathering = None
         return self._write_up()
 

@@ -6,6 +6,7 @@ may come any number of times: the same launcher (same incarnation) gets the same
 cannot be part of this job is refused with one sentence, and never disturbs those who are.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -105,6 +106,8 @@ class Formation:
         self._timeout_s = timeout_s
         self._expires_at = begun_at + timeout_s
         self._joins: dict[str, Join] = {}  # by incarnation, in the order of arrival
+        self._by_rank: dict[int, Join] = {}  # those who asked for a certain node rank
+        self._kinds: dict[tuple[str, str, str], Join] = {}  # the first that runs each
         self._starts: dict[str, Start] = {}
         self._over = over
 
@@ -116,7 +119,7 @@ class Formation:
                 effects = self._join(join)
             case Left(incarnation=incarnation):
                 if not self._starts:
-                    self._joins.pop(incarnation, None)
+                    self._forget(incarnation)
                     self._awaited -= {incarnation}
             case Tick():
                 if self._form_at is not None and now >= self._form_at:
@@ -173,8 +176,8 @@ class Formation:
             self._form_at = now + self._last_call_s
 
     def check(self) -> None:
-        ranks = [join.node_rank for join in self._joins.values() if join.node_rank >= 0]
-        assert len(set(ranks)) == len(ranks), f"one node rank was given twice: {ranks}"
+        ranks = len(self._by_rank)
+        assert ranks <= len(self._joins), f"{ranks} node ranks for {len(self._joins)} nodes"
         assert len(self._joins) <= self._nnodes, f"{len(self._joins)} of {self._nnodes} joined"
 
     def snapshot(self) -> dict[str, object]:
@@ -193,7 +196,21 @@ class Formation:
         if refusal is not None:
             return [Reply(join.incarnation, refusal)]
         self._joins[join.incarnation] = join
+        self._kinds.setdefault(_kind(join), join)
+        if join.node_rank >= 0:
+            assert join.node_rank not in self._by_rank, f"node rank {join.node_rank} given twice"
+            self._by_rank[join.node_rank] = join
         return self._form() if len(self._joins) == self._nnodes else []
+
+    def _forget(self, incarnation: str) -> None:
+        left = self._joins.pop(incarnation, None)
+        if left is None:
+            return
+        self._by_rank.pop(left.node_rank, None)
+        if self._kinds[_kind(left)] is left:
+            self._kinds = {}
+            for join in self._joins.values():
+                self._kinds.setdefault(_kind(join), join)
 
     def objection(self, join: Join) -> Refusal | None:
         """Why this launcher can never be part of this job, or None."""
@@ -207,11 +224,10 @@ class Formation:
         if join.node_rank >= self._nnodes:
             few = f"node rank {join.node_rank} does not exist in a job of {self._nnodes} nodes"
             return _refuse(few, EXIT_USAGE)
-        others = () if self._over else self._joins.values()
-        for other in others:
-            if join.node_rank >= 0 and other.node_rank == join.node_rank:
-                taken = f"node rank {join.node_rank} is already taken by the launcher on "
-                return _refuse(f"{taken}{_whereabouts(other)}", EXIT_USAGE)
+        other = None if self._over else self._by_rank.get(join.node_rank)
+        if other is not None:
+            taken = f"node rank {join.node_rank} is already taken by the launcher on "
+            return _refuse(f"{taken}{_whereabouts(other)}", EXIT_USAGE)
         return None
 
     def _strangeness(self, join: Join) -> str:
@@ -219,7 +235,7 @@ class Formation:
         if join.version != self._version:
             versions = f"this is recoverrun {join.version}, the job runs {self._version}"
             return f"{versions}: all nodes need the same version"
-        for other in self._joins.values():
+        for other in self._kinds.values():
             if join.torch and other.torch and join.torch != other.torch:
                 versions = f"this node has torch {join.torch}, {_whereabouts(other)} {other.torch}"
                 return f"{versions}: all nodes need the same version"
@@ -235,7 +251,9 @@ class Formation:
         master = joins[0].master or self._master_addr
         peers = tuple((join.incarnation, join.address, join.listen, join.nproc) for join in joins)
         starts = []
-        first_rank = 0
+        first_rank, role_ranks, roles = 0, Counter[str](), Counter[str]()
+        for join in joins:
+            roles[join.role] += join.nproc
         for node_rank, join in enumerate(joins):
             start = Start(
                 generation=1,
@@ -248,13 +266,14 @@ class Formation:
                 nodes=names,
                 attempt=self._attempt,
                 restarts=self._restarts,
-                first_role_rank=sum(j.nproc for j in joins[:node_rank] if j.role == join.role),
-                role_world_size=sum(j.nproc for j in joins if j.role == join.role),
+                first_role_rank=role_ranks[join.role],
+                role_world_size=roles[join.role],
                 leader=self._leader,
                 peers=peers,
             )
             starts.append(start)
             first_rank += join.nproc
+            role_ranks[join.role] += join.nproc
         self._starts = {join.incarnation: s for join, s in zip(joins, starts, strict=True)}
         self._over = True
         replies = [Reply(join.incarnation, s) for join, s in zip(joins, starts, strict=True)]
@@ -262,9 +281,8 @@ class Formation:
 
     def _placed(self) -> tuple[Join, ...]:
         """The joins by node rank: the given ones at their place, the others in the gaps."""
-        given = {join.node_rank: join for join in self._joins.values() if join.node_rank >= 0}
         others = iter([join for join in self._joins.values() if join.node_rank < 0])
-        places = (given.get(rank) or next(others, None) for rank in range(self._nnodes))
+        places = (self._by_rank.get(rank) or next(others, None) for rank in range(self._nnodes))
         return tuple(join for join in places if join is not None)
 
     def _abandon(self) -> list[Effect]:
@@ -279,6 +297,10 @@ class Formation:
 
 def _refuse(reason: str, exit_code: int = EXIT_NEVER_FORMED) -> Refusal:
     return Refusal(reason=reason, exit_code=exit_code)
+
+
+def _kind(join: Join) -> tuple[str, str, str]:
+    return join.torch, join.role, join.script
 
 
 def _whereabouts(join: Join) -> str:

@@ -6,12 +6,14 @@ others would be a deadlock: "commit" to one that is a step behind, and "level" t
 mates are in the middle of a microbatch that they cannot finish without it.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from rendezvous.effects import Json, Record
 from rendezvous.layout import Layout
 from rendezvous.ledger import Ledger
+from rendezvous.membership import Membership
 from rendezvous.messages import Decision, Identity, Report
 from rendezvous.quota import share_out
 
@@ -38,14 +40,35 @@ class Gathering:
     reports: dict[int, Report] = field(default_factory=dict)
     decisions: dict[int, Decision] = field(default_factory=dict)  # newest one told to each rank
     decided: bool = False  # by a "redo": nothing is gathered any more in this generation
+    newest: int = -1  # the largest step that was reported
+    first: int = -1  # the rank that reported it first
+    waiting: Counter[int] = field(default_factory=Counter)  # ranks at the commit point of a step
 
     def take(self, report: Report) -> bool:
         """Keep `report` unless a later one of its rank overtook it on the way."""
         known = self.reports.get(report.rank)
         if known is not None and _progress(report) < _progress(known):
             return False
+        if known is not None and known.phase == "settle":
+            self.waiting[known.step] -= 1
+        if report.phase == "settle":
+            self.waiting[report.step] += 1
+        if report.step > self.newest:
+            self.newest, self.first = report.step, report.rank
         self.reports[report.rank] = report
         return True
+
+    def concern(self, rank: int, members: Membership) -> list[int]:
+        """Whose reports that of `rank` may say something about.
+
+        Every rank reports, so a look at all of them must not follow each: what one says concerns
+        its shard mates, unless it is the first at the newest step, or the last one there.
+        """
+        last = self.waiting[self.newest] >= len(members.running)
+        return members.running if last or rank == self.first else members.mates(rank)
+
+    def of(self, ranks: Iterable[int]) -> Reports:
+        return {rank: self.reports[rank] for rank in ranks if rank in self.reports}
 
     def answer(self, report: Report) -> Decision | None:
         """What this rank was told for the step at which it waits, if it shows no sign of it."""

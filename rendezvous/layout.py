@@ -4,7 +4,7 @@ A layout is learned once, from the script's own process groups, and never change
 keeps its place in it. See docs/recovery.md, "Failure domain".
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,6 +12,9 @@ class Layout:
     """`replicas[slot][shard]` is a global rank."""
 
     replicas: tuple[tuple[int, ...], ...]
+    _places: dict[int, tuple[int, int]] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
 
     def __post_init__(self) -> None:
         ranks = [rank for replica in self.replicas for rank in replica]
@@ -19,6 +22,8 @@ class Layout:
         if not ranks or sorted(ranks) != list(range(len(ranks))) or len(widths) != 1:
             words = "do not partition the ranks 0..n-1 into equal shard groups"
             raise ValueError(f"replicas {self.replicas} {words}")
+        for slot, replica in enumerate(self.replicas):
+            self._places.update({rank: (slot, shard) for shard, rank in enumerate(replica)})
 
     @property
     def slots(self) -> tuple[int, ...]:
@@ -35,10 +40,10 @@ class Layout:
 
     def place(self, rank: int) -> tuple[int, int]:
         """(slot, shard position) of `rank`."""
-        for slot, replica in enumerate(self.replicas):
-            if rank in replica:
-                return slot, replica.index(rank)
-        raise ValueError(f"rank {rank} is not in the layout of {self.world_size} ranks")
+        place = self._places.get(rank)
+        if place is None:
+            raise ValueError(f"rank {rank} is not in the layout of {self.world_size} ranks")
+        return place
 
     def slot(self, rank: int) -> int:
         return self.place(rank)[0]

@@ -19,6 +19,18 @@ class Membership:
     """Rank -> steps it had committed when its script ended, -1 if it did not say."""
     gone: set[int] = field(default_factory=set)
     remains: dict[int, tuple[bytes, ...]] = field(default_factory=dict)
+    # Asked with every message of every rank: what they follow from changes with a loss or an end.
+    _running: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
+    _ended: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
+    _sorted_for: tuple[int, int, int] = field(default=(0, 0, 0), init=False, repr=False)
+    _checked: tuple[int, int, bool] = field(default=(0, 0, False), init=False, repr=False)
+    _ranks: frozenset[int] = field(default=frozenset(), init=False, repr=False, compare=False)
+
+    def __contains__(self, rank: int) -> bool:
+        """Is this a rank of the job, lost or not?"""
+        if not self._ranks:
+            self._ranks = frozenset(self.world)
+        return rank in self._ranks
 
     @property
     def live(self) -> tuple[int, ...]:
@@ -30,12 +42,27 @@ class Membership:
     @property
     def running(self) -> list[int]:
         """Members whose script has not ended."""
-        return sorted(self.live_ranks - self.finished.keys())
+        self._sort()
+        return self._running
 
     @property
     def ended(self) -> list[int]:
         """Members whose script has ended."""
-        return sorted(self.live_ranks & self.finished.keys())
+        self._sort()
+        return self._ended
+
+    def _sort(self) -> None:
+        # Members only leave, and with a new generation; who has ended stays ended.
+        state = (self.generation, len(self.live_ranks), len(self.finished))
+        if state != self._sorted_for:
+            self._sorted_for = state
+            self._running = sorted(self.live_ranks - self.finished.keys())
+            self._ended = sorted(self.live_ranks & self.finished.keys())
+
+    def mates(self, rank: int) -> list[int]:
+        """Members of the same replica whose script has not ended, this rank among them."""
+        ranks = () if self.layout is None else self.layout.replicas[self.layout.slot(rank)]
+        return [r for r in ranks if r in self.live_ranks and r not in self.finished]
 
     def finish(self, rank: int, step: int) -> None:
         self.finished[rank] = max(step, self.finished.get(rank, -1))
@@ -75,6 +102,10 @@ class Membership:
         return Legacy(generation=self.generation, contexts=contexts) if contexts else None
 
     def check(self) -> None:
+        state = (self.generation, len(self.live_ranks), self.layout is not None)
+        if state == self._checked:
+            return
+        self._checked = state
         assert self.live_ranks <= set(self.world), f"INV-2: live {sorted(self.live_ranks)}"
         replicas = self.layout.replicas if self.layout is not None else ()
         for slot, ranks in enumerate(replicas):

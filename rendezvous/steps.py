@@ -45,6 +45,7 @@ class Recovery:
 class StepBook:
     pages: dict[int, Page] = field(default_factory=dict)
     newest: dict[int, int] = field(default_factory=dict)  # rank -> newest step it committed
+    spoken: int = -1  # the newest step that any rank has committed
     written: int = -1  # the newest step that has its line
     recoveries: list[Recovery] = field(default_factory=list)
     committed_at: float = float("-inf")
@@ -77,14 +78,19 @@ class StepBook:
 
     # --------------------------------------------------------------------------- the account
 
-    def enter(self, committed: Committed, now: float) -> None:
-        """One rank's statement; nothing is written yet."""
+    def enter(self, committed: Committed, now: float, *, live: int) -> bool:
+        """One rank's statement; could there be a line to write now, of so many `live` ranks?"""
         rank, step = committed.rank, committed.step
         self.newest[rank] = max(step, self.newest.get(rank, -1))
+        self.spoken = max(step, self.spoken)
         if step > self.written:
             page = self.pages.setdefault(step, Page(step=step))
             page.said.setdefault(rank, committed)
             page.said_at = now
+        first = min(self.pages, default=None)
+        if first is None:
+            return False
+        return len(self.pages[first].said) >= live or self.spoken >= first + PATIENCE
 
     def write(
         self, layout: Layout, live_ranks: frozenset[int], *, final: bool = False

@@ -65,6 +65,10 @@ BOUNDS: Mapping[str, tuple[int, int]] = {
 }
 """What an integer may be, by the name of its field; others have 64 bits."""
 
+RUNS = frozenset({"live", "live_ranks"})
+"""Fields with as many integers as there are replicas or ranks. Nearly all follow each other, and a
+view goes to everybody: on the wire they are runs, (first, how many) after (first, how many)."""
+
 Check = Callable[[object], bool]
 
 
@@ -86,6 +90,7 @@ class _Field:
     check: Check
     expected: str
     required: bool
+    runs: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +100,7 @@ class _Schema:
     fields: tuple[_Field, ...]
     names: tuple[str, ...]
     values: Callable[[object], tuple[object, ...]]
+    runs: tuple[str, ...]  # names of the fields that are written as runs
 
 
 def encode(message: Message) -> bytes:
@@ -102,6 +108,8 @@ def encode(message: Message) -> bytes:
     schema = _BY_CLASS[type(message)]
     content = dict(zip(schema.names, schema.values(message), strict=True))
     content[VERSION] = PROTOCOL
+    for name in schema.runs:
+        content[name] = _runs(cast(tuple[int, ...], content[name]))
     try:
         frame = cast(bytes, msgpack.packb(content, use_bin_type=True))
     except (TypeError, ValueError, OverflowError) as error:
@@ -127,7 +135,7 @@ def decode(frame: bytes) -> Message:
                 raise RemoteProtocolError(
                     f"{schema.kind}.{field.name} must be {field.expected}, not {_shown(value)}"
                 )
-            arguments[field.name] = value
+            arguments[field.name] = _spread(cast(tuple[int, ...], value)) if field.runs else value
         elif field.required:
             raise RemoteProtocolError(f"{schema.kind} came without its field {field.name!r}")
     for name, value in content.items():
@@ -216,6 +224,31 @@ def _size(value: object, depth: int) -> int:
     return 1 if plain else STRANGE_ITEMS + 1
 
 
+def _runs(numbers: Sequence[int]) -> tuple[int, ...]:
+    """`numbers` as (first, how many) of each stretch in which every one is one more."""
+    found: list[int] = []
+    for number in numbers:
+        if found and number == found[-2] + found[-1]:
+            found[-1] += 1
+        else:
+            found += [number, 1]
+    return tuple(found)
+
+
+def _spread(runs: Sequence[int]) -> tuple[int, ...]:
+    pairs = zip(runs[::2], runs[1::2], strict=True)
+    return tuple(number for first, many in pairs for number in range(first, first + many))
+
+
+def _are_runs(value: object) -> bool:
+    if not _many(_is_int)(value):
+        return False
+    numbers = cast(tuple[int, ...], value)
+    firsts, counts = numbers[::2], numbers[1::2]
+    within = all(0 <= first <= RANK_MOST for first in firsts) and all(n > 0 for n in counts)
+    return len(firsts) == len(counts) and within and sum(counts) <= ITEMS
+
+
 def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:60]}… ({type(value).__name__})"
@@ -276,6 +309,8 @@ def _check_of(annotation: Any) -> tuple[Check, str]:
 
 def _described(name: str, annotation: Any) -> tuple[Check, str]:
     """The check for a field, which may be narrower than its annotation."""
+    if name in RUNS:
+        return _are_runs, f"runs of at most {ITEMS} numbers"
     if annotation is int and name in BOUNDS:
         least, most = BOUNDS[name]
         return _within(least, most), f"an integer from {least} to {most}"
@@ -311,11 +346,12 @@ def _schema_of(kind: type) -> _Schema:
     for field in fields(kind):
         check, expected = _described(field.name, hints[field.name])
         required = field.default is MISSING and field.default_factory is MISSING
-        described.append(_Field(field.name, check, expected, required))
+        described.append(_Field(field.name, check, expected, required, field.name in RUNS))
     names = tuple(field.name for field in described)
     # The kind comes out of the instance like any field: encoding has no case of its own for it.
     values = cast(Callable[[object], tuple[object, ...]], attrgetter("__class__.__name__", *names))
-    return _Schema(kind.__name__, kind, tuple(described), (KIND, *names), values)
+    runs = tuple(name for name in names if name in RUNS)
+    return _Schema(kind.__name__, kind, tuple(described), (KIND, *names), values, runs)
 
 
 _BY_CLASS = {kind: _schema_of(kind) for kind in get_args(Message)}

@@ -59,7 +59,7 @@ MUTANTS = (
         "len(reports) < len(running) or ", "", "assert", 2,
     ),
     Mutant(
-        "an ended rank is waited for", membership, "Membership.running",
+        "an ended rank is waited for", membership, "Membership._sort",
         "self.live_ranks - self.finished.keys()", "self.live_ranks", "INV-6", 10,
     ),
     Mutant(

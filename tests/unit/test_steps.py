@@ -27,7 +27,7 @@ def _lost(slot: int, generation: int) -> Loss:
 def _write(book: StepBook, *said: Committed, live: frozenset[int] = ALL) -> list[Record]:
     records: list[Record] = []
     for one in said:
-        book.enter(one, 2.0)
+        book.enter(one, 2.0, live=len(live))
         records += book.write(LAYOUT, live)
     return records
 

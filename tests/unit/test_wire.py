@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rendezvous import wire
-from rendezvous.messages import Beat, Committed, Exited, Message, Stop, StoreCall, Topology
+from rendezvous.messages import (
+    Beat,
+    Committed,
+    Exited,
+    Message,
+    Stop,
+    StoreCall,
+    Topology,
+    View,
+)
 
 BEAT = {"v": wire.PROTOCOL, "k": "Beat", "node": "a", "incarnation": "b"}
 STOP = {"v": wire.PROTOCOL, "k": "Stop", "exit_code": 0, "reason": "", "root_rank": -1}
@@ -218,3 +227,21 @@ def test_messages_that_differ_are_different_frames() -> None:
     }
 
     assert len(frames) == 3
+
+
+def test_a_view_of_forty_thousand_ranks_is_as_small_as_its_gaps() -> None:
+    ranks = tuple(rank for rank in range(40_000) if rank not in (7, 8, 39_999))
+    view = View(generation=2, live=(0, 2), live_ranks=ranks, losses=(7,))
+
+    frame = wire.encode(view)
+
+    assert len(frame) < 100
+    assert wire.decode(frame) == view
+
+
+@pytest.mark.parametrize("runs", [(1,), (1, 0), (1, -1), (-1, 1), (0, wire.ITEMS + 1), ("a", 1)])
+def test_runs_that_say_nothing_or_too_much_are_refused(runs: tuple[object, ...]) -> None:
+    view = {"v": wire.PROTOCOL, "k": "View", "generation": 1, "live": (), "losses": ()}
+
+    with pytest.raises(wire.RemoteProtocolError, match="View.live_ranks must be runs"):
+        wire.decode(msgpack.packb({**view, "live_ranks": runs}))
