@@ -201,3 +201,33 @@ def test_the_script_s_own_error_on_all_ranks_is_one_report(tmp_path: Path) -> No
     report = outcome.text[outcome.text.index("FAILED") :].strip().splitlines()
     assert "ValueError: bad shard 8812" in report[0]
     assert len(report) <= 12
+
+
+OF_ANOTHER_TYPE = (
+    PREAMBLE.replace(
+        "model =",
+        "types = {1: torch.float64}\n"
+        "model = torch.nn.Linear(4, 1).to(types.get(dist.get_rank()))\n"
+        "model =",
+    ).replace("(torch.nn.Linear(4, 1))", "(model)")
+    + """
+for i in range(4):
+    loss = model(torch.randn(3, 4, dtype=next(model.parameters()).dtype)).square().mean()
+    loss.backward()
+    optimizer.step()
+"""
+)
+
+
+def test_row_42_gradients_of_another_type_end_the_job_with_the_ranks_named(tmp_path: Path) -> None:
+    path = tmp_path / "script.py"
+    path.write_text(OF_ANOTHER_TYPE)
+
+    outcome = run(path, tmp_path)
+
+    assert outcome.code == 1, outcome.text
+    words = "ranks 0, 2: 5 of torch.float32; rank 1: 5 of torch.float64"
+    assert (
+        f"the gradients of ranks do not fit together, so nothing is summed: {words}" in outcome.text
+    )
+    assert "the very same error on rank" in outcome.text
