@@ -262,7 +262,7 @@ class Leadership:
                 case To():
                     pass  # is said already
                 case Enrolled(roll=roll):
-                    acts += self._enrolled(roll, register.dead, now)
+                    acts += self._enrolled(roll, register.presence.dead, now)
                 case Elected(ballot=ballot):
                     words = f"{self._name(self.own)} coordinates (ballot {ballot[0]})"
                     acts.append(Record("leader.elect", words, {"round": ballot[0]}))
@@ -388,7 +388,7 @@ class Leadership:
         for (name, _, _, nproc), node in zip(self._peers, self._start.nodes, strict=True):
             if name not in register.roll.members:
                 ranks = tuple(range(first, first + nproc))
-                lost.append((node, ranks, _why(name in register.dead)))
+                lost.append((node, ranks, _why(name in register.presence.dead)))
             first += nproc
         return Vacancy(
             tenure=self._tenure,

@@ -45,13 +45,11 @@ from rendezvous.council import (
     BEAT_S,
     BID_S,
     CONTACT_S,
-    DEAF_S,
     FENCE_S,
     LEAP,
     LEASE_S,
     MARGIN,
     RESEND_S,
-    SILENT_S,
     STAND_LEAST_S,
     STAND_NEXT_S,
     STAND_SPREAD_S,
@@ -69,6 +67,7 @@ from rendezvous.council import (
     Tick,
     To,
 )  # fmt: skip
+from rendezvous.presence import Presence
 from rendezvous.roll import NO_BALLOT, Roll, quorum
 
 
@@ -89,15 +88,13 @@ class Register:
         self.gate_until = float("-inf")
         self.contact_at = now if own in roll.members else float("-inf")  # of an answer: when asked
         self.followed_at = now  # when there was any sign of a leader
-        self.heard_at: dict[str, float] = dict.fromkeys(roll.members, now)
-        self.dead: set[str] = set()
-        self.parted, self.admitted = set[str](), list[str]()
+        self.presence = Presence(roll.members, now)
         self.newest_round = 0
         self.ping_at = now
         self.chance = 0.5
         self.settled = own in roll.mirrors  # others have nothing to go on with yet
         self.cut = False
-        self.now = self.awake_at = now  # since we stood still
+        self.now = now
         self._mail: deque[Council] = deque()  # to ourselves
         self._effects: list[Effect] = []
 
@@ -105,17 +102,18 @@ class Register:
 
     def step(self, event: Event, now: float) -> list[Effect]:
         """Take one event at monotonic time `now` (seconds)."""
-        self._wake(now)
+        self.now = now
+        self.presence.wake(now)
         match event:
             case Heard(sender=sender, message=message):
                 self._receive(sender, message)
             case Dead(node=node):
                 self._bury(node)
             case Admit(node=node):
-                if node not in self.admitted and node not in self.roll.members:
-                    self.admitted.append(node)
+                if node not in self.roll.members:
+                    self.presence.admit(node)
             case Part(node=node):
-                self.parted.add(node)
+                self.presence.parted.add(node)
             case Settled():
                 self.settled = True
             case Tick(chance=chance):
@@ -185,14 +183,8 @@ class Register:
         while self._mail:
             self._receive(self.own, self._mail.popleft())
 
-    def _wake(self, now: float) -> None:
-        gap, self.now = now - self.now, now
-        if gap > DEAF_S:
-            self.heard_at = {node: at + gap for node, at in self.heard_at.items()}
-            self.awake_at = now
-
     def _receive(self, sender: str, message: Council) -> None:
-        self.heard_at[sender] = self.now
+        self.presence.hear(sender)
         match message:
             case Prepare():
                 self._prepare(sender, message)
@@ -238,8 +230,7 @@ class Register:
         if self.accepted is not None and self.accepted.number <= roll.number:
             self.accepted, self.accepted_in = None, NO_BALLOT
         self.gate_until = float("-inf")
-        self.heard_at = {node: self.heard_at.get(node, self.now) for node in roll.members}
-        self.admitted = [node for node in self.admitted if node not in roll.members]
+        self.presence.enroll(roll.members)
         self.followed_at = self.now
         if self.bid is not None and self.bid.base.number < roll.number:
             self.bid = None
@@ -326,7 +317,7 @@ class Register:
         silent = self.now - self.followed_at > 3 * BEAT_S  # then voters may know of another leader
         for node in sorted({self.roll.leader, *(self.roll.voters if silent else ())}):
             self._send(node, ping)
-        alone_s = self.now - max(self.followed_at, self.awake_at)
+        alone_s = self.now - max(self.followed_at, self.presence.awake_at)
         if alone_s > FENCE_S and not self.leased(self.now):
             self._give_up(f"no leader has answered for {alone_s:.1f} s")
 
@@ -380,15 +371,15 @@ class Register:
         self.stand_at = max(self.now, self.hold_until) + wait_s
 
     def _bury(self, node: str) -> None:
-        self.dead.add(node)
+        self.presence.dead.add(node)
         if node == self.holder and self.now < self.hold_until:
             self.hold_until = self.now  # Nobody can use this lease any more.
         if node in (self.holder, self.roll.leader) and self._eligible and self.bid is None:
-            alive = [voter for voter in self.roll.voters if voter not in self.dead]
+            alive = [voter for voter in self.roll.voters if voter not in self.presence.dead]
             self.stand_at = self.now + STAND_NEXT_S * alive.index(self.own)
         others = set(self.roll.members) - {self.own}
         majority = quorum(self.roll.voters, {self.own})
-        if self.own in self.roll.members and others <= self.dead and not majority:
+        if self.own in self.roll.members and others <= self.presence.dead and not majority:
             self._survive()
 
     def _survive(self) -> None:
@@ -473,10 +464,9 @@ class Register:
         bid.elected = True
         # The leader before us may have opened gates until its lease lapsed or it died.
         bid.closed_until = self.now + LEASE_S
-        # Only a leader is pinged: nobody had a reason to speak to us until now.
-        self.heard_at = dict.fromkeys(self.roll.members, self.now)
-        if self.roll.leader != self.own:  # its lease has lapsed, or we would not be here
-            self.heard_at[self.roll.leader] = self.now - SILENT_S
+        # The lease of another leader has lapsed, or we would not be here.
+        lapsed = self.roll.leader if self.roll.leader != self.own else ""
+        self.presence.begin(self.roll.members, lapsed)
         followers = ", ".join(sorted(bid.prepared))
         self._effects.append(Elected(bid.ballot, f"{self.own} leads, followed by {followers}"))
 
@@ -484,9 +474,8 @@ class Register:
         """What should follow the present roll, None if nothing."""
         if bid.found is not None:
             return bid.found
-        silent = {n for n, at in self.heard_at.items() if self.now - at >= SILENT_S}
-        out = (silent | self.dead | self.parted) - {self.own}
-        following = self.roll.following(self.own, out, self.admitted)
+        out = self.presence.absent(self.own)
+        following = self.roll.following(self.own, out, self.presence.admitted)
         unchanged = following.members == self.roll.members and not bid.disturbed
         return None if unchanged else following
 

@@ -42,6 +42,7 @@ MACHINES = (
     "rendezvous/detector.py",
     "rendezvous/register.py",
     "rendezvous/bid.py",
+    "rendezvous/presence.py",
     "rendezvous/roll.py",
     "rendezvous/council.py",
     "rendezvous/succession.py",
