@@ -81,7 +81,9 @@ class Envoy:
         self._principal = principal
         self._record = record
         self.lines = Lines(station, config)
-        self._leadership = Leadership(own=self._incarnation, chance=random.random)
+        self._leadership = Leadership(
+            own=self._incarnation, chance=random.random, on_silence=config.on_silence
+        )
         self._seat: Seat | None = None
         self._detector = Detector()  # of the launcher at the endpoint, until we have a place
         self._beat_at = began_at

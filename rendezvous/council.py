@@ -1,6 +1,7 @@
 """What the view register is told and what it wants done, and the times that it counts with."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from rendezvous.ballots import (
     Accept,
@@ -43,6 +44,12 @@ CONTACT_S = 1.2
 
 LEAP = 1000
 """Added to the numbers of a sole survivor's roll: nobody dead can have used them."""
+
+ALONE_S = 6.0
+"""Who has heard nobody of its roll for so long is alone: voters would have stood by then."""
+
+OnSilence = Literal["stop", "continue"]
+"""What a launcher that is alone does, if nothing proves that the others are dead."""
 
 FENCE_S = 10.0
 """Without any leader for so long we are cut off, and say so."""
@@ -122,9 +129,13 @@ class Elected:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """There is no leader that we could follow, and we may not go on without one."""
+    """There is no leader that we could follow, and we may not go on without one.
+
+    `silent`: because of silence, which proves nothing.
+    """
 
     reason: str
+    silent: bool
 
 
 Effect = To | Enrolled | Elected | Cut

@@ -48,3 +48,7 @@ class Presence:
         """Whom the next roll is without."""
         silent = {n for n, at in self.heard_at.items() if self._now - at >= SILENT_S}
         return (silent | self.dead | self.parted) - {own}
+
+    def unheard(self, for_s: float) -> set[str]:
+        """Members that have said nothing for so long."""
+        return {node for node, at in self.heard_at.items() if self._now - at > for_s}

@@ -42,6 +42,8 @@ MACHINES = (
     "rendezvous/detector.py",
     "rendezvous/register.py",
     "rendezvous/bid.py",
+    "rendezvous/acceptor.py",
+    "rendezvous/gate.py",
     "rendezvous/presence.py",
     "rendezvous/roll.py",
     "rendezvous/council.py",
