@@ -17,6 +17,7 @@ from recoverrun import meanings, numa
 from recoverrun.cores import cores
 from recoverrun.errors import ExitCode, RecoverrunError
 from recoverrun.meanings import Endpoint, Streams
+from rendezvous.council import OnSilence
 from rendezvous.schedule import ScheduleError, parse
 
 SHUTDOWN_S = 30
@@ -49,6 +50,7 @@ class Options:
     allow_mixed: bool = False
     max_restarts: int = 0
     min_replicas: int = 1
+    on_silence: str = "stop"
     run_dir: Path | None = None
     log_dir: Path | None = None
     redirects: str = "0"
@@ -116,6 +118,7 @@ class RunConfig:
     last_call_s: float
     max_restarts: int
     min_replicas: int
+    on_silence: OnSilence
     run_dir: Path | None
     logs: Logs
     role: str
@@ -183,6 +186,7 @@ def parse_options(options: Options, environ: Mapping[str, str]) -> RunConfig:
         last_call_s=conf.last_call_s,
         max_restarts=options.max_restarts,
         min_replicas=options.min_replicas,
+        on_silence=meanings.on_silence(options.on_silence),
         run_dir=options.run_dir,
         logs=_logs(options, environ),
         role=options.role,

@@ -34,7 +34,7 @@ from rendezvous.messages import (
     Statement,
     StoreAnswer,
 )
-from rendezvous.pace import pace
+from rendezvous.tempo import tempo
 from rendezvous.transport import Station
 
 AMONG_LAUNCHERS = (*get_args(Council), Copy, Whole, Copied, Statement)
@@ -82,11 +82,13 @@ class Envoy:
         self._principal = principal
         self._record = record
         self.lines = Lines(station, config)
-        self._leadership = Leadership(own=self._incarnation, chance=random.random)
+        self._leadership = Leadership(
+            own=self._incarnation, chance=random.random, on_silence=config.on_silence
+        )
         self._seat: Seat | None = None
-        self._pace = pace(config.nnodes)
+        self._tempo = tempo(config.nnodes)
         # Of the launcher at the endpoint, until we have a place.
-        self._detector = Detector(self._pace)
+        self._detector = Detector(self._tempo)
         self._beat_at = began_at
 
     def open(self, now: float) -> None:
@@ -126,7 +128,7 @@ class Envoy:
         for silence in self._detector.step(Tick(), now):
             self._principal.lose_sight(silence.silent_s)
         if now >= self._beat_at:
-            self._beat_at = now + self._pace.beat_s
+            self._beat_at = now + self._tempo.beat_s
             self._beat(now)
 
     def deadline(self) -> float:

@@ -20,13 +20,13 @@ from typing import assert_never
 from recoverrun.rootcause import tells_of_another
 from rendezvous.losses import Loss, exit_code
 from rendezvous.messages import Exited, Stop
-from rendezvous.pace import pace
+from rendezvous.tempo import tempo
 
 ACROSS_S = 1.0
 """What an earlier failure may take longer to end its process, and to be heard of."""
 
 NOTICE_S = 0.5
-"""After a node has been silent for as long as the `pace` allows: until that is agreed on."""
+"""After a node has been silent for as long as the `tempo` allows: until that is agreed on."""
 
 ALONE_S = 1.0
 """The same where all workers are on one node: its launcher sees every end at once."""
@@ -153,7 +153,7 @@ class Inquest:
     def _add(self, failure: _Failure, now: float) -> None:
         self._failures.append(failure)
         if failure.cascade:
-            wait_s = pace(self._nodes).silent_s + NOTICE_S if self._nodes > 1 else ALONE_S
+            wait_s = tempo(self._nodes).silent_s + NOTICE_S if self._nodes > 1 else ALONE_S
             until = now + wait_s if self._conclude_at is None else self._conclude_at
         elif failure.certain or self._nodes == 1:
             until = now

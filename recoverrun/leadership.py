@@ -30,6 +30,7 @@ from rendezvous.council import (
     Enrolled,
     Event,
     Heard,
+    OnSilence,
     Part,
     Settled,
     Tick,
@@ -55,6 +56,12 @@ EARLY = 10_000
 
 HEIRS = 2
 """Launchers beside the coordinator that keep what a worker would leave behind."""
+
+
+WAYS_ON = (
+    "it goes on alone if the others are proved dead, with a witness, or with --on-silence=continue"
+)
+"""What a user can do about a stop for silence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +101,12 @@ Act = Post | StoreAnswer | Record | Succeed | Follow | Departed | CutOff
 class Leadership:
     """Machine of the launcher `own`."""
 
-    def __init__(self, *, own: str, chance: Callable[[], float]) -> None:
+    def __init__(
+        self, *, own: str, chance: Callable[[], float], on_silence: OnSilence = "stop"
+    ) -> None:
         """`chance` draws from [0, 1): no two launchers may stand for leader at once."""
         self.own = own
+        self._on_silence = on_silence
         self.leader = ""  # "": there is no job yet
         self.store = ReplicatedStore(founder=True)
         self._chance = chance
@@ -108,6 +118,7 @@ class Leadership:
         self._attempt = 0
         self._tenure = 0
         self._vacant = False
+        self._warned = False
         self._spoken = False  # has the coordinator of this tenure spoken to us?
         self._state_at = 0.0  # when our statement is due again
         self._statements: dict[str, dict[int, Statement]] = {}
@@ -134,7 +145,9 @@ class Leadership:
                 self.store = ReplicatedStore(founder=False)
             if several:
                 roll = Roll(1, 1, _leader_first(start)) if founding else NO_ROLL
-                self._register = Register(own=self.own, roll=roll, now=now)
+                self._register = Register(
+                    own=self.own, roll=roll, now=now, on_silence=self._on_silence
+                )
         acts = self._lend_store(now, anew=True)
         members = self._register.roll.members if self._register is not None else ()
         news = [peer[0] for peer in start.peers if peer[0] not in members]
@@ -267,12 +280,13 @@ class Leadership:
                 case To():
                     pass  # is said already
                 case Enrolled(roll=roll):
-                    acts += self._enrolled(roll, register.dead, now)
+                    acts += self._enrolled(roll, register.presence.dead, now)
                 case Elected(ballot=ballot):
                     words = f"{self._name(self.own)} coordinates (ballot {ballot[0]})"
                     acts.append(Record("leader.elect", words, {"round": ballot[0]}))
-                case Cut(reason=reason):
-                    acts.append(CutOff(f"this node is cut off from the job: {reason}"))
+                case Cut(reason=reason, silent=silent):
+                    ways = f"; {WAYS_ON}" if silent else ""
+                    acts.append(CutOff(f"this node is cut off from the job: {reason}{ways}"))
                 case _:
                     assert_never(effect)
         return acts
@@ -285,7 +299,7 @@ class Leadership:
         newly_gone = self._present.difference(roll.members)
         why = {name: _why(name in dead) for name in sorted(newly_gone)}
         self._present -= newly_gone
-        acts: list[Act] = []
+        acts: list[Act] = self._warnings()
         if roll.tenure != self._tenure:
             acts += self._change_over(roll, now)
         elif roll.leader == self.own:
@@ -295,6 +309,19 @@ class Leadership:
             if not self._vacant and why:
                 acts.append(Departed(tuple(why.items())))
         return [*acts, *self._complete()]
+
+    def _warnings(self) -> list[Act]:
+        """What a user should know who has said that silence is death."""
+        register = self._register
+        if register is None or not register.abandoned or self._warned:
+            return []
+        self._warned = True
+        names = ", ".join(self._name(node) for node in sorted(register.abandoned))
+        words = (
+            f"this node goes on alone (--on-silence=continue): nothing proves that {names} ended, "
+            f"and if not, two jobs train from here on"
+        )
+        return [Record("notice.give", words, {"rank": -1})]
 
     def _view_record(self, roll: Roll) -> Record:
         names = [self._name(member) for member in roll.members]
@@ -397,7 +424,7 @@ class Leadership:
         for (name, _, _, nproc), node in zip(self._peers, self._start.nodes, strict=True):
             if name not in register.roll.members:
                 ranks = tuple(range(first, first + nproc))
-                lost.append((node, ranks, _why(name in register.dead)))
+                lost.append((node, ranks, _why(name in register.presence.dead)))
             first += nproc
         return Vacancy(
             tenure=self._tenure,

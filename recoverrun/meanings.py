@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recoverrun.errors import ExitCode, RecoverrunError
+from rendezvous.council import OnSilence
 from rendezvous.formation import NPROC_MOST
 
 C10D_PORT = 29400
@@ -154,6 +155,11 @@ def is_static(backend: str) -> bool:
             f"of one of the nodes, and leave the backend away"
         )
     return one_of("--rdzv-backend", backend, ("static", "c10d")) == "static"
+
+
+def on_silence(text: str) -> OnSilence:
+    """What a launcher does that hears no other any more."""
+    return "continue" if one_of("--on-silence", text, ("stop", "continue")) != "stop" else "stop"
 
 
 def one_of(option: str, text: str, values: Collection[str]) -> str:

@@ -83,6 +83,14 @@ TABLE = (
     Option("allow_mixed", "Nodes may differ in script and versions.", TOPOLOGY, pet=""),
     Option("min_replicas", "With fewer replicas left: start again, or exit 81.", RECOVERY, "N"),
     Option("max_restarts", "Restarts of all ranks where recovery cannot help.", RECOVERY, "N"),
+    Option(
+        "on_silence",
+        "stop, or continue without proof that the others are dead: unsafe, both sides may train.",
+        RECOVERY,
+        "WAY",
+        pet="",
+        choices=("stop", "continue"),
+    ),
     Option("no_protect", "Switch recovery off.", RECOVERY),
     Option(
         "check_finite",
@@ -178,8 +186,8 @@ _HANDED_DOWN = frozenset({"run_dir", "inject", "witness", "exact", "check_finite
 
 
 _ONLY_OURS = frozenset({
-    "min_replicas", "no_protect", "check_finite", "exact", "digest_every", "dry_run", "run_dir",
-    "ranks_filter",
+    "min_replicas", "on_silence", "no_protect", "check_finite", "exact", "digest_every", "dry_run",
+    "run_dir", "ranks_filter",
 })  # fmt: skip
 
 

@@ -39,10 +39,10 @@ from rendezvous.messages import (
     Stop,
     StoreCall,
 )
-from rendezvous.pace import pace
 from rendezvous.replicated import Effect as StoreEffect
 from rendezvous.replicated import ReplicatedStore, Say
 from rendezvous.succession import Standing, Vacancy, succeed
+from rendezvous.tempo import tempo
 
 SPARES_MOST = 256
 """Launchers that may wait for a place: what comes back again and again must not fill the memory."""
@@ -72,8 +72,8 @@ class Seat:
         self._tries: list[str] = []  # how each attempt ended
         self._spares: dict[str, Join] = {}  # for the next attempt
         self._changing = False  # the membership, not by a failure of a worker
-        self._pace = pace(formation.most)
-        self._detector = Detector(self._pace)
+        self._tempo = tempo(formation.most)
+        self._detector = Detector(self._tempo)
         self._coordinator: Coordinator | None = None
         self._inquest = Inquest(nodes=1, world_size=0)
         self._store = store  # of this launcher: it outlives this seat
@@ -122,7 +122,7 @@ class Seat:
         """Time passed."""
         posts: list[Post] = []
         for silence in self._detector.step(detector.Tick(), now):
-            words = f"silent for {silence.silent_s:.1f} s (limit {self._pace.silent_s:.1f} s)"
+            words = f"silent for {silence.silent_s:.1f} s (limit {self._tempo.silent_s:.1f} s)"
             posts += self._lose(silence.peer.decode(), words, now)
         if self._coordinator is None:
             posts += self._form(self._formation.step(formation.Tick(), now), now)

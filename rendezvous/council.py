@@ -1,6 +1,7 @@
 """What the view register is told and what it wants done, and the times that it counts with."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from rendezvous.ballots import (
     Accept,
@@ -18,7 +19,7 @@ from rendezvous.ballots import (
 from rendezvous.roll import Roll
 
 BEAT_S = 0.5
-"""A leader asks its few voters for a lease that often. Members ping it at their `pace`."""
+"""A leader asks its few voters for a lease that often. Members ping it at their `tempo`."""
 
 RESEND_S = 0.3
 LEASE_S = 2.5
@@ -36,10 +37,16 @@ BID_S = 2.0
 
 CONTACT_S = 1.2
 """Whom its leader had answered that recently is in every roll: to be left out takes the silence of
-the quickest `pace` at least. The newest roll may be smaller than ours, and quicker."""
+the quickest `tempo` at least. The newest roll may be smaller than ours, and quicker."""
 
 LEAP = 1000
 """Added to the numbers of a sole survivor's roll: nobody dead can have used them."""
+
+ALONE_S = 6.0
+"""Who has heard nobody of its roll for so long is alone: voters would have stood by then."""
+
+OnSilence = Literal["stop", "continue"]
+"""What a launcher that is alone does, if nothing proves that the others are dead."""
 
 FENCE_S = 10.0
 """Without any leader for so long we are cut off, and say so."""
@@ -119,9 +126,13 @@ class Elected:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """There is no leader that we could follow, and we may not go on without one."""
+    """There is no leader that we could follow, and we may not go on without one.
+
+    `silent`: because of silence, which proves nothing.
+    """
 
     reason: str
+    silent: bool
 
 
 Effect = To | Enrolled | Elected | Cut

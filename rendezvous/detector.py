@@ -1,4 +1,4 @@
-"""Which launchers are alive: a peer that says nothing for so long as the `pace` allows is lost.
+"""Which launchers are alive: a peer that says nothing for so long as the `tempo` allows is lost.
 
 Every message counts as a sign of life. A process that was itself stopped (SIGSTOP, a paused virtual
 machine) heard nobody while it stood still, and must not blame the others for that: time that this
@@ -8,7 +8,7 @@ machine was not asked about counts for nobody.
 from dataclasses import dataclass
 from typing import assert_never
 
-from rendezvous.pace import QUICK, Pace
+from rendezvous.tempo import QUICK, Tempo
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,8 @@ class Silent:
 class Detector:
     """Machine: signs of life in, losses out."""
 
-    def __init__(self, pace: Pace = QUICK) -> None:
-        self._pace = pace
+    def __init__(self, tempo: Tempo = QUICK) -> None:
+        self._tempo = tempo
         self._heard_at: dict[bytes, float] = {}
         self._asked_at: float | None = None
 
@@ -68,7 +68,7 @@ class Detector:
     def deadline(self) -> float | None:
         """When it next needs a `Tick`, or None."""
         heard_at = self._heard_at.values()
-        return min(heard_at) + self._pace.silent_s if heard_at else None
+        return min(heard_at) + self._tempo.silent_s if heard_at else None
 
     def check(self) -> None:
         asked_at = self._asked_at
@@ -82,7 +82,7 @@ class Detector:
 
     def _forgive(self, now: float) -> None:
         gap = 0.0 if self._asked_at is None else now - self._asked_at
-        if gap > self._pace.deaf_s:
+        if gap > self._tempo.deaf_s:
             self._heard_at = {peer: at + gap for peer, at in self._heard_at.items()}
         self._asked_at = now
 
@@ -90,7 +90,7 @@ class Detector:
         silent = [
             Silent(peer, now - heard_at)
             for peer, heard_at in sorted(self._heard_at.items())
-            if now - heard_at >= self._pace.silent_s
+            if now - heard_at >= self._tempo.silent_s
         ]
         for loss in silent:
             del self._heard_at[loss.peer]

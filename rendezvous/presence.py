@@ -1,58 +1,67 @@
-"""When each member of a roll was heard last, as its leader knows it.
-
-Asked with every message, so nothing here may cost as much as there are members: who could have
-become silent is looked up only when the first of them could have.
-"""
+"""Which launchers one of them hears, knows to be dead, leaving, or asking to be let in."""
 
 from collections.abc import Iterable
 
-from rendezvous.pace import Pace, pace
+from rendezvous.tempo import tempo
 
 
 class Presence:
-    """Of the members of one roll after another, on one launcher's monotonic clock."""
+    """All times are of the listener's own clock, in seconds."""
 
     def __init__(self, members: Iterable[str], now: float) -> None:
-        self._heard_at = dict.fromkeys(members, now)
-        self._look_at = now
+        self.heard_at: dict[str, float] = dict.fromkeys(members, now)
+        self.dead: set[str] = set()
+        self.parted: set[str] = set()
+        self.admitted: list[str] = []
+        self.awake_at = now  # since we stood still
+        self._now = self._look_at = now
+        self.tempo = tempo(len(self.heard_at))
 
-    @property
-    def pace(self) -> Pace:
-        """The rhythm of as many launchers as there are members."""
-        return pace(len(self._heard_at))
+    def wake(self, now: float) -> None:
+        """Time passed. A long gap is our own standstill, and nobody else's silence."""
+        gap, self._now = now - self._now, now
+        if gap > self.tempo.deaf_s:
+            self.heard_at = {node: at + gap for node, at in self.heard_at.items()}
+            self.awake_at = now
 
-    def __contains__(self, node: str) -> bool:
-        return node in self._heard_at
+    def hear(self, node: str) -> None:
+        self.heard_at[node] = self._now
 
-    def hear(self, node: str, now: float) -> None:
-        """A sign of life; strangers may become members, and are not remembered until they are."""
-        if node in self._heard_at:
-            self._heard_at[node] = now
+    def admit(self, node: str) -> None:
+        if node not in self.admitted:
+            self.admitted.append(node)
 
-    def forgive(self, gap_s: float) -> None:
-        """We stood still for so long ourselves, and heard nobody."""
-        self._heard_at = {node: at + gap_s for node, at in self._heard_at.items()}
+    def enroll(self, members: Iterable[str]) -> None:
+        """These are the ones that count now."""
+        self.heard_at = {node: self.heard_at.get(node, self._now) for node in members}
+        self.tempo, self._look_at = tempo(len(self.heard_at)), self._now
+        self.admitted = [node for node in self.admitted if node not in self.heard_at]
 
-    def enrol(self, members: Iterable[str], now: float) -> None:
-        """There is another roll. Who is new in it has been heard now."""
-        self._heard_at = {node: self._heard_at.get(node, now) for node in members}
-        self._look_at = now
+    def begin(self, members: Iterable[str], lapsed: str) -> None:
+        """We lead from now on. Only a leader is pinged: nobody had a reason to speak to us before.
 
-    def begin(self, members: Iterable[str], suspect: str, now: float) -> None:
-        """Only a leader is spoken to: forget what we heard before we were one.
-
-        `suspect`, who led until now, counts as silent.
+        But for the leader whose lease has `lapsed`, "" if none.
         """
-        self._heard_at = dict.fromkeys(members, now)
-        if suspect:
-            self._heard_at[suspect] = now - self.pace.silent_s
-        self._look_at = now
+        self.heard_at = dict.fromkeys(members, self._now)
+        if lapsed:
+            self.heard_at[lapsed] = self._now - self.tempo.silent_s
+        self._look_at = self._now
 
-    def silent(self, now: float) -> set[str]:
-        """Members that have said nothing for longer than the pace allows."""
-        if now < self._look_at or not self._heard_at:
+    def absent(self, own: str) -> set[str]:
+        """Whom the next roll is without."""
+        over = self.dead | self.parted
+        gone = {node for node in over if node in self.heard_at or node in self.admitted}
+        return (self._silent() | gone) - {own}
+
+    def _silent(self) -> set[str]:
+        # Asked with every message: nobody can be silent before the first one could have become so.
+        if self._now < self._look_at or not self.heard_at:
             return set()
-        limit_s = self.pace.silent_s
-        found = {node for node, at in self._heard_at.items() if now - at >= limit_s}
-        self._look_at = now if found else min(self._heard_at.values()) + limit_s
-        return found
+        limit_s = self.tempo.silent_s
+        silent = {node for node, at in self.heard_at.items() if self._now - at >= limit_s}
+        self._look_at = self._now if silent else min(self.heard_at.values()) + limit_s
+        return silent
+
+    def unheard(self, for_s: float) -> set[str]:
+        """Members that have said nothing for so long."""
+        return {node for node, at in self.heard_at.items() if self._now - at > for_s}

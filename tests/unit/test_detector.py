@@ -1,7 +1,7 @@
 """Silence is a loss, and our own standstill is nobody's."""
 
 from rendezvous.detector import Detector, Forget, Heard, Silent, Tick
-from rendezvous.pace import QUICK, SLOW, pace
+from rendezvous.tempo import QUICK, SLOW, tempo
 
 
 def _ticks(detector: Detector, begin: float, end: float) -> list[Silent]:
@@ -59,10 +59,10 @@ def test_several_losses_come_in_one_order() -> None:
 
 
 def test_many_launchers_speak_half_as_often_and_are_waited_for_longer() -> None:
-    detector = Detector(pace(500))
+    detector = Detector(tempo(500))
     detector.step(Heard(b"a"), 0.0)
 
-    assert [pace(many) for many in (1, 2, 499, 500, 5000)] == [QUICK] * 3 + [SLOW] * 2
+    assert [tempo(many) for many in (1, 2, 499, 500, 5000)] == [QUICK] * 3 + [SLOW] * 2
     assert (SLOW.beat_s, SLOW.silent_s) == (1.0, 3.5)
     assert _ticks(detector, 0.25, 3.25) == []
     assert _ticks(detector, 3.5, 3.5) == [Silent(b"a", 3.5)]

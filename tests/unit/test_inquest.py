@@ -14,7 +14,7 @@ from recoverrun.inquest import (
     Tick,
 )
 from rendezvous.messages import Exited, Stop
-from rendezvous.pace import QUICK, SLOW
+from rendezvous.tempo import QUICK, SLOW
 
 CLOSED = "RuntimeError: Connection closed by peer [127.0.0.1]:4711"
 BAD = "ValueError: bad"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-from rendezvous import bid, register, roll
+from rendezvous import bid, gate, register, roll
 from tests.sim.mutants import Mutant, planted
 from tests.sim.views.plan import Fault, Plan, draw
 from tests.sim.views.world import Outcome, World
@@ -56,13 +56,13 @@ BUGS = (
     ),
     _bug(
         "nofence: effects without an open gate", register, "Register.may_commit",
-        "self.own in self.roll.members and now < self.gate_until",
+        "self.own in self.roll.members and now < self.gate.until",
         "self.own in self.roll.members", "I3", 3,
     ),
     Bug(name="amnesia: a restarted launcher is the old voter", code=None, checker="I1", seed=240),
     _bug(
-        "noread: what a voter had accepted is not adopted", register, "Register._prepared",
-        "if follows and message.accepted_in > bid.found_in:", "if False:", "I1", 15,
+        "noread: what a voter had accepted is not adopted", bid, "Bid.prepared_by",
+        "if follows and message.accepted_in > self.found_in:", "if False:", "I1", 15,
     ),
     _bug(
         "maxstep: the furthest step is the source", roll, "source",
@@ -79,21 +79,21 @@ BUGS = (
     ),
     _bug(
         "rxclock: a gate counts from the answer's arrival", register, "Register._pong",
-        "message.sent_at + message.open_s", "self.now + message.open_s", "I3",
-        schedule="belated",
+        "self.gate.answer(message)",
+        "self.gate.answer(message)\n"
+        "    self.gate.until = self.now + message.open_s * (1 - MARGIN)", "I3", schedule="belated",
     ),
     _bug(
         "noselffence: a voter contributes to a roll that it has voted to replace", register,
-        "Register.fenced", "return self.accepted is not None", "return False", "I2",
+        "Register.fenced", "return self.vote.accepted is not None", "return False", "I2",
         schedule="unheard",
     ),
     _bug(
-        "nowait: a gate opens before older ones have lapsed", bid, "Bid.lend",
-        "self.proposal is not None or old or now < self.closed_until",
-        "self.proposal is not None", "I3", schedule="lent",
+        "nowait: a gate opens before older ones have lapsed", gate, "Loans.lend",
+        "changing or old or now < self.closed_until", "changing", "I3", schedule="lent",
     ),
     _bug(
-        "nomargin: clocks are believed to run alike", register, "Register._pong",
+        "nomargin: clocks are believed to run alike", gate, "Gate.answer",
         "message.open_s * (1 - MARGIN)", "message.open_s", "I3", schedule="drift",
     ),
 )  # fmt: skip

@@ -4,6 +4,8 @@ import random
 from dataclasses import dataclass
 from typing import Literal
 
+from rendezvous.council import OnSilence
+
 Kind = Literal["crash", "pause", "cut", "oneway", "leave", "drop"]
 
 
@@ -38,6 +40,7 @@ class Plan:
     chaos_s: float = 20.0
     quiet_s: float = 15.0
     data_apart: bool = False  # do steps need no connection that a cut takes?
+    on_silence: OnSilence = "stop"
     act_s: float = 0.0  # between two external effects of a launcher; 0: with its steps
     faults: tuple[Fault, ...] = ()
 

@@ -105,7 +105,7 @@ class World:
         self.companion: Companion | None = None
         self.nodes: dict[int, Node] = {}
         for place, name in enumerate(names):
-            register = Register(own=name, roll=first, now=0.0)
+            register = self._register(name, first, 0.0)
             self._install(Node(name, place, plan.rates[place], register))
 
     def run(self) -> Outcome:
@@ -129,6 +129,9 @@ class World:
         )  # fmt: skip
 
     # --------------------------------------------------------------------------- launchers
+
+    def _register(self, name: str, roll: Roll, now: float) -> Register:
+        return Register(own=name, roll=roll, now=now, on_silence=self.plan.on_silence)
 
     def _install(self, node: Node) -> None:
         self.nodes[node.place] = node
@@ -199,7 +202,7 @@ class World:
         roll = NOBODY
         if self.amnesia and not keeps:
             name = node.name
-        register = Register(own=name, roll=roll, now=self.engine.now * node.rate)
+        register = self._register(name, roll, self.engine.now * node.rate)
         new = Node(name, place, node.rate, register)
         if keeps:
             new.state, new.begun = node.state, node.begun

@@ -12,7 +12,7 @@ MANY = 500
 """From so many launchers on the rhythm is the slow one."""
 
 
-class Pace(NamedTuple):
+class Tempo(NamedTuple):
     """Both in seconds."""
 
     beat_s: float
@@ -24,9 +24,9 @@ class Pace(NamedTuple):
         return 2 * self.beat_s
 
 
-QUICK, SLOW = Pace(beat_s=0.5, silent_s=2.0), Pace(beat_s=1.0, silent_s=3.5)
+QUICK, SLOW = Tempo(beat_s=0.5, silent_s=2.0), Tempo(beat_s=1.0, silent_s=3.5)
 
 
-def pace(launchers: int) -> Pace:
+def tempo(launchers: int) -> Tempo:
     """The rhythm of a job of so many launchers."""
     return QUICK if launchers < MANY else SLOW
