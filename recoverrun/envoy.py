@@ -229,17 +229,21 @@ class Envoy:
         elif not leadership.leader:
             if word.called:
                 self._detector.step(Heard(b"seat"), now)
-                self._principal.take(word.rank, message, now)
+                self._take(word, now)
         elif isinstance(message, Remains):
             self._act(leadership.hear(sender, message, now), now)
         elif leadership.obeys(sender, message):
-            self._principal.take(word.rank, message, now)
+            self._take(word, now)
         elif isinstance(message, Join):
             reason = "another launcher coordinates this job now, and nobody can join it here"
             refusal = Refusal(reason=reason, exit_code=ExitCode.NEVER_FORMED)
             self.lines.send(sender, NOBODY, refusal)
         else:
             leadership.wait_for_seat(sender, message)
+
+    def _take(self, word: Word, now: float) -> None:
+        for rank in word.ranks:
+            self._principal.take(rank, word.message, now)
 
     def _act(self, acts: Iterable[Act], now: float) -> None:
         """Carry out what the launchers have agreed on."""
@@ -319,9 +323,7 @@ class Envoy:
 
     def _post(self, posts: Sequence[Post], now: float) -> None:
         """Carry out what the seat wants sent: first to others, because our own may end us."""
-        for post in posts:
-            if post.to != self._incarnation:
-                self.lines.send(post.to, post.rank, post.message)
+        self.lines.post(post for post in posts if post.to != self._incarnation)
         for post in posts:
             if post.to == self._incarnation:
                 self._principal.take(post.rank, post.message, now)

@@ -10,14 +10,15 @@ launcher has ended.
 """
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
 from recoverrun.config import RunConfig
 from recoverrun.errors import ExitCode, RecoverrunError
 from recoverrun.network import addresses, local_address, open_hub, open_uplink, understood
-from recoverrun.posts import NOBODY
+from recoverrun.parcels import opened, parcels, ranks
+from recoverrun.posts import Post
 from rendezvous import wire
 from rendezvous.messages import Message, Start
 from rendezvous.probe import Probe
@@ -41,13 +42,13 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """`message` came from `sender`, "" if that has not told its name yet; for `rank` or NOBODY.
+    """`message` came from `sender`, "" if that has not told its name yet; for `ranks` or NOBODY.
 
     `called`: as the answer to a call of ours.
     """
 
     sender: str
-    rank: int
+    ranks: tuple[int, ...]
     message: Message
     called: bool = False
 
@@ -133,13 +134,17 @@ class Lines:
 
     def send(self, to: str, rank: int, message: Message) -> bool:
         """False if nothing leads to the launcher `to` at this moment."""
-        address = b"" if rank == NOBODY else b"%d" % rank
-        frame = wire.encode(message)
-        call = self._calls.get(to)
-        if call is not None and call.dealer.send(address, frame):
-            return True
-        own = self._station.incarnation.encode()
-        return self._hub is not None and self._hub.send(to.encode(), own, address, frame)
+        return self.post([Post(to, rank, message)])
+
+    def post(self, posts: Iterable[Post]) -> bool:
+        """False if nothing leads to one of those that they are for, at this moment."""
+        own, reached = self._station.incarnation.encode(), True
+        for parcel in parcels(posts):
+            call = self._calls.get(parcel.to)
+            if call is None or not call.dealer.send(*parcel.frames):
+                hub = self._hub
+                reached &= hub is not None and hub.send(parcel.to.encode(), own, *parcel.frames)
+        return reached
 
     def tell_endpoint(self, message: Message) -> None:
         """To whoever listens at the endpoint: nobody else is known yet."""
@@ -185,10 +190,9 @@ class Lines:
             incoming = hub.receive()
             if incoming is None:
                 break
-            message = understood(incoming, hub, self._station, now)
-            if message is not None:
-                rank = _rank(incoming.frames[-2:-1])
-                yield Word(incoming.sender.decode("ascii"), rank, message)
+            content = understood(incoming, hub, self._station, now)
+            if content is not None:
+                yield Word(incoming.sender.decode("ascii"), ranks(content[0]), content[1])
 
     def _read_call(self, call: _Call, now: float) -> Iterator[Word]:
         for _ in range(BATCH):
@@ -196,7 +200,7 @@ class Lines:
             if frames is None:
                 break
             try:
-                message = wire.decode(frames[-1])
+                heads, message = opened(frames)
             except wire.RemoteProtocolError as error:
                 self._station.complain(str(error), now)
                 if isinstance(error, wire.VersionMismatch) and not self.acquainted:
@@ -204,10 +208,10 @@ class Lines:
                     raise RecoverrunError(sentence, ExitCode.NEVER_FORMED) from error
                 continue
             self.acquainted = True
-            claimed = frames[-3].decode("ascii", "replace") if len(frames) > 2 else ""
+            claimed = heads[-2].decode("ascii", "replace") if len(heads) > 1 else ""
             if call.name and claimed and claimed != call.name:
                 continue  # Another launcher listens now where the one we had called was.
-            yield Word(call.name or claimed, _rank(frames[-2:-1]), message, called=True)
+            yield Word(call.name or claimed, ranks(heads), message, called=True)
 
     # --------------------------------------------------------------------------- the dead
 
@@ -257,9 +261,3 @@ class Lines:
             self._station.unwatch(call.probe.fd)
             call.probe.close()
             call.probe = None
-
-
-def _rank(address: Sequence[bytes]) -> int:
-    """The worker that a frame is for, of the frame before it, if there is one."""
-    digits = address[0] if address else b""
-    return int(digits) if digits.isdigit() and len(digits) < 10 else NOBODY

@@ -13,6 +13,7 @@ from dataclasses import replace
 from recoverrun.config import RunConfig
 from recoverrun.errors import ExitCode, RecoverrunError
 from recoverrun.meanings import Endpoint
+from recoverrun.parcels import Content, opened
 from rendezvous import wire
 from rendezvous.messages import Join, Message, Refusal
 from rendezvous.transport import Dealer, Hub, Incoming, Station
@@ -116,10 +117,10 @@ def master_address(config: RunConfig, *, hosts: bool) -> str:
     return f"{endpoint.host if hosts else ''}:{port}"
 
 
-def understood(incoming: Incoming, hub: Hub, station: Station, now: float) -> Message | None:
-    """The message of another launcher, with its address; None for what is none: that is counted."""
+def understood(incoming: Incoming, hub: Hub, station: Station, now: float) -> Content | None:
+    """What another launcher says, with its address; None for what is none: that is counted."""
     try:
-        message = wire.decode(incoming.frames[-1] if incoming.frames else b"")
+        heads, message = opened(incoming.frames)
     except wire.RemoteProtocolError as error:
         station.complain(f"{error} ({incoming.address})", now)
         if isinstance(error, wire.VersionMismatch):
@@ -127,7 +128,7 @@ def understood(incoming: Incoming, hub: Hub, station: Station, now: float) -> Me
             refusal = Refusal(reason=str(error), exit_code=ExitCode.NEVER_FORMED)
             hub.send(incoming.sender, b"", wire.encode(refusal))
         return None
-    return located(message, incoming.address)
+    return heads, located(message, incoming.address)
 
 
 def located(message: Message, address: str) -> Message:

@@ -4,7 +4,7 @@ A request to accept e+1 carries e: who accepts it knows that e is decided, so it
 decision by accepting the next one.
 """
 
-from rendezvous.ballots import Accept, Accepted, Ballot, Prepare, Prepared, RollCall
+from rendezvous.ballots import Accept, Accepted, Ballot, Prepare, Prepared, RollCall, RollChange
 from rendezvous.roll import NO_BALLOT, Roll
 
 
@@ -34,6 +34,17 @@ class Acceptor:
     def news(self, number: int) -> RollCall | None:
         """For whoever shows that it knows no roll above `number`."""
         return RollCall(roll=self.roll.plain()) if number < self.roll.number else None
+
+    def tidings(self, roll: Roll) -> dict[str, RollCall | RollChange]:
+        """Whom to tell what, when `roll` follows: members know the one before, and are many."""
+        change, whole = self.roll.change(roll), RollCall(roll=roll.plain())
+        told: dict[str, RollCall | RollChange] = dict.fromkeys(roll.members, whole)
+        return told | dict.fromkeys(self.roll.members, whole if change is None else change)
+
+    def changed(self, change: RollChange) -> Roll:
+        """The newest roll after `change`, which may be old or not the next one."""
+        follows = change.number == self.roll.number + 1
+        return self.roll.changed(change) if follows else self.roll
 
     def refuses(self, ballot: Ballot) -> bool:
         return ballot < self.promised

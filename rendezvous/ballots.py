@@ -100,6 +100,16 @@ class RollCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RollChange:
+    """Leader -> members of roll `number` - 1: what follows it is decided, and differs by this."""
+
+    number: int
+    leader: str
+    out: tuple[str, ...]
+    news: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lead:
     """Leader -> voters: grant me a lease. `sent_at` is the leader's clock and comes back as is."""
 

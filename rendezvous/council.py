@@ -15,6 +15,7 @@ from rendezvous.ballots import (
     Prepared,
     Rejected,
     RollCall,
+    RollChange,
 )
 from rendezvous.roll import Roll
 
@@ -52,8 +53,9 @@ FENCE_S = 10.0
 """Without any leader for so long we are cut off, and say so."""
 
 Council = (
-    Prepare | Prepared | Rejected | Accept | Accepted | RollCall | Lead | Granted | Ping | Pong
-)
+    Prepare | Prepared | Rejected | Accept | Accepted
+    | RollCall | RollChange | Lead | Granted | Ping | Pong
+)  # fmt: skip
 """The messages of this machine."""
 
 

@@ -11,11 +11,16 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from rendezvous.messages import Join, Refusal, Start
+from rendezvous.tempo import MANY
 
 EXIT_USAGE = 2
 EXIT_NEVER_FORMED = 80
 
 NPROC_MOST = 4096
+
+AGAIN_S = 10.0
+"""A start that was sent is not sent again sooner, where there are many: it says who everybody is,
+and whoever waits for it asks every second, also while it is on its way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +114,8 @@ class Formation:
         self._by_rank: dict[int, Join] = {}  # those who asked for a certain node rank
         self._kinds: dict[tuple[str, str, str], Join] = {}  # the first that runs each
         self._starts: dict[str, Start] = {}
+        self._sent_at: dict[str, float] = {}
+        self._again_s = AGAIN_S if nnodes >= MANY else 0.0
         self._over = over
 
     def step(self, event: Event, now: float) -> list[Effect]:
@@ -116,14 +123,14 @@ class Formation:
         effects: list[Effect] = []
         match event:
             case Joined(join=join):
-                effects = self._join(join)
+                effects = self._join(join, now)
             case Left(incarnation=incarnation):
                 if not self._starts:
                     self._forget(incarnation)
                     self._awaited -= {incarnation}
             case Tick():
                 if self._form_at is not None and now >= self._form_at:
-                    effects = self._form()
+                    effects = self._form(now)
                 elif now >= self._expires_at and not self._over:
                     effects = self._abandon()
             case _:
@@ -183,9 +190,12 @@ class Formation:
     def snapshot(self) -> dict[str, object]:
         return {"joined": len(self._joins), "nnodes": self._nnodes, "formed": bool(self._starts)}
 
-    def _join(self, join: Join) -> list[Effect]:
+    def _join(self, join: Join, now: float) -> list[Effect]:
         start = self._starts.get(join.incarnation)
         if start is not None:
+            if now < self._sent_at[join.incarnation] + self._again_s:
+                return []
+            self._sent_at[join.incarnation] = now
             return [Reply(join.incarnation, start)]
         known = self._joins.get(join.incarnation)
         if known is not None:
@@ -200,7 +210,7 @@ class Formation:
         if join.node_rank >= 0:
             assert join.node_rank not in self._by_rank, f"node rank {join.node_rank} given twice"
             self._by_rank[join.node_rank] = join
-        return self._form() if len(self._joins) == self._nnodes else []
+        return self._form(now) if len(self._joins) == self._nnodes else []
 
     def _forget(self, incarnation: str) -> None:
         left = self._joins.pop(incarnation, None)
@@ -244,7 +254,7 @@ class Formation:
                 return f"{jobs}, not {join.script}: another job uses this id, choose an --rdzv-id"
         return ""
 
-    def _form(self) -> list[Effect]:
+    def _form(self, now: float) -> list[Effect]:
         joins = self._placed()
         names = _names([join.node for join in joins])
         world_size = sum(join.nproc for join in joins)
@@ -275,7 +285,7 @@ class Formation:
             first_rank += join.nproc
             role_ranks[join.role] += join.nproc
         self._starts = {join.incarnation: s for join, s in zip(joins, starts, strict=True)}
-        self._over = True
+        self._over, self._sent_at = True, dict.fromkeys(self._starts, now)
         replies = [Reply(join.incarnation, s) for join, s in zip(joins, starts, strict=True)]
         return [Formed(joins, tuple(starts)), *replies]
 

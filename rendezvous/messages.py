@@ -25,6 +25,7 @@ from rendezvous.ballots import (
     Prepared,
     Rejected,
     RollCall,
+    RollChange,
     Whole,
 )
 
@@ -89,6 +90,14 @@ class Start:
     role_world_size: int = -1
     leader: str = ""  # the launcher that coordinates, by its incarnation
     peers: tuple[Peer, ...] = ()  # by node rank
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roster:
+    """C -> L: what a `Start` says to all alike, in a frame beside it."""
+
+    nodes: tuple[str, ...]
+    peers: tuple[Peer, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -381,6 +390,7 @@ Message = (
     Join
     | Refusal
     | Start
+    | Roster
     | Restart
     | Spare
     | Beat
@@ -413,6 +423,7 @@ Message = (
     | Accept
     | Accepted
     | RollCall
+    | RollChange
     | Lead
     | Granted
     | Ping

@@ -41,6 +41,7 @@ from rendezvous.ballots import (
     Prepared,
     Rejected,
     RollCall,
+    RollChange,
 )
 from rendezvous.bid import Bid
 from rendezvous.council import (
@@ -134,7 +135,8 @@ class Register:
         """When it next needs a `Tick`."""
         times = [self.ping_at]
         if self.bid is not None:
-            times += [self.bid.sent_at + RESEND_S] if self._repeats else []
+            waits = not self.bid.ready or self.bid.proposal is not None  # for what may be lost
+            times += [self.bid.sent_at + RESEND_S] if waits else []
             times += [self.bid.led_at + BEAT_S] if self.bid.elected else []
         elif self._eligible:
             times.append(self._may_stand_at)
@@ -205,6 +207,10 @@ class Register:
                     self.bid.accepted_by(sender, message)
             case RollCall(roll=roll):
                 self._learn(Roll(*roll))
+            case RollChange():
+                self._learn(self.vote.changed(message))
+                if message.number > self.roll.number:  # We have missed one before.
+                    self._ask(sender)
             case Lead():
                 self._follow(sender, message)
             case Granted():
@@ -308,13 +314,15 @@ class Register:
             self._send(node, RollCall(roll=self.roll.plain()))
         if self.own not in self.roll.members:
             return
-        ping = Ping(number=self.roll.number, sent_at=self.now, fenced=self.fenced)
         # After three beats without a leader, voters may know of another one.
         silent = self.now - self.gate.followed_at > 3 * self.presence.tempo.beat_s
         for node in sorted({self.roll.leader, *(self._confidants if silent else ())}):
-            self._send(node, ping)
+            self._ask(node)
         if not self.leased(self.now):
             self._despair(self.now - max(self.gate.followed_at, self.presence.awake_at))
+
+    def _ask(self, node: str) -> None:
+        self._send(node, Ping(number=self.roll.number, sent_at=self.now, fenced=self.fenced))
 
     @property
     def _confidants(self) -> tuple[str, ...]:
@@ -337,7 +345,7 @@ class Register:
         if self._enlighten(sender, message.number):
             return
         if message.number > self.roll.number:  # It knows more than we do: have it say so.
-            self._send(sender, Ping(number=self.roll.number, sent_at=self.now, fenced=False))
+            self._ask(sender)
             return
         if self.bid is None or not self.leads:
             return
@@ -371,11 +379,6 @@ class Register:
     def _may_stand_at(self) -> float:
         # A lease that we granted to ourselves does not bind us.
         return self.stand_at if self.holder == self.own else max(self.hold_until, self.stand_at)
-
-    @property
-    def _repeats(self) -> bool:
-        """Does the bid wait for an answer that may be lost?"""
-        return self.bid is not None and (not self.bid.ready or self.bid.proposal is not None)
 
     def _later(self) -> None:
         wait_s = STAND_LEAST_S + STAND_SPREAD_S * self.chance
@@ -486,10 +489,10 @@ class Register:
         return None if unchanged else following
 
     def _decide(self, bid: Bid, roll: Roll) -> None:
-        told = sorted({*self.roll.members, *roll.members} - {self.own})
+        told = self.vote.tidings(roll)
         bid.rebase(roll)
         self._learn(roll)
-        for node in told:
-            self._send(node, RollCall(roll=roll.plain()))
+        for node in sorted(told.keys() - {self.own}):
+            self._send(node, told[node])
         if self.own not in roll.members:
             self.bid = None

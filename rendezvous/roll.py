@@ -9,7 +9,7 @@ member; whoever takes over moves to the front.
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from rendezvous.ballots import Ballot, RollFields
+from rendezvous.ballots import Ballot, RollChange, RollFields
 
 VOTERS_MOST = MIRRORS_MOST = 5
 
@@ -39,9 +39,25 @@ class Roll(NamedTuple):
 
     def following(self, leader: str, out: Collection[str], news: Iterable[str]) -> "Roll":
         """The next roll: without `out`, with `news`, led by `leader`, else in the same order."""
-        rest = [name for name in (*self.members, *news) if name not in out and name != leader]
+        gone = {*out, leader}
+        rest = [name for name in (*self.members, *news) if name not in gone]
         tenure = self.tenure + (leader != self.leader)
         return Roll(self.number + 1, tenure, (leader, *rest))
+
+    def change(self, following: "Roll") -> RollChange | None:
+        """How `following` differs, if that can be said: None if all of it has to be."""
+        before, after = set(self.members), set(following.members)
+        change = RollChange(
+            number=following.number,
+            leader=following.leader,
+            out=tuple(name for name in self.members if name not in after),
+            news=tuple(name for name in following.members if name not in before),
+        )
+        return change if self.changed(change) == following else None
+
+    def changed(self, change: RollChange) -> "Roll":
+        """The roll that follows this one."""
+        return self.following(change.leader, change.out, change.news)
 
     def plain(self) -> RollFields:
         """As it goes over a wire."""

@@ -10,7 +10,7 @@ import os
 import resource
 import socket as sockets
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 
 import zmq
@@ -230,10 +230,22 @@ def _property(frame: zmq.Frame, name: str) -> str:
         return ""  # There is no user without a key.
 
 
-def send(socket: Socket, frames: Iterable[bytes]) -> bool:
+Bulk = zmq.Frame
+"""A frame that goes to many: ZeroMQ holds it once, however many queues it waits in."""
+
+
+def bulk(frame: bytes) -> Bulk:
+    # A copy of ZeroMQ's own: borrowed memory would have to be given back by another thread.
+    return zmq.Frame(frame, copy=True)
+
+
+def send(socket: Socket, frames: Sequence[bytes | Bulk]) -> bool:
     """False if there is no such peer, or its queue is full."""
     try:
-        socket.send_multipart(tuple(frames), zmq.NOBLOCK)
+        if any(isinstance(frame, Bulk) for frame in frames):
+            socket.send_multipart(frames, zmq.NOBLOCK, copy=False)
+        else:
+            socket.send_multipart(frames, zmq.NOBLOCK)
     except zmq.ZMQError as error:
         if error.errno in (errno.EAGAIN, errno.EHOSTUNREACH):
             return False

@@ -33,12 +33,14 @@ from rendezvous.sockets import (
     PARTS,
     QUEUE,
     REMOTE_QUEUE,
+    Bulk,
     Caller,
     Context,
     Door,
     Guests,
     Socket,
     bound,
+    bulk,
     drain,
     dress_listener,
     hang_up,
@@ -50,7 +52,7 @@ from rendezvous.sockets import (
 )
 from rendezvous.wire import LocalProtocolError, decode, encode
 
-__all__ = ["QUEUE", "Dealer", "Incoming", "Router", "Station", "WorkerLink"]
+__all__ = ["QUEUE", "Bulk", "Dealer", "Incoming", "Router", "Station", "WorkerLink", "bulk"]
 
 FAREWELL_MS = 2000
 """How long the end of a process may wait for its last messages to leave."""
@@ -135,7 +137,7 @@ class Hub:
             self._complaints.note(f"{heard.words} ({address})", now)
         return None
 
-    def send(self, peer: bytes, *frames: bytes) -> bool:
+    def send(self, peer: bytes, *frames: bytes | Bulk) -> bool:
         """False if `peer` is not connected or does not read."""
         return send(self._socket, (self._admission.routing_id(peer), *frames))
 
@@ -219,7 +221,7 @@ class Dealer:
         elif self._up and kind == zmq.EVENT_DISCONNECTED:
             self._up, self._down_since = False, time.monotonic()
 
-    def send(self, *frames: bytes) -> bool:
+    def send(self, *frames: bytes | Bulk) -> bool:
         """False while there is no connection."""
         several = len(self._endpoints) > 1
         tired = several and not self._up and time.monotonic() - self._down_since > ELSEWHERE_AFTER_S

@@ -75,9 +75,10 @@ class Host:
             if incoming is None:
                 return
             self.heard += 1
-            message = understood(incoming, self.hub, self.station, now)
-            if message is None:
+            content = understood(incoming, self.hub, self.station, now)
+            if content is None:
                 continue
+            _, message = content
             if isinstance(message, Notice):
                 answer = replace(message, reason=json.dumps(self._figures()))
                 self.hub.send(incoming.sender, b"", wire.encode(answer))

@@ -244,6 +244,7 @@ class World:
 
     def _dropped(self, node: Node, event: object) -> bool:
         kind = type(event.message).__name__ if isinstance(event, Heard) else ""
+        kind = kind.replace("RollChange", "RollCall")  # both tell of a roll, in full or in short
         for drop in self.drops:
             what, places, left = drop
             assert isinstance(left, int) and isinstance(places, tuple)
