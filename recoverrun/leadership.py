@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import assert_never
 
+from recoverrun.members import Member, members_of
 from recoverrun.posts import NOBODY, Post
 from rendezvous import wire
 from rendezvous.ballots import Copied, Copy, Whole
@@ -37,7 +38,7 @@ from rendezvous.council import (
     To,
 )
 from rendezvous.effects import Record
-from rendezvous.messages import Beat, Message, Peer, Remains, Start, Statement, StoreAnswer
+from rendezvous.messages import Beat, Message, Remains, Start, Statement, StoreAnswer
 from rendezvous.register import Register
 from rendezvous.replicated import Effect as StoreEffect
 from rendezvous.replicated import ReplicatedStore, Say
@@ -114,6 +115,7 @@ class Leadership:
         self._register: Register | None = None
         self._min_replicas = 1
         self._start: Start | None = None  # what we were told last
+        self._nodes: dict[str, Member] = {}  # those of it
         self._begun = False
         self._attempt = 0
         self._tenure = 0
@@ -135,6 +137,7 @@ class Leadership:
         new = self._start is None
         self._min_replicas = min_replicas
         self._start, self._begun, self._attempt = start, True, start.attempt
+        self._nodes = members_of(start)
         self._memory = Memory()
         self._present = frozenset(peer[0] for peer in start.peers)
         if new:
@@ -149,8 +152,8 @@ class Leadership:
                     own=self.own, roll=roll, now=now, on_silence=self._on_silence
                 )
         acts = self._lend_store(now, anew=True)
-        members = self._register.roll.members if self._register is not None else ()
-        news = [peer[0] for peer in start.peers if peer[0] not in members]
+        members = set(self._register.roll.members if self._register is not None else ())
+        news = [name for name in self._nodes if name not in members]
         if self.leader == self.own:
             acts += [act for name in news for act in self._ballot(Admit(name), now)]
         return acts
@@ -172,7 +175,7 @@ class Leadership:
     def absent(self) -> set[str]:
         """The names of nodes that had a place and take no part any more."""
         members = self._register.roll.members if self._register is not None else (self.own,)
-        return {self._name(peer[0]) for peer in self._peers if peer[0] not in members}
+        return {self._name(name) for name in self._nodes.keys() - set(members)}
 
     @property
     def tenure(self) -> int:
@@ -214,12 +217,8 @@ class Leadership:
 
     def hosts(self, sender: str, rank: int) -> bool:
         """Is this rank one of that launcher?"""
-        first = 0
-        for name, _, _, nproc in self._peers:
-            if name == sender:
-                return first <= rank < first + nproc
-            first += nproc
-        return False
+        node = self._nodes.get(sender)
+        return node is not None and rank in node.ranks
 
     # --------------------------------------------------------------------------- events
 
@@ -402,6 +401,8 @@ class Leadership:
         register = self._register
         if not self._vacant or register is None:
             return []
+        if len(self._statements) < len(register.roll.members):
+            return []
         told = []
         for member in register.roll.members:
             parts = self._statements.get(member, {})
@@ -420,12 +421,10 @@ class Leadership:
 
     def _vacancy(self, register: Register) -> Vacancy:
         assert self._start is not None, "who never had a place has not begun"
-        lost, first = [], 0
-        for (name, _, _, nproc), node in zip(self._peers, self._start.nodes, strict=True):
-            if name not in register.roll.members:
-                ranks = tuple(range(first, first + nproc))
-                lost.append((node, ranks, _why(name in register.presence.dead)))
-            first += nproc
+        members, lost = set(register.roll.members), []
+        for name, node in self._nodes.items():
+            if name not in members:
+                lost.append((node.name, tuple(node.ranks), _why(name in register.presence.dead)))
         return Vacancy(
             tenure=self._tenure,
             world=tuple(range(self._start.world_size)),
@@ -450,16 +449,9 @@ class Leadership:
 
     # --------------------------------------------------------------------------- names
 
-    @property
-    def _peers(self) -> tuple[Peer, ...]:
-        return self._start.peers if self._start is not None else ()
-
     def _name(self, incarnation: str) -> str:
-        nodes = self._start.nodes if self._start is not None else ()
-        for peer, name in zip(self._peers, nodes, strict=True):
-            if peer[0] == incarnation:
-                return name
-        return incarnation[:8]
+        member = self._nodes.get(incarnation)
+        return incarnation[:8] if member is None else member.name
 
 
 def _leader_first(start: Start) -> tuple[str, ...]:

@@ -79,6 +79,7 @@ class Seat:
         self._store = store  # of this launcher: it outlives this seat
         self._generation = 0
         self._members: dict[str, Member] = {}
+        self._hosts: dict[int, Member] = {}  # by rank
         self._waiting: set[str] = set()  # launchers that joined a job not yet formed
         self._fallen: set[str] = set()  # members that were silent for too long
         self._uninformed: set[str] = set()  # members that have not confirmed the stop
@@ -224,7 +225,7 @@ class Seat:
         return posts
 
     def _open(self, joins: tuple[Join, ...], starts: tuple[Start, ...], now: float) -> None:
-        self._members = members_of(starts[0])
+        self._seat_all(starts[0])
         for member in self._members.values():
             nproc = len(member.ranks)
             fields: dict[str, Json] = {"nproc": nproc, "name": member.name}
@@ -413,7 +414,7 @@ class Seat:
         return self._begin_again(reason, NOBODY, now, counts=False)
 
     def _adopt(self, start: Start, gone: set[str]) -> None:
-        self._members = members_of(start)
+        self._seat_all(start)
         self._attempt, self._restarts = start.attempt, start.restarts
         self._fallen = {m.incarnation for m in self._members.values() if m.name in gone}
 
@@ -481,11 +482,14 @@ class Seat:
 
     def _host(self, rank: int, *, fallen: bool = False) -> Member | None:
         """The member of this rank; None if it has fallen, unless asked for."""
-        for member in self._members.values():
-            if rank in member.ranks:
-                gone = member.incarnation in self._fallen and not fallen
-                return None if gone else member
-        return None
+        member = self._hosts.get(rank)
+        if member is None or member.incarnation not in self._members:
+            return None
+        return None if member.incarnation in self._fallen and not fallen else member
+
+    def _seat_all(self, start: Start) -> None:
+        self._members = members_of(start)
+        self._hosts = {rank: member for member in self._members.values() for rank in member.ranks}
 
     def _others(self) -> list[str]:
         peers = {*self._members, *self._waiting, *self._spares} - self._fallen - {self._own}

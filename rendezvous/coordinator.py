@@ -364,8 +364,7 @@ class Coordinator:
 
     def _legacies(self, ranks: Iterable[int]) -> list[ToRank]:
         """The contexts of every lost rank, to the survivors of the same shard position."""
-        legacies = [(rank, self.members.legacy(rank)) for rank in ranks]
-        return [ToRank(rank=rank, message=left) for rank, left in legacies if left is not None]
+        return [ToRank(rank=rank, message=left) for rank, left in self.members.legacies(ranks)]
 
     # --------------------------------------------------------------------------- gathering
 

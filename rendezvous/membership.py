@@ -1,6 +1,6 @@
 """Who is in: the members of one generation, those that ended, those that the kernel has reaped."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from rendezvous.layout import Layout
@@ -22,6 +22,9 @@ class Membership:
     # Asked with every message of every rank: what they follow from changes with a loss or an end.
     _running: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
     _ended: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
+    _live: tuple[int, ...] = field(default=(), init=False, repr=False, compare=False)
+    _lost: tuple[int, ...] = field(default=(), init=False, repr=False, compare=False)
+    _divided_for: tuple[int, int, bool] = field(default=(0, 0, False), init=False, repr=False)
     _sorted_for: tuple[int, int, int] = field(default=(0, 0, 0), init=False, repr=False)
     _checked: tuple[int, int, bool] = field(default=(0, 0, False), init=False, repr=False)
     _ranks: frozenset[int] = field(default=frozenset(), init=False, repr=False, compare=False)
@@ -35,9 +38,13 @@ class Membership:
     @property
     def live(self) -> tuple[int, ...]:
         """Slots whose ranks are all members of this generation."""
-        if self.layout is None:
-            return ()
-        return tuple(s for s in self.layout.slots if self.layout.replicas[s][0] in self.live_ranks)
+        state = (self.generation, len(self.live_ranks), self.layout is not None)
+        if state != self._divided_for and self.layout is not None:
+            self._divided_for = state
+            firsts = {slot: ranks[0] for slot, ranks in enumerate(self.layout.replicas)}
+            self._live = tuple(slot for slot, rank in firsts.items() if rank in self.live_ranks)
+            self._lost = tuple(slot for slot, rank in firsts.items() if rank not in self.live_ranks)
+        return self._live
 
     @property
     def running(self) -> list[int]:
@@ -92,14 +99,21 @@ class Membership:
         shard = self.layout.place(rank)[1]
         return [self.layout.replicas[slot][shard] for slot in self.live]
 
-    def legacy(self, heir: int) -> Legacy | None:
-        """What the lost ranks of the shard position of `heir` left behind, None if nothing."""
-        if self.layout is None:
-            return None
-        shard = self.layout.place(heir)[1]
-        lost = [self.layout.replicas[s][shard] for s in self.layout.slots if s not in self.live]
-        contexts = tuple((rank, self.remains[rank]) for rank in lost if rank in self.remains)
-        return Legacy(generation=self.generation, contexts=contexts) if contexts else None
+    def legacies(self, heirs: Iterable[int]) -> Iterator[tuple[int, Legacy]]:
+        """What the lost ranks of each heir's shard position left behind, where that is anything."""
+        layout = self.layout
+        if layout is None or not self.live or not self._lost:
+            return
+        found: dict[int, Legacy | None] = {}  # by shard position: one message for all its heirs
+        for heir in heirs:
+            shard = layout.place(heir)[1]
+            if shard not in found:
+                ranks = [layout.replicas[slot][shard] for slot in self._lost]
+                left = tuple((rank, self.remains[rank]) for rank in ranks if rank in self.remains)
+                one = Legacy(generation=self.generation, contexts=left) if left else None
+                found[shard] = one
+            if (legacy := found[shard]) is not None:
+                yield heir, legacy
 
     def check(self) -> None:
         state = (self.generation, len(self.live_ranks), self.layout is not None)

@@ -1,6 +1,6 @@
 """What the run promises about a loss: the weakest of what its ranks can promise, said once."""
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from rendezvous.effects import Json, Record
@@ -13,19 +13,21 @@ WEAKEST_FIRST: tuple[Promise, ...] = ("unprotected", "equal-count", "exact-sampl
 class Promises:
     verdicts: dict[int, Verdict] = field(default_factory=dict)  # by rank
     stated: bool = False
+    refused: bool = False  # one rank is enough: nobody could finish a step without it
 
     def hear(self, verdict: Verdict) -> None:
+        before = self.verdicts.get(verdict.rank)
         self.verdicts[verdict.rank] = verdict
+        if "unprotected" in (verdict.promise, before.promise if before is not None else ""):
+            found = (one.promise == "unprotected" for one in self.verdicts.values())
+            self.refused = any(found)
 
-    @property
-    def refused(self) -> bool:
-        """One rank without protection is enough: nobody could finish a step without it."""
-        return any(verdict.promise == "unprotected" for verdict in self.verdicts.values())
-
-    def statement(self, live_ranks: Iterable[int]) -> Record | None:
+    def statement(self, live_ranks: Collection[int]) -> Record | None:
         """The journal's line, once every live rank has spoken; None before and afterwards."""
+        if self.stated or len(self.verdicts) < len(live_ranks):
+            return None
         live = sorted(live_ranks)
-        if self.stated or not live or any(rank not in self.verdicts for rank in live):
+        if not live or any(rank not in self.verdicts for rank in live):
             return None
         self.stated = True
         worst = min(

@@ -28,6 +28,7 @@ from rendezvous.keys import JobKey
 from rendezvous.messages import Message, StoreAnswer, StoreCall
 from rendezvous.sockets import (
     ANSWER_MS,
+    BACKLOG,
     CALL_MS,
     FAILURES,
     PARTS,
@@ -270,6 +271,7 @@ class Station:
         """Serve other nodes on an address of this machine ("*": all). Raises OSError."""
         socket = self._socket(zmq.ROUTER, address, REMOTE_QUEUE)
         socket.setsockopt(zmq.HANDSHAKE_IVL, ANSWER_MS)
+        socket.setsockopt(zmq.BACKLOG, BACKLOG)
         if self._key is not None:
             dress_listener(socket, self._key)
         self._bind(socket, f"tcp://{_bracketed(address)}:{port}")

@@ -10,6 +10,8 @@ QUICK = {
     "recovery": ["--runs=2", "--restarts=1", "--defaults=0"],
     "steady": ["--launches=1", "--pairs=4"],
     "exact": ["--pairs=4"],
+    "machines": [],
+    "scale": ["--many", "1000", "--events=3", "--idle=4"],
 }
 
 

@@ -239,7 +239,7 @@ def test_a_view_of_forty_thousand_ranks_is_as_small_as_its_gaps() -> None:
     assert wire.decode(frame) == view
 
 
-@pytest.mark.parametrize("runs", [(1,), (1, 0), (1, -1), (-1, 1), (0, wire.ITEMS + 1), ("a", 1)])
+@pytest.mark.parametrize("runs", [(1,), (1, 0), (1, -1), (0, wire.ITEMS + 1), ("a", 1)])
 def test_runs_that_say_nothing_or_too_much_are_refused(runs: tuple[object, ...]) -> None:
     view = {"v": wire.PROTOCOL, "k": "View", "generation": 1, "live": (), "losses": ()}
 

@@ -1,0 +1,263 @@
+"""Thousands of launchers in one process, as light as they can be: real sockets, no workers.
+
+Each calls the coordinator as production does (own CURVE keys, the same options), joins, pings at
+the production rhythm, and answers each View as its worker would. The few that vote have the
+production machine (`Leadership`). A process is driven through a pipe; times are of CLOCK_MONOTONIC,
+which all processes of a machine share.
+"""
+
+import resource
+import select
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+
+import msgpack
+import zmq
+
+from recoverrun import __version__
+from recoverrun.leadership import Leadership
+from recoverrun.parcels import opened
+from recoverrun.posts import Post
+from rendezvous import wire
+from rendezvous.ballots import Ping
+from rendezvous.keys import JobKey
+from rendezvous.messages import Exited, Join, Message, Report, Start, Topology
+from rendezvous.sockets import CALL_MS, REMOTE_QUEUE, Caller, Socket, bound
+from rendezvous.tempo import tempo
+
+VOTERS = 4
+"""Node ranks 1 to this have the register: with the coordinator they are the voters."""
+
+CALL_AGAIN_S = 4.0
+"""ZeroMQ does not call again where a handshake was answered wrongly, and does not say so to us."""
+
+TICK_S = 0.05
+RUN_ID = "scale"
+
+
+@dataclass(slots=True)
+class Launcher:
+    """One of them."""
+
+    node_rank: int
+    caller: Caller
+    socket: Socket
+    joined: bool = False
+    started: bool = False
+    muted: bool = False
+    reached_at: float = 0.0
+    roll: int = 1
+    leadership: Leadership | None = None
+    outbox: deque[bytes] = field(default_factory=deque)
+
+    @property
+    def name(self) -> str:
+        return self.caller.incarnation
+
+
+class Swarm:
+    """The launchers with these node ranks, of a job of `many`."""
+
+    def __init__(self, pipe: Connection, key: JobKey | None, ranks: range, many: int) -> None:
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        self._pipe = pipe
+        self._key = key
+        self._ranks = ranks
+        self._many = many
+        self._beat_s = tempo(many).beat_s
+        self._context: zmq.Context[Socket] = zmq.Context(io_threads=1)
+        self._context.set(zmq.MAX_SOCKETS, 4 * len(ranks) + 100)
+        self._epoll = select.epoll()
+        self._epoll.register(pipe.fileno(), select.EPOLLIN)
+        self._by_fd: dict[int, Launcher] = {}
+        self._by_rank: dict[int, Launcher] = {}
+        self._seen: dict[tuple[str, int], list[float]] = {}  # (kind, number) -> when
+        self._due: deque[tuple[float, Launcher]] = deque()
+        self._leader = ""
+        self._endpoint = ""
+        self._ping = b""
+        self._pinged_for = -1
+        self._over = False
+
+    def serve(self) -> None:
+        while not self._over:
+            ready = self._epoll.poll(TICK_S)
+            for fd, _ in ready:
+                if fd == self._pipe.fileno():
+                    self._obey()
+                elif fd in self._by_fd:
+                    self._attend(self._by_fd[fd])
+            self._beat(time.monotonic())
+        self._context.destroy(linger=0)
+
+    # --------------------------------------------------------------------------- commands
+
+    def _obey(self) -> None:
+        what, value = self._pipe.recv()
+        if what == "call":
+            self._call(value)
+        elif what == "learn":
+            replicas = tuple((rank,) for rank in range(self._many))
+            rank = min(self._by_rank)
+            self._say(
+                self._by_rank[rank],
+                Topology(rank=rank, generation=1, strategy="scale", replicas=replicas),
+            )
+        elif what == "exit" and value in self._by_rank:
+            self._pipe.send(time.monotonic())
+            self._say(self._by_rank[value], Exited(
+                rank=value, incarnation=0, node="n", code=-9, ours=False, error="", detected_s=0.0
+            ))  # fmt: skip
+        elif what == "mute" and value in self._by_rank:
+            self._by_rank[value].muted = True
+        elif what == "count":
+            self._pipe.send(len(self._seen.get(value, ())))
+        elif what == "times":
+            self._pipe.send(self._seen.pop(value, []))
+        elif what == "stop":
+            self._over = True
+
+    def _call(self, port: int) -> None:
+        """Everybody calls whoever listens there, and nobody else any more."""
+        begun_at = time.monotonic()
+        self._endpoint = f"tcp://127.0.0.1:{port}"
+        callers = {rank: one.caller for rank, one in self._by_rank.items()}
+        for one in self._by_rank.values():
+            self._epoll.unregister(one.socket.FD)
+            one.socket.close(linger=0)
+        self._by_fd.clear()
+        self._due.clear()
+        for rank in self._ranks:
+            caller = callers.get(rank) or Caller(self._key)
+            socket = self._context.socket(zmq.DEALER)
+            bound(socket, REMOTE_QUEUE)
+            socket.setsockopt(zmq.HEARTBEAT_IVL, 1000)
+            socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 5000)
+            socket.setsockopt(zmq.HANDSHAKE_IVL, CALL_MS)
+            socket.setsockopt(zmq.IMMEDIATE, 1)
+            socket.setsockopt(zmq.RECONNECT_IVL, 100)
+            socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
+            caller.dress(socket)
+            one = Launcher(rank, caller, socket, reached_at=begun_at)
+            self._by_rank[rank] = self._by_fd[socket.FD] = one
+            self._epoll.register(socket.FD, select.EPOLLIN)
+            socket.connect(self._endpoint)
+        for place, one in enumerate(self._by_rank.values()):
+            self._attend(one)
+            # Spread over a beat, as launchers on machines of their own are.
+            self._due.append((begun_at + self._beat_s * (1 + place / len(self._ranks)), one))
+        self._pipe.send(begun_at)
+
+    # --------------------------------------------------------------------------- one launcher
+
+    def _attend(self, one: Launcher) -> None:
+        """Read and write what is possible: the descriptor says that something is, only once."""
+        while (events := one.socket.getsockopt(zmq.EVENTS)) & (zmq.POLLIN | zmq.POLLOUT):
+            if events & zmq.POLLIN:
+                self._hear(one, one.socket.recv_multipart(zmq.NOBLOCK))
+            elif not one.joined:
+                one.joined = True
+                one.outbox.append(self._join(one))
+            elif one.outbox:
+                one.socket.send_multipart([b"", one.outbox.popleft()], zmq.NOBLOCK)
+            else:
+                break
+
+    def _say(self, one: Launcher, message: Message) -> None:
+        one.outbox.append(wire.encode(message))
+        self._attend(one)
+
+    def _join(self, one: Launcher) -> bytes:
+        return wire.encode(Join(
+            run_id=RUN_ID, node=f"node-{one.node_rank}", incarnation=one.name,
+            node_rank=one.node_rank, nproc=1, version=__version__, master=":1",
+        ))  # fmt: skip
+
+    def _hear(self, one: Launcher, frames: list[bytes]) -> None:
+        now = time.monotonic()
+        if one.muted:
+            return
+        if not one.started:
+            self._start(one, frames)
+            return
+        content = msgpack.unpackb(frames[-1])
+        kind = content["k"]
+        if kind == "View":
+            self._note("View", content["generation"], now)
+            one.outbox.append(wire.encode(report(one.node_rank, content["generation"])))
+        elif kind == "Decision":
+            self._note("Decision", content["generation"], now)
+        elif kind in ("RollChange", "RollCall"):
+            one.roll = content["number"] if kind == "RollChange" else content["roll"][0]
+            self._note(kind, one.roll, now)
+        if one.leadership is not None:
+            self._post(one, one.leadership.hear(self._leader, wire.decode(frames[-1]), now))
+
+    def _start(self, one: Launcher, frames: list[bytes]) -> None:
+        if msgpack.unpackb(frames[2])["k"] != "Start":
+            return
+        one.started = True
+        now = time.monotonic()
+        self._note("Start", 0, now)
+        if one.node_rank <= VOTERS:
+            _, message = opened(frames)
+            assert isinstance(message, Start)
+            self._leader = message.leader
+            one.leadership = Leadership(own=one.name, chance=lambda: 0.5)
+            self._post(one, one.leadership.join(message, min_replicas=1, several=True, now=now))
+
+    def _join_again(self, one: Launcher, now: float) -> None:
+        """Whoever has no place yet asks again, as the agent does; and calls again (`Dealer`)."""
+        one.joined = False
+        self._attend(one)
+        if one.joined:
+            one.reached_at = now
+        elif now > one.reached_at + CALL_AGAIN_S:
+            one.reached_at = now
+            one.socket.disconnect(self._endpoint)
+            one.socket.connect(self._endpoint)
+
+    def _post(self, one: Launcher, acts: object) -> None:
+        for act in acts if isinstance(acts, list) else ():
+            if isinstance(act, Post) and act.to == self._leader:
+                one.outbox.append(wire.encode(act.message))
+
+    def _note(self, kind: str, number: int, now: float) -> None:
+        self._seen.setdefault((kind, number), []).append(now)
+
+    def _beat(self, now: float) -> None:
+        while self._due and self._due[0][0] <= now:
+            at, one = self._due.popleft()
+            if one.muted:
+                continue
+            self._due.append((max(at + self._beat_s, now), one))
+            if not one.started:
+                self._join_again(one, now)
+            elif one.leadership is None:
+                if one.roll != self._pinged_for:
+                    ping = Ping(number=one.roll, sent_at=now, fenced=False)
+                    self._ping, self._pinged_for = wire.encode(ping), one.roll
+                one.outbox.append(self._ping)
+                self._attend(one)
+        for rank in range(1, VOTERS + 1):
+            voter = self._by_rank.get(rank)
+            if voter is not None and voter.leadership is not None and not voter.muted:
+                at = voter.leadership.deadline()
+                if at is not None and at <= now:
+                    self._post(voter, voter.leadership.tick(now))
+                    self._attend(voter)
+
+
+def report(rank: int, generation: int) -> Report:
+    """Of a worker that holds every bucket of its step."""
+    return Report(
+        rank=rank, generation=generation, step=generation, phase="settle", microbatches=1,
+        done=((rank, 0),), begun=(), reduced=generation - 1,
+    )  # fmt: skip
+
+
+def main(pipe: Connection, key: JobKey | None, ranks: range, many: int) -> None:
+    Swarm(pipe, key, ranks, many).serve()
