@@ -8,7 +8,7 @@ from recoverrun.config import RunConfig
 from recoverrun.errors import ExitCode
 from rendezvous.coordinator import Coordinator
 from rendezvous.formation import Formation
-from rendezvous.messages import Start, Stop
+from rendezvous.messages import Exited, Hello, Message, Remains, Start, Stop
 
 TRIES_ENOUGH = 3
 """As many attempts with the same end are no accident."""
@@ -30,6 +30,20 @@ def members_of(start: Start) -> dict[str, Member]:
         members[incarnation] = Member(incarnation, name, range(first, first + nproc))
         first += nproc
     return members
+
+
+def is_past(message: Message, attempt: int) -> bool:
+    """Is it of a worker of an earlier attempt?"""
+    if not isinstance(message, Hello | Exited | Remains):
+        return False
+    return message.incarnation != attempt
+
+
+def banishment(member: Member | None) -> Stop:
+    """For a launcher that was given up: its ranks have been replaced, it must not go on."""
+    name = "this node" if member is None else f"node {member.name}"
+    reason = f"{name} was silent for so long that the job went on without it"
+    return Stop(exit_code=ExitCode.PARTITIONED, reason=reason, root_rank=-1)
 
 
 def survives(job: Coordinator, ranks: range) -> bool:

@@ -16,7 +16,7 @@ from recoverrun import inquest
 from recoverrun.errors import ExitCode
 from recoverrun.inquest import Inquest
 from recoverrun.kinship import differences
-from recoverrun.members import Member, members_of, survives, verdict
+from recoverrun.members import Member, banishment, is_past, members_of, survives, verdict
 from recoverrun.posts import NOBODY, Post
 from rendezvous import coordinator, detector, formation
 from rendezvous.ballots import Ping
@@ -24,15 +24,14 @@ from rendezvous.coordinator import Coordinator
 from rendezvous.detector import Detector
 from rendezvous.effects import Effect, Json, KillRanks, Record, StopJob, ToRank
 from rendezvous.formation import Abandoned, Formation, Formed, Reply
+from rendezvous.lemons import Lemons
 from rendezvous.messages import (
     Beat,
     Exited,
-    Hello,
     Join,
     Leaving,
     Message,
     Refusal,
-    Remains,
     Restart,
     Spare,
     Start,
@@ -81,6 +80,7 @@ class Seat:
         self._members: dict[str, Member] = {}
         self._hosts: dict[int, Member] = {}  # by rank
         self._waiting: set[str] = set()  # launchers that joined a job not yet formed
+        self._lemons = Lemons()
         self._fallen: set[str] = set()  # members that were silent for too long
         self._uninformed: set[str] = set()  # members that have not confirmed the stop
         self._refusal: Refusal | None = None  # the job will never be formed
@@ -107,7 +107,7 @@ class Seat:
             return self._leave(sender, message, now)
         if isinstance(message, Beat | Ping):
             return self._repeat(sender)
-        if self._coordinator is None or self._is_past(message):
+        if self._coordinator is None or is_past(message, self._attempt):
             return []
         rank = getattr(message, "rank", NOBODY)
         if rank not in self._members[sender].ranks:
@@ -226,6 +226,7 @@ class Seat:
 
     def _open(self, joins: tuple[Join, ...], starts: tuple[Start, ...], now: float) -> None:
         self._seat_all(starts[0])
+        self._lemons.know(joins)
         for member in self._members.values():
             nproc = len(member.ranks)
             fields: dict[str, Json] = {"nproc": nproc, "name": member.name}
@@ -246,12 +247,18 @@ class Seat:
 
     def _late(self, sender: str, join: Join, now: float) -> list[Post] | None:
         """A launcher comes when the job has begun. None: it is for the formation to answer."""
+        lemon = self._lemons.judge(join, now)
+        if isinstance(lemon, Refusal):
+            return [Post(sender, NOBODY, lemon)]
         many = sender not in self._spares and len(self._spares) >= SPARES_MOST
         if many or self._formation.objection(join) is not None:
             return None
-        self._spares[sender] = join
-        self._detector.step(detector.Heard(sender.encode()), now)
         wait = [Post(sender, NOBODY, Spare(nnodes=self._formation.most))]
+        if lemon is not None:
+            return wait
+        self._spares[sender] = join
+        self._lemons.know([join])
+        self._detector.step(detector.Heard(sender.encode()), now)
         if len(self._spares) > self._vacant:
             return wait
         if self._coordinator is None:
@@ -329,12 +336,6 @@ class Seat:
         """A beat of a launcher that has not heard yet that it should join again."""
         heard = self._coordinator is not None or self._restart is None or sender in self._waiting
         return [] if heard else [Post(sender, NOBODY, self._restart)] if self._restart else []
-
-    def _is_past(self, message: Message) -> bool:
-        """Is it of a worker of an earlier attempt?"""
-        if not isinstance(message, Hello | Exited | Remains):
-            return False
-        return message.incarnation != self._attempt
 
     # --------------------------------------------------------------------------- running
 
@@ -425,6 +426,8 @@ class Seat:
         return [post for sender, reason in gone for post in self._lose(sender, reason, now)]
 
     def _lose(self, sender: str, reason: str, now: float) -> list[Post]:
+        for record in self._lemons.lose(sender, reason, now) if self.stopped is None else ():
+            self._record(record)
         if sender in self._spares:
             del self._spares[sender]
             self._waiting.discard(sender)
@@ -454,6 +457,7 @@ class Seat:
 
     def _leave(self, sender: str, leave: Leaving, now: float) -> list[Post]:
         """A user ends one node's part: whatever can go on without it does."""
+        self._lemons.forget(sender)
         member = self._members.get(sender)
         # Who takes over from us does not know of those who wait.
         waiting = len(self._spares) if sender != self._own else 0
@@ -474,11 +478,7 @@ class Seat:
         return self.stop(Stop(exit_code=leave.exit_code, reason=leave.reason, root_rank=-1))
 
     def _banishment(self, sender: str) -> Stop:
-        """For a launcher that was given up: its ranks have been replaced, it must not go on."""
-        member = self._members.get(sender)  # None once an attempt has begun without it
-        name = "this node" if member is None else f"node {member.name}"
-        reason = f"{name} was silent for so long that the job went on without it"
-        return Stop(exit_code=ExitCode.PARTITIONED, reason=reason, root_rank=-1)
+        return banishment(self._members.get(sender))  # None once an attempt began without it
 
     def _host(self, rank: int, *, fallen: bool = False) -> Member | None:
         """The member of this rank; None if it has fallen, unless asked for."""

@@ -305,3 +305,34 @@ def test_a_spare_that_was_not_needed_ends_as_the_job_does() -> None:
 
     refusal = _of(posts, Refusal)["third"]
     assert isinstance(refusal, Refusal) and refusal.exit_code == 0
+
+
+def test_a_node_that_is_lost_again_and_again_is_held_off_and_then_refused() -> None:
+    job = Job(max_restarts=0, least=1)
+    job.form()
+    now, attempt = 1.0, 0
+    names = ["far", "far1", "far2", "far3"]
+    for lost, again in zip(names, names[1:], strict=False):
+        job.seat.depart([(lost, "its launcher has ended")], now)
+        attempt += 1
+        job.join("own", attempt, now)
+        job.seat.tick(now)
+        if again == "far3":
+            break
+        assert _of(_come(job, again, now + 0.1), Spare).keys() == {again}
+        now += 30.0
+        assert "own" in _of(_come(job, again, now), Restart)
+        attempt += 1
+        job.join("own", attempt, now)
+        job.seat.tick(now)
+
+    refusal = _of(_come(job, "far3", now), Refusal)["far3"]
+
+    assert isinstance(refusal, Refusal) and "lost 3 times within an hour" in refusal.reason
+    lemons = [r for r in job.records if r.fields.get("event") == "node.lemon"]
+    assert len(lemons) == 3
+
+
+def _come(job: Job, name: str, now: float) -> list[Post]:
+    join = Join(run_id="job", node="far", incarnation=name, node_rank=-1, nproc=2, version="1")
+    return job.seat.receive(name, join, now)
