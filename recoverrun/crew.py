@@ -19,7 +19,7 @@ from recoverrun.config import RunConfig
 from recoverrun.console import LOOK_S
 from recoverrun.environ import Place, worker_command, worker_environ
 from recoverrun.logs import LogTree, Outlets
-from recoverrun.output import last_words
+from recoverrun.output import NONE, LastWords, last_words
 from recoverrun.process import Child, spawn
 from recoverrun.rundir import PrivateDir
 from recoverrun.supervisor import (
@@ -380,7 +380,8 @@ class Crew:
         worker.ended = True
         worker.held.clear()
         detected_s = max(0.0, time.monotonic() - worker.died_at)
-        error = last_words(worker.error_file).error if gone.code else ""
+        last = last_words(worker.error_file) if gone.code else NONE
+        error = last.error
         signal = -gone.code if gone.code < 0 else 0
         fields: dict[str, Json] = {
             "rank": worker.rank,
@@ -410,14 +411,17 @@ class Crew:
                 ours=gone.ours,
                 error=error,
                 detected_s=detected_s,
-                age_s=_age_s(worker.error_file, detected_s) if error else detected_s,
+                age_s=_age_s(last, worker.error_file, detected_s) if error else detected_s,
             ),
         ]
 
 
-def _age_s(error_file: str, detected_s: float) -> float:
+def _age_s(last: LastWords, error_file: str, detected_s: float) -> float:
     """Seconds since a worker wrote down its exception; the same machine's clock on both sides."""
-    try:
+    now = time.monotonic()
+    if 0 <= last.written_at <= now:
+        return max(detected_s, now - last.written_at)
+    try:  # Another program than our hooks wrote it: only a clock that may be set tells when.
         written = Path(error_file).stat().st_mtime
     except OSError:
         return detected_s

@@ -7,6 +7,7 @@ form. Such a file was written by somebody else: it is bounded, and shown without
 """
 
 import json
+import math
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +19,14 @@ LIMIT_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class LastWords:
-    """The exception that ended a worker: one line, and the lines of its traceback."""
+    """The exception that ended a worker: one line, and the lines of its traceback.
+
+    `written_at`: on the monotonic clock that all processes of this machine share, -1 if not said.
+    """
 
     error: str
     traceback: tuple[str, ...]
+    written_at: float = -1.0
 
 
 NONE = LastWords("", ())
@@ -43,7 +48,12 @@ def last_words(error_file: str) -> LastWords:
     stack = extra.get("py_callstack") if isinstance(extra, dict) else None
     lines = stack.splitlines() if isinstance(stack, str) else []
     text = message.get("message")
-    return LastWords(_line(text if isinstance(text, str) else ""), tuple(map(_indented, lines)))
+    at = extra.get("monotonic") if isinstance(extra, dict) else None
+    return LastWords(
+        _line(text if isinstance(text, str) else ""),
+        tuple(map(_indented, lines)),
+        float(at) if isinstance(at, float) and math.isfinite(at) else -1.0,
+    )
 
 
 def hand_on(error_file: Path | None, target: str, exit_code: int, reason: str) -> None:

@@ -5,7 +5,8 @@ Rules, in this order; each can be explained to a person from the journal alone:
 2. An error that tells of another process's end (connection closed, collective aborted) is a
    cascade: it can be first in the journal without being first in the world.
 3. The root is the earliest end that is neither. Ends of one node are ordered by its launcher, which
-   sees them in the order of the kernel; between nodes only as far as wall clocks agree, so ends of
+   sees them in the order of the kernel; between nodes only as far as wall clocks agree, after those
+   that are wrong by seconds have been set right (`rendezvous.clocks`), so ends of
    other nodes within CLOCK_S are named as tied.
 4. A silent node is one fault; its ranks are never blamed one by one.
 5. With nothing but cascades the first stands in, and the confidence says so.

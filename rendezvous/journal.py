@@ -13,9 +13,10 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rendezvous.clocks import Clocks, merged
 from rendezvous.effects import Json, Record
 
 FORMAT = 1
@@ -228,6 +229,10 @@ class Entry:
     event: str
     reason: str
     fields: Mapping[str, Json]
+
+    def moved(self, ts: float) -> "Entry":
+        """The same at another time."""
+        return self if ts == self.ts else replace(self, ts=ts)
 
     def integer(self, name: str, default: int = -1) -> int:
         value = self.fields.get(name)
@@ -442,6 +447,7 @@ class RunTail:
     def __init__(self, run_dir: Path) -> None:
         self.run_dir = run_dir
         self._files: dict[str, FileTail] = {}
+        self._clocks = Clocks()
 
     def poll(self, *, last: bool = False) -> list[Entry]:
         """The new entries of all nodes, merged; new files are found.
@@ -456,7 +462,8 @@ class RunTail:
             if name not in self._files:
                 self._files[name] = FileTail(self.run_dir / name)
         files = [self._files[name] for name in sorted(self._files)]
-        return merged([file.poll() + (file.finish() if last else []) for file in files])
+        read = [file.poll() + (file.finish() if last else []) for file in files]
+        return merged(self._clocks.align(read))
 
     @property
     def places(self) -> int:
@@ -475,23 +482,6 @@ class RunTail:
             gaps=tuple(gap for file in files for gap in file.gaps),
             unknown=tuple(sorted({name for file in files for name in file.unknown})),
         )
-
-
-def merged(files: list[list[Entry]]) -> list[Entry]:
-    """Entries of several files by wall time, then number; the order of each file is kept.
-
-    A clock that is set back must not turn a file's own order around, so an entry counts as not
-    earlier than those before it in its file. Between nodes the order is as good as their clocks.
-    """
-    keyed: list[tuple[float, int, str, Entry]] = []
-    for entries in files:
-        latest = -math.inf
-        for entry in entries:
-            latest = max(latest, entry.ts)
-            keyed.append((latest, entry.seq, entry.node, entry))
-    # The sort is stable, and a restarted number at the same instant is the only tie within a file.
-    keyed.sort(key=lambda item: item[:3])
-    return [item[3] for item in keyed]
 
 
 def read_run(run_dir: Path) -> RunLog:

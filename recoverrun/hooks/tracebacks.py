@@ -67,7 +67,11 @@ def write_error_file(path: str, error: BaseException) -> None:
     stack = "".join(traceback.format_exception(error))
     message = {
         "message": f"{type(error).__name__}: {error}",
-        "extraInfo": {"py_callstack": stack, "timestamp": str(int(time.time()))},
+        "extraInfo": {
+            "py_callstack": stack,
+            "timestamp": str(int(time.time())),
+            "monotonic": time.monotonic(),  # A wall clock may be set before anybody reads it.
+        },
     }
     try:
         with open(f"{path}.{os.getpid()}", "w", encoding="utf-8") as file:

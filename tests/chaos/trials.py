@@ -4,17 +4,21 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import psutil
 
 from tests.chaos.net import Net, net
-from tests.e2e.launching import Launcher
+from tests.e2e.launching import ROOT, Launcher
 from tests.e2e.nodes import Nodes
 
 FLAP_S = 1.2
 """A pause that nobody may be left out for."""
+
+HOUR_S = 3600.0
 
 Trial = Callable[[Launcher], float]
 """Returns the seconds from the fault until every survivor is in a view without the lost."""
@@ -103,6 +107,33 @@ def starved(launcher: Launcher) -> float:
     return 0.0
 
 
+def clocks_set(launcher: Launcher) -> float:
+    """Wall clocks an hour apart, which are set while the job runs: nothing follows but a loss."""
+    with tempfile.TemporaryDirectory(prefix="clocks-") as folder:
+        clocks = [Path(folder, str(rank)) for rank in range(3)]
+
+        def env(rank: int) -> dict[str, str]:
+            path = os.pathsep.join([str(ROOT), str(ROOT / "tests/chaos/clock")])
+            return {"PYTHONPATH": path, "CHAOS_CLOCK": str(clocks[rank])}
+
+        for clock, ahead in zip(clocks, (0, HOUR_S, -HOUR_S), strict=True):
+            clock.write_text(str(ahead))
+        nodes = Nodes(launcher, 3, env=env)
+        for ahead in (HOUR_S, -HOUR_S, 30.0):
+            for clock in clocks:
+                clock.write_text(str(ahead))
+                time.sleep(0.3)  # so that a beat of the others falls in between
+        struck_at = time.monotonic()
+        nodes.launches[2].send(signal.SIGKILL)
+        generation, met_at = nodes.survivors_meet([0, 1])
+        nodes.stop([0, 1])
+        begun = [launch.records("run.start")[0]["ts"] for launch in nodes.launches[:2]]
+        assert begun[1] - begun[0] > HOUR_S / 2, f"the clocks were not set: {begun}"
+        if generation != 2:
+            raise Kept(f"generation {generation} after one loss")
+    return met_at - struck_at
+
+
 def _nobody_left(nodes: Nodes) -> None:
     nodes.stop([0, 1, 2])
     for launch in nodes.launches:
@@ -147,6 +178,7 @@ TRIALS: dict[str, Trial] = {
     "leader's link cut": leader_cut_off,
     "member's link cut": member_cut_off,
     "leader hears nothing": leader_deaf,
+    "wall clocks an hour apart, set as it runs; a kill": clocks_set,
     "each stands still for 1.2 s: nobody is left out": flap,
     "processors taken for 6 s: nobody is left out": starved,
 }

@@ -138,11 +138,12 @@ class Launcher:
         nproc: int = 1,
         options: tuple[str, ...] = (),
         within: tuple[str, ...] = (),
+        env: dict[str, str] | None = None,
     ) -> Launch:
         """A job of fake workers."""
         count = f"--nproc-per-node={nproc}"
         worker = ("--no-python", sys.executable, FAKE_WORKER)
-        return self(count, *options, *worker, *plans, within=within)
+        return self(count, *options, *worker, *plans, within=within, env=env)
 
     def end(self) -> None:
         for launch in self._launches:

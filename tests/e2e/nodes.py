@@ -18,6 +18,7 @@ class Nodes:
         host: str = "127.0.0.1",
         extra: tuple[str, ...] = (),
         within: Callable[[int], tuple[str, ...]] = lambda _: (),
+        env: Callable[[int], dict[str, str] | None] = lambda _: None,
     ) -> None:
         """`within` is the command that runs the launcher of a node rank somewhere else."""
         options = (f"--nnodes={many}", f"--rdzv-endpoint={host}:{free_port()}", *extra)
@@ -26,6 +27,7 @@ class Nodes:
                 *(plans or (SERVE,)),
                 options=(*options, f"--node-rank={rank}"),
                 within=within(rank),
+                env=env(rank),
             )
             for rank in range(many)
         ]

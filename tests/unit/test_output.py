@@ -1,10 +1,14 @@
 """The last words of a worker are shown as they are, and never do harm."""
 
 import json
+import os
+import time
 from pathlib import Path
 
 import pytest
 
+from recoverrun.crew import _age_s
+from recoverrun.hooks.tracebacks import write_error_file
 from recoverrun.output import NONE, LastWords, hand_on, last_words
 
 
@@ -71,3 +75,25 @@ def test_the_root_ranks_file_is_handed_on_with_the_jobs_code(tmp_path: Path) -> 
 
     message = json.loads(target.read_text())["message"]
     assert message == {"message": "ValueError: no", "extraInfo": {}, "errorCode": 1}
+
+
+@pytest.mark.parametrize(
+    ("at", "written_at"), [(12.5, 12.5), ("12.5", -1.0), (None, -1.0), (True, -1.0)]
+)
+def test_when_it_was_written_is_read_from_a_clock_that_nobody_sets(
+    tmp_path: Path, at: object, written_at: float
+) -> None:
+    extra = {"py_callstack": "", "monotonic": at}
+
+    words = _words(tmp_path, {"message": {"message": "E: x", "extraInfo": extra}})
+
+    assert words == LastWords("E: x", (), written_at)
+
+
+def test_the_age_of_an_exception_does_not_follow_the_wall_clock(tmp_path: Path) -> None:
+    path = tmp_path / "error.json"
+    write_error_file(str(path), ValueError("bad"))
+    hour_ago = time.time() - 3600
+    os.utime(path, (hour_ago, hour_ago))  # as if the clock had been set since
+
+    assert _age_s(last_words(str(path)), str(path), 0.01) < 60.0
