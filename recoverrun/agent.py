@@ -247,6 +247,10 @@ class Agent:
             words = f"{where} has been silent for {silent_s:.1f} s"
             raise RecoverrunError(words, ExitCode.PARTITIONED)
 
+    def wait_elsewhere(self) -> None:
+        """Who coordinates has changed while we wait as a spare."""
+        self._say("recoverrun: another launcher coordinates the job now; this one waits on")
+
     def cut_off(self, reason: str, now: float) -> None:
         """The job may go on elsewhere, and not here."""
         if self._crew is None:

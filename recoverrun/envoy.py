@@ -6,6 +6,7 @@ here. Whatever concerns this node's own workers it hands to the agent.
 
 import random
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol, assert_never, get_args
@@ -28,8 +29,10 @@ from rendezvous.messages import (
     Join,
     Leaving,
     Message,
+    Redirect,
     Refusal,
     Remains,
+    Spare,
     Start,
     Statement,
     StoreAnswer,
@@ -39,6 +42,10 @@ from rendezvous.transport import Station
 
 AMONG_LAUNCHERS = (*get_args(Council), Copy, Whole, Copied, Statement)
 """Messages that have nothing to do with a coordinator."""
+
+
+SOUGHT_MOST = 15
+"""Silences after which a spare gives up: longer than it takes to agree on another coordinator."""
 
 
 class Principal(Protocol):
@@ -62,7 +69,10 @@ class Principal(Protocol):
         """This node has no part in the job any more."""
 
     def lose_sight(self, silent_s: float) -> None:
-        """The launcher at the endpoint is silent, and we have no place yet."""
+        """The launcher where we wait is silent, and we have no place yet."""
+
+    def wait_elsewhere(self) -> None:
+        """It was lost, and we wait for a place at another one."""
 
 
 class Envoy:
@@ -89,6 +99,8 @@ class Envoy:
         self._tempo = tempo(config.nnodes)
         # Of the launcher at the endpoint, until we have a place.
         self._detector = Detector(self._tempo)
+        self._refuges: deque[tuple[str, int]] = deque()  # for a spare whose coordinator is lost
+        self._sought = 0
         self._beat_at = began_at
 
     def open(self, now: float) -> None:
@@ -126,7 +138,7 @@ class Envoy:
             self._act(self._leadership.bury(ended, now), now)
         self._act(self._leadership.tick(now), now)
         for silence in self._detector.step(Tick(), now):
-            self._principal.lose_sight(silence.silent_s)
+            self._seek(silence.silent_s, now)
         if now >= self._beat_at:
             self._beat_at = now + self._tempo.beat_s
             self._beat(now)
@@ -229,17 +241,45 @@ class Envoy:
         elif not leadership.leader:
             if word.called:
                 self._detector.step(Heard(b"seat"), now)
-                self._take(word, now)
+                self._wait(word, now)
         elif isinstance(message, Remains):
             self._act(leadership.hear(sender, message, now), now)
         elif leadership.obeys(sender, message):
             self._take(word, now)
         elif isinstance(message, Join):
-            reason = "another launcher coordinates this job now, and nobody can join it here"
-            refusal = Refusal(reason=reason, exit_code=ExitCode.NEVER_FORMED)
-            self.lines.send(sender, NOBODY, refusal)
+            self.lines.send(sender, NOBODY, self._other_door())
         else:
             leadership.wait_for_seat(sender, message)
+
+    def _other_door(self) -> Redirect | Refusal:
+        """For a launcher that asks us for a place, and we do not coordinate."""
+        place = self.lines.place(self._leadership.leader)
+        if place is not None:
+            return Redirect(host=place[0], port=place[1])
+        reason = "another launcher coordinates this job now, and nobody can join it here"
+        return Refusal(reason=reason, exit_code=ExitCode.NEVER_FORMED)
+
+    def _wait(self, word: Word, now: float) -> None:
+        """Hear what concerns one that has no place yet."""
+        message = word.message
+        if isinstance(message, Redirect):
+            self.lines.turn_to((message.host, message.port))
+            return
+        if isinstance(message, Spare):
+            if self._sought:
+                self._principal.wait_elsewhere()
+            self._refuges, self._sought = deque(message.places), 0
+        self._take(word, now)
+
+    def _seek(self, silent_s: float, now: float) -> None:
+        """Nobody answers where we wait. Others know who coordinates, or soon will."""
+        if not self._refuges or self._sought >= SOUGHT_MOST:
+            self._principal.lose_sight(silent_s)
+            return
+        self._sought += 1
+        self.lines.turn_to(self._refuges[0])
+        self._refuges.rotate(-1)
+        self._detector.step(Heard(b"seat"), now)
 
     def _take(self, word: Word, now: float) -> None:
         for rank in word.ranks:

@@ -75,6 +75,7 @@ class Lines:
         self._uplink: _Call | None = None
         self._calls: dict[str, _Call] = {}
         self._places: dict[str, Place] = {}
+        self._elsewhere: Place | None = None  # where to call instead of the endpoint
         self._over: set[str] = set()  # launchers that have ended
         self._backlog: deque[bytes] = deque(maxlen=BACKLOG)
         self.acquainted = False  # has any launcher ever answered us?
@@ -129,6 +130,24 @@ class Lines:
                 with suppress(OSError):  # a place that cannot be: nobody can be reached there
                     dealer = self._station.connect_tcp(place)
                     self._calls[name] = _Call(dealer, place, name, None, now, ASK_AGAIN_S)
+
+    def place(self, name: str) -> Place | None:
+        """Where this launcher is reached, if that is known."""
+        call = self._calls.get(name)
+        return self._places.get(name) or (call.place if call is not None else None)
+
+    def turn_to(self, place: Place) -> None:
+        """Call another place than the endpoint: who waits there for a job waits for nobody."""
+        self._elsewhere = place  # Not now: its answers are still being read.
+
+    def _turn(self) -> None:
+        place, self._elsewhere, uplink = self._elsewhere, None, self._uplink
+        if place is None or uplink is None or uplink.name or uplink.dealer.place == place:
+            return
+        with suppress(OSError):  # a place that cannot be
+            dealer = self._station.connect_tcp(place)
+            self._station.drop(uplink.dealer)
+            self._uplink = _Call(dealer, place=None)
 
     # --------------------------------------------------------------------------- sending
 
@@ -217,6 +236,7 @@ class Lines:
 
     def ask(self, now: float) -> list[str]:
         """Launchers that have ended, each once, as their hosts say."""
+        self._turn()
         ended = []
         for name, call in list(self._calls.items()):
             if call.dealer.up or call.place is None:

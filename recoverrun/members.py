@@ -1,17 +1,22 @@
 """What the seat knows of the launchers of a job, and how it judges where that ends."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from recoverrun import __version__
 from recoverrun.config import RunConfig
 from recoverrun.errors import ExitCode
 from rendezvous.coordinator import Coordinator
 from rendezvous.formation import Formation
-from rendezvous.messages import Exited, Hello, Message, Remains, Start, Stop
+from rendezvous.messages import Exited, Hello, Message, Peer, Remains, Start, Stop
 
 TRIES_ENOUGH = 3
 """As many attempts with the same end are no accident."""
+
+
+REFUGES = 8
+"""Members that a spare is told of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,12 @@ def members_of(start: Start) -> dict[str, Member]:
         members[incarnation] = Member(incarnation, name, range(first, first + nproc))
         first += nproc
     return members
+
+
+def refuges(peers: Iterable[Peer], out: Collection[str]) -> tuple[tuple[str, int], ...]:
+    """Where a spare may ask for another coordinator: places of some members that are not `out`."""
+    places = ((host, port) for name, host, port, _ in peers if host and port and name not in out)
+    return tuple(islice(places, REFUGES))
 
 
 def is_past(message: Message, attempt: int) -> bool:

@@ -16,7 +16,7 @@ from recoverrun import inquest
 from recoverrun.errors import ExitCode
 from recoverrun.inquest import Inquest
 from recoverrun.kinship import differences
-from recoverrun.members import Member, banishment, is_past, members_of, survives, verdict
+from recoverrun.members import Member, banishment, is_past, members_of, refuges, survives, verdict
 from recoverrun.posts import NOBODY, Post
 from rendezvous import coordinator, detector, formation
 from rendezvous.ballots import Ping
@@ -31,6 +31,7 @@ from rendezvous.messages import (
     Join,
     Leaving,
     Message,
+    Peer,
     Refusal,
     Restart,
     Spare,
@@ -79,6 +80,7 @@ class Seat:
         self._generation = 0
         self._members: dict[str, Member] = {}
         self._hosts: dict[int, Member] = {}  # by rank
+        self._peers: tuple[Peer, ...] = ()
         self._waiting: set[str] = set()  # launchers that joined a job not yet formed
         self._lemons = Lemons()
         self._fallen: set[str] = set()  # members that were silent for too long
@@ -253,7 +255,8 @@ class Seat:
         many = sender not in self._spares and len(self._spares) >= SPARES_MOST
         if many or self._formation.objection(join) is not None:
             return None
-        wait = [Post(sender, NOBODY, Spare(nnodes=self._formation.most))]
+        places = refuges(self._peers, self._fallen | {self._own})
+        wait = [Post(sender, NOBODY, Spare(nnodes=self._formation.most, places=places))]
         if lemon is not None:
             return wait
         self._spares[sender] = join
@@ -488,7 +491,7 @@ class Seat:
         return None if member.incarnation in self._fallen and not fallen else member
 
     def _seat_all(self, start: Start) -> None:
-        self._members = members_of(start)
+        self._peers, self._members = start.peers, members_of(start)
         self._hosts = {rank: member for member in self._members.values() for rank in member.ranks}
 
     def _others(self) -> list[str]:

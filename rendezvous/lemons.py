@@ -65,6 +65,8 @@ class Lemons:
         strikes.times = [*_recent(strikes, now), now][-STRIKES:]
         strikes.reason = reason
         many = len(strikes.times)
+        if many == 1:
+            return []  # That happens; the loss itself has its record.
         later = f"may join again in {_hold_s(many):g} s"
         what = later if many < STRIKES else "is not let in again"
         words = f"node {node[0]} was lost {_times(many)} within an hour and {what} ({reason})"

@@ -111,9 +111,21 @@ class Restart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spare:
-    """C -> L: the job runs and has all of its nodes. Stay, in case that it loses one."""
+    """C -> L: the job runs and has all of its nodes. Stay, in case that it loses one.
+
+    `places`: where other launchers are reached, in case that it is this one.
+    """
 
     nnodes: int
+    places: tuple[tuple[str, int], ...] = ()  # host and port
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redirect:
+    """L -> L: I do not coordinate; the launcher that does is reached there."""
+
+    host: str
+    port: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -393,6 +405,7 @@ Message = (
     | Roster
     | Restart
     | Spare
+    | Redirect
     | Beat
     | Hello
     | Topology

@@ -103,6 +103,9 @@ class Lead:
     def cut_off(self, reason: str, now: float) -> None:
         raise AssertionError(f"cut off at {now}: {reason}")
 
+    def wait_elsewhere(self) -> None:
+        raise AssertionError("we coordinate")
+
     def lose_sight(self, silent_s: float) -> None:
         raise AssertionError(f"nobody is at the endpoint but we ({silent_s} s)")
 

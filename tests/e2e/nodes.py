@@ -22,6 +22,7 @@ class Nodes:
     ) -> None:
         """`within` is the command that runs the launcher of a node rank somewhere else."""
         options = (f"--nnodes={many}", f"--rdzv-endpoint={host}:{free_port()}", *extra)
+        self.options = options
         self.launches = [
             launcher.fake(
                 *(plans or (SERVE,)),

@@ -6,10 +6,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.e2e.launching import ROOT, Launcher, first_with, free_port, launching
-from tests.e2e.nodes import Nodes
+from tests.e2e.nodes import SERVE, Nodes
 from tests.e2e.runs import recoverrun
 
 AT_ONCE_S = 2.0
@@ -127,6 +128,38 @@ def test_the_journals_of_two_coordinators_name_the_launcher_that_was_killed(
     assert [line["tenure"] for line in second.records("leader.succeed")] == [2]
     (lost,) = second.records("node.lost")
     assert (lost["ranks"], lost["reason"]) == ([0], "vm.0: its launcher has ended")
+
+
+def test_a_spare_finds_whoever_coordinates_and_goes_on_waiting(launcher: Launcher) -> None:
+    nodes = Nodes(launcher, 3, extra=("--rdzv-backend=c10d",))
+    spare = launcher.fake(SERVE, options=nodes.options)
+    spare.expect("waits as a spare")
+
+    ranks, found = [0, 1, 2], "another launcher coordinates"
+    for event, words in (("leader.elect", found), ("leader.succeed", f"(?s){found}.*{found}")):
+        (leader,) = [rank for rank in ranks if nodes.launches[rank].records(event)]
+        nodes.launches[leader].send(signal.SIGKILL)
+        ranks.remove(leader)
+        nodes.survivors_meet(ranks)
+        spare.expect(words)
+
+    nodes.stop(ranks)
+    assert spare.finish() == 130
+
+
+def test_whoever_knocks_at_a_launcher_that_does_not_coordinate_is_told_who_does(
+    launcher: Launcher,
+) -> None:
+    nodes = Nodes(launcher, 3)
+    process = psutil.Process(nodes.launches[1].pid)
+    (port,) = [c.laddr.port for c in process.net_connections("tcp") if c.status == "LISTEN"]
+    endpoint = f"--rdzv-endpoint=127.0.0.1:{port}"
+
+    spare = launcher.fake(SERVE, options=("--nnodes=3", "--node-rank=1", endpoint))
+
+    spare.expect("waits as a spare")
+    nodes.stop([0, 1, 2])
+    assert spare.finish() == 130
 
 
 def test_training_outlives_three_coordinating_nodes_in_turn(

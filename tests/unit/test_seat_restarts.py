@@ -330,7 +330,7 @@ def test_a_node_that_is_lost_again_and_again_is_held_off_and_then_refused() -> N
 
     assert isinstance(refusal, Refusal) and "lost 3 times within an hour" in refusal.reason
     lemons = [r for r in job.records if r.fields.get("event") == "node.lemon"]
-    assert len(lemons) == 3
+    assert len(lemons) == 2
 
 
 def _come(job: Job, name: str, now: float) -> list[Post]:
