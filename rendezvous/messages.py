@@ -25,6 +25,7 @@ from rendezvous.ballots import (
     Prepared,
     Rejected,
     RollCall,
+    Testimony,
     Whole,
 )
 
@@ -417,4 +418,5 @@ Message = (
     | Granted
     | Ping
     | Pong
+    | Testimony
 )

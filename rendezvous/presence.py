@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from rendezvous.council import DEAF_S, SILENT_S
+from rendezvous import pace
 
 
 class Presence:
@@ -14,12 +14,13 @@ class Presence:
         self.parted: set[str] = set()
         self.admitted: list[str] = []
         self.awake_at = now  # since we stood still
+        self.witness, self.witness_at = "", float("-inf")
         self._now = now
 
     def wake(self, now: float) -> None:
         """Time passed. A long gap is our own standstill, and nobody else's silence."""
         gap, self._now = now - self._now, now
-        if gap > DEAF_S:
+        if gap > pace.DEAF_S:
             self.heard_at = {node: at + gap for node, at in self.heard_at.items()}
             self.awake_at = now
 
@@ -42,12 +43,26 @@ class Presence:
         """
         self.heard_at = dict.fromkeys(members, self._now)
         if lapsed:
-            self.heard_at[lapsed] = self._now - SILENT_S
+            self.heard_at[lapsed] = self._now - pace.SILENT_S
 
     def absent(self, own: str) -> set[str]:
         """Whom the next roll is without."""
-        silent = {n for n, at in self.heard_at.items() if self._now - at >= SILENT_S}
+        silent = {n for n, at in self.heard_at.items() if self._now - at >= pace.SILENT_S}
         return (silent | self.dead | self.parted) - {own}
+
+    def attend(self, witness: str) -> None:
+        """That witness is there."""
+        self.witness, self.witness_at = witness, self._now
+
+    def seconder(self, present: str, own: str) -> str:
+        """The vote that a witness has in the next roll, after `present`; "" if none is there.
+
+        One witness may vote in many jobs: the name of whoever asked it first tells them apart.
+        """
+        if self._now - self.witness_at > pace.WITNESS_SILENT_S:
+            return ""
+        same = present.partition("/")[0] == self.witness
+        return present if same else f"{self.witness}/{own}"
 
     def unheard(self, for_s: float) -> set[str]:
         """Members that have said nothing for so long."""

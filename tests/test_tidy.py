@@ -45,6 +45,7 @@ MACHINES = (
     "rendezvous/acceptor.py",
     "rendezvous/gate.py",
     "rendezvous/presence.py",
+    "rendezvous/witness.py",
     "rendezvous/roll.py",
     "rendezvous/council.py",
     "rendezvous/succession.py",

@@ -6,7 +6,7 @@ import pytest
 
 from tests.sim.mutants import planted
 from tests.sim.processes import DIGESTED, digests
-from tests.sim.views.mutants import BUGS, SCHEDULES, Bug, plans, run
+from tests.sim.views.mutants import BUGS, SCHEDULES, WITNESSED, Bug, plans, run
 from tests.sim.views.search import Search
 from tests.sim.views.times import at, measure
 from tests.sim.views.world import Outcome, World, simulate
@@ -33,6 +33,21 @@ def test_300_random_histories_break_nothing_and_reach_every_rare_path() -> None:
     assert coverage["liveness checked"] > 0.9 * len(SEEDS)
 
 
+def test_300_random_histories_with_a_witness_break_nothing() -> None:
+    coverage: Counter[str] = Counter()
+    wrong = []
+    for seed in SEEDS:
+        outcome = simulate(seed, witness=True)
+        coverage += outcome.coverage
+        if outcome.violation is not None:
+            wrong.append(f"python -m tests.sim.views --witness --seed {seed}: {outcome.violation}")
+
+    assert not wrong, "\n".join(wrong)
+    answers = ("Prepared", "Accepted", "Rejected", "RollCall")
+    assert not [answer for answer in answers if not coverage[f"witness: {answer}"]]
+    assert coverage["liveness checked"] > 0.8 * len(SEEDS)
+
+
 def test_a_seed_is_the_same_history_in_every_process() -> None:
     first = digests("tests.sim.views.world", "1")
 
@@ -40,7 +55,7 @@ def test_a_seed_is_the_same_history_in_every_process() -> None:
     assert first == f"{[simulate(seed).digest for seed in DIGESTED]}\n"
 
 
-@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name.split(":")[0])
+@pytest.mark.parametrize("bug", [*BUGS, *WITNESSED], ids=lambda bug: bug.name.split(":")[0])
 def test_a_planted_bug_is_caught(bug: Bug) -> None:
     found: dict[str, int] = {}
     for plan in plans(bug, seeds=300):

@@ -10,10 +10,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from rendezvous import pace
 from rendezvous import roll as rolls
 from rendezvous.council import (
-    LEAP,
     Admit,
+    Attend,
     Cut,
     Dead,
     Elected,
@@ -30,7 +31,8 @@ from rendezvous.roll import NOBODY, Roll, quorum
 from tests.sim.book import Violation, demand
 from tests.sim.engine import Engine
 from tests.sim.views.book import Book, Held
-from tests.sim.views.plan import Fault, Plan, draw
+from tests.sim.views.bystander import Bystander
+from tests.sim.views.plan import Fault, Plan, draw, draw_witnessed
 
 MOST_CALLS = 400_000
 CALL_S = 0.5
@@ -104,6 +106,8 @@ class World:
         self.works: dict[int, Work] = {}
         self.companion: Companion | None = None
         self.nodes: dict[int, Node] = {}
+        place = plan.nodes
+        self.witness = Bystander(place, f"n{place}.0") if plan.witness else None
         for place, name in enumerate(names):
             register = self._register(name, first, 0.0)
             self._install(Node(name, place, plan.rates[place], register))
@@ -141,6 +145,8 @@ class World:
             self.engine.after(self.plan.act_s, self._act_often, node)
         if not node.register.roll.members:
             self._call(node)
+        if self.witness is not None:
+            self.engine.after(self.engine.rng.random() * CALL_S, self._greet, node)
 
     def feed(self, node: Node, event: Event) -> None:
         now = self.engine.now
@@ -180,7 +186,7 @@ class World:
         self.book.decided(roll)
         if self.companion is not None:
             self.companion.enrolled(node, roll)
-        self.coverage["sole survivor" if roll.number > LEAP else "roll"] += 1
+        self.coverage["sole survivor" if roll.number > pace.LEAP else "roll"] += 1
         if node.name in roll.members:
             return
         if node.leaving:
@@ -217,9 +223,16 @@ class World:
                     self.send(node, other.name, Admit(node.name))
             self.engine.after(CALL_S, self._call, node)
 
+    def _greet(self, node: Node) -> None:
+        """Every launcher asks again and again whether the witness is there."""
+        if node.alive:
+            if self.engine.now >= node.paused_until:
+                self.send(node, f"n{self.plan.nodes}.", Admit(node.name))
+            self.engine.after(CALL_S, self._greet, node)
+
     # --------------------------------------------------------------------------- the network
 
-    def send(self, node: Node, to: str, event: object) -> None:
+    def send(self, node: Node | Bystander, to: str, event: object) -> None:
         place = int(to[1 : to.index(".")])
         rng, plan = self.engine.rng, self.plan
         chaos = self.engine.now < plan.chaos_s
@@ -233,16 +246,35 @@ class World:
             self.engine.after(delay_s, self._arrive, to, place, event)
 
     def _arrive(self, to: str, place: int, event: object) -> None:
+        if place == self.plan.nodes:
+            self._visit(to, event)
+            return
         node = self.nodes[place]
         if node.name == to:
             if self.verbose and isinstance(event, Heard):
                 self._say(node, f"gets {event.message} from {event.sender}")
-            if isinstance(event, Heard | Admit):
+            if isinstance(event, Heard | Admit | Attend):
                 self.feed(node, event)
             elif self.companion is not None and self.engine.now >= node.paused_until:
                 self.companion.hear(node, event)
 
-    def _dropped(self, node: Node, event: object) -> bool:
+    def _visit(self, to: str, event: object) -> None:
+        """Something has come to the witness, for its vote `to`."""
+        witness = self.witness
+        if witness is None or not witness.alive:
+            return
+        if self.engine.now < witness.paused_until:
+            self.engine.at(witness.paused_until, self._visit, to, event)
+        elif isinstance(event, Admit):
+            self.send(witness, event.node, Attend(witness.name))
+        elif isinstance(event, Heard):
+            answer = witness.hear(to, event.message)
+            if answer is not None:
+                self.coverage[f"witness: {type(answer).__name__}"] += 1
+                self.book.sent(to, answer)
+                self.send(witness, event.sender, Heard(to, answer))
+
+    def _dropped(self, node: Node | Bystander, event: object) -> bool:
         kind = type(event.message).__name__ if isinstance(event, Heard) else ""
         for drop in self.drops:
             what, places, left = drop
@@ -262,7 +294,13 @@ class World:
         self.coverage[f"fault {fault.kind}"] += 1
         if self.verbose:
             self.lines.append(f"{self.engine.now:8.3f} FAULT {fault.kind} {places}")
-        others = [place for place in self.nodes if place not in places]
+        everywhere = [*self.nodes]
+        if self.witness is not None and fault.what != "launchers":
+            everywhere.append(self.plan.nodes)
+        others = [place for place in everywhere if place not in places]
+        if self.witness is not None and self.plan.nodes in places and fault.kind != "cut":
+            self._strike_witness(self.witness, fault)
+            return
         match fault.kind:
             case "crash":
                 for place in places:
@@ -284,6 +322,14 @@ class World:
                         self.feed(other, Part(node.name))
             case "drop":
                 self.drops.append([fault.what, places, fault.count])
+
+    def _strike_witness(self, witness: Bystander, fault: Fault) -> None:
+        if fault.kind == "crash":
+            witness.alive = False
+            if fault.back_s:
+                self.engine.after(fault.back_s, witness.begin_anew)
+        elif fault.kind == "pause":
+            witness.paused_until = self.engine.now + fault.for_s
 
     def _crash(self, node: Node, fault: Fault) -> None:
         if not node.alive:
@@ -323,6 +369,8 @@ class World:
     def _heal(self) -> None:
         self.blocked.clear()
         self.drops.clear()
+        if self.witness is not None:
+            self.witness.paused_until = self.engine.now
         for node in self.nodes.values():
             if node.paused_until > self.engine.now:
                 node.paused_until = self.engine.now
@@ -403,12 +451,15 @@ class World:
         """With most voters of the newest roll alive, everybody is in and steps are finished."""
         newest = self.book.newest
         living = {n.name: n for n in self.nodes.values() if n.alive and not n.leaving}
+        voting = {*living}
+        if self.witness is not None and self.witness.alive:
+            voting.update(vote for vote in self.witness.votes)
         known = any(node.register.roll == newest for node in living.values())
         before = self.book.rolls.get(newest.number - 1, newest)
         able = [v for v in newest.voters if v in living and living[v].register.settled]
         # Whoever goes on asks the voters of the newest roll that anybody alive knows.
         asked = [newest.voters] if known else [newest.voters, before.voters]
-        if not able or not all(quorum(voters, living) for voters in asked):
+        if not able or not all(quorum(voters, voting) for voters in asked):
             self.coverage["no quorum left"] += 1
             return
         self.coverage["liveness checked"] += 1
@@ -425,5 +476,8 @@ class World:
             self.lines.append(f"{self.engine.now:8.3f} {node.name} {words}")
 
 
-def simulate(seed: int, *, verbose: bool = False, chaos_s: float = 20.0) -> Outcome:
-    return World(draw(seed, chaos_s), verbose=verbose).run()
+def simulate(
+    seed: int, *, verbose: bool = False, chaos_s: float = 20.0, witness: bool = False
+) -> Outcome:
+    plan = draw_witnessed(seed, chaos_s) if witness else draw(seed, chaos_s)
+    return World(plan, verbose=verbose).run()
