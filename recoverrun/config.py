@@ -51,6 +51,7 @@ class Options:
     max_restarts: int = 0
     min_replicas: int = 1
     on_silence: str = "stop"
+    witness: str = ""
     run_dir: Path | None = None
     log_dir: Path | None = None
     redirects: str = "0"
@@ -73,7 +74,7 @@ class Options:
     check_finite: bool = False
     dry_run: bool = False
     inject: str = ""
-    witness: str = ""
+    finals: str = ""
     digest_every: int = 0
 
 
@@ -119,6 +120,7 @@ class RunConfig:
     max_restarts: int
     min_replicas: int
     on_silence: OnSilence
+    witness: Endpoint | Path | None  # who votes when one of two nodes is lost
     run_dir: Path | None
     logs: Logs
     role: str
@@ -129,7 +131,7 @@ class RunConfig:
     exact: bool  # gradients are summed in an order that no loss changes
     check_finite: bool
     inject: str
-    witness: str
+    finals: str
     digest_every: int
     notes: tuple[str, ...]  # what the user should know about the options given
 
@@ -187,6 +189,7 @@ def parse_options(options: Options, environ: Mapping[str, str]) -> RunConfig:
         max_restarts=options.max_restarts,
         min_replicas=options.min_replicas,
         on_silence=meanings.on_silence(options.on_silence),
+        witness=None if alone else meanings.witness(options.witness),
         run_dir=options.run_dir,
         logs=_logs(options, environ),
         role=options.role,
@@ -197,7 +200,7 @@ def parse_options(options: Options, environ: Mapping[str, str]) -> RunConfig:
         exact=options.exact,
         check_finite=options.check_finite,
         inject=_inject(options.inject),
-        witness=options.witness,
+        finals=options.finals,
         digest_every=options.digest_every,
         notes=_notes(options, conf.unknown, no_signals, alone=alone, bound=bool(bindings)),
     )

@@ -18,6 +18,7 @@ from recoverrun.lines import Lines, Word
 from recoverrun.members import formation_of
 from recoverrun.posts import NOBODY, Post
 from recoverrun.seat import Seat
+from recoverrun.seconder import Attention, seconder_at
 from rendezvous.ballots import Copied, Copy, Whole
 from rendezvous.council import Council
 from rendezvous.detector import BEAT_S, Detector, Forget, Heard, Tick
@@ -87,16 +88,23 @@ class Envoy:
         self._seat: Seat | None = None
         self._detector = Detector()  # of the launcher at the endpoint, until we have a place
         self._beat_at = began_at
+        self._attention: Attention | None = None
+        self._station = station
 
     def open(self, now: float) -> None:
         """Listen and call, and ask for a place. Raises RecoverrunError."""
         self.lines.open()
+        if self._config.witness is not None and self._config.endpoint is not None:
+            seconder = seconder_at(self._config.witness, self._station)
+            self._attention = Attention(seconder, now)
         if self._config.endpoint is None or self.lines.hosts:
             self._sit(over=False, now=now)
 
     def close(self) -> None:
         """The station closes the connections."""
         self.lines.close()
+        if self._attention is not None:
+            self._attention.close()
 
     @property
     def settled(self) -> bool:
@@ -114,6 +122,11 @@ class Envoy:
             self._hear(word, now)
         for peer in self.lines.met():
             self._greet(peer)
+        for heard in self._attention.read(ready, now) if self._attention is not None else ():
+            if isinstance(heard, Record):
+                self._record(heard)
+            else:
+                self._act(self._leadership.witnessed(heard, now), now)
 
     def tick(self, now: float) -> None:
         """Time passed."""
@@ -122,6 +135,8 @@ class Envoy:
         for ended in self.lines.ask(now):
             self._act(self._leadership.bury(ended, now), now)
         self._act(self._leadership.tick(now), now)
+        for record in self._attention.tick(now) if self._attention is not None else ():
+            self._record(record)
         for silence in self._detector.step(Tick(), now):
             self._principal.lose_sight(silence.silent_s)
         if now >= self._beat_at:
@@ -130,7 +145,7 @@ class Envoy:
 
     def deadline(self) -> float:
         """When `tick` is next needed."""
-        parts = (self._seat, self._detector, self._leadership, self.lines)
+        parts = (self._seat, self._detector, self._leadership, self.lines, self._attention)
         times = [at for part in parts if part is not None and (at := part.deadline()) is not None]
         return min([self._beat_at, *times])
 
@@ -313,7 +328,9 @@ class Envoy:
     def _post(self, posts: Sequence[Post], now: float) -> None:
         """Carry out what the seat wants sent: first to others, because our own may end us."""
         for post in posts:
-            if post.to != self._incarnation:
+            if self._attention is not None and isinstance(post.message, Council) and "/" in post.to:
+                self._attention.tell(post.to, post.message)
+            elif post.to != self._incarnation:
                 self.lines.send(post.to, post.rank, post.message)
         for post in posts:
             if post.to == self._incarnation:

@@ -23,6 +23,7 @@ from rendezvous import wire
 from rendezvous.ballots import Copied, Copy, Whole
 from rendezvous.council import (
     Admit,
+    Attend,
     Council,
     Cut,
     Dead,
@@ -239,6 +240,10 @@ class Leadership:
         if self._vacant and len(self._early) < EARLY:
             self._early.append((sender, message))
 
+    def witnessed(self, event: Attend | Heard, now: float) -> list[Act]:
+        """The witness is there, or has answered."""
+        return self._ballot(event, now)
+
     def bury(self, node: str, now: float) -> list[Act]:
         """The host of that launcher says that it is gone."""
         return self._ballot(Dead(node), now)
@@ -320,7 +325,8 @@ class Leadership:
 
     def _view_record(self, roll: Roll) -> Record:
         names = [self._name(member) for member in roll.members]
-        words = f"launchers that take part: {', '.join(names)}"
+        second = "; a witness votes too" if roll.witness in roll.voters else ""
+        words = f"launchers that take part: {', '.join(names)}{second}"
         return Record("roll.decide", words, {"number": roll.number, "nodes": list(names)})
 
     def _change_over(self, roll: Roll, now: float) -> list[Act]:

@@ -482,5 +482,5 @@ class Session:
 
     def leave_witness(self) -> None:
         """Leave the final parameters of this rank where the launcher asked for them."""
-        if self.env.witness and self.strategy is not None:
-            witness.leave(self.env.witness, self.env.rank, self.step, self.strategy)
+        if self.env.finals and self.strategy is not None:
+            witness.leave(self.env.finals, self.env.rank, self.step, self.strategy)
