@@ -30,6 +30,9 @@ if TYPE_CHECKING:  # it imports torch, which only the script does
     from recoverrun.hooks.session import Session
 
 UNWRAPPED = "the script wraps no model in DDP, or in FSDP2 with replicas"
+DIVIDED = (
+    "ZeroRedundancyOptimizer keeps a part of its state on each rank, and a loss takes one along"
+)
 WRAPPED_WITHIN = 10
 """Optimizer steps: a script may warm something up before it wraps its model."""
 
@@ -187,6 +190,8 @@ def _trained_by(owner: Any) -> list[Any]:
 
 def _stepping(session: "Session", args: Any, kwargs: Any) -> Any:
     """An optimizer is about to step; the closure of one that evaluates itself is a step, too."""
+    if not session.refusal and _is_divided(args[0]):
+        session.refuse(DIVIDED)
     session.settle()
     if session.strategy is None and not session.refusal and _trains_together():
         _unwrapped_step(session)
@@ -204,6 +209,12 @@ def _stepping(session: "Session", args: Any, kwargs: Any) -> Any:
     if rest:
         return (args[0], settled, *rest[1:]), kwargs
     return args, {**kwargs, "closure": settled}
+
+
+def _is_divided(optimizer: Any) -> bool:
+    """Whether a loss would take a part of its state along: ZeRO stage 1."""
+    zero = sys.modules.get("torch.distributed.optim.zero_redundancy_optimizer")
+    return zero is not None and isinstance(optimizer, zero.ZeroRedundancyOptimizer)
 
 
 def _unwrapped_step(session: "Session") -> None:

@@ -36,6 +36,9 @@ class Senses(Protocol):
     def streams(self, since: "Streams | None") -> "Streams":
         """Where the random streams stand; `since` is an earlier reading of the same step."""
 
+    def hosts(self) -> dict[str, bytes]:
+        """Where those of Python and numpy stand."""
+
     def attributes(
         self,
         module: Mapping[str, Any],
@@ -123,6 +126,7 @@ class Microbatch:
     ahead: list[Draw]  # those of the iteration before, which may have fetched this one's item
     positions: "list[tuple[Source, int]]"  # of every source, when the body began
     backwards: int = 1
+    hosts: dict[str, bytes] = field(default_factory=dict)  # as its latest backward ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +161,7 @@ class ScriptRuntime:
         self.sources: list[Source] = []
         self.adopted = 0  # sources so far
         self.feeding: Callable[[Any, str], Any] | None = None  # set once torch is there
+        self.hosts_move = True  # Python's and numpy's streams, within a step; unknown at first
         self.spoiled = ""  # why what is being executed as another rank is not its microbatch
         self.on_region_top: Callable[[Turn], None] = lambda turn: None
         self._draws: list[Draw] = []
@@ -275,7 +280,8 @@ class ScriptRuntime:
         if self.shape is not None and turn.loop is not self.shape.region:
             return
         assert self.senses is not None, "not quiet"
-        since = self.microbatches[0].streams if self.microbatches else None
+        quiet = bool(self.microbatches) and not self.hosts_move
+        since = self.microbatches[0].streams if quiet else None
         turn.streams = self.senses.streams(since)
         turn.adopted = self.adopted
         turn.ahead, turn.draws = self._draws, []
@@ -346,6 +352,7 @@ class ScriptRuntime:
         turn.backwards += 1
         if turn.backwards > 1 and self.microbatches and self.microbatches[-1].turn is turn:
             self.microbatches[-1].backwards = turn.backwards
+            self._keep_hosts()
         if turn.backwards > 1 or turn.streams is None:
             return None
         microbatch = Microbatch(
@@ -365,7 +372,12 @@ class ScriptRuntime:
             positions=turn.positions,
         )
         self.microbatches.append(microbatch)
+        self._keep_hosts()
         return microbatch
+
+    def _keep_hosts(self) -> None:
+        if self.hosts_move and self.senses is not None:
+            self.microbatches[-1].hosts = self.senses.hosts()
 
     def begin_step(self) -> None:
         self.microbatches = []
@@ -382,6 +394,8 @@ class ScriptRuntime:
         if not self.microbatches:
             raise Refused(self._why_no_loop())
         last = self.microbatches[-1]
+        if self.senses is not None:
+            self.hosts_move = self.microbatches[0].streams.hosts != self.senses.hosts()
         inner = last.turn
         if inner.loop.refusal:
             raise Refused(inner.loop.refusal)
