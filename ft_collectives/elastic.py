@@ -14,9 +14,7 @@ when the call returns, also with `async_op=True`. Messages between two ranks go 
 
 import functools
 import inspect
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -35,12 +33,10 @@ from ft_collectives.c10d import (
 from ft_collectives.fabric import Communicator, Fabric
 from ft_collectives.faults import PeerLost
 from ft_collectives.pairs import Call, Pairs
+from ft_collectives.spokesmen import answer_of, answered, roots_are_named, stand_ins
 from ft_collectives.transaction import Deliver, Launch, Transactions
 
 T = TypeVar("T")
-
-_calls = threading.local()
-"""Of `naming_roots`: a script's threads make calls of their own."""
 
 Give = Callable[[list[torch.Tensor]], None]
 """Takes one tensor per rank of the original group, in order."""
@@ -57,6 +53,8 @@ class ElasticGroup(ProcessGroup):
     alone: ClassVar[Callable[[], bool]] = staticmethod(lambda: False)
     unheard: ClassVar[Callable[[torch.Tensor], torch.Tensor]] = staticmethod(lambda alone: alone)
     """While this is true a collective has only us: another slot's code is executed here."""
+    heard: ClassVar[Callable[[], None]] = staticmethod(lambda: None)
+    """Told that the ranks are about to say something to each other that may be different."""
 
     def __init__(self, native: Any, ranks: Sequence[int]) -> None:
         super().__init__(native.rank(), native.size())
@@ -105,8 +103,10 @@ class ElasticGroup(ProcessGroup):
         if ElasticGroup.alone():
             us = Communicator(members=(self.fabric.rank,))
             deliver([ElasticGroup.unheard(tensor.detach().clone()) for tensor in inputs], us)
-        else:
-            self.transactions.run(asked, inputs, launch, deliver)
+            return
+        if inputs and not answered():
+            ElasticGroup.heard()
+        self.transactions.run(asked, inputs, launch, deliver)
 
     # --------------------------------------------------------------------------- reductions
 
@@ -213,8 +213,13 @@ class ElasticGroup(ProcessGroup):
 
         def deliver(staged: list[torch.Tensor], among: Communicator) -> None:
             parts = [staged[0]] if among.group is None else list(staged[1].split(room))
-            sources = _stand_ins(self.ranks, among.members)
-            give([parts[at][:count].view(shape) for at in sources])
+            sources = stand_ins(self.ranks, among.members)
+            given = [parts[at][:count].view(shape) for at in sources]
+            for place, rank in enumerate(self.ranks):
+                known = None if rank in among.members else answer_of(rank)
+                if known is not None:
+                    given[place] = known.to(source.dtype).view(shape)
+            give(given)
 
         call = "all_gather" if root == NONE else "gather"
         self._transact(asked(call, [source], root), [flat, slots], launch, deliver)
@@ -313,15 +318,14 @@ class ElasticGroup(ProcessGroup):
         """
         if not self.protected:
             return self.native.broadcast(tensors, opts)
-        named = getattr(_calls, "name_roots", False)
-        self._spread("broadcast", tensors, int(opts.rootRank), named)
+        self._spread("broadcast", tensors, int(opts.rootRank), roots_are_named())
         return _completed(tensors)
 
     def _spread(self, call: str, tensors: Sequence[torch.Tensor], root: int, named: bool) -> None:
         def launch(now: Communicator, staged: list[torch.Tensor]) -> list[Work]:
             if named and self.ranks[root] not in now.members:
                 raise _nobody("broadcast", self.ranks[root])
-            at = _stand_ins(self.ranks, now.members)[root]
+            at = stand_ins(self.ranks, now.members)[root]
             inner = options("BroadcastOptions", rootRank=at)
             return [now.group.broadcast([one], inner) for one in staged]
 
@@ -388,32 +392,6 @@ def as_one(original: Callable[..., T]) -> Callable[..., T]:
     return wrapper
 
 
-@contextmanager
-def naming_roots() -> Iterator[None]:
-    """In here a broadcast whose root is lost raises PeerLost: only the root knows what to say."""
-    before = getattr(_calls, "name_roots", False)
-    _calls.name_roots = True
-    try:
-        yield
-    finally:
-        _calls.name_roots = before
-
-
-@contextmanager
-def speaking_for_roots() -> Iterator[None]:
-    """In here members have the same to say: the first live one speaks for a root that is lost."""
-    before = getattr(_calls, "for_roots", False)
-    _calls.for_roots = True
-    try:
-        yield
-    finally:
-        _calls.for_roots = before
-
-
-def roots_are_spoken_for() -> bool:
-    return bool(getattr(_calls, "for_roots", False))
-
-
 def _nobody(call: str, rank: int) -> PeerLost:
     return PeerLost(f"dist.{call}: rank {rank} is lost, and nobody can speak for it")
 
@@ -429,14 +407,6 @@ def _take_over(outer: Any, native: Any) -> None:
         outer._register_backend(device, kind, backend)
     outer._set_group_name(native.group_name)
     outer._set_group_desc(native.group_desc)
-
-
-def _stand_ins(ranks: Sequence[int], members: Sequence[int]) -> list[int]:
-    """For every rank, the place of the member that speaks for it: itself, unless it is lost."""
-    return [
-        members.index(rank) if rank in members else virtual % len(members)
-        for virtual, rank in enumerate(ranks)
-    ]
 
 
 def _is_float(tensor: torch.Tensor) -> bool:

@@ -32,7 +32,7 @@ from recoverrun.hooks.context import (
 )
 from recoverrun.hooks.data import NotReplayable
 from recoverrun.hooks.heritage import Heritage, hosts_of
-from recoverrun.hooks.items import shares, substituted
+from recoverrun.hooks.items import served, substituted
 from recoverrun.hooks.iterators import Bound, copy_of
 from recoverrun.hooks.namespaces import copied, held, hold, put_back, seen_by, states_of
 from recoverrun.hooks.relevance import Reads, reads_before_backward, sources_of
@@ -71,8 +71,10 @@ class Impersonator:
         self._turn: Turn | None = None  # the present one
         self._reads: tuple[frozenset[str], Reads | None] | None = None
         self.rehearsing = self.talked = False
+        self._fed = False  # a microbatch's item is what some iterator gave
         self.backwards_seen = 0
         self.replaying = False  # a forward pass only, to keep a lost rank's chain whole
+        self.looking_back = False  # what is served was drawn before the region
         self.fresh = False  # executing as ourselves, on fresh data
         self.buffers: Callable[[], list[torch.Tensor]] = list  # of the model
 
@@ -126,7 +128,7 @@ class Impersonator:
         return {
             source.number: source.streams
             for source in self.runtime.sources
-            if not getattr(source, "ended", False) and hasattr(source, "streams")
+            if not getattr(source, "gone", False) and hasattr(source, "streams")
         }
 
     def _keep(self, context: Context) -> Context:
@@ -431,19 +433,21 @@ class Impersonator:
 
     def _item_of(self, own: Microbatch, rank: int) -> Any:
         """The loop's item with what was drawn for it replaced by what `rank` would have drawn."""
-        drawn = [
-            (draw.item, draw.source.serve(rank, draw.index))
-            for draw in own.draws
-            if shares(own.item, draw.item)
-        ]
+        drawn = served(own.item, own.draws, rank)
         before = rng.read()
-        drawn += [
-            (draw.item, draw.source.serve(rank, draw.index))
-            for draw in own.ahead
-            if shares(own.item, draw.item)
-        ]
-        if rng.read() != before:
+        self.looking_back = True
+        try:
+            drawn += served(own.item, own.ahead, rank)
+        finally:
+            self.looking_back = False
+        if rng.read() != before and not self.fresh:
             raise NotReplayable("data that are fetched ahead draw random numbers as they are read")
+        if self.rehearsing:
+            self._fed = bool(drawn)
+        elif self._fed and not drawn and not self.fresh:
+            raise NotReplayable(
+                f"the data of microbatch {own.index} were drawn too long before it began"
+            )
         return substituted(own.item, drawn)
 
     def _run(self, names: dict[str, Any], shape: Shape, item: Any) -> bool:

@@ -100,7 +100,7 @@ def install(session: "Session") -> None:
     import torch.distributed.distributed_c10d as c10d
     from torch.nn.parallel import DistributedDataParallel
 
-    from recoverrun.hooks import groups
+    from recoverrun.hooks import frameworks, groups
     from recoverrun.hooks.strategies.ddp import Ddp
 
     _gradients(session)
@@ -116,6 +116,8 @@ def install(session: "Session") -> None:
     replace(DistributedDataParallel, "_sync_buffers", ddp.sync_buffers)
     assert torch.distributed.is_available(), "this torch was built without distributed"
     watch("torch.distributed.fsdp._fully_shard._fully_shard", lambda m: _fsdp2(session, m))
+    for name, arrived in frameworks.adaptations(session).items():
+        watch(name, arrived)
 
 
 def _fsdp2(session: "Session", fully_shard: ModuleType) -> None:
@@ -284,13 +286,8 @@ def _store(session: "Session") -> None:
 
 
 def _ranks(session: "Session", c10d: ModuleType) -> None:
-    from ft_collectives.elastic import (
-        ElasticGroup,
-        as_one,
-        naming_roots,
-        roots_are_spoken_for,
-        speaking_for_roots,
-    )
+    from ft_collectives.elastic import ElasticGroup, as_one
+    from ft_collectives.spokesmen import naming_roots, roots_are_spoken_for
 
     def get_rank(original: Any) -> Any:
         def wrapper(group: Any = None) -> int:
@@ -316,17 +313,7 @@ def _ranks(session: "Session", c10d: ModuleType) -> None:
 
         return wrapper
 
-    def agreed(original: Any) -> Any:
-        """A framework that repeats from rank 0 what it has set alike on all ranks before."""
-
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            with speaking_for_roots():
-                return original(*args, **kwargs)
-
-        return wrapper
-
     replace(c10d, "get_rank", get_rank)
-    watch("accelerate.utils.random", lambda m: replace(m, "synchronize_rng_state", agreed))
     for name in ("broadcast", "broadcast_object_list"):
         replace(c10d, name, rooted)
     for name in ("all_gather_object", "gather_object"):

@@ -207,6 +207,7 @@ class Session:
             )
         ElasticGroup.alone = staticmethod(lambda: self.acting)
         ElasticGroup.unheard = staticmethod(self.impersonator.unheard)
+        ElasticGroup.heard = staticmethod(self.runtime.hears)
         _, shard = layout.place(self.env.rank)
         for group in list(ElasticGroup.instances):
             if len({layout.slot(rank) for rank in group.ranks}) > 1:

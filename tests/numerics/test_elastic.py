@@ -138,6 +138,12 @@ def test_survivors_complete(name: str, after_a_loss: dict[int, dict[str, Any]]) 
     assert [after_a_loss[rank][name] for rank in range(3)] == expected
 
 
+def test_who_knows_what_a_lost_rank_would_have_given_speaks_for_it() -> None:
+    results = worlds.run(functions.answered, size=3).results
+
+    assert results[0] == results[2] == [[0, 100, 2], [1], [0, 2, 2]]
+
+
 def test_a_call_that_names_a_lost_rank_says_so() -> None:
     said = worlds.run(functions.lost_roots, size=SIZE).results[1]
 
