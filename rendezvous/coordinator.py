@@ -323,9 +323,9 @@ class Coordinator:
             words = f"{len(left)} of at least {self.min_replicas} replicas are left"
             return effects + self._stop(code, f"{first.reason}; {words}", first.root_rank)
         if twin is not None:
-            words = f"the same as rank {twin.root_rank}: an error of the script itself"
+            words = f"rank {first.root_rank} did the same: an error of the script itself"
             code = exit_code(twin.code)
-            return effects + self._stop(code, f"{first.reason}, {words}", twin.root_rank)
+            return effects + self._stop(code, f"{twin.reason}; {words}", twin.root_rank)
         return effects + self._next_generation(first.reason, leaving)
 
     def _part(self, slot: int, reason: str) -> list[Effect]:

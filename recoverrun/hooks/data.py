@@ -48,6 +48,10 @@ class Impersonation(Protocol):
     def fresh(self) -> bool:
         """One more microbatch is computed on our own next data."""
 
+    @property
+    def looking_back(self) -> bool:
+        """The item was drawn before the code that is executed again."""
+
     def created_at(self, number: int, rank: int) -> rng.Streams | None:
         """Where `rank`'s streams stood when it created its iterator `number`, if it said so."""
 
@@ -302,6 +306,10 @@ class Adopted:
         if source is None:
             raise NotReplayable(f"data iterator {self.number} of the script is gone")
         return source
+
+    @property
+    def gone(self) -> bool:
+        return self._source() is None
 
     @property
     def ended(self) -> bool:

@@ -30,6 +30,9 @@ if TYPE_CHECKING:  # it imports torch, which only the script does
     from recoverrun.hooks.session import Session
 
 UNWRAPPED = "the script wraps no model in DDP, or in FSDP2 with replicas"
+DIVIDED = (
+    "ZeroRedundancyOptimizer keeps a part of its state on each rank, and a loss takes one along"
+)
 WRAPPED_WITHIN = 10
 """Optimizer steps: a script may warm something up before it wraps its model."""
 
@@ -97,7 +100,7 @@ def install(session: "Session") -> None:
     import torch.distributed.distributed_c10d as c10d
     from torch.nn.parallel import DistributedDataParallel
 
-    from recoverrun.hooks import groups
+    from recoverrun.hooks import frameworks, groups
     from recoverrun.hooks.strategies.ddp import Ddp
 
     _gradients(session)
@@ -113,6 +116,8 @@ def install(session: "Session") -> None:
     replace(DistributedDataParallel, "_sync_buffers", ddp.sync_buffers)
     assert torch.distributed.is_available(), "this torch was built without distributed"
     watch("torch.distributed.fsdp._fully_shard._fully_shard", lambda m: _fsdp2(session, m))
+    for name, arrived in frameworks.adaptations(session).items():
+        watch(name, arrived)
 
 
 def _fsdp2(session: "Session", fully_shard: ModuleType) -> None:
@@ -187,6 +192,8 @@ def _trained_by(owner: Any) -> list[Any]:
 
 def _stepping(session: "Session", args: Any, kwargs: Any) -> Any:
     """An optimizer is about to step; the closure of one that evaluates itself is a step, too."""
+    if not session.refusal and _is_divided(args[0]):
+        session.refuse(DIVIDED)
     session.settle()
     if session.strategy is None and not session.refusal and _trains_together():
         _unwrapped_step(session)
@@ -204,6 +211,12 @@ def _stepping(session: "Session", args: Any, kwargs: Any) -> Any:
     if rest:
         return (args[0], settled, *rest[1:]), kwargs
     return args, {**kwargs, "closure": settled}
+
+
+def _is_divided(optimizer: Any) -> bool:
+    """Whether a loss would take a part of its state along: ZeRO stage 1."""
+    zero = sys.modules.get("torch.distributed.optim.zero_redundancy_optimizer")
+    return zero is not None and isinstance(optimizer, zero.ZeroRedundancyOptimizer)
 
 
 def _unwrapped_step(session: "Session") -> None:
@@ -273,13 +286,8 @@ def _store(session: "Session") -> None:
 
 
 def _ranks(session: "Session", c10d: ModuleType) -> None:
-    from ft_collectives.elastic import (
-        ElasticGroup,
-        as_one,
-        naming_roots,
-        roots_are_spoken_for,
-        speaking_for_roots,
-    )
+    from ft_collectives.elastic import ElasticGroup, as_one
+    from ft_collectives.spokesmen import naming_roots, roots_are_spoken_for
 
     def get_rank(original: Any) -> Any:
         def wrapper(group: Any = None) -> int:
@@ -305,17 +313,7 @@ def _ranks(session: "Session", c10d: ModuleType) -> None:
 
         return wrapper
 
-    def agreed(original: Any) -> Any:
-        """A framework that repeats from rank 0 what it has set alike on all ranks before."""
-
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            with speaking_for_roots():
-                return original(*args, **kwargs)
-
-        return wrapper
-
     replace(c10d, "get_rank", get_rank)
-    watch("accelerate.utils.random", lambda m: replace(m, "synchronize_rng_state", agreed))
     for name in ("broadcast", "broadcast_object_list"):
         replace(c10d, name, rooted)
     for name in ("all_gather_object", "gather_object"):

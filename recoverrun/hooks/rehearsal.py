@@ -29,6 +29,9 @@ DIRECTIONS = 4
 TOLERANCE = 1e-3
 """Of the gradient's norm: rounding in half precision stays below, another sample far above."""
 
+MOST_SAID = 300
+"""Characters that one layout of gradients may take in a sentence."""
+
 UNPROVED = "not proved: a loss interrupted the rehearsal of the first step"
 
 ORDER: tuple[Promise, ...] = ("unprotected", "equal-count", "exact-samples")
@@ -108,14 +111,18 @@ def _exchange(
 ) -> tuple[Promise, str]:
     top = session.impersonator.captures.get((session.step, session.attempt, 1))
     assert top is not None, "captured after the first microbatch"
-    mine = {"refusal": "", "context": top.pack(), "sketch": tensor_bytes(own)}
-    layout, machine, shape = session.layout, session.machine, session.runtime.shape
     assert session.reducer is not None, "protected"
+    buckets = [[bucket.size, str(bucket.dtype)] for bucket in session.reducer.buckets.values()]
+    mine = {"refusal": "", "context": top.pack(), "sketch": tensor_bytes(own), "buckets": buckets}
+    layout, machine, shape = session.layout, session.machine, session.runtime.shape
     others = gather(fabric, session.reducer.channel, generation, mine)
     assert layout is not None and machine is not None and shape is not None, "protected"
     refused = [one["refusal"] for one in others.values() if one["refusal"]]
     if refused:
         return "unprotected", refused[0]
+    words = misfit({rank: one["buckets"] for rank, one in others.items()})
+    if words:
+        raise RuntimeError(words)
     _, shard = layout.place(session.env.rank)
     slots = len(layout.replicas)
     following = [layout.replicas[(machine.slot + n) % slots][shard] for n in range(1, slots)]
@@ -126,6 +133,25 @@ def _exchange(
     session.impersonator.inherit(partner, (others[partner]["context"],))
     theirs = torch.frombuffer(bytearray(others[partner]["sketch"]), dtype=torch.float64)
     return _redo(session, partner, theirs)
+
+
+def misfit(buckets: dict[int, list[list[Any]]]) -> str:
+    """One sentence if ranks would reduce unlike gradients, else "". gloo would end the process.
+
+    Of every rank the elements and type of each of its buckets, in the order of their reduction.
+    """
+    by_layout: dict[str, list[int]] = {}
+    for rank, sizes in sorted(buckets.items()):
+        said = ", ".join(f"{size} of {dtype}" for size, dtype in sizes) or "nothing"
+        by_layout.setdefault(said, []).append(rank)
+    if len(by_layout) == 1:
+        return ""
+    layouts = sorted(by_layout.items(), key=lambda item: -len(item[1]))
+    each = "; ".join(
+        f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}: {said[:MOST_SAID]}"
+        for said, ranks in layouts
+    )
+    return f"the gradients of ranks do not fit together, so nothing is summed: {each}"
 
 
 def _redo(session: "Session", partner: int, theirs: torch.Tensor) -> tuple[Promise, str]:

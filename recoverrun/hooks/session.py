@@ -207,6 +207,7 @@ class Session:
             )
         ElasticGroup.alone = staticmethod(lambda: self.acting)
         ElasticGroup.unheard = staticmethod(self.impersonator.unheard)
+        ElasticGroup.heard = staticmethod(self.runtime.hears)
         _, shard = layout.place(self.env.rank)
         for group in list(ElasticGroup.instances):
             if len({layout.slot(rank) for rank in group.ranks}) > 1:
@@ -337,7 +338,7 @@ class Session:
         if self.machine is None or not self.dirty or self.acting or not self.runtime.active:
             return
         assert self.reducer is not None, "protected"
-        count, self.phases.digest = self._own_index, digest.due(self)
+        step, count, self.phases.digest = self.step, self._own_index, digest.due(self)
         if self.promise is None:
             self._learn()
         shape = self.runtime.shape
@@ -352,7 +353,7 @@ class Session:
             pass
         self.reducer.deliver()
         if self.runtime.microbatches:
-            self.makeup.end_step(self.runtime.shape)
+            self.makeup.end_step(step, self.runtime.shape)
         self._begin_step()
         self.attempt = 0
 

@@ -8,10 +8,11 @@ from torch.utils.data import DataLoader
 
 from recoverrun.hooks.cycles import Cycle
 from recoverrun.hooks.data import Adopted, LoaderIterator, Source, clone_for
+from recoverrun.hooks.draws import Draw
 from recoverrun.hooks.feeds import Feed
 from recoverrun.hooks.impersonate import Impersonator
 from recoverrun.hooks.rng import Streams
-from recoverrun.hooks.runtime import Draw, ScriptRuntime
+from recoverrun.hooks.runtime import ScriptRuntime
 
 
 class Sources:
@@ -73,6 +74,10 @@ class Sources:
     def fresh(self) -> bool:
         return self._impersonator.fresh
 
+    @property
+    def looking_back(self) -> bool:
+        return self._impersonator.looking_back
+
     def created_at(self, number: int, rank: int) -> Streams | None:
         return self._impersonator.created_at(number, rank)
 
@@ -82,13 +87,13 @@ class Sources:
 
     @property
     def drawn_so_far(self) -> int:
-        return self._runtime.drawn_so_far
+        return self._runtime.draws.count
 
     def draws_since(self, mark: int) -> list[Draw] | None:
-        return self._runtime.draws_since(mark)
+        return self._runtime.draws.since(mark)
 
     def fold(self, mark: int, draw: Draw) -> None:
-        self._runtime.fold(mark, draw)
+        self._runtime.draws.fold(mark, draw)
 
     def spoil(self, reason: str) -> None:
         self._runtime.spoil(reason)

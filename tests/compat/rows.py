@@ -26,6 +26,11 @@ class Row:
     needs: str = ""  # a package beside torch
 
     @property
+    def refused(self) -> bool:
+        """It runs as under torchrun, and says so: no rank is killed."""
+        return self.promise == "unprotected"
+
+    @property
     def command(self) -> tuple[str, ...]:
         return (f"--nproc-per-node={self.ranks}", str(SCRIPTS / self.script), *self.arguments)
 
@@ -81,6 +86,14 @@ SHAPES = (
         apart=1e-3,
         kills=("r2@step:3:reduce",),
     ),
+    Row(name="step-batches", script="step_batches.py", kills=("r2@step:3:reduce",)),
+    Row(
+        name="step-tokens",
+        script="step_batches.py",
+        arguments=("tokens",),
+        promise="unprotected",
+        why="the ranks talk to each other between drawing the batches",
+    ),
     Row(name="iterator-renewed", script="iterator_renewed.py", kills=("r2@step:5:vote",)),
 )
 HSDP = (
@@ -99,6 +112,13 @@ FRAMEWORKS = (
         script="accelerate_loop.py",
         needs="accelerate",
         kills=("r0@step:2:reduce,r1@step:6:vote",),
+    ),
+    Row(
+        name="transformers-trainer",
+        script="transformers_trainer.py",
+        needs="transformers",
+        kills=("r1@step:3:reduce,r0@step:6:forward",),
+        apart=1e-6,  # single precision
     ),
     Row(
         name="lightning-fabric",

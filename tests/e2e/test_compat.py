@@ -16,6 +16,9 @@ def test_a_way_of_training_outlives_a_loss(row: Row, tmp_path: Path) -> None:
         pytest.importorskip(row.needs, reason="`make compat` installs it")
     plain = run(row, tmp_path / "plain")
     assert plain.exit_code == 0, plain.tail
+    if row.refused:
+        outcome = judge(row, tmp_path / "plain", tmp_path / "plain", "", plain)
+        assert not outcome.problems, described(outcome)
     for number, inject in enumerate(row.kills):
         folder = tmp_path / f"killed{number}"
 

@@ -12,7 +12,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ft_collectives import fabric as fabric_module
 from ft_collectives import loops
-from ft_collectives.elastic import ElasticGroup, naming_roots
+from ft_collectives.elastic import ElasticGroup
+from ft_collectives.spokesmen import naming_roots
 from ft_collectives.vote import EXCHANGED, Booth
 from tests.numerics import elastic_functions as functions
 from tests.numerics.worlds import Member

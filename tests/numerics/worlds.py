@@ -122,7 +122,7 @@ class Member:
         os.kill(os.getpid(), signal.SIGKILL)
 
     def die_at(self, moment: int) -> None:
-        """Six moments an operation: around the start and after the end of data, then the vote."""
+        """Nine an operation: around the start and after the end of the agreement, data, vote."""
         fabric = self.fabric
         assert fabric is not None
         begin, finish = fabric.begin, fabric.finish
