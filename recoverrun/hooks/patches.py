@@ -46,30 +46,38 @@ def watch(name: str, arrived: Callable[[ModuleType], None]) -> None:
 
 
 class _Watch:
-    """Finds one module as the other finders do, and tells when it has been executed."""
+    """Finds one module as the other finders do, and tells when it has been executed.
+
+    It stays until then: libraries ask for the spec of torch to know whether it is installed.
+    """
 
     def __init__(self, name: str, arrived: Callable[[ModuleType], None]) -> None:
         self._name = name
         self._arrived = arrived
+        self._asking = False
         self._pid = os.getpid()
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if name != self._name or os.getpid() != self._pid:
+        if name != self._name or self._asking or os.getpid() != self._pid:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        self._asking = True
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self._asking = False
         if spec is None or spec.loader is None:
             return spec
-        loader, arrived = spec.loader, self._arrived
-        execute = loader.exec_module
+        execute = spec.loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
             execute(module)
-            arrived(module)
+            self._arrived(module)
 
-        loader.exec_module = exec_module  # type: ignore[method-assign]
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
 
 
@@ -188,15 +196,18 @@ def _trained_by(owner: Any) -> list[Any]:
 
 
 def _stepping(session: "Session", args: Any, kwargs: Any) -> Any:
-    """An optimizer is about to step; the closure of one that evaluates itself is a step, too."""
-    session.settle()
-    if session.strategy is None and not session.refusal and _trains_together():
-        _unwrapped_step(session)
+    """An optimizer is about to step: after its closure, where it is given one."""
     rest = list(args[1:])  # args[0] is the optimizer
     closure = rest[0] if rest else kwargs.get("closure")
+    if closure is None or session.machine is None or not _calls_once(args[0]):
+        session.settle()
+    if session.strategy is None and not session.refusal and _trains_together():
+        _unwrapped_step(session)
     if closure is None or session.machine is None:
         return None
-    session.refuse("an optimizer that evaluates a closure takes several gradients in one step")
+    if not _calls_once(args[0]):
+        name = type(args[0]).__name__
+        session.refuse(f"{name} may evaluate its closure several times, for gradients of one step")
 
     def settled() -> Any:
         loss = closure()
@@ -206,6 +217,14 @@ def _stepping(session: "Session", args: Any, kwargs: Any) -> Any:
     if rest:
         return (args[0], settled, *rest[1:]), kwargs
     return args, {**kwargs, "closure": settled}
+
+
+def _calls_once(optimizer: Any) -> bool:
+    """Does its step begin with the closure, and not come back to it? torch's do, LBFGS apart."""
+    import torch
+
+    kind = type(optimizer)
+    return kind.__module__.startswith("torch.optim.") and kind is not torch.optim.LBFGS
 
 
 def _unwrapped_step(session: "Session") -> None:

@@ -121,6 +121,19 @@ FRAMEWORKS = (
         apart=1e-6,  # single precision
     ),
     Row(
+        name="trl-sft",
+        script="trl_sft.py",
+        needs="trl",
+        kills=("r2@step:6:forward",),
+        apart=1e-6,
+    ),
+    Row(
+        name="lightning-trainer",
+        script="lightning_trainer.py",
+        needs="lightning",
+        kills=("r1@step:3:reduce,r0@step:5:forward",),
+    ),
+    Row(
         name="lightning-fabric",
         script="fabric_loop.py",
         needs="lightning",
