@@ -116,7 +116,7 @@ class Heritage:
 
     def _require_same_bulk(self, key: Key) -> None:
         if key not in self.excused:
-            name = _named(key).removesuffix("#")
+            name = named(key).removesuffix("#")
             raise NotReplayable(f"rank {self.rank} holds other data in {name} than this rank")
 
     def _begins_anew(self, name: str, own: list[Context]) -> bool:
@@ -267,7 +267,7 @@ class Heritage:
 
     def _parted(self, where: str) -> str:
         """In one sentence, of what moves, the first few."""
-        names = [_named(key) for key in self.moving]
+        names = [named(key) for key in self.moving]
         named = ", ".join(names[:3]) + (" and more" if names[3:] else "")
         s = "s" if len(names) == 1 else ""
         return f"{named} differ{s} between ranks and move{s} {where}"
@@ -317,5 +317,5 @@ def _last(key: Key) -> str:
     return key if isinstance(key, str) else key[-1]
 
 
-def _named(key: Key) -> str:
+def named(key: Key) -> str:
     return key if isinstance(key, str) else ".".join(key)

@@ -142,6 +142,18 @@ for i in range(8):
 """
 )
 
+OWN_DATA = (
+    PREAMBLE
+    + """
+train = torch.randn(400, 4, generator=torch.Generator().manual_seed(rank))
+for i in range(8):
+    loss = model(train[3 * i : 3 * i + 3]).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+)
+
 SAME_ERROR = (
     PREAMBLE
     + """
@@ -200,13 +212,20 @@ def test_an_unprotected_script_ends_at_a_loss_as_under_torchrun(tmp_path: Path) 
     assert "FAILED: rank 1" in outcome.text
 
 
-def test_numbers_that_cannot_be_told_are_made_up_with_fresh_data(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [(NUMBERS_BETWEEN, "drawn after a backward"), (OWN_DATA, "holds other data in train")],
+)
+def test_samples_that_cannot_be_told_are_made_up_with_fresh_data(
+    text: str, why: str, tmp_path: Path
+) -> None:
     script = tmp_path / "train.py"
-    script.write_text(NUMBERS_BETWEEN)
+    script.write_text(text)
 
     outcome = run(script, tmp_path, ranks=2, inject="r1@step:3:forward")
 
     assert outcome.code == 0, outcome.text
+    assert why in outcome.text
     assert any("equal-count" in notice for notice in outcome.notices) or outcome.promises == (
         "equal-count",
     ), outcome.text
