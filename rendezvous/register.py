@@ -46,6 +46,7 @@ from rendezvous.ballots import (
 from rendezvous.bid import Bid
 from rendezvous.council import (
     Admit,
+    Answered,
     Attend,
     Council,
     Cut,
@@ -110,6 +111,8 @@ class Register:
                 self.settled = True
             case Attend(witness=witness):
                 self.presence.attend(witness)
+            case Answered():
+                pass  # Nobody was asked.
             case Tick(chance=chance):
                 self.chance = chance
                 self._beat()
