@@ -180,7 +180,10 @@ class PeerFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Farewell:
-    """W -> C: the script ended normally after `step` committed steps."""
+    """W -> C: the script ended normally after `step` committed steps.
+
+    Until then the rank took part in `generation`: who still has to meet others does not wait.
+    """
 
     rank: int
     generation: int
@@ -224,6 +227,7 @@ class View:
     live: tuple[int, ...]  # slots; empty while the topology is unknown
     live_ranks: tuple[int, ...]
     losses: tuple[int, ...]  # ranks lost since the generation before
+    ended: tuple[int, ...] = ()  # live ranks whose script had ended: nobody waits for them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

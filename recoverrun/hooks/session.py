@@ -469,7 +469,8 @@ class Session:
     def farewell(self) -> None:
         """The script ended normally; nobody has to wait for this rank."""
         self._feed(Ended())
-        self.voice.farewell(self.step)
+        generation = self._generation if self.fabric is None else self.fabric.part()
+        self.voice.farewell(self.step, generation)
 
     def await_end(self, error: BaseException) -> None:
         """A collective of our own replica broke: most likely one of its ranks died.

@@ -232,6 +232,14 @@ def test_a_root_that_dies_is_heard_by_all_or_by_none(moment: int) -> None:
     assert results[0] == "[7.0, 7.0, 7.0]" or "rank 2 is lost" in results[0]
 
 
+@pytest.mark.parametrize("first", [True, False], ids=["before the loss", "after it"])
+def test_nobody_waits_for_a_rank_whose_script_ended(first: bool) -> None:
+    outcome = worlds.run(scripts.leaves_early, first, size=SIZE)
+
+    assert outcome.lost == [3] and outcome.left == [0]
+    assert outcome.results[1] == outcome.results[2] >= 2
+
+
 def test_a_rank_that_is_protected_after_the_loss_meets_the_others() -> None:
     assert worlds.run(scripts.late_protection, size=SIZE).results == dict.fromkeys(range(3), 4.0)
 
