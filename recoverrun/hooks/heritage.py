@@ -38,8 +38,8 @@ HOSTS: dict[str, Key] = {
 """Under these keys the streams of `rng.HOSTS` move along chains; no attribute is called so."""
 
 STREAM_PARTED = (
-    "rank {rank} and this one draw random numbers differently between steps (does one of them "
-    "evaluate?): its stream cannot be told from this one's"
+    "rank {rank} and this one draw random numbers differently (does one of them evaluate, or have "
+    "longer batches under dropout?): its stream cannot be told from this one's"
 )
 
 Kin = Literal["alike", "fewer", "other"]

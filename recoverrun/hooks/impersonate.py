@@ -48,6 +48,13 @@ KEPT_CAPTURES = 8
 """Own captures kept to compare a lost rank's with: it may have stopped a step or two earlier."""
 
 
+def poisoned(value: torch.Tensor) -> torch.Tensor:
+    """Changed in place, so that whatever depends on it is far off: a count, an index, a flag."""
+    if value.is_floating_point() or value.is_complex():
+        return value.fill_(float("nan"))
+    return value.logical_not_() if value.dtype == torch.bool else value.mul_(3).add_(1)
+
+
 @dataclass(slots=True)
 class Costume:
     """What a re-execution changed and has to put back."""
@@ -323,10 +330,10 @@ class Impersonator:
         """
         if self.fresh or self.backwards_seen:
             return alone
-        if self.rehearsing and alone.is_floating_point():
+        if self.rehearsing:
             self.talked = True
-            return alone.fill_(float("nan"))
-        if self.rehearsing or not self.talked:
+            return poisoned(alone)
+        if not self.talked:
             self.runtime.spoil(TALKS)
         return alone
 

@@ -91,8 +91,8 @@ class Ddp:
         """`DDP.forward`; a re-executed microbatch runs as under `no_sync`."""
 
         def wrapper(module: DistributedDataParallel, /, *args: Any, **kwargs: Any) -> Any:
-            training = module.training and torch.is_grad_enabled()
-            if not self._serves(module) or not training:
+            # Not `module.training`: Lightning evaluates, and leaves the wrapper in that mode.
+            if not self._serves(module) or not torch.is_grad_enabled():
                 return original(module, *args, **kwargs)
             self._session.forward_begins()
             acting = self._session.acting
