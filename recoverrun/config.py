@@ -52,6 +52,7 @@ class Options:
     min_replicas: int = 1
     on_silence: str = "stop"
     witness: str = ""
+    coord: str = ""
     run_dir: Path | None = None
     log_dir: Path | None = None
     redirects: str = "0"
@@ -120,6 +121,7 @@ class RunConfig:
     max_restarts: int
     min_replicas: int
     on_silence: OnSilence
+    etcd: tuple[Endpoint, ...]  # where the launchers agree; none: among themselves
     witness: Endpoint | Path | None  # who votes when one of two nodes is lost
     run_dir: Path | None
     logs: Logs
@@ -189,6 +191,7 @@ def parse_options(options: Options, environ: Mapping[str, str]) -> RunConfig:
         max_restarts=options.max_restarts,
         min_replicas=options.min_replicas,
         on_silence=meanings.on_silence(options.on_silence),
+        etcd=() if alone else _etcd(options),
         witness=None if alone else meanings.witness(options.witness),
         run_dir=options.run_dir,
         logs=_logs(options, environ),
@@ -249,6 +252,18 @@ def _endpoints(options: Options, fixed: bool) -> tuple[Endpoint, ...]:
     port = meanings.port(options.master_port or default_port, "--master-port")
     host = options.master_addr or ("127.0.0.1" if fixed else "localhost")
     return (Endpoint(host=host.strip("[]"), port=port),)
+
+
+def _etcd(options: Options) -> tuple[Endpoint, ...]:
+    """--coord. Where etcd decides, nothing else can."""
+    found = meanings.coord(options.coord)
+    others = [
+        name for name in ("witness", "on_silence") if getattr(options, name) not in ("", "stop")
+    ]
+    if found and others:
+        name = others[0].replace("_", "-")
+        raise _usage(f"--coord: with etcd there is no use for --{name}, leave it away")
+    return found
 
 
 def _logs(options: Options, environ: Mapping[str, str]) -> Logs:

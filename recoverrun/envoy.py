@@ -13,7 +13,8 @@ from typing import Protocol, assert_never, get_args
 from recoverrun.config import RunConfig
 from recoverrun.crew import Crew
 from recoverrun.errors import ExitCode
-from recoverrun.leadership import Act, CutOff, Departed, Follow, Leadership, Succeed
+from recoverrun.etcd import Clerk
+from recoverrun.leadership import Act, CutOff, Departed, Follow, Inquire, Leadership, Succeed
 from recoverrun.lines import Lines, Word
 from recoverrun.members import formation_of
 from recoverrun.posts import NOBODY, Post
@@ -83,17 +84,23 @@ class Envoy:
         self._record = record
         self.lines = Lines(station, config)
         self._leadership = Leadership(
-            own=self._incarnation, chance=random.random, on_silence=config.on_silence
+            own=self._incarnation,
+            chance=random.random,
+            on_silence=config.on_silence,
+            etcd=bool(config.etcd),
         )
         self._seat: Seat | None = None
         self._detector = Detector()  # of the launcher at the endpoint, until we have a place
         self._beat_at = began_at
         self._attention: Attention | None = None
+        self._etcd: Clerk | None = None
         self._station = station
 
     def open(self, now: float) -> None:
         """Listen and call, and ask for a place. Raises RecoverrunError."""
         self.lines.open()
+        if self._config.etcd:
+            self._etcd = Clerk(self._station, self._config.etcd, self._config.run_id)
         if self._config.witness is not None and self._config.endpoint is not None:
             seconder = seconder_at(self._config.witness, self._station)
             self._attention = Attention(seconder, now)
@@ -105,11 +112,18 @@ class Envoy:
         self.lines.close()
         if self._attention is not None:
             self._attention.close()
+        if self._etcd is not None:
+            self._etcd.close()
 
     @property
     def settled(self) -> bool:
         """Do all others know that the job is over, as far as it is for us to tell them?"""
         return self._seat is None or self._seat.settled
+
+    @property
+    def agreement(self) -> str:
+        """What decides who takes part: "" if the launchers do."""
+        return "" if self._etcd is None else f"etcd {self._etcd.cluster}"
 
     @property
     def is_alone(self) -> bool:
@@ -122,6 +136,8 @@ class Envoy:
             self._hear(word, now)
         for peer in self.lines.met():
             self._greet(peer)
+        for answered in self._etcd.read(ready) if self._etcd is not None else ():
+            self._act(self._leadership.witnessed(answered, now), now)
         for heard in self._attention.read(ready, now) if self._attention is not None else ():
             if isinstance(heard, Record):
                 self._record(heard)
@@ -264,6 +280,9 @@ class Envoy:
                     self._succeed(act, now)
                 case Follow(leader=leader):
                     self._follow(leader, now)
+                case Inquire(serial=serial, call=call, job=job):
+                    assert self._etcd is not None, "nobody else makes requests"
+                    self._etcd.ask(serial, call, job)
                 case Departed(gone=gone):
                     if self._seat is not None:
                         self._post(self._seat.depart(gone, now), now)

@@ -17,6 +17,7 @@ from rendezvous.formation import NPROC_MOST
 C10D_PORT = 29400
 STATIC_PORT = 29500
 WITNESS_PORT = 29410
+ETCD_PORT = 2379
 JOIN_TIMEOUT_S = 600.0
 LAST_CALL_S = 30.0
 WEEK_S = 7 * 86400.0
@@ -197,6 +198,17 @@ def witness(text: str) -> Endpoint | Path | None:
     if not path.startswith("/"):
         raise usage(f"--witness must be HOST:PORT or file:///DIRECTORY, not {text!r}")
     return Path(path)
+
+
+def coord(text: str) -> tuple[Endpoint, ...]:
+    """etcd://HOST:PORT,...; empty for the launchers' own register."""
+    if not text:
+        return ()
+    scheme, found, places = text.partition("://")
+    if scheme != "etcd" or not found or not places.strip("/"):
+        raise usage(f"--coord must be etcd://HOST:PORT,HOST:PORT, not {text!r}")
+    parts = places.rstrip("/").split(",")
+    return tuple(dict.fromkeys(endpoint(part.strip(), ETCD_PORT, "--coord") for part in parts))
 
 
 def port(number: int, option: str) -> int:

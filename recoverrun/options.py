@@ -84,6 +84,13 @@ TABLE = (
     Option("min_replicas", "With fewer replicas left: start again, or exit 81.", RECOVERY, "N"),
     Option("max_restarts", "Restarts of all ranks where recovery cannot help.", RECOVERY, "N"),
     Option(
+        "coord",
+        "An etcd (v3) that decides who takes part, in place of the launchers' votes.",
+        RECOVERY,
+        "etcd://HOST:PORT,...",
+        pet="",
+    ),
+    Option(
         "witness",
         "Who votes when one of two nodes is lost: recoverrun witness, or a shared directory.",
         RECOVERY,
@@ -193,8 +200,8 @@ _HANDED_DOWN = frozenset({"run_dir", "inject", "finals", "exact", "check_finite"
 
 
 _ONLY_OURS = frozenset({
-    "min_replicas", "witness", "on_silence", "no_protect", "check_finite", "exact", "digest_every",
-    "dry_run", "run_dir", "ranks_filter",
+    "min_replicas", "coord", "witness", "on_silence", "no_protect", "check_finite", "exact",
+    "digest_every", "dry_run", "run_dir", "ranks_filter",
 })  # fmt: skip
 
 

@@ -112,6 +112,7 @@ class OnFiles:
             if isinstance(word, str):
                 self._trouble = word
             elif word is not None:
+                self._trouble = ""
                 words.append(word)
         return words
 

@@ -16,6 +16,7 @@ from rendezvous.ballots import (
     Rejected,
     RollCall,
 )
+from rendezvous.etcd import Answer, Call
 from rendezvous.roll import Roll
 
 OnSilence = Literal["stop", "continue"]
@@ -75,7 +76,15 @@ class Attend:
     witness: str
 
 
-Event = Heard | Dead | Admit | Part | Settled | Attend | Tick
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """etcd has answered the request of that serial, or nobody knows."""
+
+    serial: int
+    answer: Answer
+
+
+Event = Heard | Dead | Admit | Part | Settled | Attend | Answered | Tick
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,4 +121,12 @@ class Cut:
     silent: bool
 
 
-Effect = To | Enrolled | Elected | Cut
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Ask etcd; the answer, or word of its absence, is to come back with this serial."""
+
+    serial: int
+    call: Call
+
+
+Effect = To | Enrolled | Elected | Cut | Request

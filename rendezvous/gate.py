@@ -38,9 +38,9 @@ class Loans:
     owed: dict[str, float] = field(default_factory=dict)  # those of older rolls
     closed_until: float = float("-inf")  # gates that an earlier leader may have opened
 
-    def inherit(self, now: float) -> None:
+    def inherit(self, now: float, lease_s: float = pace.LEASE_S) -> None:
         """The leader before us may have opened gates until its lease lapsed or it died."""
-        self.closed_until = now + pace.LEASE_S
+        self.closed_until = now + lease_s
 
     def give_back(self, member: str) -> None:
         """It knows the present roll, so it uses no older gate."""

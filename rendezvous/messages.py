@@ -55,6 +55,7 @@ class Join:
     script: str = ""  # what it runs, with a digest of the arguments
     arguments: str = ""
     torch: str = ""  # version, if known
+    agreement: str = ""  # who decides who takes part: "" the launchers, or an etcd, by its id
     listen: int = 0  # the port at which other launchers reach this one, 0 if none does
     address: str = ""  # whence this message came: filled in by whoever receives it
 

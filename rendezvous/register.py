@@ -46,6 +46,7 @@ from rendezvous.ballots import (
 from rendezvous.bid import Bid
 from rendezvous.council import (
     Admit,
+    Answered,
     Attend,
     Council,
     Cut,
@@ -63,7 +64,7 @@ from rendezvous.council import (
 )
 from rendezvous.gate import Gate
 from rendezvous.presence import Presence
-from rendezvous.roll import Roll, quorum
+from rendezvous.roll import EVEN, Roll, quorum
 
 
 class Register:
@@ -110,6 +111,8 @@ class Register:
                 self.settled = True
             case Attend(witness=witness):
                 self.presence.attend(witness)
+            case Answered():
+                pass  # Nobody was asked.
             case Tick(chance=chance):
                 self.chance = chance
                 self._beat()
@@ -319,7 +322,10 @@ class Register:
 
     def _despair(self, alone_s: float) -> None:
         """No leader has answered for so long."""
-        if self.on_silence == "continue" and alone_s > pace.ALONE_S and self.settled:
+        witness = self.roll.witness
+        seconded = witness != "" and self.presence.seconder(witness, self.own) == witness
+        daring = self.on_silence == "continue" and self.settled and not seconded
+        if daring and alone_s > pace.ALONE_S:
             others = set(self.roll.members) - {self.own} - self.presence.dead
             if others <= self.presence.unheard(pace.ALONE_S):
                 self.abandoned = others
@@ -477,8 +483,10 @@ class Register:
         if bid.found is not None:
             return bid.found
         out = self.presence.absent(self.own)
-        witness = self.presence.seconder(self.roll.witness, self.own)
-        following = self.roll.following(self.own, out, self.presence.admitted, witness)
+        following = self.roll.following(self.own, out, self.presence.admitted)
+        if len(following.members) in EVEN:
+            seconder = self.presence.seconder(self.roll.witness, self.own)
+            following = following._replace(witness=seconder)
         unchanged = following[2:] == self.roll[2:] and not bid.disturbed
         return None if unchanged else following
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-from rendezvous import bid, gate, register, roll, witness
+from rendezvous import bid, gate, leased, register, roll, witness
 from tests.sim.mutants import Mutant, planted
 from tests.sim.views import bystander
-from tests.sim.views.plan import Fault, Plan, draw
+from tests.sim.views.plan import Fault, Plan, draw, draw_etcd
 from tests.sim.views.world import Outcome, World
 
 
@@ -23,6 +23,7 @@ class Bug:
     checker: str
     seed: int = -1
     schedule: str = ""
+    etcd: bool = False  # a seed of histories with etcd
 
 
 def _bug(
@@ -34,9 +35,10 @@ def _bug(
     checker: str,
     seed: int = -1,
     schedule: str = "",
+    etcd: bool = False,
 ) -> Bug:
     code = Mutant(name, module, path, old, new, checker, seed)  # type: ignore[arg-type]
-    return Bug(name=name, code=code, checker=checker, seed=seed, schedule=schedule)
+    return Bug(name=name, code=code, checker=checker, seed=seed, schedule=schedule, etcd=etcd)
 
 
 BUGS = (
@@ -119,6 +121,24 @@ WITNESSED = (
     ),
 )  # fmt: skip
 """Those of a vote that is no launcher's."""
+
+
+IN_ETCD = (
+    _bug(
+        "unfenced: the maker of a proposal goes on contributing", leased, "LeasedRegister.fenced",
+        "self.proposal is not None and self.proposal.number > self.roll.number", "False",
+        "I2", 4, etcd=True,
+    ),
+    _bug(
+        "heirless: a new leader does not wait for the gates of the last one", leased,
+        "LeasedRegister._take_lead", "self.loans.inherit(self.now, TTL_S)", "pass", "I3", 577,
+        etcd=True,
+    ),
+    _bug(
+        "stateless: a newcomer leads before it has any state", leased, "LeasedRegister._eligible",
+        "self.settled and ", "", "I5", 266, etcd=True,
+    ),
+)  # fmt: skip
 
 
 def asleep(again: float = 0.0) -> Iterator[Plan]:
@@ -234,6 +254,7 @@ def plans(bug: Bug, seeds: int = 0) -> Iterator[Plan]:
     if bug.schedule:
         yield from SCHEDULES[bug.schedule]()
         return
-    yield draw(bug.seed)
+    drawn = draw_etcd if bug.etcd else draw
+    yield drawn(bug.seed)
     for seed in range(seeds):
-        yield draw(seed)
+        yield drawn(seed)
