@@ -106,6 +106,7 @@ def install(session: "Session") -> None:
     """Fill the table for a worker whose script has just imported torch."""
     import torch
     import torch.distributed.distributed_c10d as c10d
+    from torch.distributed.algorithms.join import Join
     from torch.nn.parallel import DistributedDataParallel
 
     from recoverrun.hooks import frameworks, groups
@@ -122,6 +123,7 @@ def install(session: "Session") -> None:
     replace(DistributedDataParallel, "register_comm_hook", ddp.register_comm_hook)
     replace(DistributedDataParallel, "_register_builtin_comm_hook", ddp.register_builtin)
     replace(DistributedDataParallel, "_sync_buffers", ddp.sync_buffers)
+    replace(Join, "__init__", ddp.join)
     assert torch.distributed.is_available(), "this torch was built without distributed"
     watch("torch.distributed.fsdp._fully_shard._fully_shard", lambda m: _fsdp2(session, m))
     watch("torch.distributed.fsdp.fully_sharded_data_parallel", lambda m: _fsdp1(session, m))
