@@ -12,7 +12,7 @@ watched for. Names that torch copies into other modules are replaced there as we
 | DataLoader.__iter__, itertools.cycle | positions of other slots |
 | dist.get_rank, broadcast, scatter, … | the acting rank; a lost root is an error, not a hang |
 | _new_process_group_helper, env:// rendezvous | elastic groups; the store of the launcher |
-| DDP, fully_shard, foreach_reduce, … | see `strategies` |
+| DDP, FSDP, fully_shard, foreach_reduce, … | see `strategies` |
 """
 
 import functools
@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # it imports torch, which only the script does
     from recoverrun.hooks.session import Session
 
-UNWRAPPED = "the script wraps no model in DDP, or in FSDP2 with replicas"
+UNWRAPPED = "the script wraps no model in DDP, or in FSDP with replicas"
 WRAPPED_WITHIN = 10
 """Optimizer steps: a script may warm something up before it wraps its model."""
 
@@ -121,6 +121,7 @@ def install(session: "Session") -> None:
     replace(DistributedDataParallel, "_sync_buffers", ddp.sync_buffers)
     assert torch.distributed.is_available(), "this torch was built without distributed"
     watch("torch.distributed.fsdp._fully_shard._fully_shard", lambda m: _fsdp2(session, m))
+    watch("torch.distributed.fsdp.fully_sharded_data_parallel", lambda m: _fsdp1(session, m))
     for name, arrived in frameworks.adaptations(session).items():
         watch(name, arrived)
 
@@ -136,6 +137,30 @@ def _fsdp2(session: "Session", fully_shard: ModuleType) -> None:
     replace(param_group, "foreach_reduce", fsdp2.foreach_reduce)
     replace(param_group.FSDPParamGroup, "post_backward", fsdp2.post_backward)
     replace(state.FSDPState, "_pre_forward", fsdp2.pre_forward)
+
+
+def _fsdp1(session: "Session", wrapped: ModuleType) -> None:
+    import torch.distributed.fsdp._runtime_utils as runtime_utils
+
+    from recoverrun.hooks.strategies.fsdp1 import Fsdp1
+
+    fsdp1 = Fsdp1(session)
+    module = wrapped.FullyShardedDataParallel
+    replace(module, "__init__", fsdp1.init)
+    replace(module, "forward", fsdp1.forward)
+    replace(module, "no_sync", fsdp1.no_sync)
+    replace(module, "clip_grad_norm_", lambda original: _committing(session, original))
+    replace(runtime_utils, "_reduce_grad", fsdp1.reduce_grad)
+
+
+def _committing(session: "Session", original: Any) -> Any:
+    """What reads gradients settles the step first."""
+
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        session.settle()
+        return original(*args, **kwargs)
+
+    return wrapper
 
 
 def _gradients(session: "Session") -> None:
@@ -158,13 +183,6 @@ def _gradients(session: "Session") -> None:
 
         return wrapper
 
-    def committing(original: Any) -> Any:
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            session.settle()
-            return original(*args, **kwargs)
-
-        return wrapper
-
     def dropping(original: Any) -> Any:
         def wrapper(owner: Any, /, *args: Any, **kwargs: Any) -> None:
             if session.acting:
@@ -180,9 +198,9 @@ def _gradients(session: "Session") -> None:
     clip = sys.modules["torch.nn.utils.clip_grad"]
     for name in ("clip_grad_norm_", "clip_grad_value_", "get_total_norm", "clip_grads_with_norm_"):
         if hasattr(clip, name):
-            replace(clip, name, committing)
+            replace(clip, name, lambda original: _committing(session, original))
     for name in ("unscale_", "step"):
-        replace(torch.amp.GradScaler, name, committing)
+        replace(torch.amp.GradScaler, name, lambda original: _committing(session, original))
     replace(torch.optim.Optimizer, "zero_grad", dropping)
     replace(torch.nn.Module, "zero_grad", dropping)
     register_optimizer_step_pre_hook(lambda _, args, kwargs: _stepping(session, args, kwargs))

@@ -106,6 +106,29 @@ HSDP = (
         kills=("r3@step:3:reduce",),
     ),
 )
+
+
+def fsdp1(feature: str, kill: str = "", **more: Any) -> Row:
+    """A row of `fsdp1_variants.py`, in single precision: its `clip_grad_norm_` insists."""
+    return Row(
+        name=f"fsdp1-{feature}",
+        script="fsdp1_variants.py",
+        arguments=(feature,),
+        ranks=4,
+        kills=(kill,) if kill else (),
+        **{"apart": 1e-6, **more},
+    )
+
+
+FSDP1 = (
+    fsdp1("hybrid", "r3@step:3:reduce,r2@step:5:forward"),
+    fsdp1("zero2", "r0@step:4:vote"),
+    fsdp1("orig-params", "r1@step:2:forward"),
+    fsdp1("no-sync", "r2@step:3:reduce"),
+    fsdp1("bf16", apart=1e-3),  # what half precision rounds away
+    fsdp1("groups"),
+    fsdp1("full-shard", promise="unprotected", why="FSDP1 with FULL_SHARD is not served"),
+)
 FRAMEWORKS = (
     Row(
         name="accelerate",
@@ -140,4 +163,4 @@ FRAMEWORKS = (
         kills=("r2@step:4:forward",),
     ),
 )
-ROWS = (*DDP, *SHAPES, *HSDP, *FRAMEWORKS)
+ROWS = (*DDP, *SHAPES, *HSDP, *FSDP1, *FRAMEWORKS)

@@ -4,13 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.compat.rows import DDP, FRAMEWORKS, SHAPES, Row
+from tests.compat.rows import DDP, FRAMEWORKS, FSDP1, SHAPES, Row
 from tests.compat.trials import described, judge, run
 
 pytestmark = pytest.mark.e2e
 
 
-@pytest.mark.parametrize("row", [*DDP, *SHAPES, *FRAMEWORKS], ids=lambda row: row.name)
+@pytest.mark.parametrize(
+    "row",
+    [row for row in (*DDP, *SHAPES, *FSDP1, *FRAMEWORKS) if row.kills or row.refused],
+    ids=lambda row: row.name,
+)
 def test_a_way_of_training_outlives_a_loss(row: Row, tmp_path: Path) -> None:
     if row.needs:
         pytest.importorskip(row.needs, reason="`make compat` installs it")
