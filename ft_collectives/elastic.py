@@ -14,9 +14,7 @@ when the call returns, also with `async_op=True`. Messages between two ranks go 
 
 import functools
 import inspect
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -35,12 +33,10 @@ from ft_collectives.c10d import (
 from ft_collectives.fabric import Communicator, Fabric
 from ft_collectives.faults import PeerLost
 from ft_collectives.pairs import Call, Pairs
+from ft_collectives.spokesmen import answer_of, answered, roots_are_named, stand_ins
 from ft_collectives.transaction import Deliver, Launch, Transactions
 
 T = TypeVar("T")
-
-_calls = threading.local()
-"""Of `naming_roots`: a script's threads make calls of their own."""
 
 Give = Callable[[list[torch.Tensor]], None]
 """Takes one tensor per rank of the original group, in order."""
@@ -57,6 +53,8 @@ class ElasticGroup(ProcessGroup):
     alone: ClassVar[Callable[[], bool]] = staticmethod(lambda: False)
     unheard: ClassVar[Callable[[torch.Tensor], torch.Tensor]] = staticmethod(lambda alone: alone)
     """While this is true a collective has only us: another slot's code is executed here."""
+    heard: ClassVar[Callable[[], None]] = staticmethod(lambda: None)
+    """Told that the ranks are about to say something to each other that may be different."""
 
     def __init__(self, native: Any, ranks: Sequence[int]) -> None:
         super().__init__(native.rank(), native.size())
@@ -105,8 +103,10 @@ class ElasticGroup(ProcessGroup):
         if ElasticGroup.alone():
             us = Communicator(members=(self.fabric.rank,))
             deliver([ElasticGroup.unheard(tensor.detach().clone()) for tensor in inputs], us)
-        else:
-            self.transactions.run(asked, inputs, launch, deliver)
+            return
+        if inputs and not answered():
+            ElasticGroup.heard()
+        self.transactions.run(asked, inputs, launch, deliver)
 
     # --------------------------------------------------------------------------- reductions
 
@@ -114,7 +114,7 @@ class ElasticGroup(ProcessGroup):
         if not self.protected:
             return self.native.allreduce(tensors, opts or options("AllreduceOptions"))
         self._reduce_all("all_reduce", tensors, opts)
-        return _completed(tensors)
+        return completed(tensors)
 
     def _reduce_all(
         self, call: str, tensors: Sequence[torch.Tensor], opts: Any, root: int = NONE
@@ -149,14 +149,14 @@ class ElasticGroup(ProcessGroup):
         if self.rank() == root:
             for tensor, copy in zip(tensors, copies, strict=True):
                 tensor.detach().copy_(copy)
-        return _completed(tensors)
+        return completed(tensors)
 
     def barrier(self, opts: Any = None) -> Work:
         if not self.protected:
             return self.native.barrier(opts or options("BarrierOptions"))
         wish = Asked("barrier")  # the vote is enough
         self._transact(wish, [], lambda now, staged: [], lambda staged, among: None)
-        return _completed([])
+        return completed([])
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
         if not self.protected:
@@ -171,7 +171,7 @@ class ElasticGroup(ProcessGroup):
             whole = [part.detach().clone() for part in parts]
             self._reduce_all("reduce_scatter", whole, opts)
             _put(out, whole[self.rank()])
-        return _completed(outs)
+        return completed(outs)
 
     def reduce_scatter_single(
         self, out: torch.Tensor, source: torch.Tensor, opts: Any = None
@@ -186,14 +186,14 @@ class ElasticGroup(ProcessGroup):
         self._reduce_all("reduce_scatter", [whole], opts)
         start = self.rank() * out.numel()
         _put(out, whole.view(-1)[start : start + out.numel()])
-        return _completed([out])
+        return completed([out])
 
     _reduce_scatter_base = reduce_scatter_single
 
     def reduce_scatter_single_coalesced(self, outs: Any, ins: Any, opts: Any = None) -> Work:
         for out, source in zip(outs, ins, strict=True):
             self.reduce_scatter_single(out, source, opts).wait()
-        return _completed(outs)
+        return completed(outs)
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
@@ -213,8 +213,13 @@ class ElasticGroup(ProcessGroup):
 
         def deliver(staged: list[torch.Tensor], among: Communicator) -> None:
             parts = [staged[0]] if among.group is None else list(staged[1].split(room))
-            sources = _stand_ins(self.ranks, among.members)
-            give([parts[at][:count].view(shape) for at in sources])
+            sources = stand_ins(self.ranks, among.members)
+            given = [parts[at][:count].view(shape) for at in sources]
+            for place, rank in enumerate(self.ranks):
+                known = None if rank in among.members else answer_of(rank)
+                if known is not None:
+                    given[place] = known.to(source.dtype).view(shape)
+            give(given)
 
         call = "all_gather" if root == NONE else "gather"
         self._transact(asked(call, [source], root), [flat, slots], launch, deliver)
@@ -224,7 +229,7 @@ class ElasticGroup(ProcessGroup):
             return self.native.allgather(outs, ins, opts or options("AllgatherOptions"))
         for slots, source in zip(outs, ins, strict=True):
             self._gather_all(source, _giving(slots))
-        return _completed(outs[0] if len(outs) == 1 else outs)
+        return completed(outs[0] if len(outs) == 1 else outs)
 
     allgather_coalesced = allgather
 
@@ -234,14 +239,14 @@ class ElasticGroup(ProcessGroup):
         if out.numel() != source.numel() * self.size():
             raise ValueError(f"{out.numel()} elements are not {self.size()} * {source.numel()}")
         self._gather_all(source, lambda parts: _put(out, torch.stack(parts)))
-        return _completed([out])
+        return completed([out])
 
     _allgather_base = all_gather_single
 
     def all_gather_single_coalesced(self, outs: Any, ins: Any, opts: Any = None) -> Work:
         for out, source in zip(outs, ins, strict=True):
             self.all_gather_single(out, source, opts).wait()
-        return _completed(outs)
+        return completed(outs)
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
@@ -252,7 +257,7 @@ class ElasticGroup(ProcessGroup):
         root = int(opts.rootRank)
         mine = self.rank() == root
         self._gather_all(ins[0], _giving(outs[0]) if mine else lambda parts: None, root)
-        return _completed(outs[0] if mine else [])
+        return completed(outs[0] if mine else [])
 
     def all_to_all_single(
         self,
@@ -270,7 +275,7 @@ class ElasticGroup(ProcessGroup):
         targets = [torch.empty_like(part) for part in out.detach().split(rows_out)]
         self._exchange_all(targets, source.detach().split(rows_in))
         _put(out, torch.cat(targets))
-        return _completed([out])
+        return completed([out])
 
     alltoall_base = all_to_all_single
 
@@ -278,7 +283,7 @@ class ElasticGroup(ProcessGroup):
         if not self.protected:
             return self.native.alltoall(outs, ins, opts or options("AllToAllOptions"))
         self._exchange_all(outs, ins)
-        return _completed(outs)
+        return completed(outs)
 
     def _exchange_all(self, outs: Sequence[torch.Tensor], ins: Sequence[torch.Tensor]) -> None:
         """Give `ins[r]` to every rank r and take `outs[r]` from it; zeros from a lost one."""
@@ -313,15 +318,14 @@ class ElasticGroup(ProcessGroup):
         """
         if not self.protected:
             return self.native.broadcast(tensors, opts)
-        named = getattr(_calls, "name_roots", False)
-        self._spread("broadcast", tensors, int(opts.rootRank), named)
-        return _completed(tensors)
+        self._spread("broadcast", tensors, int(opts.rootRank), roots_are_named())
+        return completed(tensors)
 
     def _spread(self, call: str, tensors: Sequence[torch.Tensor], root: int, named: bool) -> None:
         def launch(now: Communicator, staged: list[torch.Tensor]) -> list[Work]:
             if named and self.ranks[root] not in now.members:
                 raise _nobody("broadcast", self.ranks[root])
-            at = _stand_ins(self.ranks, now.members)[root]
+            at = stand_ins(self.ranks, now.members)[root]
             inner = options("BroadcastOptions", rootRank=at)
             return [now.group.broadcast([one], inner) for one in staged]
 
@@ -340,7 +344,7 @@ class ElasticGroup(ProcessGroup):
         whole = [part.detach().clone() for part in parts]
         self._spread("scatter", whole, root, named=True)
         _put(out, whole[self.rank()])
-        return _completed(outs)
+        return completed(outs)
 
     def require(self, virtual: int, call: str) -> None:
         """Raise PeerLost if the `virtual` rank of this group is no longer a member."""
@@ -366,7 +370,7 @@ class ElasticGroup(ProcessGroup):
             return self.pairs.post(call, tensors, self.ranks[peer], tag)
         if call == "recv":
             raise PeerLost("dist.recv: another rank's code is executed again, and nobody sends")
-        return _completed(tensors)
+        return completed(tensors)
 
     def recv_anysource(self, tensors: list[torch.Tensor], tag: int) -> Work:
         if self.pairs is None:
@@ -388,32 +392,6 @@ def as_one(original: Callable[..., T]) -> Callable[..., T]:
     return wrapper
 
 
-@contextmanager
-def naming_roots() -> Iterator[None]:
-    """In here a broadcast whose root is lost raises PeerLost: only the root knows what to say."""
-    before = getattr(_calls, "name_roots", False)
-    _calls.name_roots = True
-    try:
-        yield
-    finally:
-        _calls.name_roots = before
-
-
-@contextmanager
-def speaking_for_roots() -> Iterator[None]:
-    """In here members have the same to say: the first live one speaks for a root that is lost."""
-    before = getattr(_calls, "for_roots", False)
-    _calls.for_roots = True
-    try:
-        yield
-    finally:
-        _calls.for_roots = before
-
-
-def roots_are_spoken_for() -> bool:
-    return bool(getattr(_calls, "for_roots", False))
-
-
 def _nobody(call: str, rank: int) -> PeerLost:
     return PeerLost(f"dist.{call}: rank {rank} is lost, and nobody can speak for it")
 
@@ -429,14 +407,6 @@ def _take_over(outer: Any, native: Any) -> None:
         outer._register_backend(device, kind, backend)
     outer._set_group_name(native.group_name)
     outer._set_group_desc(native.group_desc)
-
-
-def _stand_ins(ranks: Sequence[int], members: Sequence[int]) -> list[int]:
-    """For every rank, the place of the member that speaks for it: itself, unless it is lost."""
-    return [
-        members.index(rank) if rank in members else virtual % len(members)
-        for virtual, rank in enumerate(ranks)
-    ]
 
 
 def _is_float(tensor: torch.Tensor) -> bool:
@@ -455,7 +425,7 @@ def _giving(slots: Sequence[torch.Tensor]) -> Give:
     return give
 
 
-def _completed(outputs: Any) -> Work:
+def completed(outputs: Any) -> Work:
     """What `async_op=True` returns; its future gives the outputs, as gloo's own does."""
     future: torch.futures.Future[Any] = torch.futures.Future()
     future.set_result(outputs)

@@ -24,6 +24,8 @@ from rendezvous import wire
 from rendezvous.ballots import Copied, Copy, Whole
 from rendezvous.council import (
     Admit,
+    Answered,
+    Attend,
     Council,
     Cut,
     Dead,
@@ -33,11 +35,14 @@ from rendezvous.council import (
     Heard,
     OnSilence,
     Part,
+    Request,
     Settled,
     Tick,
     To,
 )
 from rendezvous.effects import Record
+from rendezvous.etcd import Call, job_of, witness_of
+from rendezvous.leased import LeasedRegister
 from rendezvous.messages import Beat, Message, Remains, Start, Statement, StoreAnswer
 from rendezvous.register import Register
 from rendezvous.replicated import Effect as StoreEffect
@@ -96,23 +101,38 @@ class CutOff:
     reason: str
 
 
-Act = Post | StoreAnswer | Record | Succeed | Follow | Departed | CutOff
+@dataclass(frozen=True, slots=True)
+class Inquire:
+    """Ask etcd about `job`; the answer is for `witnessed`, with this serial."""
+
+    serial: int
+    call: Call
+    job: str
+
+
+Act = Inquire | Post | StoreAnswer | Record | Succeed | Follow | Departed | CutOff
 
 
 class Leadership:
     """Machine of the launcher `own`."""
 
     def __init__(
-        self, *, own: str, chance: Callable[[], float], on_silence: OnSilence = "stop"
+        self,
+        *,
+        own: str,
+        chance: Callable[[], float],
+        on_silence: OnSilence = "stop",
+        etcd: bool = False,
     ) -> None:
         """`chance` draws from [0, 1): no two launchers may stand for leader at once."""
         self.own = own
+        self._etcd = etcd
         self._on_silence = on_silence
         self.leader = ""  # "": there is no job yet
         self.store = ReplicatedStore(founder=True)
         self._chance = chance
         self._memory = Memory()
-        self._register: Register | None = None
+        self._register: Register | LeasedRegister | None = None
         self._min_replicas = 1
         self._start: Start | None = None  # what we were told last
         self._nodes: dict[str, Member] = {}  # those of it
@@ -147,16 +167,23 @@ class Leadership:
             if not founding:
                 self.store = ReplicatedStore(founder=False)
             if several:
-                roll = Roll(1, 1, _leader_first(start)) if founding else NO_ROLL
-                self._register = Register(
-                    own=self.own, roll=roll, now=now, on_silence=self._on_silence
-                )
+                roll = self._first_roll(start) if founding else NO_ROLL
+                self._register = self._agreement(roll, now)
         acts = self._lend_store(now, anew=True)
         members = set(self._register.roll.members if self._register is not None else ())
         news = [name for name in self._nodes if name not in members]
         if self.leader == self.own:
             acts += [act for name in news for act in self._ballot(Admit(name), now)]
         return acts
+
+    def _first_roll(self, start: Start) -> Roll:
+        return Roll(1, 1, _leader_first(start), witness_of(start.leader) if self._etcd else "")
+
+    def _agreement(self, roll: Roll, now: float) -> Register | LeasedRegister:
+        """By the votes of the launchers, or by what etcd holds."""
+        if self._etcd:
+            return LeasedRegister(own=self.own, roll=roll, now=now)
+        return Register(own=self.own, roll=roll, now=now, on_silence=self._on_silence)
 
     def leave_attempt(self, attempt: int) -> None:
         """Our workers are being ended, for `attempt` to begin."""
@@ -243,6 +270,10 @@ class Leadership:
         if self._vacant and len(self._early) < EARLY:
             self._early.append((sender, message))
 
+    def witnessed(self, event: Attend | Heard | Answered, now: float) -> list[Act]:
+        """The witness is there or has answered, or etcd has."""
+        return self._ballot(event, now)
+
     def bury(self, node: str, now: float) -> list[Act]:
         """The host of that launcher says that it is gone."""
         return self._ballot(Dead(node), now)
@@ -278,10 +309,13 @@ class Leadership:
             match effect:
                 case To():
                     pass  # is said already
+                case Request(serial=serial, call=call):
+                    acts.append(Inquire(serial, call, job_of(register.roll)))
                 case Enrolled(roll=roll):
                     acts += self._enrolled(roll, register.presence.dead, now)
                 case Elected(ballot=ballot):
-                    words = f"{self._name(self.own)} coordinates (ballot {ballot[0]})"
+                    ballot_words = "claim" if self._etcd else "ballot"
+                    words = f"{self._name(self.own)} coordinates ({ballot_words} {ballot[0]})"
                     acts.append(Record("leader.elect", words, {"round": ballot[0]}))
                 case Cut(reason=reason, silent=silent):
                     ways = f"; {WAYS_ON}" if silent else ""
@@ -324,7 +358,9 @@ class Leadership:
 
     def _view_record(self, roll: Roll) -> Record:
         names = [self._name(member) for member in roll.members]
-        words = f"launchers that take part: {', '.join(names)}"
+        second = "; a witness votes too" if roll.witness in roll.voters else ""
+        second = "; etcd has it so" if self._etcd else second
+        words = f"launchers that take part: {', '.join(names)}{second}"
         return Record("roll.decide", words, {"number": roll.number, "nodes": list(names)})
 
     def _change_over(self, roll: Roll, now: float) -> list[Act]:
@@ -419,7 +455,7 @@ class Leadership:
         record = Record("leader.succeed", words, {"tenure": self._tenure})
         return [record, Succeed(vacancy, standings, max(attempts), early)]
 
-    def _vacancy(self, register: Register) -> Vacancy:
+    def _vacancy(self, register: Register | LeasedRegister) -> Vacancy:
         assert self._start is not None, "who never had a place has not begun"
         members, lost = set(register.roll.members), []
         for name, node in self._nodes.items():

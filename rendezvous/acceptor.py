@@ -38,7 +38,8 @@ class Acceptor:
     def tidings(self, roll: Roll) -> dict[str, RollCall | RollChange]:
         """Whom to tell what, when `roll` follows: members know the one before, and are many."""
         change, whole = self.roll.change(roll), RollCall(roll=roll.plain())
-        told: dict[str, RollCall | RollChange] = dict.fromkeys(roll.members, whole)
+        others = (*self.roll.voters, *roll.members)  # also a witness that votes
+        told: dict[str, RollCall | RollChange] = dict.fromkeys(others, whole)
         return told | dict.fromkeys(self.roll.members, whole if change is None else change)
 
     def changed(self, change: RollChange) -> Roll:

@@ -112,7 +112,7 @@ class Formation:
         self._expires_at = begun_at + timeout_s
         self._joins: dict[str, Join] = {}  # by incarnation, in the order of arrival
         self._by_rank: dict[int, Join] = {}  # those who asked for a certain node rank
-        self._kinds: dict[tuple[str, str, str], Join] = {}  # the first that runs each
+        self._kinds: dict[tuple[str, str, str, str], Join] = {}  # the first that runs each
         self._starts: dict[str, Start] = {}
         self._sent_at: dict[str, float] = {}
         self._again_s = AGAIN_S if nnodes >= MANY else 0.0
@@ -234,10 +234,14 @@ class Formation:
         if join.node_rank >= self._nnodes:
             few = f"node rank {join.node_rank} does not exist in a job of {self._nnodes} nodes"
             return _refuse(few, EXIT_USAGE)
-        other = None if self._over else self._by_rank.get(join.node_rank)
-        if other is not None:
+        for other in self._kinds.values():
+            if join.agreement != other.agreement:
+                why = "its launcher has another --coord, or another etcd behind it"
+                return _refuse(f"this node cannot agree with {_whereabouts(other)}: {why}")
+        taker = None if self._over else self._by_rank.get(join.node_rank)
+        if taker is not None:
             taken = f"node rank {join.node_rank} is already taken by the launcher on "
-            return _refuse(f"{taken}{_whereabouts(other)}", EXIT_USAGE)
+            return _refuse(f"{taken}{_whereabouts(taker)}", EXIT_USAGE)
         return None
 
     def _strangeness(self, join: Join) -> str:
@@ -309,8 +313,8 @@ def _refuse(reason: str, exit_code: int = EXIT_NEVER_FORMED) -> Refusal:
     return Refusal(reason=reason, exit_code=exit_code)
 
 
-def _kind(join: Join) -> tuple[str, str, str]:
-    return join.torch, join.role, join.script
+def _kind(join: Join) -> tuple[str, str, str, str]:
+    return join.torch, join.role, join.script, join.agreement
 
 
 def _whereabouts(join: Join) -> str:

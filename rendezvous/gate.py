@@ -1,13 +1,13 @@
 """When effects that others can see are allowed: a gate at each member, and what its leader lends.
 
 Durations go over the wire, never instants: the one who asks counts from when it asked, and by
-`MARGIN` less, because each clock may be wrong by its rate.
+`pace.MARGIN` less, because each clock may be wrong by its rate.
 """
 
 from dataclasses import dataclass, field
 
+from rendezvous import pace
 from rendezvous.ballots import Pong
-from rendezvous.council import LEASE_S, MARGIN
 
 
 class Gate:
@@ -26,7 +26,7 @@ class Gate:
         """The leader has answered."""
         if message.kept:
             self.contact_at = max(self.contact_at, message.sent_at)
-        until = message.sent_at + message.open_s * (1 - MARGIN)
+        until = message.sent_at + message.open_s * (1 - pace.MARGIN)
         self.until = max(self.until, until)
 
 
@@ -38,9 +38,9 @@ class Loans:
     owed: dict[str, float] = field(default_factory=dict)  # those of older rolls
     closed_until: float = float("-inf")  # gates that an earlier leader may have opened
 
-    def inherit(self, now: float) -> None:
+    def inherit(self, now: float, lease_s: float = pace.LEASE_S) -> None:
         """The leader before us may have opened gates until its lease lapsed or it died."""
-        self.closed_until = now + LEASE_S
+        self.closed_until = now + lease_s
 
     def give_back(self, member: str) -> None:
         """It knows the present roll, so it uses no older gate."""

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+from rendezvous import pace
+from rendezvous.roll import EVEN, Roll
 from rendezvous.tempo import tempo
 
 
@@ -14,6 +16,7 @@ class Presence:
         self.parted: set[str] = set()
         self.admitted: list[str] = []
         self.awake_at = now  # since we stood still
+        self.witness, self.witness_at = "", float("-inf")
         self._now = self._look_at = now
         self.tempo = tempo(len(self.heard_at))
 
@@ -61,6 +64,25 @@ class Presence:
         silent = {node for node, at in self.heard_at.items() if self._now - at >= limit_s}
         self._look_at = self._now if silent else min(self.heard_at.values()) + limit_s
         return silent
+
+    def attend(self, witness: str) -> None:
+        """That witness is there."""
+        self.witness, self.witness_at = witness, self._now
+
+    def seconder(self, present: str, own: str) -> str:
+        """The vote that a witness has in the next roll, after `present`; "" if none is there.
+
+        One witness may vote in many jobs: the name of whoever asked it first tells them apart.
+        """
+        if self._now - self.witness_at > pace.WITNESS_SILENT_S:
+            return ""
+        same = present.partition("/")[0] == self.witness
+        return present if same else f"{self.witness}/{own}"
+
+    def seconded(self, roll: Roll, present: str, own: str) -> Roll:
+        """`roll` with the vote that a witness has in it, where it has one."""
+        even = len(roll.members) in EVEN
+        return roll._replace(witness=self.seconder(present, own)) if even else roll
 
     def unheard(self, for_s: float) -> set[str]:
         """Members that have said nothing for so long."""

@@ -28,6 +28,7 @@ on alone; if others live and do the same, the highest roll is kept when they mee
 from collections import deque
 from typing import assert_never
 
+from rendezvous import pace
 from rendezvous.acceptor import Acceptor
 from rendezvous.ballots import (
     Accept,
@@ -45,19 +46,9 @@ from rendezvous.ballots import (
 )
 from rendezvous.bid import Bid
 from rendezvous.council import (
-    ALONE_S,
-    BEAT_S,
-    BID_S,
-    CONTACT_S,
-    FENCE_S,
-    LEAP,
-    LEASE_S,
-    MARGIN,
-    RESEND_S,
-    STAND_LEAST_S,
-    STAND_NEXT_S,
-    STAND_SPREAD_S,
     Admit,
+    Answered,
+    Attend,
     Council,
     Cut,
     Dead,
@@ -71,10 +62,10 @@ from rendezvous.council import (
     Settled,
     Tick,
     To,
-)  # fmt: skip
+)
 from rendezvous.gate import Gate
 from rendezvous.presence import Presence
-from rendezvous.roll import Roll, quorum
+from rendezvous.roll import EVEN, Roll, quorum
 
 
 class Register:
@@ -86,8 +77,8 @@ class Register:
         self.abandoned: set[str] = set()  # whom we left behind without any proof
         self.vote = Acceptor(roll)
         self.holder = roll.leader  # whom we granted a lease, until:
-        self.hold_until = now + LEASE_S if own in roll.voters else now
-        wait_s = STAND_LEAST_S + STAND_SPREAD_S
+        self.hold_until = now + pace.LEASE_S if own in roll.voters else now
+        wait_s = pace.STAND_LEAST_S + pace.STAND_SPREAD_S
         self.stand_at = now if roll.leader == own else self.hold_until + wait_s
         self.bid: Bid | None = None
         self.gate = Gate(now, member=own in roll.members)
@@ -119,6 +110,10 @@ class Register:
                 self.presence.parted.add(node)
             case Settled():
                 self.settled = True
+            case Attend(witness=witness):
+                self.presence.attend(witness)
+            case Answered():
+                pass  # Nobody was asked.
             case Tick(chance=chance):
                 self.chance = chance
                 self._beat()
@@ -136,8 +131,8 @@ class Register:
         times = [self.ping_at]
         if self.bid is not None:
             waits = not self.bid.ready or self.bid.proposal is not None  # for what may be lost
-            times += [self.bid.sent_at + RESEND_S] if waits else []
-            times += [self.bid.led_at + BEAT_S] if self.bid.elected else []
+            times += [self.bid.sent_at + pace.RESEND_S] if waits else []
+            times += [self.bid.led_at + pace.BEAT_S] if self.bid.elected else []
         elif self._eligible:
             times.append(self._may_stand_at)
         # Never at once: what is due now was done now.
@@ -162,8 +157,7 @@ class Register:
     @property
     def leads(self) -> bool:
         """Do we coordinate the present roll, with a quorum that follows us?"""
-        bid = self.bid
-        return bid is not None and bid.elected and self.roll.leader == self.own
+        return self.bid is not None and self.bid.elected and self.roll.leader == self.own
 
     @property
     def fenced(self) -> bool:
@@ -291,7 +285,7 @@ class Register:
         self._see_leader(sender)
         self._yield(message.ballot)
         self.vote.promised = message.ballot
-        self.holder, self.hold_until = sender, self.now + LEASE_S
+        self.holder, self.hold_until = sender, self.now + pace.LEASE_S
         self._later()
         granted = Granted(ballot=message.ballot, number=self.roll.number, sent_at=message.sent_at)
         self._send(sender, granted)
@@ -314,11 +308,12 @@ class Register:
             self._send(node, RollCall(roll=self.roll.plain()))
         if self.own not in self.roll.members:
             return
-        # After three beats without a leader, voters may know of another one.
         silent = self.now - self.gate.followed_at > 3 * self.presence.tempo.beat_s
         for node in sorted({self.roll.leader, *(self._confidants if silent else ())}):
             self._ask(node)
-        if not self.leased(self.now):
+        if self.leased(self.now):
+            self.gate.followed_at = self.now
+        else:
             self._despair(self.now - max(self.gate.followed_at, self.presence.awake_at))
 
     def _ask(self, node: str) -> None:
@@ -326,19 +321,23 @@ class Register:
 
     @property
     def _confidants(self) -> tuple[str, ...]:
-        """Whom we ask where the leader is silent: whoever must be heard before we go on alone."""
-        return self.roll.voters if self.on_silence == "stop" else self.roll.members
+        """Whom we ask where the leader is silent."""
+        everybody = self.on_silence == "continue"  # has to be silent before we go on alone
+        return (*self.roll.voters, *(self.roll.members if everybody else ()))
 
     def _despair(self, alone_s: float) -> None:
         """No leader has answered for so long."""
-        if self.on_silence == "continue" and alone_s > ALONE_S and self.settled:
+        witness = self.roll.witness
+        seconded = witness != "" and self.presence.seconder(witness, self.own) == witness
+        daring = self.on_silence == "continue" and self.settled and not seconded
+        if daring and alone_s > pace.ALONE_S:
             others = set(self.roll.members) - {self.own} - self.presence.dead
-            if others <= self.presence.unheard(ALONE_S):
+            if others <= self.presence.unheard(pace.ALONE_S):
                 self.abandoned = others
                 # Of several who believe to be alone, no two take the same numbers.
-                self._go_on_alone(LEAP * (1 + self.roll.members.index(self.own)))
+                self._go_on_alone(pace.LEAP * (1 + self.roll.members.index(self.own)))
                 return
-        if alone_s > FENCE_S:
+        if alone_s > pace.FENCE_S:
             self._give_up(f"no leader has answered for {alone_s:.1f} s", silent=True)
 
     def _ping(self, sender: str, message: Ping) -> None:
@@ -352,8 +351,7 @@ class Register:
         loans, proposal = self.bid.loans, self.bid.proposal
         loans.give_back(sender)
         self.bid.disturbed = self.bid.disturbed or message.fenced
-        lease = self._lease(self.bid)
-        open_s = loans.lend(sender, self.now, lease, changing=proposal is not None)
+        open_s = loans.lend(sender, self.now, self._lease(self.bid), changing=proposal is not None)
         going = proposal is not None and sender not in proposal.members
         kept = self.leased(self.now) and not going
         self._send(sender, Pong(
@@ -361,7 +359,7 @@ class Register:
         ))  # fmt: skip
 
     def _lease(self, bid: Bid) -> float:
-        return bid.lease_at(LEASE_S * (1 - MARGIN))
+        return bid.lease_at(pace.LEASE_S * (1 - pace.MARGIN))
 
     def _pong(self, sender: str, message: Pong) -> None:
         if message.number != self.roll.number or sender != self.roll.leader:
@@ -381,7 +379,7 @@ class Register:
         return self.stand_at if self.holder == self.own else max(self.hold_until, self.stand_at)
 
     def _later(self) -> None:
-        wait_s = STAND_LEAST_S + STAND_SPREAD_S * self.chance
+        wait_s = pace.STAND_LEAST_S + pace.STAND_SPREAD_S * self.chance
         self.stand_at = max(self.now, self.hold_until) + wait_s
 
     def _bury(self, node: str) -> None:
@@ -390,7 +388,7 @@ class Register:
             self.hold_until = self.now  # Nobody can use this lease any more.
         if node in (self.holder, self.roll.leader) and self._eligible and self.bid is None:
             alive = [voter for voter in self.roll.voters if voter not in self.presence.dead]
-            self.stand_at = self.now + STAND_NEXT_S * alive.index(self.own)
+            self.stand_at = self.now + pace.STAND_NEXT_S * alive.index(self.own)
         others = set(self.roll.members) - {self.own}
         majority = quorum(self.roll.voters, {self.own})
         if self.own in self.roll.members and others <= self.presence.dead and not majority:
@@ -398,13 +396,15 @@ class Register:
 
     def _survive(self) -> None:
         """All others are dead: go on alone, if nothing can have been decided without us."""
-        known = self.now - self.gate.contact_at <= CONTACT_S or self.leased(self.now)
+        known = self.now - self.gate.contact_at <= pace.CONTACT_S or self.leased(self.now)
         known = known or self.on_silence == "continue"
+        if not known and self.settled and self.roll.witness in self.roll.voters:
+            return  # It votes in their place, if it is there.
         if not known or not self.settled:
             words = "all others are dead, and what they had agreed on last is not known"
             self._give_up(words, silent=False)
             return
-        self._go_on_alone(LEAP)
+        self._go_on_alone(pace.LEAP)
 
     def _go_on_alone(self, leap: int) -> None:
         roll = self.roll
@@ -423,7 +423,7 @@ class Register:
             if not self._eligible or self.now < self._may_stand_at:
                 return
             bid = self.bid = Bid((self.newest_round + 1, self.own), self.roll, self.now)
-        elif not bid.elected and self.now > bid.begun_at + BID_S:
+        elif not bid.elected and self.now > bid.begun_at + pace.BID_S:
             self.bid = None
             self._later()
             return
@@ -441,14 +441,14 @@ class Register:
             if self.bid is not bid or not quorum(bid.base.voters, bid.accepted):
                 break
             self._decide(bid, bid.proposal)
-        if self.bid is bid and bid.elected and self.now >= bid.led_at + BEAT_S:
+        if self.bid is bid and bid.elected and self.now >= bid.led_at + pace.BEAT_S:
             bid.led_at = self.now
-            for voter in bid.base.voters:
+            for voter in bid.base.grantors:
                 lead = Lead(ballot=bid.ballot, number=self.roll.number, sent_at=self.now)
                 self._send(voter, lead)
 
     def _repeat(self, bid: Bid, message: Prepare | Accept, answered: set[str]) -> None:
-        if self.now < bid.sent_at + RESEND_S:
+        if self.now < bid.sent_at + pace.RESEND_S:
             return
         bid.sent_at = self.now
         for voter in bid.base.voters:
@@ -482,10 +482,12 @@ class Register:
         if bid.found is not None:
             return bid.found
         out, admitted = self.presence.absent(self.own), self.presence.admitted
-        if not (out or admitted or bid.disturbed or self.roll.leader != self.own):
+        quiet = not (out or admitted or bid.disturbed) and self.roll.leader == self.own
+        if quiet and len(self.roll.members) not in EVEN:
             return None
         following = self.roll.following(self.own, out, admitted)
-        unchanged = following.members == self.roll.members and not bid.disturbed
+        following = self.presence.seconded(following, self.roll.witness, self.own)
+        unchanged = following[2:] == self.roll[2:] and not bid.disturbed
         return None if unchanged else following
 
     def _decide(self, bid: Bid, roll: Roll) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from recoverrun.hooks import patches
+from recoverrun.hooks import frameworks, patches
 from recoverrun.hooks.runtime import ScriptRuntime, forget_in_children
 from recoverrun.hooks.script import Started
 from rendezvous.env import WorkerEnv
@@ -33,7 +33,12 @@ def start(environ: Mapping[str, str]) -> Started:
         return Started(runtime=None, finish=_nothing)
     worker = _Worker(env)
     patches.watch("torch", worker.torch_arrived)
-    return Started(runtime=worker.runtime, finish=worker.finish, failing=worker.failing)
+    return Started(
+        runtime=worker.runtime,
+        finish=worker.finish,
+        failing=worker.failing,
+        trainers=frameworks.TRAINERS,
+    )
 
 
 def _nothing(_code: int) -> None:

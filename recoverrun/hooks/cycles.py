@@ -10,9 +10,9 @@ from typing import Any
 
 from recoverrun.hooks import rng
 from recoverrun.hooks.data import LoaderIterator, NotReplayable
+from recoverrun.hooks.draws import Draw
 from recoverrun.hooks.feeds import Drawing
 from recoverrun.hooks.items import substituted
-from recoverrun.hooks.runtime import Draw
 
 
 class Cycle:

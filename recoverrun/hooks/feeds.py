@@ -19,8 +19,8 @@ from typing import Any, Protocol
 
 from recoverrun.hooks import rng
 from recoverrun.hooks.data import Impersonation, NotReplayable
+from recoverrun.hooks.draws import Draw
 from recoverrun.hooks.items import substituted
-from recoverrun.hooks.runtime import Draw
 
 
 class Drawing(Impersonation, Protocol):
@@ -150,7 +150,8 @@ class Feed:
         item = substituted(taken.item, drawn)
         if item is taken.item:
             raise NotReplayable(f"{self._name} makes something else of what its loader gives")
-        rng.restore(moved)
+        if not self._runtime.looking_back:
+            rng.restore(moved)
         return item
 
     def serve(self, rank: int, index: int) -> Any:

@@ -31,8 +31,8 @@ from recoverrun.hooks.context import (
     values_of,
 )
 from recoverrun.hooks.data import NotReplayable
-from recoverrun.hooks.heritage import NUMBERS_MOVE, Heritage
-from recoverrun.hooks.items import shares, substituted
+from recoverrun.hooks.heritage import Heritage, hosts_of
+from recoverrun.hooks.items import served, substituted
 from recoverrun.hooks.iterators import Bound, copy_of
 from recoverrun.hooks.namespaces import copied, held, hold, put_back, seen_by, states_of
 from recoverrun.hooks.relevance import Reads, reads_before_backward, sources_of
@@ -46,6 +46,13 @@ TALKS = (
 
 KEPT_CAPTURES = 8
 """Own captures kept to compare a lost rank's with: it may have stopped a step or two earlier."""
+
+
+def poisoned(value: torch.Tensor) -> torch.Tensor:
+    """Changed in place, so that whatever depends on it is far off: a count, an index, a flag."""
+    if value.is_floating_point() or value.is_complex():
+        return value.fill_(float("nan"))
+    return value.logical_not_() if value.dtype == torch.bool else value.mul_(3).add_(1)
 
 
 @dataclass(slots=True)
@@ -71,8 +78,10 @@ class Impersonator:
         self._turn: Turn | None = None  # the present one
         self._reads: tuple[frozenset[str], Reads | None] | None = None
         self.rehearsing = self.talked = False
+        self._fed = False  # a microbatch's item is what some iterator gave
         self.backwards_seen = 0
         self.replaying = False  # a forward pass only, to keep a lost rank's chain whole
+        self.looking_back = False  # what is served was drawn before the region
         self.fresh = False  # executing as ourselves, on fresh data
         self.buffers: Callable[[], list[torch.Tensor]] = list  # of the model
 
@@ -126,7 +135,7 @@ class Impersonator:
         return {
             source.number: source.streams
             for source in self.runtime.sources
-            if not getattr(source, "ended", False) and hasattr(source, "streams")
+            if not getattr(source, "gone", False) and hasattr(source, "streams")
         }
 
     def _keep(self, context: Context) -> Context:
@@ -261,10 +270,11 @@ class Impersonator:
     def _run_as(self, heir: Heritage, index: int, shape: Shape, *, replay: bool) -> bool:
         """Run the region as a lost rank; a replay stops at the backward, without gradients."""
         own = self.runtime.microbatches[index]
-        self._require_quiet_numbers(own)
         self._require_copies(own)
-        following = self.runtime.microbatches[index + 1 :]
-        heir.require_stream(own.streams, following[0].streams if following else rng.read())
+        later = self.runtime.microbatches[index + 1 :]
+        following = later[0].streams if later else rng.read()
+        heir.require_hosts(own, following)
+        heir.require_stream(own.streams, following)
         streams = heir.streams_at(own.streams)
         costume = Costume(streams=rng.read())
         self.runtime.acting_rank, self.replaying = heir.rank, replay
@@ -280,7 +290,7 @@ class Impersonator:
             rng.restore(streams)
             item = self._item_of(own, heir.rank)
             if own.met is not None:  # what making an iterator draws is not drawn again
-                rng.restore(heir.streams_at(own.met))
+                rng.restore(heir.streams_at(own.met).hosted(rng.read_hosts()))
             training = not replay and torch.is_grad_enabled()
             with self._buffers_kept(), torch.set_grad_enabled(training):
                 reached = self._run(names, shape, item)
@@ -295,6 +305,7 @@ class Impersonator:
         """What the lost rank's moving values have become."""
         if not heir.moving:
             return {}
+        now = hosts_of(rng.read())
         variables = [key for key in heir.moving if isinstance(key, str)]
         found: dict[Key, Any] = {}
         found.update(
@@ -303,17 +314,13 @@ class Impersonator:
             )
         )
         for key in heir.moving:
-            if not isinstance(key, str) and (owner := resolve(names, key)) is not None:
+            if key in now:
+                found[key] = now[key]
+            elif not isinstance(key, str) and (owner := resolve(names, key)) is not None:
                 kept = values_of({key[-1]: vars(owner)[key[-1]]})
                 if kept:
                     found[key] = kept[key[-1]]
         return found
-
-    def _require_quiet_numbers(self, own: Microbatch) -> None:
-        """Python's and numpy's streams are read at the ends of a step only: they must not move."""
-        now = rng.read()
-        if (now.python, now.numpy) != (own.streams.python, own.streams.numpy):
-            raise NotReplayable(NUMBERS_MOVE)
 
     def unheard(self, alone: torch.Tensor) -> torch.Tensor:
         """A collective of re-executed code, in which this rank is `alone`.
@@ -323,10 +330,10 @@ class Impersonator:
         """
         if self.fresh or self.backwards_seen:
             return alone
-        if self.rehearsing and alone.is_floating_point():
+        if self.rehearsing:
             self.talked = True
-            return alone.fill_(float("nan"))
-        if self.rehearsing or not self.talked:
+            return poisoned(alone)
+        if not self.talked:
             self.runtime.spoil(TALKS)
         return alone
 
@@ -433,19 +440,21 @@ class Impersonator:
 
     def _item_of(self, own: Microbatch, rank: int) -> Any:
         """The loop's item with what was drawn for it replaced by what `rank` would have drawn."""
-        drawn = [
-            (draw.item, draw.source.serve(rank, draw.index))
-            for draw in own.draws
-            if shares(own.item, draw.item)
-        ]
+        drawn = served(own.item, own.draws, rank)
         before = rng.read()
-        drawn += [
-            (draw.item, draw.source.serve(rank, draw.index))
-            for draw in own.ahead
-            if shares(own.item, draw.item)
-        ]
-        if rng.read() != before:
+        self.looking_back = True
+        try:
+            drawn += served(own.item, own.ahead, rank)
+        finally:
+            self.looking_back = False
+        if rng.read() != before and not self.fresh:
             raise NotReplayable("data that are fetched ahead draw random numbers as they are read")
+        if self.rehearsing:
+            self._fed = bool(drawn)
+        elif self._fed and not drawn and not self.fresh:
+            raise NotReplayable(
+                f"the data of microbatch {own.index} were drawn too long before it began"
+            )
         return substituted(own.item, drawn)
 
     def _run(self, names: dict[str, Any], shape: Shape, item: Any) -> bool:

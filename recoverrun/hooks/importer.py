@@ -11,13 +11,13 @@ import itertools
 import os
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import CodeType, ModuleType
 from typing import Never
 
-from recoverrun.hooks.callgraph import CallGraph, Hot, scan
+from recoverrun.hooks.callgraph import BACKWARD, CallGraph, Hot, scan
 from recoverrun.hooks.imports import reachable
 from recoverrun.hooks.rewrite import CannotInstrument, Instrumented, instrument
 from recoverrun.hooks.script import RUNTIME_NAME, Runtime
@@ -97,13 +97,18 @@ class Instrumenter:
         graph, scanned = scan(sources.items(), parse_or_none)
         return cls(runtime, graph, scanned)
 
-    def code(self, path: str, data: bytes) -> CodeType | None:
-        """Return the instrumented code of a file, or None if it is to be run as it is."""
+    def code(
+        self, path: str, data: bytes, training: frozenset[str] = frozenset()
+    ) -> CodeType | None:
+        """Return the instrumented code of a file, or None if it is to be run as it is.
+
+        `training` are names in it that lead to a backward by ways that cannot be seen.
+        """
         if (path, data) not in self.done:
-            self.done[path, data] = self._code(path, data)
+            self.done[path, data] = self._code(path, data, training)
         return self.done[path, data]
 
-    def _code(self, path: str, data: bytes) -> CodeType | None:
+    def _code(self, path: str, data: bytes, training: frozenset[str]) -> CodeType | None:
         try:
             tree = ast.parse(data, path)
         except (SyntaxError, ValueError):
@@ -112,7 +117,7 @@ class Instrumenter:
             self.runtime.refuse(path, f"{path} nests expressions too deeply to be instrumented")
             return None
         try:
-            rewritten = self._instrument(tree, path)
+            rewritten = self._instrument(tree, path, training)
         except CannotInstrument as problem:
             self.runtime.refuse(path, str(problem))
             return None
@@ -126,11 +131,13 @@ class Instrumenter:
             self.runtime.register(loop)
         return rewritten.code
 
-    def _instrument(self, tree: ast.Module, path: str) -> Instrumented:
+    def _instrument(self, tree: ast.Module, path: str, training: frozenset[str]) -> Instrumented:
         if _real(path) in self.scanned:
             return instrument(tree, path, self.hot)
         graph = self.graph.copy()
         graph.add(tree)
+        for name in training:
+            graph.calls.setdefault(name, set()).update(BACKWARD)
         return instrument(tree, path, graph.hot())
 
 
@@ -138,11 +145,14 @@ class Finder:
     """A meta path finder that gives modules of the project another loader."""
 
     def __init__(
-        self, instrumenter: Instrumenter, project: Project, also: frozenset[str] = frozenset()
+        self,
+        instrumenter: Instrumenter,
+        project: Project,
+        trainers: Mapping[str, frozenset[str]],
     ) -> None:
         self._instrumenter = instrumenter
         self._project = project
-        self._also = also
+        self._trainers = trainers
         self._pid = os.getpid()
 
     def find_spec(
@@ -154,15 +164,15 @@ class Finder:
             return spec  # A process that the script forked is none of our business.
         if type(spec.loader) is not SourceFileLoader:
             return spec  # An extension, an archive, or someone else's hook.
-        if self._project.owns(spec.origin):
-            self._instrumenter.runtime.own(name)
-        elif name not in self._also:
+        if not self._project.owns(spec.origin) and name not in self._trainers:
             return spec
+        self._instrumenter.runtime.own(name)
         try:
             data = spec.loader.get_data(spec.origin)
         except OSError:
             return spec
-        code = self._instrumenter.code(spec.origin, data)
+        training = self._trainers.get(name, frozenset())
+        code = self._instrumenter.code(spec.origin, data, training)
         if code is not None:
             spec.loader = _Loader(spec.loader.name, spec.origin, code, self._instrumenter.runtime)
         return spec
@@ -207,10 +217,15 @@ class _Loader(SourceFileLoader):
         return self._code
 
 
-def install(runtime: Runtime, project: Project, also: frozenset[str]) -> Instrumenter:
-    """Instrument what is imported from now on; return what does it, for the script itself."""
+def install(
+    runtime: Runtime, project: Project, trainers: Mapping[str, frozenset[str]]
+) -> Instrumenter:
+    """Instrument what is imported from now on; return what does it, for the script itself.
+
+    `trainers` are modules to instrument wherever they are, and names in them that train.
+    """
     instrumenter = Instrumenter.for_project(runtime, project)
-    sys.meta_path.insert(0, Finder(instrumenter, project, also))
+    sys.meta_path.insert(0, Finder(instrumenter, project, trainers))
     return instrumenter
 
 

@@ -5,6 +5,8 @@ from typing import Any
 
 import torch
 
+from recoverrun.hooks.draws import Draw
+
 ATOMS = (bool, int, float, str, bytes, type(None))
 """Shared objects: an `enumerate` counter may be the very number that a loader gave."""
 
@@ -16,6 +18,14 @@ DEPTH = 2
 def shares(item: Any, drawn: Any) -> bool:
     """Whether `drawn`, a part of it, or a copy of it is in `item`."""
     return not _parts(item).isdisjoint(_parts(drawn)) or _has_copy(item, drawn, DEPTH)
+
+
+def served(item: Any, draws: Sequence[Draw], rank: int) -> list[tuple[Any, Any]]:
+    """Of `draws`, those that are in `item`, each with what `rank` would have drawn."""
+    parts = _parts(item)
+    found = [draw for draw in draws if not parts.isdisjoint(_parts(draw.item))]
+    found = found or [draw for draw in draws if _has_copy(item, draw.item, DEPTH)]
+    return [(draw.item, draw.source.serve(rank, draw.index)) for draw in found]
 
 
 def _has_copy(item: Any, drawn: Any, depth: int) -> bool:

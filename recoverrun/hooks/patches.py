@@ -12,7 +12,7 @@ watched for. Names that torch copies into other modules are replaced there as we
 | DataLoader.__iter__, itertools.cycle | positions of other slots |
 | dist.get_rank, broadcast, scatter, … | the acting rank; a lost root is an error, not a hang |
 | _new_process_group_helper, env:// rendezvous | elastic groups; the store of the launcher |
-| DDP, fully_shard, foreach_reduce, … | see `strategies` |
+| DDP, FSDP, fully_shard, foreach_reduce, … | see `strategies` |
 """
 
 import functools
@@ -28,8 +28,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # it imports torch, which only the script does
     from recoverrun.hooks.session import Session
+    from recoverrun.hooks.strategies.by_hand import ByHand
 
-UNWRAPPED = "the script wraps no model in DDP, or in FSDP2 with replicas"
+UNWRAPPED = (
+    "the script wraps no model in DDP, or in FSDP with replicas, and does not all-reduce its "
+    "gradients one by one"
+)
+DIVIDED = (
+    "ZeroRedundancyOptimizer keeps a part of its state on each rank, and a loss takes one along"
+)
 WRAPPED_WITHIN = 10
 """Optimizer steps: a script may warm something up before it wraps its model."""
 
@@ -46,30 +53,38 @@ def watch(name: str, arrived: Callable[[ModuleType], None]) -> None:
 
 
 class _Watch:
-    """Finds one module as the other finders do, and tells when it has been executed."""
+    """Finds one module as the other finders do, and tells when it has been executed.
+
+    It stays until then: libraries ask for the spec of torch to know whether it is installed.
+    """
 
     def __init__(self, name: str, arrived: Callable[[ModuleType], None]) -> None:
         self._name = name
         self._arrived = arrived
+        self._asking = False
         self._pid = os.getpid()
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if name != self._name or os.getpid() != self._pid:
+        if name != self._name or self._asking or os.getpid() != self._pid:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        self._asking = True
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self._asking = False
         if spec is None or spec.loader is None:
             return spec
-        loader, arrived = spec.loader, self._arrived
-        execute = loader.exec_module
+        execute = spec.loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
             execute(module)
-            arrived(module)
+            self._arrived(module)
 
-        loader.exec_module = exec_module  # type: ignore[method-assign]
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
 
 
@@ -95,12 +110,17 @@ def install(session: "Session") -> None:
     """Fill the table for a worker whose script has just imported torch."""
     import torch
     import torch.distributed.distributed_c10d as c10d
+    from torch.distributed.algorithms.join import Join
     from torch.nn.parallel import DistributedDataParallel
 
-    from recoverrun.hooks import groups
+    from recoverrun.hooks import frameworks, groups
+    from recoverrun.hooks.strategies.by_hand import ByHand
     from recoverrun.hooks.strategies.ddp import Ddp
 
-    _gradients(session)
+    hand = ByHand(session)
+    replace(torch.optim.Optimizer, "add_param_group", hand.add_param_group)
+    replace(c10d, "all_reduce", hand.all_reduce)
+    _gradients(session, hand)
     _data(session)
     replace(c10d, "_new_process_group_helper", groups.wrapping)
     _store(session)
@@ -111,8 +131,13 @@ def install(session: "Session") -> None:
     replace(DistributedDataParallel, "register_comm_hook", ddp.register_comm_hook)
     replace(DistributedDataParallel, "_register_builtin_comm_hook", ddp.register_builtin)
     replace(DistributedDataParallel, "_sync_buffers", ddp.sync_buffers)
+    replace(Join, "__init__", ddp.join)
     assert torch.distributed.is_available(), "this torch was built without distributed"
     watch("torch.distributed.fsdp._fully_shard._fully_shard", lambda m: _fsdp2(session, m))
+    fsdp1 = "torch.distributed.fsdp.fully_sharded_data_parallel"
+    watch(fsdp1, lambda m: _fsdp1(session, hand, m))
+    for name, arrived in frameworks.adaptations(session).items():
+        watch(name, arrived)
 
 
 def _fsdp2(session: "Session", fully_shard: ModuleType) -> None:
@@ -128,9 +153,37 @@ def _fsdp2(session: "Session", fully_shard: ModuleType) -> None:
     replace(state.FSDPState, "_pre_forward", fsdp2.pre_forward)
 
 
-def _gradients(session: "Session") -> None:
+def _fsdp1(session: "Session", hand: "ByHand", wrapped: ModuleType) -> None:
+    import torch.distributed.fsdp._runtime_utils as runtime_utils
+
+    from recoverrun.hooks.strategies.fsdp1 import Fsdp1
+
+    fsdp1 = Fsdp1(session)
+    module = wrapped.FullyShardedDataParallel
+    replace(module, "__init__", fsdp1.init)
+    replace(module, "forward", fsdp1.forward)
+    replace(module, "no_sync", fsdp1.no_sync)
+    replace(module, "clip_grad_norm_", lambda original: _committing(session, hand, original))
+    replace(runtime_utils, "_reduce_grad", fsdp1.reduce_grad)
+
+
+def _committing(session: "Session", hand: "ByHand", original: Any) -> Any:
+    """What reads gradients settles the step first."""
+
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        hand.read()
+        session.settle()
+        return original(*args, **kwargs)
+
+    return wrapper
+
+
+def _gradients(session: "Session", hand: "ByHand") -> None:
     import torch
     from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+    def committing(original: Any) -> Any:
+        return _committing(session, hand, original)
 
     depth = 0  # one backward inside another belongs to it
 
@@ -145,13 +198,7 @@ def _gradients(session: "Session") -> None:
                 depth -= 1
             if not depth:
                 session.backward_done()
-
-        return wrapper
-
-    def committing(original: Any) -> Any:
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            session.settle()
-            return original(*args, **kwargs)
+                hand.backward_done()
 
         return wrapper
 
@@ -170,12 +217,12 @@ def _gradients(session: "Session") -> None:
     clip = sys.modules["torch.nn.utils.clip_grad"]
     for name in ("clip_grad_norm_", "clip_grad_value_", "get_total_norm", "clip_grads_with_norm_"):
         if hasattr(clip, name):
-            replace(clip, name, committing)
+            replace(clip, name, lambda original: _committing(session, hand, original))
     for name in ("unscale_", "step"):
-        replace(torch.amp.GradScaler, name, committing)
+        replace(torch.amp.GradScaler, name, lambda original: _committing(session, hand, original))
     replace(torch.optim.Optimizer, "zero_grad", dropping)
     replace(torch.nn.Module, "zero_grad", dropping)
-    register_optimizer_step_pre_hook(lambda _, args, kwargs: _stepping(session, args, kwargs))
+    register_optimizer_step_pre_hook(lambda _, args, kwargs: _stepping(session, hand, args, kwargs))
 
 
 def _trained_by(owner: Any) -> list[Any]:
@@ -185,16 +232,22 @@ def _trained_by(owner: Any) -> list[Any]:
     return list(owner.parameters())
 
 
-def _stepping(session: "Session", args: Any, kwargs: Any) -> Any:
-    """An optimizer is about to step; the closure of one that evaluates itself is a step, too."""
-    session.settle()
-    if session.strategy is None and not session.refusal and _trains_together():
-        _unwrapped_step(session)
+def _stepping(session: "Session", hand: "ByHand", args: Any, kwargs: Any) -> Any:
+    """An optimizer is about to step: after its closure, where it is given one."""
+    if not session.refusal and _is_divided(args[0]):
+        session.refuse(DIVIDED)
+    hand.stepping()
     rest = list(args[1:])  # args[0] is the optimizer
     closure = rest[0] if rest else kwargs.get("closure")
+    if closure is None or session.machine is None or not _calls_once(args[0]):
+        session.settle()
+    if session.strategy is None and not session.refusal and _trains_together():
+        _unwrapped_step(session)
     if closure is None or session.machine is None:
         return None
-    session.refuse("an optimizer that evaluates a closure takes several gradients in one step")
+    if not _calls_once(args[0]):
+        name = type(args[0]).__name__
+        session.refuse(f"{name} may evaluate its closure several times, for gradients of one step")
 
     def settled() -> Any:
         loss = closure()
@@ -204,6 +257,20 @@ def _stepping(session: "Session", args: Any, kwargs: Any) -> Any:
     if rest:
         return (args[0], settled, *rest[1:]), kwargs
     return args, {**kwargs, "closure": settled}
+
+
+def _is_divided(optimizer: Any) -> bool:
+    """Whether a loss would take a part of its state along: ZeRO stage 1."""
+    zero = sys.modules.get("torch.distributed.optim.zero_redundancy_optimizer")
+    return zero is not None and isinstance(optimizer, zero.ZeroRedundancyOptimizer)
+
+
+def _calls_once(optimizer: Any) -> bool:
+    """Does its step begin with the closure, and not come back to it? torch's do, LBFGS apart."""
+    import torch
+
+    kind = type(optimizer)
+    return kind.__module__.startswith("torch.optim.") and kind is not torch.optim.LBFGS
 
 
 def _unwrapped_step(session: "Session") -> None:
@@ -273,13 +340,8 @@ def _store(session: "Session") -> None:
 
 
 def _ranks(session: "Session", c10d: ModuleType) -> None:
-    from ft_collectives.elastic import (
-        ElasticGroup,
-        as_one,
-        naming_roots,
-        roots_are_spoken_for,
-        speaking_for_roots,
-    )
+    from ft_collectives.elastic import ElasticGroup, as_one
+    from ft_collectives.spokesmen import naming_roots, roots_are_spoken_for
 
     def get_rank(original: Any) -> Any:
         def wrapper(group: Any = None) -> int:
@@ -305,17 +367,7 @@ def _ranks(session: "Session", c10d: ModuleType) -> None:
 
         return wrapper
 
-    def agreed(original: Any) -> Any:
-        """A framework that repeats from rank 0 what it has set alike on all ranks before."""
-
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            with speaking_for_roots():
-                return original(*args, **kwargs)
-
-        return wrapper
-
     replace(c10d, "get_rank", get_rank)
-    watch("accelerate.utils.random", lambda m: replace(m, "synchronize_rng_state", agreed))
     for name in ("broadcast", "broadcast_object_list"):
         replace(c10d, name, rooted)
     for name in ("all_gather_object", "gather_object"):

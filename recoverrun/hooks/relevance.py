@@ -111,9 +111,56 @@ def reads_before_backward(loop: Loop, modules: dict[str, ast.Module]) -> Reads |
         for name, sources in graph.aliases.items()
     }
     head = _head(node, graph.hot()) if node is not None else []
-    if not head:
+    if tree is None or node is None or not head:
         return None
-    return _closure(head, project, loop.live_in)
+    return _closure(head, project, loop.live_in, around(tree, node))
+
+
+def around(tree: ast.Module, loop: ast.AST) -> list[ast.AST]:
+    """The function that `loop` is in, and those that surely call it: to run them in an iteration
+    of the loop would be to train anew. A name alone is no proof, as `model.train()` shows.
+    """
+    owners = list(_owned(tree))
+    found = [one for one in owners if any(inner is loop for inner in ast.walk(one[0]))]
+    todo = list(found)
+    while todo:
+        callee, owner = todo.pop()
+        for caller in owners:
+            if caller not in found and _surely_calls(caller, callee.name, owner):
+                found.append(caller)
+                todo.append(caller)
+    return [function for function, _ in found]
+
+
+Named = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def _owned(tree: ast.Module) -> Iterator[tuple[Named, ast.ClassDef | None]]:
+    """Functions of the module and methods of its classes, each with its class."""
+    for node in tree.body:
+        if isinstance(node, Named):
+            yield node, None
+        elif isinstance(node, ast.ClassDef):
+            for one in node.body:
+                if isinstance(one, Named):
+                    yield one, node
+
+
+def _surely_calls(
+    caller: tuple[Named, ast.ClassDef | None], name: str, owner: ast.ClassDef | None
+) -> bool:
+    function, own = caller
+    for call in _calls(function):
+        match call.func:
+            case ast.Name(id=called) if called == name and owner is None:
+                return True
+            case ast.Attribute(value=ast.Name(id=who), attr=called) if called == name:
+                first = function.args.args[0].arg if function.args.args else ""
+                if owner is not None and own is owner and who == first:
+                    return True
+            case _:
+                pass
+    return False
 
 
 def sources_of(modules: Iterable[str]) -> dict[str, ast.Module]:
@@ -137,11 +184,16 @@ def _head(node: AnyLoop, hot: Hot) -> list[ast.AST]:
     return [*header, *node.body[: reaching[-1] + 1]]
 
 
-def _closure(head: Iterable[ast.AST], project: _Project, live_in: frozenset[str]) -> Reads | None:
+def _closure(
+    head: Iterable[ast.AST],
+    project: _Project,
+    live_in: frozenset[str],
+    outside: Iterable[ast.AST],
+) -> Reads | None:
     names: set[str] = set()
     variables: set[str] = set()
     written: set[str] = set()
-    done: set[int] = set()
+    done = {id(one) for one in outside}
     handed = [one for name in project.to_libraries for one in project.functions[name]]
     todo: list[ast.AST] = [*head, *project.roots, *handed]
     while todo:

@@ -16,8 +16,10 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from recoverrun.hooks.draws import Draw, Draws
 from recoverrun.hooks.generators import same_kind
 from recoverrun.hooks.script import Loop
+from rendezvous.layout import Layout
 
 if TYPE_CHECKING:  # they import torch, which the script imports when it wants to
     from recoverrun.hooks.context import Key, Path
@@ -25,16 +27,14 @@ if TYPE_CHECKING:  # they import torch, which the script imports when it wants t
     from recoverrun.hooks.rng import Streams
 
 
-KEPT_DRAWS = 32
-"""So many of the latest draws are kept in the body of a loop, and outside of all loops: a script
-may read a whole data set there, which must not stay in memory."""
-
-
 class Senses(Protocol):
     """What can be seen of a process once the script has imported torch."""
 
     def streams(self, since: "Streams | None") -> "Streams":
         """Where the random streams stand; `since` is an earlier reading of the same step."""
+
+    def hosts(self) -> dict[str, bytes]:
+        """Where those of Python and numpy stand."""
 
     def attributes(
         self,
@@ -71,15 +71,6 @@ class Refused(Exception):
 
 
 @dataclass(slots=True, eq=False)
-class Draw:
-    """One item that the script took from a rank-dependent source."""
-
-    source: "Source"
-    index: int
-    item: Any
-
-
-@dataclass(slots=True, eq=False)
 class Turn:
     """A loop that is under way, at its present iteration."""
 
@@ -92,8 +83,9 @@ class Turn:
     globals: dict[str, Any] = field(default_factory=dict)
     before: dict[str, Any] | None = None  # in the first step: all that was visible at the top
     draws: list[Draw] = field(default_factory=list)
-    ahead: list[Draw] = field(default_factory=list)  # of the iteration before: a prefetched item
+    ahead: list[Draw] = field(default_factory=list)  # before this iteration: its item fetched ahead
     adopted: int = 0  # iterators of the process when this iteration began
+    heard: int = 0  # collectives of the script before it
     met: "Streams | None" = None  # where the body began, if the header made an iterator
     header_draws: int = 0  # of `draws`, those that the loop itself made to get its item
     positions: "list[tuple[Source, int]]" = field(default_factory=list)
@@ -120,9 +112,11 @@ class Microbatch:
     iterators: "dict[Key, Any]"
     draws: list[Draw]  # those of the loop's header
     met: "Streams | None"  # where the body began, if that cannot be told from `streams`
-    ahead: list[Draw]  # those of the iteration before, which may have fetched this one's item
+    ahead: list[Draw]  # those before the iteration, which may have fetched this one's item
     positions: "list[tuple[Source, int]]"  # of every source, when the body began
+    heard: int  # collectives of the script before it
     backwards: int = 1
+    hosts: dict[str, bytes] = field(default_factory=dict)  # as its latest backward ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,17 +146,18 @@ class ScriptRuntime:
         self.senses: Senses | None = None  # None until the script has imported torch
         self.active = True  # False in what the script forks, and where it cannot be served
         self.acting_rank: int | None = None
+        self.layout: Layout | None = None  # once the replicas are known
         self.unwrapped_steps = 0  # of an optimizer, before a model is served
         self.iterators = 0
         self.sources: list[Source] = []
         self.adopted = 0  # sources so far
+        self.heard = 0  # collectives in which ranks may have said different things
         self.feeding: Callable[[Any, str], Any] | None = None  # set once torch is there
+        self.hosts_move = True  # Python's and numpy's streams, within a step; unknown at first
         self.spoiled = ""  # why what is being executed as another rank is not its microbatch
         self.on_region_top: Callable[[Turn], None] = lambda turn: None
-        self._draws: list[Draw] = []
-        self._drawn = 0  # in all; the last of them are in `_draws`
-        self._header_draws = 0  # of `_draws`, those of the header of the present iteration
-        self._in_header = False  # all that a loop's header draws is kept
+        self.draws = Draws(lambda: self.expected)
+        self._over: list[Source] = []  # ended before this step; what they gave may be used in it
 
     # --------------------------------------------------------------------------- script.Runtime
 
@@ -211,8 +206,8 @@ class ScriptRuntime:
         turn.globals = global_
         turn.names = self._snapshot(turn.loop, local)
         turn.before = {**global_, **turn.names} if self.shape is None else None
-        turn.header_draws = self._header_draws = len(turn.draws)
-        self._in_header = False
+        self.draws.end_header()
+        turn.header_draws = len(turn.draws)
         turn.met = None
         if turn.adopted != self.adopted:
             turn.met = self.senses.streams(None)
@@ -250,7 +245,7 @@ class ScriptRuntime:
         self.stack.append(turn)
 
     def _pop(self, turn: Turn) -> None:
-        self._in_header = False  # it may have been the header that ended the loop
+        self.draws.in_header = False  # it may have been the header that ended the loop
         if turn in self.stack:
             del self.stack[self.stack.index(turn) :]
 
@@ -271,16 +266,15 @@ class ScriptRuntime:
 
     def _begin_iteration(self, turn: Turn) -> None:
         turn.iteration += 1
-        turn.backwards = 0
+        turn.backwards, turn.heard = 0, self.heard
         if self.shape is not None and turn.loop is not self.shape.region:
             return
         assert self.senses is not None, "not quiet"
-        since = self.microbatches[0].streams if self.microbatches else None
+        quiet = bool(self.microbatches) and not self.hosts_move
+        since = self.microbatches[0].streams if quiet else None
         turn.streams = self.senses.streams(since)
         turn.adopted = self.adopted
-        turn.ahead, turn.draws = self._draws, []
-        self._draws = turn.draws
-        self._header_draws, self._in_header = 0, True
+        turn.draws, turn.ahead = self.draws.begin_iteration(first=not turn.iteration)
 
     def _snapshot(self, loop: Loop, local: dict[str, Any]) -> dict[str, Any]:
         """What the body can see of the variables around it, by reference."""
@@ -299,38 +293,17 @@ class ScriptRuntime:
 
     def adopt(self, source: "Source") -> None:
         """A new rank-dependent iterator of the script."""
-        self.sources = [known for known in self.sources if not getattr(known, "ended", False)]
+        self.sources = [known for known in self.sources if not getattr(known, "gone", False)]
         self.sources.append(source)
         self.adopted += 1
 
     def drawn(self, source: "Source", index: int, item: Any) -> None:
         """Note an item taken in normal work; it belongs to the iteration that has just begun."""
-        self._note(Draw(source=source, index=index, item=item))
+        self.draws.note(Draw(source=source, index=index, item=item))
 
-    def _note(self, draw: "Draw") -> None:
-        if not self._in_header and len(self._draws) >= self._header_draws + KEPT_DRAWS:
-            del self._draws[self._header_draws]
-        self._draws.append(draw)
-        self._drawn += 1
-
-    @property
-    def drawn_so_far(self) -> int:
-        return self._drawn
-
-    def draws_since(self, mark: int) -> "list[Draw] | None":
-        """Draws from number `mark` on; None if they are not all kept any more."""
-        count = self._drawn - mark
-        if count > len(self._draws) - (0 if self._in_header else self._header_draws):
-            return None
-        return self._draws[len(self._draws) - count :]
-
-    def fold(self, mark: int, draw: "Draw") -> None:
-        """What was drawn from number `mark` on is one item of another source."""
-        since = self.draws_since(mark)
-        if since is not None:
-            del self._draws[len(self._draws) - len(since) :]
-            self._drawn = mark
-        self._note(draw)
+    def hears(self) -> None:
+        """The ranks are about to say something to each other that may be different."""
+        self.heard += 1
 
     def spoil(self, reason: str) -> None:
         """What is being executed as another rank is not its microbatch, for this reason."""
@@ -346,6 +319,7 @@ class ScriptRuntime:
         turn.backwards += 1
         if turn.backwards > 1 and self.microbatches and self.microbatches[-1].turn is turn:
             self.microbatches[-1].backwards = turn.backwards
+            self._keep_hosts()
         if turn.backwards > 1 or turn.streams is None:
             return None
         microbatch = Microbatch(
@@ -363,12 +337,21 @@ class ScriptRuntime:
             met=turn.met,
             ahead=turn.ahead,
             positions=turn.positions,
+            heard=turn.heard,
         )
         self.microbatches.append(microbatch)
+        self._keep_hosts()
         return microbatch
+
+    def _keep_hosts(self) -> None:
+        if self.hosts_move and self.senses is not None:
+            self.microbatches[-1].hosts = self.senses.hosts()
 
     def begin_step(self) -> None:
         self.microbatches = []
+        self.draws.begin_step()
+        over, self._over = self._over, [s for s in self.sources if getattr(s, "ended", False)]
+        self.sources = [source for source in self.sources if source not in over]
         for source in self.sources:
             source.begin_step()
 
@@ -382,6 +365,8 @@ class ScriptRuntime:
         if not self.microbatches:
             raise Refused(self._why_no_loop())
         last = self.microbatches[-1]
+        if self.senses is not None:
+            self.hosts_move = self.microbatches[0].streams.hosts != self.senses.hosts()
         inner = last.turn
         if inner.loop.refusal:
             raise Refused(inner.loop.refusal)
@@ -390,16 +375,37 @@ class ScriptRuntime:
         count = len(self.microbatches)
         if here:
             pattern = "one microbatch a step" if count == 1 else "by counting iterations"
+            around = self._around(inner)
+            if around is not None:
+                self._require_silence(around)
             return Shape(inner.loop, inner.loop, count, backwards, pattern)
         outer = self._around(inner)
         if outer is None:
             raise Refused(f"no loop over steps is around the microbatches at {inner.loop.id}")
-        if outer.draws and not any(one.draws for one in self.microbatches):
+        if outer.draws and not any(one.draws or self._is_fetched(one) for one in self.microbatches):
             raise Refused(
                 f"the batches of a step are drawn at {outer.loop.id}, before the loop over "
                 f"microbatches at {inner.loop.id}: they cannot be drawn again for another rank"
             )
+        self._require_silence(outer)
         return Shape(inner.loop, outer.loop, count, backwards, "by an inner loop")
+
+    def _is_fetched(self, microbatch: Microbatch) -> bool:
+        """Was its item drawn before the loop over microbatches began?"""
+        from recoverrun.hooks.items import shares  # it imports torch
+
+        return any(shares(microbatch.item, draw.item) for draw in self.draws.fetched)
+
+    def _require_silence(self, outer: Turn) -> None:
+        """What ranks tell each other of batches that they have drawn (a count of tokens) would
+        lack what a lost rank has to say. Raises Refused."""
+        first = self.microbatches[0]
+        if first.heard != outer.heard and self._is_fetched(first):
+            raise Refused(
+                f"the ranks talk to each other between drawing the batches of a step at "
+                f"{outer.loop.id} and the loop over microbatches at {first.turn.loop.id}: what a "
+                "lost rank would have said (a count of tokens, say) cannot be told"
+            )
 
     def _around(self, inner: Turn) -> Turn | None:
         if inner in self.stack:

@@ -5,8 +5,8 @@ describes each as a `Loop`; the instrumented code calls a `Runtime`, which it fi
 globals under the name `RUNTIME_NAME`. Pure: nothing here imports torch, reads a file or acts.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from types import CodeType
 from typing import Literal, ParamSpec, Protocol, TypeVar
 
@@ -105,4 +105,5 @@ class Started:
     runtime: Runtime | None  # None: not protected, nothing is instrumented
     finish: Callable[[int], None]  # told the exit code, once, after the script's last statement
     failing: Callable[[BaseException], None] = _ignore  # told an uncaught error, before it is shown
-    trainers: frozenset[str] = frozenset()  # modules of frameworks to instrument wherever they are
+    trainers: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Modules of frameworks to instrument wherever they are, and names in them that train."""

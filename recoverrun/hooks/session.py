@@ -193,7 +193,8 @@ class Session:
         if len(layout.replicas) == 1:
             self.refuse("the script has one replica: there is nothing to survive on")
             return False
-        self.layout, self.strategy = layout, strategy
+        self.layout = self.runtime.layout = layout
+        self.strategy = strategy
         with self.changed:
             assert self.view is not None, "just seen"
             self.machine = InStep(rank=self.env.rank, layout=layout, view=self.view)
@@ -207,6 +208,7 @@ class Session:
             )
         ElasticGroup.alone = staticmethod(lambda: self.acting)
         ElasticGroup.unheard = staticmethod(self.impersonator.unheard)
+        ElasticGroup.heard = staticmethod(self.runtime.hears)
         _, shard = layout.place(self.env.rank)
         for group in list(ElasticGroup.instances):
             if len({layout.slot(rank) for rank in group.ranks}) > 1:
@@ -337,7 +339,7 @@ class Session:
         if self.machine is None or not self.dirty or self.acting or not self.runtime.active:
             return
         assert self.reducer is not None, "protected"
-        count, self.phases.digest = self._own_index, digest.due(self)
+        step, count, self.phases.digest = self.step, self._own_index, digest.due(self)
         if self.promise is None:
             self._learn()
         shape = self.runtime.shape
@@ -352,7 +354,7 @@ class Session:
             pass
         self.reducer.deliver()
         if self.runtime.microbatches:
-            self.makeup.end_step(self.runtime.shape)
+            self.makeup.end_step(step, self.runtime.shape)
         self._begin_step()
         self.attempt = 0
 
@@ -468,7 +470,8 @@ class Session:
     def farewell(self) -> None:
         """The script ended normally; nobody has to wait for this rank."""
         self._feed(Ended())
-        self.voice.farewell(self.step)
+        generation = self._generation if self.fabric is None else self.fabric.part()
+        self.voice.farewell(self.step, generation)
 
     def await_end(self, error: BaseException) -> None:
         """A collective of our own replica broke: most likely one of its ranks died.
@@ -482,5 +485,5 @@ class Session:
 
     def leave_witness(self) -> None:
         """Leave the final parameters of this rank where the launcher asked for them."""
-        if self.env.witness and self.strategy is not None:
-            witness.leave(self.env.witness, self.env.rank, self.step, self.strategy)
+        if self.env.finals and self.strategy is not None:
+            witness.leave(self.env.finals, self.env.rank, self.step, self.strategy)

@@ -7,11 +7,13 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from recoverrun.hooks.cycles import Cycle
-from recoverrun.hooks.data import Adopted, LoaderIterator, Source, clone_for
+from recoverrun.hooks.data import Adopted, LoaderIterator, Ranks, Source, clone_for
+from recoverrun.hooks.draws import Draw
 from recoverrun.hooks.feeds import Feed
 from recoverrun.hooks.impersonate import Impersonator
 from recoverrun.hooks.rng import Streams
-from recoverrun.hooks.runtime import Draw, ScriptRuntime
+from recoverrun.hooks.runtime import ScriptRuntime
+from rendezvous.layout import Layout
 
 
 class Sources:
@@ -33,7 +35,8 @@ class Sources:
         if runtime.acting_rank is not None:
             if self.fresh:
                 return make(loader)
-            return make(clone_for(loader, runtime.acting_rank, runtime.own_rank))
+            ranks = Ranks(runtime.own_rank, runtime.acting_rank, runtime.layout)
+            return make(clone_for(loader, ranks))
         source = LoaderIterator(loader=loader, make=make, runtime=self, number=self._created)
         self._created += 1
         runtime.adopt(Adopted(source))
@@ -70,8 +73,16 @@ class Sources:
         return self._runtime.own_rank
 
     @property
+    def layout(self) -> Layout | None:
+        return self._runtime.layout
+
+    @property
     def fresh(self) -> bool:
         return self._impersonator.fresh
+
+    @property
+    def looking_back(self) -> bool:
+        return self._impersonator.looking_back
 
     def created_at(self, number: int, rank: int) -> Streams | None:
         return self._impersonator.created_at(number, rank)
@@ -82,13 +93,13 @@ class Sources:
 
     @property
     def drawn_so_far(self) -> int:
-        return self._runtime.drawn_so_far
+        return self._runtime.draws.count
 
     def draws_since(self, mark: int) -> list[Draw] | None:
-        return self._runtime.draws_since(mark)
+        return self._runtime.draws.since(mark)
 
     def fold(self, mark: int, draw: Draw) -> None:
-        self._runtime.fold(mark, draw)
+        self._runtime.draws.fold(mark, draw)
 
     def spoil(self, reason: str) -> None:
         self._runtime.spoil(reason)

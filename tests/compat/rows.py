@@ -26,6 +26,11 @@ class Row:
     needs: str = ""  # a package beside torch
 
     @property
+    def refused(self) -> bool:
+        """It runs as under torchrun, and says so: no rank is killed."""
+        return self.promise == "unprotected"
+
+    @property
     def command(self) -> tuple[str, ...]:
         return (f"--nproc-per-node={self.ranks}", str(SCRIPTS / self.script), *self.arguments)
 
@@ -81,6 +86,14 @@ SHAPES = (
         apart=1e-3,
         kills=("r2@step:3:reduce",),
     ),
+    Row(name="step-batches", script="step_batches.py", kills=("r2@step:3:reduce",)),
+    Row(
+        name="step-tokens",
+        script="step_batches.py",
+        arguments=("tokens",),
+        promise="unprotected",
+        why="the ranks talk to each other between drawing the batches",
+    ),
     Row(name="iterator-renewed", script="iterator_renewed.py", kills=("r2@step:5:vote",)),
 )
 HSDP = (
@@ -93,6 +106,64 @@ HSDP = (
         kills=("r3@step:3:reduce",),
     ),
 )
+
+
+def fsdp1(feature: str, kill: str = "", **more: Any) -> Row:
+    """A row of `fsdp1_variants.py`, in single precision: its `clip_grad_norm_` insists."""
+    return Row(
+        name=f"fsdp1-{feature}",
+        script="fsdp1_variants.py",
+        arguments=(feature,),
+        ranks=4,
+        kills=(kill,) if kill else (),
+        **{"apart": 1e-6, **more},
+    )
+
+
+def fsdp2(feature: str, kill: str = "", **more: Any) -> Row:
+    """A row of `fsdp2_variants.py`."""
+    return Row(
+        name=f"fsdp2-{feature}",
+        script="fsdp2_variants.py",
+        arguments=(feature,),
+        ranks=4,
+        kills=(kill,) if kill else (),
+        **more,
+    )
+
+
+def by_hand(feature: str, **more: Any) -> Row:
+    """A row of `by_hand.py`."""
+    return Row(name=f"by-hand-{feature}", script="by_hand.py", arguments=(feature,), **more)
+
+
+UNCLEAN = "the script reduces its gradients by hand, but gradients are "
+BY_HAND = (
+    by_hand("plain", kills=("r1@step:3:reduce,r0@step:5:forward",)),
+    by_hand("mean"),
+    by_hand("accumulate"),
+    by_hand("every", promise="unprotected", why=f"{UNCLEAN}reduced more than once"),
+    by_hand("clip", promise="unprotected", why=f"{UNCLEAN}changed before they are reduced"),
+    by_hand("divided", promise="unprotected", why=f"{UNCLEAN}changed before they are reduced"),
+    by_hand("flat", promise="unprotected", why="does not all-reduce its gradients one by one"),
+)
+FSDP2 = (
+    fsdp2("keep", "r3@step:3:reduce"),
+    fsdp2("bf16", apart=1e-3),
+    fsdp2("offload"),
+    fsdp2("ignored"),
+    fsdp2("tp-ddp", "r1@step:3:reduce"),
+    fsdp2("tp-sharded", promise="unprotected", why="fully_shard without a replicate dimension"),
+)
+FSDP1 = (
+    fsdp1("hybrid", "r3@step:3:reduce"),
+    fsdp1("zero2"),
+    fsdp1("orig-params"),
+    fsdp1("no-sync", "r0@step:4:vote"),
+    fsdp1("bf16", apart=1e-3),  # what half precision rounds away
+    fsdp1("groups"),
+    fsdp1("full-shard", promise="unprotected", why="FSDP1 with FULL_SHARD is not served"),
+)
 FRAMEWORKS = (
     Row(
         name="accelerate",
@@ -101,10 +172,30 @@ FRAMEWORKS = (
         kills=("r0@step:2:reduce,r1@step:6:vote",),
     ),
     Row(
+        name="transformers-trainer",
+        script="transformers_trainer.py",
+        needs="transformers",
+        kills=("r1@step:3:reduce,r0@step:6:forward",),
+        apart=1e-6,  # single precision
+    ),
+    Row(
+        name="trl-sft",
+        script="trl_sft.py",
+        needs="trl",
+        kills=("r2@step:6:forward",),
+        apart=1e-6,
+    ),
+    Row(
+        name="lightning-trainer",
+        script="lightning_trainer.py",
+        needs="lightning",
+        kills=("r1@step:3:reduce,r0@step:5:forward",),
+    ),
+    Row(
         name="lightning-fabric",
         script="fabric_loop.py",
         needs="lightning",
         kills=("r2@step:4:forward",),
     ),
 )
-ROWS = (*DDP, *SHAPES, *HSDP, *FRAMEWORKS)
+ROWS = (*DDP, *SHAPES, *HSDP, *BY_HAND, *FSDP2, *FSDP1, *FRAMEWORKS)

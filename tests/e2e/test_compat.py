@@ -4,18 +4,29 @@ from pathlib import Path
 
 import pytest
 
-from tests.compat.rows import DDP, FRAMEWORKS, SHAPES, Row
+from tests.compat.rows import BY_HAND, DDP, FRAMEWORKS, FSDP1, FSDP2, SHAPES, Row
 from tests.compat.trials import described, judge, run
 
 pytestmark = pytest.mark.e2e
 
 
-@pytest.mark.parametrize("row", [*DDP, *SHAPES, *FRAMEWORKS], ids=lambda row: row.name)
+@pytest.mark.parametrize(
+    "row",
+    [
+        row
+        for row in (*DDP, *SHAPES, *BY_HAND, *FSDP2, *FSDP1, *FRAMEWORKS)
+        if row.kills or row.refused
+    ],
+    ids=lambda row: row.name,
+)
 def test_a_way_of_training_outlives_a_loss(row: Row, tmp_path: Path) -> None:
     if row.needs:
         pytest.importorskip(row.needs, reason="`make compat` installs it")
     plain = run(row, tmp_path / "plain")
     assert plain.exit_code == 0, plain.tail
+    if row.refused:
+        outcome = judge(row, tmp_path / "plain", tmp_path / "plain", "", plain)
+        assert not outcome.problems, described(outcome)
     for number, inject in enumerate(row.kills):
         folder = tmp_path / f"killed{number}"
 

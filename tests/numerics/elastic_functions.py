@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 
-from ft_collectives.elastic import naming_roots
+from ft_collectives.spokesmen import answering, naming_roots
 from tests.numerics.worlds import Member
 
 DTYPES = (
@@ -229,6 +229,23 @@ def after_a_loss(member: Member) -> dict[str, Any]:
     given = {name: plain(value) for name, value in results.items()}
     dist.destroy_process_group()
     return given
+
+
+def answered(member: Member) -> list[Any]:
+    """Gathers with rank 1 lost, of which somebody knows what it would have given."""
+    member.protect()
+    if member.rank == 1:
+        member.die()
+    asked: list[int] = []
+
+    def answer(rank: int) -> torch.Tensor:
+        asked.append(rank)
+        return torch.tensor(100)
+
+    mine = torch.tensor([member.rank])
+    with answering(answer):
+        known = all_gather_into(mine, member.size)
+    return [known.tolist(), asked, all_gather_into(mine, member.size).tolist()]
 
 
 def plain(value: Any) -> Any:

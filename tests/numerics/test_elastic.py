@@ -138,6 +138,12 @@ def test_survivors_complete(name: str, after_a_loss: dict[int, dict[str, Any]]) 
     assert [after_a_loss[rank][name] for rank in range(3)] == expected
 
 
+def test_who_knows_what_a_lost_rank_would_have_given_speaks_for_it() -> None:
+    results = worlds.run(functions.answered, size=3).results
+
+    assert results[0] == results[2] == [[0, 100, 2], [1], [0, 2, 2]]
+
+
 def test_a_call_that_names_a_lost_rank_says_so() -> None:
     said = worlds.run(functions.lost_roots, size=SIZE).results[1]
 
@@ -224,6 +230,14 @@ def test_a_root_that_dies_is_heard_by_all_or_by_none(moment: int) -> None:
 
     assert results[0] == results[1]
     assert results[0] == "[7.0, 7.0, 7.0]" or "rank 2 is lost" in results[0]
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["before the loss", "after it"])
+def test_nobody_waits_for_a_rank_whose_script_ended(first: bool) -> None:
+    outcome = worlds.run(scripts.leaves_early, first, size=SIZE)
+
+    assert outcome.lost == [3] and outcome.left == [0]
+    assert outcome.results[1] == outcome.results[2] >= 2
 
 
 def test_a_rank_that_is_protected_after_the_loss_meets_the_others() -> None:

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from recoverrun.hooks import rng
+from recoverrun.hooks.draws import Draw
 from recoverrun.hooks.feeds import Feed
-from recoverrun.hooks.runtime import Draw
 
 OTHER = 2
 
@@ -42,6 +42,8 @@ class Play:
     own_rank: int = 0
     acting_rank: int | None = None
     fresh: bool = False
+    layout: None = None
+    looking_back: bool = False
     draws: list[Draw] = field(default_factory=list)
     spoiled: str = ""
     tens: Tens = field(default_factory=Tens)

@@ -106,6 +106,37 @@ def train(self, loader, hooks):
     assert reads is None or "watched" in reads.attributes
 
 
+FRAMEWORK = """
+class Trainer:
+    def train(self):
+        self.epochs()
+        self.finish()
+    def epochs(self):
+        for batch in self.loader:
+            self.model.train()
+            {before}
+            self.model(batch).backward()
+            self.total += 1
+    def finish(self): print(self.total)
+class Other:
+    def epochs(self): print(self.total)
+"""
+
+
+def test_code_around_the_loop_does_not_run_within_it() -> None:
+    reads = _reads(FRAMEWORK.format(before="pass"))
+
+    assert reads is not None
+    assert "loader" in reads.attributes and "total" not in reads.attributes
+
+
+@pytest.mark.parametrize("before", ["other.epochs()", "self.finish()"])
+def test_what_only_has_the_name_of_the_code_around_the_loop_may_run(before: str) -> None:
+    reads = _reads(FRAMEWORK.format(before=before))
+
+    assert reads is not None and "total" in reads.attributes
+
+
 @pytest.mark.parametrize("expression", ["vars(self)['a']", "self.__dict__['a']", "eval('self.a')"])
 def test_nothing_is_claimed_of_code_that_looks_at_itself(expression: str) -> None:
     assert _reads(f"for x in loader:\n    ({expression} + x).backward()") is None

@@ -61,8 +61,10 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeRuntime:
     return FakeRuntime()
 
 
-def _import(name: str, runtime: FakeRuntime, folder: Path, also: frozenset[str]) -> ModuleType:
-    importer.install(runtime, Project.of([str(folder)]), also)
+def _import(
+    name: str, runtime: FakeRuntime, folder: Path, trainers: dict[str, frozenset[str]] | None = None
+) -> ModuleType:
+    importer.install(runtime, Project.of([str(folder)]), trainers or {})
     importlib.invalidate_caches()
     try:
         return importlib.import_module(name)
@@ -75,7 +77,7 @@ def test_a_module_with_a_training_loop_is_instrumented(
 ) -> None:
     (tmp_path / "rr_fit.py").write_text(TRAINING)
 
-    module = _import("rr_fit", runtime, tmp_path, frozenset())
+    module = _import("rr_fit", runtime, tmp_path)
 
     assert runtime.loops == ["rr_fit.py:2"]
     assert module.__dict__["__recoverrun__"] is runtime
@@ -89,7 +91,7 @@ def test_other_modules_are_imported_and_cached_as_ever(
 ) -> None:
     (tmp_path / "rr_plain.py").write_text("x = 1\n")
 
-    module = _import("rr_plain", runtime, tmp_path, frozenset())
+    module = _import("rr_plain", runtime, tmp_path)
 
     assert "__recoverrun__" not in module.__dict__
     assert len(list(tmp_path.rglob("rr_plain*.pyc"))) == 1
@@ -103,7 +105,7 @@ def test_compiled_code_of_an_earlier_run_is_not_used(runtime: FakeRuntime, tmp_p
     del sys.modules["rr_cached"]
     before = cached.read_bytes()
 
-    _import("rr_cached", runtime, tmp_path, frozenset())
+    _import("rr_cached", runtime, tmp_path)
 
     assert runtime.loops == ["rr_cached.py:2"]
     assert cached.read_bytes() == before
@@ -118,7 +120,7 @@ def test_a_mistake_of_the_rewriter_leaves_the_module_as_it_is(
     monkeypatch.setattr(importer, "instrument", fail)
     (tmp_path / "rr_bug.py").write_text(TRAINING)
 
-    module = _import("rr_bug", runtime, tmp_path, frozenset())
+    module = _import("rr_bug", runtime, tmp_path)
 
     assert "__recoverrun__" not in module.__dict__
     assert callable(module.fit)
@@ -130,9 +132,22 @@ def test_a_trainer_of_a_framework_is_instrumented_by_name(
 ) -> None:
     (tmp_path / "rr_trainer.py").write_text(TRAINING)
 
-    _import("rr_trainer", runtime, tmp_path / "elsewhere", frozenset({"rr_trainer"}))
+    _import("rr_trainer", runtime, tmp_path / "elsewhere", {"rr_trainer": frozenset()})
 
     assert runtime.loops == ["rr_trainer.py:2"]
+
+
+def test_a_framework_may_train_by_a_name_that_does_not_show_it(
+    runtime: FakeRuntime, tmp_path: Path
+) -> None:
+    source = "def run(self):\n    while not self.done:\n        self.advance()\n"
+    (tmp_path / "rr_loop.py").write_text(source)
+    (tmp_path / "rr_same.py").write_text(source)
+
+    _import("rr_loop", runtime, tmp_path / "elsewhere", {"rr_loop": frozenset({"advance"})})
+    _import("rr_same", runtime, tmp_path / "elsewhere", {"rr_same": frozenset()})
+
+    assert runtime.loops == ["rr_loop.py:2"]
 
 
 def test_a_forked_process_imports_as_ever(
@@ -140,7 +155,7 @@ def test_a_forked_process_imports_as_ever(
 ) -> None:
     (tmp_path / "rr_forked.py").write_text(TRAINING)
     project = Project.of([str(tmp_path)])
-    finder = Finder(Instrumenter.for_project(runtime, project), project)
+    finder = Finder(Instrumenter.for_project(runtime, project), project, {})
     sys.meta_path.insert(0, finder)
     importlib.invalidate_caches()
 

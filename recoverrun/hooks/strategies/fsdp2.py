@@ -139,7 +139,7 @@ class Fsdp2:
 
         def wrapper(state: Any, module: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
             begun = original(state, module, *args, **kwargs)
-            if state._is_root and module.training and torch.is_grad_enabled():
+            if state._is_root and torch.is_grad_enabled():
                 self._session.forward_begins()
             return begun
 

@@ -18,7 +18,13 @@ class Regression(L.LightningModule):
 
     def training_step(self, batch: list[torch.Tensor], index: int) -> torch.Tensor:
         x, y = batch
-        return F.mse_loss(self.layers(x), y)
+        loss = F.mse_loss(self.layers(x), y)
+        self.log("loss", loss, on_step=True, on_epoch=True, prog_bar=True)
+        return loss
+
+    def validation_step(self, batch: list[torch.Tensor], index: int) -> None:
+        x, y = batch
+        self.log("validation", F.mse_loss(self.layers(x), y), sync_dist=True)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.AdamW(self.parameters(), lr=1e-2)
@@ -40,7 +46,7 @@ def main() -> None:
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    trainer.fit(Regression(), loader)
+    trainer.fit(Regression(), loader, DataLoader(TensorDataset(x[:24], x[:24]), batch_size=4))
 
 
 if __name__ == "__main__":

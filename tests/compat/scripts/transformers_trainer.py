@@ -11,13 +11,16 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 class Tokens(Dataset):
     def __init__(self) -> None:
         chance = torch.Generator().manual_seed(3)
-        self.rows = torch.randint(64, (240, 17), generator=chance)
+        self.rows = torch.randint(64, (168, 17), generator=chance)
+        self.kept = torch.randint(3, 18, (168,), generator=chance).tolist()
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
-        return {"input_ids": self.rows[index], "labels": self.rows[index]}
+        labels = self.rows[index].clone()
+        labels[self.kept[index] :] = -100  # ranks have different numbers of tokens
+        return {"input_ids": self.rows[index], "labels": labels}
 
 
 def main() -> None:

@@ -1,0 +1,37 @@
+"""Batches of a lost rank that a step has drawn before its loop over them begins."""
+
+from typing import TYPE_CHECKING, Any
+
+from recoverrun.hooks import rng
+from recoverrun.hooks.data import NotReplayable
+from recoverrun.hooks.items import served, substituted
+
+if TYPE_CHECKING:
+    from recoverrun.hooks.session import Session
+
+
+def batches_of(session: "Session", rank: int, own: list[Any]) -> list[Any] | None:
+    """What lost `rank` would have drawn where we drew `own`; None if that cannot be told.
+
+    Then what is made of it is not exact, and the run says so.
+    """
+    makeup, runtime = session.makeup, session.runtime
+    makeup.absorb(session.step)
+    if not makeup.exact:
+        return None
+    before = rng.read()
+    try:
+        if not session.impersonator.knows(rank, session.step):
+            raise NotReplayable(f"rank {rank} left nothing by which its batches could be told")
+        draws = runtime.draws.before_now
+        session.impersonator.looking_back = True
+        pairs = [served(batch, draws, rank) for batch in own]
+        if not all(pairs) or rng.read() != before:
+            raise NotReplayable("the batches of a step are not just what a loader gave")
+    except NotReplayable as reason:
+        makeup.downgrade(str(reason))
+        return None
+    finally:
+        session.impersonator.looking_back = False
+        rng.restore(before)
+    return [substituted(batch, pair) for batch, pair in zip(own, pairs, strict=True)]
