@@ -1,4 +1,4 @@
-"""DistributedDataParallel: one replica per rank of its group.
+"""DistributedDataParallel: one replica per rank of its group, or per tensor-parallel group.
 
 A comm hook (`DDP.register_comm_hook`) gets every bucket when its gradients are ready. It hands the
 bucket back un-reduced, so `p.grad` stays this rank's own accumulator until the commit point, with
@@ -19,6 +19,8 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from torch.nn.parallel import DistributedDataParallel
 
 from ft_collectives.reduce import Bucket
+from recoverrun.hooks import groups
+from recoverrun.hooks.blocks import layout_of
 from recoverrun.hooks.session import Session
 from recoverrun.hooks.strategies.ddp_buckets import Gradients, Resting, wire_of
 from rendezvous.layout import Layout
@@ -166,15 +168,20 @@ class Ddp:
         if session.strategy is not None:
             session.refuse("the script wraps more than one model in DDP")
             return
-        world = dist.get_world_size()
-        if module.process_group.size() != world:
-            session.refuse("DDP over a part of the world is not served yet")
+        layout = _layout(module)
+        if layout is None:
+            ranks = dist.get_process_group_ranks(module.process_group)
+            session.refuse(
+                f"DDP over ranks {ranks} is not served: only over all, or over those with the same "
+                "place in replicas of neighbouring ranks"
+            )
             return
         if any(param.device.type != "cpu" for param in module.parameters()):
             session.refuse("DDP on an accelerator is not served yet, only on the CPU")
             return
         self._module = module
-        if session.protect(self, Layout(tuple((rank,) for rank in range(world)))):
+        groups.release(layout)
+        if session.protect(self, layout):
             module.register_comm_hook(None, self._reduce)
 
     # --------------------------------------------------------------------------- reduction
@@ -245,7 +252,7 @@ class Ddp:
         assert module is not None, "protected"
         gradients = Gradients(
             params=params,
-            replicas=dist.get_world_size(),
+            replicas=module.process_group.size(),
             counts=module.find_unused_parameters or module.static_graph,
             wire=self._wire,
         )
@@ -296,3 +303,11 @@ class Ddp:
         assert self._module is not None, "protected"
         module = self._module.module
         return {n: p.detach() for n, p in (*module.named_parameters(), *module.named_buffers())}
+
+
+def _layout(module: DistributedDataParallel) -> Layout | None:
+    """One rank a replica; or several, where DDP is over those that hold the same part of it."""
+    world, replicas = dist.get_world_size(), dist.get_process_group_ranks(module.process_group)
+    size = world // len(replicas)
+    first = dist.get_rank() // size * size
+    return layout_of(world, range(first, first + size), replicas)
