@@ -337,6 +337,7 @@ class Envoy:
                     if self._seat is not None:
                         self._post(self._seat.depart(gone, now), now)
                 case CutOff(reason=reason):
+                    self._seat = None  # Others decide now: the end of our workers is no loss.
                     self._principal.cut_off(reason, now)
                 case _:
                     assert_never(act)

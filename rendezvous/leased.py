@@ -13,7 +13,7 @@ to the present roll, of which it is a member; so that roll finishes at most the 
 
 Without etcd nothing can be decided. As long as nobody is lost nothing has to be: training goes on.
 
-One call is on its way at a time. What became of one that failed is seen by looking.
+One call is on its way at a time. What became of one that failed is seen in the answer to the next.
 """
 
 from typing import assert_never
@@ -71,7 +71,7 @@ class LeasedRegister:
         self.failure = ""  # of the last call
         self.cut = False
         self.now = self.beat_at = self.renewed_at = now
-        self.look_at = now
+        self.look_at = self.retry_at = now
         self._call: Call | None = None
         self._serial, self._asked_at = 0, now
         self._effects: list[Effect] = []
@@ -258,7 +258,7 @@ class LeasedRegister:
 
     def _pursue(self) -> None:
         """Ask etcd for what is to be done next, if anything."""
-        if self._call is not None:
+        if self._call is not None or self.now < self.retry_at:
             return
         if self.claim:
             following = self._draft()
@@ -283,11 +283,9 @@ class LeasedRegister:
     def _answered(self, call: Call, answer: Seen | Leased | Failed) -> None:
         match answer:
             case Failed(reason=reason):
+                # Perhaps it is done: whatever is asked next shows that.
                 self.failure = reason
-                if isinstance(call, Decide):  # Perhaps it is done: the answer to a look says so.
-                    self._ask(Look())
-                elif not isinstance(call, Renew):
-                    self.look_at = self.now + pace.BEAT_S
+                self.retry_at = self.now + pace.BEAT_S
             case Leased(lease=lease, ttl_s=ttl_s):
                 self.failure = ""
                 self._lease(call, lease, ttl_s)

@@ -15,6 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 ROOT = Path(__file__).resolve().parents[2]
 FAKE_WORKER = str(ROOT / "tests/e2e/fake_worker.py")
 PATIENCE_S = 30.0
@@ -86,6 +88,10 @@ class Launch:
         while sum(words in line["reason"] for line in self.records(event)) < times:
             assert time.monotonic() < until, f"no {event} of {words!r} in:\n{self.output}"
             time.sleep(0.05)  # A file that another process writes: there is nothing to wait on.
+
+    def tree(self) -> list[int]:
+        """The processes that it has started, and theirs."""
+        return [child.pid for child in psutil.Process(self.pid).children(recursive=True)]
 
     def worker_pids(self) -> dict[int, int]:
         return {line["rank"]: line["pid"] for line in self.records("worker.spawn")}

@@ -1,17 +1,20 @@
 """Two real launchers and a witness: whichever is lost in silence, the other one goes on."""
 
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.launching import ROOT, Launcher, free_port, launching
 from tests.e2e.nodes import Nodes
+from tests.e2e.runs import recoverrun
 
 
 @pytest.fixture
@@ -133,3 +136,40 @@ def test_a_place_that_can_be_no_witness_is_refused(launcher: Launcher, tmp_path:
 
         assert launch.finish() == 2
         assert words in launch.output
+
+
+def test_training_outlives_the_silence_of_the_coordinating_one_of_two_nodes(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    votes, run_dir = tmp_path / "votes", tmp_path / "shared"
+    votes.mkdir()
+    endpoint = f"127.0.0.1:{free_port()}"
+    script = (str(ROOT / "templates/gpt_hsdp.py"), "--shard-size=1", "--steps=60")
+    nodes = [
+        launcher(
+            "--nnodes=2", f"--node-rank={rank}", f"--rdzv-endpoint={endpoint}",
+            f"--run-dir={run_dir}", f"--witness=file://{votes}", *script,
+            env={"OMP_NUM_THREADS": "1"},
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    nodes[0].expect("protected: lost microbatches")
+
+    # With all of its node: what stands still there must not take part in a sum either.
+    stopped = [nodes[0].pid, *nodes[0].tree()]
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        nodes[1].expect("coordinates this run now")
+        nodes[1].expect(r"⇄ step \d+ is committed without")
+        assert nodes[1].finish() == 0
+    finally:
+        for pid in stopped:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+    assert nodes[0].finish() == 86
+    told = recoverrun("postmortem", str(run_dir), "--json")
+    found = json.loads(told.stdout)
+    assert (found["invariant"]["verdict"], found["invariant"]["exact"]) == ("proved", 60)
+    assert found["causes"] == {"node-lost": 1}
