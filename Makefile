@@ -50,6 +50,8 @@ sim: $(INSTALLED)  ## 5,000 simulated histories; make sim SEED=53 replays one, w
 
 sim-soak: $(INSTALLED)  ## 10,000 histories of the view register, and a longer search
 	$(BIN)/python -m tests.sim.views --seeds 10000 --chaos 40 --search 300000
+	$(BIN)/python -m tests.sim.views --seeds 10000 --chaos 40 --witness
+	$(BIN)/python -m tests.sim.views --seeds 10000 --chaos 40 --etcd
 
 chaos: $(INSTALLED)  ## launchers killed, stopped and cut off: make chaos TRIALS=300 (links: as root)
 	$(BIN)/python -m tests.chaos --trials $(TRIALS)

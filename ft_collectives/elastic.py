@@ -20,6 +20,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 
 from ft_collectives import functional
+from ft_collectives.agreement import NONE, Asked, asked
 from ft_collectives.c10d import (
     GroupMember,
     ProcessGroup,
@@ -95,7 +96,9 @@ class ElasticGroup(ProcessGroup):
         self.pairs = Pairs(fabric, name)
         self.transactions = Transactions(fabric, name, self.ranks, backend)
 
-    def _transact(self, inputs: Sequence[torch.Tensor], launch: Launch, deliver: Deliver) -> None:
+    def _transact(
+        self, asked: Asked, inputs: Sequence[torch.Tensor], launch: Launch, deliver: Deliver
+    ) -> None:
         assert self.transactions is not None and self.fabric is not None, "not protected"
         if ElasticGroup.alone():
             us = Communicator(members=(self.fabric.rank,))
@@ -103,17 +106,19 @@ class ElasticGroup(ProcessGroup):
             return
         if inputs and not answered():
             ElasticGroup.heard()
-        self.transactions.run(inputs, launch, deliver)
+        self.transactions.run(asked, inputs, launch, deliver)
 
     # --------------------------------------------------------------------------- reductions
 
     def allreduce(self, tensors: list[torch.Tensor], opts: Any = None) -> Work:
         if not self.protected:
             return self.native.allreduce(tensors, opts or options("AllreduceOptions"))
-        self._reduce_all(tensors, opts)
+        self._reduce_all("all_reduce", tensors, opts)
         return completed(tensors)
 
-    def _reduce_all(self, tensors: Sequence[torch.Tensor], opts: Any) -> None:
+    def _reduce_all(
+        self, call: str, tensors: Sequence[torch.Tensor], opts: Any, root: int = NONE
+    ) -> None:
         op = getattr(opts, "reduceOp", ReduceOp.SUM)
         average = op == ReduceOp.AVG
         inner = options("AllreduceOptions", reduceOp=ReduceOp.SUM if average else op)
@@ -129,7 +134,7 @@ class ElasticGroup(ProcessGroup):
                     result.mul_(self.size() / len(among.members))
                 target.detach().copy_(result)
 
-        self._transact(tensors, launch, deliver)
+        self._transact(asked(call, tensors, root, op), tensors, launch, deliver)
 
     def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any = None) -> Work:
         return self.allreduce(tensors, opts)
@@ -139,8 +144,9 @@ class ElasticGroup(ProcessGroup):
         if not self.protected:
             return self.native.reduce(tensors, opts)
         copies = [tensor.detach().clone() for tensor in tensors]
-        self._reduce_all(copies, opts)
-        if self.rank() == int(opts.rootRank):
+        root = int(opts.rootRank)
+        self._reduce_all("reduce", copies, opts, root)
+        if self.rank() == root:
             for tensor, copy in zip(tensors, copies, strict=True):
                 tensor.detach().copy_(copy)
         return completed(tensors)
@@ -148,7 +154,8 @@ class ElasticGroup(ProcessGroup):
     def barrier(self, opts: Any = None) -> Work:
         if not self.protected:
             return self.native.barrier(opts or options("BarrierOptions"))
-        self._transact([], lambda now, staged: [], lambda staged, among: None)  # the vote is enough
+        wish = Asked("barrier")  # the vote is enough
+        self._transact(wish, [], lambda now, staged: [], lambda staged, among: None)
         return completed([])
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
@@ -162,7 +169,7 @@ class ElasticGroup(ProcessGroup):
             return self.native.reduce_scatter(outs, ins, opts or options("ReduceScatterOptions"))
         for out, parts in zip(outs, ins, strict=True):
             whole = [part.detach().clone() for part in parts]
-            self._reduce_all(whole, opts)
+            self._reduce_all("reduce_scatter", whole, opts)
             _put(out, whole[self.rank()])
         return completed(outs)
 
@@ -176,7 +183,7 @@ class ElasticGroup(ProcessGroup):
         if source.numel() != out.numel() * self.size():
             raise ValueError(f"{source.numel()} elements are not {self.size()} * {out.numel()}")
         whole = source.detach().clone(memory_format=torch.contiguous_format)
-        self._reduce_all([whole], opts)
+        self._reduce_all("reduce_scatter", [whole], opts)
         start = self.rank() * out.numel()
         _put(out, whole.view(-1)[start : start + out.numel()])
         return completed([out])
@@ -192,7 +199,7 @@ class ElasticGroup(ProcessGroup):
 
     # --------------------------------------------------------------------------- gathers
 
-    def _gather_all(self, source: torch.Tensor, give: Give) -> None:
+    def _gather_all(self, source: torch.Tensor, give: Give, root: int = NONE) -> None:
         """One tensor of the shape of `source` for every rank; a lost one has a stand-in's."""
         count, shape, size = source.numel(), source.shape, self.size()
         room = max(count, 1)  # gloo gathers something
@@ -214,7 +221,8 @@ class ElasticGroup(ProcessGroup):
                     given[place] = known.to(source.dtype).view(shape)
             give(given)
 
-        self._transact([flat, slots], launch, deliver)
+        call = "all_gather" if root == NONE else "gather"
+        self._transact(asked(call, [source], root), [flat, slots], launch, deliver)
 
     def allgather(self, outs: Any, ins: Any, opts: Any = None) -> Work:
         if not self.protected:
@@ -246,8 +254,9 @@ class ElasticGroup(ProcessGroup):
         """To a lost root: nobody gets the result."""
         if not self.protected:
             return self.native.gather(outs, ins, opts)
-        mine = self.rank() == int(opts.rootRank)
-        self._gather_all(ins[0], _giving(outs[0]) if mine else lambda parts: None)
+        root = int(opts.rootRank)
+        mine = self.rank() == root
+        self._gather_all(ins[0], _giving(outs[0]) if mine else lambda parts: None, root)
         return completed(outs[0] if mine else [])
 
     def all_to_all_single(
@@ -297,7 +306,8 @@ class ElasticGroup(ProcessGroup):
                 else:
                     out.detach().zero_()
 
-        self._transact([*flat, room], launch, deliver)
+        wish = Asked("all_to_all", room.dtype)  # sizes may differ from pair to pair
+        self._transact(wish, [*flat, room], launch, deliver)
 
     # --------------------------------------------------------------------------- rooted
 
@@ -308,10 +318,10 @@ class ElasticGroup(ProcessGroup):
         """
         if not self.protected:
             return self.native.broadcast(tensors, opts)
-        self._spread(tensors, int(opts.rootRank), roots_are_named())
+        self._spread("broadcast", tensors, int(opts.rootRank), roots_are_named())
         return completed(tensors)
 
-    def _spread(self, tensors: Sequence[torch.Tensor], root: int, named: bool) -> None:
+    def _spread(self, call: str, tensors: Sequence[torch.Tensor], root: int, named: bool) -> None:
         def launch(now: Communicator, staged: list[torch.Tensor]) -> list[Work]:
             if named and self.ranks[root] not in now.members:
                 raise _nobody("broadcast", self.ranks[root])
@@ -323,7 +333,7 @@ class ElasticGroup(ProcessGroup):
             for target, result in zip(tensors, staged, strict=True):
                 target.detach().copy_(result)
 
-        self._transact(tensors, launch, deliver)
+        self._transact(asked(call, tensors, root), tensors, launch, deliver)
 
     def scatter(self, outs: Any, ins: Any, opts: Any) -> Work:
         if not self.protected:
@@ -332,7 +342,7 @@ class ElasticGroup(ProcessGroup):
         self.require(root, "scatter")
         parts = ins[0] if self.rank() == root else [out] * self.size()
         whole = [part.detach().clone() for part in parts]
-        self._spread(whole, root, named=True)
+        self._spread("scatter", whole, root, named=True)
         _put(out, whole[self.rank()])
         return completed(outs)
 

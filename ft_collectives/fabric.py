@@ -27,7 +27,7 @@ import torch
 from ft_collectives import loops
 from ft_collectives.c10d import Gloo, PrefixStore, Work, connect
 from ft_collectives.faults import Superseded
-from ft_collectives.instep import FIRST_GENERATION
+from rendezvous.membership import FIRST_GENERATION
 from rendezvous.messages import View
 
 HINT_AFTER_S = 0.5
@@ -233,7 +233,7 @@ class Fabric:
         return self.view.generation == view.generation
 
     def _connect(self, channel: Channel, view: View) -> None:
-        live = set(view.live_ranks)
+        live = set(view.live_ranks) - set(view.ended)
         members = tuple(rank for rank in channel.ranks if rank in live)
         group = None
         with self.changed:  # what was done in older generations is written under this lock
@@ -267,6 +267,14 @@ class Fabric:
                     reason = f"{channel.name}: {self._failure}"
                     self._await_change(self.view.generation, reason)
             return channel.now
+
+    def part(self) -> int:
+        """Meet all who may wait for this rank; it is not needed any more in that generation."""
+        while True:
+            met = {self.ready(channel) for channel in list(self._channels)}
+            with self.changed:
+                if met <= {self.view.generation}:
+                    return self.view.generation
 
     def launch(self, channel: Channel, generation: int, start: Callable[[Gloo], Work]) -> Pending:
         """Begin an operation of `generation`; alone, it is complete at once.

@@ -25,11 +25,9 @@ from dataclasses import dataclass, replace
 from typing import Literal, assert_never
 
 from rendezvous.layout import Layout
+from rendezvous.membership import FIRST_GENERATION
 from rendezvous.messages import Committed, Decision, Identity, Message, Phase, Report, View
 from rendezvous.quota import standing_quota, standing_shares
-
-FIRST_GENERATION = 1
-"""The only generation that everybody has a plan for without asking: all slots at home."""
 
 RESEND_AFTER_S = 0.5
 """A report that nobody answered is said again: messages may be lost, totals may be repeated."""

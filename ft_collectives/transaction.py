@@ -1,7 +1,8 @@
 """Collectives that all surviving members complete with one and the same result, or do again.
 
-Theory of operation. An operation has two phases: the data, on private staging copies, then a vote
-(an all-reduce of one number). Who completes the vote knows that all members hold the result. When
+Theory of operation. Members first tell each other what they are asked for (see `agreement`). Then
+an operation has two phases: the data, on private staging copies, then a vote (an all-reduce of one
+number). Who completes the vote knows that all members hold the result. When
 the generation changes in between, members exchange totals while they connect anew: operations
 completed, the operation held, and the generation that its result is of. If anybody completed number
 n, or all hold it of one generation, everyone uses what it holds; otherwise all do it again. So no
@@ -21,7 +22,8 @@ from typing import TypeVar
 
 import torch
 
-from ft_collectives.c10d import Gloo, Work
+from ft_collectives.agreement import ROW, Asked, disagreement
+from ft_collectives.c10d import Gloo, Work, options
 from ft_collectives.fabric import Communicator, Fabric, Totals
 from ft_collectives.faults import PeerLost, Superseded
 
@@ -53,17 +55,21 @@ class Transactions:
         self.fabric = fabric
         self.completed = 0
         self._held: Held | None = None
+        self._how = options("AllToAllOptions")
         self._turn = threading.Lock()  # operations have numbers: a script's threads take turns
         self._among: set[tuple[int, ...]] | None = None  # whom a `call` was among so far
         self.channel = fabric.adopt(name, ranks, group, self._totals)
 
-    def run(self, inputs: Sequence[torch.Tensor], launch: Launch, deliver: Deliver) -> None:
+    def run(
+        self, asked: Asked, inputs: Sequence[torch.Tensor], launch: Launch, deliver: Deliver
+    ) -> None:
         """Stage `inputs`, run `launch` on the members, vote, then `deliver` the staged result.
 
-        Raises RuntimeError what gloo says of the arguments, or if the members fail again and again.
+        Raises RuntimeError if members are not `asked` for the same, what gloo says of the
+        arguments, or if the members fail again and again.
         """
         with self._turn:
-            held = self._hold(inputs, launch)
+            held = self._hold(asked, inputs, launch)
             self.completed, self._held = held.number, None
             if self._among is not None:
                 self._among.add(held.among.members)
@@ -87,7 +93,7 @@ class Transactions:
             finally:
                 self._among = None
 
-    def _hold(self, inputs: Sequence[torch.Tensor], launch: Launch) -> Held:
+    def _hold(self, asked: Asked, inputs: Sequence[torch.Tensor], launch: Launch) -> Held:
         """The result that all members hold."""
         number = self.completed + 1
         failures: Counter[tuple[int, ...]] = Counter()
@@ -96,11 +102,31 @@ class Transactions:
             if self._held is not None and self._settled(self._held, now):
                 return self._held
             try:
+                self._agree(asked, now)
                 return self._attempt(number, now, inputs, launch)
             except Superseded as end:
                 failures[now.members] += bool(end.reason)
                 if failures[now.members] >= ATTEMPTS:
                     raise RuntimeError(f"collective failed: {end.reason}") from end
+
+    def _agree(self, asked: Asked, now: Communicator) -> None:
+        """Raise RuntimeError if the members' calls differ: on all of them, and about the same."""
+        many = len(now.members)
+        mine = torch.tensor(asked.row() * many)
+        rows = torch.empty_like(mine)
+        self.fabric.bury([mine, rows])
+        pending = self.fabric.launch(
+            self.channel,
+            now.generation,
+            lambda group: group.alltoall_base(rows, mine, [], [], self._how),
+        )
+        self.fabric.finish([pending], now.generation)
+        self.fabric.unbury([mine, rows])
+        if now.group is None:
+            return
+        words = disagreement(rows.view(many, ROW).tolist(), now.members)
+        if words:
+            raise RuntimeError(words)
 
     def _attempt(
         self, number: int, now: Communicator, inputs: Sequence[torch.Tensor], launch: Launch

@@ -223,6 +223,7 @@ class Agent:
             role=self._config.role,
             master=self._master,
             attempt=self._attempt,
+            agreement=self._envoy.agreement,
             listen=self._envoy.lines.port,
             script=kin.script,
             arguments=kin.arguments,

@@ -12,7 +12,7 @@ from recoverrun.config import parse_options
 from recoverrun.errors import ExitCode, RecoverrunError
 from recoverrun.options import read
 
-OTHERS = ("status", "postmortem", "demo", "inject", "config", "keygen")
+OTHERS = ("status", "postmortem", "demo", "inject", "config", "keygen", "witness")
 """Commands besides `run`, each in the module of its name."""
 
 

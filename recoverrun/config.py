@@ -17,6 +17,7 @@ from recoverrun import meanings, numa
 from recoverrun.cores import cores
 from recoverrun.errors import ExitCode, RecoverrunError
 from recoverrun.meanings import Endpoint, Streams
+from rendezvous.council import OnSilence
 from rendezvous.schedule import ScheduleError, parse
 
 SHUTDOWN_S = 30
@@ -49,6 +50,9 @@ class Options:
     allow_mixed: bool = False
     max_restarts: int = 0
     min_replicas: int = 1
+    on_silence: str = "stop"
+    witness: str = ""
+    coord: str = ""
     run_dir: Path | None = None
     log_dir: Path | None = None
     redirects: str = "0"
@@ -71,7 +75,7 @@ class Options:
     check_finite: bool = False
     dry_run: bool = False
     inject: str = ""
-    witness: str = ""
+    finals: str = ""
     digest_every: int = 0
 
 
@@ -116,6 +120,9 @@ class RunConfig:
     last_call_s: float
     max_restarts: int
     min_replicas: int
+    on_silence: OnSilence
+    etcd: tuple[Endpoint, ...]  # where the launchers agree; none: among themselves
+    witness: Endpoint | Path | None  # who votes when one of two nodes is lost
     run_dir: Path | None
     logs: Logs
     role: str
@@ -126,7 +133,7 @@ class RunConfig:
     exact: bool  # gradients are summed in an order that no loss changes
     check_finite: bool
     inject: str
-    witness: str
+    finals: str
     digest_every: int
     notes: tuple[str, ...]  # what the user should know about the options given
 
@@ -183,6 +190,9 @@ def parse_options(options: Options, environ: Mapping[str, str]) -> RunConfig:
         last_call_s=conf.last_call_s,
         max_restarts=options.max_restarts,
         min_replicas=options.min_replicas,
+        on_silence=meanings.on_silence(options.on_silence),
+        etcd=() if alone else _etcd(options),
+        witness=None if alone else meanings.witness(options.witness),
         run_dir=options.run_dir,
         logs=_logs(options, environ),
         role=options.role,
@@ -193,7 +203,7 @@ def parse_options(options: Options, environ: Mapping[str, str]) -> RunConfig:
         exact=options.exact,
         check_finite=options.check_finite,
         inject=_inject(options.inject),
-        witness=options.witness,
+        finals=options.finals,
         digest_every=options.digest_every,
         notes=_notes(options, conf.unknown, no_signals, alone=alone, bound=bool(bindings)),
     )
@@ -242,6 +252,18 @@ def _endpoints(options: Options, fixed: bool) -> tuple[Endpoint, ...]:
     port = meanings.port(options.master_port or default_port, "--master-port")
     host = options.master_addr or ("127.0.0.1" if fixed else "localhost")
     return (Endpoint(host=host.strip("[]"), port=port),)
+
+
+def _etcd(options: Options) -> tuple[Endpoint, ...]:
+    """--coord. Where etcd decides, nothing else can."""
+    found = meanings.coord(options.coord)
+    others = [
+        name for name in ("witness", "on_silence") if getattr(options, name) not in ("", "stop")
+    ]
+    if found and others:
+        name = others[0].replace("_", "-")
+        raise _usage(f"--coord: with etcd there is no use for --{name}, leave it away")
+    return found
 
 
 def _logs(options: Options, environ: Mapping[str, str]) -> Logs:

@@ -62,7 +62,7 @@ def worker_environ(
         protect=config.protect,
         # A fault that was planned for a step strikes once, not again in each attempt.
         inject=config.inject if place.incarnation == 0 else "",
-        witness=config.witness,
+        finals=config.finals,
         exact=config.exact,
         check_finite=config.check_finite,
         digest_every=config.digest_every,

@@ -13,11 +13,13 @@ from typing import Protocol, assert_never, get_args
 from recoverrun.config import RunConfig
 from recoverrun.crew import Crew
 from recoverrun.errors import ExitCode
-from recoverrun.leadership import Act, CutOff, Departed, Follow, Leadership, Succeed
+from recoverrun.etcd import Clerk
+from recoverrun.leadership import Act, CutOff, Departed, Follow, Inquire, Leadership, Succeed
 from recoverrun.lines import Lines, Word
 from recoverrun.members import formation_of
 from recoverrun.posts import NOBODY, Post
 from recoverrun.seat import Seat
+from recoverrun.seconder import Attention, seconder_at
 from rendezvous.ballots import Copied, Copy, Whole
 from rendezvous.council import Council
 from rendezvous.detector import BEAT_S, Detector, Forget, Heard, Tick
@@ -81,25 +83,47 @@ class Envoy:
         self._principal = principal
         self._record = record
         self.lines = Lines(station, config)
-        self._leadership = Leadership(own=self._incarnation, chance=random.random)
+        self._leadership = Leadership(
+            own=self._incarnation,
+            chance=random.random,
+            on_silence=config.on_silence,
+            etcd=bool(config.etcd),
+        )
         self._seat: Seat | None = None
         self._detector = Detector()  # of the launcher at the endpoint, until we have a place
         self._beat_at = began_at
+        self._attention: Attention | None = None
+        self._etcd: Clerk | None = None
+        self._station = station
 
     def open(self, now: float) -> None:
         """Listen and call, and ask for a place. Raises RecoverrunError."""
         self.lines.open()
+        if self._config.etcd:
+            self._etcd = Clerk(self._station, self._config.etcd, self._config.run_id)
+        if self._config.witness is not None and self._config.endpoint is not None:
+            seconder = seconder_at(self._config.witness, self._station)
+            self._attention = Attention(seconder, now)
         if self._config.endpoint is None or self.lines.hosts:
             self._sit(over=False, now=now)
 
     def close(self) -> None:
         """The station closes the connections."""
         self.lines.close()
+        if self._attention is not None:
+            self._attention.close()
+        if self._etcd is not None:
+            self._etcd.close()
 
     @property
     def settled(self) -> bool:
         """Do all others know that the job is over, as far as it is for us to tell them?"""
         return self._seat is None or self._seat.settled
+
+    @property
+    def agreement(self) -> str:
+        """What decides who takes part: "" if the launchers do."""
+        return "" if self._etcd is None else f"etcd {self._etcd.cluster}"
 
     @property
     def is_alone(self) -> bool:
@@ -112,6 +136,13 @@ class Envoy:
             self._hear(word, now)
         for peer in self.lines.met():
             self._greet(peer)
+        for answered in self._etcd.read(ready) if self._etcd is not None else ():
+            self._act(self._leadership.witnessed(answered, now), now)
+        for heard in self._attention.read(ready, now) if self._attention is not None else ():
+            if isinstance(heard, Record):
+                self._record(heard)
+            else:
+                self._act(self._leadership.witnessed(heard, now), now)
 
     def tick(self, now: float) -> None:
         """Time passed."""
@@ -120,6 +151,8 @@ class Envoy:
         for ended in self.lines.ask(now):
             self._act(self._leadership.bury(ended, now), now)
         self._act(self._leadership.tick(now), now)
+        for record in self._attention.tick(now) if self._attention is not None else ():
+            self._record(record)
         for silence in self._detector.step(Tick(), now):
             self._principal.lose_sight(silence.silent_s)
         if now >= self._beat_at:
@@ -128,7 +161,7 @@ class Envoy:
 
     def deadline(self) -> float:
         """When `tick` is next needed."""
-        parts = (self._seat, self._detector, self._leadership, self.lines)
+        parts = (self._seat, self._detector, self._leadership, self.lines, self._attention)
         times = [at for part in parts if part is not None and (at := part.deadline()) is not None]
         return min([self._beat_at, *times])
 
@@ -247,6 +280,9 @@ class Envoy:
                     self._succeed(act, now)
                 case Follow(leader=leader):
                     self._follow(leader, now)
+                case Inquire(serial=serial, call=call, job=job):
+                    assert self._etcd is not None, "nobody else makes requests"
+                    self._etcd.ask(serial, call, job)
                 case Departed(gone=gone):
                     if self._seat is not None:
                         self._post(self._seat.depart(gone, now), now)
@@ -311,7 +347,9 @@ class Envoy:
     def _post(self, posts: Sequence[Post], now: float) -> None:
         """Carry out what the seat wants sent: first to others, because our own may end us."""
         for post in posts:
-            if post.to != self._incarnation:
+            if self._attention is not None and isinstance(post.message, Council) and "/" in post.to:
+                self._attention.tell(post.to, post.message)
+            elif post.to != self._incarnation:
                 self.lines.send(post.to, post.rank, post.message)
         for post in posts:
             if post.to == self._incarnation:

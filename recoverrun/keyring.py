@@ -14,9 +14,10 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
-from recoverrun.config import RunConfig
 from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.meanings import Endpoint
 from recoverrun.network import addresses
 from recoverrun.rundir import NotPrivate, open_private, write_new
 from rendezvous.keys import TEXT_MOST, BadKey, JobKey, new_text, parse
@@ -46,9 +47,20 @@ class Keyring:
     note: str = ""  # what a user should know
 
 
-def find_key(config: RunConfig, environ: Mapping[str, str]) -> Keyring:
+class Listener(Protocol):
+    """Who needs the key: where it listens or calls, and what its user has said about keys."""
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]: ...
+    @property
+    def key_file(self) -> str: ...
+    @property
+    def key_required(self) -> bool: ...
+
+
+def find_key(config: Listener, environ: Mapping[str, str]) -> Keyring:
     """Raises RecoverrunError for a key that cannot be used, or where one is required."""
-    if config.endpoint is None:
+    if not config.endpoints:
         return Keyring()
     found = _found(config, environ)
     if found.key is not None and not can_encrypt():
@@ -62,7 +74,7 @@ def find_key(config: RunConfig, environ: Mapping[str, str]) -> Keyring:
     return found
 
 
-def _found(config: RunConfig, environ: Mapping[str, str]) -> Keyring:
+def _found(config: Listener, environ: Mapping[str, str]) -> Keyring:
     if config.key_file == NO_FILE:
         return Keyring(note=OPEN)
     if config.key_file:

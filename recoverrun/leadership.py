@@ -23,6 +23,8 @@ from rendezvous import wire
 from rendezvous.ballots import Copied, Copy, Whole
 from rendezvous.council import (
     Admit,
+    Answered,
+    Attend,
     Council,
     Cut,
     Dead,
@@ -30,12 +32,16 @@ from rendezvous.council import (
     Enrolled,
     Event,
     Heard,
+    OnSilence,
     Part,
+    Request,
     Settled,
     Tick,
     To,
 )
 from rendezvous.effects import Record
+from rendezvous.etcd import Call, job_of, witness_of
+from rendezvous.leased import LeasedRegister
 from rendezvous.messages import Beat, Message, Peer, Remains, Start, Statement, StoreAnswer
 from rendezvous.register import Register
 from rendezvous.replicated import Effect as StoreEffect
@@ -55,6 +61,12 @@ EARLY = 10_000
 
 HEIRS = 2
 """Launchers beside the coordinator that keep what a worker would leave behind."""
+
+
+WAYS_ON = (
+    "it goes on alone if the others are proved dead, with a witness, or with --on-silence=continue"
+)
+"""What a user can do about a stop for silence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,26 +100,45 @@ class CutOff:
     reason: str
 
 
-Act = Post | StoreAnswer | Record | Succeed | Follow | Departed | CutOff
+@dataclass(frozen=True, slots=True)
+class Inquire:
+    """Ask etcd about `job`; the answer is for `witnessed`, with this serial."""
+
+    serial: int
+    call: Call
+    job: str
+
+
+Act = Inquire | Post | StoreAnswer | Record | Succeed | Follow | Departed | CutOff
 
 
 class Leadership:
     """Machine of the launcher `own`."""
 
-    def __init__(self, *, own: str, chance: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        *,
+        own: str,
+        chance: Callable[[], float],
+        on_silence: OnSilence = "stop",
+        etcd: bool = False,
+    ) -> None:
         """`chance` draws from [0, 1): no two launchers may stand for leader at once."""
         self.own = own
+        self._etcd = etcd
+        self._on_silence = on_silence
         self.leader = ""  # "": there is no job yet
         self.store = ReplicatedStore(founder=True)
         self._chance = chance
         self._memory = Memory()
-        self._register: Register | None = None
+        self._register: Register | LeasedRegister | None = None
         self._min_replicas = 1
         self._start: Start | None = None  # what we were told last
         self._begun = False
         self._attempt = 0
         self._tenure = 0
         self._vacant = False
+        self._warned = False
         self._spoken = False  # has the coordinator of this tenure spoken to us?
         self._state_at = 0.0  # when our statement is due again
         self._statements: dict[str, dict[int, Statement]] = {}
@@ -133,14 +164,23 @@ class Leadership:
             if not founding:
                 self.store = ReplicatedStore(founder=False)
             if several:
-                roll = Roll(1, 1, _leader_first(start)) if founding else NO_ROLL
-                self._register = Register(own=self.own, roll=roll, now=now)
+                roll = self._first_roll(start) if founding else NO_ROLL
+                self._register = self._agreement(roll, now)
         acts = self._lend_store(now, anew=True)
         members = self._register.roll.members if self._register is not None else ()
         news = [peer[0] for peer in start.peers if peer[0] not in members]
         if self.leader == self.own:
             acts += [act for name in news for act in self._ballot(Admit(name), now)]
         return acts
+
+    def _first_roll(self, start: Start) -> Roll:
+        return Roll(1, 1, _leader_first(start), witness_of(start.leader) if self._etcd else "")
+
+    def _agreement(self, roll: Roll, now: float) -> Register | LeasedRegister:
+        """By the votes of the launchers, or by what etcd holds."""
+        if self._etcd:
+            return LeasedRegister(own=self.own, roll=roll, now=now)
+        return Register(own=self.own, roll=roll, now=now, on_silence=self._on_silence)
 
     def leave_attempt(self, attempt: int) -> None:
         """Our workers are being ended, for `attempt` to begin."""
@@ -226,6 +266,10 @@ class Leadership:
         if self._vacant and len(self._early) < EARLY:
             self._early.append((sender, message))
 
+    def witnessed(self, event: Attend | Heard | Answered, now: float) -> list[Act]:
+        """The witness is there or has answered, or etcd has."""
+        return self._ballot(event, now)
+
     def bury(self, node: str, now: float) -> list[Act]:
         """The host of that launcher says that it is gone."""
         return self._ballot(Dead(node), now)
@@ -261,13 +305,17 @@ class Leadership:
             match effect:
                 case To():
                     pass  # is said already
+                case Request(serial=serial, call=call):
+                    acts.append(Inquire(serial, call, job_of(register.roll)))
                 case Enrolled(roll=roll):
-                    acts += self._enrolled(roll, register.dead, now)
+                    acts += self._enrolled(roll, register.presence.dead, now)
                 case Elected(ballot=ballot):
-                    words = f"{self._name(self.own)} coordinates (ballot {ballot[0]})"
+                    ballot_words = "claim" if self._etcd else "ballot"
+                    words = f"{self._name(self.own)} coordinates ({ballot_words} {ballot[0]})"
                     acts.append(Record("leader.elect", words, {"round": ballot[0]}))
-                case Cut(reason=reason):
-                    acts.append(CutOff(f"this node is cut off from the job: {reason}"))
+                case Cut(reason=reason, silent=silent):
+                    ways = f"; {WAYS_ON}" if silent else ""
+                    acts.append(CutOff(f"this node is cut off from the job: {reason}{ways}"))
                 case _:
                     assert_never(effect)
         return acts
@@ -280,7 +328,7 @@ class Leadership:
         newly_gone = self._present.difference(roll.members)
         why = {name: _why(name in dead) for name in sorted(newly_gone)}
         self._present -= newly_gone
-        acts: list[Act] = []
+        acts: list[Act] = self._warnings()
         if roll.tenure != self._tenure:
             acts += self._change_over(roll, now)
         elif roll.leader == self.own:
@@ -291,9 +339,24 @@ class Leadership:
                 acts.append(Departed(tuple(why.items())))
         return [*acts, *self._complete()]
 
+    def _warnings(self) -> list[Act]:
+        """What a user should know who has said that silence is death."""
+        register = self._register
+        if register is None or not register.abandoned or self._warned:
+            return []
+        self._warned = True
+        names = ", ".join(self._name(node) for node in sorted(register.abandoned))
+        words = (
+            f"this node goes on alone (--on-silence=continue): nothing proves that {names} ended, "
+            f"and if not, two jobs train from here on"
+        )
+        return [Record("notice.give", words, {"rank": -1})]
+
     def _view_record(self, roll: Roll) -> Record:
         names = [self._name(member) for member in roll.members]
-        words = f"launchers that take part: {', '.join(names)}"
+        second = "; a witness votes too" if roll.witness in roll.voters else ""
+        second = "; etcd has it so" if self._etcd else second
+        words = f"launchers that take part: {', '.join(names)}{second}"
         return Record("roll.decide", words, {"number": roll.number, "nodes": list(names)})
 
     def _change_over(self, roll: Roll, now: float) -> list[Act]:
@@ -382,13 +445,13 @@ class Leadership:
         record = Record("leader.succeed", words, {"tenure": self._tenure})
         return [record, Succeed(vacancy, standings, max(attempts), early)]
 
-    def _vacancy(self, register: Register) -> Vacancy:
+    def _vacancy(self, register: Register | LeasedRegister) -> Vacancy:
         assert self._start is not None, "who never had a place has not begun"
         lost, first = [], 0
         for (name, _, _, nproc), node in zip(self._peers, self._start.nodes, strict=True):
             if name not in register.roll.members:
                 ranks = tuple(range(first, first + nproc))
-                lost.append((node, ranks, _why(name in register.dead)))
+                lost.append((node, ranks, _why(name in register.presence.dead)))
             first += nproc
         return Vacancy(
             tenure=self._tenure,

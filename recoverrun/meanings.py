@@ -11,10 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recoverrun.errors import ExitCode, RecoverrunError
+from rendezvous.council import OnSilence
 from rendezvous.formation import NPROC_MOST
 
 C10D_PORT = 29400
 STATIC_PORT = 29500
+WITNESS_PORT = 29410
+ETCD_PORT = 2379
 JOIN_TIMEOUT_S = 600.0
 LAST_CALL_S = 30.0
 WEEK_S = 7 * 86400.0
@@ -156,6 +159,11 @@ def is_static(backend: str) -> bool:
     return one_of("--rdzv-backend", backend, ("static", "c10d")) == "static"
 
 
+def on_silence(text: str) -> OnSilence:
+    """What a launcher does that hears no other any more."""
+    return "continue" if one_of("--on-silence", text, ("stop", "continue")) != "stop" else "stop"
+
+
 def one_of(option: str, text: str, values: Collection[str]) -> str:
     if text not in values:
         raise usage(f"{option} must be one of {', '.join(sorted(values))}, not {text!r}")
@@ -167,17 +175,40 @@ def endpoints(text: str, default_port: int) -> tuple[Endpoint, ...]:
     return tuple(dict.fromkeys(endpoint(part.strip(), default_port) for part in text.split(",")))
 
 
-def endpoint(text: str, default_port: int) -> Endpoint:
+def endpoint(text: str, default_port: int, option: str = "--rdzv-endpoint") -> Endpoint:
     """host, host:port, [v6], [v6]:port."""
     if text.count(":") > 1 and "[" not in text:
-        raise usage(f"--rdzv-endpoint: an IPv6 address needs brackets, [{text}] or [{text}]:PORT")
+        raise usage(f"{option}: an IPv6 address needs brackets, [{text}] or [{text}]:PORT")
     match = re.fullmatch(r"(\[[0-9A-Fa-f:.%\w]+\]|[^:\[\]\s]+)(?::([0-9]+))?", text)
     if match is None:
-        raise usage(f"--rdzv-endpoint must be host:port, not {text!r}")
-    number = port(int(match[2]) if match[2] else default_port, "--rdzv-endpoint")
+        raise usage(f"{option} must be host:port, not {text!r}")
+    number = port(int(match[2]) if match[2] else default_port, option)
     if number == 0:
-        raise usage("--rdzv-endpoint: port 0 means any, and the other nodes cannot know which")
+        raise usage(f"{option}: port 0 means any, and the other nodes cannot know which")
     return Endpoint(host=match[1].strip("[]"), port=number)
+
+
+def witness(text: str) -> Endpoint | Path | None:
+    """Where the witness is: HOST:PORT of a process, or a directory; None if there is none."""
+    if not text:
+        return None
+    if not text.startswith("file:"):
+        return endpoint(text, WITNESS_PORT, "--witness")
+    path = text.removeprefix("file://")
+    if not path.startswith("/"):
+        raise usage(f"--witness must be HOST:PORT or file:///DIRECTORY, not {text!r}")
+    return Path(path)
+
+
+def coord(text: str) -> tuple[Endpoint, ...]:
+    """etcd://HOST:PORT,...; empty for the launchers' own register."""
+    if not text:
+        return ()
+    scheme, found, places = text.partition("://")
+    if scheme != "etcd" or not found or not places.strip("/"):
+        raise usage(f"--coord must be etcd://HOST:PORT,HOST:PORT, not {text!r}")
+    parts = places.rstrip("/").split(",")
+    return tuple(dict.fromkeys(endpoint(part.strip(), ETCD_PORT, "--coord") for part in parts))
 
 
 def port(number: int, option: str) -> int:

@@ -83,6 +83,28 @@ TABLE = (
     Option("allow_mixed", "Nodes may differ in script and versions.", TOPOLOGY, pet=""),
     Option("min_replicas", "With fewer replicas left: start again, or exit 81.", RECOVERY, "N"),
     Option("max_restarts", "Restarts of all ranks where recovery cannot help.", RECOVERY, "N"),
+    Option(
+        "coord",
+        "An etcd (v3) that decides who takes part, in place of the launchers' votes.",
+        RECOVERY,
+        "etcd://HOST:PORT,...",
+        pet="",
+    ),
+    Option(
+        "witness",
+        "Who votes when one of two nodes is lost: recoverrun witness, or a shared directory.",
+        RECOVERY,
+        "HOST:PORT|file:///DIR",
+        pet="",
+    ),
+    Option(
+        "on_silence",
+        "stop, or continue without proof that the others are dead: unsafe, both sides may train.",
+        RECOVERY,
+        "WAY",
+        pet="",
+        choices=("stop", "continue"),
+    ),
     Option("no_protect", "Switch recovery off.", RECOVERY),
     Option(
         "check_finite",
@@ -164,7 +186,7 @@ TABLE = (
         "logs_specs", "No effect: plugins of torch are not loaded.", COMPATIBILITY, "NAME", pet=""
     ),
     Option("inject", pet=""),
-    Option("witness", pet=""),
+    Option("finals", pet=""),
 )
 
 _HINTS = get_type_hints(Options)
@@ -173,13 +195,13 @@ _YES, _NO = ("1", "true", "t", "yes", "y", "on"), ("0", "false", "f", "no", "n",
 
 DEFAULTS: Mapping[str, Any] = {field.name: field.default for field in fields(Options)}
 
-_HANDED_DOWN = frozenset({"run_dir", "inject", "witness", "exact", "check_finite", "digest_every"})
+_HANDED_DOWN = frozenset({"run_dir", "inject", "finals", "exact", "check_finite", "digest_every"})
 """Fields whose variable a launcher sets for its workers: a launcher inside one must not obey it."""
 
 
 _ONLY_OURS = frozenset({
-    "min_replicas", "no_protect", "check_finite", "exact", "digest_every", "dry_run", "run_dir",
-    "ranks_filter",
+    "min_replicas", "coord", "witness", "on_silence", "no_protect", "check_finite", "exact",
+    "digest_every", "dry_run", "run_dir", "ranks_filter",
 })  # fmt: skip
 
 

@@ -68,7 +68,7 @@ def launch(
     """
     env = {**os.environ, **(environment or {})}
     command = [sys.executable, "-m", "recoverrun", f"--run-dir={run_dir}", f"--inject={inject}"]
-    command += [f"--witness={witness.absolute()}"] if witness else []
+    command += [f"--finals={witness.absolute()}"] if witness else []
     command += options
     began = time.monotonic()
     losses: dict[int, float] = {}

@@ -44,8 +44,8 @@ class Copied:
 Ballot = tuple[int, str]
 """(round, launcher): unique, and ordered as tuples are."""
 
-RollFields = tuple[int, int, tuple[str, ...]]
-"""(number, tenure, members) of a `roll.Roll`."""
+RollFields = tuple[int, int, tuple[str, ...], str]
+"""(number, tenure, members, witness) of a `roll.Roll`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,3 +137,17 @@ class Pong:
     sent_at: float
     open_s: float
     kept: bool
+
+
+# ---------------------------------------------------------------------------- a witness
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Testimony:
+    """Launcher <-> witness: a ballot's message to or from its vote of that name.
+
+    The name says who the witness is, and for which job. A vote of another witness is not answered.
+    """
+
+    vote: str
+    frame: bytes

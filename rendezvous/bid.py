@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from rendezvous.ballots import Ballot
+from rendezvous.ballots import Accepted, Ballot, Granted, Prepared
+from rendezvous.gate import Loans
 from rendezvous.roll import NO_BALLOT, Roll, quorum
 
 
@@ -22,9 +23,7 @@ class Bid:
     accepted: set[str] = field(default_factory=set)
     granted: dict[str, float] = field(default_factory=dict)  # voter -> when we had asked
     led_at: float = float("-inf")
-    lent: dict[str, float] = field(default_factory=dict)  # gates of this roll, until when
-    loans: dict[str, float] = field(default_factory=dict)  # those of older rolls
-    closed_until: float = float("-inf")  # gates that an earlier leader may have opened
+    loans: Loans = field(default_factory=Loans)
     disturbed: bool = False  # a member is fenced by a proposal that nobody pursues any more
 
     @property
@@ -32,19 +31,32 @@ class Bid:
         """May it propose what follows `base`?"""
         return quorum(self.base.voters, self.prepared)
 
+    def prepared_by(self, voter: str, message: Prepared) -> None:
+        """What it had accepted may be decided: the newest such roll is proposed again."""
+        if (message.ballot, message.number) != (self.ballot, self.base.number):
+            return
+        self.prepared.add(voter)
+        follows = message.accepted[0] == self.base.number + 1
+        if follows and message.accepted_in > self.found_in:
+            self.found_in, self.found = message.accepted_in, Roll(*message.accepted)
+        if self.ready and self.proposal is None:
+            self.sent_at = float("-inf")
+
+    def accepted_by(self, voter: str, message: Accepted) -> None:
+        if self.proposal is not None:
+            if (message.ballot, message.number) == (self.ballot, self.proposal.number):
+                self.accepted.add(voter)
+
+    def granted_by(self, voter: str, message: Granted) -> None:
+        """It follows nobody else for the length of a lease, counted from when we had asked."""
+        if message.ballot == self.ballot:
+            known = self.granted.get(voter, message.sent_at)
+            self.granted[voter] = max(message.sent_at, known)
+
     def lease_at(self, length_s: float) -> float:
         """Until when a quorum of voters follows nobody else, if each does for `length_s`."""
         asked = sorted((self.granted.get(v, float("-inf")) for v in self.base.voters), reverse=True)
         return asked[len(asked) // 2] + length_s if asked else float("-inf")
-
-    def lend(self, member: str, now: float, lease_until: float) -> float:
-        """For how many seconds the gate may be opened to `member` now."""
-        old = any(until > now for until in self.loans.values())
-        closed = self.proposal is not None or old or now < self.closed_until
-        open_s = 0.0 if closed else max(0.0, lease_until - now)
-        # An answer that opens nothing takes nothing back either.
-        self.lent[member] = max(now + open_s, self.lent.get(member, now))
-        return open_s
 
     def rebase(self, roll: Roll) -> None:
         """`roll` is decided. New voters are asked first: they may have promised or accepted."""
@@ -55,6 +67,4 @@ class Bid:
         self.accepted.clear()
         self.disturbed = False
         self.sent_at = float("-inf")
-        for member, until in self.lent.items():
-            self.loans[member] = max(until, self.loans.get(member, until))
-        self.lent.clear()
+        self.loans.close()

@@ -31,7 +31,7 @@ from rendezvous.effects import Effect, Json, KillRanks, Record, StopJob, ToRank
 from rendezvous.gathering import Gathering, announcement
 from rendezvous.layout import Layout
 from rendezvous.losses import Loss, exit_code
-from rendezvous.membership import Membership
+from rendezvous.membership import FIRST_GENERATION, Membership
 from rendezvous.messages import (
     Broken,
     Committed,
@@ -175,8 +175,8 @@ class Coordinator:
             case Verdict():
                 self.promises.hear(message)
                 return self._promise()
-            case Farewell(rank=rank, step=step):
-                return self._finish(rank, step)
+            case Farewell(rank=rank, step=step, generation=generation):
+                return self._finish(rank, step, generation)
             case Notice(rank=rank, event=event, reason=reason):
                 return [Record("notice.give", reason, {"rank": rank, "event": event})]
             case PeerFault():
@@ -258,8 +258,10 @@ class Coordinator:
 
     # --------------------------------------------------------------------------- ends
 
-    def _finish(self, rank: int, step: int) -> list[Effect]:
-        self.members.finish(rank, step)
+    def _finish(self, rank: int, step: int, generation: int) -> list[Effect]:
+        awaited = self.members.finish(rank, step, generation)
+        if awaited and self.protected and self.gathering is not None:
+            return self._next_generation(f"rank {rank} ended before it met the others", [])
         return [*self._gathered(), *self._done()]
 
     def _done(self) -> list[Effect]:
@@ -277,26 +279,24 @@ class Coordinator:
         if rank not in self.members.live_ranks:
             return self._gathered()  # its replica had left; perhaps we waited for its remains
         if exited.code == 0:  # perhaps without hooks that could say farewell
-            return self._finish(rank, -1)
+            return self._finish(rank, -1, FIRST_GENERATION)
         if rank in self.members.finished:
             reason = f"rank {rank} failed after its script had ended (code {exited.code})"
             return [Record("notice.give", reason, {"rank": rank}), *self._done()]
-        loss = Loss.of_exit(
-            exited, layout=self.members.layout, generation=self.generation + 1, now=self.now
-        )
+        layout, generation = self.members.layout, self.generation + 1
+        loss = Loss.of_exit(exited, layout=layout, generation=generation, now=self.now)
         return self._lose([loss])
 
     def _lose_node(self, node: str, ranks: tuple[int, ...], reason: str) -> list[Effect]:
         record = Record("node.lost", f"{node}: {reason}", {"ranks": list(ranks)})
         self.members.gone |= set(ranks)
         layout, generation = self.members.layout, self.generation + 1
+        words = f"node {node} is lost: {reason}"
         losses = [
-            Loss.of_node(
-                rank, f"node {node} is lost: {reason}", layout=layout, generation=generation,
-                now=self.now,
-            )
-            for rank in self.members.running if rank in ranks
-        ]  # fmt: skip
+            Loss.of_node(rank, words, layout=layout, generation=generation, now=self.now)
+            for rank in self.members.running
+            if rank in ranks
+        ]
         return [record, *(self._lose(losses) if losses else [*self._gathered(), *self._done()])]
 
     # --------------------------------------------------------------------------- losses
@@ -323,9 +323,9 @@ class Coordinator:
             words = f"{len(left)} of at least {self.min_replicas} replicas are left"
             return effects + self._stop(code, f"{first.reason}; {words}", first.root_rank)
         if twin is not None:
-            words = f"the same as rank {twin.root_rank}: an error of the script itself"
+            words = f"rank {first.root_rank} did the same: an error of the script itself"
             code = exit_code(twin.code)
-            return effects + self._stop(code, f"{first.reason}, {words}", twin.root_rank)
+            return effects + self._stop(code, f"{twin.reason}; {words}", twin.root_rank)
         return effects + self._next_generation(first.reason, leaving)
 
     def _part(self, slot: int, reason: str) -> list[Effect]:
@@ -371,7 +371,7 @@ class Coordinator:
 
     def _report(self, report: Report) -> list[Effect]:
         if report.phase == "done":
-            return self._finish(report.rank, report.step)
+            return self._finish(report.rank, report.step, report.generation)
         gathering = self.gathering
         if gathering is None:
             return []

@@ -1,6 +1,7 @@
-"""What the view register is told and what it wants done, and the times that it counts with."""
+"""What the view register is told and what it wants done."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from rendezvous.ballots import (
     Accept,
@@ -15,37 +16,11 @@ from rendezvous.ballots import (
     Rejected,
     RollCall,
 )
+from rendezvous.etcd import Answer, Call
 from rendezvous.roll import Roll
 
-BEAT_S = 0.5
-RESEND_S = 0.3
-LEASE_S = 2.5
-MARGIN = 0.03
-"""Clocks may run 1 % fast or slow each; a holder of a lease or gate counts this much less."""
-
-SILENT_S = 2.0
-"""A member that the leader has not heard for so long is left out of the next roll."""
-
-DEAF_S = 1.0
-"""A gap this long between two steps is our own standstill, and nobody else's silence."""
-
-STAND_LEAST_S, STAND_SPREAD_S = 1.2, 1.6
-"""After a lease has lapsed its voters wait so long, and up to so much longer, before they stand."""
-
-STAND_NEXT_S = 0.15
-"""After a leader's death is proved they stand in the order of the roll, this far apart."""
-
-BID_S = 2.0
-"""A candidate without a quorum gives way after that."""
-
-CONTACT_S = 1.2
-"""Whom its leader had answered that recently is in every roll: to be left out takes `SILENT_S`."""
-
-LEAP = 1000
-"""Added to the numbers of a sole survivor's roll: nobody dead can have used them."""
-
-FENCE_S = 10.0
-"""Without any leader for so long we are cut off, and say so."""
+OnSilence = Literal["stop", "continue"]
+"""What a launcher that is alone does, if nothing proves that the others are dead."""
 
 Council = (
     Prepare | Prepared | Rejected | Accept | Accepted | RollCall | Lead | Granted | Ping | Pong
@@ -94,7 +69,22 @@ class Tick:
     chance: float
 
 
-Event = Heard | Dead | Admit | Part | Settled | Tick
+@dataclass(frozen=True, slots=True)
+class Attend:
+    """The witness of this name is there, and remembers all that it has answered by that name."""
+
+    witness: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """etcd has answered the request of that serial, or nobody knows."""
+
+    serial: int
+    answer: Answer
+
+
+Event = Heard | Dead | Admit | Part | Settled | Attend | Answered | Tick
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +112,21 @@ class Elected:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """There is no leader that we could follow, and we may not go on without one."""
+    """There is no leader that we could follow, and we may not go on without one.
+
+    `silent`: because of silence, which proves nothing.
+    """
 
     reason: str
+    silent: bool
 
 
-Effect = To | Enrolled | Elected | Cut
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Ask etcd; the answer, or word of its absence, is to come back with this serial."""
+
+    serial: int
+    call: Call
+
+
+Effect = To | Enrolled | Elected | Cut | Request

@@ -28,7 +28,7 @@ class WorkerEnv:
     context: str = _variable("RECOVERRUN_CONTEXT", "file for what successors need of this worker")
     protect: bool = _variable("RECOVERRUN_PROTECT", "1: recovery is on, 0: off")
     inject: str = _variable("RECOVERRUN_INJECT", "fault schedule, normally empty")
-    witness: str = _variable("RECOVERRUN_WITNESS", "directory for final parameters, or empty")
+    finals: str = _variable("RECOVERRUN_FINALS", "directory for final parameters, or empty")
     exact: bool = _variable("RECOVERRUN_EXACT", "1: sums are bitwise those of a run without losses")
     check_finite: bool = _variable("RECOVERRUN_CHECK_FINITE", "1: look for gradients gone astray")
     digest_every: int = _variable("RECOVERRUN_DIGEST_EVERY", "steps between digests, 0: never")

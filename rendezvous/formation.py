@@ -207,6 +207,10 @@ class Formation:
         if join.node_rank >= self._nnodes:
             few = f"node rank {join.node_rank} does not exist in a job of {self._nnodes} nodes"
             return _refuse(few, EXIT_USAGE)
+        for other in self._joins.values():
+            if join.agreement != other.agreement:
+                why = "its launcher has another --coord, or another etcd behind it"
+                return _refuse(f"this node cannot agree with {_whereabouts(other)}: {why}")
         others = () if self._over else self._joins.values()
         for other in others:
             if join.node_rank >= 0 and other.node_rank == join.node_rank:

@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from rendezvous.layout import Layout
 from rendezvous.messages import Legacy, View
 
+FIRST_GENERATION = 1
+"""The only generation that everybody has a plan for without asking: all slots at home."""
+
 
 @dataclass(slots=True)
 class Membership:
@@ -13,10 +16,11 @@ class Membership:
 
     world: tuple[int, ...]
     live_ranks: set[int]
-    generation: int = 1
+    generation: int = FIRST_GENERATION
     layout: Layout | None = None
     finished: dict[int, int] = field(default_factory=dict)
     """Rank -> steps it had committed when its script ended, -1 if it did not say."""
+    absent: tuple[int, ...] = ()  # members that had ended as this generation began
     gone: set[int] = field(default_factory=set)
     remains: dict[int, tuple[bytes, ...]] = field(default_factory=dict)
 
@@ -37,13 +41,18 @@ class Membership:
         """Members whose script has ended."""
         return sorted(self.live_ranks & self.finished.keys())
 
-    def finish(self, rank: int, step: int) -> None:
-        self.finished[rank] = max(step, self.finished.get(rank, -1))
+    def finish(self, rank: int, step: int, generation: int) -> bool:
+        """Its script ended. Does a member now wait for it in a generation that it never joined?"""
+        known = self.finished.get(rank)
+        self.finished[rank] = step if known is None else max(step, known)
+        missed = known is None and generation < self.generation and rank in self.live_ranks
+        return missed and bool(self.running)
 
     def advance(self, leaving: Iterable[int]) -> None:
         """Begin the next generation without these ranks."""
         self.live_ranks -= set(leaving)
         self.generation += 1
+        self.absent = tuple(self.ended)
 
     def view(self, roots: Mapping[int, int]) -> View:
         """`roots[slot]` is the rank whose end has taken it out, for slots lost since the last."""
@@ -52,6 +61,7 @@ class Membership:
             live=self.live,
             live_ranks=tuple(sorted(self.live_ranks)),
             losses=tuple(sorted(roots.values())),
+            ended=self.absent,
         )
 
     def unreaped(self, slots: Iterable[int]) -> bool:

@@ -25,6 +25,7 @@ from rendezvous.ballots import (
     Prepared,
     Rejected,
     RollCall,
+    Testimony,
     Whole,
 )
 
@@ -54,6 +55,7 @@ class Join:
     script: str = ""  # what it runs, with a digest of the arguments
     arguments: str = ""
     torch: str = ""  # version, if known
+    agreement: str = ""  # who decides who takes part: "" the launchers, or an etcd, by its id
     listen: int = 0  # the port at which other launchers reach this one, 0 if none does
     address: str = ""  # whence this message came: filled in by whoever receives it
 
@@ -178,7 +180,10 @@ class PeerFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Farewell:
-    """W -> C: the script ended normally after `step` committed steps."""
+    """W -> C: the script ended normally after `step` committed steps.
+
+    Until then the rank took part in `generation`: who still has to meet others does not wait.
+    """
 
     rank: int
     generation: int
@@ -222,6 +227,7 @@ class View:
     live: tuple[int, ...]  # slots; empty while the topology is unknown
     live_ranks: tuple[int, ...]
     losses: tuple[int, ...]  # ranks lost since the generation before
+    ended: tuple[int, ...] = ()  # live ranks whose script had ended: nobody waits for them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -417,4 +423,5 @@ Message = (
     | Granted
     | Ping
     | Pong
+    | Testimony
 )

@@ -21,12 +21,15 @@ members and voters are members, e finishes at most the step in flight.
 A launcher whose host refuses connections is dead, without any doubt (`Dead`): its lease ends at
 once, and the last one left goes on alone if its leader had answered it a moment before, for then no
 roll without it can have been decided. Silence never proves a death: where it takes the quorum, the
-rest stops (`Cut`).
+rest stops (`Cut`). Only where the user has said that silence is death, one that hears nobody goes
+on alone; if others live and do the same, the highest roll is kept when they meet, and work is lost.
 """
 
 from collections import deque
 from typing import assert_never
 
+from rendezvous import pace
+from rendezvous.acceptor import Acceptor
 from rendezvous.ballots import (
     Accept,
     Accepted,
@@ -42,20 +45,9 @@ from rendezvous.ballots import (
 )
 from rendezvous.bid import Bid
 from rendezvous.council import (
-    BEAT_S,
-    BID_S,
-    CONTACT_S,
-    DEAF_S,
-    FENCE_S,
-    LEAP,
-    LEASE_S,
-    MARGIN,
-    RESEND_S,
-    SILENT_S,
-    STAND_LEAST_S,
-    STAND_NEXT_S,
-    STAND_SPREAD_S,
     Admit,
+    Answered,
+    Attend,
     Council,
     Cut,
     Dead,
@@ -64,40 +56,38 @@ from rendezvous.council import (
     Enrolled,
     Event,
     Heard,
+    OnSilence,
     Part,
     Settled,
     Tick,
     To,
-)  # fmt: skip
-from rendezvous.roll import NO_BALLOT, Roll, quorum
+)
+from rendezvous.gate import Gate
+from rendezvous.presence import Presence
+from rendezvous.roll import EVEN, Roll, quorum
 
 
 class Register:
     """Machine of the launcher `own`; `roll` is the first one, or `roll.NOBODY` for a newcomer."""
 
-    def __init__(self, *, own: str, roll: Roll, now: float) -> None:
+    def __init__(self, *, own: str, roll: Roll, now: float, on_silence: OnSilence = "stop") -> None:
         self.own = own
-        self.roll = roll
-        self.promised = NO_BALLOT
-        self.accepted_in = NO_BALLOT
-        self.accepted: Roll | None = None  # what may follow `roll`
+        self.on_silence = on_silence
+        self.abandoned: set[str] = set()  # whom we left behind without any proof
+        self.vote = Acceptor(roll)
         self.holder = roll.leader  # whom we granted a lease, until:
-        self.hold_until = now + LEASE_S if own in roll.voters else now
-        wait_s = STAND_LEAST_S + STAND_SPREAD_S
+        self.hold_until = now + pace.LEASE_S if own in roll.voters else now
+        wait_s = pace.STAND_LEAST_S + pace.STAND_SPREAD_S
         self.stand_at = now if roll.leader == own else self.hold_until + wait_s
         self.bid: Bid | None = None
-        self.gate_until = float("-inf")
-        self.contact_at = now if own in roll.members else float("-inf")  # of an answer: when asked
-        self.followed_at = now  # when there was any sign of a leader
-        self.heard_at: dict[str, float] = dict.fromkeys(roll.members, now)
-        self.dead: set[str] = set()
-        self.parted, self.admitted = set[str](), list[str]()
+        self.gate = Gate(now, member=own in roll.members)
+        self.presence = Presence(roll.members, now)
         self.newest_round = 0
         self.ping_at = now
         self.chance = 0.5
         self.settled = own in roll.mirrors  # others have nothing to go on with yet
         self.cut = False
-        self.now = self.awake_at = now  # since we stood still
+        self.now = now
         self._mail: deque[Council] = deque()  # to ourselves
         self._effects: list[Effect] = []
 
@@ -105,19 +95,24 @@ class Register:
 
     def step(self, event: Event, now: float) -> list[Effect]:
         """Take one event at monotonic time `now` (seconds)."""
-        self._wake(now)
+        self.now = now
+        self.presence.wake(now)
         match event:
             case Heard(sender=sender, message=message):
                 self._receive(sender, message)
             case Dead(node=node):
                 self._bury(node)
             case Admit(node=node):
-                if node not in self.admitted and node not in self.roll.members:
-                    self.admitted.append(node)
+                if node not in self.roll.members:
+                    self.presence.admit(node)
             case Part(node=node):
-                self.parted.add(node)
+                self.presence.parted.add(node)
             case Settled():
                 self.settled = True
+            case Attend(witness=witness):
+                self.presence.attend(witness)
+            case Answered():
+                pass  # Nobody was asked.
             case Tick(chance=chance):
                 self.chance = chance
                 self._beat()
@@ -134,25 +129,28 @@ class Register:
         """When it next needs a `Tick`."""
         times = [self.ping_at]
         if self.bid is not None:
-            times += [self.bid.sent_at + RESEND_S] if self._repeats else []
-            times += [self.bid.led_at + BEAT_S] if self.bid.elected else []
+            times += [self.bid.sent_at + pace.RESEND_S] if self._repeats else []
+            times += [self.bid.led_at + pace.BEAT_S] if self.bid.elected else []
         elif self._eligible:
             times.append(self._may_stand_at)
         # Never at once: what is due now was done now.
         return max(min(times), self.now + 0.001)
 
     def check(self) -> None:
-        number = self.accepted.number if self.accepted is not None else self.roll.number + 1
-        assert number > self.roll.number, f"accepted roll {number} is decided ({self.roll})"
-        assert self.accepted_in <= self.promised, f"{self.accepted_in} above {self.promised}"
-        mine = self.bid.ballot if self.bid is not None else self.promised
-        assert mine >= self.promised, f"bids {mine} and has promised {self.promised}"
+        self.vote.check()
+        mine = self.bid.ballot if self.bid is not None else self.vote.promised
+        assert mine >= self.vote.promised, f"bids {mine} and has promised {self.vote.promised}"
 
     def snapshot(self) -> dict[str, object]:
         return {
-            "roll": self.roll, "promised": self.promised, "leads": self.leads,
-            "fenced": self.fenced, "accepted": (self.accepted_in, self.accepted),
+            "roll": self.roll, "promised": self.vote.promised, "leads": self.leads,
+            "fenced": self.fenced, "accepted": (self.vote.accepted_in, self.vote.accepted),
         }  # fmt: skip
+
+    @property
+    def roll(self) -> Roll:
+        """The newest that is known to be decided."""
+        return self.vote.roll
 
     @property
     def leads(self) -> bool:
@@ -163,11 +161,11 @@ class Register:
     @property
     def fenced(self) -> bool:
         """We have accepted what follows the roll, so nothing new is contributed to it."""
-        return self.accepted is not None
+        return self.vote.accepted is not None
 
     def may_commit(self, now: float) -> bool:
         """Is the gate of our roll open for effects that others can see?"""
-        return self.own in self.roll.members and now < self.gate_until
+        return self.own in self.roll.members and now < self.gate.until
 
     def leased(self, now: float) -> bool:
         """Can no other launcher lead at this moment?"""
@@ -185,37 +183,29 @@ class Register:
         while self._mail:
             self._receive(self.own, self._mail.popleft())
 
-    def _wake(self, now: float) -> None:
-        gap, self.now = now - self.now, now
-        if gap > DEAF_S:
-            self.heard_at = {node: at + gap for node, at in self.heard_at.items()}
-            self.awake_at = now
-
     def _receive(self, sender: str, message: Council) -> None:
-        self.heard_at[sender] = self.now
+        self.presence.hear(sender)
         match message:
             case Prepare():
                 self._prepare(sender, message)
             case Prepared():
-                self._prepared(sender, message)
+                if self.bid is not None:
+                    self.bid.prepared_by(sender, message)
             case Rejected():
                 self._rejected(message)
             case Accept():
                 self._accept(sender, message)
-            case Accepted(ballot=ballot, number=number):
-                bid = self.bid
-                if bid is not None and bid.proposal is not None:
-                    if (ballot, number) == (bid.ballot, bid.proposal.number):
-                        bid.accepted.add(sender)
+            case Accepted():
+                if self.bid is not None:
+                    self.bid.accepted_by(sender, message)
             case RollCall(roll=roll):
                 self._learn(Roll(*roll))
             case Lead():
                 self._follow(sender, message)
-            case Granted(ballot=ballot, sent_at=sent_at, number=number):
-                if self.bid is not None and ballot == self.bid.ballot:
-                    known = self.bid.granted.get(sender, sent_at)
-                    self.bid.granted[sender] = max(sent_at, known)
-                self._enlighten(sender, number)
+            case Granted():
+                if self.bid is not None:
+                    self.bid.granted_by(sender, message)
+                self._enlighten(sender, message.number)
             case Ping():
                 self._ping(sender, message)
             case Pong():
@@ -225,22 +215,17 @@ class Register:
 
     def _enlighten(self, node: str, number: int) -> bool:
         """Tell a node that knows less what is decided. A decision outlives whoever made it."""
-        if number >= self.roll.number:
-            return False
-        self._send(node, RollCall(roll=self.roll.plain()))
-        return True
+        news = self.vote.news(number)
+        if news is not None:
+            self._send(node, news)
+        return news is not None
 
     def _learn(self, roll: Roll) -> None:
         """`roll` is decided."""
-        if roll.number <= self.roll.number:
+        if not self.vote.learn(roll):
             return
-        self.roll = roll
-        if self.accepted is not None and self.accepted.number <= roll.number:
-            self.accepted, self.accepted_in = None, NO_BALLOT
-        self.gate_until = float("-inf")
-        self.heard_at = {node: self.heard_at.get(node, self.now) for node in roll.members}
-        self.admitted = [node for node in self.admitted if node not in roll.members]
-        self.followed_at = self.now
+        self.gate.close(self.now)
+        self.presence.enroll(roll.members)
         if self.bid is not None and self.bid.base.number < roll.number:
             self.bid = None
             self._later()
@@ -255,33 +240,26 @@ class Register:
         if self._enlighten(sender, base.number):
             return
         held = self.now < self.hold_until and sender != self.holder
-        if held or message.ballot < self.promised:
+        if held or self.vote.refuses(message.ballot):
             self._reject(sender, message.ballot)
             return
-        self._promise(message.ballot)
+        self._yield(message.ballot)
         self._give_way(sender)
-        accepted = self.accepted if self.accepted is not None else Roll(0, 0, ())
-        self._send(sender, Prepared(
-            ballot=message.ballot, number=base.number, accepted_in=self.accepted_in,
-            accepted=accepted.plain(),
-        ))  # fmt: skip
+        self._send(sender, self.vote.promise(message))
 
     def _accept(self, sender: str, message: Accept) -> None:
-        roll = Roll(*message.roll)
         self._learn(Roll(*message.base))
         self._note(message.ballot)
-        if self._enlighten(sender, roll.number - 1):
+        if self._enlighten(sender, message.base[0]):
             return
-        if message.ballot < self.promised:
+        if self.vote.refuses(message.ballot):
             self._reject(sender, message.ballot)
             return
-        self._promise(message.ballot)
-        self.accepted_in, self.accepted = message.ballot, roll
+        self._yield(message.ballot)
         self._give_way(sender)
-        self._send(sender, Accepted(ballot=message.ballot, number=roll.number))
+        self._send(sender, self.vote.accept(message))
 
-    def _promise(self, ballot: Ballot) -> None:
-        self.promised = ballot
+    def _yield(self, ballot: Ballot) -> None:
         if self.bid is not None and self.bid.ballot < ballot:
             self.bid = None  # We could not vote for ourselves any more.
 
@@ -292,16 +270,17 @@ class Register:
 
     def _reject(self, sender: str, ballot: Ballot) -> None:
         hold_s = max(0.0, self.hold_until - self.now)
-        self._send(sender, Rejected(ballot=ballot, promised=self.promised, hold_s=hold_s))
+        self._send(sender, Rejected(ballot=ballot, promised=self.vote.promised, hold_s=hold_s))
 
     def _follow(self, sender: str, message: Lead) -> None:
         self._note(message.ballot)
-        if message.ballot < self.promised:
+        if self.vote.refuses(message.ballot):
             self._reject(sender, message.ballot)
             return
         self._see_leader(sender)
-        self._promise(message.ballot)
-        self.holder, self.hold_until = sender, self.now + LEASE_S
+        self._yield(message.ballot)
+        self.vote.promised = message.ballot
+        self.holder, self.hold_until = sender, self.now + pace.LEASE_S
         self._later()
         granted = Granted(ballot=message.ballot, number=self.roll.number, sent_at=message.sent_at)
         self._send(sender, granted)
@@ -309,7 +288,7 @@ class Register:
 
     def _see_leader(self, node: str) -> None:
         if node != self.own:  # We are no sign of life for ourselves; a lease is.
-            self.followed_at = self.now
+            self.gate.followed_at = self.now
 
     def _note(self, ballot: Ballot) -> None:
         self.newest_round = max(self.newest_round, ballot[0])
@@ -319,16 +298,42 @@ class Register:
     def _beat(self) -> None:
         if self.now < self.ping_at:
             return
-        self.ping_at = self.now + BEAT_S
+        self.ping_at = self.now + pace.BEAT_S
+        for node in sorted(self.abandoned):  # If it lives it must learn that it is not one of us.
+            self._send(node, RollCall(roll=self.roll.plain()))
         if self.own not in self.roll.members:
             return
         ping = Ping(number=self.roll.number, sent_at=self.now, fenced=self.fenced)
-        silent = self.now - self.followed_at > 3 * BEAT_S  # then voters may know of another leader
-        for node in sorted({self.roll.leader, *(self.roll.voters if silent else ())}):
+        silent = (
+            self.now - self.gate.followed_at > 3 * pace.BEAT_S
+        )  # then voters may know of another leader
+        for node in sorted({self.roll.leader, *(self._confidants if silent else ())}):
             self._send(node, ping)
-        alone_s = self.now - max(self.followed_at, self.awake_at)
-        if alone_s > FENCE_S and not self.leased(self.now):
-            self._give_up(f"no leader has answered for {alone_s:.1f} s")
+        if self.leased(self.now):
+            self.gate.followed_at = self.now
+        else:
+            self._despair(self.now - max(self.gate.followed_at, self.presence.awake_at))
+
+    @property
+    def _confidants(self) -> tuple[str, ...]:
+        """Whom we ask where the leader is silent."""
+        everybody = self.on_silence == "continue"  # has to be silent before we go on alone
+        return (*self.roll.voters, *(self.roll.members if everybody else ()))
+
+    def _despair(self, alone_s: float) -> None:
+        """No leader has answered for so long."""
+        witness = self.roll.witness
+        seconded = witness != "" and self.presence.seconder(witness, self.own) == witness
+        daring = self.on_silence == "continue" and self.settled and not seconded
+        if daring and alone_s > pace.ALONE_S:
+            others = set(self.roll.members) - {self.own} - self.presence.dead
+            if others <= self.presence.unheard(pace.ALONE_S):
+                self.abandoned = others
+                # Of several who believe to be alone, no two take the same numbers.
+                self._go_on_alone(pace.LEAP * (1 + self.roll.members.index(self.own)))
+                return
+        if alone_s > pace.FENCE_S:
+            self._give_up(f"no leader has answered for {alone_s:.1f} s", silent=True)
 
     def _ping(self, sender: str, message: Ping) -> None:
         if self._enlighten(sender, message.number):
@@ -338,26 +343,25 @@ class Register:
             return
         if self.bid is None or not self.leads:
             return
-        self.bid.loans.pop(sender, None)
+        loans, proposal = self.bid.loans, self.bid.proposal
+        loans.give_back(sender)
         self.bid.disturbed = self.bid.disturbed or message.fenced
-        open_s = self.bid.lend(sender, self.now, self._lease(self.bid))
-        going = self.bid.proposal is not None and sender not in self.bid.proposal.members
+        lease = self._lease(self.bid)
+        open_s = loans.lend(sender, self.now, lease, changing=proposal is not None)
+        going = proposal is not None and sender not in proposal.members
         kept = self.leased(self.now) and not going
         self._send(sender, Pong(
             number=self.roll.number, sent_at=message.sent_at, open_s=open_s, kept=kept
         ))  # fmt: skip
 
     def _lease(self, bid: Bid) -> float:
-        return bid.lease_at(LEASE_S * (1 - MARGIN))
+        return bid.lease_at(pace.LEASE_S * (1 - pace.MARGIN))
 
     def _pong(self, sender: str, message: Pong) -> None:
         if message.number != self.roll.number or sender != self.roll.leader:
             return
         self._see_leader(sender)
-        if message.kept:
-            self.contact_at = max(self.contact_at, message.sent_at)
-        until = message.sent_at + message.open_s * (1 - MARGIN)
-        self.gate_until = max(self.gate_until, until)
+        self.gate.answer(message)
 
     # --------------------------------------------------------------------------- standing
 
@@ -376,35 +380,42 @@ class Register:
         return self.bid is not None and (not self.bid.ready or self.bid.proposal is not None)
 
     def _later(self) -> None:
-        wait_s = STAND_LEAST_S + STAND_SPREAD_S * self.chance
+        wait_s = pace.STAND_LEAST_S + pace.STAND_SPREAD_S * self.chance
         self.stand_at = max(self.now, self.hold_until) + wait_s
 
     def _bury(self, node: str) -> None:
-        self.dead.add(node)
+        self.presence.dead.add(node)
         if node == self.holder and self.now < self.hold_until:
             self.hold_until = self.now  # Nobody can use this lease any more.
         if node in (self.holder, self.roll.leader) and self._eligible and self.bid is None:
-            alive = [voter for voter in self.roll.voters if voter not in self.dead]
-            self.stand_at = self.now + STAND_NEXT_S * alive.index(self.own)
+            alive = [voter for voter in self.roll.voters if voter not in self.presence.dead]
+            self.stand_at = self.now + pace.STAND_NEXT_S * alive.index(self.own)
         others = set(self.roll.members) - {self.own}
         majority = quorum(self.roll.voters, {self.own})
-        if self.own in self.roll.members and others <= self.dead and not majority:
+        if self.own in self.roll.members and others <= self.presence.dead and not majority:
             self._survive()
 
     def _survive(self) -> None:
         """All others are dead: go on alone, if nothing can have been decided without us."""
-        known = self.now - self.contact_at <= CONTACT_S or self.leased(self.now)
+        known = self.now - self.gate.contact_at <= pace.CONTACT_S or self.leased(self.now)
+        known = known or self.on_silence == "continue"
+        if not known and self.settled and self.roll.witness in self.roll.voters:
+            return  # It votes in their place, if it is there.
         if not known or not self.settled:
-            self._give_up("all others are dead, and what they had agreed on last is not known")
+            words = "all others are dead, and what they had agreed on last is not known"
+            self._give_up(words, silent=False)
             return
-        roll = self.roll
-        self._learn(Roll(roll.number + LEAP, roll.tenure + LEAP, (self.own,)))
-        self.stand_at = self.hold_until = self.now
+        self._go_on_alone(pace.LEAP)
 
-    def _give_up(self, reason: str) -> None:
+    def _go_on_alone(self, leap: int) -> None:
+        roll = self.roll
+        self._learn(Roll(roll.number + leap, roll.tenure + leap, (self.own,)))
+        self.holder, self.stand_at, self.hold_until = self.own, self.now, self.now
+
+    def _give_up(self, reason: str, *, silent: bool) -> None:
         if not self.cut:
             self.cut = True
-            self._effects.append(Cut(reason))
+            self._effects.append(Cut(reason, silent))
 
     def _campaign(self) -> None:
         """Stand, ask, propose, decide and lead, as far as is possible now."""
@@ -413,7 +424,7 @@ class Register:
             if not self._eligible or self.now < self._may_stand_at:
                 return
             bid = self.bid = Bid((self.newest_round + 1, self.own), self.roll, self.now)
-        elif not bid.elected and self.now > bid.begun_at + BID_S:
+        elif not bid.elected and self.now > bid.begun_at + pace.BID_S:
             self.bid = None
             self._later()
             return
@@ -431,30 +442,19 @@ class Register:
             if self.bid is not bid or not quorum(bid.base.voters, bid.accepted):
                 break
             self._decide(bid, bid.proposal)
-        if self.bid is bid and bid.elected and self.now >= bid.led_at + BEAT_S:
+        if self.bid is bid and bid.elected and self.now >= bid.led_at + pace.BEAT_S:
             bid.led_at = self.now
-            for voter in bid.base.voters:
+            for voter in bid.base.grantors:
                 lead = Lead(ballot=bid.ballot, number=self.roll.number, sent_at=self.now)
                 self._send(voter, lead)
 
     def _repeat(self, bid: Bid, message: Prepare | Accept, answered: set[str]) -> None:
-        if self.now < bid.sent_at + RESEND_S:
+        if self.now < bid.sent_at + pace.RESEND_S:
             return
         bid.sent_at = self.now
         for voter in bid.base.voters:
             if voter not in answered:
                 self._send(voter, message)
-
-    def _prepared(self, sender: str, message: Prepared) -> None:
-        bid = self.bid
-        if bid is None or (message.ballot, message.number) != (bid.ballot, bid.base.number):
-            return
-        bid.prepared.add(sender)
-        follows = message.accepted[0] == bid.base.number + 1
-        if follows and message.accepted_in > bid.found_in:
-            bid.found_in, bid.found = message.accepted_in, Roll(*message.accepted)
-        if bid.ready and bid.proposal is None:
-            bid.sent_at = float("-inf")
 
     def _rejected(self, message: Rejected) -> None:
         self._note(message.promised)
@@ -471,12 +471,10 @@ class Register:
         if bid.elected:
             return
         bid.elected = True
-        # The leader before us may have opened gates until its lease lapsed or it died.
-        bid.closed_until = self.now + LEASE_S
-        # Only a leader is pinged: nobody had a reason to speak to us until now.
-        self.heard_at = dict.fromkeys(self.roll.members, self.now)
-        if self.roll.leader != self.own:  # its lease has lapsed, or we would not be here
-            self.heard_at[self.roll.leader] = self.now - SILENT_S
+        bid.loans.inherit(self.now)
+        # The lease of another leader has lapsed, or we would not be here.
+        lapsed = self.roll.leader if self.roll.leader != self.own else ""
+        self.presence.begin(self.roll.members, lapsed)
         followers = ", ".join(sorted(bid.prepared))
         self._effects.append(Elected(bid.ballot, f"{self.own} leads, followed by {followers}"))
 
@@ -484,14 +482,16 @@ class Register:
         """What should follow the present roll, None if nothing."""
         if bid.found is not None:
             return bid.found
-        silent = {n for n, at in self.heard_at.items() if self.now - at >= SILENT_S}
-        out = (silent | self.dead | self.parted) - {self.own}
-        following = self.roll.following(self.own, out, self.admitted)
-        unchanged = following.members == self.roll.members and not bid.disturbed
+        out = self.presence.absent(self.own)
+        following = self.roll.following(self.own, out, self.presence.admitted)
+        if len(following.members) in EVEN:
+            seconder = self.presence.seconder(self.roll.witness, self.own)
+            following = following._replace(witness=seconder)
+        unchanged = following[2:] == self.roll[2:] and not bid.disturbed
         return None if unchanged else following
 
     def _decide(self, bid: Bid, roll: Roll) -> None:
-        told = sorted({*self.roll.members, *roll.members} - {self.own})
+        told = sorted({*self.roll.members, *self.roll.voters, *roll.members} - {self.own})
         bid.rebase(roll)
         self._learn(roll)
         for node in told:

@@ -2,8 +2,9 @@
 
 Rolls are numbered and each follows one other. The first member leads. The first members vote, an
 odd number of them, so that no half is ever left over: with two launchers one vote decides, and the
-loss of the other one is survived. A newcomer is appended, so a voter stays one while it is a
-member; whoever takes over moves to the front.
+loss of the other one is survived. Where a witness votes too, two members and four are as good as
+three and five: all of them vote, and the loss of any is survived. A newcomer is appended, so a
+voter stays one while it is a member; whoever takes over moves to the front.
 """
 
 from collections.abc import Collection, Iterable
@@ -12,6 +13,9 @@ from typing import NamedTuple
 from rendezvous.ballots import Ballot, RollFields
 
 VOTERS_MOST = MIRRORS_MOST = 5
+
+EVEN = (2, 4)
+"""With so many members a witness votes too."""
 
 NO_BALLOT: Ballot = (0, "")
 
@@ -22,6 +26,7 @@ class Roll(NamedTuple):
     number: int
     tenure: int
     members: tuple[str, ...]
+    witness: str = ""  # who votes and is no member, "" if there is none
 
     @property
     def leader(self) -> str:
@@ -29,23 +34,32 @@ class Roll(NamedTuple):
 
     @property
     def voters(self) -> tuple[str, ...]:
+        if self.witness and len(self.members) in EVEN:
+            return (*self.members, self.witness)
         many = min(VOTERS_MOST, len(self.members))
         return self.members[: many - 1 + many % 2]
 
     @property
+    def grantors(self) -> tuple[str, ...]:
+        """The voters that are members: a witness keeps no lease."""
+        return tuple(voter for voter in self.voters if voter != self.witness)
+
+    @property
     def mirrors(self) -> tuple[str, ...]:
-        """Who holds the c10d store: all voters, and with two launchers also the other one."""
+        """Who holds the c10d store: all members that vote, and with two launchers both."""
         return self.members[:MIRRORS_MOST]
 
-    def following(self, leader: str, out: Collection[str], news: Iterable[str]) -> "Roll":
+    def following(
+        self, leader: str, out: Collection[str], news: Iterable[str], witness: str = ""
+    ) -> "Roll":
         """The next roll: without `out`, with `news`, led by `leader`, else in the same order."""
         rest = [name for name in (*self.members, *news) if name not in out and name != leader]
         tenure = self.tenure + (leader != self.leader)
-        return Roll(self.number + 1, tenure, (leader, *rest))
+        return Roll(self.number + 1, tenure, (leader, *rest), witness)
 
     def plain(self) -> RollFields:
         """As it goes over a wire."""
-        return self.number, self.tenure, self.members
+        return self.number, self.tenure, self.members, self.witness
 
 
 NOBODY = Roll(0, 0, ())

@@ -24,11 +24,18 @@ from recoverrun.hooks import rng
 from recoverrun.hooks.bulk import is_mark
 from recoverrun.hooks.context import Context, Key, differences, same
 from recoverrun.hooks.data import NotReplayable
+from recoverrun.hooks.runtime import Microbatch
 
 NUMBERS_MOVE = (
-    "random numbers of Python or numpy, or single normal numbers, are drawn inside the step: "
-    "the stream of another rank cannot be told from this one's"
+    "random numbers of Python or numpy are drawn after a backward or now and then, or single "
+    "normal numbers in a step: the stream of another rank cannot be told from this one's"
 )
+
+HOSTS: dict[str, Key] = {
+    "python": ("the stream of Python's random",),
+    "numpy": ("the stream of numpy.random",),
+}
+"""Under these keys the streams of `rng.HOSTS` move along chains; no attribute is called so."""
 
 STREAM_PARTED = (
     "rank {rank} and this one draw random numbers differently (does one of them evaluate, or have "
@@ -70,6 +77,7 @@ class Heritage:
         microbatch changes. Raises NotReplayable if a value that moves cannot be told for its top.
         """
         own = list(captures)
+        hosts = rng.read_hosts()
         tops = [one for one in own if one.kind == "top" and one.step <= step]
         self.step, self.index = self.theirs.step, 0
         since = [one for one in own if one.point >= self.mine.point]
@@ -89,15 +97,16 @@ class Heritage:
                 self.fixed[key] = value
             elif matters(key, value):
                 self.moving[key] = value
+        for name, key in HOSTS.items():
+            if any(one.streams.hosts[name] != hosts[name] for one in own):
+                self.moving[key] = self.theirs.streams.hosts[name]
         if self.moving:  # what is the same now need not go on so: a loader's file, its position
             alike: list[Key] = [*self.theirs.names, *self.theirs.attributes]
             for key in alike:
                 if key not in self.moving and key not in self.fixed and written(key):
                     self.moving[key] = _value(self.theirs, key)
         if self.moving and not (tops and self._reaches(tops[-1])):
-            raise NotReplayable(
-                f"{self._names()} differs between ranks and moves outside of the loop body"
-            )
+            raise NotReplayable(self._parted("outside of the loop body"))
 
     def marks(self) -> frozenset[Key]:
         """What large data of the rank differ from ours."""
@@ -107,7 +116,7 @@ class Heritage:
 
     def _require_same_bulk(self, key: Key) -> None:
         if key not in self.excused:
-            name = _named(key).removesuffix("#")
+            name = named(key).removesuffix("#")
             raise NotReplayable(f"rank {self.rank} holds other data in {name} than this rank")
 
     def _begins_anew(self, name: str, own: list[Context]) -> bool:
@@ -143,10 +152,28 @@ class Heritage:
 
     def streams_at(self, own: rng.Streams) -> rng.Streams:
         """The rank's streams at the point where ours are `own`. Raises NotReplayable."""
-        moved = rng.jump(self.theirs.streams, self.mine.streams, own)
+        moved = rng.jump(self.theirs.streams, self.mine.streams, own, hosts=False)
         if moved is None:
             raise NotReplayable(NUMBERS_MOVE)
-        return moved
+        return moved.hosted(self._hosts())
+
+    def _hosts(self) -> dict[str, bytes]:
+        """Those streams of `rng.HOSTS` that move along the chain."""
+        return {name: self.moving[key] for name, key in HOSTS.items() if key in self.moving}
+
+    def require_hosts(self, own: Microbatch, following: rng.Streams) -> None:
+        """Raises NotReplayable if the streams of `rng.HOSTS` moved in a way that no chain follows.
+
+        `own` is our microbatch and `following` where our streams stood as the next one began.
+        """
+        now = rng.read_hosts()
+        for name, key in HOSTS.items():
+            if key in self.moving:
+                followed = own.hosts.get(name) == following.hosts[name]
+            else:
+                followed = own.streams.hosts[name] == now[name]
+            if not followed:
+                raise NotReplayable(NUMBERS_MOVE)
 
     @property
     def kin(self) -> Kin:
@@ -219,7 +246,10 @@ class Heritage:
         self._cross(ahead, top)
         if self.moving:
             self._require_chain(ahead, top)
+        theirs.streams = theirs.streams.hosted(self._hosts())
         for key, value in {**self.fixed, **self.moving}.items():
+            if key in HOSTS.values():
+                continue
             if isinstance(key, str):
                 theirs.names[key] = value
             else:
@@ -233,16 +263,18 @@ class Heritage:
         here = self.theirs.point == top.point
         still = here or (ahead is not None and self._pass_gap(ahead, top))
         if broken or not still:
-            raise NotReplayable(f"{self._names()} differs between ranks and moves between steps")
+            raise NotReplayable(self._parted("between steps"))
 
-    def _names(self) -> str:
-        """Of what moves, the first few."""
-        names = [_named(key) for key in self.moving]
-        return ", ".join(names[:3]) + (" and more" if names[3:] else "")
+    def _parted(self, where: str) -> str:
+        """In one sentence, of what moves, the first few."""
+        names = [named(key) for key in self.moving]
+        named = ", ".join(names[:3]) + (" and more" if names[3:] else "")
+        s = "s" if len(names) == 1 else ""
+        return f"{named} differ{s} between ranks and move{s} {where}"
 
     def created(self, own: rng.Streams) -> rng.Streams:
         """Where the rank's streams would have stood as it made an iterator; ours were `own`."""
-        moved = rng.jump(self.theirs.streams, self.mine.streams, own)
+        moved = rng.jump(self.theirs.streams, self.mine.streams, own, hosts=False)
         return own if moved is None else moved
 
 
@@ -266,11 +298,18 @@ def _moves(key: Key, own: list[Context]) -> bool:
     return any(not same(one, other) for one, other in zip(values, values[1:], strict=False))
 
 
+def hosts_of(streams: rng.Streams) -> dict[Key, Any]:
+    """The streams of `rng.HOSTS` by their keys in a chain."""
+    return {HOSTS[name]: state for name, state in streams.hosts.items()}
+
+
 def _has(context: Context, key: Key) -> bool:
     return key in (context.names if isinstance(key, str) else context.attributes)
 
 
 def _value(context: Context, key: Key) -> Any:
+    if key in HOSTS.values():
+        return hosts_of(context.streams)[key]
     return context.names.get(key) if isinstance(key, str) else context.attributes.get(key)
 
 
@@ -278,5 +317,5 @@ def _last(key: Key) -> str:
     return key if isinstance(key, str) else key[-1]
 
 
-def _named(key: Key) -> str:
+def named(key: Key) -> str:
     return key if isinstance(key, str) else ".".join(key)

@@ -31,7 +31,7 @@ from recoverrun.hooks.context import (
     values_of,
 )
 from recoverrun.hooks.data import NotReplayable
-from recoverrun.hooks.heritage import NUMBERS_MOVE, Heritage
+from recoverrun.hooks.heritage import Heritage, hosts_of
 from recoverrun.hooks.items import served, substituted
 from recoverrun.hooks.iterators import Bound, copy_of
 from recoverrun.hooks.namespaces import copied, held, hold, put_back, seen_by, states_of
@@ -270,10 +270,11 @@ class Impersonator:
     def _run_as(self, heir: Heritage, index: int, shape: Shape, *, replay: bool) -> bool:
         """Run the region as a lost rank; a replay stops at the backward, without gradients."""
         own = self.runtime.microbatches[index]
-        self._require_quiet_numbers(own)
         self._require_copies(own)
-        following = self.runtime.microbatches[index + 1 :]
-        heir.require_stream(own.streams, following[0].streams if following else rng.read())
+        later = self.runtime.microbatches[index + 1 :]
+        following = later[0].streams if later else rng.read()
+        heir.require_hosts(own, following)
+        heir.require_stream(own.streams, following)
         streams = heir.streams_at(own.streams)
         costume = Costume(streams=rng.read())
         self.runtime.acting_rank, self.replaying = heir.rank, replay
@@ -289,7 +290,7 @@ class Impersonator:
             rng.restore(streams)
             item = self._item_of(own, heir.rank)
             if own.met is not None:  # what making an iterator draws is not drawn again
-                rng.restore(heir.streams_at(own.met))
+                rng.restore(heir.streams_at(own.met).hosted(rng.read_hosts()))
             training = not replay and torch.is_grad_enabled()
             with self._buffers_kept(), torch.set_grad_enabled(training):
                 reached = self._run(names, shape, item)
@@ -304,6 +305,7 @@ class Impersonator:
         """What the lost rank's moving values have become."""
         if not heir.moving:
             return {}
+        now = hosts_of(rng.read())
         variables = [key for key in heir.moving if isinstance(key, str)]
         found: dict[Key, Any] = {}
         found.update(
@@ -312,17 +314,13 @@ class Impersonator:
             )
         )
         for key in heir.moving:
-            if not isinstance(key, str) and (owner := resolve(names, key)) is not None:
+            if key in now:
+                found[key] = now[key]
+            elif not isinstance(key, str) and (owner := resolve(names, key)) is not None:
                 kept = values_of({key[-1]: vars(owner)[key[-1]]})
                 if kept:
                     found[key] = kept[key[-1]]
         return found
-
-    def _require_quiet_numbers(self, own: Microbatch) -> None:
-        """Python's and numpy's streams are read at the ends of a step only: they must not move."""
-        now = rng.read()
-        if (now.python, now.numpy) != (own.streams.python, own.streams.numpy):
-            raise NotReplayable(NUMBERS_MOVE)
 
     def unheard(self, alone: torch.Tensor) -> torch.Tensor:
         """A collective of re-executed code, in which this rank is `alone`.

@@ -48,8 +48,12 @@ class MakeUp:
         if self.exact:
             self._trying(lambda: self._impersonator.follow(top))
 
-    def end_step(self, shape: Shape | None) -> None:
-        """A step is committed; what follows belongs to the next."""
+    def end_step(self, step: int, shape: Shape | None) -> None:
+        """`step` is committed; what follows belongs to the next.
+
+        A rank that was lost in it and made up for by others begins its chain here, too.
+        """
+        self.absorb(step)
         if self.exact and shape is not None:
             self._trying(lambda: self._impersonator.complete(shape))
 

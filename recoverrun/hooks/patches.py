@@ -34,6 +34,9 @@ UNWRAPPED = (
     "the script wraps no model in DDP, or in FSDP with replicas, and does not all-reduce its "
     "gradients one by one"
 )
+DIVIDED = (
+    "ZeroRedundancyOptimizer keeps a part of its state on each rank, and a loss takes one along"
+)
 WRAPPED_WITHIN = 10
 """Optimizer steps: a script may warm something up before it wraps its model."""
 
@@ -107,6 +110,7 @@ def install(session: "Session") -> None:
     """Fill the table for a worker whose script has just imported torch."""
     import torch
     import torch.distributed.distributed_c10d as c10d
+    from torch.distributed.algorithms.join import Join
     from torch.nn.parallel import DistributedDataParallel
 
     from recoverrun.hooks import frameworks, groups
@@ -127,6 +131,7 @@ def install(session: "Session") -> None:
     replace(DistributedDataParallel, "register_comm_hook", ddp.register_comm_hook)
     replace(DistributedDataParallel, "_register_builtin_comm_hook", ddp.register_builtin)
     replace(DistributedDataParallel, "_sync_buffers", ddp.sync_buffers)
+    replace(Join, "__init__", ddp.join)
     assert torch.distributed.is_available(), "this torch was built without distributed"
     watch("torch.distributed.fsdp._fully_shard._fully_shard", lambda m: _fsdp2(session, m))
     fsdp1 = "torch.distributed.fsdp.fully_sharded_data_parallel"
@@ -229,6 +234,8 @@ def _trained_by(owner: Any) -> list[Any]:
 
 def _stepping(session: "Session", hand: "ByHand", args: Any, kwargs: Any) -> Any:
     """An optimizer is about to step: after its closure, where it is given one."""
+    if not session.refusal and _is_divided(args[0]):
+        session.refuse(DIVIDED)
     hand.stepping()
     rest = list(args[1:])  # args[0] is the optimizer
     closure = rest[0] if rest else kwargs.get("closure")
@@ -250,6 +257,12 @@ def _stepping(session: "Session", hand: "ByHand", args: Any, kwargs: Any) -> Any
     if rest:
         return (args[0], settled, *rest[1:]), kwargs
     return args, {**kwargs, "closure": settled}
+
+
+def _is_divided(optimizer: Any) -> bool:
+    """Whether a loss would take a part of its state along: ZeRO stage 1."""
+    zero = sys.modules.get("torch.distributed.optim.zero_redundancy_optimizer")
+    return zero is not None and isinstance(optimizer, zero.ZeroRedundancyOptimizer)
 
 
 def _calls_once(optimizer: Any) -> bool:

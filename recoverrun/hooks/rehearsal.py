@@ -17,9 +17,13 @@ import torch
 from ft_collectives.fabric import Channel, Communicator, Fabric
 from ft_collectives.faults import Superseded
 from recoverrun.hooks import exact
+from recoverrun.hooks.bulk import marks
+from recoverrun.hooks.context import ATTRIBUTE_TENSOR_BYTES
 from recoverrun.hooks.data import NotReplayable
+from recoverrun.hooks.heritage import named
 from recoverrun.hooks.impersonate import TALKS
 from recoverrun.hooks.rng import tensor_bytes
+from recoverrun.hooks.runtime import Microbatch, Shape
 from rendezvous.messages import Promise
 
 if TYPE_CHECKING:
@@ -28,6 +32,9 @@ if TYPE_CHECKING:
 DIRECTIONS = 4
 TOLERANCE = 1e-3
 """Of the gradient's norm: rounding in half precision stays below, another sample far above."""
+
+MOST_SAID = 300
+"""Characters that one layout of gradients may take in a sentence."""
 
 UNPROVED = "not proved: a loss interrupted the rehearsal of the first step"
 
@@ -108,14 +115,23 @@ def _exchange(
 ) -> tuple[Promise, str]:
     top = session.impersonator.captures.get((session.step, session.attempt, 1))
     assert top is not None, "captured after the first microbatch"
-    mine = {"refusal": "", "context": top.pack(), "sketch": tensor_bytes(own)}
-    layout, machine, shape = session.layout, session.machine, session.runtime.shape
     assert session.reducer is not None, "protected"
+    buckets = [[bucket.size, str(bucket.dtype)] for bucket in session.reducer.buckets.values()]
+    layout, machine, shape = session.layout, session.machine, session.runtime.shape
+    assert shape is not None, "learned"
+    bulk = _bulk(session.runtime.microbatches[0], shape)
+    mine = {
+        "refusal": "", "context": top.pack(), "sketch": tensor_bytes(own), "buckets": buckets,
+        "bulk": bulk,
+    }  # fmt: skip
     others = gather(fabric, session.reducer.channel, generation, mine)
-    assert layout is not None and machine is not None and shape is not None, "protected"
+    assert layout is not None and machine is not None, "protected"
     refused = [one["refusal"] for one in others.values() if one["refusal"]]
     if refused:
         return "unprotected", refused[0]
+    words = misfit({rank: one["buckets"] for rank, one in others.items()})
+    if words:
+        raise RuntimeError(words)
     _, shard = layout.place(session.env.rank)
     slots = len(layout.replicas)
     following = [layout.replicas[(machine.slot + n) % slots][shard] for n in range(1, slots)]
@@ -125,11 +141,44 @@ def _exchange(
     partner = living[0]
     session.impersonator.inherit(partner, (others[partner]["context"],))
     theirs = torch.frombuffer(bytearray(others[partner]["sketch"]), dtype=torch.float64)
-    return _redo(session, partner, theirs)
+    there = others[partner]["bulk"]
+    unlike = [name for name, mark in bulk.items() if there.get(name, mark) != mark]
+    return _redo(session, partner, theirs, unlike)
 
 
-def _redo(session: "Session", partner: int, theirs: torch.Tensor) -> tuple[Promise, str]:
-    """Execute the partner's first microbatch and judge the gradient by `theirs`."""
+def _bulk(microbatch: Microbatch, shape: Shape) -> dict[str, str]:
+    """Marks of large data among the variables that a microbatch reads."""
+    visible = {**microbatch.turn.globals, **microbatch.names}
+    read = {name: visible[name] for name in sorted(shape.region.live_in & visible.keys())}
+    return marks(read, ATTRIBUTE_TENSOR_BYTES)
+
+
+def misfit(buckets: dict[int, list[list[Any]]]) -> str:
+    """One sentence if ranks would reduce unlike gradients, else "". gloo would end the process.
+
+    Of every rank the elements and type of each of its buckets, in the order of their reduction.
+    """
+    by_layout: dict[str, list[int]] = {}
+    for rank, sizes in sorted(buckets.items()):
+        said = ", ".join(f"{size} of {dtype}" for size, dtype in sizes) or "nothing"
+        by_layout.setdefault(said, []).append(rank)
+    if len(by_layout) == 1:
+        return ""
+    layouts = sorted(by_layout.items(), key=lambda item: -len(item[1]))
+    each = "; ".join(
+        f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}: {said[:MOST_SAID]}"
+        for said, ranks in layouts
+    )
+    return f"the gradients of ranks do not fit together, so nothing is summed: {each}"
+
+
+def _redo(
+    session: "Session", partner: int, theirs: torch.Tensor, unlike: list[str]
+) -> tuple[Promise, str]:
+    """Execute the partner's first microbatch and judge the gradient by `theirs`.
+
+    `unlike` are marks of large data that it holds otherwise.
+    """
     strategy, shape = session.strategy, session.runtime.shape
     assert strategy is not None and shape is not None, "protected"
     kept = strategy.set_aside()
@@ -155,10 +204,14 @@ def _redo(session: "Session", partner: int, theirs: torch.Tensor) -> tuple[Promi
         )
     if session.impersonator.talked:
         return "equal-count", TALKS
+    kept_there = sorted({*unlike, *map(named, session.impersonator.excused or ())})
+    why = "its data or random numbers come from somewhere that cannot be told"
+    if kept_there:
+        names = ", ".join(name.removesuffix("#") for name in kept_there[:3])
+        why = f"rank {partner} holds other data in {names} than this rank"
     return "equal-count", (
         f"{shape.region.id}: rank {partner}'s microbatch, executed again here, gave another "
-        f"gradient (off by {apart:.0e} of its norm): its data or random numbers come from "
-        "somewhere that cannot be told"
+        f"gradient (off by {apart:.0e} of its norm): {why}"
     )
 
 

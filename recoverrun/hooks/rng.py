@@ -11,6 +11,7 @@ import ctypes
 import functools
 import random
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -24,6 +25,10 @@ CPU_BYTES = 24 + 8 * 624 + 40
 PYTHON_BYTES = (4 * 625, 4 * 625 + 8)
 NUMPY_BYTES = (0, 24 + 4 * 624)
 """Without numpy, and with it."""
+
+
+HOSTS = ("python", "numpy")
+"""Streams of the interpreter: how many numbers a call takes of them, only its code knows."""
 
 
 class Streams:
@@ -53,6 +58,20 @@ class Streams:
         if not isinstance(self._torch_cpu, bytes):
             self._torch_cpu = tensor_bytes(self._torch_cpu)
         return self._torch_cpu
+
+    @property
+    def hosts(self) -> dict[str, bytes]:
+        """Of `HOSTS`, by name."""
+        return {"python": self.python, "numpy": self.numpy}
+
+    def hosted(self, hosts: Mapping[str, bytes]) -> "Streams":
+        """The same with these streams of `HOSTS` in place of its own."""
+        return Streams(
+            torch_cpu=self._torch_cpu,
+            torch_cuda=self.torch_cuda,
+            python=hosts.get("python", self.python),
+            numpy=hosts.get("numpy", self.numpy),
+        )
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Streams):
@@ -115,6 +134,11 @@ def read(since: Streams | None = None) -> Streams:
         python=_python_bytes() if since is None else since.python,
         numpy=_numpy_bytes() if since is None else since.numpy,
     )
+
+
+def read_hosts() -> dict[str, bytes]:
+    """The present state of `HOSTS`."""
+    return {"python": _python_bytes(), "numpy": _numpy_bytes()}
 
 
 def restore(streams: Streams) -> None:
@@ -266,16 +290,19 @@ MAX_DRAWS_SINCE_SEED = 1 << 24
 """Counted once for a lost rank that has drawn otherwise than we have: a fraction of a second."""
 
 
-def jump(streams: Streams, before: Streams, after: Streams, hint: int = 0) -> Streams | None:
+def jump(
+    streams: Streams, before: Streams, after: Streams, *, hosts: bool = True
+) -> Streams | None:
     """`streams` moved on as far as `before` is from `after`, or None where that cannot be told.
 
-    `hint` is the number of torch CPU draws that is tried first.
+    `HOSTS` stay where they are in `streams`; if they moved otherwise, that is not told, unless the
+    caller sees to them (`hosts=False`).
     """
-    if before.python != after.python or before.numpy != after.numpy:
+    if hosts and before.hosts != after.hosts:
         return None
     if len(streams.torch_cuda) != len(before.torch_cuda):
         return None
-    draws = draws_between(before.torch_cpu, after.torch_cpu, hint)
+    draws = draws_between(before.torch_cpu, after.torch_cpu)
     if draws is None:
         return None
     cuda = tuple(

@@ -33,6 +33,9 @@ class Senses(Protocol):
     def streams(self, since: "Streams | None") -> "Streams":
         """Where the random streams stand; `since` is an earlier reading of the same step."""
 
+    def hosts(self) -> dict[str, bytes]:
+        """Where those of Python and numpy stand."""
+
     def attributes(
         self,
         module: Mapping[str, Any],
@@ -113,6 +116,7 @@ class Microbatch:
     positions: "list[tuple[Source, int]]"  # of every source, when the body began
     heard: int  # collectives of the script before it
     backwards: int = 1
+    hosts: dict[str, bytes] = field(default_factory=dict)  # as its latest backward ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +153,7 @@ class ScriptRuntime:
         self.adopted = 0  # sources so far
         self.heard = 0  # collectives in which ranks may have said different things
         self.feeding: Callable[[Any, str], Any] | None = None  # set once torch is there
+        self.hosts_move = True  # Python's and numpy's streams, within a step; unknown at first
         self.spoiled = ""  # why what is being executed as another rank is not its microbatch
         self.on_region_top: Callable[[Turn], None] = lambda turn: None
         self.draws = Draws(lambda: self.expected)
@@ -265,7 +270,8 @@ class ScriptRuntime:
         if self.shape is not None and turn.loop is not self.shape.region:
             return
         assert self.senses is not None, "not quiet"
-        since = self.microbatches[0].streams if self.microbatches else None
+        quiet = bool(self.microbatches) and not self.hosts_move
+        since = self.microbatches[0].streams if quiet else None
         turn.streams = self.senses.streams(since)
         turn.adopted = self.adopted
         turn.draws, turn.ahead = self.draws.begin_iteration(first=not turn.iteration)
@@ -313,6 +319,7 @@ class ScriptRuntime:
         turn.backwards += 1
         if turn.backwards > 1 and self.microbatches and self.microbatches[-1].turn is turn:
             self.microbatches[-1].backwards = turn.backwards
+            self._keep_hosts()
         if turn.backwards > 1 or turn.streams is None:
             return None
         microbatch = Microbatch(
@@ -333,7 +340,12 @@ class ScriptRuntime:
             heard=turn.heard,
         )
         self.microbatches.append(microbatch)
+        self._keep_hosts()
         return microbatch
+
+    def _keep_hosts(self) -> None:
+        if self.hosts_move and self.senses is not None:
+            self.microbatches[-1].hosts = self.senses.hosts()
 
     def begin_step(self) -> None:
         self.microbatches = []
@@ -353,6 +365,8 @@ class ScriptRuntime:
         if not self.microbatches:
             raise Refused(self._why_no_loop())
         last = self.microbatches[-1]
+        if self.senses is not None:
+            self.hosts_move = self.microbatches[0].streams.hosts != self.senses.hosts()
         inner = last.turn
         if inner.loop.refusal:
             raise Refused(inner.loop.refusal)

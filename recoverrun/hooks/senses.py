@@ -31,6 +31,9 @@ class TorchSenses:
     def streams(self, since: rng.Streams | None) -> rng.Streams:
         return rng.read(since)
 
+    def hosts(self) -> dict[str, bytes]:
+        return rng.read_hosts()
+
     def attributes(
         self,
         module: Mapping[str, Any],

@@ -339,7 +339,7 @@ class Session:
         if self.machine is None or not self.dirty or self.acting or not self.runtime.active:
             return
         assert self.reducer is not None, "protected"
-        count, self.phases.digest = self._own_index, digest.due(self)
+        step, count, self.phases.digest = self.step, self._own_index, digest.due(self)
         if self.promise is None:
             self._learn()
         shape = self.runtime.shape
@@ -354,7 +354,7 @@ class Session:
             pass
         self.reducer.deliver()
         if self.runtime.microbatches:
-            self.makeup.end_step(self.runtime.shape)
+            self.makeup.end_step(step, self.runtime.shape)
         self._begin_step()
         self.attempt = 0
 
@@ -470,7 +470,8 @@ class Session:
     def farewell(self) -> None:
         """The script ended normally; nobody has to wait for this rank."""
         self._feed(Ended())
-        self.voice.farewell(self.step)
+        generation = self._generation if self.fabric is None else self.fabric.part()
+        self.voice.farewell(self.step, generation)
 
     def await_end(self, error: BaseException) -> None:
         """A collective of our own replica broke: most likely one of its ranks died.
@@ -484,5 +485,5 @@ class Session:
 
     def leave_witness(self) -> None:
         """Leave the final parameters of this rank where the launcher asked for them."""
-        if self.env.witness and self.strategy is not None:
-            witness.leave(self.env.witness, self.env.rank, self.step, self.strategy)
+        if self.env.finals and self.strategy is not None:
+            witness.leave(self.env.finals, self.env.rank, self.step, self.strategy)

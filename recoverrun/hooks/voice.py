@@ -77,5 +77,5 @@ class Voice:
             )
         )
 
-    def farewell(self, step: int) -> None:
-        self._link.send(Farewell(rank=self._rank, generation=self._generation(), step=step))
+    def farewell(self, step: int, generation: int) -> None:
+        self._link.send(Farewell(rank=self._rank, generation=generation, step=step))

@@ -80,6 +80,13 @@ class Launch:
         ]
         return [line for line in lines if line["ev"] in events]
 
+    def expect_record(self, event: str, words: str, times: int = 1) -> None:
+        """Wait until the journal has so many of these whose reason has these words."""
+        until = time.monotonic() + PATIENCE_S
+        while sum(words in line["reason"] for line in self.records(event)) < times:
+            assert time.monotonic() < until, f"no {event} of {words!r} in:\n{self.output}"
+            time.sleep(0.05)  # A file that another process writes: there is nothing to wait on.
+
     def worker_pids(self) -> dict[int, int]:
         return {line["rank"]: line["pid"] for line in self.records("worker.spawn")}
 

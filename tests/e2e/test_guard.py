@@ -13,7 +13,7 @@ OPTIONS = ("--check-finite", "--exact")
 
 
 @pytest.mark.parametrize(("job", "rank"), [(DDP3, 1), (HSDP2, 3)], ids=lambda v: str(v)[-9:])
-def test_a_replica_that_alone_is_not_finite_leaves_and_no_bit_is_changed(
+def test_row_40_a_replica_that_alone_is_not_finite_leaves_and_no_bit_is_changed(
     job: ExactJob, rank: int, tmp_path: Path
 ) -> None:
     expected = reference(job, *OPTIONS)

@@ -67,6 +67,7 @@ def run(script: Path, folder: Path, *, ranks: int = 3, inject: str = "") -> Outc
     ("script", "kills"),
     [
         ("strided.py", ["r0@step:4:forward,r1@step:20:between", "r2@step:4:reduce"]),
+        ("augmenting.py", ["r1@step:3:forward", "r0@step:2:vote,r2@step:5:reduce"]),
         ("skipping.py", ["r1@step:4:forward", "r0@step:2:vote"]),
         ("irregular.py", ["r0@step:1:vote", "r2@step:4:reduce,r0@step:6:between"]),
     ],
@@ -127,13 +128,26 @@ for loss in steps():
 """
 )
 
-PYTHON_NUMBERS = (
+NUMBERS_BETWEEN = (
     PREAMBLE
     + """
 random.seed(rank)
 for i in range(8):
     x = torch.tensor([[random.random() for _ in range(4)]])
     loss = model(x).square().mean()
+    loss.backward()
+    random.random()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+)
+
+OWN_DATA = (
+    PREAMBLE
+    + """
+train = torch.randn(400, 4, generator=torch.Generator().manual_seed(rank))
+for i in range(8):
+    loss = model(train[3 * i : 3 * i + 3]).square().mean()
     loss.backward()
     optimizer.step()
     optimizer.zero_grad()
@@ -152,9 +166,40 @@ for i in range(8):
 )
 
 
+UNEVEN = (
+    PREAMBLE
+    + """
+with model.join():
+    for i in range(4 + rank):
+        optimizer.zero_grad()
+        model(torch.randn(3, 4)).square().mean().backward()
+        optimizer.step()
+"""
+)
+
+DIVIDED_STATE = (
+    PREAMBLE.replace(
+        "torch.optim.SGD(model.parameters(),", "Zero(model.parameters(), torch.optim.SGD,"
+    ).replace(
+        "import random",
+        "from torch.distributed.optim import ZeroRedundancyOptimizer as Zero\nimport random",
+    )
+    + """
+for i in range(4):
+    model(torch.randn(3, 4)).square().mean().backward()
+    optimizer.step()
+"""
+)
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
-    [(NO_LOOP, "no loop of the script's own code"), (WAITING_LOOP, "waits here (yield)")],
+    [
+        (NO_LOOP, "no loop of the script's own code"),
+        (WAITING_LOOP, "waits here (yield)"),
+        (DIVIDED_STATE, "keeps a part of its state on each rank"),
+        (UNEVEN, "ranks may take different numbers of steps"),
+    ],
 )
 def test_a_script_that_cannot_be_replayed_is_refused_and_runs_all_the_same(
     text: str, why: str, tmp_path: Path
@@ -179,13 +224,20 @@ def test_an_unprotected_script_ends_at_a_loss_as_under_torchrun(tmp_path: Path) 
     assert "FAILED: rank 1" in outcome.text
 
 
-def test_numbers_that_cannot_be_told_are_made_up_with_fresh_data(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [(NUMBERS_BETWEEN, "drawn after a backward"), (OWN_DATA, "holds other data in train")],
+)
+def test_samples_that_cannot_be_told_are_made_up_with_fresh_data(
+    text: str, why: str, tmp_path: Path
+) -> None:
     script = tmp_path / "train.py"
-    script.write_text(PYTHON_NUMBERS)
+    script.write_text(text)
 
     outcome = run(script, tmp_path, ranks=2, inject="r1@step:3:forward")
 
     assert outcome.code == 0, outcome.text
+    assert why in outcome.text
     assert any("equal-count" in notice for notice in outcome.notices) or outcome.promises == (
         "equal-count",
     ), outcome.text
@@ -201,3 +253,33 @@ def test_the_script_s_own_error_on_all_ranks_is_one_report(tmp_path: Path) -> No
     report = outcome.text[outcome.text.index("FAILED") :].strip().splitlines()
     assert "ValueError: bad shard 8812" in report[0]
     assert len(report) <= 12
+
+
+OF_ANOTHER_TYPE = (
+    PREAMBLE.replace(
+        "model =",
+        "types = {1: torch.float64}\n"
+        "model = torch.nn.Linear(4, 1).to(types.get(dist.get_rank()))\n"
+        "model =",
+    ).replace("(torch.nn.Linear(4, 1))", "(model)")
+    + """
+for i in range(4):
+    loss = model(torch.randn(3, 4, dtype=next(model.parameters()).dtype)).square().mean()
+    loss.backward()
+    optimizer.step()
+"""
+)
+
+
+def test_row_42_gradients_of_another_type_end_the_job_with_the_ranks_named(tmp_path: Path) -> None:
+    path = tmp_path / "script.py"
+    path.write_text(OF_ANOTHER_TYPE)
+
+    outcome = run(path, tmp_path)
+
+    assert outcome.code == 1, outcome.text
+    words = "ranks 0, 2: 5 of torch.float32; rank 1: 5 of torch.float64"
+    assert (
+        f"the gradients of ranks do not fit together, so nothing is summed: {words}" in outcome.text
+    )
+    assert "the very same error on rank" in outcome.text

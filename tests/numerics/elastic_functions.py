@@ -284,3 +284,29 @@ def lost_roots(member: Member) -> list[str]:
     dist.reduce(torch.ones(2), dst=3)
     dist.gather(torch.ones(2), None, dst=3)
     return [*said, str(stand_in.tolist())]
+
+
+def unlike(member: Member) -> list[str]:
+    """What is said where rank 1 makes another call than ranks 0 and 2, and a call they agree on."""
+    member.protect()
+    odd = member.rank == 1
+    ones = torch.ones(3)
+
+    def whole(count: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        return torch.ones(count, dtype=dtype)
+
+    said = []
+    for call in (
+        lambda: dist.all_reduce(whole(4 if odd else 3)),
+        lambda: dist.all_reduce(whole(3, torch.float64 if odd else torch.float32)),
+        lambda: dist.all_reduce(ones.clone(), dist.ReduceOp.MAX if odd else dist.ReduceOp.SUM),
+        lambda: dist.barrier() if odd else dist.all_reduce(ones.clone()),
+        lambda: dist.broadcast(ones.clone(), src=1 if odd else 0),
+    ):
+        try:
+            call()
+            said.append("nothing")
+        except RuntimeError as error:
+            said.append(str(error))
+    dist.all_reduce(ones)
+    return [*said, str(ones.tolist())]

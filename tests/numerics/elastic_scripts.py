@@ -1,5 +1,6 @@
 """What the members of a small world do (see `worlds`)."""
 
+import itertools
 import os
 import random
 import threading
@@ -167,6 +168,36 @@ def dies_at(member: Member, victim: int, moment: int) -> Any:
     dist.all_reduce(first)
     slots = functions.all_gather(torch.tensor([member.rank + 1.0]), member.size)
     return first.tolist(), [slot.item() for slot in slots], fabric.view.generation
+
+
+def leaves_early(member: Member, first: bool) -> Any:
+    """Of a barrier, rank 0 sees the end and leaves, rank 3 dies, and the others miss the vote.
+
+    Rank 0 leaves `first`, or after it has heard of the loss.
+    """
+    fabric = member.protect()
+    finish = fabric.finish
+    calls = itertools.count()
+
+    def late(*arguments: Any) -> None:
+        if next(calls) == 2:  # after the agreement and the data
+            member.await_generation(2)
+        finish(*arguments)
+
+    if member.rank in (1, 2):
+        fabric.finish = late  # type: ignore[method-assign]
+    dist.barrier()
+    if member.rank == 0:
+        if first:
+            member.tell("rank 0 leaves")
+        else:
+            member.await_generation(2)
+        member.leave("left")
+    if member.rank == 3:
+        if first:
+            member.await_word("rank 0 leaves")
+        member.die()
+    return fabric.view.generation
 
 
 def objects(member: Member, victim: int, moment: int) -> list[Any]:

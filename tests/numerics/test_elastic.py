@@ -67,6 +67,24 @@ def test_a_small_all_reduce_costs_a_known_multiple_of_the_native_one(
         )
 
 
+def test_row_42_calls_that_differ_are_named_on_every_rank_and_carried_out_on_none() -> None:
+    results = worlds.run(functions.unlike, size=3).results
+
+    assert results[0] == results[1] == results[2]
+    assert [said.partition("carried out: ")[2] for said in results[0][:5]] == [
+        "ranks 0, 2: dist.all_reduce of 3 elements of torch.float32 by SUM; "
+        "rank 1: dist.all_reduce of 4 elements of torch.float32 by SUM",
+        "ranks 0, 2: dist.all_reduce of 3 elements of torch.float32 by SUM; "
+        "rank 1: dist.all_reduce of 3 elements of torch.float64 by SUM",
+        "ranks 0, 2: dist.all_reduce of 3 elements of torch.float32 by SUM; "
+        "rank 1: dist.all_reduce of 3 elements of torch.float32 by MAX",
+        "ranks 0, 2: dist.all_reduce of 3 elements of torch.float32 by SUM; rank 1: dist.barrier",
+        "ranks 0, 2: dist.broadcast of 3 elements of torch.float32 with root 0; "
+        "rank 1: dist.broadcast of 3 elements of torch.float32 with root 1",
+    ]
+    assert results[0][5] == "[3.0, 3.0, 3.0]"
+
+
 # --------------------------------------------------------------------------- with a rank lost
 
 
@@ -185,19 +203,19 @@ def test_a_send_does_not_wait_for_its_receiver() -> None:
 # --------------------------------------------------------------------------- the moment of death
 
 
-@pytest.mark.parametrize("moment", range(7))
+@pytest.mark.parametrize("moment", range(10))
 def test_a_result_belongs_to_those_among_whom_it_was_made(moment: int) -> None:
     outcome = worlds.run(scripts.dies_at, 2, moment, size=3)
 
     # Once the data have passed, the sum is that of three, whatever becomes of the vote.
     of_two, of_three = [4.5, 4.5], [6.0, 6.0]
-    possible = [of_two] if moment == 0 else [of_three] if moment > 1 else [of_two, of_three]
+    possible = [of_two] if moment < 4 else [of_three] if moment > 4 else [of_two, of_three]
     assert outcome.results[0] == outcome.results[1]
     assert outcome.results[0][0] in possible
     assert outcome.results[0][1:] == ([1.0, 2.0, 1.0], 2)
 
 
-@pytest.mark.parametrize("moment", range(2, 10))
+@pytest.mark.parametrize("moment", range(4, 14))
 def test_objects_come_from_the_members_that_their_sizes_come_from(moment: int) -> None:
     outcome = worlds.run(scripts.objects, 2, moment, size=3)
 
@@ -206,12 +224,20 @@ def test_objects_come_from_the_members_that_their_sizes_come_from(moment: int) -
         assert everybody in ([0, 1, 2], [0, 1, 0])
 
 
-@pytest.mark.parametrize("moment", range(4))
+@pytest.mark.parametrize("moment", range(2, 7))
 def test_a_root_that_dies_is_heard_by_all_or_by_none(moment: int) -> None:
     results = worlds.run(scripts.root_dies, moment, size=3).results
 
     assert results[0] == results[1]
     assert results[0] == "[7.0, 7.0, 7.0]" or "rank 2 is lost" in results[0]
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["before the loss", "after it"])
+def test_nobody_waits_for_a_rank_whose_script_ended(first: bool) -> None:
+    outcome = worlds.run(scripts.leaves_early, first, size=SIZE)
+
+    assert outcome.lost == [3] and outcome.left == [0]
+    assert outcome.results[1] == outcome.results[2] >= 2
 
 
 def test_a_rank_that_is_protected_after_the_loss_meets_the_others() -> None:

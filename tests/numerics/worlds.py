@@ -50,6 +50,7 @@ class Outcome:
 
     results: dict[int, Any] = field(default_factory=dict)
     lost: list[int] = field(default_factory=list)
+    left: list[int] = field(default_factory=list)  # whose script and process ended
     hints: list[str] = field(default_factory=list)
     members: list[tuple[int, ...]] = field(default_factory=list)  # of every generation
 
@@ -118,11 +119,23 @@ class Member:
         with self.changed:
             assert self.changed.wait_for(lambda: self.view.generation >= generation, timeout=20)
 
+    def leave(self, result: Any) -> None:
+        """The script ends here, and the process with it."""
+        assert self.fabric is not None, "protected"
+        self.say("left", self.fabric.part(), result)
+        os._exit(0)
+
+    def tell(self, word: str) -> None:
+        self._root.set(word, "1")
+
+    def await_word(self, word: str) -> None:
+        self._root.wait([word])
+
     def die(self) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     def die_at(self, moment: int) -> None:
-        """Six moments an operation: around the start and after the end of data, then the vote."""
+        """Nine an operation: around the start and after the end of the agreement, data, vote."""
         fabric = self.fabric
         assert fabric is not None
         begin, finish = fabric.begin, fabric.finish
@@ -216,6 +229,9 @@ def _coordinate(
     def live() -> list[int]:
         return [rank for rank in sorted(processes) if rank not in outcome.lost]
 
+    def here() -> list[int]:
+        return [rank for rank in live() if rank not in outcome.left]
+
     def renew(losses: list[int]) -> None:
         outcome.members.append(tuple(live()))
         view = View(
@@ -223,20 +239,22 @@ def _coordinate(
             live=(),
             live_ranks=tuple(live()),
             losses=tuple(losses),
+            ended=tuple(sorted(outcome.left)),
         )
-        for rank in live():
+        for rank in here():
             with suppress(BrokenPipeError):  # dead as well: its sentinel tells
                 connections[rank].send(view)
 
     while set(live()) - outcome.results.keys():
-        waiting = {processes[rank].sentinel: rank for rank in live()}
-        speaking = {connections[rank]: rank for rank in live()}
+        waiting = {processes[rank].sentinel: rank for rank in here()}
+        speaking = {connections[rank]: rank for rank in here()}
         ready = wait([*waiting, *speaking], timeout=until - time.monotonic())
         assert ready, f"stuck: only {sorted(outcome.results)} of {live()} are done"
         for one in ready:
             if isinstance(one, Connection) and not _hear(one, speaking[one], outcome):
                 renew([])
-        died = [waiting[one] for one in ready if isinstance(one, int)]
+        ends = [waiting[one] for one in ready if isinstance(one, int)]
+        died = [rank for rank in ends if rank not in outcome.left]
         if died:
             outcome.lost += died
             renew(died)
@@ -252,6 +270,10 @@ def _hear(connection: Connection, rank: int, outcome: Outcome) -> bool:
         raise AssertionError(f"rank {rank}:\n{values[0]}")
     if kind == "result":
         outcome.results[rank] = values[0]
+    if kind == "left":
+        generation, outcome.results[rank] = values
+        outcome.left.append(rank)
+        return bool(generation == len(outcome.members))  # else some may wait for it
     if kind == "hint":
         outcome.hints.append(values[1])
         return bool(values[0] != len(outcome.members))

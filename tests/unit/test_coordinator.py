@@ -6,7 +6,6 @@ from rendezvous.coordinator import (
     REMAINS_WAIT_S,
     RESEND_AFTER_S,
     Coordinator,
-    Event,
     NodeLost,
     Received,
     Tick,
@@ -21,7 +20,6 @@ from rendezvous.messages import (
     Identity,
     Kill,
     Legacy,
-    Message,
     Notice,
     PeerFault,
     Promise,
@@ -31,32 +29,7 @@ from rendezvous.messages import (
     Verdict,
     View,
 )
-
-THREE = ((0,), (1,), (2,))
-PAIRS = ((0, 1), (2, 3), (4, 5))
-
-
-class Job:
-    """A coordinator that knows the topology; `tell` returns what it wants done."""
-
-    def __init__(self, replicas: tuple[tuple[int, ...], ...] = THREE, minimum: int = 1) -> None:
-        world = tuple(rank for replica in replicas for rank in replica)
-        self.machine = Coordinator(world=world, min_replicas=minimum)
-        self.now = 0.0
-        self.tell(Topology(rank=0, generation=1, strategy="test", replicas=replicas))
-
-    def tell(self, *messages: Message) -> list[Effect]:
-        return self.feed(*(Received(message=message) for message in messages))
-
-    def feed(self, *events: Event) -> list[Effect]:
-        return [effect for event in events for effect in self.machine.step(event, self.now)]
-
-    def end(self, *ranks: int, code: int = -9, error: str = "") -> list[Effect]:
-        return self.tell(*(
-            Exited(rank=rank, incarnation=0, node="a", code=code, ours=False, error=error,
-                   detected_s=0.002)
-            for rank in ranks
-        ))  # fmt: skip
+from tests.unit.coordination import PAIRS, Job, told
 
 
 def _waits(
@@ -73,11 +46,6 @@ def _applied(rank: int, *done: Identity, generation: int = 2, step: int = 0) -> 
     redone = tuple(identity for identity in done if identity[0] != rank)
     return Committed(rank=rank, generation=generation, step=step, done=done, redone=redone,
                      total=3, digest="")  # fmt: skip
-
-
-def _to(effects: list[Effect], kind: type) -> dict[int, Message]:
-    sends = [effect for effect in effects if isinstance(effect, ToRank)]
-    return {send.rank: send.message for send in sends if isinstance(send.message, kind)}
 
 
 def _decisions(effects: list[Effect]) -> dict[int, Decision]:
@@ -116,7 +84,7 @@ def test_a_hello_is_recorded_once_and_answered_each_time() -> None:
     first, again = job.tell(hello), job.tell(hello)
 
     assert _records(first) == ["worker.hello"] and _records(again) == []
-    assert _to(first, View) == _to(again, View) == {1: job.machine.view}
+    assert told(first, View) == told(again, View) == {1: job.machine.view}
 
 
 def test_a_topology_that_is_no_partition_of_the_world_stops_the_job() -> None:
@@ -172,7 +140,7 @@ def test_a_lost_replica_leaves_with_all_its_ranks_in_one_generation() -> None:
     (kill,) = (effect.kill for effect in effects if isinstance(effect, KillRanks))
     assert kill == Kill(generation=2, ranks=(2,), reason="replica 1 left with rank 3")
     view = View(generation=2, live=(0, 2), live_ranks=(0, 1, 4, 5), losses=(3,))
-    assert _to(effects, View) == dict.fromkeys((0, 1, 4, 5), view)
+    assert told(effects, View) == dict.fromkeys((0, 1, 4, 5), view)
     assert _fields(effects, "replica.lost")["root_rank"] == 3
     assert job.end(2) == []  # the mate that was killed is no loss of its own
 
@@ -321,7 +289,7 @@ def test_a_second_loss_while_gathering_starts_again_with_what_is_reported_then()
     late = job.tell(_waits(0))  # of generation 2: answered with the view, and no more
     decisions = _decisions(job.tell(_waits(0, generation=3)))
 
-    assert _to(late, View) == {0: job.machine.view}
+    assert told(late, View) == {0: job.machine.view}
     assert decisions[0].targets == ((0, ((0, 0), (1, 0), (2, 0))),)
 
 
@@ -343,7 +311,7 @@ def test_a_view_without_an_answer_is_said_again_to_the_silent_only() -> None:
 
     assert deadline == RESEND_AFTER_S
     job.now = deadline
-    assert _to(job.feed(Tick()), View) == {1: job.machine.view}
+    assert told(job.feed(Tick()), View) == {1: job.machine.view}
     assert job.machine.deadline() == 2 * RESEND_AFTER_S
 
 
@@ -385,7 +353,7 @@ def test_remains_go_to_the_survivors_of_the_same_shard_position_also_after_the_d
     effects = job.tell(Remains(rank=5, incarnation=0, contexts=(b"old", b"new")))
 
     legacy = Legacy(generation=2, contexts=((5, (b"old", b"new")),))
-    assert _to(effects, Legacy) == {1: legacy, 3: legacy}
+    assert told(effects, Legacy) == {1: legacy, 3: legacy}
 
 
 # ------------------------------------------------------------------------------------- lockstep

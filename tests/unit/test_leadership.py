@@ -3,8 +3,12 @@
 from collections import deque
 from functools import partial
 
+import pytest
+
 from recoverrun.leadership import Act, CutOff, Departed, Follow, Leadership, Succeed
 from recoverrun.posts import Post
+from rendezvous.council import OnSilence
+from rendezvous.effects import Record
 from rendezvous.messages import (
     Beat,
     Message,
@@ -23,14 +27,16 @@ STEP_S = 0.05
 class Launchers:
     """Four of two ranks each, of which "a" has formed the job."""
 
-    def __init__(self, names: tuple[str, ...] = NAMES) -> None:
+    def __init__(self, names: tuple[str, ...] = NAMES, on_silence: OnSilence = "stop") -> None:
         self.now = 0.0
         self.names = names
         self.alive = dict.fromkeys(names, True)
         self.acts: dict[str, list[Act]] = {name: [] for name in names}
         self.mail: deque[tuple[str, str, Message]] = deque()
         self.machines = {
-            name: Leadership(own=name, chance=partial(float, place / len(names)))
+            name: Leadership(
+                own=name, chance=partial(float, place / len(names)), on_silence=on_silence
+            )
             for place, name in enumerate(names)
         }
         for name in names:
@@ -171,6 +177,47 @@ def test_two_of_four_silent_at_once_leave_nobody_who_may_go_on() -> None:
     assert not job.succeeded("c") and not job.succeeded("d")
     assert any(isinstance(act, CutOff) for act in job.acts["c"])
     assert any(isinstance(act, CutOff) for act in job.acts["d"])
+
+
+def test_a_launcher_that_hears_nobody_is_told_the_ways_to_go_on() -> None:
+    job = Launchers(("a", "b"))
+    job.alive["a"] = False
+
+    job.run(12.0)
+
+    assert not job.succeeded("b")
+    (cut,) = [act for act in job.acts["b"] if isinstance(act, CutOff)]
+    for way in ("proved dead", "a witness", "--on-silence=continue"):
+        assert way in cut.reason
+
+
+@pytest.mark.parametrize("many", [2, 3])
+def test_one_that_may_go_on_in_silence_does_and_is_followed_by_none_that_wakes(many: int) -> None:
+    job = Launchers(NAMES[:many], on_silence="continue")
+    others, last = NAMES[: many - 1], NAMES[many - 1]
+    for name in others:
+        job.alive[name] = False
+    job.run(9.0)
+    assert job.succeeded(last)
+    (notice,) = [act for act in job.acts[last] if "alone" in getattr(act, "reason", "")]
+    assert isinstance(notice, Record)
+
+    for name in others:
+        job.alive[name] = True
+    job.run(9.0)
+
+    for name in others:
+        assert any(isinstance(act, CutOff) for act in job.acts[name]), name
+    assert not any(isinstance(act, CutOff) for act in job.acts[last])
+
+
+def test_nobody_goes_on_alone_while_another_is_heard() -> None:
+    job = Launchers(NAMES[:4], on_silence="continue")
+    job.alive["a"] = job.alive["b"] = False
+
+    job.run(14.0)
+
+    assert not job.succeeded("c") and not job.succeeded("d")
 
 
 def test_a_leader_that_dies_between_two_attempts_leaves_a_job_that_begins_again() -> None:

@@ -329,3 +329,36 @@ def test_one_gpu_each() -> None:
     environ = worker_environ(config, _start(), _place(), {"CUDA_VISIBLE_DEVICES": "4, 5"})
 
     assert (environ["LOCAL_RANK"], environ["CUDA_VISIBLE_DEVICES"]) == ("0", "5")
+
+
+def test_silence_is_no_death_unless_a_user_says_so() -> None:
+    assert _config(C10D + " x.py").on_silence == "stop"
+    assert _config(C10D + " --on-silence=continue x.py").on_silence == "continue"
+    assert _config(C10D + " x.py", RECOVERRUN_ON_SILENCE="continue").on_silence == "continue"
+    assert "--on-silence must be one of" in _refusal(C10D + " x.py", RECOVERRUN_ON_SILENCE="yes")
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("login-1:7", Endpoint(host="login-1", port=7)),
+        ("login-1", Endpoint(host="login-1", port=29410)),
+        ("[::1]:7", Endpoint(host="::1", port=7)),
+        ("file:///shared/votes", Path("/shared/votes")),
+    ],
+)
+def test_a_witness_is_a_process_or_a_directory(text: str, place: object) -> None:
+    assert _config(f"{C10D} --witness={text} x.py").witness == place
+    assert _config(f"{C10D} x.py", RECOVERRUN_WITNESS=text).witness == place
+    assert _config(f"--witness={text} x.py").witness is None  # One node needs none.
+
+
+def test_etcd_has_several_addresses_and_a_port_of_its_own() -> None:
+    config = _config(f"{C10D} --coord=etcd://a:1,b,[::1]:3 x.py")
+
+    assert [str(endpoint) for endpoint in config.etcd] == ["a:1", "b:2379", "[::1]:3"]
+    assert _config(f"{C10D} x.py").etcd == ()
+    assert _config("--coord=etcd://a x.py").etcd == ()
+    assert "no use for --on-silence" in _refusal(
+        f"{C10D} --coord=etcd://a --on-silence=continue x.py"
+    )

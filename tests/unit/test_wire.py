@@ -102,7 +102,7 @@ def test_what_is_not_in_the_schema_is_refused(content: object, words: str) -> No
         wire.decode(msgpack.packb(content))
 
 
-@pytest.mark.parametrize("theirs", [0, 2, 2**70])
+@pytest.mark.parametrize("theirs", [0, wire.PROTOCOL - 1, wire.PROTOCOL + 1, 2**70])
 def test_another_protocol_is_named_with_ours(theirs: int) -> None:
     frame = msgpack.packb({**BEAT, "v": min(theirs, 2**64 - 1), "new": "what we cannot know"})
 

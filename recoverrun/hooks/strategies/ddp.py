@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from ft_collectives.reduce import Bucket
@@ -23,6 +24,9 @@ from recoverrun.hooks.blocks import layout_of
 from recoverrun.hooks.session import Session
 from recoverrun.hooks.strategies.ddp_buckets import Gradients, Resting, wire_of
 from rendezvous.layout import Layout
+
+EVEN = "in a Join context ranks may take different numbers of steps, and have no vote in common"
+UNEVEN = "DDP.join(divide_by_initial_world_size=False) divides as no hook of ours can"
 
 
 class Ddp:
@@ -82,12 +86,34 @@ class Ddp:
             self._wire = wire_of(hook)
         except (KeyError, TypeError):  # a callable object need not have a hash
             name = getattr(hook, "__qualname__", type(hook).__name__)
-            self._session.refuse(
+            self._give_back(
                 f"the communication hook {name} changes what DDP reduces; a lost rank's part in "
-                "it cannot be made up"
+                "it cannot be made up",
+                state,
+                hook,
             )
-            self._session.runtime.active = False
-            self._theirs = (state, hook)
+
+    def _give_back(self, reason: str, state: Any, hook: Any) -> None:
+        """DDP reduces by this hook from now on, and nothing is protected."""
+        self._session.refuse(reason)
+        self._session.runtime.active = False
+        self._theirs = (state, hook)
+
+    def join(self, original: Callable[..., None]) -> Callable[..., None]:
+        """`Join.__init__`: in it ranks take as many steps as they have batches, and no vote."""
+
+        def wrapper(
+            context: Any, joinables: Any, enable: bool = True, *args: Any, **kwargs: Any
+        ) -> None:
+            original(context, joinables, enable, *args, **kwargs)
+            if not enable or not any(self._serves(one) for one in joinables):
+                return
+            if not kwargs.get("divide_by_initial_world_size", True):
+                raise RuntimeError(f"{UNEVEN}; run it with --no-protect")
+            assert self._module is not None, "protected"
+            self._give_back(EVEN, self._module.process_group, allreduce_hook)
+
+        return wrapper
 
     def forward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """`DDP.forward`; a re-executed microbatch runs as under `no_sync`."""

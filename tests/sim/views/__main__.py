@@ -7,14 +7,18 @@ import argparse
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 
+from tests.sim.views.plan import Plan, draw, draw_etcd, draw_witnessed
 from tests.sim.views.search import Search
 from tests.sim.views.times import table
 from tests.sim.views.world import simulate
 
+Drawn = Callable[[int, float], Plan]
 
-def replay(seed: int, chaos_s: float) -> int:
-    outcome = simulate(seed, verbose=True, chaos_s=chaos_s)
+
+def replay(seed: int, chaos_s: float, drawn: Drawn) -> int:
+    outcome = simulate(seed, verbose=True, chaos_s=chaos_s, drawn=drawn)
     for line in outcome.lines:
         print(line)
     print(f"# {outcome.plan}")
@@ -22,12 +26,12 @@ def replay(seed: int, chaos_s: float) -> int:
     return 1 if outcome.violation else 0
 
 
-def survey(first: int, seeds: int, chaos_s: float) -> int:
+def survey(first: int, seeds: int, chaos_s: float, drawn: Drawn) -> int:
     begun = time.monotonic()
     coverage: Counter[str] = Counter()
     bad: list[str] = []
     for seed in range(first, first + seeds):
-        outcome = simulate(seed, chaos_s=chaos_s)
+        outcome = simulate(seed, chaos_s=chaos_s, drawn=drawn)
         coverage += outcome.coverage
         coverage["steps"] += outcome.book.steps
         coverage["external effects"] += outcome.book.effects
@@ -58,13 +62,16 @@ def main() -> int:
     parser.add_argument("--chaos", type=float, default=20.0, help="seconds of faults in each")
     parser.add_argument("--search", type=int, default=0, help="states to search afterwards")
     parser.add_argument("--times", type=int, default=0, help="trials of each kind of loss")
+    parser.add_argument("--witness", action="store_true", help="histories with a witness")
+    parser.add_argument("--etcd", action="store_true", help="histories with etcd in place of votes")
     options = parser.parse_args()
+    drawn = draw_witnessed if options.witness else draw_etcd if options.etcd else draw
     if options.times:
         print("\n".join(table(options.times)))
         return 0
     if options.seed is not None:
-        return replay(options.seed, options.chaos)
-    code = survey(options.first, options.seeds, options.chaos)
+        return replay(options.seed, options.chaos, drawn)
+    code = survey(options.first, options.seeds, options.chaos, drawn)
     return code or (search(options.search) if options.search else 0)
 
 

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-from rendezvous import bid, register, roll
+from rendezvous import bid, gate, leased, register, roll, witness
 from tests.sim.mutants import Mutant, planted
-from tests.sim.views.plan import Fault, Plan, draw
+from tests.sim.views import bystander
+from tests.sim.views.plan import Fault, Plan, draw, draw_etcd
 from tests.sim.views.world import Outcome, World
 
 
@@ -22,6 +23,7 @@ class Bug:
     checker: str
     seed: int = -1
     schedule: str = ""
+    etcd: bool = False  # a seed of histories with etcd
 
 
 def _bug(
@@ -33,9 +35,10 @@ def _bug(
     checker: str,
     seed: int = -1,
     schedule: str = "",
+    etcd: bool = False,
 ) -> Bug:
     code = Mutant(name, module, path, old, new, checker, seed)  # type: ignore[arg-type]
-    return Bug(name=name, code=code, checker=checker, seed=seed, schedule=schedule)
+    return Bug(name=name, code=code, checker=checker, seed=seed, schedule=schedule, etcd=etcd)
 
 
 BUGS = (
@@ -56,13 +59,13 @@ BUGS = (
     ),
     _bug(
         "nofence: effects without an open gate", register, "Register.may_commit",
-        "self.own in self.roll.members and now < self.gate_until",
+        "self.own in self.roll.members and now < self.gate.until",
         "self.own in self.roll.members", "I3", 3,
     ),
     Bug(name="amnesia: a restarted launcher is the old voter", code=None, checker="I1", seed=240),
     _bug(
-        "noread: what a voter had accepted is not adopted", register, "Register._prepared",
-        "if follows and message.accepted_in > bid.found_in:", "if False:", "I1", 15,
+        "noread: what a voter had accepted is not adopted", bid, "Bid.prepared_by",
+        "if follows and message.accepted_in > self.found_in:", "if False:", "I1", 15,
     ),
     _bug(
         "maxstep: the furthest step is the source", roll, "source",
@@ -70,7 +73,7 @@ BUGS = (
     ),
     _bug(
         "noprep: new voters are not asked for promises", bid, "Bid.rebase",
-        "self.prepared.clear()", "self.prepared.update(roll.voters)", "I1", 768,
+        "self.prepared.clear()", "self.prepared.update(roll.voters)", "I1", 1487,
     ),
     _bug(
         "accnobase: a request to accept does not carry the decided roll", register,
@@ -79,24 +82,88 @@ BUGS = (
     ),
     _bug(
         "rxclock: a gate counts from the answer's arrival", register, "Register._pong",
-        "message.sent_at + message.open_s", "self.now + message.open_s", "I3",
-        schedule="belated",
+        "self.gate.answer(message)",
+        "self.gate.answer(message)\n"
+        "    self.gate.until = self.now + message.open_s * (1 - pace.MARGIN)",
+        "I3", schedule="belated",
     ),
     _bug(
         "noselffence: a voter contributes to a roll that it has voted to replace", register,
-        "Register.fenced", "return self.accepted is not None", "return False", "I2",
+        "Register.fenced", "return self.vote.accepted is not None", "return False", "I2",
         schedule="unheard",
     ),
     _bug(
-        "nowait: a gate opens before older ones have lapsed", bid, "Bid.lend",
-        "self.proposal is not None or old or now < self.closed_until",
-        "self.proposal is not None", "I3", schedule="lent",
+        "nowait: a gate opens before older ones have lapsed", gate, "Loans.lend",
+        "changing or old or now < self.closed_until", "changing", "I3", schedule="lent",
     ),
     _bug(
-        "nomargin: clocks are believed to run alike", register, "Register._pong",
-        "message.open_s * (1 - MARGIN)", "message.open_s", "I3", schedule="drift",
+        "nomargin: clocks are believed to run alike", gate, "Gate.answer",
+        "message.open_s * (1 - pace.MARGIN)", "message.open_s", "I3", schedule="drift",
     ),
 )  # fmt: skip
+
+
+WITNESSED = (
+    _bug(
+        "forgetful: a witness answers two proposers", witness, "Witness.hear",
+        "self.vote.accept(message)",
+        "(self.vote.accept(message), setattr(self.vote, 'accepted', None))[0]", "I1",
+        schedule="asleep",
+    ),
+    _bug(
+        "pliant: a witness accepts less than it has promised", witness, "Witness._decline",
+        "if self.vote.refuses(ballot):", "if False:", "I1", schedule="asleep",
+    ),
+    _bug(
+        "reborn: a witness that has lost its memory comes back under its name", bystander,
+        "Bystander.begin_anew", "self.name, self.alive = name, True", "self.alive = True", "I1",
+        schedule="reborn",
+    ),
+)  # fmt: skip
+"""Those of a vote that is no launcher's."""
+
+
+IN_ETCD = (
+    _bug(
+        "unfenced: the maker of a proposal goes on contributing", leased, "LeasedRegister.fenced",
+        "self.proposal is not None and self.proposal.number > self.roll.number", "False",
+        "I2", 4, etcd=True,
+    ),
+    _bug(
+        "heirless: a new leader does not wait for the gates of the last one", leased,
+        "LeasedRegister._take_lead", "self.loans.inherit(self.now, TTL_S)", "pass", "I3", 577,
+        etcd=True,
+    ),
+    _bug(
+        "stateless: a newcomer leads before it has any state", leased, "LeasedRegister._eligible",
+        "self.settled and ", "", "I5", 266, etcd=True,
+    ),
+)  # fmt: skip
+
+
+def asleep(again: float = 0.0) -> Iterator[Plan]:
+    """The leader of two stands still, behind a broken link; awake, it asks the witness too late.
+
+    `again`: by then another witness is there, so many seconds after the first one died.
+    """
+    for number in range(30):
+        faults = [
+            Fault(kind="cut", at_s=5.0, targets=(0,), for_s=12.0, what="launchers"),
+            Fault(kind="pause", at_s=5.0, targets=(0,), for_s=4.0 + 0.1 * number),
+            # The witness knows what it has said itself, and not what came of that.
+            Fault(kind="drop", at_s=5.0, targets=(1,), what="RollCall", count=500),
+        ]
+        if again:
+            at_s = 8.5 + 0.1 * number
+            faults.append(Fault(kind="crash", at_s=at_s, targets=(2,), back_s=again))
+        yield Plan(
+            seed=number, nodes=2, rates=(1.0, 1.0), chaos_s=18.0, data_apart=True, witness=True,
+            faults=tuple(faults),
+        )  # fmt: skip
+
+
+def reborn() -> Iterator[Plan]:
+    yield from asleep(again=0.3)
 
 
 def unheard() -> Iterator[Plan]:
@@ -113,10 +180,10 @@ def unheard() -> Iterator[Plan]:
 
 def lent() -> Iterator[Plan]:
     """A member is cut off just after its gate was opened, and the rest goes on without it."""
-    for number in range(60):
+    for number in range(100):
         yield Plan(
-            seed=number, nodes=4, rates=(1.0,) * 4, chaos_s=12.0, act_s=0.02,
-            faults=(Fault(kind="cut", at_s=5.0, targets=(3,), for_s=8.0),),
+            seed=number, nodes=4, rates=(1.0, 1.0, 1.0, 0.99), chaos_s=12.0, act_s=0.02,
+            faults=(Fault(kind="cut", at_s=5.0 + 0.01 * number, targets=(3,), for_s=8.0),),
         )  # fmt: skip
 
 
@@ -173,7 +240,7 @@ def belated() -> Iterator[Plan]:
 
 SCHEDULES = {
     "unheard": unheard, "lent": lent, "drift": drift, "forgotten": forgotten, "ahead": ahead,
-    "belated": belated,
+    "belated": belated, "asleep": asleep, "reborn": reborn,
 }  # fmt: skip
 
 
@@ -187,6 +254,7 @@ def plans(bug: Bug, seeds: int = 0) -> Iterator[Plan]:
     if bug.schedule:
         yield from SCHEDULES[bug.schedule]()
         return
-    yield draw(bug.seed)
+    drawn = draw_etcd if bug.etcd else draw
+    yield drawn(bug.seed)
     for seed in range(seeds):
-        yield draw(seed)
+        yield drawn(seed)

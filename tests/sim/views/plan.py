@@ -1,19 +1,23 @@
 """One history of the view register: how many launchers, what network, which faults, when."""
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
+
+from rendezvous.council import OnSilence
 
 Kind = Literal["crash", "pause", "cut", "oneway", "leave", "drop"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """`targets` are launchers by their place, -1 the one that leads at that moment.
+    """`targets` are launchers by their place, -1 the one that leads. Behind the last is a witness,
+    or etcd, if there is one.
 
     crash: gone; `proved` if its host refuses connections, `back_s` later a new one starts there.
-    pause: stands still. cut: no messages between targets and others; oneway: none from them.
-    leave: a planned end. drop: the next `count` messages of `what` are lost, from targets if any.
+    pause: stands still. cut: no messages between targets and others; oneway: none from them. A cut
+    of `launchers` leaves the ways to that open. leave: a planned end. drop: the next `count`
+    messages of `what` are lost, from targets if any.
     """
 
     kind: Kind
@@ -38,6 +42,9 @@ class Plan:
     chaos_s: float = 20.0
     quiet_s: float = 15.0
     data_apart: bool = False  # do steps need no connection that a cut takes?
+    witness: bool = False
+    etcd: bool = False
+    on_silence: OnSilence = "stop"
     act_s: float = 0.0  # between two external effects of a launcher; 0: with its steps
     faults: tuple[Fault, ...] = ()
 
@@ -45,7 +52,42 @@ class Plan:
 def draw(seed: int, chaos_s: float = 20.0) -> Plan:
     """The history of `seed`; longer ones have more faults."""
     rng = random.Random(f"views {seed}")
-    nodes = rng.choice((2, 3, 3, 3, 4, 5, 5, 6, 7))
+    return _draw(rng, seed, rng.choice((2, 3, 3, 3, 4, 5, 5, 6, 7)), chaos_s)
+
+
+def draw_witnessed(seed: int, chaos_s: float = 20.0) -> Plan:
+    """The same with a witness, which has faults of its own."""
+    rng = random.Random(f"witnessed {seed}")
+    nodes = rng.choice((2, 2, 2, 2, 3, 4, 4, 5))
+    plan = _draw(rng, seed, nodes, chaos_s)
+    faults = [
+        replace(fault, what="launchers") if fault.kind == "cut" and rng.random() < 0.6 else fault
+        for fault in plan.faults
+    ]
+    for _ in range(rng.choice((0, 0, 1, 2, 3))):
+        fault = _draw_fault(rng, nodes, chaos_s)
+        kind: Kind = rng.choice(("crash", "crash", "pause", "cut"))
+        faults.append(replace(fault, kind=kind, targets=(nodes,)))
+    return replace(plan, witness=True, faults=tuple(faults))
+
+
+def draw_etcd(seed: int, chaos_s: float = 20.0) -> Plan:
+    """With etcd in place of votes; it cannot always be reached."""
+    rng = random.Random(f"etcd {seed}")
+    nodes = rng.choice((2, 2, 3, 3, 4, 5, 7))
+    plan = _draw(rng, seed, nodes, chaos_s)
+    faults = [
+        replace(fault, what="launchers") if fault.kind == "cut" and rng.random() < 0.6 else fault
+        for fault in plan.faults
+    ]
+    for _ in range(rng.choice((0, 0, 1, 2))):
+        fault = _draw_fault(rng, nodes, chaos_s)
+        kind: Kind = rng.choice(("pause", "cut"))
+        faults.append(replace(fault, kind=kind, targets=(nodes,)))
+    return replace(plan, etcd=True, faults=tuple(faults))
+
+
+def _draw(rng: random.Random, seed: int, nodes: int, chaos_s: float) -> Plan:
     rough = rng.random() < 0.6
     count = rng.randint(1, max(2, int(chaos_s / 4)))
     return Plan(

@@ -58,7 +58,8 @@ def _facts(node: Register | None) -> object:
         bid.ballot, bid.base, frozenset(bid.prepared), bid.found_in, bid.found, bid.elected,
         bid.proposal, frozenset(bid.accepted),
     )  # fmt: skip
-    return node.roll, node.promised, node.accepted_in, node.accepted, node.newest_round, mine
+    vote = node.vote
+    return vote.roll, vote.promised, vote.accepted_in, vote.accepted, node.newest_round, mine
 
 
 class Search:

@@ -6,7 +6,8 @@ import pytest
 
 from tests.sim.mutants import planted
 from tests.sim.processes import DIGESTED, digests
-from tests.sim.views.mutants import BUGS, SCHEDULES, Bug, plans, run
+from tests.sim.views.mutants import BUGS, IN_ETCD, SCHEDULES, WITNESSED, Bug, plans, run
+from tests.sim.views.plan import draw, draw_etcd, draw_witnessed
 from tests.sim.views.search import Search
 from tests.sim.views.times import at, measure
 from tests.sim.views.world import Outcome, World, simulate
@@ -33,6 +34,36 @@ def test_300_random_histories_break_nothing_and_reach_every_rare_path() -> None:
     assert coverage["liveness checked"] > 0.9 * len(SEEDS)
 
 
+def test_300_random_histories_with_a_witness_break_nothing() -> None:
+    coverage: Counter[str] = Counter()
+    wrong = []
+    for seed in SEEDS:
+        outcome = simulate(seed, drawn=draw_witnessed)
+        coverage += outcome.coverage
+        if outcome.violation is not None:
+            wrong.append(f"python -m tests.sim.views --witness --seed {seed}: {outcome.violation}")
+
+    assert not wrong, "\n".join(wrong)
+    answers = ("Prepared", "Accepted", "Rejected", "RollCall")
+    assert not [answer for answer in answers if not coverage[f"witness: {answer}"]]
+    assert coverage["liveness checked"] > 0.8 * len(SEEDS)
+
+
+def test_300_random_histories_with_etcd_break_nothing() -> None:
+    coverage: Counter[str] = Counter()
+    wrong = []
+    for seed in SEEDS:
+        outcome = simulate(seed, drawn=draw_etcd)
+        coverage += outcome.coverage
+        if outcome.violation is not None:
+            wrong.append(f"python -m tests.sim.views --etcd --seed {seed}: {outcome.violation}")
+
+    assert not wrong, "\n".join(wrong)
+    calls = ("Look", "Grant", "Renew", "Stand", "Decide", "Revoke")
+    assert not [call for call in calls if not coverage[f"etcd: {call}"]]
+    assert coverage["liveness checked"] > 0.8 * len(SEEDS)
+
+
 def test_a_seed_is_the_same_history_in_every_process() -> None:
     first = digests("tests.sim.views.world", "1")
 
@@ -40,7 +71,9 @@ def test_a_seed_is_the_same_history_in_every_process() -> None:
     assert first == f"{[simulate(seed).digest for seed in DIGESTED]}\n"
 
 
-@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name.split(":")[0])
+@pytest.mark.parametrize(
+    "bug", [*BUGS, *WITNESSED, *IN_ETCD], ids=lambda bug: bug.name.split(":")[0]
+)
 def test_a_planted_bug_is_caught(bug: Bug) -> None:
     found: dict[str, int] = {}
     for plan in plans(bug, seeds=300):
@@ -60,9 +93,11 @@ def test_a_directed_schedule_is_clean_without_the_bug(schedule: str) -> None:
     assert not [outcome.violation for outcome in outcomes if outcome.violation is not None]
 
 
-@pytest.mark.parametrize("bug", [b for b in BUGS if b.seed >= 0], ids=lambda bug: f"{bug.seed}")
+@pytest.mark.parametrize(
+    "bug", [b for b in (*BUGS, *IN_ETCD) if b.seed >= 0], ids=lambda bug: f"{bug.seed}"
+)
 def test_the_seed_that_catches_a_bug_is_clean_without_it(bug: Bug) -> None:
-    assert simulate(bug.seed).violation is None
+    assert simulate(bug.seed, drawn=draw_etcd if bug.etcd else draw).violation is None
 
 
 def test_no_order_of_messages_and_two_faults_decides_two_rolls_of_one_number() -> None:

@@ -7,13 +7,16 @@ data plane that makes steps: a step of a roll needs a contribution of every memb
 import hashlib
 import zlib
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from rendezvous import pace
 from rendezvous import roll as rolls
 from rendezvous.council import (
-    LEAP,
     Admit,
+    Answered,
+    Attend,
     Cut,
     Dead,
     Elected,
@@ -21,16 +24,21 @@ from rendezvous.council import (
     Event,
     Heard,
     Part,
+    Request,
     Settled,
     Tick,
     To,
 )
+from rendezvous.etcd import witness_of
+from rendezvous.leased import LeasedRegister
 from rendezvous.register import Register
 from rendezvous.roll import NOBODY, Roll, quorum
 from tests.sim.book import Violation, demand
 from tests.sim.engine import Engine
 from tests.sim.views.book import Book, Held
+from tests.sim.views.bystander import Bystander
 from tests.sim.views.plan import Fault, Plan, draw
+from tests.sim.views.shelf import Shelf
 
 MOST_CALLS = 400_000
 CALL_S = 0.5
@@ -45,7 +53,7 @@ class Node:
     name: str
     place: int
     rate: float
-    register: Register
+    register: Register | LeasedRegister
     state: Held = (0, "")
     begun: int = 0  # the roll that its replica works in
     alive: bool = True
@@ -93,7 +101,7 @@ class World:
         self.amnesia = amnesia
         self.engine = Engine(plan.seed)
         names = tuple(f"n{place}.0" for place in range(plan.nodes))
-        first = Roll(1, 1, names)
+        first = Roll(1, 1, names, witness_of(names[0]) if plan.etcd else "")
         self.book = Book(first)
         self.coverage: Counter[str] = Counter()
         self.lines: list[str] = []
@@ -104,8 +112,12 @@ class World:
         self.works: dict[int, Work] = {}
         self.companion: Companion | None = None
         self.nodes: dict[int, Node] = {}
+        self.beside: Bystander | Shelf | None = None
+        if plan.witness or plan.etcd:
+            kind = Bystander if plan.witness else Shelf
+            self.beside = kind(plan.nodes, f"n{plan.nodes}.0")
         for place, name in enumerate(names):
-            register = Register(own=name, roll=first, now=0.0)
+            register = self._register(name, first, 0.0)
             self._install(Node(name, place, plan.rates[place], register))
 
     def run(self) -> Outcome:
@@ -130,6 +142,11 @@ class World:
 
     # --------------------------------------------------------------------------- launchers
 
+    def _register(self, name: str, roll: Roll, now: float) -> Register | LeasedRegister:
+        if self.plan.etcd:
+            return LeasedRegister(own=name, roll=roll, now=now)
+        return Register(own=name, roll=roll, now=now, on_silence=self.plan.on_silence)
+
     def _install(self, node: Node) -> None:
         self.nodes[node.place] = node
         self.engine.after(self.engine.rng.random() * 0.5, self._wake, node)
@@ -138,6 +155,8 @@ class World:
             self.engine.after(self.plan.act_s, self._act_often, node)
         if not node.register.roll.members:
             self._call(node)
+        if self.plan.witness:
+            self.engine.after(self.engine.rng.random() * CALL_S, self._greet, node)
 
     def feed(self, node: Node, event: Event) -> None:
         now = self.engine.now
@@ -155,6 +174,8 @@ class World:
                     self.send(node, to, Heard(node.name, message))
                 case Enrolled(roll=roll):
                     self._enrolled(node, roll)
+                case Request():
+                    self.send(node, f"n{self.plan.nodes}.", (node.name, effect))
                 case Elected(reason=reason):
                     self.coverage["election"] += 1
                     self._say(node, reason)
@@ -177,7 +198,7 @@ class World:
         self.book.decided(roll)
         if self.companion is not None:
             self.companion.enrolled(node, roll)
-        self.coverage["sole survivor" if roll.number > LEAP else "roll"] += 1
+        self.coverage["sole survivor" if roll.number > pace.LEAP else "roll"] += 1
         if node.name in roll.members:
             return
         if node.leaving:
@@ -199,7 +220,7 @@ class World:
         roll = NOBODY
         if self.amnesia and not keeps:
             name = node.name
-        register = Register(own=name, roll=roll, now=self.engine.now * node.rate)
+        register = self._register(name, roll, self.engine.now * node.rate)
         new = Node(name, place, node.rate, register)
         if keeps:
             new.state, new.begun = node.state, node.begun
@@ -214,9 +235,16 @@ class World:
                     self.send(node, other.name, Admit(node.name))
             self.engine.after(CALL_S, self._call, node)
 
+    def _greet(self, node: Node) -> None:
+        """Every launcher asks again and again whether the witness is there."""
+        if node.alive:
+            if self.engine.now >= node.paused_until:
+                self.send(node, f"n{self.plan.nodes}.", Admit(node.name))
+            self.engine.after(CALL_S, self._greet, node)
+
     # --------------------------------------------------------------------------- the network
 
-    def send(self, node: Node, to: str, event: object) -> None:
+    def send(self, node: Node | Bystander | Shelf, to: str, event: object) -> None:
         place = int(to[1 : to.index(".")])
         rng, plan = self.engine.rng, self.plan
         chaos = self.engine.now < plan.chaos_s
@@ -230,16 +258,31 @@ class World:
             self.engine.after(delay_s, self._arrive, to, place, event)
 
     def _arrive(self, to: str, place: int, event: object) -> None:
+        if place == self.plan.nodes:
+            self._visit(to, event)
+            return
         node = self.nodes[place]
         if node.name == to:
             if self.verbose and isinstance(event, Heard):
                 self._say(node, f"gets {event.message} from {event.sender}")
-            if isinstance(event, Heard | Admit):
+            if isinstance(event, Heard | Admit | Attend | Answered):
                 self.feed(node, event)
             elif self.companion is not None and self.engine.now >= node.paused_until:
                 self.companion.hear(node, event)
 
-    def _dropped(self, node: Node, event: object) -> bool:
+    def _visit(self, to: str, event: object) -> None:
+        """Something has come to the witness, or to etcd."""
+        beside = self.beside
+        if beside is None or not beside.alive:
+            return
+        if self.engine.now < beside.paused_until:
+            self.engine.at(beside.paused_until, self._visit, to, event)
+            return
+        for reply in beside.receive(to, event, self.engine.now, self.book):
+            self.coverage[reply.what] += 1
+            self.send(beside, reply.to, reply.event)
+
+    def _dropped(self, node: Node | Bystander | Shelf, event: object) -> bool:
         kind = type(event.message).__name__ if isinstance(event, Heard) else ""
         for drop in self.drops:
             what, places, left = drop
@@ -259,7 +302,14 @@ class World:
         self.coverage[f"fault {fault.kind}"] += 1
         if self.verbose:
             self.lines.append(f"{self.engine.now:8.3f} FAULT {fault.kind} {places}")
-        others = [place for place in self.nodes if place not in places]
+        everywhere = [*self.nodes]
+        beside = self.beside
+        if beside is not None and fault.what != "launchers":
+            everywhere.append(self.plan.nodes)
+        others = [place for place in everywhere if place not in places]
+        if beside is not None and self.plan.nodes in places and fault.kind != "cut":
+            self._strike_beside(beside, fault)
+            return
         match fault.kind:
             case "crash":
                 for place in places:
@@ -281,6 +331,14 @@ class World:
                         self.feed(other, Part(node.name))
             case "drop":
                 self.drops.append([fault.what, places, fault.count])
+
+    def _strike_beside(self, beside: Bystander | Shelf, fault: Fault) -> None:
+        if fault.kind == "pause":
+            beside.paused_until = self.engine.now + fault.for_s
+        else:
+            beside.crash()
+            if fault.back_s and isinstance(beside, Bystander):
+                self.engine.after(fault.back_s, beside.begin_anew)
 
     def _crash(self, node: Node, fault: Fault) -> None:
         if not node.alive:
@@ -320,6 +378,8 @@ class World:
     def _heal(self) -> None:
         self.blocked.clear()
         self.drops.clear()
+        if self.beside is not None:
+            self.beside.paused_until = self.engine.now
         for node in self.nodes.values():
             if node.paused_until > self.engine.now:
                 node.paused_until = self.engine.now
@@ -400,12 +460,19 @@ class World:
         """With most voters of the newest roll alive, everybody is in and steps are finished."""
         newest = self.book.newest
         living = {n.name: n for n in self.nodes.values() if n.alive and not n.leaving}
+        voting = {*living}
+        if isinstance(self.beside, Bystander) and self.beside.alive:
+            voting.update(self.beside.votes)
         known = any(node.register.roll == newest for node in living.values())
         before = self.book.rolls.get(newest.number - 1, newest)
         able = [v for v in newest.voters if v in living and living[v].register.settled]
         # Whoever goes on asks the voters of the newest roll that anybody alive knows.
         asked = [newest.voters] if known else [newest.voters, before.voters]
-        if not able or not all(quorum(voters, living) for voters in asked):
+        if self.plan.etcd:  # One that has the state is enough, and it learns the newest roll.
+            able = [name for name in newest.mirrors if name in living]
+            asked = []
+            able = [name for name in able if living[name].register.settled]
+        if not able or not all(quorum(voters, voting) for voters in asked):
             self.coverage["no quorum left"] += 1
             return
         self.coverage["liveness checked"] += 1
@@ -422,5 +489,11 @@ class World:
             self.lines.append(f"{self.engine.now:8.3f} {node.name} {words}")
 
 
-def simulate(seed: int, *, verbose: bool = False, chaos_s: float = 20.0) -> Outcome:
-    return World(draw(seed, chaos_s), verbose=verbose).run()
+def simulate(
+    seed: int,
+    *,
+    verbose: bool = False,
+    chaos_s: float = 20.0,
+    drawn: Callable[[int, float], Plan] = draw,
+) -> Outcome:
+    return World(drawn(seed, chaos_s), verbose=verbose).run()

@@ -1,0 +1,1 @@
+"""What every way to agree has to keep, whoever decides."""

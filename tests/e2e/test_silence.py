@@ -1,0 +1,48 @@
+"""Two real launchers, of which the one that coordinates stands still: what the other one does."""
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.launching import Launcher, launching
+from tests.e2e.nodes import Nodes
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> Iterator[Launcher]:
+    with launching(tmp_path) as launcher:
+        yield launcher
+
+
+def test_by_default_it_stops_and_names_the_ways_to_go_on(launcher: Launcher) -> None:
+    nodes = Nodes(launcher, 2)
+
+    nodes.launches[0].send(signal.SIGSTOP)
+    try:
+        code = nodes.launches[1].finish()
+    finally:
+        nodes.launches[0].send(signal.SIGCONT)
+
+    assert code == 86
+    said = nodes.launches[1].output.replace("\n", " ")
+    for way in ("proved dead", "with a witness", "--on-silence=continue"):
+        assert way in said
+    nodes.stop([0])
+
+
+def test_with_continue_it_goes_on_and_the_other_one_ends_when_it_wakes(launcher: Launcher) -> None:
+    nodes = Nodes(launcher, 2, extra=("--on-silence=continue",))
+
+    nodes.launches[0].send(signal.SIGSTOP)
+    try:
+        generation, _ = nodes.survivors_meet([1])
+    finally:
+        nodes.launches[0].send(signal.SIGCONT)
+
+    assert generation > 1000
+    assert nodes.launches[0].finish() == 86
+    assert "the job went on without it" in nodes.launches[0].output
+    assert "two jobs train from here on" in nodes.launches[1].output
+    nodes.stop([1])

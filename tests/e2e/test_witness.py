@@ -1,0 +1,135 @@
+"""Two real launchers and a witness: whichever is lost in silence, the other one goes on."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.launching import ROOT, Launcher, free_port, launching
+from tests.e2e.nodes import Nodes
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> Iterator[Launcher]:
+    with launching(tmp_path) as launcher:
+        yield launcher
+
+
+class Process:
+    """`recoverrun witness`, with the keys of the launchers in that directory."""
+
+    def __init__(self, directory: Path, port: int) -> None:
+        homes = {f"XDG_{kind}_HOME": str(directory / kind.lower()) for kind in ("CONFIG", "STATE")}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "recoverrun", "witness", f"127.0.0.1:{port}"],
+            env={**os.environ, **homes, "PYTHONPATH": str(ROOT)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self._process.stderr is not None, "started with a pipe"
+        self.said = self._process.stderr.readline()
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        self._process.send_signal(number)
+        code = self._process.wait(timeout=10)
+        assert self._process.stderr is not None, "started with a pipe"
+        self._process.stderr.close()
+        return code
+
+
+@pytest.fixture(params=["process", "files"])
+def witness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """What the launchers are told."""
+    if request.param == "files":
+        directory = tmp_path / "votes"
+        directory.mkdir()
+        yield f"--witness=file://{directory}"
+        return
+    port = free_port()
+    process = Process(tmp_path, port)
+    yield f"--witness=127.0.0.1:{port}"
+    assert process.end() == 0
+    assert re.search(r"witness [0-9a-f]{16} listens at 127\.0\.0\.1", process.said)
+
+
+def _pair(launcher: Launcher, witness: str) -> Nodes:
+    nodes = Nodes(launcher, 2, extra=(witness,))
+    nodes.launches[0].expect_record("roll.decide", "a witness votes too")
+    return nodes
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_the_other_one_goes_on_and_the_lost_one_ends_when_it_wakes(
+    launcher: Launcher, witness: str, lost: int
+) -> None:
+    nodes = _pair(launcher, witness)
+    left = 1 - lost
+
+    nodes.launches[lost].send(signal.SIGSTOP)
+    try:
+        nodes.survivors_meet([left])
+    finally:
+        nodes.launches[lost].send(signal.SIGCONT)
+
+    assert nodes.launches[lost].finish() == 86
+    assert "the job went on without it" in nodes.launches[lost].output
+    nodes.stop([left])
+
+
+def test_a_proved_death_needs_no_witness_that_answers(launcher: Launcher, tmp_path: Path) -> None:
+    port = free_port()
+    process = Process(tmp_path, port)
+    nodes = _pair(launcher, f"--witness=127.0.0.1:{port}")
+    process.end(signal.SIGKILL)
+
+    nodes.launches[0].send(signal.SIGKILL)
+
+    nodes.survivors_meet([1])
+    nodes.stop([1])
+
+
+def test_a_witness_that_comes_back_is_taken_in_as_another_one(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    port = free_port()
+    first = Process(tmp_path, port)
+    nodes = _pair(launcher, f"--witness=127.0.0.1:{port}")
+    first.end(signal.SIGKILL)
+    second = Process(tmp_path, port)
+    nodes.launches[0].expect_record("roll.decide", "a witness votes too", times=2)
+
+    nodes.launches[0].send(signal.SIGSTOP)
+    try:
+        nodes.survivors_meet([1])
+    finally:
+        nodes.launches[0].send(signal.SIGCONT)
+
+    assert nodes.launches[0].finish() == 86
+    nodes.stop([1])
+    assert second.end() == 0
+
+
+def test_a_witness_that_is_not_there_is_missed_and_the_job_runs(launcher: Launcher) -> None:
+    nodes = Nodes(launcher, 2, extra=(f"--witness=127.0.0.1:{free_port()}",))
+
+    nodes.launches[1].expect("the witness does not answer: 127.0.0.1")
+
+    nodes.stop([0, 1])
+
+
+def test_a_place_that_can_be_no_witness_is_refused(launcher: Launcher, tmp_path: Path) -> None:
+    for place, words in (
+        (f"file://{tmp_path}/none", "is no directory that this user can write to"),
+        ("file://relative", "must be HOST:PORT or file:///DIRECTORY"),
+        ("host:0", "port 0 means any"),
+    ):
+        options = ("--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{free_port()}", f"--witness={place}")
+        launch = launcher(*options, "--no-python", "true")
+
+        assert launch.finish() == 2
+        assert words in launch.output

@@ -1,0 +1,36 @@
+"""A coordinator to talk to: what tests of it have in common."""
+
+from rendezvous.coordinator import Coordinator, Event, Received
+from rendezvous.effects import Effect, ToRank
+from rendezvous.messages import Exited, Message, Topology
+
+THREE = ((0,), (1,), (2,))
+PAIRS = ((0, 1), (2, 3), (4, 5))
+
+
+class Job:
+    """A coordinator that knows the topology; `tell` returns what it wants done."""
+
+    def __init__(self, replicas: tuple[tuple[int, ...], ...] = THREE, minimum: int = 1) -> None:
+        world = tuple(rank for replica in replicas for rank in replica)
+        self.machine = Coordinator(world=world, min_replicas=minimum)
+        self.now = 0.0
+        self.tell(Topology(rank=0, generation=1, strategy="test", replicas=replicas))
+
+    def tell(self, *messages: Message) -> list[Effect]:
+        return self.feed(*(Received(message=message) for message in messages))
+
+    def feed(self, *events: Event) -> list[Effect]:
+        return [effect for event in events for effect in self.machine.step(event, self.now)]
+
+    def end(self, *ranks: int, code: int = -9, error: str = "") -> list[Effect]:
+        return self.tell(*(
+            Exited(rank=rank, incarnation=0, node="a", code=code, ours=False, error=error,
+                   detected_s=0.002)
+            for rank in ranks
+        ))  # fmt: skip
+
+
+def told(effects: list[Effect], kind: type) -> dict[int, Message]:
+    sends = [effect for effect in effects if isinstance(effect, ToRank)]
+    return {send.rank: send.message for send in sends if isinstance(send.message, kind)}
