@@ -123,6 +123,7 @@ def install(session: "Session") -> None:
     _gradients(session, hand)
     _data(session)
     replace(c10d, "_new_process_group_helper", groups.wrapping)
+    replace(c10d, "_store_based_barrier", groups.store_barrier)
     _store(session)
     _ranks(session, c10d)
     ddp = Ddp(session)
