@@ -56,8 +56,9 @@ class ElasticGroup(ProcessGroup):
     heard: ClassVar[Callable[[], None]] = staticmethod(lambda: None)
     """Told that the ranks are about to say something to each other that may be different."""
 
-    def __init__(self, native: Any, ranks: Sequence[int]) -> None:
-        super().__init__(native.rank(), native.size())
+    def __init__(self, native: Any, ranks: Sequence[int], place: int | None = None) -> None:
+        """`place`: ours among `ranks`, where `native` is of this rank alone."""
+        super().__init__(native.rank() if place is None else place, len(ranks))
         self.native = native
         self.ranks = tuple(ranks)
         self.fabric: Fabric | None = None
@@ -81,8 +82,10 @@ class ElasticGroup(ProcessGroup):
     def protected(self) -> bool:
         return self.transactions is not None
 
-    def protect(self, fabric: Fabric) -> None:
+    def protect(self, fabric: Fabric, connected: bool = True) -> None:
         """From now on operations survive the loss of members of other replicas.
+
+        `connected`: the native group connects all members, and serves as long as none is lost.
 
         Members meet under torch's name of the group. A number of our own would not do: a rank only
         counts the groups that it is in, and groups side by side would have the same.
@@ -94,7 +97,7 @@ class ElasticGroup(ProcessGroup):
         fabric.share_devices(backend)
         name = f"group {self.native.group_name}"
         self.pairs = Pairs(fabric, name)
-        self.transactions = Transactions(fabric, name, self.ranks, backend)
+        self.transactions = Transactions(fabric, name, self.ranks, backend if connected else None)
 
     def _transact(
         self, asked: Asked, inputs: Sequence[torch.Tensor], launch: Launch, deliver: Deliver

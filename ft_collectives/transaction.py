@@ -49,7 +49,9 @@ class Held:
 
 
 class Transactions:
-    """The operations of one group of `ranks`, whose communicator of generation 1 is `group`."""
+    """The operations of one group of `ranks`; `group`, if any, is its communicator of the first
+    generation, where it exists before it is protected.
+    """
 
     def __init__(self, fabric: Fabric, name: str, ranks: Sequence[int], group: Gloo) -> None:
         self.fabric = fabric
@@ -58,7 +60,11 @@ class Transactions:
         self._how = options("AllToAllOptions")
         self._turn = threading.Lock()  # operations have numbers: a script's threads take turns
         self._among: set[tuple[int, ...]] | None = None  # whom a `call` was among so far
-        self.channel = fabric.adopt(name, ranks, group, self._totals)
+        self.channel = (
+            fabric.open(name, ranks, self._totals)
+            if group is None
+            else fabric.adopt(name, ranks, group, self._totals)
+        )
 
     def run(
         self, asked: Asked, inputs: Sequence[torch.Tensor], launch: Launch, deliver: Deliver

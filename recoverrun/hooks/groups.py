@@ -5,17 +5,27 @@ torch 2.13 cannot be told to build another kind of group under the name "gloo", 
 `distributed_c10d._new_process_group_helper`, and then wrapped; every table that knows it by object
 or by name is brought up to date, so that the script, DeviceMesh, DDP and FSDP all meet the wrapper.
 Groups inside one replica get their native group back once the replicas are known (`release`).
+
+A group that is made later, across replicas, is never connected as a whole: a member may be lost, or
+be lost while it connects, and gloo would wait for it. Its native half knows only this rank, and its
+members meet as they do after any loss (`late`).
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
-from torch._C._distributed_c10d import _register_process_group, _unregister_process_group
+from torch._C._distributed_c10d import (
+    HashStore,
+    _register_process_group,
+    _unregister_process_group,
+)
 
 from ft_collectives.c10d import ProcessGroupGloo
 from ft_collectives.elastic import ElasticGroup
+from ft_collectives.fabric import Fabric
 from rendezvous.layout import Layout
 
 Helper = Callable[..., tuple[Any, Any]]
@@ -26,11 +36,14 @@ def wrapping(original: Helper) -> Helper:
 
     def _new_process_group_helper(
         group_size: int,
-        group_rank: int,
+        group_rank: int | None,
         global_ranks_in_group: Sequence[int],
         *args: Any,
         **kwargs: Any,
     ) -> tuple[Any, Any]:
+        wanted = list(global_ranks_in_group)
+        if _late and _late[0].spans(wanted) and group_rank is not None and _asks_gloo(args):
+            return _alone(original, wanted, group_rank, *args, **kwargs)
         group, store = original(group_size, group_rank, global_ranks_in_group, *args, **kwargs)
         member = group is not None and group is not dist.GroupMember.NON_GROUP_MEMBER
         if not member or isinstance(group, ElasticGroup) or not is_gloo(group):
@@ -41,6 +54,54 @@ def wrapping(original: Helper) -> Helper:
         return elastic, store
 
     return _new_process_group_helper
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """What becomes of groups from now on: those over several replicas outlive losses."""
+
+    fabric: Fabric
+    layout: Layout
+
+    def spans(self, ranks: Sequence[int]) -> bool:
+        return len({self.layout.slot(rank) for rank in ranks}) > 1
+
+
+_late: list[Late] = []  # none before the replicas are known, then one
+
+
+def late(fabric: Fabric, layout: Layout) -> None:
+    """The replicas are known."""
+    _late[:] = [Late(fabric, layout)]
+
+
+def store_barrier(original: Callable[..., None]) -> Callable[..., None]:
+    """`_store_based_barrier`, at the end of `new_group`, which waits for lost ranks, too."""
+
+    def wrapper(rank: int, store: Any, group_name: str, count: int, *args: Any, **kw: Any) -> None:
+        world = c10d.GroupMember.WORLD
+        if isinstance(world, ElasticGroup) and world.protected and count == world.size():
+            world.barrier()
+        else:
+            original(rank, store, group_name, count, *args, **kw)
+
+    return wrapper
+
+
+def _asks_gloo(args: Sequence[Any]) -> bool:
+    return bool(args) and str(args[0]).lower() == "gloo"
+
+
+def _alone(
+    original: Helper, ranks: list[int], place: int, backend: Any, _: Any, *args: Any, **kwargs: Any
+) -> tuple[Any, Any]:
+    """A group of `ranks` whose native half is this rank's alone."""
+    store = HashStore()
+    native, made = original(1, 0, [ranks[place]], backend, store, *args, **kwargs)
+    elastic = ElasticGroup(native, ranks, place)
+    _replace(native, elastic)
+    elastic.protect(_late[0].fabric, connected=False)
+    return elastic, made
 
 
 def release(layout: Layout) -> None:

@@ -123,6 +123,7 @@ def install(session: "Session") -> None:
     _gradients(session, hand)
     _data(session)
     replace(c10d, "_new_process_group_helper", groups.wrapping)
+    replace(c10d, "_store_based_barrier", groups.store_barrier)
     _store(session)
     _ranks(session, c10d)
     ddp = Ddp(session)
@@ -217,9 +218,9 @@ def _gradients(session: "Session", hand: "ByHand") -> None:
     clip = sys.modules["torch.nn.utils.clip_grad"]
     for name in ("clip_grad_norm_", "clip_grad_value_", "get_total_norm", "clip_grads_with_norm_"):
         if hasattr(clip, name):
-            replace(clip, name, lambda original: _committing(session, hand, original))
+            replace(clip, name, committing)
     for name in ("unscale_", "step"):
-        replace(torch.amp.GradScaler, name, lambda original: _committing(session, hand, original))
+        replace(torch.amp.GradScaler, name, committing)
     replace(torch.optim.Optimizer, "zero_grad", dropping)
     replace(torch.nn.Module, "zero_grad", dropping)
     register_optimizer_step_pre_hook(lambda _, args, kwargs: _stepping(session, hand, args, kwargs))

@@ -44,7 +44,7 @@ from ft_collectives.instep import (
 from ft_collectives.reduce import Reducer
 from ft_collectives.store import LauncherStore
 from ft_collectives.vote import Booth
-from recoverrun.hooks import digest, exact, witness
+from recoverrun.hooks import digest, exact, groups, witness
 from recoverrun.hooks.faultpoints import FaultPoints
 from recoverrun.hooks.guard import Guard
 from recoverrun.hooks.impersonate import Impersonator
@@ -213,6 +213,7 @@ class Session:
         for group in list(ElasticGroup.instances):
             if len({layout.slot(rank) for rank in group.ranks}) > 1:
                 group.protect(self.fabric)
+        groups.late(self.fabric, layout)
         replicas = [replica[shard] for replica in layout.replicas]
         self.reducer = Reducer(self.fabric, self.fabric.open(f"gradients{shard}", replicas))
         self.reducer.on_launch = self._launched

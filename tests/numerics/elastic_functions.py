@@ -254,6 +254,79 @@ def plain(value: Any) -> Any:
     return [plain(one) for one in value] if isinstance(value, list) else value
 
 
+def made_late(member: Member) -> list[Any]:
+    """Groups made once the replicas are known, before and after the loss of rank 3."""
+    member.protect()
+    before = dist.new_group([0, 1, 3])
+    if member.rank == 3:
+        dist.all_reduce(torch.ones(1), group=before)
+        member.die()
+    said: list[Any] = []
+    if member.rank in (0, 1):
+        one = torch.ones(1)
+        dist.all_reduce(one, group=before)
+        said += [one.item(), dist.get_rank(before), dist.get_world_size(before)]
+    member.await_generation(2)
+    among = ([0, 1, 2, 3], [2, 3], [0, 1])
+    for ranks, group in [(ranks, dist.new_group(ranks)) for ranks in among]:
+        if member.rank in ranks:
+            one = torch.full((1,), member.rank + 1.0)
+            dist.all_reduce(one, group=group)
+            gathered: list[Any] = [None] * len(ranks)
+            dist.all_gather_object(gathered, member.rank, group=group)
+            said += [one.item(), gathered, dist.get_rank(group)]
+    return said
+
+
+def late_loss(member: Member) -> list[float]:
+    """A rank dies before it makes the group that the others make."""
+    member.protect()
+    if member.rank == 2:
+        member.die()
+    group = dist.new_group([0, 1, 2])
+    one = torch.ones(1)
+    dist.all_reduce(one, group=group)
+    return [one.item()]
+
+
+def other_calls(member: Member) -> dict[str, Any]:
+    """What `after_a_loss` leaves out, with rank 3 gone; the value of rank r is r + 1."""
+    member.protect()
+    if member.rank == 3:
+        member.die()
+    member.await_generation(2)
+    said: dict[str, Any] = {}
+    mine = torch.full((1,), member.rank + 1.0)
+    for op in (dist.ReduceOp.MIN, dist.ReduceOp.PRODUCT):
+        one = mine.clone()
+        dist.all_reduce(one, op=op)
+        said[str(op)] = one.item()
+    flag = torch.tensor([member.rank == 1])
+    dist.all_reduce(flag, op=dist.ReduceOp.MAX)
+    said["flag"] = flag.item()
+    said["to a lost root"] = [
+        dist.reduce(mine.clone(), dst=3),
+        dist.gather(mine, None, dst=3),
+        dist.gather_object("x", None, dst=3),
+    ]
+
+    def tried(name: str, call: Any) -> None:
+        try:
+            call()
+            said[name] = "nothing"
+        except RuntimeError as error:
+            said[name] = str(error)
+
+    tried("isend", lambda: dist.isend(mine, 3).wait())
+    tried("irecv", lambda: dist.irecv(mine.clone(), 3).wait())
+    pair = [dist.P2POp(dist.isend, mine, 3), dist.P2POp(dist.irecv, mine.clone(), 3)]
+    tried("batch", lambda: [work.wait() for work in dist.batch_isend_irecv(pair)])
+    with naming_roots():
+        tried("objects", lambda: dist.broadcast_object_list([None], src=3))
+        tried("scatter_object", lambda: dist.scatter_object_list([None], None, src=3))
+    return said
+
+
 def lost_roots(member: Member) -> list[str]:
     """Rooted calls of the script that name a lost rank."""
     member.protect()

@@ -144,6 +144,27 @@ def test_who_knows_what_a_lost_rank_would_have_given_speaks_for_it() -> None:
     assert results[0] == results[2] == [[0, 100, 2], [1], [0, 2, 2]]
 
 
+def test_groups_that_are_made_late_outlive_losses_too() -> None:
+    results = worlds.run(functions.made_late, size=SIZE).results
+
+    assert results[0] == [3.0, 0, 3, 8.0, [0, 1, 2, 0], 0, 3.0, [0, 1], 0]
+    assert results[1] == [3.0, 1, 3, 8.0, [0, 1, 2, 0], 1, 3.0, [0, 1], 1]
+    assert results[2] == [8.0, [0, 1, 2, 0], 2, 6.0, [2, 2], 0]
+
+
+def test_a_rank_that_dies_before_it_makes_a_group_is_not_waited_for() -> None:
+    assert worlds.run(functions.late_loss, size=3).results == {0: [3.0], 1: [3.0]}
+
+
+def test_calls_that_are_seldom_made() -> None:
+    for said in worlds.run(functions.other_calls, size=SIZE).results.values():
+        assert said["RedOpType.MIN"] == 1.0 and said["RedOpType.PRODUCT"] == 6.0
+        assert said["flag"] is True
+        assert said["to a lost root"] == [None] * 3
+        for name in ("isend", "irecv", "batch", "objects", "scatter_object"):
+            assert "rank 3 is lost" in said[name], name
+
+
 def test_a_call_that_names_a_lost_rank_says_so() -> None:
     said = worlds.run(functions.lost_roots, size=SIZE).results[1]
 

@@ -27,6 +27,7 @@ import torch.distributed.distributed_c10d as c10d
 from ft_collectives.elastic import ElasticGroup, as_one
 from ft_collectives.fabric import Fabric
 from recoverrun.hooks import groups
+from rendezvous.layout import Layout
 from rendezvous.messages import View
 
 HERE = "127.0.0.1"
@@ -113,6 +114,7 @@ class Member:
         for group in ElasticGroup.instances:
             if not group.protected:
                 group.protect(fabric)
+        groups.late(fabric, Layout(tuple((rank,) for rank in range(self.size))))
         return fabric
 
     def await_generation(self, generation: int) -> None:
@@ -183,6 +185,7 @@ def _live(
     server = dist.TCPStore(HERE, port, is_master=False, timeout=timedelta(seconds=LONG_S))
     store = c10d.PrefixStore(f"world{world}", server)
     c10d._new_process_group_helper = groups.wrapping(c10d._new_process_group_helper)
+    c10d._store_based_barrier = groups.store_barrier(c10d._store_based_barrier)
     for name in ("all_gather_object", "gather_object"):
         setattr(dist, name, as_one(getattr(dist, name)))
     dist.init_process_group(
