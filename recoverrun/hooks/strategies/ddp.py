@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from ft_collectives.reduce import Bucket
+from recoverrun.hooks import accelerator
 from recoverrun.hooks.session import Session
 from recoverrun.hooks.strategies.ddp_buckets import Gradients, Resting, wire_of
 from rendezvous.layout import Layout
@@ -144,11 +145,14 @@ class Ddp:
         if module.process_group.size() != world:
             session.refuse("DDP over a part of the world is not served yet")
             return
-        if any(param.device.type != "cpu" for param in module.parameters()):
-            session.refuse("DDP on an accelerator is not served yet, only on the CPU")
+        refusal = accelerator.refusal(module, exact=session.env.exact)
+        if refusal:
+            session.refuse(refusal)
             return
         self._module = module
-        if session.protect(self, Layout(tuple((rank,) for rank in range(world)))):
+        layout = Layout(tuple((rank,) for rank in range(world)))
+        over = accelerator.communicators(next(module.parameters()).device)
+        if session.protect(self, layout, over):
             module.register_comm_hook(None, self._reduce)
 
     # --------------------------------------------------------------------------- reduction
@@ -231,6 +235,7 @@ class Ddp:
                 dtype=self._wire or bucket.buffer().dtype,
                 fill=gradients.fill,
                 deliver=gradients.deliver,
+                device=accelerator.staging(bucket.buffer().device),
             )
         )
         return key
