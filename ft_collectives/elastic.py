@@ -120,7 +120,7 @@ class ElasticGroup(ProcessGroup):
         if not self.protected:
             return self.native.allreduce(tensors, opts or options("AllreduceOptions"))
         self._reduce_all("all_reduce", tensors, opts)
-        return _completed(tensors)
+        return completed(tensors)
 
     def _reduce_all(
         self, call: str, tensors: Sequence[torch.Tensor], opts: Any, root: int = NONE
@@ -155,14 +155,14 @@ class ElasticGroup(ProcessGroup):
         if self.rank() == root:
             for tensor, copy in zip(tensors, copies, strict=True):
                 tensor.detach().copy_(copy)
-        return _completed(tensors)
+        return completed(tensors)
 
     def barrier(self, opts: Any = None) -> Work:
         if not self.protected:
             return self.native.barrier(opts or options("BarrierOptions"))
         wish = Asked("barrier")  # the vote is enough
         self._transact(wish, [], lambda now, staged: [], lambda staged, among: None)
-        return _completed([])
+        return completed([])
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
         if not self.protected:
@@ -177,7 +177,7 @@ class ElasticGroup(ProcessGroup):
             whole = [part.detach().clone() for part in parts]
             self._reduce_all("reduce_scatter", whole, opts)
             _put(out, whole[self.rank()])
-        return _completed(outs)
+        return completed(outs)
 
     def reduce_scatter_single(
         self, out: torch.Tensor, source: torch.Tensor, opts: Any = None
@@ -192,14 +192,14 @@ class ElasticGroup(ProcessGroup):
         self._reduce_all("reduce_scatter", [whole], opts)
         start = self.rank() * out.numel()
         _put(out, whole.view(-1)[start : start + out.numel()])
-        return _completed([out])
+        return completed([out])
 
     _reduce_scatter_base = reduce_scatter_single
 
     def reduce_scatter_single_coalesced(self, outs: Any, ins: Any, opts: Any = None) -> Work:
         for out, source in zip(outs, ins, strict=True):
             self.reduce_scatter_single(out, source, opts).wait()
-        return _completed(outs)
+        return completed(outs)
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
@@ -235,7 +235,7 @@ class ElasticGroup(ProcessGroup):
             return self.native.allgather(outs, ins, opts or options("AllgatherOptions"))
         for slots, source in zip(outs, ins, strict=True):
             self._gather_all(source, _giving(slots))
-        return _completed(outs[0] if len(outs) == 1 else outs)
+        return completed(outs[0] if len(outs) == 1 else outs)
 
     allgather_coalesced = allgather
 
@@ -245,14 +245,14 @@ class ElasticGroup(ProcessGroup):
         if out.numel() != source.numel() * self.size():
             raise ValueError(f"{out.numel()} elements are not {self.size()} * {source.numel()}")
         self._gather_all(source, lambda parts: _put(out, torch.stack(parts)))
-        return _completed([out])
+        return completed([out])
 
     _allgather_base = all_gather_single
 
     def all_gather_single_coalesced(self, outs: Any, ins: Any, opts: Any = None) -> Work:
         for out, source in zip(outs, ins, strict=True):
             self.all_gather_single(out, source, opts).wait()
-        return _completed(outs)
+        return completed(outs)
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
@@ -263,7 +263,7 @@ class ElasticGroup(ProcessGroup):
         root = int(opts.rootRank)
         mine = self.rank() == root
         self._gather_all(ins[0], _giving(outs[0]) if mine else lambda parts: None, root)
-        return _completed(outs[0] if mine else [])
+        return completed(outs[0] if mine else [])
 
     def all_to_all_single(
         self,
@@ -281,7 +281,7 @@ class ElasticGroup(ProcessGroup):
         targets = [torch.empty_like(part) for part in out.detach().split(rows_out)]
         self._exchange_all(targets, source.detach().split(rows_in))
         _put(out, torch.cat(targets))
-        return _completed([out])
+        return completed([out])
 
     alltoall_base = all_to_all_single
 
@@ -289,7 +289,7 @@ class ElasticGroup(ProcessGroup):
         if not self.protected:
             return self.native.alltoall(outs, ins, opts or options("AllToAllOptions"))
         self._exchange_all(outs, ins)
-        return _completed(outs)
+        return completed(outs)
 
     def _exchange_all(self, outs: Sequence[torch.Tensor], ins: Sequence[torch.Tensor]) -> None:
         """Give `ins[r]` to every rank r and take `outs[r]` from it; zeros from a lost one."""
@@ -325,7 +325,7 @@ class ElasticGroup(ProcessGroup):
         if not self.protected:
             return self.native.broadcast(tensors, opts)
         self._spread("broadcast", tensors, int(opts.rootRank), roots_are_named())
-        return _completed(tensors)
+        return completed(tensors)
 
     def _spread(self, call: str, tensors: Sequence[torch.Tensor], root: int, named: bool) -> None:
         def launch(now: Communicator, staged: list[torch.Tensor]) -> list[Work]:
@@ -350,7 +350,7 @@ class ElasticGroup(ProcessGroup):
         whole = [part.detach().clone() for part in parts]
         self._spread("scatter", whole, root, named=True)
         _put(out, whole[self.rank()])
-        return _completed(outs)
+        return completed(outs)
 
     def require(self, virtual: int, call: str) -> None:
         """Raise PeerLost if the `virtual` rank of this group is no longer a member."""
@@ -384,7 +384,7 @@ class ElasticGroup(ProcessGroup):
             return self.pairs.post(call, tensors, self.ranks[peer], tag)
         if call == "recv":
             raise PeerLost("dist.recv: another rank's code is executed again, and nobody sends")
-        return _completed(tensors)
+        return completed(tensors)
 
     def recv_anysource(self, tensors: list[torch.Tensor], tag: int) -> Work:
         if self.pairs is None:
@@ -439,7 +439,7 @@ def _giving(slots: Sequence[torch.Tensor]) -> Give:
     return give
 
 
-def _completed(outputs: Any) -> Work:
+def completed(outputs: Any) -> Work:
     """What `async_op=True` returns; its future gives the outputs, as gloo's own does."""
     future: torch.futures.Future[Any] = torch.futures.Future()
     future.set_result(outputs)

@@ -136,13 +136,12 @@ class Envoy:
             self._hear(word, now)
         for peer in self.lines.met():
             self._greet(peer)
-        for answered in self._etcd.read(ready) if self._etcd is not None else ():
-            self._act(self._leadership.witnessed(answered, now), now)
-        for heard in self._attention.read(ready, now) if self._attention is not None else ():
-            if isinstance(heard, Record):
-                self._record(heard)
-            else:
-                self._act(self._leadership.witnessed(heard, now), now)
+        for beside in (self._etcd, self._attention):
+            for heard in beside.read(ready, now) if beside is not None else ():
+                if isinstance(heard, Record):
+                    self._record(heard)
+                else:
+                    self._act(self._leadership.witnessed(heard, now), now)
 
     def tick(self, now: float) -> None:
         """Time passed."""

@@ -13,11 +13,15 @@ from recoverrun.errors import ExitCode, RecoverrunError
 from recoverrun.meanings import Endpoint
 from rendezvous import etcd
 from rendezvous.council import Answered
+from rendezvous.effects import Record
 from rendezvous.etcd import Answer, Call, Failed, Look
 from rendezvous.transport import Station
 
 TIMEOUT_S = 0.8
 """Of each step of a call to one address. The register gives all of it up after 2.5 s."""
+
+PATIENCE_S = 3.0
+"""After so long without any answer that is worth a line."""
 
 BYTES_MOST = 4 << 20
 
@@ -82,17 +86,37 @@ class Clerk:
         self._etcd = Etcd(endpoints, run_id)
         self.cluster = self._etcd.check()
         self._errands: Errands[Answered] = Errands(station)
+        self._failing_since: float | None = None
+        self._missed = False
 
     def ask(self, serial: int, call: Call, job: str) -> None:
         """Have the call made."""
         self._errands.ask(lambda: Answered(serial, self._etcd.perform(call, job)))
 
-    def read(self, ready: Collection[object]) -> list[Answered]:
-        """The answers that have come, if they are what is `ready`."""
-        return self._errands.take(ready)
+    def read(self, ready: Collection[object], now: float) -> list[Answered | Record]:
+        """The answers that have come, if they are what is `ready`, and what a user should know."""
+        answers = self._errands.take(ready)
+        notices = [notice for answer in answers if (notice := self._judge(answer, now))]
+        return [*answers, *notices]
+
+    def _judge(self, answered: Answered, now: float) -> Record | None:
+        """Say once that it fails for long, and once that it does no more."""
+        if not isinstance(answered.answer, Failed):
+            missed, self._missed, self._failing_since = self._missed, False, None
+            return _notice("etcd answers again") if missed else None
+        if self._failing_since is None:
+            self._failing_since = now
+        if self._missed or now - self._failing_since < PATIENCE_S:
+            return None
+        self._missed = True
+        return _notice(f"until etcd answers, no loss can be agreed on: {answered.answer.reason}")
 
     def close(self) -> None:
         self._errands.close()
+
+
+def _notice(words: str) -> Record:
+    return Record("notice.give", words, {"rank": -1})
 
 
 def _post(endpoint: Endpoint, path: str, body: str) -> object:

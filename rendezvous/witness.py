@@ -34,7 +34,7 @@ class Witness:
             case Prepare(roll=roll, ballot=ballot):
                 no = self._decline(Roll(*roll), ballot)
                 answer = no if no is not None else self.vote.promise(message)
-            case Accept(base=base, ballot=ballot):
+            case Accept(base=base, ballot=ballot) if message.roll[0] > base[0]:
                 no = self._decline(Roll(*base), ballot)
                 answer = no if no is not None else self.vote.accept(message)
             case RollCall(roll=roll):
@@ -42,7 +42,7 @@ class Witness:
             case Ping(number=number):
                 answer = self.vote.news(number)
             case _:
-                pass  # Leases and gates are between launchers.
+                pass  # Leases and gates are between launchers; what follows nothing is nonsense.
         self.vote.check()
         return answer
 

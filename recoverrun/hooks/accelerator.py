@@ -47,8 +47,8 @@ def may_be_replaced(group: Any) -> bool:
     return bool(backends) and all(isinstance(one, (ProcessGroupGloo, nccl)) for one in backends)
 
 
-def refusal(module: torch.nn.parallel.DistributedDataParallel, *, exact: bool) -> str:
-    """Why this model cannot be served, or ""."""
+def refusal(module: torch.nn.parallel.DistributedDataParallel, *, exact: bool, alone: bool) -> str:
+    """Why this model cannot be served, or "". `alone`: each rank is a replica by itself."""
     devices = {param.device for param in module.parameters()}
     kinds = {device.type for device in devices}
     if kinds <= {"cpu"}:
@@ -57,6 +57,8 @@ def refusal(module: torch.nn.parallel.DistributedDataParallel, *, exact: bool) -
         return NOT_SERVED
     if exact:
         return "--exact is not served on an accelerator yet, only on the CPU"
+    if not alone:
+        return "DDP beside tensor parallelism is not served on an accelerator, only on the CPU"
     if len(devices) > 1:
         return "DDP over several accelerators in one process is not served"
     if not isinstance(module.process_group, ElasticGroup):

@@ -22,7 +22,9 @@ from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
 
 from recoverrun.hooks import rng
+from rendezvous.layout import Layout
 
+COUNT_NAMES = ("num_replicas", "num_processes", "dp_world_size", "world_size")
 RANK_NAMES = ("rank", "process_index", "dp_rank")
 SAMPLER_NAMES = ("batch_sampler", "sampler", "base_sampler", "_sampler")
 
@@ -45,6 +47,9 @@ class Impersonation(Protocol):
     def own_rank(self) -> int: ...
 
     @property
+    def layout(self) -> Layout | None: ...
+
+    @property
     def fresh(self) -> bool:
         """One more microbatch is computed on our own next data."""
 
@@ -57,6 +62,25 @@ class Impersonation(Protocol):
 
     def drawn(self, source: "Source", index: int, item: Any) -> None:
         """Note a draw of normal work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """Two ranks, one of which is impersonated; samplers may count replicas, not ranks."""
+
+    own: int
+    other: int
+    layout: Layout | None = None
+
+    def of(self, owner: Any, carried: int) -> int:
+        """What stands in the place of `carried`, the rank that the object `owner` carries."""
+        layout = self.layout
+        if layout is not None and layout.shards > 1:
+            counts = [vars(owner)[name] for name in COUNT_NAMES if name in vars(owner)]
+            if counts and counts[0] == len(layout.replicas):
+                own = layout.slot(self.own)
+                return layout.slot(self.other) if carried == own else carried
+        return self.other if carried == self.own else carried
 
 
 class Source(Protocol):
@@ -215,7 +239,7 @@ class LoaderIterator:
 
     def _begin_spare(self) -> Iterator[Any]:
         self.spares += 1
-        clone = in_process(self.loader, own_samplers(self.loader, {}))
+        clone = in_process(self.loader, own_samplers(self.loader, None))
         vars(clone)["generator"] = None
         for sampler in samplers_of(clone):
             if isinstance(getattr(sampler, "generator", None), torch.Generator):
@@ -257,7 +281,7 @@ class LoaderIterator:
         If that rank was lost before this iterator existed, its adopted stream pays for the numbers
         that creating an iterator draws, as the rank itself would have.
         """
-        clone = clone_for(self.loader, rank, self.runtime.own_rank)
+        clone = clone_for(self.loader, Ranks(self.runtime.own_rank, rank, self.runtime.layout))
         self.created.give(clone)
         known = self.runtime.created_at(self.number, rank)
         present = rng.read()
@@ -366,13 +390,12 @@ def samplers_of(loader: "DataLoader[Any]") -> list[Any]:
     return found
 
 
-def clone_for(loader: "DataLoader[Any]", rank: int, own_rank: int) -> "DataLoader[Any]":
-    """A loader over the same data set whose samplers are those of `rank`; works in-process.
+def clone_for(loader: "DataLoader[Any]", ranks: Ranks) -> "DataLoader[Any]":
+    """A loader over the same data set whose samplers are the other rank's; works in-process.
 
     An iterable data set is copied, with the rank that it carries replaced, and read from its
     beginning. Raises NotReplayable where that cannot be the same stream.
     """
-    ranks = {own_rank: rank}
     clone = in_process(loader, own_samplers(loader, ranks))
     if isinstance(loader.dataset, IterableDataset):
         name = type(loader.dataset).__name__
@@ -382,7 +405,7 @@ def clone_for(loader: "DataLoader[Any]", rank: int, own_rank: int) -> "DataLoade
     return clone
 
 
-def _stream_as(owner: Any, ranks: dict[int, int], depth: int) -> Any:
+def _stream_as(owner: Any, ranks: Ranks, depth: int) -> Any:
     """A shallow copy of `owner` and of the objects in it, with the ranks that they carry replaced.
 
     Raises NotReplayable if it has a generator of its own: the copy would draw from the same one.
@@ -392,7 +415,7 @@ def _stream_as(owner: Any, ranks: dict[int, int], depth: int) -> Any:
         if isinstance(value, torch.Generator | random.Random):
             raise NotReplayable(f"the iterable data set {type(owner).__name__} has a generator")
         if name in RANK_NAMES and type(value) is int:
-            object.__setattr__(twin, name, ranks.get(value, value))
+            object.__setattr__(twin, name, ranks.of(owner, value))
         elif depth and hasattr(value, "__dict__") and _carries_rank(value, depth - 1):
             object.__setattr__(twin, name, _stream_as(value, ranks, depth - 1))
     return twin
@@ -407,8 +430,8 @@ def _carries_rank(owner: Any, depth: int) -> bool:
     )
 
 
-def own_samplers(loader: "DataLoader[Any]", ranks: dict[int, int]) -> dict[str, Any]:
-    """Copies of the samplers of `loader`, with the ranks that they carry replaced by `ranks`."""
+def own_samplers(loader: "DataLoader[Any]", ranks: Ranks | None) -> dict[str, Any]:
+    """Copies of the samplers of `loader`, with the ranks that they carry replaced."""
     copies: dict[int, Any] = {}
 
     def copied(sampler: Any) -> Any:
@@ -421,8 +444,8 @@ def own_samplers(loader: "DataLoader[Any]", ranks: dict[int, int]) -> dict[str, 
                 vars(twin)[name] = copied(below)
         for name in RANK_NAMES:
             carried = vars(twin).get(name)
-            if type(carried) is int:
-                vars(twin)[name] = ranks.get(carried, carried)
+            if type(carried) is int and ranks is not None:
+                vars(twin)[name] = ranks.of(twin, carried)
         return twin
 
     samplers = {name: vars(loader).get(name) for name in ("batch_sampler", "sampler")}

@@ -28,8 +28,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # it imports torch, which only the script does
     from recoverrun.hooks.session import Session
+    from recoverrun.hooks.strategies.by_hand import ByHand
 
-UNWRAPPED = "the script wraps no model in DDP, or in FSDP with replicas"
+UNWRAPPED = (
+    "the script wraps no model in DDP, or in FSDP with replicas, and does not all-reduce its "
+    "gradients one by one"
+)
 DIVIDED = (
     "ZeroRedundancyOptimizer keeps a part of its state on each rank, and a loss takes one along"
 )
@@ -106,12 +110,17 @@ def install(session: "Session") -> None:
     """Fill the table for a worker whose script has just imported torch."""
     import torch
     import torch.distributed.distributed_c10d as c10d
+    from torch.distributed.algorithms.join import Join
     from torch.nn.parallel import DistributedDataParallel
 
     from recoverrun.hooks import frameworks, groups
+    from recoverrun.hooks.strategies.by_hand import ByHand
     from recoverrun.hooks.strategies.ddp import Ddp
 
-    _gradients(session)
+    hand = ByHand(session)
+    replace(torch.optim.Optimizer, "add_param_group", hand.add_param_group)
+    replace(c10d, "all_reduce", hand.all_reduce)
+    _gradients(session, hand)
     _data(session)
     replace(c10d, "_new_process_group_helper", groups.wrapping)
     _store(session)
@@ -122,9 +131,11 @@ def install(session: "Session") -> None:
     replace(DistributedDataParallel, "register_comm_hook", ddp.register_comm_hook)
     replace(DistributedDataParallel, "_register_builtin_comm_hook", ddp.register_builtin)
     replace(DistributedDataParallel, "_sync_buffers", ddp.sync_buffers)
+    replace(Join, "__init__", ddp.join)
     assert torch.distributed.is_available(), "this torch was built without distributed"
     watch("torch.distributed.fsdp._fully_shard._fully_shard", lambda m: _fsdp2(session, m))
-    watch("torch.distributed.fsdp.fully_sharded_data_parallel", lambda m: _fsdp1(session, m))
+    fsdp1 = "torch.distributed.fsdp.fully_sharded_data_parallel"
+    watch(fsdp1, lambda m: _fsdp1(session, hand, m))
     for name, arrived in frameworks.adaptations(session).items():
         watch(name, arrived)
 
@@ -142,7 +153,7 @@ def _fsdp2(session: "Session", fully_shard: ModuleType) -> None:
     replace(state.FSDPState, "_pre_forward", fsdp2.pre_forward)
 
 
-def _fsdp1(session: "Session", wrapped: ModuleType) -> None:
+def _fsdp1(session: "Session", hand: "ByHand", wrapped: ModuleType) -> None:
     import torch.distributed.fsdp._runtime_utils as runtime_utils
 
     from recoverrun.hooks.strategies.fsdp1 import Fsdp1
@@ -152,23 +163,27 @@ def _fsdp1(session: "Session", wrapped: ModuleType) -> None:
     replace(module, "__init__", fsdp1.init)
     replace(module, "forward", fsdp1.forward)
     replace(module, "no_sync", fsdp1.no_sync)
-    replace(module, "clip_grad_norm_", lambda original: _committing(session, original))
+    replace(module, "clip_grad_norm_", lambda original: _committing(session, hand, original))
     replace(runtime_utils, "_reduce_grad", fsdp1.reduce_grad)
 
 
-def _committing(session: "Session", original: Any) -> Any:
+def _committing(session: "Session", hand: "ByHand", original: Any) -> Any:
     """What reads gradients settles the step first."""
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
+        hand.read()
         session.settle()
         return original(*args, **kwargs)
 
     return wrapper
 
 
-def _gradients(session: "Session") -> None:
+def _gradients(session: "Session", hand: "ByHand") -> None:
     import torch
     from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+    def committing(original: Any) -> Any:
+        return _committing(session, hand, original)
 
     depth = 0  # one backward inside another belongs to it
 
@@ -183,6 +198,7 @@ def _gradients(session: "Session") -> None:
                 depth -= 1
             if not depth:
                 session.backward_done()
+                hand.backward_done()
 
         return wrapper
 
@@ -201,12 +217,12 @@ def _gradients(session: "Session") -> None:
     clip = sys.modules["torch.nn.utils.clip_grad"]
     for name in ("clip_grad_norm_", "clip_grad_value_", "get_total_norm", "clip_grads_with_norm_"):
         if hasattr(clip, name):
-            replace(clip, name, lambda original: _committing(session, original))
+            replace(clip, name, lambda original: _committing(session, hand, original))
     for name in ("unscale_", "step"):
-        replace(torch.amp.GradScaler, name, lambda original: _committing(session, original))
+        replace(torch.amp.GradScaler, name, lambda original: _committing(session, hand, original))
     replace(torch.optim.Optimizer, "zero_grad", dropping)
     replace(torch.nn.Module, "zero_grad", dropping)
-    register_optimizer_step_pre_hook(lambda _, args, kwargs: _stepping(session, args, kwargs))
+    register_optimizer_step_pre_hook(lambda _, args, kwargs: _stepping(session, hand, args, kwargs))
 
 
 def _trained_by(owner: Any) -> list[Any]:
@@ -216,10 +232,11 @@ def _trained_by(owner: Any) -> list[Any]:
     return list(owner.parameters())
 
 
-def _stepping(session: "Session", args: Any, kwargs: Any) -> Any:
+def _stepping(session: "Session", hand: "ByHand", args: Any, kwargs: Any) -> Any:
     """An optimizer is about to step: after its closure, where it is given one."""
     if not session.refusal and _is_divided(args[0]):
         session.refuse(DIVIDED)
+    hand.stepping()
     rest = list(args[1:])  # args[0] is the optimizer
     closure = rest[0] if rest else kwargs.get("closure")
     if closure is None or session.machine is None or not _calls_once(args[0]):

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from recoverrun.hooks.draws import Draw, Draws
 from recoverrun.hooks.generators import same_kind
 from recoverrun.hooks.script import Loop
+from rendezvous.layout import Layout
 
 if TYPE_CHECKING:  # they import torch, which the script imports when it wants to
     from recoverrun.hooks.context import Key, Path
@@ -145,6 +146,7 @@ class ScriptRuntime:
         self.senses: Senses | None = None  # None until the script has imported torch
         self.active = True  # False in what the script forks, and where it cannot be served
         self.acting_rank: int | None = None
+        self.layout: Layout | None = None  # once the replicas are known
         self.unwrapped_steps = 0  # of an optimizer, before a model is served
         self.iterators = 0
         self.sources: list[Source] = []

@@ -196,7 +196,8 @@ class Session:
         if len(layout.replicas) == 1:
             self.refuse("the script has one replica: there is nothing to survive on")
             return False
-        self.layout, self.strategy = layout, strategy
+        self.layout = self.runtime.layout = layout
+        self.strategy = strategy
         with self.changed:
             assert self.view is not None, "just seen"
             self.machine = InStep(rank=self.env.rank, layout=layout, view=self.view)

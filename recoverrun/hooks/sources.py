@@ -7,12 +7,13 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from recoverrun.hooks.cycles import Cycle
-from recoverrun.hooks.data import Adopted, LoaderIterator, Source, clone_for
+from recoverrun.hooks.data import Adopted, LoaderIterator, Ranks, Source, clone_for
 from recoverrun.hooks.draws import Draw
 from recoverrun.hooks.feeds import Feed
 from recoverrun.hooks.impersonate import Impersonator
 from recoverrun.hooks.rng import Streams
 from recoverrun.hooks.runtime import ScriptRuntime
+from rendezvous.layout import Layout
 
 
 class Sources:
@@ -34,7 +35,8 @@ class Sources:
         if runtime.acting_rank is not None:
             if self.fresh:
                 return make(loader)
-            return make(clone_for(loader, runtime.acting_rank, runtime.own_rank))
+            ranks = Ranks(runtime.own_rank, runtime.acting_rank, runtime.layout)
+            return make(clone_for(loader, ranks))
         source = LoaderIterator(loader=loader, make=make, runtime=self, number=self._created)
         self._created += 1
         runtime.adopt(Adopted(source))
@@ -69,6 +71,10 @@ class Sources:
     @property
     def own_rank(self) -> int:
         return self._runtime.own_rank
+
+    @property
+    def layout(self) -> Layout | None:
+        return self._runtime.layout
 
     @property
     def fresh(self) -> bool:

@@ -120,11 +120,46 @@ def fsdp1(feature: str, kill: str = "", **more: Any) -> Row:
     )
 
 
+def fsdp2(feature: str, kill: str = "", **more: Any) -> Row:
+    """A row of `fsdp2_variants.py`."""
+    return Row(
+        name=f"fsdp2-{feature}",
+        script="fsdp2_variants.py",
+        arguments=(feature,),
+        ranks=4,
+        kills=(kill,) if kill else (),
+        **more,
+    )
+
+
+def by_hand(feature: str, **more: Any) -> Row:
+    """A row of `by_hand.py`."""
+    return Row(name=f"by-hand-{feature}", script="by_hand.py", arguments=(feature,), **more)
+
+
+UNCLEAN = "the script reduces its gradients by hand, but gradients are "
+BY_HAND = (
+    by_hand("plain", kills=("r1@step:3:reduce,r0@step:5:forward",)),
+    by_hand("mean"),
+    by_hand("accumulate"),
+    by_hand("every", promise="unprotected", why=f"{UNCLEAN}reduced more than once"),
+    by_hand("clip", promise="unprotected", why=f"{UNCLEAN}changed before they are reduced"),
+    by_hand("divided", promise="unprotected", why=f"{UNCLEAN}changed before they are reduced"),
+    by_hand("flat", promise="unprotected", why="does not all-reduce its gradients one by one"),
+)
+FSDP2 = (
+    fsdp2("keep", "r3@step:3:reduce"),
+    fsdp2("bf16", apart=1e-3),
+    fsdp2("offload"),
+    fsdp2("ignored"),
+    fsdp2("tp-ddp", "r1@step:3:reduce"),
+    fsdp2("tp-sharded", promise="unprotected", why="fully_shard without a replicate dimension"),
+)
 FSDP1 = (
-    fsdp1("hybrid", "r3@step:3:reduce,r2@step:5:forward"),
-    fsdp1("zero2", "r0@step:4:vote"),
-    fsdp1("orig-params", "r1@step:2:forward"),
-    fsdp1("no-sync", "r2@step:3:reduce"),
+    fsdp1("hybrid", "r3@step:3:reduce"),
+    fsdp1("zero2"),
+    fsdp1("orig-params"),
+    fsdp1("no-sync", "r0@step:4:vote"),
     fsdp1("bf16", apart=1e-3),  # what half precision rounds away
     fsdp1("groups"),
     fsdp1("full-shard", promise="unprotected", why="FSDP1 with FULL_SHARD is not served"),
@@ -163,4 +198,4 @@ FRAMEWORKS = (
         kills=("r2@step:4:forward",),
     ),
 )
-ROWS = (*DDP, *SHAPES, *HSDP, *FSDP1, *FRAMEWORKS)
+ROWS = (*DDP, *SHAPES, *HSDP, *BY_HAND, *FSDP2, *FSDP1, *FRAMEWORKS)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.compat.rows import DDP, FRAMEWORKS, FSDP1, SHAPES, Row
+from tests.compat.rows import BY_HAND, DDP, FRAMEWORKS, FSDP1, FSDP2, SHAPES, Row
 from tests.compat.trials import described, judge, run
 
 pytestmark = pytest.mark.e2e
@@ -12,7 +12,11 @@ pytestmark = pytest.mark.e2e
 
 @pytest.mark.parametrize(
     "row",
-    [row for row in (*DDP, *SHAPES, *FSDP1, *FRAMEWORKS) if row.kills or row.refused],
+    [
+        row
+        for row in (*DDP, *SHAPES, *BY_HAND, *FSDP2, *FSDP1, *FRAMEWORKS)
+        if row.kills or row.refused
+    ],
     ids=lambda row: row.name,
 )
 def test_a_way_of_training_outlives_a_loss(row: Row, tmp_path: Path) -> None:

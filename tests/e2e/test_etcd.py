@@ -79,13 +79,15 @@ def test_an_etcd_that_stands_still_stops_nobody_and_decides_later(
 ) -> None:
     nodes = _nodes(launcher, 3, etcd)
     etcd.send(signal.SIGSTOP)
-    time.sleep(4.0)  # longer than the lease of the leader runs: that is what is tested
-    nodes.launches[2].send(signal.SIGKILL)
-    nodes.launches[0].expect("rank 0: serves")
-
-    etcd.send(signal.SIGCONT)
+    try:
+        # By then the lease of the leader has run out.
+        nodes.launches[0].expect("until etcd answers, no loss can be agreed on: no etcd answers at")
+        nodes.launches[2].send(signal.SIGKILL)
+    finally:
+        etcd.send(signal.SIGCONT)
 
     nodes.survivors_meet([0, 1])
+    nodes.launches[0].expect("etcd answers again")
     nodes.stop([0, 1])
 
 

@@ -166,6 +166,17 @@ for i in range(8):
 )
 
 
+UNEVEN = (
+    PREAMBLE
+    + """
+with model.join():
+    for i in range(4 + rank):
+        optimizer.zero_grad()
+        model(torch.randn(3, 4)).square().mean().backward()
+        optimizer.step()
+"""
+)
+
 DIVIDED_STATE = (
     PREAMBLE.replace(
         "torch.optim.SGD(model.parameters(),", "Zero(model.parameters(), torch.optim.SGD,"
@@ -187,6 +198,7 @@ for i in range(4):
         (NO_LOOP, "no loop of the script's own code"),
         (WAITING_LOOP, "waits here (yield)"),
         (DIVIDED_STATE, "keeps a part of its state on each rank"),
+        (UNEVEN, "ranks may take different numbers of steps"),
     ],
 )
 def test_a_script_that_cannot_be_replayed_is_refused_and_runs_all_the_same(

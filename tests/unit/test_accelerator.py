@@ -31,8 +31,8 @@ def test_without_a_word_of_the_user_s_nothing_on_cuda_is_served(
     if asked is not None:
         monkeypatch.setenv(CUDA, asked)
 
-    assert accelerator.refusal(ddp(GPU), exact=False) == accelerator.NOT_SERVED
-    assert accelerator.refusal(ddp(CPU), exact=True) == ""
+    assert accelerator.refusal(ddp(GPU), exact=False, alone=True) == accelerator.NOT_SERVED
+    assert accelerator.refusal(ddp(CPU), exact=True, alone=False) == ""
     assert not accelerator.may_be_replaced(object())
     assert accelerator.staging(GPU) == CPU
 
@@ -54,9 +54,15 @@ def test_what_cannot_be_served_is_refused_in_a_sentence(
 ) -> None:
     monkeypatch.setenv(CUDA, "nccl")
 
-    refusal = accelerator.refusal(module, exact=exact)
+    refusal = accelerator.refusal(module, exact=exact, alone=True)
 
     assert words in refusal and bool(refusal) == bool(words)
+
+
+def test_a_rank_of_a_replica_of_several_is_not_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CUDA, "nccl")
+
+    assert "tensor parallelism" in accelerator.refusal(ddp(GPU), exact=False, alone=False)
 
 
 def test_gradients_are_reduced_where_the_user_wants_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -148,6 +148,7 @@ class Play:
     own_rank: int = OWN
     acting_rank: int | None = None
     fresh: bool = False
+    layout: None = None
     created: dict[tuple[int, int], rng.Streams] = field(default_factory=dict)
     draws: list[tuple[int, Any]] = field(default_factory=list)
 

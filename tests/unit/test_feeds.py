@@ -42,6 +42,7 @@ class Play:
     own_rank: int = 0
     acting_rank: int | None = None
     fresh: bool = False
+    layout: None = None
     looking_back: bool = False
     draws: list[Draw] = field(default_factory=list)
     spoiled: str = ""

@@ -61,6 +61,14 @@ def test_a_lower_ballot_than_was_promised_is_refused() -> None:
     assert answer == Rejected(ballot=(1, "a"), promised=(2, "b"), hold_s=0.0)
 
 
+def test_a_roll_that_does_not_follow_its_base_is_nonsense() -> None:
+    witness = Witness()
+
+    for roll in (PAIR, Roll(3, 1, ("a",))):
+        assert witness.hear(_accept((1, "a"), roll)) is None
+    assert witness.kept() == Witness().kept()
+
+
 def test_whoever_asks_for_what_is_decided_is_told_so() -> None:
     witness = Witness()
     witness.hear(RollCall(roll=_alone("b").plain()))

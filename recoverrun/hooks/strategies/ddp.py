@@ -1,4 +1,4 @@
-"""DistributedDataParallel: one replica per rank of its group.
+"""DistributedDataParallel: one replica per rank of its group, or per tensor-parallel group.
 
 A comm hook (`DDP.register_comm_hook`) gets every bucket when its gradients are ready. It hands the
 bucket back un-reduced, so `p.grad` stays this rank's own accumulator until the commit point, with
@@ -15,13 +15,18 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from ft_collectives.reduce import Bucket
-from recoverrun.hooks import accelerator
+from recoverrun.hooks import accelerator, groups
+from recoverrun.hooks.blocks import layout_of
 from recoverrun.hooks.session import Session
 from recoverrun.hooks.strategies.ddp_buckets import Gradients, Resting, wire_of
 from rendezvous.layout import Layout
+
+EVEN = "in a Join context ranks may take different numbers of steps, and have no vote in common"
+UNEVEN = "DDP.join(divide_by_initial_world_size=False) divides as no hook of ours can"
 
 
 class Ddp:
@@ -81,12 +86,34 @@ class Ddp:
             self._wire = wire_of(hook)
         except (KeyError, TypeError):  # a callable object need not have a hash
             name = getattr(hook, "__qualname__", type(hook).__name__)
-            self._session.refuse(
+            self._give_back(
                 f"the communication hook {name} changes what DDP reduces; a lost rank's part in "
-                "it cannot be made up"
+                "it cannot be made up",
+                state,
+                hook,
             )
-            self._session.runtime.active = False
-            self._theirs = (state, hook)
+
+    def _give_back(self, reason: str, state: Any, hook: Any) -> None:
+        """DDP reduces by this hook from now on, and nothing is protected."""
+        self._session.refuse(reason)
+        self._session.runtime.active = False
+        self._theirs = (state, hook)
+
+    def join(self, original: Callable[..., None]) -> Callable[..., None]:
+        """`Join.__init__`: in it ranks take as many steps as they have batches, and no vote."""
+
+        def wrapper(
+            context: Any, joinables: Any, enable: bool = True, *args: Any, **kwargs: Any
+        ) -> None:
+            original(context, joinables, enable, *args, **kwargs)
+            if not enable or not any(self._serves(one) for one in joinables):
+                return
+            if not kwargs.get("divide_by_initial_world_size", True):
+                raise RuntimeError(f"{UNEVEN}; run it with --no-protect")
+            assert self._module is not None, "protected"
+            self._give_back(EVEN, self._module.process_group, allreduce_hook)
+
+        return wrapper
 
     def forward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """`DDP.forward`; a re-executed microbatch runs as under `no_sync`."""
@@ -141,16 +168,22 @@ class Ddp:
         if session.strategy is not None:
             session.refuse("the script wraps more than one model in DDP")
             return
-        world = dist.get_world_size()
-        if module.process_group.size() != world:
-            session.refuse("DDP over a part of the world is not served yet")
+        layout = _layout(module)
+        if layout is None:
+            ranks = dist.get_process_group_ranks(module.process_group)
+            session.refuse(
+                f"DDP over ranks {ranks} is not served: only over all, or over those with the same "
+                "place in replicas of neighbouring ranks"
+            )
             return
-        refusal = accelerator.refusal(module, exact=session.env.exact)
+        refusal = accelerator.refusal(
+            module, exact=session.env.exact, alone=len(layout.replicas[0]) == 1
+        )
         if refusal:
             session.refuse(refusal)
             return
         self._module = module
-        layout = Layout(tuple((rank,) for rank in range(world)))
+        groups.release(layout)
         over = accelerator.communicators(next(module.parameters()).device)
         if session.protect(self, layout, over):
             module.register_comm_hook(None, self._reduce)
@@ -223,7 +256,7 @@ class Ddp:
         assert module is not None, "protected"
         gradients = Gradients(
             params=params,
-            replicas=dist.get_world_size(),
+            replicas=module.process_group.size(),
             counts=module.find_unused_parameters or module.static_graph,
             wire=self._wire,
         )
@@ -275,3 +308,11 @@ class Ddp:
         assert self._module is not None, "protected"
         module = self._module.module
         return {n: p.detach() for n, p in (*module.named_parameters(), *module.named_buffers())}
+
+
+def _layout(module: DistributedDataParallel) -> Layout | None:
+    """One rank a replica; or several, where DDP is over those that hold the same part of it."""
+    world, replicas = dist.get_world_size(), dist.get_process_group_ranks(module.process_group)
+    size = world // len(replicas)
+    first = dist.get_rank() // size * size
+    return layout_of(world, range(first, first + size), replicas)

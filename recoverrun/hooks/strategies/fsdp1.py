@@ -21,8 +21,8 @@ import torch.distributed as dist
 
 from ft_collectives.reduce import Bucket
 from recoverrun.hooks import groups
+from recoverrun.hooks.blocks import layout_of
 from recoverrun.hooks.session import Session
-from rendezvous.layout import Layout
 
 HYBRID = ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2")
 
@@ -136,7 +136,7 @@ class Fsdp1:
             return
         shards = dist.get_process_group_ranks(module.process_group)
         replicas = dist.get_process_group_ranks(module._inter_node_pg)
-        layout = _layout(dist.get_world_size(), shards, replicas)
+        layout = layout_of(dist.get_world_size(), shards, replicas)
         if layout is None:
             session.refuse(
                 f"FSDP1 shards over ranks {shards} and replicates over {replicas}: served are "
@@ -204,14 +204,3 @@ class Fsdp1:
             for name, module in self._module.named_modules()
             if getattr(module, "_handle", None) is not None
         }
-
-
-def _layout(world: int, shards: list[int], replicas: list[int]) -> Layout | None:
-    """Replicas of neighbouring ranks, if these groups of ours are two of such; else None."""
-    size = len(shards)
-    first, place = shards[0], replicas[0]
-    blocks = [tuple(range(start, start + size)) for start in range(0, world, size)]
-    fits = world % size == 0 and first % size == 0 and shards == list(range(first, first + size))
-    if not fits or replicas != list(range(place, world, size)) or place >= size:
-        return None
-    return Layout(tuple(blocks))

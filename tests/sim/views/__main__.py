@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from tests.sim.views.plan import Plan, draw, draw_etcd, draw_witnessed
-from tests.sim.views.search import Search
+from tests.sim.views.search import PAIR, THREE, Search
 from tests.sim.views.times import table
 from tests.sim.views.world import simulate
 
@@ -46,11 +46,12 @@ def survey(first: int, seeds: int, chaos_s: float, drawn: Drawn) -> int:
 
 
 def search(most: int) -> int:
-    for candidates, faults in (((1,), 2), ((1, 2), 0)):
-        looked = Search(most)
+    for first, candidates, faults in ((THREE, (1,), 2), (THREE, (1, 2), 0), (PAIR, (1,), 2)):
+        looked = Search(most, first)
         looked.run(faults=faults, candidates=candidates)
         how = "all" if looked.complete else "the first"
-        print(f"{len(candidates)} rivals, {faults} faults: {how} {looked.states} states")
+        who = "two and a witness" if first.witness else "three"
+        print(f"{who}, {len(candidates)} rivals, {faults} faults: {how} {looked.states} states")
     return 0
 
 

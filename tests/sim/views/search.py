@@ -1,7 +1,8 @@
-"""Every order of messages in a small history: three launchers, two candidates, up to two faults.
+"""Every order of messages in a small history: three voters, two candidates, up to two faults.
 
 Leases are left out, because one roll for each number must not depend on any clock. The leader
-proposes to leave one launcher out, while two others stand against it. From each state every message
+proposes to leave one launcher out, while two others stand against it; or the one, where the third
+voter is a witness, which stands for nothing. From each state every message
 may arrive next, be lost, or its receiver may crash; states that were seen are not entered again.
 """
 
@@ -20,15 +21,18 @@ from rendezvous.ballots import (
     Rejected,
     RollCall,
 )
-from rendezvous.council import Council, Effect, Enrolled, Event, Heard, Part, Tick, To
+from rendezvous.council import Attend, Council, Effect, Enrolled, Event, Heard, Part, Tick, To
 from rendezvous.register import Register
 from rendezvous.roll import Roll
+from rendezvous.witness import Witness
 from tests.sim.views.book import Book
 
-NAMES = ("a", "b", "c")
-FIRST = Roll(1, 1, NAMES)
+THREE = Roll(1, 1, ("a", "b", "c"))
+PAIR = Roll(1, 1, ("a", "b"), "w/a")
 CLOCKED = (Lead, Granted, Ping, Pong)
 """Messages that only serve leases and gates."""
+
+Voter = Register | Witness
 
 Letter = tuple[str, str, Council]
 """From, to, what."""
@@ -36,7 +40,7 @@ Letter = tuple[str, str, Council]
 
 @dataclass(frozen=True, slots=True)
 class State:
-    nodes: tuple[Register | None, ...]  # None: crashed
+    nodes: tuple[Voter | None, ...]  # None: crashed
     letters: tuple[Letter, ...]
     candidates: tuple[int, ...]  # who may still stand
     faults: int  # that may still happen
@@ -50,9 +54,9 @@ class State:
         return nodes, letters, self.candidates, self.faults, self.decided
 
 
-def _facts(node: Register | None) -> object:
-    if node is None:
-        return None
+def _facts(node: Voter | None) -> object:
+    if node is None or isinstance(node, Witness):
+        return node and node.kept()
     bid = node.bid
     mine = bid and (
         bid.ballot, bid.base, frozenset(bid.prepared), bid.found_in, bid.found, bid.elected,
@@ -65,8 +69,10 @@ def _facts(node: Register | None) -> object:
 class Search:
     """`check` sees every state; the book raises Violation where two rolls have one number."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, first: Roll = THREE) -> None:
         self.most = most
+        self.first = first
+        self.names = first.voters
         self.states = 0
         self.complete = True
 
@@ -87,24 +93,32 @@ class Search:
                     stack.append(following)
 
     def _begin(self, faults: int, candidates: tuple[int, ...]) -> State:
-        """The first launcher leads, and is asked to go on without the third."""
-        nodes = [_timeless(Register(own=name, roll=FIRST, now=0.0)) for name in NAMES]
+        """The first launcher leads, and is asked to go on without the last."""
+        nodes: list[Voter] = [
+            _timeless(Register(own=name, roll=self.first, now=0.0)) for name in self.first.members
+        ]
+        nodes += [Witness()] if self.first.witness else []
         state = State(tuple(nodes), (), candidates, faults)
+        if self.first.witness:
+            name = self.first.witness.partition("/")[0]
+            for place in range(len(self.first.members)):
+                state = self._feed(state, place, Attend(name), f"{name} is there")
         state = self._feed(state, 0, Tick(0.5), "a stands")
         while state.letters:
             state = self._deliver(state, 0)
-        return self._feed(state, 0, Part("c"), "c parts")
+        other = self.first.members[-1]
+        return self._feed(state, 0, Part(other), f"{other} parts")
 
     def _moves(self, state: State) -> Iterator[State]:
         for number, (_, to, _message) in enumerate(state.letters):
             yield self._deliver(state, number)
             if state.faults:
                 yield self._lose(state, number)
-                if state.nodes[NAMES.index(to)] is not None:
-                    yield self._crash(state, NAMES.index(to))
+                if state.nodes[self.names.index(to)] is not None:
+                    yield self._crash(state, self.names.index(to))
         for place in state.candidates:
             node = state.nodes[place]
-            if node is not None and node.own in node.roll.voters and node.bid is None:
+            if isinstance(node, Register) and node.own in node.roll.voters and node.bid is None:
                 rest = tuple(other for other in state.candidates if other != place)
                 ready = copy.deepcopy(node)
                 ready.stand_at = ready.now
@@ -116,7 +130,7 @@ class Search:
         sender, to, message = state.letters[number]
         rest = state.letters[:number] + state.letters[number + 1 :]
         left = replace(state, letters=rest)
-        place = NAMES.index(to)
+        place = self.names.index(to)
         if left.nodes[place] is None:
             return left
         return self._feed(left, place, Heard(sender, message), f"{to} gets {message}")
@@ -128,35 +142,50 @@ class Search:
 
     def _crash(self, state: State, place: int) -> State:
         nodes = (*state.nodes[:place], None, *state.nodes[place + 1 :])
-        path = (*state.path, f"{NAMES[place]} crashes")
+        path = (*state.path, f"{self.names[place]} crashes")
         return replace(state, nodes=nodes, faults=state.faults - 1, path=path)
 
     def _feed(self, state: State, place: int, event: Event, words: str) -> State:
         known = state.nodes[place]
         assert known is not None, "only the living are fed"
         node = copy.deepcopy(known)
-        effects = node.step(event, 0.0)
         path = (*state.path, words)
         letters = [*state.letters]
+        effects: list[Effect] = []
+        if isinstance(node, Register):
+            effects = node.step(event, 0.0)
+        elif isinstance(event, Heard):
+            answer = node.hear(event.message)
+            effects = [To(event.sender, answer)] if answer is not None else []
         for effect in effects:
             if isinstance(effect, To) and not isinstance(effect.message, CLOCKED):
-                letters.append((node.own, effect.node, effect.message))
+                letters.append((self.names[place], effect.node, effect.message))
         nodes = (*state.nodes[:place], node, *state.nodes[place + 1 :])
-        letters = [letter for letter in letters if _matters(nodes, letter)]
+        letters = [
+            letter for letter in letters if _matters(nodes[self.names.index(letter[1])], letter[2])
+        ]
         following = replace(state, nodes=nodes, letters=tuple(letters), path=path)
-        return _agree(following, effects)
+        return self._agree(following, effects)
+
+    def _agree(self, state: State, effects: list[Effect]) -> State:
+        """Whatever a launcher knows to be decided, or asks others to build on, is one roll."""
+        book = Book(self.first)
+        claims = [*state.decided]
+        claims += [effect.roll for effect in effects if isinstance(effect, Enrolled)]
+        claims += [Roll(*m.base) for _, _, m in state.letters if isinstance(m, Accept)]
+        for roll in claims:
+            book.decided(roll)
+        return replace(state, decided=tuple(sorted(book.rolls.values())))
 
 
-def _matters(nodes: tuple[Register | None, ...], letter: Letter) -> bool:
+def _matters(node: Voter | None, message: Council) -> bool:
     """False if its arrival changes nothing, now or ever."""
-    _, to, message = letter
-    node = nodes[NAMES.index(to)]
     if node is None:
         return False
-    bid = node.bid
+    bid = node.bid if isinstance(node, Register) else None
     match message:
         case RollCall(roll=roll):
-            return roll[0] > node.roll.number
+            return roll[0] > node.vote.roll.number
         case Prepared(ballot=ballot, number=number):
             return bid is not None and (ballot, number) == (bid.ballot, bid.base.number)
         case Accepted(ballot=ballot, number=number):
@@ -174,14 +203,3 @@ def _timeless(node: Register) -> Register:
     if node.roll.leader != node.own:
         node.stand_at = float("inf")
     return node
-
-
-def _agree(state: State, effects: list[Effect]) -> State:
-    """Whatever a launcher knows to be decided, or asks others to build on, is one roll a number."""
-    book = Book(FIRST)
-    claims = [*state.decided]
-    claims += [effect.roll for effect in effects if isinstance(effect, Enrolled)]
-    claims += [Roll(*m.base) for _, _, m in state.letters if isinstance(m, Accept)]
-    for roll in claims:
-        book.decided(roll)
-    return replace(state, decided=tuple(sorted(book.rolls.values())))

@@ -8,7 +8,7 @@ from tests.sim.mutants import planted
 from tests.sim.processes import DIGESTED, digests
 from tests.sim.views.mutants import BUGS, IN_ETCD, SCHEDULES, WITNESSED, Bug, plans, run
 from tests.sim.views.plan import draw, draw_etcd, draw_witnessed
-from tests.sim.views.search import Search
+from tests.sim.views.search import PAIR, Search
 from tests.sim.views.times import at, measure
 from tests.sim.views.world import Outcome, World, simulate
 
@@ -107,6 +107,24 @@ def test_no_order_of_messages_and_two_faults_decides_two_rolls_of_one_number() -
 
     assert search.complete
     assert search.states > 30_000
+
+
+def test_nor_does_any_where_one_of_three_voters_is_a_witness() -> None:
+    search = Search(most=100_000, first=PAIR)
+
+    search.run(faults=1, candidates=(1,))
+
+    assert search.complete
+    assert search.states > 10_000
+
+
+@pytest.mark.parametrize("name", ["forgetful", "pliant"])
+def test_the_search_finds_a_witness_that_answers_twice(name: str) -> None:
+    bug = next(bug for bug in WITNESSED if bug.name.startswith(name))
+    assert bug.code is not None, "planted as code"
+
+    with planted(bug.code), pytest.raises(Exception, match="I1"):
+        Search(most=50_000, first=PAIR).run(faults=0, candidates=(1,))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,96 @@
+"""FSDP2 with replicas on 2 x 2 ranks, and tensor parallelism inside of replicas."""
+
+import argparse
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+FEATURES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "keep": {"reshard_after_forward": False},
+    "bf16": {"mp_policy": MixedPrecisionPolicy(torch.bfloat16, torch.bfloat16)},
+    "offload": {"offload_policy": CPUOffloadPolicy(pin_memory=False)},
+    "ignored": {},
+    "tp-ddp": {},
+    "tp-sharded": {},
+}
+
+
+class Block(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.down(torch.tanh(self.up(x)))
+
+
+def split(net: nn.Sequential, mesh: DeviceMesh) -> None:
+    """Megatron's way: the first layer of a block by columns, the second by rows."""
+    plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
+    for block in net:
+        if isinstance(block, Block):
+            parallelize_module(block, mesh, plan)
+
+
+def wrapped(net: nn.Sequential, feature: str) -> nn.Module:
+    tensor = feature.startswith("tp-")
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp" if tensor else "shard"))
+    if feature == "tp-ddp":
+        split(net, mesh["tp"])
+        return DistributedDataParallel(net, device_mesh=mesh["dp"])
+    if feature == "tp-sharded":
+        split(net, mesh["tp"])
+        fully_shard(net, mesh=mesh["dp"])
+        return net
+    for block in net:
+        if isinstance(block, Block):
+            fully_shard(block, mesh=mesh, **FEATURES[feature])
+    ignored = {net[0].weight, net[0].bias} if feature == "ignored" else set()
+    for param in ignored:
+        param.requires_grad_(False)
+    fully_shard(net, mesh=mesh, ignored_params=ignored, **FEATURES[feature])
+    return net
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("feature", choices=sorted(FEATURES))
+    feature = parser.parse_args().feature
+    dist.init_process_group("gloo")
+    torch.manual_seed(1)
+    net = nn.Sequential(nn.Linear(16, 24), Block(24), Block(24), nn.Linear(24, 16)).double()
+    model = wrapped(net, feature)
+    x = torch.randn(240, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    data = TensorDataset(x, x.roll(1, 1) * 0.5)
+    # Ranks of one tensor-parallel replica read the same data.
+    replicas = (2, dist.get_rank() // 2) if feature.startswith("tp-") else (None, None)
+    sampler = DistributedSampler(data, *replicas)
+    loader = DataLoader(data, batch_size=5, sampler=sampler)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for epoch in range(2):
+        sampler.set_epoch(epoch)
+        for number, (x, y) in enumerate(loader):
+            (F.mse_loss(model(x), y) / 2).backward()
+            if number % 2 == 1:
+                optimizer.step()
+                optimizer.zero_grad()
+            if number > 23:
+                break
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
