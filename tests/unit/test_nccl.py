@@ -285,6 +285,37 @@ def test_a_second_loss_while_members_connect_ends_that_attempt() -> None:
     assert rig.delivered[0].tolist() == [1.0 + OTHERS] * 4
 
 
+def test_a_generation_that_ends_while_its_group_is_made_leaves_nothing_in_use() -> None:
+    """Whoever ended it looked for communicators before there was this one."""
+    library = Stand("passes")
+
+    assert Accelerated(library).connect(1, HashStore(), 0, 3, lambda: False) is None
+
+    assert library.groups[0].aborted.wait(timeout=10)
+
+
+def test_an_abort_is_waited_for_before_something_new_is_made() -> None:
+    library = Stand("passes")
+    over = Accelerated(library)
+    over.connect(1, HashStore(), 0, 3, lambda: True)
+    old = library.groups[0]
+    old.abort_may_end.clear()
+    over.drop(before=2)
+    assert old.aborted.wait(timeout=10)
+    asked = []
+
+    def wanted() -> bool:
+        """Asked while it waits: then the abort comes to its end."""
+        asked.append(len(library.groups))
+        if len(asked) == 2:
+            old.abort_may_end.set()
+        return True
+
+    assert over.connect(2, HashStore(), 0, 2, wanted) is not None
+
+    assert asked[:2] == [1, 1]
+
+
 # --------------------------------------------------------------------------- order of launch, abort
 
 
