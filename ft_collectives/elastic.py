@@ -102,6 +102,11 @@ class ElasticGroup(ProcessGroup):
         self.pairs = Pairs(fabric, name)
         self.transactions = Transactions(fabric, name, self.ranks, gloo)
 
+    def shutdown(self) -> None:
+        """`destroy_process_group`. NCCL would flush first, for ever where a member is lost."""
+        if not self.protected:
+            self.native.shutdown()
+
     def _transact(
         self, asked: Asked, inputs: Sequence[torch.Tensor], launch: Launch, deliver: Deliver
     ) -> None:

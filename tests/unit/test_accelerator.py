@@ -85,6 +85,18 @@ def test_sums_in_other_memory_are_copied_to_the_gradients() -> None:
     assert weight.grad.device.type == "meta"
 
 
+@pytest.mark.parametrize("protected", [False, True])
+def test_destroying_a_protected_group_waits_for_nobody(protected: bool) -> None:
+    """torch's NCCL flushes first, which never ends where a member is lost."""
+    group, called = ElasticGroup.__new__(ElasticGroup), []
+    group.transactions = object() if protected else None
+    group.native = SimpleNamespace(shutdown=lambda: called.append("shutdown"))
+
+    group.shutdown()
+
+    assert called == ([] if protected else ["shutdown"])
+
+
 def test_what_gloo_is_given_is_the_host_s() -> None:
     given = torch.arange(6.0).reshape(2, 3).t()
 
