@@ -38,6 +38,8 @@ from ft_collectives.transaction import Deliver, Launch, Transactions
 
 T = TypeVar("T")
 
+UNSERVED = "of tensors on an accelerator, between replicas that may be lost, is not served"
+
 Give = Callable[[list[torch.Tensor]], None]
 """Takes one tensor per rank of the original group, in order."""
 
@@ -90,14 +92,24 @@ class ElasticGroup(ProcessGroup):
         Members meet under torch's name of the group. A number of our own would not do: a rank only
         counts the groups that it is in, and groups side by side would have the same.
         """
-        backend = self.native._get_backend(torch.device("cpu"))
-        assert isinstance(backend, ProcessGroupGloo), f"{backend} is not gloo"
-        functional.install(lambda group: isinstance(group, ElasticGroup) and group.protected)
+        backends = [self.native._get_backend(device) for device in self.native._device_types]
+        gloo = next((one for one in backends if isinstance(one, ProcessGroupGloo)), None)
+        functional.install(
+            lambda group: isinstance(group, ElasticGroup) and group.protected,
+            ("CPU",) if all(one is gloo for one in backends) else ("CPU", "CUDA"),
+        )
         self.fabric = fabric
-        fabric.share_devices(backend)
+        if gloo is not None:  # over NCCL alone, gloo is connected beside it
+            fabric.share_devices(gloo)
         name = f"group {self.native.group_name}"
         self.pairs = Pairs(fabric, name)
-        self.transactions = Transactions(fabric, name, self.ranks, backend if connected else None)
+        known = gloo if connected else None
+        self.transactions = Transactions(fabric, name, self.ranks, known)
+
+    def shutdown(self) -> None:
+        """`destroy_process_group`. NCCL would flush first, for ever where a member is lost."""
+        if not self.protected:
+            self.native.shutdown()
 
     def _transact(
         self, asked: Asked, inputs: Sequence[torch.Tensor], launch: Launch, deliver: Deliver
@@ -221,7 +233,7 @@ class ElasticGroup(ProcessGroup):
             for place, rank in enumerate(self.ranks):
                 known = None if rank in among.members else answer_of(rank)
                 if known is not None:
-                    given[place] = known.to(source.dtype).view(shape)
+                    given[place] = known.to(parts[0]).view(shape)
             give(given)
 
         call = "all_gather" if root == NONE else "gather"
@@ -365,10 +377,18 @@ class ElasticGroup(ProcessGroup):
     def recv(self, tensors: list[torch.Tensor], peer: int, tag: int) -> Work:
         return self._point("recv", tensors, peer, tag)
 
+    def _start_coalescing(self, device: torch.device) -> None:
+        """torch asks for it where a backend can do it, which of the two NCCL can."""
+        if self.protected:
+            raise RuntimeError(f"dist.batch_isend_irecv {UNSERVED}")
+        super()._start_coalescing(device)
+
     def _point(self, call: Call, tensors: list[torch.Tensor], peer: int, tag: int) -> Work:
         if self.pairs is None:
             work: Work = getattr(self.native, call)(tensors, peer, tag)
             return work
+        if not all(tensor.is_cpu for tensor in tensors):
+            raise RuntimeError(f"dist.{call} {UNSERVED}")
         if not ElasticGroup.alone():
             return self.pairs.post(call, tensors, self.ranks[peer], tag)
         if call == "recv":

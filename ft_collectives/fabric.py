@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -46,9 +46,41 @@ _buried: dict[int, torch.Tensor] = {}
 """Memory that gloo may still write to, by identity."""
 
 
+class Flight(Protocol):
+    """An operation on an accelerator: it rings no bell when it is over, so it is asked."""
+
+    def passed(self) -> bool: ...
+
+    def wait(self, bell: "SimpleQueue[object]") -> None:
+        """Until it has passed or failed, or until `bell` rings."""
+
+    def conclude(self) -> None:
+        """Raises RuntimeError if it failed."""
+
+    def keep(self, staged: Sequence[torch.Tensor]) -> None:
+        """Hold on to memory until it has passed."""
+
+
+class Accelerator(Protocol):
+    """Communicators of a channel on a device, beside those of gloo; see `nccl`."""
+
+    def connect(
+        self, generation: int, store: Any, place: int, size: int, wanted: Callable[[], bool]
+    ) -> Any:
+        """A communicator that works. None once it is not `wanted` any more. Raises RuntimeError."""
+
+    def drop(self, before: int) -> None:
+        """Abort those of generations `before` this one. Returns at once."""
+
+    def launch(
+        self, fabric: "Fabric", channel: "Channel", generation: int, start: Callable[[Any], Work]
+    ) -> "Pending":
+        """As `Fabric.launch`, on the device."""
+
+
 @dataclass(slots=True, eq=False)
 class Pending:
-    """An operation under way, or complete from the start without a `future`.
+    """An operation under way, or complete from the start without a `future` or a `flight`.
 
     gloo's thread rings `bell` when it is done, and a new View if somebody waits: both are calls
     into C, because Python code in a thread that seldom runs any is dear (`docs/benchmarks.md`).
@@ -57,11 +89,21 @@ class Pending:
     work: Work = None
     future: Any = None
     bell: "SimpleQueue[object]" = field(default_factory=SimpleQueue)
+    flight: Flight | None = None
 
     @property
     def done(self) -> bool:
-        """Whether gloo has let go of its memory, with success or without."""
+        """Whether its memory has been let go of, with success or without."""
+        if self.flight is not None:
+            return self.flight.passed()
         return self.future is None or bool(self.future.done())
+
+    def conclude(self) -> None:
+        """Of one that is done: returns at once, or raises RuntimeError with what went wrong."""
+        if self.flight is not None:
+            self.flight.conclude()
+        elif self.work is not None:
+            self.work.wait()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,13 +111,15 @@ class Communicator:
     """The members of one generation and what connects them.
 
     `group` is None while this rank is the only member. `aligned` holds the members' totals, in
-    member order, as they stood when this communicator was connected.
+    member order, as they stood when this communicator was connected. `device` connects the same
+    members on an accelerator, where the channel has one.
     """
 
     generation: int = 0  # of none
     members: tuple[int, ...] = ()
     group: Gloo = None
     aligned: tuple[Totals, ...] = ()
+    device: Any = None
 
     def position(self, rank: int) -> int:
         """Place of the global `rank` among the members."""
@@ -97,6 +141,7 @@ class Channel:
     ranks: tuple[int, ...]
     on_align: Callable[[], Totals] | None = None  # asked by the builder, in its thread
     now: Communicator = Communicator()
+    over: Accelerator | None = None
 
     @property
     def generation(self) -> int:
@@ -151,18 +196,25 @@ class Fabric:
             self.changed.notify_all()
             for bell in self._bells:
                 bell.put(None)
-            idle = not self._channels
+            channels = list(self._channels)
             listeners = list(self.on_change)
-        if not idle:
+        for channel in channels:
+            if channel.over is not None:  # its view is over: what an abort completes is not taken
+                channel.over.drop(before=view.generation)
+        if channels:
             self._build_in_thread()
         for listener in listeners:
             listener(view)
 
     def open(
-        self, name: str, ranks: Sequence[int], on_align: Callable[[], Totals] | None = None
+        self,
+        name: str,
+        ranks: Sequence[int],
+        on_align: Callable[[], Totals] | None = None,
+        over: Accelerator | None = None,
     ) -> Channel:
         """A new channel; every member opens its channels in the same order."""
-        channel = Channel(name=name, ranks=tuple(ranks), on_align=on_align)
+        channel = Channel(name=name, ranks=tuple(ranks), on_align=on_align, over=over)
         with self.changed:
             self._channels.append(channel)
         self._build_in_thread()
@@ -245,11 +297,24 @@ class Fabric:
             _graveyard.append((group, store))
             if mine:
                 aligned = _exchange(group, len(members), mine)
+        device = None
+        if group is not None and channel.over is not None:
+            device = self._connect_device(channel.over, channel.name, view, members)
         with self.changed:
             if not self._current(view):
                 return
-            channel.now = Communicator(view.generation, members, group, aligned)
+            channel.now = Communicator(view.generation, members, group, aligned, device)
             self.changed.notify_all()
+
+    def _connect_device(
+        self, over: Accelerator, name: str, view: View, members: tuple[int, ...]
+    ) -> Any:
+        store = PrefixStore(f"recoverrun/{name}/device/", self._store(view.generation))
+        _graveyard.append(store)
+        place = members.index(self.rank)
+        return over.connect(
+            view.generation, store, place, len(members), lambda: self._current(view)
+        )
 
     # --------------------------------------------------------------------------- operations
 
@@ -286,10 +351,7 @@ class Fabric:
 
     def begin(self, channel: Channel, generation: int, start: Start) -> list[Pending]:
         """As `launch`, for operations that are one; none where this rank is alone."""
-        with self.changed:
-            now = channel.now
-            if generation != self.view.generation or now.generation != generation:
-                raise Superseded
+        now = self.serving(channel, generation)
         if now.group is None:
             return []
         pendings = []
@@ -300,6 +362,14 @@ class Fabric:
             pendings.append(pending)
         return pendings
 
+    def serving(self, channel: Channel, generation: int) -> Communicator:
+        """What connects the members of `generation`. Raises Superseded if that is over."""
+        with self.changed:
+            now = channel.now
+            if generation != self.view.generation or now.generation != generation:
+                raise Superseded
+        return now
+
     def finish(self, pendings: Sequence[Pending], generation: int) -> None:
         """Wait for operations of `generation`; Superseded if a newer one begins first."""
         for pending in pendings:
@@ -307,10 +377,8 @@ class Fabric:
         if self.view.generation != generation:
             raise Superseded
         for pending in pendings:
-            if pending.work is None:
-                continue
             try:
-                pending.work.wait()  # complete: returns at once, or raises what went wrong
+                pending.conclude()
             except RuntimeError as failure:
                 self._outlive(generation, str(failure))
 
@@ -320,7 +388,10 @@ class Fabric:
                 return
             self._bells.append(pending.bell)
         try:
-            pending.bell.get()
+            if pending.flight is None:
+                pending.bell.get()
+            else:
+                pending.flight.wait(pending.bell)
         finally:
             with self.changed:
                 self._bells.remove(pending.bell)
@@ -330,6 +401,9 @@ class Fabric:
 
         For ever, or until the operation ends after all: gloo lets go of memory before it says so.
         """
+        if until is not None and until.flight is not None:
+            until.flight.keep(staged)
+            return
         with self.changed:
             if until is not None and until.done:
                 return

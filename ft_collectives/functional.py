@@ -6,7 +6,7 @@ them): those reach the native group, which knows nothing of losses. Their CPU ke
 for every group; a native group is asked in the same way as before.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -24,13 +24,16 @@ OPERATIONS = {
     "bxor": ReduceOp.BXOR,
 }
 
-_kept: list[Any] = []
-"""The registration lives as long as its library object."""
+_kept: dict[str, Any] = {}
+"""By dispatch key: a registration lives as long as its library object."""
 
 
-def install(is_elastic: Callable[[Any], bool]) -> None:
-    """Replace the kernels, once. `is_elastic(group)`: its collectives are complete on return."""
-    if _kept:
+def install(is_elastic: Callable[[Any], bool], keys: Sequence[str] = ("CPU",)) -> None:
+    """Replace the kernels of `keys`, once. `is_elastic(group)`: its collectives are complete on
+    return.
+    """
+    lacking = [key for key in keys if key not in _kept]
+    if not lacking:
         return
 
     def gather(source: torch.Tensor, size: int, name: Any) -> torch.Tensor:
@@ -47,9 +50,10 @@ def install(is_elastic: Callable[[Any], bool]) -> None:
         return _given(out, work, is_elastic(group))
 
     library = torch.library.Library("_c10d_functional", "IMPL")
-    library.impl("all_gather_into_tensor", gather, "CPU")
-    library.impl("reduce_scatter_tensor", scatter, "CPU")
-    _kept.append(library)
+    for key in lacking:
+        library.impl("all_gather_into_tensor", gather, key)
+        library.impl("reduce_scatter_tensor", scatter, key)
+        _kept[key] = library
 
 
 def _given(out: torch.Tensor, work: Any, complete: bool) -> torch.Tensor:

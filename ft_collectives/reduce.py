@@ -10,6 +10,7 @@ communicator by their order and ends the process on a mismatch of sizes.
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -34,6 +35,7 @@ class Bucket:
     fill: Callable[[torch.Tensor], None]
     deliver: Callable[[torch.Tensor], None]
     keeps: bool = False
+    device: torch.device | str = "cpu"  # of what is reduced, not of the gradients
     staging: torch.Tensor | None = None
     pending: Pending | None = None
     generation: int = 0  # of `pending`
@@ -45,6 +47,9 @@ class Reducer:
     def __init__(self, fabric: Fabric, channel: Channel) -> None:
         self.fabric = fabric
         self.channel = channel
+        self._begin = fabric.launch
+        if channel.over is not None:
+            self._begin = partial(channel.over.launch, fabric)
         self.buckets: dict[Hashable, Bucket] = {}
         self.on_launch: Callable[[int, int], None] = lambda number, total: None
         self.canonical: Canonical | None = None  # how to sum, if not by all-reduce
@@ -170,10 +175,10 @@ class Reducer:
             bucket.generation = generation
             return
         if bucket.staging is None:
-            bucket.staging = torch.empty(bucket.size, dtype=bucket.dtype)
+            bucket.staging = torch.empty(bucket.size, dtype=bucket.dtype, device=bucket.device)
         bucket.fill(bucket.staging)
         staging = bucket.staging
-        bucket.pending = self.fabric.launch(
+        bucket.pending = self._begin(
             self.channel, generation, lambda group: group.allreduce([staging], self._sum)
         )
         bucket.generation = generation

@@ -53,18 +53,17 @@ class Transactions:
     generation, where it exists before it is protected.
     """
 
-    def __init__(self, fabric: Fabric, name: str, ranks: Sequence[int], group: Gloo) -> None:
+    def __init__(self, fabric: Fabric, name: str, ranks: Sequence[int], group: Gloo | None) -> None:
         self.fabric = fabric
         self.completed = 0
         self._held: Held | None = None
         self._how = options("AllToAllOptions")
         self._turn = threading.Lock()  # operations have numbers: a script's threads take turns
         self._among: set[tuple[int, ...]] | None = None  # whom a `call` was among so far
-        self.channel = (
-            fabric.open(name, ranks, self._totals)
-            if group is None
-            else fabric.adopt(name, ranks, group, self._totals)
-        )
+        if group is None:
+            self.channel = fabric.open(name, ranks, self._totals)
+        else:
+            self.channel = fabric.adopt(name, ranks, group, self._totals)
 
     def run(
         self, asked: Asked, inputs: Sequence[torch.Tensor], launch: Launch, deliver: Deliver
@@ -169,5 +168,7 @@ class Transactions:
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
-    """Private and contiguous: gloo takes memory as it lies."""
+    """Private, contiguous and the host's: gloo takes memory as it lies."""
+    if not tensor.is_cpu:
+        return tensor.detach().to("cpu", memory_format=torch.contiguous_format)
     return tensor.detach().clone(memory_format=torch.contiguous_format)

@@ -11,8 +11,23 @@ from string import Template
 
 from recoverrun.config import RunConfig
 from recoverrun.errors import ExitCode, RecoverrunError
-from rendezvous.env import WorkerEnv
+from rendezvous.env import CUDA, WorkerEnv
 from rendezvous.messages import Start
+
+WATCHDOG = {
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",
+    "TORCH_NCCL_BLOCKING_WAIT": "0",
+    "TORCH_NCCL_DESYNC_DEBUG": "0",
+    "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
+    "TORCH_NCCL_ENABLE_MONITORING": "0",
+    "TORCH_NCCL_PROPAGATE_ERROR": "0",
+    "TORCH_NCCL_RETHROW_CUDA_ERRORS": "0",
+    "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "1",
+}
+"""So that NCCL's watchdog in torch ends no survivor (docs/gpu.md); the user's own would."""
+
+CONNECT_WITHIN = ("TORCH_NCCL_NONBLOCKING_TIMEOUT", "60")
+"""Seconds for a communicator to be made, unless the user knows better: torch's are half an hour."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +67,7 @@ def worker_environ(
         "TORCHELASTIC_SIGNALS_TO_HANDLE": ",".join(number.name for number in config.signals),
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": inherited.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
     }
+    environ.update(_watchdog(config, inherited))
     if config.threads and "OMP_NUM_THREADS" not in inherited:
         environ["OMP_NUM_THREADS"] = str(config.threads)
     ours = WorkerEnv(
@@ -77,6 +93,18 @@ def worker_environ(
         environ["LOCAL_RANK"] = "0"
         environ["CUDA_VISIBLE_DEVICES"] = _own_device(place.local_rank, inherited)
     return environ
+
+
+def _watchdog(config: RunConfig, inherited: Mapping[str, str]) -> dict[str, str]:
+    """What torch's NCCL may do, where models on CUDA are protected. Raises RecoverrunError."""
+    asked = inherited.get(CUDA, "")
+    if asked not in ("", "host", "nccl"):
+        sentence = f"{CUDA} must be host or nccl, not {asked[:40]!r}"
+        raise RecoverrunError(sentence, ExitCode.USAGE)
+    if not asked or not config.protect:
+        return {}
+    name, seconds = CONNECT_WITHIN
+    return {**WATCHDOG, name: inherited.get(name, seconds)}
 
 
 def _own_device(local_rank: int, inherited: Mapping[str, str]) -> str:

@@ -61,6 +61,9 @@ class WorkerEnv:
 ENDPOINT = "RECOVERRUN_ENDPOINT"
 """Its presence is what makes a process a worker of ours."""
 
+CUDA = "RECOVERRUN_CUDA"
+"""The user's, not the launcher's: "host" or "nccl" lets models on CUDA be served (docs/gpu.md)."""
+
 VARIABLES: Mapping[str, str] = {
     f.metadata["name"]: f.metadata["meaning"] for f in fields(WorkerEnv)
 }

@@ -26,13 +26,14 @@ from torch._C._distributed_c10d import (
 from ft_collectives.c10d import ProcessGroupGloo
 from ft_collectives.elastic import ElasticGroup
 from ft_collectives.fabric import Fabric
+from recoverrun.hooks import accelerator
 from rendezvous.layout import Layout
 
 Helper = Callable[..., tuple[Any, Any]]
 
 
 def wrapping(original: Helper) -> Helper:
-    """`_new_process_group_helper` whose gloo groups are elastic."""
+    """`_new_process_group_helper` whose gloo groups are elastic, and those over NCCL if asked."""
 
     def _new_process_group_helper(
         group_size: int,
@@ -46,7 +47,9 @@ def wrapping(original: Helper) -> Helper:
             return _alone(original, wanted, group_rank, *args, **kwargs)
         group, store = original(group_size, group_rank, global_ranks_in_group, *args, **kwargs)
         member = group is not None and group is not dist.GroupMember.NON_GROUP_MEMBER
-        if not member or isinstance(group, ElasticGroup) or not is_gloo(group):
+        if not member or isinstance(group, ElasticGroup):
+            return group, store
+        if not is_gloo(group) and not accelerator.may_be_replaced(group):
             return group, store
         ranks = list(global_ranks_in_group) or list(range(group_size))
         elastic = ElasticGroup(group, ranks)

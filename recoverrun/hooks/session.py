@@ -19,7 +19,7 @@ from typing import assert_never
 import torch
 
 from ft_collectives.elastic import ElasticGroup
-from ft_collectives.fabric import Fabric
+from ft_collectives.fabric import Accelerator, Fabric
 from ft_collectives.faults import InvariantBroken, Superseded
 from ft_collectives.instep import (
     Accumulated,
@@ -184,8 +184,11 @@ class Session:
             self.promise = "unprotected"
             self.voice.promise(self.promise, 0, reason)
 
-    def protect(self, strategy: Strategy, layout: Layout) -> bool:
-        """Begin to serve the script with `strategy`. False: one replica, nothing to survive on."""
+    def protect(self, strategy: Strategy, layout: Layout, over: Accelerator | None = None) -> bool:
+        """Begin to serve the script with `strategy`. False: one replica, nothing to survive on.
+
+        Gradients go `over` an accelerator, if one is given.
+        """
         if self.refusal:
             return False
         self._first_view()
@@ -215,7 +218,8 @@ class Session:
                 group.protect(self.fabric)
         groups.late(self.fabric, layout)
         replicas = [replica[shard] for replica in layout.replicas]
-        self.reducer = Reducer(self.fabric, self.fabric.open(f"gradients{shard}", replicas))
+        channel = self.fabric.open(f"gradients{shard}", replicas, over=over)
+        self.reducer = Reducer(self.fabric, channel)
         self.reducer.on_launch = self._launched
         exact.enter(self)
         self._booth = Booth(self.fabric, range(layout.world_size))

@@ -19,7 +19,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from torch.nn.parallel import DistributedDataParallel
 
 from ft_collectives.reduce import Bucket
-from recoverrun.hooks import groups
+from recoverrun.hooks import accelerator, groups
 from recoverrun.hooks.blocks import layout_of
 from recoverrun.hooks.session import Session
 from recoverrun.hooks.strategies.ddp_buckets import Gradients, Resting, wire_of
@@ -176,12 +176,16 @@ class Ddp:
                 "place in replicas of neighbouring ranks"
             )
             return
-        if any(param.device.type != "cpu" for param in module.parameters()):
-            session.refuse("DDP on an accelerator is not served yet, only on the CPU")
+        refusal = accelerator.refusal(
+            module, exact=session.env.exact, alone=len(layout.replicas[0]) == 1
+        )
+        if refusal:
+            session.refuse(refusal)
             return
         self._module = module
         groups.release(layout)
-        if session.protect(self, layout):
+        over = accelerator.communicators(next(module.parameters()).device)
+        if session.protect(self, layout, over):
             module.register_comm_hook(None, self._reduce)
 
     # --------------------------------------------------------------------------- reduction
@@ -264,6 +268,7 @@ class Ddp:
                 dtype=self._wire or bucket.buffer().dtype,
                 fill=gradients.fill,
                 deliver=gradients.deliver,
+                device=accelerator.staging(bucket.buffer().device),
             )
         )
         return key

@@ -52,7 +52,10 @@ class Gradients:
         replicas = self.replicas if self.wire is None else 1
         with torch.no_grad():
             for grad, part in zip(*self._given(total), strict=True):
-                torch.div(part, replicas, out=grad)
+                if grad.device == part.device:
+                    torch.div(part, replicas, out=grad)
+                else:
+                    grad.copy_(part).div_(replicas)
 
     def _given(self, flat: torch.Tensor) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """The gradients that exist, and their places in `flat`."""

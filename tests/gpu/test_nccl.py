@@ -1,0 +1,159 @@
+"""NCCL as `ft_collectives.nccl` uses it, on one GPU: a world of one, since NCCL takes no two ranks
+of one device. What dies with a peer needs two GPUs and is not here.
+"""
+
+import threading
+import time
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import torch
+from torch.distributed import AllreduceOptions, HashStore, is_nccl_available
+
+from ft_collectives import nccl
+from ft_collectives.fabric import Fabric
+from ft_collectives.nccl import Accelerated, Link, Nccl
+from rendezvous.messages import View
+
+pytestmark = pytest.mark.gpu
+
+LONG_CYCLES = 1 << 32  # some two seconds of a GPU's clock
+
+
+@pytest.fixture
+def gpu() -> torch.device:
+    if not is_nccl_available():
+        pytest.skip("this torch was built without NCCL")
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+@pytest.fixture
+def library(gpu: torch.device) -> Nccl:
+    return Nccl(gpu, timedelta(minutes=10))
+
+
+@pytest.fixture
+def over(library: Nccl) -> Accelerated:
+    return Accelerated(library)
+
+
+def connected(over: Accelerated, generation: int) -> Link:
+    link = over.connect(generation, HashStore(), 0, 1, lambda: True)
+    assert link is not None
+    return link
+
+
+def flown(over: Accelerated, link: Link, tensor: torch.Tensor) -> Any:
+    return over._fly(link, lambda group: group.allreduce([tensor], AllreduceOptions()))
+
+
+def passes(flight: Any, within_s: float) -> bool:
+    until = time.monotonic() + within_s
+    while not flight.passed() and time.monotonic() < until:
+        time.sleep(0.001)
+    return bool(flight.passed())
+
+
+def test_a_communicator_sums_and_says_when(over: Accelerated, gpu: torch.device) -> None:
+    link, tensor = connected(over, 1), torch.arange(4.0, device=gpu)
+
+    flight = flown(over, link, tensor)
+
+    assert passes(flight, 10)
+    flight.conclude()
+    assert tensor.tolist() == [0.0, 1.0, 2.0, 3.0]
+
+
+def test_an_event_tells_what_a_future_does_not(over: Accelerated, gpu: torch.device) -> None:
+    """The future is complete at once, the event only after what was enqueued before."""
+    link, tensor, works = connected(over, 1), torch.ones(4, device=gpu), []
+
+    def start(group: Any) -> Any:
+        torch.cuda._sleep(LONG_CYCLES)
+        works.append(group.allreduce([tensor], AllreduceOptions()))
+        return works[0]
+
+    flight = over._fly(link, start)
+
+    assert works[0].get_future().done()
+    assert not flight.passed()
+    assert passes(flight, 30)
+
+
+def test_an_abort_while_the_stream_is_busy_returns_and_memory_is_kept(
+    over: Accelerated, gpu: torch.device
+) -> None:
+    link, staging = connected(over, 1), torch.ones(1 << 20, device=gpu)
+    torch.cuda._sleep(LONG_CYCLES)
+    flight = flown(over, link, staging)
+    flight.keep([staging])
+    assert over.kept.look() != []
+
+    over.drop(before=2)
+
+    assert link.gone.wait(timeout=60)
+    assert passes(flight, 60)
+    assert over.kept.look() == []
+
+
+def test_a_communicator_is_made_anew_after_an_abort(over: Accelerated, gpu: torch.device) -> None:
+    for generation in range(1, 6):
+        link, tensor = connected(over, generation), torch.ones(8, device=gpu)
+        flight = flown(over, link, tensor)
+        assert passes(flight, 10)
+        flight.conclude()
+        over.drop(before=generation + 1)
+        assert link.gone.wait(timeout=60)
+    assert torch.ones(8, device=gpu).sum().item() == 8.0, "the device still computes"
+
+
+def test_a_member_that_never_comes_is_given_up(over: Accelerated) -> None:
+    """TORCH_NCCL_NONBLOCKING_TIMEOUT is 5 s here."""
+    started = time.monotonic()
+
+    with pytest.raises(RuntimeError):
+        over.connect(1, HashStore(), 0, 2, lambda: True)
+
+    assert time.monotonic() - started < 60
+
+
+def test_a_newer_view_ends_the_wait_for_a_member(
+    over: Accelerated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The builder of the next generation need not wait for the one that hangs."""
+    monkeypatch.setattr(nccl, "ABORT_WITHIN_S", 1.0)
+    wanted = threading.Event()
+    wanted.set()
+    builder = threading.Thread(
+        target=over.connect, args=(1, HashStore(), 0, 2, wanted.is_set), daemon=True
+    )
+    builder.start()
+    time.sleep(1.0)  # it is inside NCCL, and nobody can tell
+
+    wanted.clear()
+    over.drop(before=2)
+
+    assert connected(over, 2).generation == 2
+
+
+def test_a_collective_within_a_graph_is_refused(library: Nccl, gpu: torch.device) -> None:
+    graph, tensor = torch.cuda.CUDAGraph(), torch.ones(4, device=gpu)
+    assert library.refusal() == ""
+    with torch.cuda.graph(graph):
+        tensor += 1
+        inside = library.refusal()
+    assert "CUDA graph" in inside
+
+
+def test_the_fabric_connects_a_device_beside_gloo(over: Accelerated) -> None:
+    """Alone, there is nothing to connect, and nothing to abort."""
+    fabric = Fabric(
+        rank=0, view=View(generation=1, live=(), live_ranks=(0,), losses=()),
+        store=lambda generation: HashStore(), changed=threading.Condition(),
+        timeout=timedelta(seconds=30), on_hint=lambda generation, reason: None,
+    )  # fmt: skip
+
+    channel = fabric.open("gradients0", (0,), over=over)
+
+    assert fabric.meet(channel).device is None
