@@ -1,6 +1,9 @@
-"""The layout that a rank's two groups tell: replicas of neighbouring ranks."""
+"""The layout that a rank's groups tell: replicas of neighbouring ranks."""
 
 from collections.abc import Sequence
+from typing import Any
+
+import torch.distributed as dist
 
 from rendezvous.layout import Layout
 
@@ -20,3 +23,11 @@ def layout_of(world: int, shards: Sequence[int], replicas: Sequence[int]) -> Lay
     if list(replicas) != list(range(place, world, size)):
         return None
     return Layout(tuple(tuple(range(at, at + size)) for at in range(0, world, size)))
+
+
+def layout_over(group: Any) -> Layout | None:
+    """One rank a replica; or several, where `group` is of those that hold the same part of it."""
+    world, replicas = dist.get_world_size(), dist.get_process_group_ranks(group)
+    size = world // len(replicas)
+    first = dist.get_rank() // size * size
+    return layout_of(world, range(first, first + size), replicas)

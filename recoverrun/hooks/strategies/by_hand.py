@@ -20,6 +20,7 @@ import torch.distributed as dist
 
 from ft_collectives.reduce import Bucket
 from recoverrun.hooks.session import Session
+from recoverrun.hooks.strategies import plain
 from rendezvous.layout import Layout
 
 
@@ -200,22 +201,13 @@ class ByHand:
     # --------------------------------------------------------------------------- Strategy
 
     def accumulators(self) -> list[torch.Tensor]:
-        return [torch.zeros_like(p) if p.grad is None else p.grad for p in self._params]
+        return plain.accumulators(self._params)
 
     def set_aside(self) -> object:
-        kept = [None if p.grad is None else p.grad.clone() for p in self._params]
-        for param in self._params:
-            if param.grad is not None:
-                param.grad.zero_()
-        return kept
+        return plain.set_aside(self._params)
 
     def put_back(self, kept: object) -> None:
-        assert isinstance(kept, list), "what set_aside returned"
-        for param, gradient in zip(self._params, kept, strict=True):
-            if gradient is None or param.grad is None:
-                param.grad = gradient
-            else:
-                param.grad.copy_(gradient)
+        plain.put_back(self._params, kept)
 
     def drop(self, params: Iterable[torch.Tensor]) -> bool:
         return {id(param) for param in self._params} <= {id(param) for param in params}

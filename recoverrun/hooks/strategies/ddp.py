@@ -20,13 +20,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ft_collectives.reduce import Bucket
 from recoverrun.hooks import accelerator, groups
-from recoverrun.hooks.blocks import layout_of
+from recoverrun.hooks.blocks import layout_over
 from recoverrun.hooks.session import Session
-from recoverrun.hooks.strategies.ddp_buckets import Gradients, Resting, wire_of
-from rendezvous.layout import Layout
-
-EVEN = "in a Join context ranks may take different numbers of steps, and have no vote in common"
-UNEVEN = "DDP.join(divide_by_initial_world_size=False) divides as no hook of ours can"
+from recoverrun.hooks.strategies import plain
+from recoverrun.hooks.strategies.ddp_buckets import EVEN, UNEVEN, Gradients, Resting, wire_of
 
 
 class Ddp:
@@ -168,7 +165,7 @@ class Ddp:
         if session.strategy is not None:
             session.refuse("the script wraps more than one model in DDP")
             return
-        layout = _layout(module)
+        layout = layout_over(module.process_group)
         if layout is None:
             ranks = dist.get_process_group_ranks(module.process_group)
             session.refuse(
@@ -280,22 +277,13 @@ class Ddp:
         return [param for param in self._module.parameters() if param.requires_grad]
 
     def accumulators(self) -> list[torch.Tensor]:
-        return [torch.zeros_like(p) if p.grad is None else p.grad for p in self._params()]
+        return plain.accumulators(self._params())
 
     def set_aside(self) -> object:
-        kept = [None if p.grad is None else p.grad.clone() for p in self._params()]
-        for param in self._params():
-            if param.grad is not None:
-                param.grad.zero_()
-        return kept
+        return plain.set_aside(self._params())
 
     def put_back(self, kept: object) -> None:
-        assert isinstance(kept, list), "what set_aside returned"
-        for param, gradient in zip(self._params(), kept, strict=True):
-            if gradient is None or param.grad is None:
-                param.grad = gradient
-            else:
-                param.grad.copy_(gradient)  # in place: it may be a view of DDP's bucket
+        plain.put_back(self._params(), kept)
 
     def drop(self, params: Iterable[torch.Tensor]) -> bool:
         return {id(param) for param in self._params()} <= {id(param) for param in params}
@@ -308,11 +296,3 @@ class Ddp:
         assert self._module is not None, "protected"
         module = self._module.module
         return {n: p.detach() for n, p in (*module.named_parameters(), *module.named_buffers())}
-
-
-def _layout(module: DistributedDataParallel) -> Layout | None:
-    """One rank a replica; or several, where DDP is over those that hold the same part of it."""
-    world, replicas = dist.get_world_size(), dist.get_process_group_ranks(module.process_group)
-    size = world // len(replicas)
-    first = dist.get_rank() // size * size
-    return layout_of(world, range(first, first + size), replicas)

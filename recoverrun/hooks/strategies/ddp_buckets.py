@@ -6,6 +6,9 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import BuiltinCommHookType as _Builtin
 
+EVEN = "in a Join context ranks may take different numbers of steps, and have no vote in common"
+UNEVEN = "DDP.join(divide_by_initial_world_size=False) divides as no hook of ours can"
+
 
 @dataclass(slots=True, eq=False)
 class Gradients:

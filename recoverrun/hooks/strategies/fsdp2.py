@@ -9,7 +9,6 @@ divisors that torch would have used for the original mesh.
 
 import inspect
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ import torch.distributed as dist
 from ft_collectives.reduce import Bucket
 from recoverrun.hooks import groups
 from recoverrun.hooks.session import Session
+from recoverrun.hooks.strategies.fsdp2_shards import Shards
 from rendezvous.layout import Layout
 
 ARGUMENTS = (
@@ -38,48 +38,6 @@ ARGUMENTS = (
     "force_sum_reduction_for_comms",
 )
 """Of `foreach_reduce` in torch 2.13; another torch is refused rather than guessed at."""
-
-
-@dataclass(slots=True, eq=False)
-class Shards:
-    """The sharded gradients of one parameter group."""
-
-    params: list[Any]
-    unsharded_sizes: tuple[torch.Size, ...]
-    shards: int
-    orig_dtype: torch.dtype | None
-    average_over: int  # the original number of replicas, or 1 where torch sums
-    post_divide: float | None
-    hook: Callable[[torch.Tensor], None] | None
-    accumulator: torch.Tensor | None = None
-
-    def fill(self, staging: torch.Tensor) -> None:
-        if self.accumulator is None:
-            staging.zero_()
-        else:
-            staging.copy_(self.accumulator)
-
-    def deliver(self, total: torch.Tensor) -> None:
-        """As the second half of `foreach_reduce` does after its all-reduce."""
-        if self.average_over > 1:
-            total.div_(self.average_over)  # INV-8: of the mesh, never of the survivors
-        if self.hook is not None:
-            self.hook(total)
-        if self.post_divide is not None and self.post_divide > 1:
-            total.div_(self.post_divide)
-        if self.orig_dtype is not None:
-            total = total.to(self.orig_dtype)
-        offset = 0
-        for param, size in zip(self.params, self.unsharded_sizes, strict=True):
-            gradient = torch.as_strided(
-                total,
-                size=param.sharded_size,
-                stride=param.contiguous_sharded_stride,
-                storage_offset=offset,
-            )
-            _give(param, gradient)
-            offset += _padded_numel(size, self.shards) // self.shards
-        self.accumulator = None
 
 
 class Fsdp2:
@@ -286,22 +244,3 @@ def _divisors(call: dict[str, Any], dtype: torch.dtype) -> tuple[int, float | No
     )
     average = operation == dist.ReduceOp.AVG
     return (group.size() if average else 1), post
-
-
-def _give(param: Any, gradient: torch.Tensor) -> None:
-    """Accumulate into the sharded parameter's gradient, as torch does."""
-    sharded = param.sharded_param
-    if sharded.grad is not None:
-        sharded.grad._local_tensor += gradient
-    else:
-        sharded.grad = param.to_sharded_dtensor(gradient)
-
-
-def _padded_numel(size: torch.Size, shards: int) -> int:
-    """Elements of a gradient whose first dimension is padded to a multiple of `shards`."""
-    rows = size[0] if len(size) else 1
-    padded = -(-rows // shards) * shards
-    rest = 1
-    for length in size[1:]:
-        rest *= length
-    return padded * rest
