@@ -31,12 +31,17 @@ class MakeUp:
         with self._lock:
             self._legacy.update(legacy.contexts)
 
-    def absorb(self, step: int) -> None:
-        """Take in what lost ranks left, as soon as it is there: own captures are kept not long."""
+    def absorb(self, step: int, *, over: bool = False) -> None:
+        """Take in what lost ranks left, as soon as it is there: own captures are kept not long.
+
+        If `step` is `over`, who had come to the next one is spoken for from there, at its top.
+        """
         with self._lock:
             legacy = dict(self._legacy)
         for rank in sorted(legacy):
             self._impersonator.inherit(rank, legacy[rank])
+            if over and any(one.step > step for one in self._impersonator.remains[rank]):
+                continue
             try:
                 self._impersonator.knows(rank, step)
             except NotReplayable as reason:
@@ -53,7 +58,7 @@ class MakeUp:
 
         A rank that was lost in it and made up for by others begins its chain here, too.
         """
-        self.absorb(step)
+        self.absorb(step, over=True)
         if self.exact and shape is not None:
             self._trying(lambda: self._impersonator.complete(shape))
 
