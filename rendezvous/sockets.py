@@ -38,9 +38,11 @@ CALL_MS, ANSWER_MS = 2000, 4000
 """A handshake's time for the one who calls, and for the one who listens. The caller gives up first,
 so that a busy listener is not taken for one that hangs up."""
 
-BACKLOG = 4_096
+BACKLOG = 100
 """Connections that the kernel keeps until we accept them. Of those beyond it the first word is
-lost, and said again after a second, then after three, seven ...: thousands call at once."""
+lost, and said again after a second, then after three, seven ... More would help thousands that call
+at once, and let a stranger keep our thread busy with connections that there is no descriptor for.
+"""
 
 STRANGERS = 1_000
 """Connections of peers that have not spoken yet. ZeroMQ serves them all at once: of 5,000 together
