@@ -7,7 +7,7 @@ that do not agree all raise the same sentence (compare torch's TORCH_DISTRIBUTED
 compares by a monitored barrier with a time-out).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -67,12 +67,19 @@ def disagreement(rows: Sequence[Sequence[int]], members: Sequence[int]) -> str:
     """One sentence that says who wants what, or "" if all want the same."""
     if all(row == rows[0] for row in rows):
         return ""
-    by_wish: dict[tuple[int, ...], list[int]] = {}
-    for rank, row in zip(members, rows, strict=True):
-        by_wish.setdefault(tuple(row), []).append(rank)
-    wishes = sorted(by_wish.items(), key=lambda item: (-len(item[1]), item[1]))
-    said = "; ".join(f"{_of(ranks)}: {_words(row)}" for row, ranks in wishes)
+    said = told_apart({rank: _words(row) for rank, row in zip(members, rows, strict=True)})
     return f"ranks of one group make different calls, so none of them is carried out: {said}"
+
+
+def told_apart(said: Mapping[int, str]) -> str:
+    """Which ranks say what, most of them first; "" if all say the same."""
+    ranks_by_words: dict[str, list[int]] = {}
+    for rank, words in sorted(said.items()):
+        ranks_by_words.setdefault(words, []).append(rank)
+    if len(ranks_by_words) < 2:
+        return ""
+    found = sorted(ranks_by_words.items(), key=lambda item: (-len(item[1]), item[1]))
+    return "; ".join(f"{_of(ranks)}: {words}" for words, ranks in found)
 
 
 def _of(ranks: Sequence[int]) -> str:

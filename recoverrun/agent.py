@@ -30,7 +30,7 @@ from recoverrun.rundir import PrivateDir
 from recoverrun.signals import SignalInbox
 from recoverrun.supervisor import Leave
 from recoverrun.text import named_signals, sanitize
-from rendezvous.effects import Json, Record
+from rendezvous.effects import Json, Record, notice
 from rendezvous.messages import (
     Join,
     Kill,
@@ -204,7 +204,7 @@ class Agent:
             self._up(self._crew.tick(now), now)
         self._envoy.tick(now)
         for words in self._station.complaints(now):
-            self._recorder.record(Record("notice.give", words, {"rank": -1}))
+            self._recorder.record(notice(words))
         if self._crew is None:
             self._give_up(now)
 

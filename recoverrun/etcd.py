@@ -13,7 +13,7 @@ from recoverrun.errors import ExitCode, RecoverrunError
 from recoverrun.meanings import Endpoint
 from rendezvous import etcd
 from rendezvous.council import Answered
-from rendezvous.effects import Record
+from rendezvous.effects import Record, notice
 from rendezvous.etcd import Answer, Call, Failed, Look
 from rendezvous.transport import Station
 
@@ -96,27 +96,23 @@ class Clerk:
     def read(self, ready: Collection[object], now: float) -> list[Answered | Record]:
         """The answers that have come, if they are what is `ready`, and what a user should know."""
         answers = self._errands.take(ready)
-        notices = [notice for answer in answers if (notice := self._judge(answer, now))]
+        notices = [record for answer in answers if (record := self._judge(answer, now))]
         return [*answers, *notices]
 
     def _judge(self, answered: Answered, now: float) -> Record | None:
         """Say once that it fails for long, and once that it does no more."""
         if not isinstance(answered.answer, Failed):
             missed, self._missed, self._failing_since = self._missed, False, None
-            return _notice("etcd answers again") if missed else None
+            return notice("etcd answers again") if missed else None
         if self._failing_since is None:
             self._failing_since = now
         if self._missed or now - self._failing_since < PATIENCE_S:
             return None
         self._missed = True
-        return _notice(f"until etcd answers, no loss can be agreed on: {answered.answer.reason}")
+        return notice(f"until etcd answers, no loss can be agreed on: {answered.answer.reason}")
 
     def close(self) -> None:
         self._errands.close()
-
-
-def _notice(words: str) -> Record:
-    return Record("notice.give", words, {"rank": -1})
 
 
 def _post(endpoint: Endpoint, path: str, body: str) -> object:

@@ -40,7 +40,7 @@ from rendezvous.council import (
     Tick,
     To,
 )
-from rendezvous.effects import Record
+from rendezvous.effects import Record, notice
 from rendezvous.etcd import Call, job_of, witness_of
 from rendezvous.leased import LeasedRegister
 from rendezvous.messages import Beat, Message, Remains, Start, Statement, StoreAnswer
@@ -354,7 +354,7 @@ class Leadership:
             f"this node goes on alone (--on-silence=continue): nothing proves that {names} ended, "
             f"and if not, two jobs train from here on"
         )
-        return [Record("notice.give", words, {"rank": -1})]
+        return [notice(words)]
 
     def _view_record(self, roll: Roll) -> Record:
         names = [self._name(member) for member in roll.members]

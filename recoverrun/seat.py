@@ -22,7 +22,7 @@ from rendezvous import coordinator, detector, formation
 from rendezvous.ballots import Ping
 from rendezvous.coordinator import Coordinator
 from rendezvous.detector import Detector
-from rendezvous.effects import Effect, Json, KillRanks, Record, StopJob, ToRank
+from rendezvous.effects import Effect, Json, KillRanks, Record, StopJob, ToRank, notice
 from rendezvous.formation import Abandoned, Formation, Formed, Reply
 from rendezvous.lemons import Lemons
 from rendezvous.messages import (
@@ -236,7 +236,7 @@ class Seat:
             self._record(Record("node.join", words, fields))
             self._detector.step(detector.Forget(member.incarnation.encode()), now)
         for words in differences(joins):
-            self._record(Record("notice.give", words, {"rank": NOBODY}))
+            self._record(notice(words))
         self._waiting.clear()
         for join in joins:
             self._spares.pop(join.incarnation, None)

@@ -16,7 +16,7 @@ from recoverrun.witnessfiles import Unusable, WitnessFiles
 from rendezvous import wire
 from rendezvous.ballots import Testimony
 from rendezvous.council import Attend, Council, Heard
-from rendezvous.effects import Record
+from rendezvous.effects import Record, notice
 from rendezvous.messages import Beat, Message
 from rendezvous.pace import WITNESS_SILENT_S
 from rendezvous.transport import Dealer, Station
@@ -150,7 +150,7 @@ class Attention:
             self._heard_at = now
             if self._missed:
                 self._missed = False
-                words.append(_notice(f"the witness at {self._seconder.where()} answers again"))
+                words.append(notice(f"the witness at {self._seconder.where()} answers again"))
         return words
 
     def tell(self, vote: str, message: Council) -> None:
@@ -164,7 +164,7 @@ class Attention:
         if self._missed or now - self._heard_at < 2 * WITNESS_SILENT_S:
             return []
         self._missed = True
-        return [_notice(f"the witness does not answer: {self._seconder.where()}")]
+        return [notice(f"the witness does not answer: {self._seconder.where()}")]
 
     def deadline(self) -> float:
         return self._ask_at
@@ -185,10 +185,6 @@ def seconder_at(place: Endpoint | Path, station: Station) -> Seconder:
     except OSError as error:
         words = f"--witness: {place} cannot be reached: {error.strerror}"
         raise RecoverrunError(words, ExitCode.USAGE) from error
-
-
-def _notice(words: str) -> Record:
-    return Record("notice.give", words, {"rank": -1})
 
 
 def understood(frame: bytes) -> Message | None:

@@ -39,4 +39,9 @@ class Record:
     fields: Mapping[str, Json] = field(default_factory=dict)
 
 
+def notice(words: str) -> Record:
+    """What a person should read once, and no rank has said."""
+    return Record("notice.give", words, {"rank": -1})
+
+
 Effect = ToRank | KillRanks | StopJob | Record

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 import torch
 
+from ft_collectives.agreement import told_apart
 from ft_collectives.fabric import Channel, Communicator, Fabric
 from ft_collectives.faults import Superseded
 from recoverrun.hooks import exact
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
 DIRECTIONS = 4
 TOLERANCE = 1e-3
 """Of the gradient's norm: rounding in half precision stays below, another sample far above."""
-
-MOST_SAID = 300
-"""Characters that one layout of gradients may take in a sentence."""
 
 UNPROVED = "not proved: a loss interrupted the rehearsal of the first step"
 
@@ -156,20 +154,15 @@ def _bulk(microbatch: Microbatch, shape: Shape) -> dict[str, str]:
 def misfit(buckets: dict[int, list[list[Any]]]) -> str:
     """One sentence if ranks would reduce unlike gradients, else "". gloo would end the process.
 
-    Of every rank the elements and type of each of its buckets, in the order of their reduction.
+    Of every rank the elements and type of each of its buckets, in the order of their reduction; the
+    first ones that differ are named.
     """
-    by_layout: dict[str, list[int]] = {}
-    for rank, sizes in sorted(buckets.items()):
-        said = ", ".join(f"{size} of {dtype}" for size, dtype in sizes) or "nothing"
-        by_layout.setdefault(said, []).append(rank)
-    if len(by_layout) == 1:
-        return ""
-    layouts = sorted(by_layout.items(), key=lambda item: -len(item[1]))
-    each = "; ".join(
-        f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}: {said[:MOST_SAID]}"
-        for said, ranks in layouts
-    )
-    return f"the gradients of ranks do not fit together, so nothing is summed: {each}"
+    for place in range(max(map(len, buckets.values()))):
+        here = {rank: mine[place : place + 1] for rank, mine in buckets.items()}
+        words = {rank: "{} of {}".format(*one[0]) if one else "none" for rank, one in here.items()}
+        if said := told_apart(words):
+            return f"the gradients of ranks do not fit together, so nothing is summed: {said}"
+    return ""
 
 
 def _redo(

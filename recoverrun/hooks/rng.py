@@ -340,14 +340,12 @@ def draws_since_seed(streams: Streams) -> int | None:
     return draws_between(fresh[:_TAIL] + state[_TAIL:], state, limit=MAX_DRAWS_SINCE_SEED)
 
 
-def draws_between(before: bytes, after: bytes, hint: int = 0, limit: int = MAX_DRAWS) -> int | None:
+def draws_between(before: bytes, after: bytes, limit: int = MAX_DRAWS) -> int | None:
     """How many 32-bit numbers of torch's CPU generator lie between two states."""
     if before == after:
         return 0
     if before[_TAIL:] != after[_TAIL:]:
         return None  # a cached normal sample: not a matter of counting
-    if hint and _advanced(before, hint) == after:
-        return hint
     generator = torch.Generator()
     generator.set_state(_bytes_tensor(before))
     state, drawn = before, 0

@@ -44,6 +44,20 @@ class Nodes:
         ]
         return max(int(one[1]) for one in met), max(float(one[2]) for one in met)
 
+    def stand_still(self, lost: int) -> tuple[int, float]:
+        """Stop a launcher until the others go on without it; it finds that when it wakes.
+
+        Returns what `survivors_meet` does; the others still run.
+        """
+        self.launches[lost].send(signal.SIGSTOP)
+        try:
+            met = self.survivors_meet([rank for rank in range(len(self.launches)) if rank != lost])
+        finally:
+            self.launches[lost].send(signal.SIGCONT)
+        assert self.launches[lost].finish() == 86
+        assert "the job went on without it" in self.launches[lost].output
+        return met
+
     def stop(self, survivors: list[int]) -> None:
         for rank in survivors:
             self.launches[rank].send(signal.SIGINT)

@@ -71,17 +71,10 @@ def test_the_other_one_goes_on_and_the_lost_one_ends_when_it_wakes(
     launcher: Launcher, witness: str, lost: int
 ) -> None:
     nodes = _pair(launcher, witness)
-    left = 1 - lost
 
-    nodes.launches[lost].send(signal.SIGSTOP)
-    try:
-        nodes.survivors_meet([left])
-    finally:
-        nodes.launches[lost].send(signal.SIGCONT)
+    nodes.stand_still(lost)
 
-    assert nodes.launches[lost].finish() == 86
-    assert "the job went on without it" in nodes.launches[lost].output
-    nodes.stop([left])
+    nodes.stop([1 - lost])
 
 
 def test_a_proved_death_needs_no_witness_that_answers(launcher: Launcher, tmp_path: Path) -> None:

@@ -142,21 +142,6 @@ def test_another_rank_is_where_the_same_draws_would_have_brought_it(kind: str, s
     assert moved.torch_cpu == rng.tensor_bytes(expected)
 
 
-def test_a_hint_gives_the_same_answer() -> None:
-    torch.manual_seed(3)
-    before = rng.read()
-    torch.rand(1500)
-    after = rng.read()
-    torch.rand(40)
-    later = rng.read()
-
-    counted = rng.draws_between(before.torch_cpu, after.torch_cpu)
-
-    assert counted == 1500
-    assert rng.draws_between(before.torch_cpu, after.torch_cpu, hint=1500) == 1500
-    assert rng.draws_between(before.torch_cpu, later.torch_cpu, hint=1500) == 1540
-
-
 def test_no_draws_are_no_jump() -> None:
     streams = rng.read()
 
