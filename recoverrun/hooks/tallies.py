@@ -62,7 +62,7 @@ class Tallies:
     def __init__(self, session: "Session") -> None:
         self._session = session
         self.reading = Reading(session)
-        self._told: list[Told] = []  # of the first step, since its last backward
+        self._told: list[tuple[int, Told]] = []  # in the first step, since its last backward
         self._before: dict[Key, torch.Tensor] = {}  # as that backward ended
         self._asked: list[tuple[Key, ...]] = []  # of every step
         self._unanswered: list[tuple[Key, ...]] = []
@@ -90,7 +90,8 @@ class Tallies:
             if session.machine is None or session.acting:
                 return original(tensor, op, group, async_op)
             if session.promise is None and session.dirty:
-                self._told.append(self._recognised(tensor, op, group))
+                told = self._recognised(tensor, op, group)
+                self._told.append((session.runtime.heard, told))
             if self.keys and session.dirty and self.reading.whole:
                 session.settle()
             total = self._total(tensor, op, group) if self._unanswered else None
@@ -194,11 +195,12 @@ class Tallies:
         factor = self.reading.found()
         why = ""
         if factor is not None and factor != 1:
-            unknown = [one.why for one in self._told if one.why]
-            if self.reading.heard - self._heard > len(self._told):
+            before = [one for at, one in self._told if at < self.reading.heard]
+            unknown = [one.why for one in before if one.why]
+            if self.reading.heard - self._heard > len(before):
                 unknown.append(UNKNOWN)  # by other calls
             why = unknown[0] if unknown else ""
-        told = [list(map(_listed, one.keys)) for one in self._told if one.keys]
+        told = [list(map(_listed, one.keys)) for _, one in self._told if one.keys]
         return {"factor": factor, "why": why, "told": told}
 
     def judge(self, said: Mapping[int, dict[str, Any]]) -> str:
@@ -214,7 +216,7 @@ class Tallies:
         assert session.reducer is not None, "protected"
         if told[0] and session.reducer.channel.over is not None:
             return ON_DEVICE
-        self._asked = [one.keys for one in self._told if one.keys]
+        self._asked = [one.keys for _, one in self._told if one.keys]
         self.keys = tuple(dict.fromkeys(key for keys in self._asked for key in keys))
         return ""
 
