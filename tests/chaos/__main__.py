@@ -12,6 +12,7 @@ from contextlib import redirect_stdout
 from itertools import repeat
 from pathlib import Path
 
+from tests.chaos import cells
 from tests.chaos.trials import ALONE, TRIALS
 from tests.e2e.launching import launching
 
@@ -23,7 +24,14 @@ def main() -> int:
     parser.add_argument(
         "--at-once", type=int, default=1, help="trials of a kind; more than cores: longer times"
     )
+    cells.options(parser)
     options = parser.parse_args()
+    if options.strategies:
+        return cells.main(options.only, options.kills)
+    return _faults(options)
+
+
+def _faults(options: argparse.Namespace) -> int:
     bad = 0
     print(f"{'fault':<50} {'trials':>6} {'bad':>4} {'p50 s':>7} {'p99 s':>7} {'max s':>7}")
     for name, trial in TRIALS.items():
