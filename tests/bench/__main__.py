@@ -12,6 +12,7 @@ QUICK = {
     "exact": ["--pairs=4"],
     "machines": [],
     "scale": ["--many", "1000", "--events=3", "--idle=4"],
+    "takeover": ["--many", "1000"],
 }
 
 
