@@ -24,7 +24,7 @@ from rendezvous import wire
 from rendezvous.ballots import Ping
 from rendezvous.keys import JobKey
 from rendezvous.messages import Exited, Join, Message, Report, Start, Topology
-from rendezvous.sockets import CALL_MS, REMOTE_QUEUE, Caller, Socket, bound
+from rendezvous.sockets import CALL_MS, REMOTE_QUEUE, Caller, Socket, bound, keep_alive
 from rendezvous.tempo import tempo
 
 VOTERS = 4
@@ -134,8 +134,7 @@ class Swarm:
             caller = callers.get(rank) or Caller(self._key)
             socket = self._context.socket(zmq.DEALER)
             bound(socket, REMOTE_QUEUE)
-            socket.setsockopt(zmq.HEARTBEAT_IVL, 1000)
-            socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 5000)
+            keep_alive(socket)
             socket.setsockopt(zmq.HANDSHAKE_IVL, CALL_MS)
             socket.setsockopt(zmq.IMMEDIATE, 1)
             socket.setsockopt(zmq.RECONNECT_IVL, 100)
@@ -162,7 +161,7 @@ class Swarm:
                 one.joined = True
                 one.outbox.append(self._join(one))
             elif one.outbox:
-                one.socket.send_multipart([b"", one.outbox.popleft()], zmq.NOBLOCK)
+                one.socket.send(one.outbox.popleft(), zmq.NOBLOCK)
             else:
                 break
 
@@ -197,7 +196,7 @@ class Swarm:
             self._post(one, one.leadership.hear(self._leader, wire.decode(frames[-1]), now))
 
     def _start(self, one: Launcher, frames: list[bytes]) -> None:
-        if msgpack.unpackb(frames[2])["k"] != "Start":
+        if msgpack.unpackb(frames[1])["k"] != "Start":
             return
         one.started = True
         now = time.monotonic()
