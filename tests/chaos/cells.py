@@ -14,7 +14,7 @@ from recoverrun.errors import RecoverrunError
 from recoverrun.postmortem import postmortem
 from recoverrun.trial import Trial
 from rendezvous.journal import read_run
-from tests.chaos.strategies import KINDS, STRATEGIES, Cell, Strategy, cells
+from tests.chaos.strategies import ABSENT, KINDS, STRATEGIES, Cell, Strategy, cells
 from tests.compat import trials
 from tests.e2e.runs import marked
 
@@ -56,7 +56,7 @@ def _left(mark: str) -> list[str]:
 
 def _wanted(cell: Cell) -> list[int]:
     """The replicas that must be lost."""
-    absent = cell.strategy.absent if cell.kind == "absent" else ()
+    absent = cell.strategy.absent if cell.kind == ABSENT else ()
     struck = {rank for rank, _, phase in cell.kills if phase not in absent}
     return sorted({cell.strategy.replica_of(rank) for rank in struck})
 
@@ -68,7 +68,7 @@ def _lost(cell: Cell, trial: Trial) -> list[str]:
     lost = sorted({of(death.rank) for death in deaths if death.signal and not death.ours})
     if lost == _wanted(cell):
         return []
-    kind = "an absent phase struck" if cell.kind == "absent" else STRUCK
+    kind = "an absent phase struck" if cell.kind == ABSENT else STRUCK
     return [f"{kind}: {cell.inject} took replicas {lost}"]
 
 
@@ -89,7 +89,7 @@ def _blame(cell: Cell, trial: Trial) -> list[str]:
 
 
 def main(only: str, kills: str) -> int:
-    """Strategies with `only` in their names, and of each all cells or those with these `kills`."""
+    """Strategies with `only` in their names; of each all cells, or those of a kind or schedule."""
     print(f"{'strategy':<26} {'cells':>5} {'bad':>4} {'max |dw|':>9} {'minutes':>7}  of which")
     bad = 0
     for strategy in STRATEGIES:
@@ -99,7 +99,7 @@ def main(only: str, kills: str) -> int:
         if needs and importlib.util.find_spec(needs) is None:
             print(f"{strategy.name:<26} needs {needs}: not run (`make compat` installs it)")
             continue
-        wanted = [cell for cell in cells(strategy) if kills in ("", cell.inject)]
+        wanted = [cell for cell in cells(strategy) if kills in ("", cell.inject, cell.kind)]
         if wanted:
             bad += _all_of(strategy, wanted)
     return 1 if bad else 0
@@ -132,4 +132,4 @@ def _tell(cell: Cell, result: Result) -> None:
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--strategies", action="store_true", help="kill ranks, in every strategy")
-    parser.add_argument("--kills", default="", help="with --strategies: only this schedule")
+    parser.add_argument("--kills", default="", help="with --strategies: only this schedule or kind")

@@ -16,7 +16,9 @@ ROWS = {row.name: row for row in (*DDP, *HSDP, *BY_HAND, *FSDP2, *FSDP1, *FRAMEW
 BUCKETS = ("reduce:0", "reduce", "reduce:99")
 PHASES = ("forward", "backward", *BUCKETS, "vote", "between", "redo")
 COARSE = ("forward", "backward", "reduce", "vote", "between")
-KINDS = ("one", "while redoing", "while reducing again", "all but one", "a whole replica", "absent")
+ONE, REDOING, VOTING, SAME = "one", "while redoing", "while voting again", "in the same reduction"
+ALL, WHOLE, ABSENT = "all but one", "a whole replica", "absent"
+KINDS = (ONE, REDOING, VOTING, SAME, ALL, WHOLE, ABSENT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,15 @@ class Strategy:
         """Those that every microbatch or step comes through, without any other loss."""
         twice = ("reduce:0", "reduce:99") if self.whole else ()
         return tuple(p for p in PHASES if p not in (*twice, *self.absent, "redo"))
+
+    @property
+    def before(self) -> tuple[str, ...]:
+        """Those after which the step cannot be reduced without the lost rank's work being redone.
+
+        Once its only bucket was launched the others may have all that they need.
+        """
+        some = ("forward", "backward", *(() if self.whole else ("reduce:0", "reduce")))
+        return tuple(phase for phase in some if phase in self.phases)
 
     @property
     def coarse(self) -> tuple[str, ...]:
@@ -70,16 +81,16 @@ class Cell:
 
 def cells(strategy: Strategy) -> list[Cell]:
     """Every kind of loss in every phase, as far as there are ranks for it."""
-    found = [Cell(strategy, "one", (one,)) for one in _single(strategy, strategy.phases)]
+    found = [Cell(strategy, ONE, (one,)) for one in _single(strategy, strategy.phases)]
     if strategy.replicas > 2:
         found += _twice(strategy)
         found += _at_once(strategy)
     if strategy.shards > 1:
         found += _mates(strategy)
     absent = [phase for phase in strategy.absent if phase != "redo"]
-    found += [Cell(strategy, "absent", (one,)) for one in _single(strategy, absent)]
+    found += [Cell(strategy, ABSENT, (one,)) for one in _single(strategy, absent)]
     if "redo" in strategy.absent:
-        found.append(Cell(strategy, "absent", ((2, 3, "reduce"), (0, 3, "redo"))))
+        found.append(Cell(strategy, ABSENT, ((2, 3, strategy.before[0]), (0, 3, "redo"))))
     return found
 
 
@@ -93,20 +104,19 @@ def _single(
 
 
 def _twice(strategy: Strategy) -> Iterator[Cell]:
-    """A second loss in the recovery of the first: whoever redoes, or reduces once more, dies."""
+    """A second loss soon after the first.
+
+    Who redoes a lost microbatch, or votes in a step that only a recovery brings so far, surely
+    dies in it. In the same reduction the second may die before anybody has heard of the first.
+    """
     last, first, between = strategy.row.ranks - 1, 0, strategy.shards
-    # After its only bucket was launched, nothing of the lost rank may have to be done again.
-    before = tuple(
-        phase
-        for phase in ("forward", "backward", *(() if strategy.whole else ("reduce:0", "reduce")))
-        if phase in strategy.phases
-    )
-    if "redo" not in strategy.absent:
-        for step, phase in enumerate(before, start=2):
-            yield Cell(strategy, "while redoing", ((last, step, phase), (first, step, "redo")))
-    for step, phase in enumerate(before, start=2):
-        again = "reduce" if strategy.whole else "reduce:99"
-        yield Cell(strategy, "while reducing again", ((last, step, phase), (between, step, again)))
+    again = "reduce" if strategy.whole else "reduce:99"
+    for step, phase in enumerate(strategy.before, start=2):
+        one = (last, step, phase)
+        if "redo" not in strategy.absent:
+            yield Cell(strategy, REDOING, (one, (first, step, "redo")))
+        yield Cell(strategy, VOTING, (one, (first, step, "vote")))
+        yield Cell(strategy, SAME, (one, (between, step, again)))
 
 
 def _at_once(strategy: Strategy) -> Iterator[Cell]:
@@ -115,7 +125,7 @@ def _at_once(strategy: Strategy) -> Iterator[Cell]:
         spared = (place + 1) % strategy.replicas
         lost = [replica for replica in range(strategy.replicas) if replica != spared]
         struck = ((one * strategy.shards + place % strategy.shards, 3, phase) for one in lost)
-        yield Cell(strategy, "all but one", tuple(struck))
+        yield Cell(strategy, ALL, tuple(struck))
 
 
 def _mates(strategy: Strategy) -> Iterator[Cell]:
@@ -123,7 +133,7 @@ def _mates(strategy: Strategy) -> Iterator[Cell]:
     for place, phase in enumerate(strategy.coarse):
         first = place % strategy.replicas * strategy.shards
         ranks = range(first, first + strategy.shards)
-        yield Cell(strategy, "a whole replica", tuple((rank, 4, phase) for rank in ranks))
+        yield Cell(strategy, WHOLE, tuple((rank, 4, phase) for rank in ranks))
 
 
 def _ddp(feature: str, *absent: str, whole: bool = True) -> Strategy:
@@ -194,11 +204,11 @@ def _sampled(name: str, kind: str, phase: str) -> Cell:
 
 # One of each family, and each kind of loss. `test_compat` leaves the scripts of these out.
 SAMPLE = (
-    _sampled("ddp-unused-many-buckets", "while redoing", "backward"),
-    _sampled("ddp-static-graph", "all but one", "vote"),
-    _sampled("ddp-replicate", "while reducing again", "backward"),
-    _sampled("by-hand-plain", "while redoing", "forward"),
-    _sampled("fsdp2-keep 4x1", "while redoing", "reduce"),
-    _sampled("fsdp2-tp-ddp 2x2", "a whole replica", "vote"),
-    _sampled("fsdp1-hybrid 2x2", "a whole replica", "backward"),
+    _sampled("ddp-unused-many-buckets", REDOING, "backward"),
+    _sampled("ddp-static-graph", ALL, "vote"),
+    _sampled("ddp-replicate", VOTING, "backward"),
+    _sampled("by-hand-plain", REDOING, "forward"),
+    _sampled("fsdp2-keep 4x1", REDOING, "reduce"),
+    _sampled("fsdp2-tp-ddp 2x2", WHOLE, "vote"),
+    _sampled("fsdp1-hybrid 2x2", WHOLE, "backward"),
 )
