@@ -234,6 +234,12 @@ def is_small_tensor(value: Any, limit: int = CARRIED_TENSOR_BYTES) -> bool:
     return value.numel() * value.element_size() <= limit
 
 
+def is_result(value: Any) -> bool:
+    """A number that was computed with gradients: a running loss, to which code adds in place."""
+    plain = type(value) is torch.Tensor and value.grad_fn is not None
+    return plain and not value.is_quantized and value.numel() == 1
+
+
 def same(one: Any, other: Any) -> bool:
     """Bit for bit: a NaN is itself, and True is not 1."""
     if type(one) is not type(other):

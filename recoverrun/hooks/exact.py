@@ -58,6 +58,8 @@ def insist(session: "Session", promise: Promise, reason: str) -> None:
         _refuse(session, f"not with {strategy.name} yet, only with {' and '.join(SERVED)}")
     if shape.backwards > 1:
         _refuse(session, f"a microbatch at {shape.region.id} has {shape.backwards} backward passes")
+    if session.tallies.keys:
+        _refuse(session, "the script divides its gradients by what the ranks tell each other")
     if promise != "exact-samples":
         _refuse(session, f"lost microbatches would be made up with other samples: {reason}")
 

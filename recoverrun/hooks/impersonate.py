@@ -44,6 +44,8 @@ TALKS = (
     "gradient, and a lost rank's word cannot be told"
 )
 
+Counted = torch.Tensor | None  # the tokens of a step so far, where a script tells them
+
 KEPT_CAPTURES = 8
 """Own captures kept to compare a lost rank's with: it may have stopped a step or two earlier."""
 
@@ -84,6 +86,8 @@ class Impersonator:
         self.looking_back = False  # what is served was drawn before the region
         self.fresh = False  # executing as ourselves, on fresh data
         self.buffers: Callable[[], list[torch.Tensor]] = list  # of the model
+        self.counted: Callable[[Mapping[str, Any]], Counted] = lambda names: None
+        self.made_up: Callable[[Counted, Counted], None] = lambda before, after: None
 
     # --------------------------------------------------------------------------- own captures
 
@@ -463,6 +467,7 @@ class Impersonator:
         names[RUNTIME_NAME] = self.runtime
         self.backwards_seen = 0
         self.runtime.spoiled = ""
+        before = self.counted(names)
         try:
             if region.item_code is not None:
                 names[ITEM_NAME] = item
@@ -478,7 +483,10 @@ class Impersonator:
             raise
         if self.runtime.spoiled:
             raise NotReplayable(self.runtime.spoiled)
-        return self.backwards_seen >= shape.backwards
+        reached = self.backwards_seen >= shape.backwards
+        if reached and not self.rehearsing:
+            self.made_up(before, self.counted(names))
+        return reached
 
     def backward_begins(self) -> None:
         """A replay has seen what it came for; nothing that is spoiled may be accumulated."""

@@ -120,6 +120,7 @@ def install(session: "Session") -> None:
     hand = ByHand(session)
     replace(torch.optim.Optimizer, "add_param_group", hand.add_param_group)
     replace(c10d, "all_reduce", hand.all_reduce)
+    replace(c10d, "all_reduce", session.tallies.all_reduce)
     _gradients(session, hand)
     _data(session)
     replace(c10d, "_new_process_group_helper", groups.wrapping)
@@ -192,6 +193,7 @@ def _gradients(session: "Session", hand: "ByHand") -> None:
         def wrapper(*args: Any, **kwargs: Any) -> None:
             nonlocal depth
             session.impersonator.backward_begins()
+            session.tallies.reading.backward_begins()
             depth += 1
             try:
                 original(*args, **kwargs)

@@ -80,6 +80,7 @@ def rehearse(session: "Session", own: torch.Tensor) -> None:
             if elsewhere:
                 promise = found = ORDER[elsewhere - 1]
                 reason = UNPROVED
+                session.tallies.judge_alone()
             else:
                 found, reason = _exchange(session, fabric, generation, own)
                 promise = _everybody(session, generation, found)
@@ -105,6 +106,7 @@ def decline(session: "Session", refusal: str) -> None:
             break
         except Superseded:
             continue
+    session.tallies.judge_alone()
     session.conclude("unprotected", refusal)
 
 
@@ -120,13 +122,17 @@ def _exchange(
     bulk = _bulk(session.runtime.microbatches[0], shape)
     mine = {
         "refusal": "", "context": top.pack(), "sketch": tensor_bytes(own), "buckets": buckets,
-        "bulk": bulk,
+        "bulk": bulk, "told": session.tallies.found(),
     }  # fmt: skip
     others = gather(fabric, session.reducer.channel, generation, mine)
     assert layout is not None and machine is not None, "protected"
     refused = [one["refusal"] for one in others.values() if one["refusal"]]
     if refused:
+        session.tallies.judge_alone()
         return "unprotected", refused[0]
+    unserved = session.tallies.judge({rank: one["told"] for rank, one in others.items()})
+    if unserved:
+        return "unprotected", unserved
     words = misfit({rank: one["buckets"] for rank, one in others.items()})
     if words:
         raise RuntimeError(words)

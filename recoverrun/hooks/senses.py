@@ -13,6 +13,7 @@ from recoverrun.hooks.context import (
     CARRIED_TENSOR_BYTES,
     Key,
     Path,
+    is_result,
     is_small_tensor,
     objects_of,
     state_of,
@@ -75,6 +76,6 @@ class TorchSenses:
         return values_of(self._generators) if self._generators else {}
 
     def copied(self, value: Any) -> Any:
-        if is_small_tensor(value):
+        if is_small_tensor(value) or is_result(value):
             return value.detach().clone()
         return value.copy() if type(value) in (list, dict, set) else value

@@ -55,6 +55,7 @@ from recoverrun.hooks.runtime import Refused, ScriptRuntime, Turn
 from recoverrun.hooks.senses import TorchSenses
 from recoverrun.hooks.sources import Sources
 from recoverrun.hooks.strategy import Strategy
+from recoverrun.hooks.tallies import Tallies
 from recoverrun.hooks.voice import Voice
 from rendezvous.env import WorkerEnv
 from rendezvous.layout import Layout
@@ -104,6 +105,7 @@ class Session:
         self.backwards, self.attempt = 0, 0  # of no replayable loop; at the present step
         self.dirty = False
         self.guard = Guard(self)
+        self.tallies = Tallies(self)
         self._kinship = Kinship()
         self._booth: Booth | None = None
         self._sketch = torch.empty(0)
@@ -271,17 +273,17 @@ class Session:
             return
         if self.acting:
             self.faults.strike(self.step, "redo")
-        elif self._own_index == self.runtime.expected // 2:
+        elif self.microbatch == self.runtime.expected // 2:
             self.faults.strike(self.step, "forward")
 
     def backward_reaches_bucket(self) -> None:
         if self.machine is None or not self.faults.armed or self.acting:
             return
-        if self._own_index >= self.runtime.expected // 2:
+        if self.microbatch >= self.runtime.expected // 2:
             self.faults.strike(self.step, "backward")
 
     @property
-    def _own_index(self) -> int:
+    def microbatch(self) -> int:
         return len(self.runtime.microbatches) + self.backwards
 
     def last_in_sight(self) -> int:
@@ -300,7 +302,7 @@ class Session:
             if self.acting:
                 last = len([one for one in extras if one not in machine.done]) == 1
             else:
-                last = self._own_index == shape.microbatches - 1 and not extras
+                last = self.microbatch == shape.microbatches - 1 and not extras
             return machine.view.generation if last else 0
 
     def backward_done(self) -> None:
@@ -313,7 +315,7 @@ class Session:
             self.impersonator.backward_done(shape)
             return
         self.dirty = True
-        index = self._own_index
+        index = self.microbatch
         if index and index == self.runtime.expected:
             self._withdraw()  # one more than in the steps before: nothing was final yet
         if self.runtime.note_backward() is None:
@@ -321,6 +323,7 @@ class Session:
                 return  # a further backward of the same microbatch
             self.backwards += 1
         self._untold.append(Accumulated(identity=(self.machine.slot, index)))
+        self.tallies.backward_done()
         if not index and self.promise is None:
             self._first_microbatch()
 
@@ -344,9 +347,10 @@ class Session:
         if self.machine is None or not self.dirty or self.acting or not self.runtime.active:
             return
         assert self.reducer is not None, "protected"
-        step, count, self.phases.digest = self.step, self._own_index, digest.due(self)
+        step, count, self.phases.digest = self.step, self.microbatch, digest.due(self)
         if self.promise is None:
             self._learn()
+        self.tallies.settling()
         shape = self.runtime.shape
         if not self.runtime.microbatches:
             self.refuse("gradients are used that no loop of the script's own has computed")
@@ -370,7 +374,7 @@ class Session:
         if not self.strategy.drop(params):
             self.refuse("zero_grad drops a part of the gradients between backward and step")
             return
-        if self._own_index == self.runtime.expected:
+        if self.microbatch == self.runtime.expected:
             self._withdraw()
         self._feed(Discarded())
         self._begin_step()
@@ -384,6 +388,7 @@ class Session:
     def _begin_step(self) -> None:
         assert self.reducer is not None, "protected"
         self.reducer.begin()
+        self.tallies.end_step()
         self.runtime.begin_step()
         self.backwards, self.dirty = 0, False
 
@@ -463,6 +468,7 @@ class Session:
         assert shape is not None and layout is not None, "protected, and past a first step"
         _, shard = layout.place(self.env.rank)
         rank = layout.replicas[slot][shard]
+        self.tallies.require_known()
         with self.phases.measure("redo"), exact.apart(self, identity):
             self.makeup.compute(rank, index, self.step, shape)
 

@@ -22,6 +22,15 @@ class Strategy(Protocol):
     def drop(self, params: Iterable[torch.Tensor]) -> bool:
         """Forget the accumulators if `params` are all that is trained; False if they are not."""
 
+    def lend(self) -> None:
+        """Let the script see its own gradients, where it would see none before they are reduced."""
+
+    def seen(self) -> list[torch.Tensor]:
+        """The gradients that the script sees."""
+
+    def take_back(self) -> None:
+        """What was lent is gone, with all that the script did to it."""
+
     def buffers(self) -> list[torch.Tensor]:
         """What a forward pass may change in the model beside gradients, such as running means."""
 

@@ -52,7 +52,7 @@ SMALL = frozenset(
         "acting",
         "find_frame",
         "objects_of",
-        "_own_index",
+        "microbatch",
         "step",
         "_generation",
         "vote_channel",

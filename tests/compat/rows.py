@@ -151,6 +151,27 @@ BY_HAND = (
     by_hand("divided", promise="unprotected", why=f"{UNCLEAN}changed before they are reduced"),
     by_hand("flat", promise="unprotected", why="does not all-reduce its gradients one by one"),
 )
+
+
+def recipe(way: str, kind: str = "", kill: str = "", **more: Any) -> Row:
+    """A row of `recipe.py`."""
+    return Row(
+        name="-".join(filter(None, ("recipe", way, kind))),
+        script="recipe.py",
+        arguments=tuple(filter(None, (way, kind))),
+        ranks=3 if way == "ddp" else 4,
+        kills=(kill,) if kill else (),
+        **more,
+    )
+
+
+RECIPES = (
+    recipe("ddp", kill="r1@step:3:forward,r0@step:5:vote"),
+    recipe("ddp", "packed", "r2@step:3:reduce"),
+    recipe("ddp", "mean", "r1@step:3:forward"),
+    recipe("ddp", "late", promise="unprotected", why="counted after the backward"),
+    recipe("hsdp", kill="r3@step:3:forward"),
+)
 FSDP2 = (
     fsdp2("keep"),
     fsdp2("bf16", apart=1e-3),
@@ -202,4 +223,4 @@ FRAMEWORKS = (
         kills=("r2@step:4:forward",),
     ),
 )
-ROWS = (*DDP, *SHAPES, *HSDP, *BY_HAND, *FSDP2, *FSDP1, *FRAMEWORKS)
+ROWS = (*DDP, *SHAPES, *HSDP, *BY_HAND, *RECIPES, *FSDP2, *FSDP1, *FRAMEWORKS)

@@ -24,7 +24,7 @@ from recoverrun.hooks.strategies import plain
 from rendezvous.layout import Layout
 
 
-class ByHand:
+class ByHand(plain.InPlace):
     """Serves the parameters of the script's one optimizer."""
 
     name = "by-hand"

@@ -26,7 +26,7 @@ from recoverrun.hooks.strategies import plain
 from recoverrun.hooks.strategies.ddp_buckets import EVEN, UNEVEN, Gradients, Resting, wire_of
 
 
-class Ddp:
+class Ddp(plain.InPlace):
     """Serves the script's one DDP module."""
 
     name = "ddp"

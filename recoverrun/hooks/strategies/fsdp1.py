@@ -23,6 +23,7 @@ from ft_collectives.reduce import Bucket
 from recoverrun.hooks import groups
 from recoverrun.hooks.blocks import layout_of
 from recoverrun.hooks.session import Session
+from recoverrun.hooks.strategies import plain
 
 HYBRID = ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2")
 
@@ -54,7 +55,7 @@ class Flat:
         gradient.copy_(total)
 
 
-class Fsdp1:
+class Fsdp1(plain.InPlace):
     """Serves every flat parameter of the script's FSDP1 module."""
 
     name = "fsdp1"

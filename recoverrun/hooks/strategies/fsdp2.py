@@ -218,6 +218,18 @@ class Fsdp2:
             shards.accumulator = None
         return True
 
+    def lend(self) -> None:
+        for shards in self._shards.values():
+            shards.lend()
+
+    def seen(self) -> list[torch.Tensor]:
+        gradients = [p.sharded_param.grad for s in self._shards.values() for p in s.params]
+        return [gradient._local_tensor for gradient in gradients if gradient is not None]
+
+    def take_back(self) -> None:
+        for shards in self._shards.values():
+            shards.take_back()
+
     def buffers(self) -> list[torch.Tensor]:
         return list(self._modules[-1].buffers()) if self._modules else []
 

@@ -1,7 +1,7 @@
 """What `fsdp2` keeps of a parameter group: its gradient before the all-reduce, and its way back."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -19,12 +19,26 @@ class Shards:
     post_divide: float | None
     hook: Callable[[torch.Tensor], None] | None
     accumulator: torch.Tensor | None = None
+    lent: list[Any] = field(default_factory=list)
 
     def fill(self, staging: torch.Tensor) -> None:
         if self.accumulator is None:
             staging.zero_()
         else:
             staging.copy_(self.accumulator)
+
+    def lend(self) -> None:
+        """Until it is reduced, let the script see the gradient of this replica alone."""
+        if self.accumulator is not None:
+            kept = self.accumulator
+            self.lent = [param for param in self.params if param.sharded_param.grad is None]
+            self.deliver(kept.clone())
+            self.accumulator = kept
+
+    def take_back(self) -> None:
+        for param in self.lent:
+            param.sharded_param.grad = None
+        self.lent = []
 
     def deliver(self, total: torch.Tensor) -> None:
         """As the second half of `foreach_reduce` does after its all-reduce."""

@@ -1,0 +1,160 @@
+"""Code that reads or scales gradients by itself, before anything that the hooks know reads them.
+
+    for param in model.parameters():
+        param.grad *= factor
+
+Until the commit point a gradient is this rank's own. So in the first step `Tensor.grad` is watched:
+if all ranks read gradients after the step's last backward, from the next step on such a read is the
+commit point. The first step is set right afterwards: the hooks keep what was read, see by which
+factor it was multiplied, and multiply the reduced gradients by it. What is no single factor, the
+same on all ranks, cannot be set right, and is told.
+"""
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from recoverrun.hooks.session import Session
+
+OTHERS = ("torch", "recoverrun", "ft_collectives")
+"""Packages whose reads of gradients mean nothing: the hooks know what torch does with them."""
+
+EVEN = 1e-4
+"""How far, relative to their norm, gradients may be from a multiple of what they were."""
+
+CHANGED = (
+    "the script changes its gradients by itself, by more than one factor for all ranks, before "
+    "anything reads them that is known to; its first update is made of what each rank did to its "
+    "own gradients"
+)
+
+
+class Reading:
+    """Keeps what the script saw in the first step, and whether its reads are commit points."""
+
+    def __init__(self, session: "Session") -> None:
+        self._session = session
+        self._watching = False
+        self._at = 0  # microbatches of the step when gradients were read
+        self._kept: list[torch.Tensor] = []
+        self.heard = 0  # collectives of the script before that
+        self.commits = False
+        self._factor: float | None = None  # of the first step, once it is agreed
+        self._expected = 0  # microbatches of a step, as the first one had them
+
+    # --------------------------------------------------------------------------- watching
+
+    def watch(self) -> None:
+        """From now on `Tensor.grad` is a property."""
+        if self._watching:
+            return
+        self._watching = True
+        plain: Any = torch._C.TensorBase.grad
+
+        def get(tensor: torch.Tensor) -> Any:
+            if self._session.dirty and not self._session.acting:
+                self._asked(sys._getframe(1).f_globals.get("__name__", ""))
+            return plain.__get__(tensor)
+
+        setattr(torch.Tensor, "grad", property(get, plain.__set__, plain.__delete__))  # noqa: B010
+
+    def _leave(self) -> None:
+        if self._watching:
+            del torch.Tensor.grad
+        self._watching = False
+
+    def _asked(self, module: str) -> None:
+        if module.partition(".")[0] in OTHERS:
+            return
+        session = self._session
+        if session.promise is None:
+            self._note()
+        elif self.commits and self.whole:
+            session.settle()
+
+    def _note(self) -> None:
+        session = self._session
+        if session.strategy is None or self._at == session.microbatch:
+            return
+        self._at, self.heard = session.microbatch, session.runtime.heard
+        session.strategy.lend()
+        self._kept = [one.detach().clone() for one in session.strategy.seen()]
+
+    def backward_begins(self) -> None:
+        """What was lent goes back; a read after this backward is a new one."""
+        session = self._session
+        if not self._at or session.acting or session.promise is not None:
+            return
+        assert session.strategy is not None, "protected"
+        session.strategy.take_back()
+        self._at, self._kept = 0, []
+
+    # --------------------------------------------------------------------------- the first step
+
+    def found(self) -> float | None:
+        """At the first commit point: None if gradients were not read after the last backward.
+
+        Else the factor by which they were multiplied since, NaN if it was no factor.
+        """
+        session = self._session
+        assert session.strategy is not None, "protected"
+        if not self._at or self._at != session.microbatch:
+            return None
+        now = [one.detach() for one in session.strategy.seen()]
+        if [one.shape for one in now] != [one.shape for one in self._kept]:
+            return float("nan")
+        pairs = list(zip(now, self._kept, strict=True))
+        square = sum(float(b.double().square().sum()) for _, b in pairs)
+        if not square:
+            return 1.0
+        factor = sum(float((a.double() * b.double()).sum()) for a, b in pairs) / square
+        rest = sum(float((a.double() - factor * b.double()).square().sum()) for a, b in pairs)
+        if not rest <= (EVEN * factor) ** 2 * square:
+            return float("nan")
+        return 1.0 if abs(factor - 1) < 1e-7 and rest == 0 else factor
+
+    def judge(self, factors: Mapping[int, float | None]) -> str:
+        """What all ranks found; returns why the script cannot be served, or ""."""
+        given = [factor for _, factor in sorted(factors.items()) if factor is not None]
+        if len(given) < len(factors):
+            changed = any(factor != 1 for factor in given)
+            return CHANGED if changed else ""
+        self.commits = True
+        if not all(abs(one - given[0]) <= EVEN * abs(given[0]) for one in given):
+            return CHANGED  # NaN is not near itself
+        self._factor = given[0]
+        return ""
+
+    @property
+    def whole(self) -> bool:
+        """The last backward of a step is done, if it is as the first one."""
+        return 0 < self._expected == self._session.microbatch
+
+    @property
+    def scaled(self) -> bool:
+        """Gradients of the first step were multiplied."""
+        return self._factor not in (None, 1.0)
+
+    def concluded(self) -> None:
+        """The rehearsal is over: what the script did to its own gradients is undone for now."""
+        session = self._session
+        assert session.strategy is not None, "protected"
+        self._expected = session.microbatch
+        if not self.commits:
+            self._leave()
+        if self._at and self._at == session.microbatch:
+            if self._factor is not None:
+                for now, kept in zip(session.strategy.seen(), self._kept, strict=True):
+                    now.detach().copy_(kept)
+            session.strategy.take_back()
+        self._at, self._kept = 0, []
+
+    def delivered(self) -> None:
+        """The reduced gradients are there: of the first step, still to be multiplied."""
+        factor, self._factor = self._factor, None
+        if factor is not None and self._session.strategy is not None:
+            for gradient in self._session.strategy.seen():
+                gradient.detach().mul_(factor)
