@@ -4,6 +4,7 @@ SEED ?=
 SEEDS ?= 5000
 FRAMES ?= 1000000
 TRIALS ?= 300
+AT_ONCE ?= 1
 # Where torch comes from, if not from the default index. On a machine without a GPU this is smaller:
 #   make test TORCH_INDEX=https://download.pytorch.org/whl/cpu
 TORCH_INDEX ?=
@@ -53,8 +54,9 @@ sim-soak: $(INSTALLED)  ## 10,000 histories of the view register, and a longer s
 	$(BIN)/python -m tests.sim.views --seeds 10000 --chaos 40 --witness
 	$(BIN)/python -m tests.sim.views --seeds 10000 --chaos 40 --etcd
 
-chaos: $(INSTALLED)  ## launchers killed, stopped and cut off: make chaos TRIALS=300 (links: as root)
-	$(BIN)/python -m tests.chaos --trials $(TRIALS)
+chaos: $(INSTALLED)  ## launchers killed, stopped, cut off (as root); ranks killed in every strategy
+	$(BIN)/python -m tests.chaos --trials $(TRIALS) --at-once $(AT_ONCE)
+	$(BIN)/python -m tests.chaos --strategies
 
 fuzz: $(INSTALLED)  ## a million damaged frames: make fuzz FRAMES=1000000 SEED=7
 	$(BIN)/python -m tests.security.fuzz --frames $(FRAMES) --seed $(or $(SEED),0)

@@ -30,8 +30,9 @@ BATCH = 1000
 BACKLOG = 10_000
 """Messages for the coordinator that wait for a connection."""
 
-ASK_AGAIN_S = 0.25
-"""After that a host is asked again about a launcher to which there is no connection."""
+ASK_AGAIN_S = 0.02
+"""After that a host is asked again about a launcher to which there is no connection. At first it
+may not refuse yet: a process that is killed loses connections before it stops listening."""
 
 ASK_SELDOM_S = 2.0
 """The longest such wait: each is twice as long as the one before."""
@@ -168,7 +169,7 @@ class Lines:
     def tell_endpoint(self, message: Message) -> None:
         """To whoever listens at the endpoint: nobody else is known yet."""
         if self._uplink is not None:
-            self._uplink.dealer.send(b"", wire.encode(message))
+            self._uplink.dealer.send(wire.encode(message))
 
     def queue(self, message: Message, coordinator: str) -> None:
         """To the coordinator; where nothing leads to it, as soon as something does."""
@@ -177,7 +178,7 @@ class Lines:
 
     def flush(self, coordinator: str) -> None:
         call = self._calls.get(coordinator)
-        while self._backlog and call is not None and call.dealer.send(b"", self._backlog[0]):
+        while self._backlog and call is not None and call.dealer.send(self._backlog[0]):
             self._backlog.popleft()
 
     def forget_backlog(self) -> None:
@@ -227,10 +228,10 @@ class Lines:
                     raise RecoverrunError(sentence, ExitCode.NEVER_FORMED) from error
                 continue
             self.acquainted = True
-            claimed = heads[-2].decode("ascii", "replace") if len(heads) > 1 else ""
+            claimed = heads[0].decode("ascii", "replace") if heads else ""  # by whoever answers
             if call.name and claimed and claimed != call.name:
                 continue  # Another launcher listens now where the one we had called was.
-            yield Word(call.name or claimed, ranks(heads), message, called=True)
+            yield Word(call.name or claimed, ranks(heads[1:]), message, called=True)
 
     # --------------------------------------------------------------------------- the dead
 

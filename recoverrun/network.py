@@ -126,7 +126,7 @@ def understood(incoming: Incoming, hub: Hub, station: Station, now: float) -> Co
         if isinstance(error, wire.VersionMismatch):
             # It will not understand us either, and say the same.
             refusal = Refusal(reason=str(error), exit_code=ExitCode.NEVER_FORMED)
-            hub.send(incoming.sender, b"", wire.encode(refusal))
+            hub.send(incoming.sender, station.incarnation.encode(), wire.encode(refusal))
         return None
     return heads, located(message, incoming.address)
 

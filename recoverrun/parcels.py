@@ -5,9 +5,11 @@ is encoded once, however many it goes to, and goes once to each launcher, with t
 Where everybody is told the same beside what is his own (`Start`), the same is a frame of its own,
 encoded and held in memory once.
 
-    [the ranks, by commas] [message]            to workers
-    [nothing]              [message]            to a launcher
-    [nothing]              [Start] [Roster]     to a launcher
+    [the ranks, by commas] [message]    to workers
+    [message]                           to a launcher
+    [Start] [Roster]                    to a launcher
+
+Each frame is encrypted by itself, so there is none that says nothing.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -46,7 +48,7 @@ def parcels(posts: Iterable[Post]) -> Iterator[Parcel]:
             content = frames.get(id(message)) or (wire.encode(message),)
             frames[id(message)] = content
         ranks = [b"%d" % post.rank for post in several if post.rank != NOBODY]
-        yield Parcel(to, (b",".join(ranks), *content))
+        yield Parcel(to, (b",".join(ranks), *content) if ranks else content)
 
 
 def _start(start: Start, rosters: dict[int, Bulk]) -> tuple[bytes | Bulk, ...]:

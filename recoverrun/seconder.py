@@ -59,11 +59,11 @@ class Remote:
         self._dealer: Dealer = station.connect_tcp((place.host, place.port))
 
     def tell(self, vote: str, message: Council) -> None:
-        self._dealer.send(b"", wire.encode(Testimony(vote=vote, frame=wire.encode(message))))
+        self._dealer.send(wire.encode(Testimony(vote=vote, frame=wire.encode(message))))
 
     def ask(self) -> None:
         beat = Beat(node="", incarnation=self._station.incarnation)
-        self._dealer.send(b"", wire.encode(beat))
+        self._dealer.send(wire.encode(beat))
 
     def read(self, ready: Collection[object]) -> list[Word | Record]:
         if self._dealer not in ready:
@@ -73,7 +73,7 @@ class Remote:
             frames = self._dealer.receive()
             if frames is None:
                 break
-            name = frames[-3].decode("ascii", "replace") if len(frames) > 2 else ""
+            name = frames[-2].decode("ascii", "replace") if len(frames) > 1 else ""
             message = understood(frames[-1])
             if isinstance(message, Beat) and name:
                 words.append(Attend(name))

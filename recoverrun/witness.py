@@ -67,6 +67,6 @@ def serve(station: Station, hub: Hub, signals: SignalInbox, say: Callable[[str],
             message = understood(incoming.frames[-1]) if incoming.frames else None
             answer = desk.answer(message) if message is not None else None
             if answer is not None:
-                hub.send(incoming.sender, own, b"", wire.encode(answer))
+                hub.send(incoming.sender, own, wire.encode(answer))
         for words in station.complaints(time.monotonic()):
             say(words)

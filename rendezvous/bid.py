@@ -22,6 +22,7 @@ class Bid:
     proposal: Roll | None = None
     accepted: set[str] = field(default_factory=set)
     granted: dict[str, float] = field(default_factory=dict)  # voter -> when we had asked
+    followed_at: float = float("-inf")  # most voters had granted what we asked for then, or later
     led_at: float = float("-inf")
     loans: Loans = field(default_factory=Loans)
     disturbed: bool = False  # a member is fenced by a proposal that nobody pursues any more
@@ -52,17 +53,22 @@ class Bid:
         if message.ballot == self.ballot:
             known = self.granted.get(voter, message.sent_at)
             self.granted[voter] = max(message.sent_at, known)
+            self._count()
 
     def lease_at(self, length_s: float) -> float:
         """Until when a quorum of voters follows nobody else, if each does for `length_s`."""
+        return self.followed_at + length_s
+
+    def _count(self) -> None:
         asked = sorted((self.granted.get(v, float("-inf")) for v in self.base.voters), reverse=True)
-        return asked[len(asked) // 2] + length_s if asked else float("-inf")
+        self.followed_at = asked[len(asked) // 2] if asked else float("-inf")
 
     def rebase(self, roll: Roll) -> None:
         """`roll` is decided. New voters are asked first: they may have promised or accepted."""
         if roll.voters != self.base.voters:
             self.prepared.clear()
         self.base = roll
+        self._count()
         self.proposal, self.found, self.found_in = None, None, NO_BALLOT
         self.accepted.clear()
         self.disturbed = False

@@ -38,6 +38,12 @@ CALL_MS, ANSWER_MS = 2000, 4000
 """A handshake's time for the one who calls, and for the one who listens. The caller gives up first,
 so that a busy listener is not taken for one that hangs up."""
 
+HALF_OPEN_MS = 5000
+"""How often either end of a connection asks whether the other one is there, and how long it waits
+for the answer. Whoever may lead has thousands of connections, and most of them carry nothing else:
+these questions are what they cost.
+"""
+
 BACKLOG = 100
 """Connections that the kernel keeps until we accept them. Of those beyond it the first word is
 lost, and said again after a second, then after three, seven ... More would help thousands that call
@@ -178,6 +184,12 @@ def bound(socket: Socket, received: int = QUEUE) -> None:
     socket.setsockopt(zmq.SNDHWM, QUEUE)
     socket.setsockopt(zmq.RCVHWM, received)
     socket.setsockopt(zmq.MAXMSGSIZE, FRAME_BYTES)
+
+
+def keep_alive(socket: Socket) -> None:
+    """Have ZeroMQ's own thread find a half-open connection, even while Python is busy."""
+    socket.setsockopt(zmq.HEARTBEAT_IVL, HALF_OPEN_MS)
+    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, HALF_OPEN_MS)
 
 
 def monitor(context: Context, socket: Socket, events: int) -> Socket:

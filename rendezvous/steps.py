@@ -30,6 +30,7 @@ class Page:
 
     step: int
     said: dict[int, Committed] = field(default_factory=dict)
+    late: set[int] = field(default_factory=set)  # ranks whose statement is not waited for
     said_at: float = 0.0
 
 
@@ -45,7 +46,6 @@ class Recovery:
 class StepBook:
     pages: dict[int, Page] = field(default_factory=dict)
     newest: dict[int, int] = field(default_factory=dict)  # rank -> newest step it committed
-    spoken: int = -1  # the newest step that any rank has committed
     written: int = -1  # the newest step that has its line
     recoveries: list[Recovery] = field(default_factory=list)
     committed_at: float = float("-inf")
@@ -82,15 +82,23 @@ class StepBook:
         """One rank's statement; could there be a line to write now, of so many `live` ranks?"""
         rank, step = committed.rank, committed.step
         self.newest[rank] = max(step, self.newest.get(rank, -1))
-        self.spoken = max(step, self.spoken)
         if step > self.written:
-            page = self.pages.setdefault(step, Page(step=step))
+            page = self.pages.get(step) or self._new_page(step)
             page.said.setdefault(rank, committed)
             page.said_at = now
-        first = min(self.pages, default=None)
-        if first is None:
-            return False
-        return len(self.pages[first].said) >= live or self.spoken >= first + PATIENCE
+        for page in self.pages.values():
+            if rank in page.said:
+                page.late.discard(rank)
+            elif self.newest[rank] >= page.step + PATIENCE:
+                page.late.add(rank)
+        first = self.pages.get(min(self.pages, default=-1))
+        # Counted: to look at all ranks with every statement would be too much among thousands.
+        return first is not None and len(first.said) + len(first.late) >= live
+
+    def _new_page(self, step: int) -> Page:
+        late = {rank for rank, newest in self.newest.items() if newest >= step + PATIENCE}
+        page = self.pages[step] = Page(step=step, late=late)
+        return page
 
     def write(
         self, layout: Layout, live_ranks: frozenset[int], *, final: bool = False

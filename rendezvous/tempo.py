@@ -2,14 +2,14 @@
 
 Each sign of life and its answer cost whoever coordinates a fraction of a millisecond. Among few
 launchers that is nothing, and a silent one is to be noticed soon. Among many the same rhythm would
-take most of a core from the node that coordinates, so they speak half as often, and are given up
+take most of a core from the node that coordinates, so they speak more seldom, and are given up
 later: a silence is several signs that did not come, never one.
 """
 
 from typing import NamedTuple
 
-MANY = 500
-"""From so many launchers on the rhythm is the slow one."""
+MANY, THOUSANDS = 500, 2000
+"""From so many launchers on the rhythm is the slow one, and the slowest."""
 
 
 class Tempo(NamedTuple):
@@ -25,8 +25,12 @@ class Tempo(NamedTuple):
 
 
 QUICK, SLOW = Tempo(beat_s=0.5, silent_s=2.0), Tempo(beat_s=1.0, silent_s=3.5)
+SLOWEST = Tempo(beat_s=1.5, silent_s=4.8)
+"""As seldom as it may be: a gate that a leader opens stays open for 1.8 s at least."""
 
 
 def tempo(launchers: int) -> Tempo:
     """The rhythm of a job of so many launchers."""
-    return QUICK if launchers < MANY else SLOW
+    if launchers < MANY:
+        return QUICK
+    return SLOW if launchers < THOUSANDS else SLOWEST

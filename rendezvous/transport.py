@@ -45,6 +45,7 @@ from rendezvous.sockets import (
     drain,
     dress_listener,
     hang_up,
+    keep_alive,
     monitor,
     origin,
     receive,
@@ -270,6 +271,7 @@ class Station:
     def listen_tcp(self, address: str, port: int) -> Hub:
         """Serve other nodes on an address of this machine ("*": all). Raises OSError."""
         socket = self._socket(zmq.ROUTER, address, REMOTE_QUEUE)
+        keep_alive(socket)
         socket.setsockopt(zmq.HANDSHAKE_IVL, ANSWER_MS)
         socket.setsockopt(zmq.BACKLOG, BACKLOG)
         if self._key is not None:
@@ -289,6 +291,7 @@ class Station:
         """
         hosts = [host for host, _ in places]
         socket = self._socket(zmq.DEALER, next((h for h in hosts if ":" in h), ""), REMOTE_QUEUE)
+        keep_alive(socket)
         socket.setsockopt(zmq.HANDSHAKE_IVL, CALL_MS)
         self._caller.dress(socket)
         # Queue nothing for a peer that is not there: what we say is repeated, and must be fresh.
@@ -379,9 +382,6 @@ class Station:
         # Only for an address of that family: a name is looked up in one family, and both ends
         # must choose the same.
         socket.setsockopt(zmq.IPV6, int(address.startswith("[") or address.count(":") > 1))
-        # A half-open connection is found by ZeroMQ's own thread, even while Python is busy.
-        socket.setsockopt(zmq.HEARTBEAT_IVL, 1000)
-        socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 5000)
         return socket
 
     def _watch(self, socket: Socket, owner: Router | Hub | Dealer) -> None:

@@ -19,7 +19,7 @@ import msgpack
 
 from rendezvous.messages import Message
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Raised by a change that an older peer would misunderstand; peers of two numbers never talk."""
 
 FRAME_BYTES = 8 << 20

@@ -111,7 +111,7 @@ def release(layout: Layout) -> None:
     """Give the groups inside one replica their native communicator back: they are rigid."""
     for group in list(ElasticGroup.instances):
         if len({layout.slot(rank) for rank in group.ranks}) == 1:
-            _replace(group, group.native)
+            _replace(group, group.native, held=True)
 
 
 def is_gloo(group: Any) -> bool:
@@ -123,7 +123,8 @@ def is_gloo(group: Any) -> bool:
     return bool(backends) and all(isinstance(one, ProcessGroupGloo) for one in backends)
 
 
-def _replace(old: Any, new: Any) -> None:
+def _replace(old: Any, new: Any, held: bool = False) -> None:
+    """With `held` torch goes on to know the old one, too: the script or FSDP may have kept it."""
     world: Any = c10d._world
     if c10d.GroupMember.WORLD is old:
         c10d.GroupMember.WORLD = new
@@ -135,7 +136,7 @@ def _replace(old: Any, new: Any) -> None:
         world.pg_group_ranks,
     ):
         if old in table:
-            table[new] = table.pop(old)
+            table[new] = table[old] if held else table.pop(old)
     for groups in world.tags_to_pg.values():
         for number, group in enumerate(groups):
             if group is old:

@@ -10,8 +10,10 @@ QUICK = {
     "recovery": ["--runs=2", "--restarts=1", "--defaults=0"],
     "steady": ["--launches=1", "--pairs=4"],
     "exact": ["--pairs=4"],
+    "overlap": ["--runs=1"],
     "machines": [],
     "scale": ["--many", "1000", "--events=3", "--idle=4"],
+    "takeover": ["--many", "1000"],
 }
 
 

@@ -1,4 +1,7 @@
-"""The coordinator of `swarm`'s launchers: the production envoy, without workers of its own."""
+"""The coordinator of `swarm`'s launchers, and whoever takes over from it: production envoys.
+
+They have no workers of their own; for their one rank each they say what it would.
+"""
 
 import resource
 import socket
@@ -13,9 +16,12 @@ from recoverrun.envoy import Envoy
 from recoverrun.network import understood
 from rendezvous.effects import Record
 from rendezvous.keys import JobKey
-from rendezvous.messages import Join, Message, Start, View
+from rendezvous.messages import Decision, Join, Message, Start, View
 from rendezvous.transport import Station
-from tests.bench.swarm import RUN_ID, report
+from tests.bench.swarm import RUN_ID, STEPS, commits, report
+
+TOLD = ("roll.decide", "view.change", "topology.learn", "step.commit", "leader.succeed")
+"""What is told of the journal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +41,18 @@ def usage() -> Usage:
 
 
 class Lead:
-    """A `Principal` that has no workers."""
+    """A `Principal` that has no workers. Its node rank is 0 if it listens at the endpoint."""
 
-    def __init__(self, pipe: Connection, key: JobKey | None, many: int) -> None:
+    def __init__(self, pipe: Connection, key: JobKey | None, many: int, port: int = 0) -> None:
+        """`port`: where the coordinator listens; 0: it is this one."""
         self._pipe = pipe
+        self._many = many
+        self._rank = 0 if port == 0 else 1
         self._began_at = time.monotonic()
         self._station = Station(key)
         self._station.watch(pipe.fileno())
-        self._config = _config(many)
-        self.node = "node-0"
+        self._config = _config(many, self._rank, port)
+        self.node = f"node-{self._rank}"
         self._started = False
         self._viewed = 0  # the generation that our one rank has to report to
         self._envoy = Envoy(
@@ -57,27 +66,33 @@ class Lead:
     def serve(self) -> None:
         now = time.monotonic()
         self._envoy.open(now)
-        self._pipe.send(self._envoy.lines.port)
+        self._pipe.send((self._station.incarnation, self._envoy.lines.port))
         self._envoy.join(now)
         while True:
             ready = self._station.wait(self._envoy.deadline() - time.monotonic())
             now = time.monotonic()
             if self._pipe.fileno() in ready:
-                if self._pipe.recv() == "stop":
+                word = self._pipe.recv()
+                if word == "stop":
                     break
-                self._pipe.send(usage())
+                if word == "commit":
+                    self._envoy.up(commits(self._rank, self._many), now)
+                else:
+                    self._pipe.send(usage())
             self._envoy.read(ready, now)
             self._envoy.tick(time.monotonic())
             if self._viewed:
                 generation, self._viewed = self._viewed, 0
-                self._envoy.up([report(0, generation)], time.monotonic())
+                step = STEPS.stop if self._rank else generation
+                self._envoy.up([report(self._rank, generation, step)], time.monotonic())
         self._envoy.close()
         self._station.close()
 
     def _record(self, record: Record) -> None:
         """The journal of this launcher: only what the benchmark waits for is told."""
-        if record.event in ("roll.decide", "view.change", "topology.learn"):
-            number = record.fields.get("number", record.fields.get("generation", 0))
+        if record.event in TOLD:
+            named = (record.fields.get(name) for name in ("number", "step", "generation"))
+            number = next((one for one in named if one is not None), 0)
             self._pipe.send((record.event, number, time.monotonic()))
 
     # --------------------------------------------------------------------------- the principal
@@ -88,8 +103,9 @@ class Lead:
 
     def join_message(self) -> Join:
         return Join(
-            run_id=RUN_ID, node=self.node, incarnation=self._station.incarnation, node_rank=0,
-            nproc=1, version=__version__, master="127.0.0.1:1",
+            run_id=RUN_ID, node=self.node, incarnation=self._station.incarnation,
+            node_rank=self._rank, nproc=1, version=__version__, master="127.0.0.1:1",
+            listen=self._envoy.lines.port if self._rank else 0,
         )  # fmt: skip
 
     def take(self, _rank: int, message: Message, now: float) -> None:
@@ -97,8 +113,10 @@ class Lead:
             self._started = True
             self._pipe.send(("formed", 0, now))
             self._envoy.begin(message, now)
-        elif isinstance(message, View):
-            self._viewed = message.generation
+        elif isinstance(message, View | Decision):
+            self._envoy.heard(message)
+            if isinstance(message, View):
+                self._viewed = message.generation
 
     def cut_off(self, reason: str, now: float) -> None:
         raise AssertionError(f"cut off at {now}: {reason}")
@@ -107,16 +125,16 @@ class Lead:
         raise AssertionError("we coordinate")
 
     def lose_sight(self, silent_s: float) -> None:
-        raise AssertionError(f"nobody is at the endpoint but we ({silent_s} s)")
+        """As in production: the job is formed all the same, once we are answered."""
 
 
-def _config(many: int) -> RunConfig:
+def _config(many: int, rank: int, port: int) -> RunConfig:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        endpoint = f"127.0.0.1:{probe.getsockname()[1]}"
+        free = probe.getsockname()[1]
     options = Options(
-        command=("train.py",), nnodes=str(many), node_rank=0, rdzv_endpoint=endpoint,
-        rdzv_id=RUN_ID,
+        command=("train.py",), nnodes=str(many), node_rank=rank,
+        rdzv_endpoint=f"127.0.0.1:{port or free}", rdzv_id=RUN_ID,
     )  # fmt: skip
     return parse_options(options, {})
 
@@ -126,9 +144,9 @@ def _limits() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def main(pipe: Connection, key: JobKey | None, many: int) -> None:
+def main(pipe: Connection, key: JobKey | None, many: int, port: int = 0) -> None:
     _limits()
-    Lead(pipe, key, many).serve()
+    Lead(pipe, key, many, port).serve()
 
 
 def listen(pipe: Connection, key: JobKey | None, many: int) -> None:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from typing import cast
 
 from rendezvous.keys import JobKey, new_text, parse
 from rendezvous.tempo import tempo
@@ -46,16 +47,17 @@ class Measured:
 class Job:
     """The processes of one job."""
 
-    def __init__(self, many: int, key: JobKey | None) -> None:
+    def __init__(self, many: int, key: JobKey | None, *, alone: int = 1) -> None:
+        """`alone`: how many launchers are processes of their own, with production's code."""
         self._many = many
         self._key = key
         self._processes: list[BaseProcess] = []
-        self.lead = self._spawned(lead.main, key, many)
-        self.port = self._receive(self.lead)
-        share = (many - 1) // SWARMS
-        edges = [1 + share * place for place in range(SWARMS)] + [many]
+        self.lead = self.spawned(lead.main, key, many)
+        _, self.port = cast(tuple[str, int], self.receive(self.lead))
+        share = (many - alone) // SWARMS
+        edges = [alone + share * place for place in range(SWARMS)] + [many]
         self.swarms = [
-            self._spawned(swarm.main, key, range(first, last), many)
+            self.spawned(swarm.main, key, range(first, last), many)
             for first, last in zip(edges, edges[1:], strict=False)
         ]
         self.told: list[tuple[str, int, float]] = []
@@ -72,15 +74,22 @@ class Job:
         """Tell all swarms, and take the answer of each."""
         for pipe in self.swarms:
             pipe.send((what, value))
-        return [self._receive(pipe) for pipe in self.swarms]
+        return [self.receive(pipe) for pipe in self.swarms]
 
-    def somebody(self, what: str, rank: int) -> None:
+    def somebody(self, what: str, rank: object) -> None:
         for pipe in self.swarms:
             pipe.send((what, rank))
 
+    def replace_lead(self, successor: Connection) -> float:
+        """Kill the coordinator; when. From now on it is the successor that tells what happens."""
+        self._processes[0].kill()
+        at = time.monotonic()
+        self.lead = successor
+        return at
+
     def usage(self) -> lead.Usage:
         self.lead.send("usage")
-        while not isinstance(answer := self._receive(self.lead), lead.Usage):
+        while not isinstance(answer := self.receive(self.lead), lead.Usage):
             self._keep(answer)
         return answer
 
@@ -97,24 +106,28 @@ class Job:
 
     def times(self, key: tuple[str, int], many: int) -> list[float]:
         """When each of `many` launchers heard this."""
-        until = time.monotonic() + PATIENCE_S
-        while (count := _sum(self.everybody("count", key))) < many:
-            if time.monotonic() > until:
-                raise TimeoutError(f"{count} of {many} heard {key}")
-            time.sleep(0.05)  # Asking takes time from those who are measured.
+        self.count("count", key, many)
         answers = self.everybody("times", key)
         return sorted(at for found in answers if isinstance(found, list) for at in found)
 
+    def count(self, what: str, value: object, many: int) -> None:
+        """Wait until `many` launchers are so far."""
+        until = time.monotonic() + PATIENCE_S
+        while (count := _sum(self.everybody(what, value))) < many:
+            if time.monotonic() > until:
+                raise TimeoutError(f"{count} of {many}: {what} {value}")
+            time.sleep(0.05)  # Asking takes time from those who are measured.
+
     def storm(self) -> float:
         """Seconds until all have called a launcher that none of them had called before."""
-        pipe = self._spawned(lead.listen, self._key, self._many - 1)
-        port = self._receive(pipe)
+        pipe = self.spawned(lead.listen, self._key, self._many - 1)
+        port = self.receive(pipe)
         begun = self.everybody("call", port)
-        done = self._receive(pipe)
+        done = self.receive(pipe)
         assert isinstance(done, lead.Usage), f"the listener says {done}"
         return done.at - min(at for at in begun if isinstance(at, float))
 
-    def _spawned(self, main: Callable[..., None], *args: object) -> Connection:
+    def spawned(self, main: Callable[..., None], *args: object) -> Connection:
         ours, theirs = _spawn.Pipe()
         process = _spawn.Process(target=main, args=(theirs, *args), daemon=True)
         process.start()
@@ -126,7 +139,7 @@ class Job:
             self.told.append(answer)
 
     @staticmethod
-    def _receive(pipe: Connection) -> object:
+    def receive(pipe: Connection) -> object:
         if not pipe.poll(PATIENCE_S):
             raise TimeoutError("a process of the benchmark does not answer")
         return pipe.recv()

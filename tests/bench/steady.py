@@ -32,11 +32,13 @@ class Job:
     ranks: int
     parameters: int
     batch: int  # rows of a microbatch
+    accumulation: int = MICROBATCHES
 
     @property
     def name(self) -> str:
-        shape = f"ddp x{self.ranks}" if self.strategy == "ddp" else f"hsdp {self.ranks // 2}x2"
-        return f"{shape} {self.parameters // 1_000_000}M"
+        sharded = self.strategy in ("hsdp", "fsdp1", "ddp-tp")
+        shape = f"{self.ranks // 2}x2" if sharded else f"x{self.ranks}"
+        return f"{self.strategy} {shape} {self.parameters // 1_000_000}M"
 
     @property
     def arguments(self) -> list[str]:
@@ -44,7 +46,7 @@ class Job:
             f"--strategy={self.strategy}",
             f"--parameters={self.parameters}",
             f"--batch={self.batch}",
-            f"--accumulation={MICROBATCHES}",
+            f"--accumulation={self.accumulation}",
             f"--warm-up={WARM_UP_STEPS}",
         ]
 
@@ -54,6 +56,14 @@ JOBS = (
     Job(strategy="hsdp", ranks=4, parameters=1_000_000, batch=384),
     Job(strategy="ddp", ranks=3, parameters=10_000_000, batch=128),
     Job(strategy="hsdp", ranks=4, parameters=10_000_000, batch=128),
+    Job(strategy="by-hand", ranks=3, parameters=1_000_000, batch=384),
+    Job(strategy="ddp-unused", ranks=3, parameters=1_000_000, batch=384),
+    # Without no_sync, which DDP forbids with static_graph, and which has recoverrun promise less
+    # with replicate(): all of a step's rows in one microbatch.
+    Job(strategy="replicate", ranks=3, parameters=1_000_000, batch=1536, accumulation=1),
+    Job(strategy="ddp-static", ranks=3, parameters=1_000_000, batch=1536, accumulation=1),
+    Job(strategy="ddp-tp", ranks=4, parameters=1_000_000, batch=384),
+    Job(strategy="fsdp1", ranks=4, parameters=1_000_000, batch=384),
 )
 
 
@@ -104,7 +114,7 @@ def show(results: dict[Job, Measured]) -> None:
         rows.append(
             [
                 job.name,
-                str(MICROBATCHES * job.batch),
+                str(job.accumulation * job.batch),
                 str(len(pairs)),
                 *map(_middle, (theirs, ours)),
                 f"{ratios[-1]:.4f}",
@@ -196,7 +206,7 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true")
     args = parser.parse_args()
     wanted = [job for job in JOBS if any(part in job.name for part in args.jobs.split(","))]
-    machine.heading("steady", f"{MICROBATCHES} microbatches a step, AdamW, clipping, dropout")
+    machine.heading("steady", f"{MICROBATCHES} microbatches a step or 1, AdamW, clipping, dropout")
     if args.profile:
         for job in wanted:
             show_profile(job)

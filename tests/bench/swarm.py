@@ -21,14 +21,33 @@ from recoverrun.leadership import Leadership
 from recoverrun.parcels import opened
 from recoverrun.posts import Post
 from rendezvous import wire
-from rendezvous.ballots import Ping
+from rendezvous.ballots import Ping, RollChange
 from rendezvous.keys import JobKey
-from rendezvous.messages import Exited, Join, Message, Report, Start, Topology
-from rendezvous.sockets import CALL_MS, REMOTE_QUEUE, Caller, Socket, bound
+from rendezvous.messages import (
+    Beat,
+    Committed,
+    Decision,
+    Exited,
+    Join,
+    Message,
+    Report,
+    Start,
+    Statement,
+    Topology,
+    View,
+)
+from rendezvous.sockets import CALL_MS, REMOTE_QUEUE, Caller, Socket, bound, keep_alive
+from rendezvous.succession import Memory
 from rendezvous.tempo import tempo
 
 VOTERS = 4
 """Node ranks 1 to this have the register: with the coordinator they are the voters."""
+
+STEPS = range(3)
+"""Steps that every rank has committed before a coordinator is lost."""
+
+CALLS_AT_ONCE = 20
+"""In one turn of the loop, so that voters among these launchers keep their rhythm."""
 
 CALL_AGAIN_S = 4.0
 """ZeroMQ does not call again where a handshake was answered wrongly, and does not say so to us."""
@@ -44,12 +63,16 @@ class Launcher:
     node_rank: int
     caller: Caller
     socket: Socket
+    second: Socket | None = None  # to whoever would coordinate next
+    letters: deque[Message] = field(default_factory=deque)  # for it
+    moved: bool = False  # that is the coordinator now
     joined: bool = False
     started: bool = False
     muted: bool = False
     reached_at: float = 0.0
     roll: int = 1
     leadership: Leadership | None = None
+    memory: Memory = field(default_factory=Memory)
     outbox: deque[bytes] = field(default_factory=deque)
 
     @property
@@ -77,6 +100,9 @@ class Swarm:
         self._seen: dict[tuple[str, int], list[float]] = {}  # (kind, number) -> when
         self._due: deque[tuple[float, Launcher]] = deque()
         self._leader = ""
+        self._deputy = ""
+        self._second = ""
+        self._to_call: deque[Launcher] = deque()
         self._endpoint = ""
         self._ping = b""
         self._pinged_for = -1
@@ -91,6 +117,7 @@ class Swarm:
                 elif fd in self._by_fd:
                     self._attend(self._by_fd[fd])
             self._beat(time.monotonic())
+            self._call_second()
         self._context.destroy(linger=0)
 
     # --------------------------------------------------------------------------- commands
@@ -102,15 +129,29 @@ class Swarm:
         elif what == "learn":
             replicas = tuple((rank,) for rank in range(self._many))
             rank = min(self._by_rank)
-            self._say(
-                self._by_rank[rank],
-                Topology(rank=rank, generation=1, strategy="scale", replicas=replicas),
-            )
+            topology = Topology(rank=rank, generation=1, strategy="scale", replicas=replicas)
+            self._report(self._by_rank[rank], topology)
         elif what == "exit" and value in self._by_rank:
             self._pipe.send(time.monotonic())
             self._say(self._by_rank[value], Exited(
                 rank=value, incarnation=0, node="n", code=-9, ours=False, error="", detected_s=0.0
             ))  # fmt: skip
+        elif what == "second":
+            self._deputy, port = value
+            self._second = f"tcp://127.0.0.1:{port}"
+            self._to_call = deque(self._by_rank.values())
+        elif what == "greeted":
+            callers = (one for one in self._by_rank.values() if one.second is not None)
+            self._pipe.send(sum(not one.letters for one in callers))
+        elif what == "commit":
+            for one in self._by_rank.values():
+                for committed in commits(one.node_rank, self._many):
+                    self._report(one, committed)
+        elif what == "dead":  # as the host of the coordinator would say to those who ask
+            for one in self._by_rank.values():
+                if one.leadership is not None:
+                    self._post(one, one.leadership.bury(self._leader, time.monotonic()))
+                    self._attend(one)
         elif what == "mute" and value in self._by_rank:
             self._by_rank[value].muted = True
         elif what == "count":
@@ -132,29 +173,48 @@ class Swarm:
         self._due.clear()
         for rank in self._ranks:
             caller = callers.get(rank) or Caller(self._key)
-            socket = self._context.socket(zmq.DEALER)
-            bound(socket, REMOTE_QUEUE)
-            socket.setsockopt(zmq.HEARTBEAT_IVL, 1000)
-            socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 5000)
-            socket.setsockopt(zmq.HANDSHAKE_IVL, CALL_MS)
-            socket.setsockopt(zmq.IMMEDIATE, 1)
-            socket.setsockopt(zmq.RECONNECT_IVL, 100)
-            socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
-            caller.dress(socket)
+            socket = self._dial(caller, self._endpoint)
             one = Launcher(rank, caller, socket, reached_at=begun_at)
             self._by_rank[rank] = self._by_fd[socket.FD] = one
-            self._epoll.register(socket.FD, select.EPOLLIN)
-            socket.connect(self._endpoint)
         for place, one in enumerate(self._by_rank.values()):
             self._attend(one)
             # Spread over a beat, as launchers on machines of their own are.
             self._due.append((begun_at + self._beat_s * (1 + place / len(self._ranks)), one))
         self._pipe.send(begun_at)
 
+    def _call_second(self) -> None:
+        """Everybody calls another voter as well, as all call whoever may ever lead."""
+        for _ in range(min(CALLS_AT_ONCE, len(self._to_call))):
+            one = self._to_call.popleft()
+            one.second = self._dial(one.caller, self._second)
+            one.letters.append(Beat(node="", incarnation=one.name))  # so that it knows who calls
+            self._by_fd[one.second.FD] = one
+
+    def _dial(self, caller: Caller, endpoint: str) -> Socket:
+        socket = self._context.socket(zmq.DEALER)
+        bound(socket, REMOTE_QUEUE)
+        keep_alive(socket)
+        socket.setsockopt(zmq.HANDSHAKE_IVL, CALL_MS)
+        socket.setsockopt(zmq.IMMEDIATE, 1)
+        socket.setsockopt(zmq.RECONNECT_IVL, 100)
+        socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
+        caller.dress(socket)
+        self._epoll.register(socket.FD, select.EPOLLIN)
+        socket.connect(endpoint)
+        return socket
+
     # --------------------------------------------------------------------------- one launcher
 
     def _attend(self, one: Launcher) -> None:
         """Read and write what is possible: the descriptor says that something is, only once."""
+        second = one.second
+        while second is not None and (events := second.getsockopt(zmq.EVENTS)):
+            if events & zmq.POLLIN:
+                self._hear_second(one, second.recv_multipart(zmq.NOBLOCK))
+            elif one.letters:
+                second.send(wire.encode(one.letters.popleft()), zmq.NOBLOCK)
+            else:
+                break
         while (events := one.socket.getsockopt(zmq.EVENTS)) & (zmq.POLLIN | zmq.POLLOUT):
             if events & zmq.POLLIN:
                 self._hear(one, one.socket.recv_multipart(zmq.NOBLOCK))
@@ -162,13 +222,18 @@ class Swarm:
                 one.joined = True
                 one.outbox.append(self._join(one))
             elif one.outbox:
-                one.socket.send_multipart([b"", one.outbox.popleft()], zmq.NOBLOCK)
+                one.socket.send(one.outbox.popleft(), zmq.NOBLOCK)
             else:
                 break
 
     def _say(self, one: Launcher, message: Message) -> None:
         one.outbox.append(wire.encode(message))
         self._attend(one)
+
+    def _report(self, one: Launcher, message: Message) -> None:
+        """Its worker says so."""
+        (one.memory if one.leadership is None else one.leadership).said(message)
+        self._say(one, message)
 
     def _join(self, one: Launcher) -> bytes:
         return wire.encode(Join(
@@ -187,7 +252,9 @@ class Swarm:
         kind = content["k"]
         if kind == "View":
             self._note("View", content["generation"], now)
-            one.outbox.append(wire.encode(report(one.node_rank, content["generation"])))
+            one.outbox.append(
+                wire.encode(report(one.node_rank, content["generation"], content["generation"]))
+            )
         elif kind == "Decision":
             self._note("Decision", content["generation"], now)
         elif kind in ("RollChange", "RollCall"):
@@ -196,8 +263,28 @@ class Swarm:
         if one.leadership is not None:
             self._post(one, one.leadership.hear(self._leader, wire.decode(frames[-1]), now))
 
+    def _hear_second(self, one: Launcher, frames: list[bytes]) -> None:
+        """From the voter that is about to coordinate."""
+        now = time.monotonic()
+        message = wire.decode(frames[-1])
+        if isinstance(message, RollChange):
+            self._note("RollChange", message.number, now)
+        if one.leadership is not None:
+            self._post(one, one.leadership.hear(self._deputy, message, now))
+        elif isinstance(message, RollChange):
+            one.roll, one.moved = message.number, True
+            standing = tuple(map(wire.encode, one.memory.standing))
+            one.letters.append(Statement(
+                tenure=2, attempt=0, begun=True, part=0, parts=1, frames=standing
+            ))  # fmt: skip
+        if isinstance(message, View):
+            self._note("View", message.generation, now)
+            one.letters.append(report(one.node_rank, message.generation, STEPS.stop))
+        elif isinstance(message, Decision):
+            self._note("Decision", message.generation, now)
+
     def _start(self, one: Launcher, frames: list[bytes]) -> None:
-        if msgpack.unpackb(frames[2])["k"] != "Start":
+        if msgpack.unpackb(frames[1])["k"] != "Start":
             return
         one.started = True
         now = time.monotonic()
@@ -224,6 +311,8 @@ class Swarm:
         for act in acts if isinstance(acts, list) else ():
             if isinstance(act, Post) and act.to == self._leader:
                 one.outbox.append(wire.encode(act.message))
+            elif isinstance(act, Post) and act.to == self._deputy:
+                one.letters.append(act.message)
 
     def _note(self, kind: str, number: int, now: float) -> None:
         self._seen.setdefault((kind, number), []).append(now)
@@ -240,7 +329,10 @@ class Swarm:
                 if one.roll != self._pinged_for:
                     ping = Ping(number=one.roll, sent_at=now, fenced=False)
                     self._ping, self._pinged_for = wire.encode(ping), one.roll
-                one.outbox.append(self._ping)
+                if one.moved:
+                    one.letters.append(Ping(number=one.roll, sent_at=now, fenced=False))
+                else:
+                    one.outbox.append(self._ping)
                 self._attend(one)
         for rank in range(1, VOTERS + 1):
             voter = self._by_rank.get(rank)
@@ -251,12 +343,22 @@ class Swarm:
                     self._attend(voter)
 
 
-def report(rank: int, generation: int) -> Report:
+def report(rank: int, generation: int, step: int) -> Report:
     """Of a worker that holds every bucket of its step."""
     return Report(
-        rank=rank, generation=generation, step=generation, phase="settle", microbatches=1,
+        rank=rank, generation=generation, step=step, phase="settle", microbatches=1,
         done=((rank, 0),), begun=(), reduced=generation - 1,
     )  # fmt: skip
+
+
+def commits(rank: int, many: int) -> list[Message]:
+    """Of a worker that has done `STEPS`, one microbatch in each."""
+    return [
+        Committed(
+            rank=rank, generation=1, step=step, done=((rank, 0),), redone=(), total=many, digest=""
+        )
+        for step in STEPS
+    ]
 
 
 def main(pipe: Connection, key: JobKey | None, ranks: range, many: int) -> None:

@@ -6,10 +6,14 @@ import os
 import statistics
 import sys
 import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import redirect_stdout
+from itertools import repeat
 from pathlib import Path
 
-from tests.chaos.trials import TRIALS, Trial
+from tests.chaos import cells
+from tests.chaos.trials import ALONE, TRIALS
 from tests.e2e.launching import launching
 
 
@@ -17,7 +21,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=30)
     parser.add_argument("--only", default="", help="kinds with these words in their names")
+    parser.add_argument(
+        "--at-once", type=int, default=1, help="trials of a kind; more than cores: longer times"
+    )
+    cells.options(parser)
     options = parser.parse_args()
+    if options.strategies:
+        return cells.main(options.only, options.kills)
+    return _faults(options)
+
+
+def _faults(options: argparse.Namespace) -> int:
     bad = 0
     print(f"{'fault':<50} {'trials':>6} {'bad':>4} {'p50 s':>7} {'p99 s':>7} {'max s':>7}")
     for name, trial in TRIALS.items():
@@ -26,7 +40,8 @@ def main() -> int:
         if trial.__name__.endswith(("cut_off", "deaf")) and os.geteuid():
             print(f"{name:<50} needs root for network namespaces: not run")
             continue
-        times, wrong = _repeat(name, trial, options.trials)
+        at_once = 1 if trial in ALONE else options.at_once
+        times, wrong = _repeat(name, options.trials, at_once)
         bad += wrong
         row = f"{name:<50} {options.trials:>6} {wrong:>4}"
         if any(times):
@@ -36,19 +51,37 @@ def main() -> int:
     return 1 if bad else 0
 
 
-def _repeat(name: str, trial: Trial, many: int) -> tuple[list[float], int]:
+def _repeat(name: str, many: int, at_once: int) -> tuple[list[float], int]:
     times: list[float] = []
     wrong = 0
-    for number in range(many):
-        with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
-            try:
-                # What launchers print is for tests that fail.
-                with redirect_stdout(io.StringIO()), launching(Path(folder)) as launcher:
-                    times.append(trial(launcher))
-            except AssertionError as error:
-                wrong += 1
-                print(f"{name}, trial {number}: {error}", file=sys.stderr)
+    for number, came in enumerate(_outcomes(name, many, at_once)):
+        if isinstance(came, str):
+            wrong += 1
+            print(f"{name}, trial {number}: {came}", file=sys.stderr)
+        else:
+            times.append(came)
     return times, wrong
+
+
+def _outcomes(name: str, many: int, at_once: int) -> Iterator[float | str]:
+    if at_once == 1:
+        yield from map(_once, repeat(name, many))
+        return
+    # A process of its own for each that runs at a time: what is printed is told apart by it, and
+    # names of network namespaces are made of its pid.
+    with ProcessPoolExecutor(at_once) as pool:
+        yield from pool.map(_once, repeat(name, many))
+
+
+def _once(name: str) -> float | str:
+    """The seconds that the survivors took, or what went wrong."""
+    with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
+        try:
+            # What launchers print is for tests that fail.
+            with redirect_stdout(io.StringIO()), launching(Path(folder)) as launcher:
+                return TRIALS[name](launcher)
+        except AssertionError as error:
+            return str(error)
 
 
 if __name__ == "__main__":

@@ -182,3 +182,6 @@ TRIALS: dict[str, Trial] = {
     "each stands still for 1.2 s: nobody is left out": flap,
     "processors taken for 6 s: nobody is left out": starved,
 }
+
+ALONE = (starved,)
+"""Trials that would disturb any other that runs at the same time."""

@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +28,9 @@ class Outcome:
     problems: tuple[str, ...]
 
 
-def run(row: Row, folder: Path, inject: str = "") -> Trial:
+def run(
+    row: Row, folder: Path, inject: str = "", environment: Mapping[str, str] | None = None
+) -> Trial:
     """Run the script of `row`; its journal and witness are in `folder`."""
     witness = folder / "witness"
     witness.mkdir(parents=True)
@@ -39,7 +41,7 @@ def run(row: Row, folder: Path, inject: str = "") -> Trial:
         inject=inject,
         witness=witness,
         timeout_s=WITHIN_S,
-        environment={"OMP_NUM_THREADS": "1", "PYTHONPATH": path},
+        environment={"OMP_NUM_THREADS": "1", "PYTHONPATH": path, **(environment or {})},
     )
 
 

@@ -35,6 +35,8 @@ class Launch:
         self.run_dir = run_dir
         self.output = ""
         self.killed = False
+        self.private: Path | None = None
+        """Its directory in shared memory, once it has been seen to hold one."""
         self._process = subprocess.Popen(
             command,
             cwd=run_dir.parent,
@@ -116,6 +118,7 @@ class Launch:
         fd = self._process.stdout.fileno()
         ready, _, _ = select.select([fd], [], [], max(0.0, until - time.monotonic()))
         assert ready, f"nothing happened for {PATIENCE_S} s after:\n{self.output}"
+        self.private = self.private or _held_by(self.pid)
         chunk = os.read(fd, 1 << 16)
         self.output += chunk.decode(errors="replace")
         return bool(chunk)
@@ -135,6 +138,7 @@ class Launcher:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._launches: list[Launch] = []
+        self._reserved: list[socket.socket] = []
 
     def __call__(
         self, *arguments: str, env: dict[str, str] | None = None, within: tuple[str, ...] = ()
@@ -158,7 +162,23 @@ class Launcher:
         worker = ("--no-python", sys.executable, FAKE_WORKER)
         return self(count, *options, *worker, *plans, within=within, env=env)
 
+    def port(self) -> int:
+        """A port that nobody else is given for as long as this lives: many may look for one."""
+        held = socket.socket()
+        self._reserved.append(held)
+        held.bind(("127.0.0.1", 0))
+        # Only now: it shares the port with a listener that asks for it, not with who wants any.
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        return int(held.getsockname()[1])
+
+    def left_behind(self) -> list[Path]:
+        """Directories in shared memory that none of its launchers has removed."""
+        held = [launch.private for launch in self._launches if launch.private]
+        return [path for path in held if path.exists() and _is_unused(path)]
+
     def end(self) -> None:
+        for held in self._reserved:
+            held.close()
         for launch in self._launches:
             launch.end()
             print(f"--- {launch.run_dir.name}\n{launch.output}")  # Shown where a test fails.
@@ -185,22 +205,26 @@ def first_with(launches: dict[int, Launch], pattern: str) -> int:
 @contextmanager
 def launching(directory: Path) -> Iterator[Launcher]:
     """A launcher of launchers; at the end nothing of them is left, also not in shared memory."""
-    before = _private_dirs()
     launcher = Launcher(directory)
     try:
         yield launcher
     finally:
         launcher.end()
-    left = _private_dirs() - before
-    assert not [path for path in left if _is_unused(path)], f"left behind: {left}"
+    left = launcher.left_behind()
+    assert not left, f"left behind: {left}"
 
 
-def _private_dirs() -> set[Path]:
-    return set(Path("/dev/shm").glob("recoverrun-*"))
+def _held_by(pid: int) -> Path | None:
+    """The directory in shared memory that this launcher holds; others may launch meanwhile."""
+    try:
+        held = [path.readlink() for path in Path(f"/proc/{pid}/fd").iterdir()]
+    except OSError:
+        return None  # it ends
+    return next((path for path in held if str(path).startswith("/dev/shm/recoverrun-")), None)
 
 
 def _is_unused(path: Path) -> bool:
-    """Whether no living launcher (of another test) holds it."""
+    """Whether no living launcher holds it."""
     import fcntl
 
     try:

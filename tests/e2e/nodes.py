@@ -4,7 +4,7 @@ import re
 import signal
 from collections.abc import Callable
 
-from tests.e2e.launching import Launcher, free_port
+from tests.e2e.launching import Launcher
 
 SERVE = "*:hello topology serve"
 
@@ -21,7 +21,7 @@ class Nodes:
         env: Callable[[int], dict[str, str] | None] = lambda _: None,
     ) -> None:
         """`within` is the command that runs the launcher of a node rank somewhere else."""
-        options = (f"--nnodes={many}", f"--rdzv-endpoint={host}:{free_port()}", *extra)
+        options = (f"--nnodes={many}", f"--rdzv-endpoint={host}:{launcher.port()}", *extra)
         self.options = options
         self.launches = [
             launcher.fake(

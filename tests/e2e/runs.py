@@ -153,7 +153,7 @@ class Run:
 
     def processes(self) -> dict[int, str]:
         """Whatever runs and has our mark: pid -> command line."""
-        return dict(_marked(self._mark.encode()))
+        return dict(marked(self._mark.encode()))
 
     def kill(self, rank: int) -> None:
         """SIGKILL from outside. A worker that is gone already is no error."""
@@ -212,7 +212,8 @@ def _send(pid: int, number: int) -> None:
         pass  # It ended by itself.
 
 
-def _marked(mark: bytes) -> Iterator[tuple[int, str]]:
+def marked(mark: bytes) -> Iterator[tuple[int, str]]:
+    """Whatever runs and has `mark` in the environment that it was started with."""
     for path in Path("/proc").glob("[0-9]*"):
         try:
             if mark in (path / "environ").read_bytes().split(b"\0"):

@@ -81,10 +81,10 @@ class Host:
             _, message = content
             if isinstance(message, Notice):
                 answer = replace(message, reason=json.dumps(self._figures()))
-                self.hub.send(incoming.sender, b"", wire.encode(answer))
+                self.hub.send(incoming.sender, b"host", wire.encode(answer))
                 continue
             for post in self.seat.receive(incoming.sender.decode(), message, now):
-                self.hub.send(post.to.encode(), b"", wire.encode(post.message))
+                self.hub.send(post.to.encode(), b"host", wire.encode(post.message))
 
     def _figures(self) -> dict[str, object]:
         with open("/proc/self/statm") as file:

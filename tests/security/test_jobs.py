@@ -117,8 +117,8 @@ def test_row_26_a_launcher_that_meets_another_protocol_leaves_with_both_numbers(
     port = router.bind_to_random_port("tcp://127.0.0.1")
     job = launcher.fake("*:exit=0", options=(*two_nodes(port)(1), "--key-file=none"))
     assert router.poll(20_000)
-    sender, _address, _join = router.recv_multipart()
-    router.send_multipart([sender, b"", msgpack.packb({"v": 7, "k": "Welcome"})])
+    sender, _join = router.recv_multipart()
+    router.send_multipart([sender, b"who", msgpack.packb({"v": 7, "k": "Welcome"})])
 
     assert job.finish() == 80
     context.destroy(linger=0)

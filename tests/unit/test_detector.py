@@ -1,7 +1,8 @@
 """Silence is a loss, and our own standstill is nobody's."""
 
+from rendezvous import pace
 from rendezvous.detector import Detector, Forget, Heard, Silent, Tick
-from rendezvous.tempo import QUICK, SLOW, tempo
+from rendezvous.tempo import QUICK, SLOW, SLOWEST, tempo
 
 
 def _ticks(detector: Detector, begin: float, end: float) -> list[Silent]:
@@ -58,11 +59,19 @@ def test_several_losses_come_in_one_order() -> None:
     assert [loss.peer for loss in _ticks(detector, 0.25, 2.0)] == [b"a", b"b", b"c"]
 
 
-def test_many_launchers_speak_half_as_often_and_are_waited_for_longer() -> None:
+def test_many_launchers_speak_more_seldom_and_are_waited_for_longer() -> None:
     detector = Detector(tempo(500))
     detector.step(Heard(b"a"), 0.0)
 
-    assert [tempo(many) for many in (1, 2, 499, 500, 5000)] == [QUICK] * 3 + [SLOW] * 2
+    assert [tempo(many) for many in (1, 2, 499, 500, 1999)] == [QUICK] * 3 + [SLOW] * 2
+    assert [tempo(many) for many in (2000, 5000)] == [SLOWEST] * 2
     assert (SLOW.beat_s, SLOW.silent_s) == (1.0, 3.5)
     assert _ticks(detector, 0.25, 3.25) == []
     assert _ticks(detector, 3.5, 3.5) == [Silent(b"a", 3.5)]
+
+
+def test_gates_stay_open_from_one_sign_of_life_to_the_next() -> None:
+    """A lease is renewed every beat of the voters, and both clocks may be off."""
+    least_s = (pace.LEASE_S * (1 - pace.MARGIN) - pace.BEAT_S) * (1 - pace.MARGIN)
+
+    assert all(one.beat_s < least_s - 0.3 < one.silent_s for one in (QUICK, SLOW, SLOWEST))

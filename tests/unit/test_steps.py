@@ -1,5 +1,9 @@
 """The book of committed steps: one line a step, whoever speaks, in whatever order."""
 
+import random
+
+import pytest
+
 from rendezvous.effects import Record
 from rendezvous.layout import Layout
 from rendezvous.losses import Loss
@@ -147,3 +151,19 @@ def test_digests_are_compared_within_a_shard_position() -> None:
     assert [record.event for record in agree] == ["step.commit", "digest.agree"]
     assert [record.event for record in differ] == ["step.commit", "digest.differ"]
     assert "[[0, 2], [1]]" in differ[1].reason
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_a_line_is_never_due_where_entering_has_not_said_so(seed: int) -> None:
+    """Statements are lost, late, and of ranks that leave; each is entered, and all is tried."""
+    rng = random.Random(seed)
+    book, live = StepBook(), set(ALL)
+    said = [_said(rank, step) for step in range(8) for rank in ALL if rng.random() < 0.8]
+    said.sort(key=lambda one: one.step + rng.random() * rng.choice((0, 1, 3, 9)))
+    for one in said:
+        if len(live) > 1 and rng.random() < 0.05:
+            live.discard(rng.choice(sorted(live)))
+            book.write(LAYOUT, frozenset(live))
+        due = book.enter(one, 2.0, live=len(live))
+        assert due or book.write(LAYOUT, frozenset(live)) == []
+        book.write(LAYOUT, frozenset(live))

@@ -16,12 +16,17 @@ def width_of(parameters: int, layers: int) -> int:
     return round((parameters / layers) ** 0.5)
 
 
-def network(strategy: str, width: int, layers: int, bucket_mb: float) -> nn.Module:
-    """The same weights on every rank; `bucket_mb` counts for DDP only."""
+def plain(width: int, layers: int) -> nn.Sequential:
+    """The same weights on every rank."""
     torch.manual_seed(0)
-    model = nn.Sequential(
+    return nn.Sequential(
         *(nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Dropout(0.1)) for _ in range(layers))
     )
+
+
+def network(strategy: str, width: int, layers: int, bucket_mb: float) -> nn.Module:
+    """`bucket_mb` counts for DDP only."""
+    model = plain(width, layers)
     if strategy == "ddp":
         return DistributedDataParallel(model, bucket_cap_mb=bucket_mb)
     mesh = init_device_mesh(
@@ -40,10 +45,14 @@ def reduce_in_backward(model: nn.Module, last: bool) -> None:
         model.set_requires_all_reduce(last)
 
 
-def batches(width: int, batch: int, count: int) -> DataLoader[tuple[torch.Tensor, ...]]:
-    """A loader with `count` batches for this rank; the samples are random numbers."""
-    data = TensorDataset(torch.randn(min(4096, dist.get_world_size() * batch * count), width))
-    wanted = torch.utils.data.ConcatDataset(
-        [data] * -(-dist.get_world_size() * batch * count // len(data))
-    )
-    return DataLoader(wanted, batch_size=batch, sampler=DistributedSampler(wanted))
+def batches(
+    width: int, batch: int, count: int, shared: int = 1
+) -> DataLoader[tuple[torch.Tensor, ...]]:
+    """A loader with `count` batches for this rank and its neighbours, `shared` ranks in all; the
+    samples are random numbers.
+    """
+    readers = dist.get_world_size() // shared
+    data = TensorDataset(torch.randn(min(4096, readers * batch * count), width))
+    wanted = torch.utils.data.ConcatDataset([data] * -(-readers * batch * count // len(data)))
+    sampler = DistributedSampler(wanted, readers, dist.get_rank() // shared)
+    return DataLoader(wanted, batch_size=batch, sampler=sampler)

@@ -16,12 +16,12 @@ import network
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from torch import nn
+import ways
 
 
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--strategy", choices=network.STRATEGIES, default="hsdp")
+    parser.add_argument("--strategy", choices=ways.WAYS, default="hsdp")
     parser.add_argument("--parameters", type=int, default=1_000_000)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--batch", type=int, default=256)
@@ -47,10 +47,11 @@ def train(args: argparse.Namespace) -> None:
 
         profile = Profile()
     width = network.width_of(args.parameters, args.layers)
-    model = network.network(args.strategy, width, args.layers, bucket_mb=25)
+    way, shared = args.strategy, ways.shared(args.strategy)
+    model = ways.build(way, width, args.layers)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    loader = network.batches(width, args.batch, args.steps * args.accumulation)
-    torch.manual_seed(dist.get_rank())
+    loader = network.batches(width, args.batch, args.steps * args.accumulation, shared)
+    torch.manual_seed(dist.get_rank() // shared)
 
     spent: list[float] = []
     turn = turns()
@@ -62,11 +63,12 @@ def train(args: argparse.Namespace) -> None:
             profile.begin()
         began, thread_began = time.process_time(), time.thread_time()
         for micro in range(args.accumulation):
-            network.reduce_in_backward(model, micro == args.accumulation - 1)
             (x,) = next(data)
-            loss = F.mse_loss(model(x), x) / args.accumulation
-            loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            with ways.microbatch(way, model, last=micro == args.accumulation - 1):
+                loss = F.mse_loss(model(x), x) / args.accumulation
+                loss.backward()
+        ways.reduce(way, model)
+        ways.clip(way, model)
         optimizer.step()
         optimizer.zero_grad()
         spent.append(time.process_time() - began)

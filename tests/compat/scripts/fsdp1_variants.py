@@ -1,4 +1,4 @@
-"""FSDP1 with hybrid sharding on 2 x 2 ranks, in the ways in which people use it."""
+"""FSDP1 with hybrid sharding, two ranks a replica, in the ways in which people use it."""
 
 import argparse
 from contextlib import nullcontext
@@ -36,15 +36,18 @@ class Block(nn.Module):
 
 
 def wrapped(feature: str) -> FSDP:
+    world = dist.get_world_size()
     arguments: dict[str, Any] = {
         "sharding_strategy": ShardingStrategy.HYBRID_SHARD,
-        "device_mesh": init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard")),
+        "device_mesh": init_device_mesh(
+            "cpu", (world // 2, 2), mesh_dim_names=("replicate", "shard")
+        ),
         "auto_wrap_policy": ModuleWrapPolicy({Block}),
         "device_id": torch.device("cpu"),
     } | FEATURES[feature]
     if feature == "groups":
-        inside = [dist.new_group([0, 1]), dist.new_group([2, 3])]
-        across = [dist.new_group([0, 2]), dist.new_group([1, 3])]
+        inside = [dist.new_group([first, first + 1]) for first in range(0, world, 2)]
+        across = [dist.new_group(list(range(shard, world, 2))) for shard in range(2)]
         rank = dist.get_rank()
         arguments["process_group"] = (inside[rank // 2], across[rank % 2])
     net = nn.Sequential(nn.Linear(16, 24), Block(24), Block(24), nn.Linear(24, 16))

@@ -1,4 +1,4 @@
-"""FSDP2 with replicas on 2 x 2 ranks, and tensor parallelism inside of replicas."""
+"""FSDP2 with replicas of two ranks or of `--shards`, and tensor parallelism inside of replicas."""
 
 import argparse
 from typing import Any
@@ -45,9 +45,10 @@ def split(net: nn.Sequential, mesh: DeviceMesh) -> None:
             parallelize_module(block, mesh, plan)
 
 
-def wrapped(net: nn.Sequential, feature: str) -> nn.Module:
-    tensor = feature.startswith("tp-")
-    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp" if tensor else "shard"))
+def wrapped(net: nn.Sequential, feature: str, shards: int) -> nn.Module:
+    names = ("dp", "tp" if feature.startswith("tp-") else "shard")
+    shape = (dist.get_world_size() // shards, shards)
+    mesh = init_device_mesh("cpu", shape, mesh_dim_names=names)
     if feature == "tp-ddp":
         split(net, mesh["tp"])
         return DistributedDataParallel(net, device_mesh=mesh["dp"])
@@ -68,16 +69,19 @@ def wrapped(net: nn.Sequential, feature: str) -> nn.Module:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("feature", choices=sorted(FEATURES))
-    feature = parser.parse_args().feature
+    parser.add_argument("--shards", type=int, default=2)
+    args = parser.parse_args()
+    feature = args.feature
     dist.init_process_group("gloo")
     torch.manual_seed(1)
     net = nn.Sequential(nn.Linear(16, 24), Block(24), Block(24), nn.Linear(24, 16)).double()
-    model = wrapped(net, feature)
+    model = wrapped(net, feature, args.shards)
     x = torch.randn(240, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
     data = TensorDataset(x, x.roll(1, 1) * 0.5)
     # Ranks of one tensor-parallel replica read the same data.
-    replicas = (2, dist.get_rank() // 2) if feature.startswith("tp-") else (None, None)
-    sampler = DistributedSampler(data, *replicas)
+    shared = args.shards if feature.startswith("tp-") else 1
+    replicas = dist.get_world_size() // shared
+    sampler = DistributedSampler(data, replicas, dist.get_rank() // shared)
     loader = DataLoader(data, batch_size=5, sampler=sampler)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     for epoch in range(2):
