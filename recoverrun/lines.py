@@ -34,7 +34,7 @@ ASK_AGAIN_S = 0.02
 """After that a host is asked again about a launcher to which there is no connection. At first it
 may not refuse yet: a process that is killed loses connections before it stops listening."""
 
-ASK_SELDOM_S = 2.0
+ASK_SELDOM_S = 1.0
 """The longest such wait: each is twice as long as the one before."""
 
 Place = tuple[str, int]

@@ -28,7 +28,7 @@ from typing import assert_never
 
 from rendezvous import gathering as gather
 from rendezvous.effects import Effect, Json, KillRanks, Record, StopJob, ToRank
-from rendezvous.gathering import Gathering, announcement
+from rendezvous.gathering import Gathering, announcement, resend_after
 from rendezvous.layout import Layout
 from rendezvous.losses import Loss, exit_code
 from rendezvous.membership import FIRST_GENERATION, Membership
@@ -53,9 +53,6 @@ from rendezvous.messages import (
 )
 from rendezvous.promises import Promises
 from rendezvous.steps import StepBook
-
-RESEND_AFTER_S = 0.5
-"""A view without an answer is sent again: messages may be lost."""
 
 REMAINS_WAIT_S = 1.0
 """How long a decision waits for the context of a rank that the kernel has not reaped yet."""
@@ -338,8 +335,9 @@ class Coordinator:
 
     def _next_generation(self, reason: str, leaving: Iterable[int]) -> list[Effect]:
         self.members.advance(leaving)
+        resend_at = self.now + resend_after(len(self.members.running))
         self.gathering = Gathering(
-            generation=self.generation, begun_at=self.now, resend_at=self.now + RESEND_AFTER_S
+            generation=self.generation, begun_at=self.now, resend_at=resend_at
         )
         self.book.open(self.generation, self.members.live)
         view = self.view
@@ -464,7 +462,7 @@ class Coordinator:
         gathering = self.gathering
         if gathering is None or gathering.decided or self.now < gathering.resend_at:
             return []
-        gathering.resend_at = self.now + RESEND_AFTER_S
+        gathering.resend_at = self.now + resend_after(len(self.members.running))
         silent = [rank for rank in self.members.running if rank not in gathering.reports]
         return [*(ToRank(rank=rank, message=self.view) for rank in silent), *self._gathered()]
 

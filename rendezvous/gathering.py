@@ -17,6 +17,12 @@ from rendezvous.membership import Membership
 from rendezvous.messages import Decision, Identity, Report
 from rendezvous.quota import share_out
 
+RESEND_AFTER_S = 0.5
+"""A view without an answer is sent again: messages may be lost."""
+
+RESEND_RANKS = 1000
+"""So many are answered within that; among more the same view would be sent while answers wait."""
+
 Reports = Mapping[int, Report]
 """By rank, those of one generation."""
 
@@ -28,6 +34,11 @@ class Broken:
     invariant: str
     reason: str
     rank: int
+
+
+def resend_after(ranks: int) -> float:
+    """Seconds until a view that was sent to so many is sent to the silent ones again."""
+    return RESEND_AFTER_S * max(1.0, ranks / RESEND_RANKS)
 
 
 @dataclass(slots=True)

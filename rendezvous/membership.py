@@ -31,6 +31,8 @@ class Membership:
     _divided_for: tuple[int, int, bool] = field(default=(0, 0, False), init=False, repr=False)
     _sorted_for: tuple[int, int, int] = field(default=(0, 0, 0), init=False, repr=False)
     _checked: tuple[int, int, bool] = field(default=(0, 0, False), init=False, repr=False)
+    _viewed: tuple[object, ...] = field(default=(), init=False, repr=False)
+    _view: View | None = field(default=None, init=False, repr=False)
     _ranks: frozenset[int] = field(default=frozenset(), init=False, repr=False, compare=False)
 
     def __contains__(self, rank: int) -> bool:
@@ -90,13 +92,18 @@ class Membership:
 
     def view(self, roots: Mapping[int, int]) -> View:
         """`roots[slot]` is the rank whose end has taken it out, for slots lost since the last."""
-        return View(
-            generation=self.generation,
-            live=self.live,
-            live_ranks=tuple(sorted(self.live_ranks)),
-            losses=tuple(sorted(roots.values())),
-            ended=self.absent,
-        )
+        losses, placed = tuple(sorted(roots.values())), self.layout is not None
+        state = (self.generation, len(self.live_ranks), placed, losses, self.absent)
+        if self._view is None or state != self._viewed:  # It is asked for by each rank.
+            self._viewed = state
+            self._view = View(
+                generation=self.generation,
+                live=self.live,
+                live_ranks=tuple(sorted(self.live_ranks)),
+                losses=losses,
+                ended=self.absent,
+            )
+        return self._view
 
     def unreaped(self, slots: Iterable[int]) -> bool:
         """May a rank of these slots still leave its context?"""

@@ -36,7 +36,7 @@ from rendezvous.messages import (
     Topology,
     View,
 )
-from rendezvous.sockets import CALL_MS, REMOTE_QUEUE, Caller, Socket, bound, keep_alive
+from rendezvous.sockets import CALL_MS, REMOTE_QUEUE, Caller, Socket, bound, keep_alive, send
 from rendezvous.succession import Memory
 from rendezvous.tempo import tempo
 
@@ -103,6 +103,7 @@ class Swarm:
         self._deputy = ""
         self._second = ""
         self._to_call: deque[Launcher] = deque()
+        self._to_drop: deque[Launcher] = deque()  # whose coordinator is dead
         self._endpoint = ""
         self._ping = b""
         self._pinged_for = -1
@@ -118,6 +119,7 @@ class Swarm:
                     self._attend(self._by_fd[fd])
             self._beat(time.monotonic())
             self._call_second()
+            self._drop()
         self._context.destroy(linger=0)
 
     # --------------------------------------------------------------------------- commands
@@ -148,6 +150,7 @@ class Swarm:
                 for committed in commits(one.node_rank, self._many):
                     self._report(one, committed)
         elif what == "dead":  # as the host of the coordinator would say to those who ask
+            self._to_drop = deque(self._by_rank.values())
             for one in self._by_rank.values():
                 if one.leadership is not None:
                     self._post(one, one.leadership.bury(self._leader, time.monotonic()))
@@ -190,6 +193,11 @@ class Swarm:
             one.letters.append(Beat(node="", incarnation=one.name))  # so that it knows who calls
             self._by_fd[one.second.FD] = one
 
+    def _drop(self) -> None:
+        """Nobody calls again where the host has said that nobody is there."""
+        for _ in range(min(CALLS_AT_ONCE, len(self._to_drop))):
+            self._to_drop.popleft().socket.disconnect(self._endpoint)
+
     def _dial(self, caller: Caller, endpoint: str) -> Socket:
         socket = self._context.socket(zmq.DEALER)
         bound(socket, REMOTE_QUEUE)
@@ -212,7 +220,7 @@ class Swarm:
             if events & zmq.POLLIN:
                 self._hear_second(one, second.recv_multipart(zmq.NOBLOCK))
             elif one.letters:
-                second.send(wire.encode(one.letters.popleft()), zmq.NOBLOCK)
+                send(second, [wire.encode(one.letters.popleft())])
             else:
                 break
         while (events := one.socket.getsockopt(zmq.EVENTS)) & (zmq.POLLIN | zmq.POLLOUT):
@@ -222,7 +230,8 @@ class Swarm:
                 one.joined = True
                 one.outbox.append(self._join(one))
             elif one.outbox:
-                one.socket.send(one.outbox.popleft(), zmq.NOBLOCK)
+                if not send(one.socket, [one.outbox.popleft()]):
+                    break  # The connection has just ended.
             else:
                 break
 
@@ -329,7 +338,7 @@ class Swarm:
                 if one.roll != self._pinged_for:
                     ping = Ping(number=one.roll, sent_at=now, fenced=False)
                     self._ping, self._pinged_for = wire.encode(ping), one.roll
-                if one.moved:
+                if one.second is not None and one.moved:
                     one.letters.append(Ping(number=one.roll, sent_at=now, fenced=False))
                 else:
                     one.outbox.append(self._ping)

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 from rendezvous.coordinator import (
     REMAINS_WAIT_S,
-    RESEND_AFTER_S,
     Coordinator,
     NodeLost,
     Received,
     Tick,
 )
 from rendezvous.effects import Effect, KillRanks, Record, StopJob, ToRank
+from rendezvous.gathering import RESEND_AFTER_S, RESEND_RANKS, resend_after
 from rendezvous.messages import (
     Committed,
     Decision,
@@ -455,3 +455,8 @@ def test_a_rank_of_another_world_is_not_heard() -> None:
 
     assert job.tell(_waits(7), Remains(rank=9, incarnation=0, contexts=())) == []
     assert job.end(8) == []
+
+
+def test_thousands_have_longer_to_answer_before_they_are_told_again() -> None:
+    assert [resend_after(many) for many in (1, RESEND_RANKS)] == [RESEND_AFTER_S] * 2
+    assert resend_after(5 * RESEND_RANKS) == 5 * RESEND_AFTER_S
