@@ -36,9 +36,12 @@ class Parcel:
 
 def parcels(posts: Iterable[Post]) -> Iterator[Parcel]:
     """In the order of `posts`; neighbours with one message for one launcher are one parcel."""
+    held = list(posts)  # So that no identity is given twice meanwhile.
+    if len(held) == 1 and held[0].rank == NOBODY and not isinstance(held[0].message, Start):
+        yield Parcel(held[0].to, (wire.encode(held[0].message),))  # an answer, as most are
+        return
     frames: dict[int, tuple[bytes | Bulk, ...]] = {}  # by the message's identity
     rosters: dict[int, Bulk] = {}
-    held = list(posts)  # So that no identity is given twice meanwhile.
     for (to, _), group in groupby(held, key=lambda post: (post.to, id(post.message))):
         several = list(group)
         message = several[0].message

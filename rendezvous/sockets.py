@@ -38,10 +38,10 @@ CALL_MS, ANSWER_MS = 2000, 4000
 """A handshake's time for the one who calls, and for the one who listens. The caller gives up first,
 so that a busy listener is not taken for one that hangs up."""
 
-HALF_OPEN_MS = 5000
-"""How often either end of a connection asks whether the other one is there, and how long it waits
-for the answer. Whoever may lead has thousands of connections, and most of them carry nothing else:
-these questions are what they cost.
+HALF_OPEN_S, PROBES, PROBE_S = 5, 3, 2
+"""A connection on which nothing was heard or acknowledged for so long is half-open, perhaps. The
+kernel finds that out: whoever may lead has thousands of connections that carry nothing else, and
+ZeroMQ's own heartbeats cost more there than all that is said.
 """
 
 BACKLOG = 100
@@ -187,9 +187,12 @@ def bound(socket: Socket, received: int = QUEUE) -> None:
 
 
 def keep_alive(socket: Socket) -> None:
-    """Have ZeroMQ's own thread find a half-open connection, even while Python is busy."""
-    socket.setsockopt(zmq.HEARTBEAT_IVL, HALF_OPEN_MS)
-    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, HALF_OPEN_MS)
+    """Have a half-open connection end by itself, without a word of ours."""
+    socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
+    socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, HALF_OPEN_S)
+    socket.setsockopt(zmq.TCP_KEEPALIVE_INTVL, PROBE_S)
+    socket.setsockopt(zmq.TCP_KEEPALIVE_CNT, PROBES)
+    socket.setsockopt(zmq.TCP_MAXRT, 1000 * HALF_OPEN_S)
 
 
 def monitor(context: Context, socket: Socket, events: int) -> Socket:
