@@ -80,16 +80,26 @@ class Reading:
         if session.strategy is None or self._at == session.microbatch:
             return
         self._at, self.heard = session.microbatch, session.runtime.heard
-        session.strategy.lend()
-        self._kept = [one.detach().clone() for one in session.strategy.seen()]
+        if session.strategy.lender is not None:
+            session.strategy.lender.lend()
+        self._kept = [one.detach().clone() for one in self._seen()]
+
+    def _seen(self) -> list[torch.Tensor]:
+        strategy = self._session.strategy
+        assert strategy is not None, "protected"
+        return strategy.accumulators() if strategy.lender is None else strategy.lender.seen()
+
+    def _take_back(self) -> None:
+        strategy = self._session.strategy
+        if strategy is not None and strategy.lender is not None:
+            strategy.lender.take_back()
 
     def backward_begins(self) -> None:
         """What was lent goes back; a read after this backward is a new one."""
         session = self._session
         if not self._at or session.acting or session.promise is not None:
             return
-        assert session.strategy is not None, "protected"
-        session.strategy.take_back()
+        self._take_back()
         self._at, self._kept = 0, []
 
     # --------------------------------------------------------------------------- the first step
@@ -99,11 +109,9 @@ class Reading:
 
         Else the factor by which they were multiplied since, NaN if it was no factor.
         """
-        session = self._session
-        assert session.strategy is not None, "protected"
-        if not self._at or self._at != session.microbatch:
+        if not self._at or self._at != self._session.microbatch:
             return None
-        now = [one.detach() for one in session.strategy.seen()]
+        now = [one.detach() for one in self._seen()]
         if [one.shape for one in now] != [one.shape for one in self._kept]:
             return float("nan")
         pairs = list(zip(now, self._kept, strict=True))
@@ -140,21 +148,19 @@ class Reading:
 
     def concluded(self) -> None:
         """The rehearsal is over: what the script did to its own gradients is undone for now."""
-        session = self._session
-        assert session.strategy is not None, "protected"
-        self._expected = session.microbatch
+        self._expected = self._session.microbatch
         if not self.commits:
             self._leave()
-        if self._at and self._at == session.microbatch:
+        if self._at and self._at == self._session.microbatch:
             if self._factor is not None:
-                for now, kept in zip(session.strategy.seen(), self._kept, strict=True):
+                for now, kept in zip(self._seen(), self._kept, strict=True):
                     now.detach().copy_(kept)
-            session.strategy.take_back()
+            self._take_back()
         self._at, self._kept = 0, []
 
     def delivered(self) -> None:
         """The reduced gradients are there: of the first step, still to be multiplied."""
         factor, self._factor = self._factor, None
         if factor is not None and self._session.strategy is not None:
-            for gradient in self._session.strategy.seen():
+            for gradient in self._seen():
                 gradient.detach().mul_(factor)

@@ -6,10 +6,26 @@ from typing import Protocol
 import torch
 
 
+class Lender(Protocol):
+    """Lets the script see its own gradients, where it would see none before they are reduced."""
+
+    def lend(self) -> None: ...
+
+    def seen(self) -> list[torch.Tensor]:
+        """The gradients that the script sees: what was lent, or what was delivered."""
+
+    def take_back(self) -> None:
+        """What was lent is gone, with all that the script did to it."""
+
+
 class Strategy(Protocol):
     """Serves the gradients of one model. docs/injection.md tells how to add one."""
 
     name: str
+
+    @property
+    def lender(self) -> Lender | None:
+        """None where the accumulators are the very gradients that the script sees."""
 
     def accumulators(self) -> list[torch.Tensor]:
         """This rank's un-reduced gradient sums as they are now."""
@@ -21,15 +37,6 @@ class Strategy(Protocol):
 
     def drop(self, params: Iterable[torch.Tensor]) -> bool:
         """Forget the accumulators if `params` are all that is trained; False if they are not."""
-
-    def lend(self) -> None:
-        """Let the script see its own gradients, where it would see none before they are reduced."""
-
-    def seen(self) -> list[torch.Tensor]:
-        """The gradients that the script sees."""
-
-    def take_back(self) -> None:
-        """What was lent is gone, with all that the script did to it."""
 
     def buffers(self) -> list[torch.Tensor]:
         """What a forward pass may change in the model beside gradients, such as running means."""

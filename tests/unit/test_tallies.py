@@ -14,15 +14,12 @@ from rendezvous.layout import Layout
 
 class Gradients:
     name = "ddp"
+    lender = None
 
     def __init__(self, *gradients: torch.Tensor) -> None:
         self.gradients = list(gradients)
 
-    def lend(self) -> None: ...
-
-    def take_back(self) -> None: ...
-
-    def seen(self) -> list[torch.Tensor]:
+    def accumulators(self) -> list[torch.Tensor]:
         return self.gradients
 
 

@@ -24,10 +24,11 @@ from recoverrun.hooks.strategies import plain
 from rendezvous.layout import Layout
 
 
-class ByHand(plain.InPlace):
+class ByHand:
     """Serves the parameters of the script's one optimizer."""
 
     name = "by-hand"
+    lender = None
 
     def __init__(self, session: Session) -> None:
         self._session = session

@@ -26,10 +26,11 @@ from recoverrun.hooks.strategies import plain
 from recoverrun.hooks.strategies.ddp_buckets import EVEN, UNEVEN, Gradients, Resting, wire_of
 
 
-class Ddp(plain.InPlace):
+class Ddp:
     """Serves the script's one DDP module."""
 
     name = "ddp"
+    lender = None
 
     def __init__(self, session: Session) -> None:
         self._session = session

@@ -23,7 +23,6 @@ from ft_collectives.reduce import Bucket
 from recoverrun.hooks import groups
 from recoverrun.hooks.blocks import layout_of
 from recoverrun.hooks.session import Session
-from recoverrun.hooks.strategies import plain
 
 HYBRID = ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2")
 
@@ -55,10 +54,11 @@ class Flat:
         gradient.copy_(total)
 
 
-class Fsdp1(plain.InPlace):
+class Fsdp1:
     """Serves every flat parameter of the script's FSDP1 module."""
 
     name = "fsdp1"
+    lender = None
 
     def __init__(self, session: Session) -> None:
         self._session = session

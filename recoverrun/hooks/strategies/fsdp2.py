@@ -17,7 +17,7 @@ import torch.distributed as dist
 from ft_collectives.reduce import Bucket
 from recoverrun.hooks import groups
 from recoverrun.hooks.session import Session
-from recoverrun.hooks.strategies.fsdp2_shards import Shards
+from recoverrun.hooks.strategies.fsdp2_shards import Lending, Shards
 from rendezvous.layout import Layout
 
 ARGUMENTS = (
@@ -48,6 +48,7 @@ class Fsdp2:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._shards: dict[int, Shards] = {}
+        self.lender = Lending(self._shards)
         self._modules: list[torch.nn.Module] = []
 
     # --------------------------------------------------------------------------- hooks
@@ -217,18 +218,6 @@ class Fsdp2:
         for shards in self._shards.values():
             shards.accumulator = None
         return True
-
-    def lend(self) -> None:
-        for shards in self._shards.values():
-            shards.lend()
-
-    def seen(self) -> list[torch.Tensor]:
-        gradients = [p.sharded_param.grad for s in self._shards.values() for p in s.params]
-        return [gradient._local_tensor for gradient in gradients if gradient is not None]
-
-    def take_back(self) -> None:
-        for shards in self._shards.values():
-            shards.take_back()
 
     def buffers(self) -> list[torch.Tensor]:
         return list(self._modules[-1].buffers()) if self._modules else []

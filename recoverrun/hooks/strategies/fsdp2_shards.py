@@ -1,6 +1,6 @@
 """What `fsdp2` keeps of a parameter group: its gradient before the all-reduce, and its way back."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -80,3 +80,22 @@ def _padded_numel(size: torch.Size, shards: int) -> int:
     for length in size[1:]:
         rest *= length
     return padded * rest
+
+
+class Lending:
+    """Until they are reduced, the script sees no gradients, as FSDP2 writes them then."""
+
+    def __init__(self, shards: Mapping[Any, Shards]) -> None:
+        self._shards = shards
+
+    def lend(self) -> None:
+        for shards in self._shards.values():
+            shards.lend()
+
+    def seen(self) -> list[torch.Tensor]:
+        gradients = [p.sharded_param.grad for s in self._shards.values() for p in s.params]
+        return [gradient._local_tensor for gradient in gradients if gradient is not None]
+
+    def take_back(self) -> None:
+        for shards in self._shards.values():
+            shards.take_back()

@@ -25,17 +25,3 @@ def put_back(params: Sequence[torch.Tensor], kept: object) -> None:
             param.grad = gradient
         else:
             param.grad.copy_(gradient)  # in place: it may be a view of somebody's bucket
-
-
-class InPlace:
-    """A part of a strategy whose accumulators are the very gradients that the script sees."""
-
-    def accumulators(self) -> list[torch.Tensor]:
-        raise NotImplementedError
-
-    def lend(self) -> None: ...
-
-    def seen(self) -> list[torch.Tensor]:
-        return self.accumulators()
-
-    def take_back(self) -> None: ...
