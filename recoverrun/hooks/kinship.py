@@ -4,8 +4,9 @@ A rank that evaluates the model between steps draws numbers that others do not d
 longer tell their streams from its own. So in every step of a run that has lost slots, those who are
 sure say what they know before anybody acts as a lost rank.
 
-All survivors must enter, or none. They do so between two commits in one generation; one that has
-heard of a newer view stays away, and those who wait for it are woken by the same view.
+All survivors must enter, or none. They do so between two commits in one generation, and in the
+first step of a generation once they are told to redo it: then all wait at its commit point. One
+that has heard of a newer view stays away, and those who wait for it are woken by the same view.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -23,18 +24,34 @@ class Kinship:
 
     def __init__(self) -> None:
         self._committed = 0
+        self._redone = 0
 
     def committed(self, generation: int) -> None:
         self._committed = generation
 
     def agree(self, session: "Session") -> None:
         """At the commit point, before lost microbatches are shared out."""
-        machine, fabric = session.machine, session.fabric
-        assert machine is not None and fabric is not None, "protected"
+        machine = session.machine
+        assert machine is not None, "protected"
         view = machine.view
-        degraded = len(view.live) < len(machine.layout.slots)
-        settled = view.generation == self._committed and session.promise == "exact-samples"
-        if not degraded or not settled:
+        if len(view.live) < len(machine.layout.slots) and view.generation == self._committed:
+            self._tell(session, view.generation)
+
+    def redo(self, session: "Session") -> None:
+        """About to do what a decision has dealt out, or to reduce in its generation."""
+        machine = session.machine
+        assert machine is not None, "protected"
+        planned_in = machine.planned_in  # read once: another thread may hear of a newer view
+        if machine.plan is None or machine.surprised or self._redone == planned_in:
+            return
+        self._redone = planned_in
+        session.makeup.absorb(session.step)
+        self._tell(session, planned_in)
+
+    def _tell(self, session: "Session", generation: int) -> None:
+        fabric = session.fabric
+        assert fabric is not None, "protected"
+        if session.promise != "exact-samples":
             return
         heirs = session.impersonator.heritage
         present = {rank: heir for rank, heir in heirs.items() if heir.stands_at(session.step)}
@@ -42,7 +59,7 @@ class Kinship:
             str(rank): _packed(heir.theirs.streams) for rank, heir in present.items() if heir.sure
         }
         try:
-            said = rehearsal.gather(fabric, session.booth.channel, view.generation, known)
+            said = rehearsal.gather(fabric, session.booth.channel, generation, known)
         except Superseded:
             return  # whoever is not sure now will say so
         for rank, heir in present.items():

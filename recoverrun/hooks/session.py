@@ -445,6 +445,7 @@ class Session:
 
     def _reduce(self, generation: int) -> None:
         assert self.reducer is not None and self.fabric is not None, "protected"
+        self._kinship.redo(self)
         with self.phases.measure("reduce"):
             self.reducer.finish(generation)
         if generation > 1:
@@ -465,6 +466,7 @@ class Session:
         """Compute a lost slot's microbatch into our accumulators."""
         slot, index = identity
         shape, layout = self.runtime.shape, self.layout
+        self._kinship.redo(self)
         assert shape is not None and layout is not None, "protected, and past a first step"
         _, shard = layout.place(self.env.rank)
         rank = layout.replicas[slot][shard]
@@ -485,11 +487,7 @@ class Session:
         self.voice.farewell(self.step, generation)
 
     def await_end(self, error: BaseException) -> None:
-        """A collective of our own replica broke: most likely one of its ranks died.
-
-        Then the launcher is about to end us, too, and the traceback of a victim would only hide the
-        cause. If it does not, the error is ours and is shown.
-        """
+        """A collective of our own replica broke. If a rank of it died, we are about to be ended."""
         if isinstance(error, RuntimeError) and "gloo" in str(error):
             with self.changed:
                 self.changed.wait_for(lambda: False, timeout=VICTIM_WAITS_S)

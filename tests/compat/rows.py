@@ -35,14 +35,10 @@ class Row:
         return (f"--nproc-per-node={self.ranks}", str(SCRIPTS / self.script), *self.arguments)
 
 
-def ddp(feature: str, kill: str = "", **more: Any) -> Row:
-    """A row of `ddp_variants.py`; `kill` is what CI tries."""
+def ddp(feature: str, *kills: str, **more: Any) -> Row:
+    """A row of `ddp_variants.py`; `kills` are what CI tries."""
     return Row(
-        name=f"ddp-{feature}",
-        script="ddp_variants.py",
-        arguments=(feature,),
-        kills=(kill,) if kill else (),
-        **more,
+        name=f"ddp-{feature}", script="ddp_variants.py", arguments=(feature,), kills=kills, **more
     )
 
 
@@ -65,7 +61,14 @@ DDP = (
     ddp("loader-workers", "r0@step:3:reduce"),
     ddp("first-step", "r3@step:0:forward", ranks=4),  # one survivor has nothing to make up
     # Who evaluates alone draws numbers that nobody else can tell: it is not among the victims.
-    ddp("evaluating", "r2@step:3:reduce,r1@step:6:vote", ranks=4, victims=(1, 2, 3)),
+    # The second case ends a step by decision and evaluates at once, before all meet again.
+    ddp(
+        "evaluating",
+        "r2@step:3:reduce,r1@step:6:vote",
+        "r1@step:2:forward,r2@step:5:vote",
+        ranks=4,
+        victims=(1, 2, 3),
+    ),
     ddp("wrapped-late", "r1@step:3:forward"),
     ddp("own-generator", "r0@step:4:reduce"),
     ddp("fp16-hook", "r2@step:4:vote", apart=1e-3),  # what half precision rounds away
