@@ -106,6 +106,7 @@ class Envoy:
         self._detector = Detector(self._tempo)
         self._refuges: deque[tuple[str, int]] = deque()  # for a spare whose coordinator is lost
         self._sought = 0
+        self._cut_off = False  # from the job
         self._beat_at = began_at
         self._attention: Attention | None = None
         self._etcd: Clerk | None = None
@@ -338,6 +339,7 @@ class Envoy:
                         self._post(self._seat.depart(gone, now), now)
                 case CutOff(reason=reason):
                     self._seat = None  # Others decide now: the end of our workers is no loss.
+                    self._cut_off = True
                     self._principal.cut_off(reason, now)
                 case _:
                     assert_never(act)
@@ -372,8 +374,8 @@ class Envoy:
             self.up(crew.unanswered(), now)
 
     def up(self, messages: Iterable[Message], now: float) -> None:
-        """Towards the coordinator."""
-        for message in messages:
+        """Towards the coordinator. What becomes of a node that is cut off causes nothing else."""
+        for message in messages if not self._cut_off else ():
             self._leadership.said(message)
             crew = self._principal.crew
             if isinstance(message, Committed) and crew is not None:
