@@ -69,6 +69,11 @@ def wrapped(args: argparse.Namespace) -> Any:
     return model
 
 
+def unlike(x: torch.Tensor) -> torch.Tensor:
+    """Noise of the same shape that no other process draws, and this one never again."""
+    return torch.frombuffer(bytearray(os.urandom(x.numel())), dtype=torch.uint8).view_as(x)
+
+
 def local(value: Any) -> Any:
     return value.to_local() if hasattr(value, "to_local") else value
 
@@ -114,7 +119,7 @@ def main() -> None:
             last = micro == args.accumulation - 1
             x, y = next(batches)
             if args.equal_count:
-                x = x + int.from_bytes(open("/dev/urandom", "rb").read(1), "little")
+                x = x + unlike(x)
             if args.shards:
                 model.set_requires_gradient_sync(last)
             with nullcontext() if last or args.shards else model.no_sync():

@@ -5,7 +5,8 @@ import threading
 
 
 def wait_for_what_never_comes() -> None:
-    print(f"rank {os.environ['RANK']} hangs", flush=True)
+    # One write: lines of several workers must not mix, and print() writes the end by itself.
+    os.write(1, f"rank {os.environ['RANK']} hangs\n".encode())
     threading.Event().wait()
 
 

@@ -22,9 +22,9 @@ def do(action: str) -> None:
     if name == "wait":
         time.sleep(float(value))
     if name == "print":
-        print(value, flush=True)
+        say(value)
     if name == "err":
-        print(value, file=sys.stderr, flush=True)
+        say(value, 2)
     if name == "catch":
         signal.signal(getattr(signal, value), lambda *_: say(f"GOT {value}"))
     if name == "stubborn":
@@ -39,8 +39,8 @@ def do(action: str) -> None:
         sys.exit(1)
 
 
-def say(text: str) -> None:
-    os.write(1, text.encode() + b"\n")  # One write: lines of several workers must not mix.
+def say(text: str, stream: int = 1) -> None:
+    os.write(stream, text.encode() + b"\n")  # One write: lines of several workers must not mix.
 
 
 def main() -> None:
