@@ -268,9 +268,9 @@ class Heritage:
     def _parted(self, where: str) -> str:
         """In one sentence, of what moves, the first few."""
         names = [named(key) for key in self.moving]
-        named = ", ".join(names[:3]) + (" and more" if names[3:] else "")
+        first = ", ".join(names[:3]) + (" and more" if names[3:] else "")
         s = "s" if len(names) == 1 else ""
-        return f"{named} differ{s} between ranks and move{s} {where}"
+        return f"{first} differ{s} between ranks and move{s} {where}"
 
     def created(self, own: rng.Streams) -> rng.Streams:
         """Where the rank's streams would have stood as it made an iterator; ours were `own`."""

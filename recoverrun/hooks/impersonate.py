@@ -115,7 +115,7 @@ class Impersonator:
         """Our context for `step`, from the commit point before it."""
         turn = self.runtime.microbatches[-1].turn
         frame = find_frame(turn.frame_id, sys._getframe(1))
-        names = turn.globals
+        names = seen_by(shape.region, turn.globals, {})
         if frame is not None and not shape.region.module_level:
             local = frame.f_locals
             names = seen_by(shape.region, turn.globals, local)

@@ -33,10 +33,11 @@ def held(names: Mapping[str, Any], bulk: Mapping[Key, Any]) -> dict[Key, Any]:
 def seen_by(loop: Loop, module: Mapping[str, Any], local: Mapping[str, Any]) -> dict[str, Any]:
     """What the body of `loop` may read: the module's variables, and those around it that it uses.
 
-    Other variables of the function (a stopwatch, say) are nobody's business.
+    Other variables of the function (a stopwatch, say) are nobody's business; what the header of the
+    loop binds comes with its item.
     """
     if loop.module_level:
-        return dict(module)
+        return {name: value for name, value in module.items() if name not in loop.targets}
     read = loop.live_in - loop.targets
     return {**module, **{name: local[name] for name in read if name in local}}
 

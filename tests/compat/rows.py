@@ -101,6 +101,15 @@ SHAPES = (
         promise="unprotected",
         why="the ranks talk to each other between drawing the batches",
     ),
+    *(
+        Row(
+            name=f"module-level-{way}",
+            script="module_level.py",
+            arguments=(way,),
+            kills=("r1@step:4:reduce,r0@step:7:forward",),
+        )
+        for way in ("plain", "views")
+    ),
     Row(name="iterator-renewed", script="iterator_renewed.py", kills=("r2@step:5:vote",)),
 )
 HSDP = (
