@@ -10,14 +10,14 @@ cannot be told, lost microbatches are made up with fresh data (`makeup`), never 
 """
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from recoverrun.hooks import rng
+from recoverrun.hooks import modules, rng
 from recoverrun.hooks.context import (
     Context,
     Key,
@@ -296,7 +296,7 @@ class Impersonator:
             if own.met is not None:  # what making an iterator draws is not drawn again
                 rng.restore(heir.streams_at(own.met).hosted(rng.read_hosts()))
             training = not replay and torch.is_grad_enabled()
-            with self._buffers_kept(), torch.set_grad_enabled(training):
+            with self._modules_untouched(own), torch.set_grad_enabled(training):
                 reached = self._run(names, shape, item)
             heir.advance(names, self._moved_values(heir, names))
             heir.bulk = held(names, bulk)
@@ -373,7 +373,7 @@ class Impersonator:
         self._lend(names, own, costume)
         self.fresh, self.runtime.acting_rank = True, self.runtime.own_rank
         try:
-            with self._buffers_kept():
+            with self._modules_untouched(own):
                 return self._run(names, shape, self._item_of(own, self.runtime.own_rank))
         finally:
             self.fresh, self.runtime.acting_rank = False, None
@@ -384,16 +384,11 @@ class Impersonator:
             if saved is not None:
                 put_back(own.turn.globals, saved)
 
-    @contextmanager
-    def _buffers_kept(self) -> Iterator[None]:
+    def _modules_untouched(self, own: Microbatch) -> AbstractContextManager[None]:
         """Running means and the like follow this rank's own microbatches only."""
-        kept = [(buffer, buffer.detach().clone()) for buffer in self.buffers()]
-        try:
-            yield
-        finally:
-            with torch.no_grad():
-                for buffer, value in kept:
-                    buffer.copy_(value)
+        visible = {**own.turn.globals, **own.names}
+        owners = [vars(owner) for _, owner in objects_of(visible, self.runtime.own_modules)]
+        return modules.untouched(modules.among([visible, *owners]), self.buffers())
 
     def _namespace(self, own: Microbatch, shape: Shape) -> dict[str, Any]:
         """Where the region runs. Code at module level needs the true globals: functions that it
