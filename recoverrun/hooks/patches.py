@@ -8,6 +8,7 @@ watched for. Names that torch copies into other modules are replaced there as we
 |---|---|
 | Tensor.backward, autograd.backward | a microbatch ends |
 | Optimizer.step (pre-hook), clip_grad_*, GradScaler | the first reader of gradients: commit |
+| Optimizer.step (post-hook) | what the ranks told each other in the update |
 | Optimizer.zero_grad, Module.zero_grad | nothing in re-execution; else a step that is dropped |
 | DataLoader.__iter__, itertools.cycle | positions of other slots |
 | dist.get_rank, broadcast, scatter, … | the acting rank; a lost root is an error, not a hang |
@@ -36,6 +37,10 @@ UNWRAPPED = (
 )
 DIVIDED = (
     "ZeroRedundancyOptimizer keeps a part of its state on each rank, and a loss takes one along"
+)
+SHARED_UPDATE = (
+    "{} exchanges what ranks computed while it updates the parameters: its work is divided among "
+    "them, and a loss takes a part of its state along"
 )
 WRAPPED_WITHIN = 10
 """Optimizer steps: a script may warm something up before it wraps its model."""
@@ -182,7 +187,6 @@ def _committing(session: "Session", hand: "ByHand", original: Any) -> Any:
 
 def _gradients(session: "Session", hand: "ByHand") -> None:
     import torch
-    from torch.optim.optimizer import register_optimizer_step_pre_hook
 
     def committing(original: Any) -> Any:
         return _committing(session, hand, original)
@@ -225,7 +229,31 @@ def _gradients(session: "Session", hand: "ByHand") -> None:
         replace(torch.amp.GradScaler, name, committing)
     replace(torch.optim.Optimizer, "zero_grad", dropping)
     replace(torch.nn.Module, "zero_grad", dropping)
-    register_optimizer_step_pre_hook(lambda _, args, kwargs: _stepping(session, hand, args, kwargs))
+    _updates(session, hand)
+
+
+def _updates(session: "Session", hand: "ByHand") -> None:
+    """All that happens around `Optimizer.step`."""
+    from torch.optim.optimizer import (
+        register_optimizer_step_post_hook,
+        register_optimizer_step_pre_hook,
+    )
+
+    heard: dict[int, int] = {}  # collectives of the script before the update, by optimizer
+
+    def stepping(optimizer: Any, args: Any, kwargs: Any) -> Any:
+        given = _stepping(session, hand, args, kwargs)
+        heard[id(optimizer)] = session.runtime.heard
+        return given
+
+    def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
+        evaluates = len(args) > 1 or kwargs.get("closure") is not None
+        shared = session.runtime.heard > heard.get(id(optimizer), session.runtime.heard)
+        if shared and not evaluates and not session.refusal:
+            session.refuse(SHARED_UPDATE.format(type(optimizer).__name__))
+
+    register_optimizer_step_pre_hook(stepping)
+    register_optimizer_step_post_hook(stepped)
 
 
 def _trained_by(owner: Any) -> list[Any]:
