@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from recoverrun.hooks import modules, rng
+from recoverrun.hooks.bearing import Bearing
 from recoverrun.hooks.context import (
     Context,
     Key,
@@ -35,9 +36,8 @@ from recoverrun.hooks.heritage import Heritage, hosts_of
 from recoverrun.hooks.items import served, substituted
 from recoverrun.hooks.iterators import Bound, copy_of
 from recoverrun.hooks.namespaces import copied, held, hold, put_back, seen_by, states_of
-from recoverrun.hooks.relevance import Reads, reads_before_backward, sources_of
 from recoverrun.hooks.runtime import Microbatch, ScriptRuntime, Shape, Turn, Unwind, find_frame
-from recoverrun.hooks.script import ITEM_NAME, RUNTIME_NAME, Loop
+from recoverrun.hooks.script import ITEM_NAME, RUNTIME_NAME
 
 TALKS = (
     "what the ranks tell each other before the backward (a count of tokens, say) changes the "
@@ -73,12 +73,11 @@ class Impersonator:
 
     def __init__(self, runtime: ScriptRuntime) -> None:
         self.runtime = runtime
+        self.bearing = Bearing(runtime)
         self.captures: dict[tuple[int, int, int], Context] = {}  # by point, oldest first
         self.heritage: dict[int, Heritage] = {}
         self.remains: dict[int, tuple[Context, ...]] = {}
         self.excused: frozenset[Key] | None = None
-        self._turn: Turn | None = None  # the present one
-        self._reads: tuple[frozenset[str], Reads | None] | None = None
         self.rehearsing = self.talked = False
         self._fed = False  # a microbatch's item is what some iterator gave
         self.backwards_seen = 0
@@ -94,7 +93,7 @@ class Impersonator:
     def capture_top(self, step: int, attempt: int, turn: Turn) -> Context:
         """Our context as the first microbatch of `step` begins."""
         assert turn.streams is not None, "an iteration has begun"
-        self._turn = turn
+        self.bearing.turn = turn
         module = turn.globals if turn.before is None else turn.before
         context = capture(
             step=step,
@@ -182,7 +181,7 @@ class Impersonator:
         if self.excused is None:  # the rehearsal is about to show whether they matter
             self.excused = heir.marks()
         heir.excused = self.excused
-        heir.settle(self.captures.values(), step, self._matters, self._is_written)
+        heir.settle(self.captures.values(), step, self.bearing.matters, self.bearing.is_written)
         self.heritage[rank] = heir
         return True
 
@@ -214,36 +213,6 @@ class Impersonator:
             while heir.moving and heir.index < len(self.runtime.microbatches):
                 self._run_as(heir, heir.index, shape, replay=True)
             heir.end_step()
-
-    def _matters(self, key: Key, value: Any) -> bool:
-        """May a microbatch depend on what is called so?"""
-        shape, turn = self.runtime.shape, self._turn
-        if shape is None or turn is None:
-            return not isinstance(key, str) or type(value) is int
-        reads = self._reads_of(shape.region)
-        owner = None if isinstance(key, str) else resolve({**turn.globals, **turn.names}, key)
-        if reads is None or is_framework(owner):
-            return not isinstance(key, str) or key in shape.region.live_in or type(value) is int
-        if isinstance(key, str):
-            return key.removesuffix("#") in reads.variables
-        return key[-1].removesuffix("#") in reads.attributes
-
-    def _is_written(self, key: Key) -> bool:
-        """May a microbatch change it before its backward, and depend on it?"""
-        shape = self.runtime.shape
-        reads = self._reads_of(shape.region) if shape is not None else None
-        if shape is None or reads is None:
-            return False
-        if isinstance(key, str):
-            return key in shape.region.carried and key in reads.variables
-        return key[-1] in reads.written and self._matters(key, None)
-
-    def _reads_of(self, region: Loop) -> Reads | None:
-        """What is read before the backward of `region`, by the modules that are loaded now."""
-        own = self.runtime.own_modules
-        if self._reads is None or self._reads[0] != own:
-            self._reads = own, reads_before_backward(region, sources_of(own))
-        return self._reads[1]
 
     def created_at(self, number: int, rank: int) -> rng.Streams | None:
         """Where `rank`'s streams stood, or would have, when it created its iterator `number`.
@@ -343,7 +312,7 @@ class Impersonator:
 
     def _require_copies(self, own: Microbatch) -> None:
         for key, copy in own.iterators.items():
-            if isinstance(copy, Bound) and self._matters(key, None):
+            if isinstance(copy, Bound) and self.bearing.matters(key, None):
                 name = key if isinstance(key, str) else ".".join(key)
                 raise NotReplayable(f"{name} is an iterator that cannot be read as another rank")
 
