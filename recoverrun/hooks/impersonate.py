@@ -10,14 +10,15 @@ cannot be told, lost microbatches are made up with fresh data (`makeup`), never 
 """
 
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from recoverrun.hooks import modules, rng
+from recoverrun.hooks import modules, rng, scene
 from recoverrun.hooks.bearing import Bearing
 from recoverrun.hooks.context import (
     Context,
@@ -85,6 +86,7 @@ class Impersonator:
         self.looking_back = False  # what is served was drawn before the region
         self.fresh = False  # executing as ourselves, on fresh data
         self.buffers: Callable[[], list[torch.Tensor]] = list  # of the model
+        self.optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self.counted: Callable[[Mapping[str, Any]], Counted] = lambda names: None
         self.made_up: Callable[[Counted, Counted], None] = lambda before, after: None
 
@@ -265,10 +267,11 @@ class Impersonator:
             if own.met is not None:  # what making an iterator draws is not drawn again
                 rng.restore(heir.streams_at(own.met).hosted(rng.read_hosts()))
             training = not replay and torch.is_grad_enabled()
-            with self._modules_untouched(own), torch.set_grad_enabled(training):
+            apart = heir.bulk.values()
+            with self._unchanged(own, names, apart), torch.set_grad_enabled(training):
                 reached = self._run(names, shape, item)
-            heir.advance(names, self._moved_values(heir, names))
-            heir.bulk = held(names, bulk)
+                heir.advance(names, self._moved_values(heir, names))
+                heir.bulk = held(names, bulk)
             return reached
         finally:
             self.runtime.acting_rank, self.replaying = None, False
@@ -342,7 +345,7 @@ class Impersonator:
         self._lend(names, own, costume)
         self.fresh, self.runtime.acting_rank = True, self.runtime.own_rank
         try:
-            with self._modules_untouched(own):
+            with self._unchanged(own, names):
                 return self._run(names, shape, self._item_of(own, self.runtime.own_rank))
         finally:
             self.fresh, self.runtime.acting_rank = False, None
@@ -353,11 +356,22 @@ class Impersonator:
             if saved is not None:
                 put_back(own.turn.globals, saved)
 
-    def _modules_untouched(self, own: Microbatch) -> AbstractContextManager[None]:
-        """Running means and the like follow this rank's own microbatches only."""
-        visible = {**own.turn.globals, **own.names}
-        owners = [vars(owner) for _, owner in objects_of(visible, self.runtime.own_modules)]
-        return modules.untouched(modules.among([visible, *owners]), self.buffers())
+    @contextmanager
+    def _unchanged(
+        self, own: Microbatch, names: dict[str, Any], apart: Iterable[Any] = ()
+    ) -> Iterator[None]:
+        """The script never knows: what is executed counts for no microbatch of its own.
+
+        On fresh data of our own, where the script stands in them moves on.
+        """
+        mine = self.runtime.own_modules
+        owners = [vars(owner) for _, owner in objects_of({**own.turn.globals, **own.names}, mine)]
+        found = modules.among([own.turn.globals, own.names, *owners])
+        spaces = [vars(sys.modules[name]) for name in sorted(mine) if name in sys.modules]
+        spaces = [] if self.fresh else [*spaces, own.names, names]
+        with modules.untouched(found, self.buffers()):
+            with scene.unchanged(spaces, found, self.optimizers, mine, apart):
+                yield
 
     def _namespace(self, own: Microbatch, shape: Shape) -> dict[str, Any]:
         """Where the region runs. Code at module level needs the true globals: functions that it
