@@ -86,14 +86,16 @@ class Crossing:
         reason = ""
         if mine and [one.point for one in mine] == [one.point for one in theirs]:
             unknown, reason = _foretold(session, partner, theirs, mine)
-        words = {"unknown": [_told(key) for key in sorted(unknown, key=str)], "reason": reason}
-        heard = gather(fabric, reducer.channel, generation, words)
+        words = {
+            "unknown": [_told(key) for key in sorted(unknown, key=str)],
+            "reason": reason,
+            "came": bool(mine),
+        }
+        heard = gather(fabric, session.booth.channel, generation, words)
         if reason:
             return "equal-count", reason
-        if any(one["reason"] for one in heard.values()):
-            return "exact-samples", ""  # another rank says why not
-        if not all(one["contexts"] for one in others.values()):
-            return "exact-samples", ""  # not all came here by the same way
+        if any(one["reason"] or not one["came"] for one in heard.values()):
+            return "exact-samples", ""  # another rank says why not, or came here by another way
         tried = frozenset(_key(one) for rank in sorted(heard) for one in heard[rank]["unknown"])
         given = torch.frombuffer(bytearray(others[partner]["sketch"]), dtype=torch.float64)
         return _redo(session, partner, theirs[-1], given, tried)
@@ -121,10 +123,11 @@ def _foretold(
         Heritage(rank=partner, theirs=there, mine=here)
         for there, here in zip(theirs, mine, strict=True)
     ]
-    for heir in heirs:
-        heir.part(own, bearing.matters, bearing.is_written)
     following = [*(one.streams for one in runtime.microbatches[1:]), rng.read()]
     try:
+        for heir in heirs:
+            heir.excused = session.impersonator.excused or frozenset()
+            heir.part(own, bearing.matters, bearing.is_written)
         heirs[0].streams_at(mine[-1].streams)
         for microbatch, after in zip(runtime.microbatches, following, strict=True):
             heirs[-1].require_hosts(microbatch, after)

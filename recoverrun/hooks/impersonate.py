@@ -33,12 +33,13 @@ from recoverrun.hooks.context import (
     values_of,
 )
 from recoverrun.hooks.data import NotReplayable
-from recoverrun.hooks.heritage import Heritage, hosts_of
+from recoverrun.hooks.heritage import Heritage, hosts_of, parted
 from recoverrun.hooks.items import served, substituted
 from recoverrun.hooks.iterators import Bound, copy_of
 from recoverrun.hooks.namespaces import copied, held, hold, put_back, seen_by, states_of
 from recoverrun.hooks.runtime import Microbatch, ScriptRuntime, Shape, Turn, Unwind, find_frame
 from recoverrun.hooks.script import ITEM_NAME, RUNTIME_NAME
+from recoverrun.hooks.shares import Shares
 
 TALKS = (
     "what the ranks tell each other before the backward (a count of tokens, say) changes the "
@@ -75,6 +76,7 @@ class Impersonator:
     def __init__(self, runtime: ScriptRuntime) -> None:
         self.runtime = runtime
         self.bearing = Bearing(runtime)
+        self.shares = Shares()
         self.captures: dict[tuple[int, int, int], Context] = {}  # by point, oldest first
         self.heritage: dict[int, Heritage] = {}
         self.remains: dict[int, tuple[Context, ...]] = {}
@@ -257,6 +259,7 @@ class Impersonator:
             bulk = {**own.bulk, **heir.bulk} if heir.moving else own.bulk
             names = self._dress(own, heir.differing(index), shape, costume)
             hold(names, bulk)
+            self._share(heir.rank, own, names, costume)
             self._lend(names, own, costume)
             for source in self.runtime.sources:  # one that the body made had given nothing yet
                 source.seek(heir.rank, 0)
@@ -328,6 +331,22 @@ class Impersonator:
             if isinstance(key, str) and key in module and names is not module:
                 costume.changed_globals.setdefault(key, module[key])
                 module[key] = names[key]  # functions that the region calls read it there
+
+    def _share(self, rank: int, own: Microbatch, names: dict[str, Any], costume: Costume) -> None:
+        """Put the rank's shares of the data in the place of ours."""
+        module = own.turn.globals
+        visible = {**module, **own.names}
+        try:
+            shares = self.shares.of(rank, visible)
+        except LookupError as changed:
+            raise NotReplayable(parted([changed.args[0]], "between steps")) from None
+        hold(visible, {key: one for key, one in shares.items() if not isinstance(key, str)})
+        for name, value in shares.items():
+            if isinstance(name, str):
+                names[name] = value
+                if name not in own.names and names is not module:
+                    costume.changed_globals.setdefault(name, module[name])
+                    module[name] = value  # functions that the region calls read it there
 
     def execute_fresh(self, index: int, shape: Shape) -> bool:
         """Compute one more microbatch as ourselves, on our own next data (equal-count)."""

@@ -111,6 +111,7 @@ SHAPES = (
         for way in ("plain", "views")
     ),
     Row(name="meters", script="habits.py", arguments=("meters",), kills=("r1@step:3:reduce",)),
+    Row(name="share", script="habits.py", arguments=("share",), kills=("r0@step:4:vote",)),
     Row(
         name="fetching-ahead",
         script="habits.py",

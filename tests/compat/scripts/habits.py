@@ -1,4 +1,4 @@
-"""What loops do beside training: meters and stopwatches, batches fetched ahead, a shared update."""
+"""What loops do beside training: meters and stopwatches, batches fetched ahead, a share cut out."""
 
 import sys
 import time
@@ -96,6 +96,16 @@ def train_fetching_ahead(model: Any, loader: Any, optimizer: Any) -> None:
         x, y = prefetcher.next()
 
 
+def train_on_share(model: Any, loader: Any, optimizer: Any) -> None:
+    rank, world = dist.get_rank(), dist.get_world_size()
+    inputs, targets = (tensor[rank::world] for tensor in loader.dataset.tensors)
+    for begin in range(0, len(inputs), 8):
+        x, y = inputs[begin : begin + 8], targets[begin : begin + 8]
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+
+
 def train(model: Any, loader: Any, optimizer: Any) -> None:
     for x, y in loader:
         optimizer.zero_grad()
@@ -115,7 +125,11 @@ def main() -> None:
     optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     if habit == "shared-update":
         optimizer = Shared(model.parameters())
-    ways = {"meters": train_with_meters, "fetching-ahead": train_fetching_ahead}
+    ways = {
+        "meters": train_with_meters,
+        "fetching-ahead": train_fetching_ahead,
+        "share": train_on_share,
+    }
     for epoch in range(2):
         sampler.set_epoch(epoch)
         ways.get(habit, train)(model, loader, optimizer)
