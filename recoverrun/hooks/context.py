@@ -20,7 +20,7 @@ from typing import Any, Literal
 import msgpack
 import torch
 
-from recoverrun.hooks import bulk, rng
+from recoverrun.hooks import bulk, handed, rng
 
 CARRIED_TENSOR_BYTES = 1 << 20
 """A variable that one iteration hands to the next, such as a batch fetched ahead."""
@@ -156,6 +156,8 @@ def values_of(names: Mapping[str, Any], carried: frozenset[str] = frozenset()) -
             kept[name] = value.get_state()
         elif isinstance(value, random.Random):
             kept[name] = rng.pack_python(value.getstate())
+        elif name in carried and handed.is_handed(value, CARRIED_TENSOR_BYTES):
+            kept[name] = handed.without_graph(value)
     return kept
 
 
@@ -307,6 +309,8 @@ def _copied(value: Any) -> Any:
     """Lists go on changing where they come from, and where they are put."""
     if isinstance(value, list):
         return [_copied(one) for one in value]
+    if isinstance(value, torch.Tensor):
+        return value.clone()
     return tuple(map(_copied, value)) if isinstance(value, tuple) else value
 
 

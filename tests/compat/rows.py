@@ -110,6 +110,22 @@ SHAPES = (
         )
         for way in ("plain", "views")
     ),
+    Row(name="meters", script="habits.py", arguments=("meters",), kills=("r1@step:3:reduce",)),
+    Row(
+        name="fetching-ahead",
+        script="habits.py",
+        arguments=("fetching-ahead",),
+        promise="equal-count",
+        why="differ between ranks and move between steps",
+        kills=("r2@step:4:forward",),
+    ),
+    Row(
+        name="shared-update",
+        script="habits.py",
+        arguments=("shared-update",),
+        promise="unprotected",
+        why="Shared exchanges what ranks computed while it updates the parameters",
+    ),
     Row(name="iterator-renewed", script="iterator_renewed.py", kills=("r2@step:5:vote",)),
 )
 HSDP = (
