@@ -33,8 +33,8 @@ if TYPE_CHECKING:  # it imports torch, which only the script does
     from recoverrun.hooks.strategies.by_hand import ByHand
 
 UNWRAPPED = (
-    "the script wraps no model in DDP, or in FSDP with replicas, and does not all-reduce its "
-    "gradients one by one"
+    "the script wraps no model in DDP, or in FSDP with replicas, and all-reduces no gradients as "
+    "the backward left them"
 )
 DIVIDED = (
     "ZeroRedundancyOptimizer keeps a part of its state on each rank, and a loss takes one along"
