@@ -6,8 +6,9 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
+from recoverrun.hooks.clones import Ranks, clone_for
 from recoverrun.hooks.cycles import Cycle
-from recoverrun.hooks.data import Adopted, LoaderIterator, Ranks, Source, clone_for
+from recoverrun.hooks.data import Adopted, LoaderIterator, Source
 from recoverrun.hooks.draws import Draw
 from recoverrun.hooks.feeds import Feed
 from recoverrun.hooks.impersonate import Impersonator
