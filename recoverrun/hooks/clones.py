@@ -1,13 +1,12 @@
 """Copies of data loaders, with the samplers of another rank; they work in this process."""
 
 import copy
-import random
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch.utils.data import DataLoader, IterableDataset
 
+from recoverrun.hooks import ownrng
 from rendezvous.layout import Layout
 
 COUNT_NAMES = ("num_replicas", "num_processes", "dp_world_size", "world_size")
@@ -75,7 +74,7 @@ def _stream_as(owner: Any, ranks: Ranks, depth: int) -> Any:
     """
     twin = copy.copy(owner)
     for name, value in vars(owner).items():
-        if isinstance(value, torch.Generator | random.Random):
+        if ownrng.is_generator(value):
             raise NotReplayable(f"the iterable data set {type(owner).__name__} has a generator")
         if name in RANK_NAMES and type(value) is int:
             object.__setattr__(twin, name, ranks.of(owner, value))

@@ -11,7 +11,6 @@ in its place, what is equal follows one's own run (`differences`). So a step cou
 while `rank` and a hand-written loader's position become the lost rank's.
 """
 
-import random
 from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from types import BuiltinFunctionType, FunctionType, ModuleType
@@ -20,7 +19,8 @@ from typing import Any, Literal
 import msgpack
 import torch
 
-from recoverrun.hooks import bulk, rng
+from recoverrun.hooks import bulk, ownrng, rng
+from recoverrun.hooks.data import NotReplayable
 
 CARRIED_TENSOR_BYTES = 1 << 20
 """A variable that one iteration hands to the next, such as a batch fetched ahead."""
@@ -152,10 +152,8 @@ def values_of(names: Mapping[str, Any], carried: frozenset[str] = frozenset()) -
             value, CARRIED_TENSOR_BYTES if name in carried else ATTRIBUTE_TENSOR_BYTES
         ):
             kept[name] = value.detach().clone()
-        elif isinstance(value, torch.Generator):
-            kept[name] = value.get_state()
-        elif isinstance(value, random.Random):
-            kept[name] = rng.pack_python(value.getstate())
+        elif ownrng.is_generator(value):
+            kept[name] = ownrng.state_of(value)
     return kept
 
 
@@ -288,19 +286,31 @@ def differences(theirs: Context, mine: Context) -> Differences:
 
 
 def put(owner: MutableMapping[str, Any], name: str, value: Any) -> None:
-    """Give a captured `value` to the variable `name`; generators are set, tensors copied."""
+    """Give a captured `value` to the variable `name`; generators are set, tensors copied.
+
+    Raises NotReplayable if one of both is a generator of another kind, or none.
+    """
     if bulk.is_mark(name):
         return
     present = owner.get(name)
-    if isinstance(present, torch.Generator):
-        present.set_state(value)
-    elif isinstance(present, random.Random):
-        present.setstate(rng.unpack_python(value))
+    if ownrng.is_generator(present) or isinstance(value, bytes):
+        _put_state(present, name, value)
     elif isinstance(value, torch.Tensor):
         device = present.device if isinstance(present, torch.Tensor) else value.device
         owner[name] = value.to(device).clone()
     else:
         owner[name] = _copied(value)
+
+
+def _put_state(generator: Any, name: str, state: Any) -> None:
+    try:
+        if not ownrng.is_generator(generator):
+            raise ValueError(f"{name} is a {type(generator).__name__} here")
+        ownrng.put_state(generator, state)
+    except ValueError as error:
+        raise NotReplayable(
+            f"{name} is another generator of random numbers there: {error}"
+        ) from None
 
 
 def _copied(value: Any) -> Any:

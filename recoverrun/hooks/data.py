@@ -19,7 +19,7 @@ import torch
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
 
-from recoverrun.hooks import rng
+from recoverrun.hooks import ownrng, rng
 from recoverrun.hooks.clones import NotReplayable as NotReplayable
 from recoverrun.hooks.clones import Ranks, clone_for, in_process, own_samplers, samplers_of
 from rendezvous.layout import Layout
@@ -246,7 +246,26 @@ class LoaderIterator:
             _skip(twin.items)
             twin.at += 1
         twin.at += 1
-        return next(twin.items)
+        return self._read(twin.items)
+
+    def _read(self, items: Iterator[Any]) -> Any:
+        """The next of a clone's `items`. What worker processes draw from generators of the data
+        set moves their copies of it, which nobody sees: raises NotReplayable.
+        """
+        if not self.loader.num_workers:
+            return next(items)
+        data = self.loader.dataset
+        before = ownrng.states_of(ownrng.within(data))
+        item = next(items)
+        moved = [one for one, state in before if not ownrng.stands_at(one, state)]
+        for generator, state in before:
+            ownrng.put_state(generator, state)
+        if moved:
+            raise NotReplayable(
+                f"the data set {type(data).__name__} draws from a generator of its own in worker "
+                "processes"
+            )
+        return item
 
     def _begin(self, rank: int) -> Iterator[Any]:
         """A fresh iterator of `rank`'s clone, created where that rank created its own.

@@ -21,7 +21,6 @@ from recoverrun.hooks import rng
 from recoverrun.hooks.context import (
     Context,
     Key,
-    Path,
     attributes_of,
     capture,
     is_framework,
@@ -417,7 +416,7 @@ class Impersonator:
         costume.generators = states_of([visible, *(vars(owner) for owner in owners)])
         for name, state in own.generators.items():
             put(visible, name, state)
-        attributes: dict[Path, Any] = dict(own.attributes)
+        attributes = {k: v for k, v in own.attributes.items() if k not in differing}
         attributes.update({k: v for k, v in differing.items() if not isinstance(k, str)})
         for path, value in attributes.items():
             owner = resolve(visible, path)

@@ -3,7 +3,7 @@
 A microbatch draws its dropout masks and its augmentations from these streams, so re-executing it as
 its slot means running it on that slot's streams (docs/recovery.md). Streams: torch's CPU and CUDA
 generators, Python's `random`, and numpy's legacy generator where the script has imported numpy.
-Generators that the script keeps in objects are found by `context`, not here.
+Generators that the script keeps in objects are the business of `ownrng`.
 """
 
 import array

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from torch.utils.data import (
@@ -370,6 +371,33 @@ def test_an_iterable_data_set_read_by_workers_is_not_replayable() -> None:
 
     with pytest.raises(NotReplayable, match="Stream is read by worker processes"):
         iterator.serve(OTHER, 0)
+
+
+class Jittered(Numbers):
+    """Draws from a generator of its own, if `noise`."""
+
+    def __init__(self, noise: bool) -> None:
+        super().__init__(noise)
+        self.chance = numpy.random.default_rng(3)
+
+    def __getitem__(self, index: int) -> Any:
+        return index + (int(self.chance.integers(5)) if self.noise else 0)
+
+
+@pytest.mark.parametrize("noise", [False, True])
+def test_what_workers_draw_from_a_generator_of_the_data_set_cannot_be_told(noise: bool) -> None:
+    data = Jittered(noise)
+    loader: DataLoader[Any] = DataLoader(data, 2, sampler=distributed(OWN), num_workers=1)
+    iterator = LoaderIterator(loader=loader, make=ORIGINAL_ITER, runtime=Play(), number=0)
+    before = data.chance.bit_generator.state
+
+    if noise:
+        with pytest.raises(NotReplayable, match="Jittered draws from a generator of its own in wo"):
+            iterator.serve(OTHER, 1)
+    else:
+        iterator.serve(OTHER, 1)
+
+    assert data.chance.bit_generator.state == before
 
 
 def test_an_iterable_data_set_can_give_fresh_data() -> None:
