@@ -20,7 +20,8 @@ import msgpack
 import torch
 
 from recoverrun.hooks import bulk, ownrng, rng
-from recoverrun.hooks.data import NotReplayable
+from recoverrun.hooks.clones import NotReplayable
+from recoverrun.hooks.origins import Origin
 
 CARRIED_TENSOR_BYTES = 1 << 20
 """A variable that one iteration hands to the next, such as a batch fetched ahead."""
@@ -59,7 +60,7 @@ class Context:
     streams: rng.Streams
     names: dict[str, Any] = field(default_factory=dict)
     attributes: dict[Path, Any] = field(default_factory=dict)
-    loaders: dict[int, rng.Streams] = field(default_factory=dict)  # number -> where it was created
+    loaders: dict[int, Origin] = field(default_factory=dict)  # number -> where it was created
 
     def pack(self) -> bytes:
         body = {
@@ -70,7 +71,7 @@ class Context:
             "streams": self.streams.pack(),
             "names": {name: _pack(value) for name, value in self.names.items()},
             "attributes": [[list(p), _pack(v)] for p, v in self.attributes.items()],
-            "loaders": [[number, streams.pack()] for number, streams in self.loaders.items()],
+            "loaders": [[number, origin.pack()] for number, origin in self.loaders.items()],
         }
         return bytes(msgpack.packb(body, use_bin_type=True))
 
@@ -89,7 +90,7 @@ class Context:
                 streams=rng.Streams.unpack(body["streams"]),
                 names={name: _unpack(value) for name, value in body["names"].items()},
                 attributes={tuple(path): _unpack(v) for path, v in body["attributes"]},
-                loaders={n: rng.Streams.unpack(s) for n, s in body["loaders"]},
+                loaders={n: Origin.unpack(packed) for n, packed in body["loaders"]},
             )
         except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError) as error:
             raise ValueError(f"not a context: {error!r}") from error
@@ -121,7 +122,7 @@ def capture(
     streams: rng.Streams,
     names: Mapping[str, Any],
     carried: frozenset[str],
-    loaders: Mapping[int, rng.Streams],
+    loaders: Mapping[int, Origin],
     attributes: Mapping[Path, Any],
 ) -> Context:
     """The context that `names` (what the region sees) and the script's objects make."""

@@ -12,7 +12,7 @@ lost rank stands where this rank stood at the same microbatch.
 import itertools
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
@@ -22,6 +22,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
 from recoverrun.hooks import ownrng, rng
 from recoverrun.hooks.clones import NotReplayable as NotReplayable
 from recoverrun.hooks.clones import Ranks, clone_for, in_process, own_samplers, samplers_of
+from recoverrun.hooks.origins import UNTOLD, Origin, advanced
 from rendezvous.layout import Layout
 
 SPARE_EPOCHS = 1_000_003
@@ -49,8 +50,8 @@ class Impersonation(Protocol):
     def looking_back(self) -> bool:
         """The item was drawn before the code that is executed again."""
 
-    def created_at(self, number: int, rank: int) -> rng.Streams | None:
-        """Where `rank`'s streams stood when it created its iterator `number`, if it said so."""
+    def created_at(self, number: int, rank: int) -> Origin | None:
+        """Where `rank` stood when it created its iterator `number`, if it said so."""
 
     def drawn(self, source: "Source", index: int, item: Any) -> None:
         """Note a draw of normal work."""
@@ -89,6 +90,7 @@ class Twin:
     """The iterator of another rank's clone, and how many items it has passed."""
 
     items: Iterator[Any]
+    order: tuple[rng.Streams, rng.Streams]  # before and after the order of data was drawn
     at: int = 0
 
 
@@ -118,6 +120,30 @@ class Point:
             ),
         )
 
+    @property
+    def packed(self) -> tuple[bytes, ...]:
+        """The states, in the order of the loader and its samplers."""
+        return tuple(rng.tensor_bytes(state) for state in self.states.values())
+
+    def holding(self, states: tuple[bytes, ...]) -> "Point":
+        """The same with these states of generators. Raises NotReplayable."""
+        if states == self.packed:
+            return self
+        if len(states) != len(self.states):
+            raise NotReplayable("another rank shuffles its data by other generators")
+        tensors = (torch.frombuffer(bytearray(one), dtype=torch.uint8) for one in states)
+        return replace(self, states=dict(zip(self.states, tensors, strict=True)))
+
+    def after(self, created: "Point", theirs: tuple[bytes, ...]) -> "Point":
+        """Generators that stood at `theirs` where ours were `created` are moved on to here.
+
+        Raises NotReplayable.
+        """
+        moved = advanced(theirs, created.packed, self.packed)
+        if moved is None:
+            raise NotReplayable("a generator is seeded as the order of data begins")
+        return self.holding(moved)
+
     def give(self, clone: "DataLoader[Any]") -> None:
         """Put the generators and samplers of `clone` there; its generators are its own."""
         made = {key: torch.Generator() for key in self.states}
@@ -145,6 +171,7 @@ class LoaderIterator:
     number: int
     own: Iterator[Any] = field(init=False)
     created: Point = field(init=False)
+    origin: Origin = field(init=False)
     started: Point | None = None
     renewed: bool = False  # persistent workers: their iterator begins anew and draws no seed
     count: int = 0
@@ -156,14 +183,10 @@ class LoaderIterator:
 
     def __post_init__(self) -> None:
         self.created = Point.of(self.loader)
+        self.origin = Origin.of(self.loader, self.created.streams, self.created.packed)
         state = vars(self.loader)
         self.renewed = bool(state.get("persistent_workers") and state.get("_iterator"))
         self.own = self.make(self.loader)
-
-    @property
-    def streams(self) -> rng.Streams:
-        """Where this rank's streams stood when it created this iterator."""
-        return self.created.streams
 
     def __iter__(self) -> "LoaderIterator":
         return self
@@ -172,7 +195,11 @@ class LoaderIterator:
         return len(self.own)  # type: ignore[arg-type]
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("own", "created"):  # not yet made: a real attribute error, no recursion
+        if name in (
+            "own",
+            "created",
+            "origin",
+        ):  # not yet made: a real attribute error, no recursion
             raise AttributeError(name)
         return getattr(self.own, name)
 
@@ -241,10 +268,12 @@ class LoaderIterator:
             return self._fresh()
         twin = self.twins.get(rank)
         if twin is None or twin.at > index:
-            twin = self.twins[rank] = Twin(items=self._begin(rank))
+            twin = self.twins[rank] = self._begin(rank)
         while twin.at < index:
             _skip(twin.items)
             twin.at += 1
+        if not index:
+            self._pay(twin)
         twin.at += 1
         return self._read(twin.items)
 
@@ -267,43 +296,65 @@ class LoaderIterator:
             )
         return item
 
-    def _begin(self, rank: int) -> Iterator[Any]:
+    def _pay(self, twin: Twin) -> None:
+        """Who is first asked for an item, and has no workers, draws the order from the streams of
+        that moment: let them move on as far.
+        """
+        before, after = twin.order
+        here = self.runtime.acting_rank is not None and not self.runtime.looking_back
+        if not here or self.started is None or before == after:
+            return
+        moved = rng.jump(rng.read(), before, after)
+        if moved is None:
+            raise NotReplayable("a sampler draws random numbers of Python or numpy")
+        rng.restore(moved)
+
+    def _begin(self, rank: int) -> Twin:
         """A fresh iterator of `rank`'s clone, created where that rank created its own.
 
         If that rank was lost before this iterator existed, its adopted stream pays for the numbers
         that creating an iterator draws, as the rank itself would have.
         """
         clone = clone_for(self.loader, Ranks(self.runtime.own_rank, rank, self.runtime.layout))
-        self.created.give(clone)
-        known = self.runtime.created_at(self.number, rank)
-        present = rng.read()
-        if known is not None:
-            rng.restore(known)
+        told = self.runtime.created_at(self.number, rank)
+        created, started, present = self.created, self.started, rng.read()
+        if told is not None:
+            told.give_cuts(clone)
+            theirs = told.require_generators()
+            created = self.created.holding(theirs)
+            if self.started is not None:
+                started = self.started.after(self.created, theirs)
+        at = told.streams if told is not None else None
+        created.give(clone)
+        if at is not None:
+            rng.restore(at)
         try:
             items = self.make(clone)
             if self.renewed:
-                self.created.give(clone)
-                rng.restore(known or present)
-            self._start(items, clone, known)
+                created.give(clone)
+                rng.restore(at or present)
+            if started is not None:
+                started.give(clone)
+                if at is not None:
+                    at = rng.jump(at, created.streams, started.streams)
+                    rng.restore(at or present)
+            begun = rng.read()
+            if isinstance(items, _BaseDataLoaderIter):
+                _begin_order(items)
+            order = begun, rng.read()
         finally:
-            if known is not None:
+            if told is not None:
                 rng.restore(present)
-        return items
+        if told is not None and at is None and order[0] != order[1]:
+            raise NotReplayable(UNTOLD.format("where the random numbers stand that order its data"))
+        return Twin(items, order)
 
-    def _start(
-        self, items: Iterator[Any], clone: "DataLoader[Any]", known: rng.Streams | None
-    ) -> None:
-        """Draw the first index of `items` where the rank did: a sampler takes its seed there."""
-        if self.started is not None:
-            self.started.give(clone)
-            if known is not None:
-                moved = rng.jump(known, self.created.streams, self.started.streams)
-                rng.restore(moved or rng.read())
-        if not isinstance(items, _BaseDataLoaderIter):
-            return
-        indices = items._sampler_iter
-        first = list(itertools.islice(indices, 1))
-        items._sampler_iter = itertools.chain(first, indices)
+
+def _begin_order(items: "_BaseDataLoaderIter") -> None:
+    """Draw the first index of `items` where the rank did: a sampler takes its seed there."""
+    indices = items._sampler_iter
+    first = list(itertools.islice(indices, 1))
+    items._sampler_iter = itertools.chain(first, indices)
 
 
 class Adopted:
@@ -338,10 +389,10 @@ class Adopted:
         return 0 if source is None else source.count
 
     @property
-    def streams(self) -> rng.Streams:
+    def origin(self) -> Origin:
         """Of a loader's iterator only. Raises AttributeError."""
-        streams: rng.Streams = getattr(self._alive(), "streams")  # noqa: B009
-        return streams
+        origin: Origin = getattr(self._alive(), "origin")  # noqa: B009
+        return origin
 
     def serve(self, rank: int, index: int) -> Any:
         return self._alive().serve(rank, index)

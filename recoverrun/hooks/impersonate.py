@@ -34,6 +34,7 @@ from recoverrun.hooks.heritage import Heritage, hosts_of
 from recoverrun.hooks.items import served, substituted
 from recoverrun.hooks.iterators import Bound, copy_of
 from recoverrun.hooks.namespaces import copied, held, hold, put_back, seen_by, states_of
+from recoverrun.hooks.origins import Origin
 from recoverrun.hooks.relevance import Reads, reads_before_backward, sources_of
 from recoverrun.hooks.runtime import Microbatch, ScriptRuntime, Shape, Turn, Unwind, find_frame
 from recoverrun.hooks.script import ITEM_NAME, RUNTIME_NAME, Loop
@@ -134,11 +135,11 @@ class Impersonator:
             )
         )
 
-    def _loaders(self) -> dict[int, rng.Streams]:
+    def _loaders(self) -> dict[int, Origin]:
         return {
-            source.number: source.streams
+            source.number: source.origin
             for source in self.runtime.sources
-            if not getattr(source, "gone", False) and hasattr(source, "streams")
+            if not getattr(source, "gone", False) and hasattr(source, "origin")
         }
 
     def _keep(self, context: Context) -> Context:
@@ -244,8 +245,8 @@ class Impersonator:
             self._reads = own, reads_before_backward(region, sources_of(own))
         return self._reads[1]
 
-    def created_at(self, number: int, rank: int) -> rng.Streams | None:
-        """Where `rank`'s streams stood, or would have, when it created its iterator `number`.
+    def created_at(self, number: int, rank: int) -> Origin | None:
+        """Where `rank` stood, or would have, when it created its iterator `number`.
 
         Its stream at a microbatch is told from ours there, which has paid for what creating an
         iterator draws: so the clone of one that is made within a step must not pay again.
@@ -253,8 +254,7 @@ class Impersonator:
         heir = self.heritage.get(rank)
         if heir is None:
             return None
-        known = heir.theirs.loaders.get(number)
-        own = self._loaders().get(number)
+        known, own = heir.theirs.loaders.get(number), self._loaders().get(number)
         return known if known is not None or own is None else heir.created(own)
 
     # --------------------------------------------------------------------------- execution

@@ -130,6 +130,18 @@ OWN_STREAMS = (
         promise="equal-count",
         why="the data set Noisy draws from a generator of its own in worker processes",
     ),
+    own("loader-generator", "r1@step:3:reduce,r0@step:6:forward"),
+    own("global-shuffle", "r0@step:3:forward,r2@step:4:vote"),
+    own("strided-rows", "r0@step:2:vote,r1@step:8:forward"),
+    own("listed-chunk", "r2@step:3:reduce,r1@step:5:reduce"),
+    own("sampler-rows", "r1@step:3:forward,r2@step:9:reduce"),
+    own("rows-by-chance", "r1@step:3:reduce"),
+    own(
+        "many-rows-by-chance",
+        "r1@step:3:reduce",
+        promise="equal-count",
+        why="other rows of its data set, a list of more than 2048",
+    ),
 )
 HSDP = (
     Row(

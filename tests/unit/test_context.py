@@ -15,6 +15,7 @@ import torch
 from recoverrun.hooks import context, rng
 from recoverrun.hooks.context import Context, differences, put, same, values_of
 from recoverrun.hooks.data import NotReplayable
+from recoverrun.hooks.origins import Origin
 
 
 def make(**changes: Any) -> Context:
@@ -79,7 +80,8 @@ def test_tensors_travel_bit_for_bit(name: str) -> None:
 
 def test_a_context_travels_whole() -> None:
     sent = make(
-        attributes={("loader", "position"): 7, ("a", "b", "c"): (1, 2)}, loaders={4: rng.read()}
+        attributes={("loader", "position"): 7, ("a", "b", "c"): (1, 2)},
+        loaders={4: Origin(streams=rng.read(), generators=(b"x",), cuts=(range(9),), rows=9)},
     )
 
     assert Context.unpack(sent.pack()) == sent

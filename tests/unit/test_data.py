@@ -17,12 +17,14 @@ from torch.utils.data import (
     IterableDataset,
     RandomSampler,
     SequentialSampler,
+    Subset,
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
 
 from recoverrun.hooks import rng
-from recoverrun.hooks.data import Adopted, LoaderIterator, NotReplayable
+from recoverrun.hooks.data import Adopted, LoaderIterator, NotReplayable, Point
+from recoverrun.hooks.origins import Origin
 
 WORLD, ITEMS, OWN, OTHER = 3, 53, 0, 2
 ORIGINAL_ITER = DataLoader.__iter__
@@ -71,8 +73,8 @@ class Shards:
         return len(self.batch_sampler) // WORLD
 
 
-def generator() -> torch.Generator:
-    return torch.Generator().manual_seed(11)
+def generator(rank: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(11 + rank)
 
 
 def distributed(rank: int, **options: Any) -> DistributedSampler[Any]:
@@ -116,6 +118,30 @@ LOADERS: dict[str, Make] = {
     "random batches": lambda data, rank: DataLoader(
         data, batch_sampler=BatchSampler(RandomSampler(data), 3, drop_last=True)
     ),
+    "shuffled by a generator of the rank": lambda data, rank: DataLoader(
+        data, 2, shuffle=True, generator=generator(rank)
+    ),
+    "two generators of the rank": lambda data, rank: DataLoader(
+        data,
+        2,
+        sampler=RandomSampler(data, generator=generator(rank)),
+        generator=generator(rank + 9),
+    ),
+    "every third row": lambda data, rank: DataLoader(
+        Subset(data, range(rank, ITEMS, WORLD)), 3, shuffle=True, generator=generator(rank)
+    ),
+    "a third, as a list": lambda data, rank: DataLoader(
+        Subset(data, list(range(rank * 17, rank * 17 + 17))), 2, shuffle=True
+    ),
+    "rows by chance": lambda data, rank: DataLoader(
+        Subset(data, torch.randperm(ITEMS)[:20].tolist()), 2
+    ),
+    "a subset of a subset": lambda data, rank: DataLoader(
+        Subset(Subset(data, range(40)), torch.randperm(40)[:20]), 2, shuffle=True
+    ),
+    "a sampler's rows": lambda data, rank: DataLoader(
+        data, 2, sampler=SubsetRandomSampler(range(rank, ITEMS, WORLD))
+    ),
     "own sampler": lambda data, rank: DataLoader(data, 2, sampler=Strided(rank)),
     "own batch sampler": lambda data, rank: DataLoader(
         data, batch_sampler=Shards(BatchSampler(SequentialSampler(data), 2, False), rank)
@@ -137,7 +163,12 @@ def with_workers(name: str, lasting: bool) -> Make:
 
 WITH_WORKERS: dict[str, Make] = {
     f"{name}{how}": with_workers(name, lasting)
-    for name in ("distributed", "shuffled", "shuffled by the loader's generator")
+    for name in (
+        "distributed",
+        "shuffled",
+        "shuffled by the loader's generator",
+        "every third row",
+    )
     for how, lasting in ((", workers", False), (", lasting workers", True))
 }
 
@@ -150,10 +181,10 @@ class Play:
     acting_rank: int | None = None
     fresh: bool = False
     layout: None = None
-    created: dict[tuple[int, int], rng.Streams] = field(default_factory=dict)
+    created: dict[tuple[int, int], Origin] = field(default_factory=dict)
     draws: list[tuple[int, Any]] = field(default_factory=list)
 
-    def created_at(self, number: int, rank: int) -> rng.Streams | None:
+    def created_at(self, number: int, rank: int) -> Origin | None:
         return self.created.get((number, rank))
 
     def drawn(self, source: Any, index: int, item: Any) -> None:
@@ -184,7 +215,8 @@ def epochs_of(make: Make, rank: int, play: Play | None, noise: bool = False) -> 
         for sampler in (loader.sampler, getattr(loader.batch_sampler, "sampler", None)):
             if hasattr(sampler, "set_epoch"):
                 sampler.set_epoch(epoch)
-        at = rng.read()
+        point = Point.of(loader)
+        at = Origin.of(loader, point.streams, point.packed)
         if play is None:
             items: Any = ORIGINAL_ITER(loader)
         else:
@@ -242,7 +274,7 @@ def test_items_that_draw_numbers_are_served_from_the_streams_of_that_moment() ->
     theirs, _ = epochs_of(LOADERS["distributed"], OTHER, None, noise=True)
     play = Play(created={(0, OTHER): theirs[0][2]})
     mine, _ = epochs_of(LOADERS["distributed"], OWN, play, noise=True)
-    rng.restore(theirs[0][2])
+    rng.restore(theirs[0][2].streams)
     torch.empty((), dtype=torch.int64).random_()  # the seed of the loader's workers
     torch.rand(3)
 

@@ -8,7 +8,14 @@ import torch.distributed as dist
 import torch.nn as nn
 import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    Subset,
+    SubsetRandomSampler,
+    TensorDataset,
+)
 
 STEPS, ROWS, BATCH = 12, 240, 6
 
@@ -48,6 +55,30 @@ class Noisy(Dataset):
         return xs[row] + torch.from_numpy(self.generator.standard_normal(8)), ys[row]
 
 
+def by_chance(many):
+    """Rows that every rank chooses for itself."""
+    return torch.randperm(ROWS * many)[: ROWS * many // 2] % ROWS
+
+
+LOADERS = {
+    "loader-generator": lambda: DataLoader(
+        data, BATCH, shuffle=True, generator=torch.Generator().manual_seed(100 + rank)
+    ),
+    "global-shuffle": lambda: DataLoader(data, BATCH, shuffle=True),
+    "strided-rows": lambda: DataLoader(
+        Subset(data, range(rank, ROWS, world)), BATCH, shuffle=True, num_workers=1
+    ),
+    "listed-chunk": lambda: DataLoader(
+        Subset(data, list(range(rank * 80, rank * 80 + 80))), BATCH, shuffle=True
+    ),
+    "sampler-rows": lambda: DataLoader(
+        data, BATCH, sampler=SubsetRandomSampler(range(rank, ROWS, world))
+    ),
+    "rows-by-chance": lambda: DataLoader(Subset(data, by_chance(1)), BATCH),
+    "many-rows-by-chance": lambda: DataLoader(Subset(data, by_chance(20)), BATCH),
+}
+
+
 def train(x, y):
     optimizer.zero_grad()
     F.mse_loss(model(x), y).backward()
@@ -68,9 +99,18 @@ if feature == "numpy":
 elif feature == "numpy-legacy":
     by_choice(Choice(np.random.RandomState(rank), np.random.RandomState(np.random.PCG64(rank))))
 elif feature == "numpy-in-workers":
-    sampler = torch.utils.data.DistributedSampler(data)
-    for x, y in torch.utils.data.DataLoader(Noisy(), BATCH, sampler=sampler, num_workers=1):
+    sampler = DistributedSampler(data)
+    for x, y in DataLoader(Noisy(), BATCH, sampler=sampler, num_workers=1):
         train(x, y)
+elif feature in LOADERS:
+    if feature != "loader-generator":
+        torch.manual_seed(rank)
+    loader = LOADERS[feature]()
+    for _ in range(3):
+        for number, (x, y) in enumerate(loader):
+            if number == 4:
+                break
+            train(x, y)
 else:
     raise SystemExit(f"no feature is called {feature}")
 dist.destroy_process_group()
