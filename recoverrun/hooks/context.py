@@ -11,7 +11,6 @@ in its place, what is equal follows one's own run (`differences`). So a step cou
 while `rank` and a hand-written loader's position become the lost rank's.
 """
 
-import random
 from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from types import BuiltinFunctionType, FunctionType, ModuleType
@@ -20,7 +19,9 @@ from typing import Any, Literal
 import msgpack
 import torch
 
-from recoverrun.hooks import bulk, handed, rng
+from recoverrun.hooks import bulk, handed, ownrng, rng
+from recoverrun.hooks.clones import NotReplayable
+from recoverrun.hooks.origins import Origin
 
 CARRIED_TENSOR_BYTES = 1 << 20
 """A variable that one iteration hands to the next, such as a batch fetched ahead."""
@@ -59,7 +60,7 @@ class Context:
     streams: rng.Streams
     names: dict[str, Any] = field(default_factory=dict)
     attributes: dict[Path, Any] = field(default_factory=dict)
-    loaders: dict[int, rng.Streams] = field(default_factory=dict)  # number -> where it was created
+    loaders: dict[int, Origin] = field(default_factory=dict)  # number -> where it was created
 
     def pack(self) -> bytes:
         body = {
@@ -70,7 +71,7 @@ class Context:
             "streams": self.streams.pack(),
             "names": {name: _pack(value) for name, value in self.names.items()},
             "attributes": [[list(p), _pack(v)] for p, v in self.attributes.items()],
-            "loaders": [[number, streams.pack()] for number, streams in self.loaders.items()],
+            "loaders": [[number, origin.pack()] for number, origin in self.loaders.items()],
         }
         return bytes(msgpack.packb(body, use_bin_type=True))
 
@@ -89,7 +90,7 @@ class Context:
                 streams=rng.Streams.unpack(body["streams"]),
                 names={name: _unpack(value) for name, value in body["names"].items()},
                 attributes={tuple(path): _unpack(v) for path, v in body["attributes"]},
-                loaders={n: rng.Streams.unpack(s) for n, s in body["loaders"]},
+                loaders={n: Origin.unpack(packed) for n, packed in body["loaders"]},
             )
         except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError) as error:
             raise ValueError(f"not a context: {error!r}") from error
@@ -121,7 +122,7 @@ def capture(
     streams: rng.Streams,
     names: Mapping[str, Any],
     carried: frozenset[str],
-    loaders: Mapping[int, rng.Streams],
+    loaders: Mapping[int, Origin],
     attributes: Mapping[Path, Any],
 ) -> Context:
     """The context that `names` (what the region sees) and the script's objects make."""
@@ -152,10 +153,8 @@ def values_of(names: Mapping[str, Any], carried: frozenset[str] = frozenset()) -
             value, CARRIED_TENSOR_BYTES if name in carried else ATTRIBUTE_TENSOR_BYTES
         ):
             kept[name] = value.detach().clone()
-        elif isinstance(value, torch.Generator):
-            kept[name] = value.get_state()
-        elif isinstance(value, random.Random):
-            kept[name] = rng.pack_python(value.getstate())
+        elif ownrng.is_generator(value):
+            kept[name] = ownrng.state_of(value)
         elif name in carried and handed.is_handed(value, CARRIED_TENSOR_BYTES):
             kept[name] = handed.without_graph(value)
     return kept
@@ -290,19 +289,31 @@ def differences(theirs: Context, mine: Context) -> Differences:
 
 
 def put(owner: MutableMapping[str, Any], name: str, value: Any) -> None:
-    """Give a captured `value` to the variable `name`; generators are set, tensors copied."""
+    """Give a captured `value` to the variable `name`; generators are set, tensors copied.
+
+    Raises NotReplayable if one of both is a generator of another kind, or none.
+    """
     if bulk.is_mark(name):
         return
     present = owner.get(name)
-    if isinstance(present, torch.Generator):
-        present.set_state(value)
-    elif isinstance(present, random.Random):
-        present.setstate(rng.unpack_python(value))
+    if ownrng.is_generator(present) or isinstance(value, bytes):
+        _put_state(present, name, value)
     elif isinstance(value, torch.Tensor):
         device = present.device if isinstance(present, torch.Tensor) else value.device
         owner[name] = value.to(device).clone()
     else:
         owner[name] = _copied(value)
+
+
+def _put_state(generator: Any, name: str, state: Any) -> None:
+    try:
+        if not ownrng.is_generator(generator):
+            raise ValueError(f"{name} is a {type(generator).__name__} here")
+        ownrng.put_state(generator, state)
+    except ValueError as error:
+        raise NotReplayable(
+            f"{name} is another generator of random numbers there: {error}"
+        ) from None
 
 
 def _copied(value: Any) -> Any:

@@ -9,31 +9,24 @@ A position is an absolute count since the iterator was created. All ranks run th
 lost rank stands where this rank stood at the same microbatch.
 """
 
-import copy
 import itertools
-import random
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
 
-from recoverrun.hooks import rng
+from recoverrun.hooks import ownrng, rng
+from recoverrun.hooks.clones import NotReplayable as NotReplayable
+from recoverrun.hooks.clones import Ranks, clone_for, in_process, own_samplers, samplers_of
+from recoverrun.hooks.origins import UNTOLD, Origin, advanced
 from rendezvous.layout import Layout
-
-COUNT_NAMES = ("num_replicas", "num_processes", "dp_world_size", "world_size")
-RANK_NAMES = ("rank", "process_index", "dp_rank")
-SAMPLER_NAMES = ("batch_sampler", "sampler", "base_sampler", "_sampler")
 
 SPARE_EPOCHS = 1_000_003
 """Added to a sampler's epoch for data beside the script's own: no script gets that far."""
-
-
-class NotReplayable(Exception):
-    """This data source cannot be served for another slot; the text is for the user."""
 
 
 class Impersonation(Protocol):
@@ -57,30 +50,11 @@ class Impersonation(Protocol):
     def looking_back(self) -> bool:
         """The item was drawn before the code that is executed again."""
 
-    def created_at(self, number: int, rank: int) -> rng.Streams | None:
-        """Where `rank`'s streams stood when it created its iterator `number`, if it said so."""
+    def created_at(self, number: int, rank: int) -> Origin | None:
+        """Where `rank` stood when it created its iterator `number`, if it said so."""
 
     def drawn(self, source: "Source", index: int, item: Any) -> None:
         """Note a draw of normal work."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ranks:
-    """Two ranks, one of which is impersonated; samplers may count replicas, not ranks."""
-
-    own: int
-    other: int
-    layout: Layout | None = None
-
-    def of(self, owner: Any, carried: int) -> int:
-        """What stands in the place of `carried`, the rank that the object `owner` carries."""
-        layout = self.layout
-        if layout is not None and layout.shards > 1:
-            counts = [vars(owner)[name] for name in COUNT_NAMES if name in vars(owner)]
-            if counts and counts[0] == len(layout.replicas):
-                own = layout.slot(self.own)
-                return layout.slot(self.other) if carried == own else carried
-        return self.other if carried == self.own else carried
 
 
 class Source(Protocol):
@@ -116,6 +90,7 @@ class Twin:
     """The iterator of another rank's clone, and how many items it has passed."""
 
     items: Iterator[Any]
+    order: tuple[rng.Streams, rng.Streams]  # before and after the order of data was drawn
     at: int = 0
 
 
@@ -145,6 +120,30 @@ class Point:
             ),
         )
 
+    @property
+    def packed(self) -> tuple[bytes, ...]:
+        """The states, in the order of the loader and its samplers."""
+        return tuple(rng.tensor_bytes(state) for state in self.states.values())
+
+    def holding(self, states: tuple[bytes, ...]) -> "Point":
+        """The same with these states of generators. Raises NotReplayable."""
+        if states == self.packed:
+            return self
+        if len(states) != len(self.states):
+            raise NotReplayable("another rank shuffles its data by other generators")
+        tensors = (torch.frombuffer(bytearray(one), dtype=torch.uint8) for one in states)
+        return replace(self, states=dict(zip(self.states, tensors, strict=True)))
+
+    def after(self, created: "Point", theirs: tuple[bytes, ...]) -> "Point":
+        """Generators that stood at `theirs` where ours were `created` are moved on to here.
+
+        Raises NotReplayable.
+        """
+        moved = advanced(theirs, created.packed, self.packed)
+        if moved is None:
+            raise NotReplayable("a generator is seeded as the order of data begins")
+        return self.holding(moved)
+
     def give(self, clone: "DataLoader[Any]") -> None:
         """Put the generators and samplers of `clone` there; its generators are its own."""
         made = {key: torch.Generator() for key in self.states}
@@ -172,6 +171,7 @@ class LoaderIterator:
     number: int
     own: Iterator[Any] = field(init=False)
     created: Point = field(init=False)
+    origin: Origin = field(init=False)
     started: Point | None = None
     renewed: bool = False  # persistent workers: their iterator begins anew and draws no seed
     count: int = 0
@@ -183,14 +183,10 @@ class LoaderIterator:
 
     def __post_init__(self) -> None:
         self.created = Point.of(self.loader)
+        self.origin = Origin.of(self.loader, self.created.streams, self.created.packed)
         state = vars(self.loader)
         self.renewed = bool(state.get("persistent_workers") and state.get("_iterator"))
         self.own = self.make(self.loader)
-
-    @property
-    def streams(self) -> rng.Streams:
-        """Where this rank's streams stood when it created this iterator."""
-        return self.created.streams
 
     def __iter__(self) -> "LoaderIterator":
         return self
@@ -199,7 +195,11 @@ class LoaderIterator:
         return len(self.own)  # type: ignore[arg-type]
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("own", "created"):  # not yet made: a real attribute error, no recursion
+        if name in (
+            "own",
+            "created",
+            "origin",
+        ):  # not yet made: a real attribute error, no recursion
             raise AttributeError(name)
         return getattr(self.own, name)
 
@@ -268,50 +268,93 @@ class LoaderIterator:
             return self._fresh()
         twin = self.twins.get(rank)
         if twin is None or twin.at > index:
-            twin = self.twins[rank] = Twin(items=self._begin(rank))
+            twin = self.twins[rank] = self._begin(rank)
         while twin.at < index:
             _skip(twin.items)
             twin.at += 1
+        if not index:
+            self._pay(twin)
         twin.at += 1
-        return next(twin.items)
+        return self._read(twin.items)
 
-    def _begin(self, rank: int) -> Iterator[Any]:
+    def _read(self, items: Iterator[Any]) -> Any:
+        """The next of a clone's `items`. What worker processes draw from generators of the data
+        set moves their copies of it, which nobody sees: raises NotReplayable.
+        """
+        if not self.loader.num_workers:
+            return next(items)
+        data = self.loader.dataset
+        before = ownrng.states_of(ownrng.within(data))
+        item = next(items)
+        moved = [one for one, state in before if not ownrng.stands_at(one, state)]
+        for generator, state in before:
+            ownrng.put_state(generator, state)
+        if moved:
+            raise NotReplayable(
+                f"the data set {type(data).__name__} draws from a generator of its own in worker "
+                "processes"
+            )
+        return item
+
+    def _pay(self, twin: Twin) -> None:
+        """Who is first asked for an item, and has no workers, draws the order from the streams of
+        that moment: let them move on as far.
+        """
+        before, after = twin.order
+        here = self.runtime.acting_rank is not None and not self.runtime.looking_back
+        if not here or self.started is None or before == after:
+            return
+        moved = rng.jump(rng.read(), before, after)
+        if moved is None:
+            raise NotReplayable("a sampler draws random numbers of Python or numpy")
+        rng.restore(moved)
+
+    def _begin(self, rank: int) -> Twin:
         """A fresh iterator of `rank`'s clone, created where that rank created its own.
 
         If that rank was lost before this iterator existed, its adopted stream pays for the numbers
         that creating an iterator draws, as the rank itself would have.
         """
         clone = clone_for(self.loader, Ranks(self.runtime.own_rank, rank, self.runtime.layout))
-        self.created.give(clone)
-        known = self.runtime.created_at(self.number, rank)
-        present = rng.read()
-        if known is not None:
-            rng.restore(known)
+        told = self.runtime.created_at(self.number, rank)
+        created, started, present = self.created, self.started, rng.read()
+        if told is not None:
+            told.give_cuts(clone)
+            theirs = told.require_generators()
+            created = self.created.holding(theirs)
+            if self.started is not None:
+                started = self.started.after(self.created, theirs)
+        at = told.streams if told is not None else None
+        created.give(clone)
+        if at is not None:
+            rng.restore(at)
         try:
             items = self.make(clone)
             if self.renewed:
-                self.created.give(clone)
-                rng.restore(known or present)
-            self._start(items, clone, known)
+                created.give(clone)
+                rng.restore(at or present)
+            if started is not None:
+                started.give(clone)
+                if at is not None:
+                    at = rng.jump(at, created.streams, started.streams)
+                    rng.restore(at or present)
+            begun = rng.read()
+            if isinstance(items, _BaseDataLoaderIter):
+                _begin_order(items)
+            order = begun, rng.read()
         finally:
-            if known is not None:
+            if told is not None:
                 rng.restore(present)
-        return items
+        if told is not None and at is None and order[0] != order[1]:
+            raise NotReplayable(UNTOLD.format("where the random numbers stand that order its data"))
+        return Twin(items, order)
 
-    def _start(
-        self, items: Iterator[Any], clone: "DataLoader[Any]", known: rng.Streams | None
-    ) -> None:
-        """Draw the first index of `items` where the rank did: a sampler takes its seed there."""
-        if self.started is not None:
-            self.started.give(clone)
-            if known is not None:
-                moved = rng.jump(known, self.created.streams, self.started.streams)
-                rng.restore(moved or rng.read())
-        if not isinstance(items, _BaseDataLoaderIter):
-            return
-        indices = items._sampler_iter
-        first = list(itertools.islice(indices, 1))
-        items._sampler_iter = itertools.chain(first, indices)
+
+def _begin_order(items: "_BaseDataLoaderIter") -> None:
+    """Draw the first index of `items` where the rank did: a sampler takes its seed there."""
+    indices = items._sampler_iter
+    first = list(itertools.islice(indices, 1))
+    items._sampler_iter = itertools.chain(first, indices)
 
 
 class Adopted:
@@ -346,10 +389,10 @@ class Adopted:
         return 0 if source is None else source.count
 
     @property
-    def streams(self) -> rng.Streams:
+    def origin(self) -> Origin:
         """Of a loader's iterator only. Raises AttributeError."""
-        streams: rng.Streams = getattr(self._alive(), "streams")  # noqa: B009
-        return streams
+        origin: Origin = getattr(self._alive(), "origin")  # noqa: B009
+        return origin
 
     def serve(self, rank: int, index: int) -> Any:
         return self._alive().serve(rank, index)
@@ -373,103 +416,6 @@ class Adopted:
         source = self._source()
         if source is not None:
             source.rehearsed(exact)
-
-
-def samplers_of(loader: "DataLoader[Any]") -> list[Any]:
-    """Sampler objects below a loader, outermost first, each once."""
-    found: list[Any] = []
-    todo = [vars(loader).get(name) for name in ("batch_sampler", "sampler")]
-    while todo:
-        sampler = todo.pop(0)
-        if sampler is None or not hasattr(sampler, "__dict__"):
-            continue
-        if any(sampler is known for known in found):
-            continue
-        found.append(sampler)
-        todo += [vars(sampler).get(name) for name in SAMPLER_NAMES]
-    return found
-
-
-def clone_for(loader: "DataLoader[Any]", ranks: Ranks) -> "DataLoader[Any]":
-    """A loader over the same data set whose samplers are the other rank's; works in-process.
-
-    An iterable data set is copied, with the rank that it carries replaced, and read from its
-    beginning. Raises NotReplayable where that cannot be the same stream.
-    """
-    clone = in_process(loader, own_samplers(loader, ranks))
-    if isinstance(loader.dataset, IterableDataset):
-        name = type(loader.dataset).__name__
-        if loader.num_workers:
-            raise NotReplayable(f"the iterable data set {name} is read by worker processes")
-        vars(clone)["dataset"] = _stream_as(loader.dataset, ranks, depth=2)
-    return clone
-
-
-def _stream_as(owner: Any, ranks: Ranks, depth: int) -> Any:
-    """A shallow copy of `owner` and of the objects in it, with the ranks that they carry replaced.
-
-    Raises NotReplayable if it has a generator of its own: the copy would draw from the same one.
-    """
-    twin = copy.copy(owner)
-    for name, value in vars(owner).items():
-        if isinstance(value, torch.Generator | random.Random):
-            raise NotReplayable(f"the iterable data set {type(owner).__name__} has a generator")
-        if name in RANK_NAMES and type(value) is int:
-            object.__setattr__(twin, name, ranks.of(owner, value))
-        elif depth and hasattr(value, "__dict__") and _carries_rank(value, depth - 1):
-            object.__setattr__(twin, name, _stream_as(value, ranks, depth - 1))
-    return twin
-
-
-def _carries_rank(owner: Any, depth: int) -> bool:
-    if isinstance(owner, type) or not hasattr(owner, "__dict__"):
-        return False
-    found = vars(owner)
-    return any(type(found.get(name)) is int for name in RANK_NAMES) or bool(
-        depth and any(_carries_rank(value, depth - 1) for value in list(found.values()))
-    )
-
-
-def own_samplers(loader: "DataLoader[Any]", ranks: Ranks | None) -> dict[str, Any]:
-    """Copies of the samplers of `loader`, with the ranks that they carry replaced."""
-    copies: dict[int, Any] = {}
-
-    def copied(sampler: Any) -> Any:
-        if id(sampler) in copies:
-            return copies[id(sampler)]
-        twin = copies[id(sampler)] = copy.copy(sampler)
-        for name in SAMPLER_NAMES:
-            below = vars(twin).get(name)
-            if below is not None and hasattr(below, "__dict__"):
-                vars(twin)[name] = copied(below)
-        for name in RANK_NAMES:
-            carried = vars(twin).get(name)
-            if type(carried) is int and ranks is not None:
-                vars(twin)[name] = ranks.of(twin, carried)
-        return twin
-
-    samplers = {name: vars(loader).get(name) for name in ("batch_sampler", "sampler")}
-    return {
-        name: copied(sampler) if hasattr(sampler, "__dict__") else sampler
-        for name, sampler in samplers.items()
-    }
-
-
-def in_process(loader: "DataLoader[Any]", samplers: dict[str, Any]) -> "DataLoader[Any]":
-    """A copy of `loader` with these samplers, without workers."""
-    clone = copy.copy(loader)
-    vars(clone).update(samplers)
-    vars(clone).update(
-        {
-            "_iterator": None,
-            "num_workers": 0,
-            "prefetch_factor": None,
-            "pin_memory": False,
-            "persistent_workers": False,
-            "timeout": 0,
-        }
-    )
-    return clone
 
 
 def _skip(items: Iterator[Any]) -> None:

@@ -24,6 +24,7 @@ from recoverrun.hooks import rng
 from recoverrun.hooks.bulk import is_mark
 from recoverrun.hooks.context import Context, Key, differences, same
 from recoverrun.hooks.data import NotReplayable
+from recoverrun.hooks.origins import Origin, Pairs
 from recoverrun.hooks.runtime import Microbatch
 
 NUMBERS_MOVE = (
@@ -62,6 +63,7 @@ class Heritage:
     bulk: dict[Key, Any] = field(default_factory=dict)  # large data that it holds, once followed
     sure: bool = True  # of its random stream
     matters: Callable[[Key, Any], bool] = lambda key, value: True
+    pairs: Pairs = field(default_factory=Pairs)
     _kin: Kin | None = None
     _pace: bool | None = None
 
@@ -78,6 +80,8 @@ class Heritage:
         microbatch changes. Raises NotReplayable if a value that moves cannot be told for its top.
         """
         own = list(captures)
+        for theirs, mine in filter(None, (self.earlier, (self.theirs, self.mine))):
+            self.pairs.learn(theirs.loaders, mine.loaders)
         tops = [one for one in own if one.kind == "top" and one.step <= step]
         self.part(own, matters, written)
         if self.moving and not (tops and self._reaches(tops[-1])):
@@ -278,11 +282,12 @@ class Heritage:
         """
         theirs = top.copy()
         theirs.streams = self.streams_at(top.streams)
-        theirs.loaders = {
-            number: self.theirs.loaders.get(number) or self.created(streams)
-            for number, streams in top.loaders.items()
-        }
         self._cross(ahead, top)
+        theirs.loaders = {
+            number: self.theirs.loaders.get(number) or self.created(origin)
+            for number, origin in top.loaders.items()
+        }
+        self.pairs.learn(theirs.loaders, top.loaders)
         self._require_fixed(top)
         if self.moving:
             self._require_chain(ahead, top)
@@ -320,10 +325,13 @@ class Heritage:
     def _parted(self, where: str) -> str:
         return parted(self.moving, where)
 
-    def created(self, own: rng.Streams) -> rng.Streams:
-        """Where the rank's streams would have stood as it made an iterator; ours were `own`."""
-        moved = rng.jump(self.theirs.streams, self.mine.streams, own, hosts=False)
-        return own if moved is None else moved
+    def created(self, own: Origin) -> Origin:
+        """Where the rank would have stood as it made an iterator that we made at `own`."""
+        known = self.sure and own.streams is not None
+        streams = own.streams and rng.jump(
+            self.theirs.streams, self.mine.streams, own.streams, hosts=False
+        )
+        return self.pairs.told(own, streams if known else None)
 
 
 def parted(keys: Iterable[Key], where: str) -> str:

@@ -23,7 +23,6 @@ from recoverrun.hooks.bearing import Bearing
 from recoverrun.hooks.context import (
     Context,
     Key,
-    Path,
     attributes_of,
     capture,
     is_framework,
@@ -37,6 +36,7 @@ from recoverrun.hooks.heritage import Heritage, hosts_of, parted
 from recoverrun.hooks.items import served, substituted
 from recoverrun.hooks.iterators import Bound, copy_of
 from recoverrun.hooks.namespaces import copied, held, hold, put_back, seen_by, states_of
+from recoverrun.hooks.origins import Origin
 from recoverrun.hooks.runtime import Microbatch, ScriptRuntime, Shape, Turn, Unwind, find_frame
 from recoverrun.hooks.script import ITEM_NAME, RUNTIME_NAME
 from recoverrun.hooks.shares import Shares
@@ -138,11 +138,11 @@ class Impersonator:
             )
         )
 
-    def _loaders(self) -> dict[int, rng.Streams]:
+    def _loaders(self) -> dict[int, Origin]:
         return {
-            source.number: source.streams
+            source.number: source.origin
             for source in self.runtime.sources
-            if not getattr(source, "gone", False) and hasattr(source, "streams")
+            if not getattr(source, "gone", False) and hasattr(source, "origin")
         }
 
     def _keep(self, context: Context) -> Context:
@@ -218,8 +218,8 @@ class Impersonator:
                 self._run_as(heir, heir.index, shape, replay=True)
             heir.end_step()
 
-    def created_at(self, number: int, rank: int) -> rng.Streams | None:
-        """Where `rank`'s streams stood, or would have, when it created its iterator `number`.
+    def created_at(self, number: int, rank: int) -> Origin | None:
+        """Where `rank` stood, or would have, when it created its iterator `number`.
 
         Its stream at a microbatch is told from ours there, which has paid for what creating an
         iterator draws: so the clone of one that is made within a step must not pay again.
@@ -227,8 +227,7 @@ class Impersonator:
         heir = self.heritage.get(rank)
         if heir is None:
             return None
-        known = heir.theirs.loaders.get(number)
-        own = self._loaders().get(number)
+        known, own = heir.theirs.loaders.get(number), self._loaders().get(number)
         return known if known is not None or own is None else heir.created(own)
 
     # --------------------------------------------------------------------------- execution
@@ -414,7 +413,7 @@ class Impersonator:
         costume.generators = states_of([visible, *(vars(owner) for owner in owners)])
         for name, state in own.generators.items():
             put(visible, name, state)
-        attributes: dict[Path, Any] = dict(own.attributes)
+        attributes = {k: v for k, v in own.attributes.items() if k not in differing}
         attributes.update({k: v for k, v in differing.items() if not isinstance(k, str)})
         for path, value in attributes.items():
             owner = resolve(visible, path)

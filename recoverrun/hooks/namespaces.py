@@ -1,11 +1,10 @@
 """Variables and attributes of the script, taken and put back around a re-execution."""
 
-import random
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
-import torch
-
+from recoverrun.hooks import ownrng
 from recoverrun.hooks.context import Key, resolve
 from recoverrun.hooks.script import Loop
 
@@ -47,10 +46,8 @@ def states_of(namespaces: Iterable[Mapping[str, Any]]) -> list[tuple[Any, Any]]:
     states: list[tuple[Any, Any]] = []
     for namespace in namespaces:
         for value in namespace.values():
-            if isinstance(value, torch.Generator):
-                states.append((value.set_state, value.get_state()))
-            elif isinstance(value, random.Random):
-                states.append((value.setstate, value.getstate()))
+            if ownrng.is_generator(value):
+                states.append((partial(ownrng.put_state, value), ownrng.state_of(value)))
     return states
 
 

@@ -3,7 +3,7 @@
 A microbatch draws its dropout masks and its augmentations from these streams, so re-executing it as
 its slot means running it on that slot's streams (docs/recovery.md). Streams: torch's CPU and CUDA
 generators, Python's `random`, and numpy's legacy generator where the script has imported numpy.
-Generators that the script keeps in objects are found by `context`, not here.
+Generators that the script keeps in objects are the business of `ownrng`.
 """
 
 import array
@@ -310,7 +310,7 @@ def jump(
         for states in zip(streams.torch_cuda, before.torch_cuda, after.torch_cuda, strict=True)
     )
     return Streams(
-        torch_cpu=_advanced(streams.torch_cpu, draws),
+        torch_cpu=advanced(streams.torch_cpu, draws),
         torch_cuda=cuda,
         python=streams.python,
         numpy=streams.numpy,
@@ -355,7 +355,7 @@ def draws_between(before: bytes, after: bytes, limit: int = MAX_DRAWS) -> int | 
         drawn += _draw(generator, _left(state))
         state = tensor_bytes(generator.get_state())
     drawn += _left(state) - _left(after)
-    return drawn if drawn >= 0 and _advanced(before, drawn) == after else None
+    return drawn if drawn >= 0 and advanced(before, drawn) == after else None
 
 
 def _left(state: bytes) -> int:
@@ -368,7 +368,8 @@ def _draw(generator: torch.Generator, count: int) -> int:
     return count
 
 
-def _advanced(state: bytes, draws: int) -> bytes:
+def advanced(state: bytes, draws: int) -> bytes:
+    """Torch's CPU generator, so many 32-bit numbers later."""
     generator = torch.Generator()
     generator.set_state(_bytes_tensor(state))
     _draw(generator, draws)

@@ -1,12 +1,9 @@
 """What the runtime can see of a process once the script has imported torch."""
 
-import random
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-
-from recoverrun.hooks import iterators, rng
+from recoverrun.hooks import iterators, ownrng, rng
 from recoverrun.hooks.bulk import is_bulk
 from recoverrun.hooks.context import (
     ATTRIBUTE_TENSOR_BYTES,
@@ -46,8 +43,7 @@ class TorchSenses:
             visible = {**module, **local}
             self._owners = list(objects_of(visible, own))
             self._iterators = [n for n, v in module.items() if iterators.is_plain(v)]
-            kinds = torch.Generator | random.Random
-            self._generators = {n: v for n, v in visible.items() if isinstance(v, kinds)}
+            self._generators = {n: v for n, v in visible.items() if ownrng.is_generator(v)}
         return {
             (*path, name): value
             for path, owner in self._owners

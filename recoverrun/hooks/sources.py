@@ -6,12 +6,13 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
+from recoverrun.hooks.clones import Ranks, clone_for
 from recoverrun.hooks.cycles import Cycle
-from recoverrun.hooks.data import Adopted, LoaderIterator, Ranks, Source, clone_for
+from recoverrun.hooks.data import Adopted, LoaderIterator, Source
 from recoverrun.hooks.draws import Draw
 from recoverrun.hooks.feeds import Feed
 from recoverrun.hooks.impersonate import Impersonator
-from recoverrun.hooks.rng import Streams
+from recoverrun.hooks.origins import Origin
 from recoverrun.hooks.runtime import ScriptRuntime
 from rendezvous.layout import Layout
 
@@ -36,7 +37,11 @@ class Sources:
             if self.fresh:
                 return make(loader)
             ranks = Ranks(runtime.own_rank, runtime.acting_rank, runtime.layout)
-            return make(clone_for(loader, ranks))
+            clone = clone_for(loader, ranks)
+            heir = self._impersonator.heritage.get(runtime.acting_rank)
+            if heir is not None:
+                heir.created(Origin.of(loader, None, ())).give_cuts(clone)
+            return make(clone)
         source = LoaderIterator(loader=loader, make=make, runtime=self, number=self._created)
         self._created += 1
         runtime.adopt(Adopted(source))
@@ -84,7 +89,7 @@ class Sources:
     def looking_back(self) -> bool:
         return self._impersonator.looking_back
 
-    def created_at(self, number: int, rank: int) -> Streams | None:
+    def created_at(self, number: int, rank: int) -> Origin | None:
         return self._impersonator.created_at(number, rank)
 
     def drawn(self, source: Source, index: int, item: Any) -> None:

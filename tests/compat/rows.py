@@ -129,6 +129,37 @@ SHAPES = (
     ),
     Row(name="iterator-renewed", script="iterator_renewed.py", kills=("r2@step:5:vote",)),
 )
+
+
+def own(feature: str, *kills: str, **more: Any) -> Row:
+    """A row of `own_streams.py`."""
+    return Row(
+        name=f"own-{feature}", script="own_streams.py", arguments=(feature,), kills=kills, **more
+    )
+
+
+OWN_STREAMS = (
+    own("numpy", "r1@step:3:reduce,r0@step:6:forward"),
+    own("numpy-legacy", "r2@step:3:vote,r1@step:4:forward"),
+    own(
+        "numpy-in-workers",
+        "r1@step:3:reduce",
+        promise="equal-count",
+        why="the data set Noisy draws from a generator of its own in worker processes",
+    ),
+    own("loader-generator", "r1@step:3:reduce,r0@step:6:forward"),
+    own("global-shuffle", "r0@step:3:forward,r2@step:4:vote"),
+    own("strided-rows", "r0@step:2:vote,r1@step:8:forward"),
+    own("listed-chunk", "r2@step:3:reduce,r1@step:5:reduce"),
+    own("sampler-rows", "r1@step:3:forward,r2@step:9:reduce"),
+    own("rows-by-chance", "r1@step:3:reduce"),
+    own(
+        "many-rows-by-chance",
+        "r1@step:3:reduce",
+        promise="equal-count",
+        why="other rows of its data set, a list of more than 2048",
+    ),
+)
 HSDP = (
     Row(
         name="hsdp-gpt",
@@ -265,4 +296,4 @@ FRAMEWORKS = (
         kills=("r2@step:4:forward",),
     ),
 )
-ROWS = (*DDP, *SHAPES, *HSDP, *BY_HAND, *RECIPES, *FSDP2, *FSDP1, *FRAMEWORKS)
+ROWS = (*DDP, *SHAPES, *OWN_STREAMS, *HSDP, *BY_HAND, *RECIPES, *FSDP2, *FSDP1, *FRAMEWORKS)

@@ -4,7 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.compat.rows import BY_HAND, DDP, FRAMEWORKS, FSDP1, FSDP2, RECIPES, SHAPES, Row
+from tests.compat.rows import (
+    BY_HAND,
+    DDP,
+    FRAMEWORKS,
+    FSDP1,
+    FSDP2,
+    OWN_STREAMS,
+    RECIPES,
+    SHAPES,
+    Row,
+)
 from tests.compat.trials import described, judge, run
 
 pytestmark = pytest.mark.e2e
@@ -14,7 +24,7 @@ pytestmark = pytest.mark.e2e
     "row",
     [
         row
-        for row in (*DDP, *SHAPES, *BY_HAND, *RECIPES, *FSDP2, *FSDP1, *FRAMEWORKS)
+        for row in (*DDP, *SHAPES, *OWN_STREAMS, *BY_HAND, *RECIPES, *FSDP2, *FSDP1, *FRAMEWORKS)
         if row.kills or row.refused
     ],
     ids=lambda row: row.name,

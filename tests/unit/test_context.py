@@ -1,16 +1,21 @@
 """Contexts: what is captured, how it travels, and what differs between two of them."""
 
 import enum
+import itertools
 import math
 import random
+from collections.abc import Callable
 from typing import Any
 
 import msgpack
+import numpy
 import pytest
 import torch
 
 from recoverrun.hooks import context, rng
 from recoverrun.hooks.context import Context, differences, put, same, values_of
+from recoverrun.hooks.data import NotReplayable
+from recoverrun.hooks.origins import Origin
 
 
 def make(**changes: Any) -> Context:
@@ -75,25 +80,77 @@ def test_tensors_travel_bit_for_bit(name: str) -> None:
 
 def test_a_context_travels_whole() -> None:
     sent = make(
-        attributes={("loader", "position"): 7, ("a", "b", "c"): (1, 2)}, loaders={4: rng.read()}
+        attributes={("loader", "position"): 7, ("a", "b", "c"): (1, 2)},
+        loaders={4: Origin(streams=rng.read(), generators=(b"x",), cuts=(range(9),), rows=9)},
     )
 
     assert Context.unpack(sent.pack()) == sent
 
 
-def test_generators_travel_as_their_state() -> None:
-    torch_generator, python_generator = torch.Generator().manual_seed(5), random.Random(6)
-    names = {"g": torch_generator, "r": python_generator}
+def _legacy(bits: Any) -> Any:
+    """With a normal number kept for later."""
+    made = numpy.random.RandomState(bits)
+    made.normal()
+    return made
+
+
+GENERATORS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
+    "torch": (torch.Generator().manual_seed(5), lambda g: torch.rand(9, generator=g).tolist()),
+    "python": (random.Random(6), lambda g: [g.gauss(0, 1) for _ in range(3)]),
+    **{
+        name: (numpy.random.Generator(bits(7)), lambda g: g.choice(99, 9, replace=False).tolist())
+        for name, bits in {
+            "PCG64": numpy.random.PCG64,
+            "PCG64DXSM": numpy.random.PCG64DXSM,
+            "MT19937": numpy.random.MT19937,
+            "Philox": numpy.random.Philox,
+            "SFC64": numpy.random.SFC64,
+        }.items()
+    },
+    "half a word": (
+        numpy.random.default_rng(8),
+        lambda g: g.integers(0, 9, 3, dtype=numpy.uint32).tolist(),
+    ),
+    "legacy": (_legacy(None), lambda g: g.normal(size=3).tolist()),
+    "legacy over Philox": (_legacy(numpy.random.Philox(9)), lambda g: g.normal(size=3).tolist()),
+    "bits": (numpy.random.Philox(10), lambda g: g.random_raw(3).tolist()),
+}
+
+
+@pytest.mark.parametrize("name", GENERATORS)
+def test_generators_travel_as_their_state(name: str) -> None:
+    generator, draw = GENERATORS[name]
+    draw(generator)  # the next may be in the middle of something
+    names = {"g": generator}
     arrived = through(values_of(names))
-    expected = torch.rand(2, generator=torch_generator).tolist(), python_generator.random()
+    expected = draw(generator)
 
     put(names, "g", arrived["g"])
-    put(names, "r", arrived["r"])
 
-    assert names["g"] is torch_generator
-    assert (torch.rand(2, generator=torch_generator).tolist(), python_generator.random()) == (
-        expected
-    )
+    assert names["g"] is generator
+    assert draw(generator) == expected
+
+
+def test_a_generator_is_not_given_the_state_of_another_kind() -> None:
+    states = values_of({name: generator for name, (generator, _) in GENERATORS.items()})
+    kinds = ("torch", "python", "PCG64", "MT19937", "legacy over Philox")
+    for one, other in itertools.permutations(kinds, 2):
+        with pytest.raises(NotReplayable, match="g is another generator"):
+            put({"g": GENERATORS[one][0]}, "g", states[other])
+
+
+def test_what_has_become_of_a_generator_is_not_overwritten() -> None:
+    state = values_of({"g": random.Random(1)})["g"]
+    names: dict[str, Any] = {"g": 3}
+
+    with pytest.raises(NotReplayable, match="g is a int here"):
+        put(names, "g", state)
+
+    assert names == {"g": 3}
+
+
+def test_a_generator_without_a_state_is_none() -> None:
+    assert values_of({"system": random.SystemRandom()}) == {}
 
 
 class Colour(enum.IntEnum):

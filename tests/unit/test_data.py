@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from torch.utils.data import (
@@ -16,12 +17,14 @@ from torch.utils.data import (
     IterableDataset,
     RandomSampler,
     SequentialSampler,
+    Subset,
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
 
 from recoverrun.hooks import rng
-from recoverrun.hooks.data import Adopted, LoaderIterator, NotReplayable
+from recoverrun.hooks.data import Adopted, LoaderIterator, NotReplayable, Point
+from recoverrun.hooks.origins import Origin
 
 WORLD, ITEMS, OWN, OTHER = 3, 53, 0, 2
 ORIGINAL_ITER = DataLoader.__iter__
@@ -70,8 +73,8 @@ class Shards:
         return len(self.batch_sampler) // WORLD
 
 
-def generator() -> torch.Generator:
-    return torch.Generator().manual_seed(11)
+def generator(rank: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(11 + rank)
 
 
 def distributed(rank: int, **options: Any) -> DistributedSampler[Any]:
@@ -115,6 +118,30 @@ LOADERS: dict[str, Make] = {
     "random batches": lambda data, rank: DataLoader(
         data, batch_sampler=BatchSampler(RandomSampler(data), 3, drop_last=True)
     ),
+    "shuffled by a generator of the rank": lambda data, rank: DataLoader(
+        data, 2, shuffle=True, generator=generator(rank)
+    ),
+    "two generators of the rank": lambda data, rank: DataLoader(
+        data,
+        2,
+        sampler=RandomSampler(data, generator=generator(rank)),
+        generator=generator(rank + 9),
+    ),
+    "every third row": lambda data, rank: DataLoader(
+        Subset(data, range(rank, ITEMS, WORLD)), 3, shuffle=True, generator=generator(rank)
+    ),
+    "a third, as a list": lambda data, rank: DataLoader(
+        Subset(data, list(range(rank * 17, rank * 17 + 17))), 2, shuffle=True
+    ),
+    "rows by chance": lambda data, rank: DataLoader(
+        Subset(data, torch.randperm(ITEMS)[:20].tolist()), 2
+    ),
+    "a subset of a subset": lambda data, rank: DataLoader(
+        Subset(Subset(data, range(40)), torch.randperm(40)[:20]), 2, shuffle=True
+    ),
+    "a sampler's rows": lambda data, rank: DataLoader(
+        data, 2, sampler=SubsetRandomSampler(range(rank, ITEMS, WORLD))
+    ),
     "own sampler": lambda data, rank: DataLoader(data, 2, sampler=Strided(rank)),
     "own batch sampler": lambda data, rank: DataLoader(
         data, batch_sampler=Shards(BatchSampler(SequentialSampler(data), 2, False), rank)
@@ -136,7 +163,12 @@ def with_workers(name: str, lasting: bool) -> Make:
 
 WITH_WORKERS: dict[str, Make] = {
     f"{name}{how}": with_workers(name, lasting)
-    for name in ("distributed", "shuffled", "shuffled by the loader's generator")
+    for name in (
+        "distributed",
+        "shuffled",
+        "shuffled by the loader's generator",
+        "every third row",
+    )
     for how, lasting in ((", workers", False), (", lasting workers", True))
 }
 
@@ -149,10 +181,10 @@ class Play:
     acting_rank: int | None = None
     fresh: bool = False
     layout: None = None
-    created: dict[tuple[int, int], rng.Streams] = field(default_factory=dict)
+    created: dict[tuple[int, int], Origin] = field(default_factory=dict)
     draws: list[tuple[int, Any]] = field(default_factory=list)
 
-    def created_at(self, number: int, rank: int) -> rng.Streams | None:
+    def created_at(self, number: int, rank: int) -> Origin | None:
         return self.created.get((number, rank))
 
     def drawn(self, source: Any, index: int, item: Any) -> None:
@@ -183,7 +215,8 @@ def epochs_of(make: Make, rank: int, play: Play | None, noise: bool = False) -> 
         for sampler in (loader.sampler, getattr(loader.batch_sampler, "sampler", None)):
             if hasattr(sampler, "set_epoch"):
                 sampler.set_epoch(epoch)
-        at = rng.read()
+        point = Point.of(loader)
+        at = Origin.of(loader, point.streams, point.packed)
         if play is None:
             items: Any = ORIGINAL_ITER(loader)
         else:
@@ -241,7 +274,7 @@ def test_items_that_draw_numbers_are_served_from_the_streams_of_that_moment() ->
     theirs, _ = epochs_of(LOADERS["distributed"], OTHER, None, noise=True)
     play = Play(created={(0, OTHER): theirs[0][2]})
     mine, _ = epochs_of(LOADERS["distributed"], OWN, play, noise=True)
-    rng.restore(theirs[0][2])
+    rng.restore(theirs[0][2].streams)
     torch.empty((), dtype=torch.int64).random_()  # the seed of the loader's workers
     torch.rand(3)
 
@@ -370,6 +403,33 @@ def test_an_iterable_data_set_read_by_workers_is_not_replayable() -> None:
 
     with pytest.raises(NotReplayable, match="Stream is read by worker processes"):
         iterator.serve(OTHER, 0)
+
+
+class Jittered(Numbers):
+    """Draws from a generator of its own, if `noise`."""
+
+    def __init__(self, noise: bool) -> None:
+        super().__init__(noise)
+        self.chance = numpy.random.default_rng(3)
+
+    def __getitem__(self, index: int) -> Any:
+        return index + (int(self.chance.integers(5)) if self.noise else 0)
+
+
+@pytest.mark.parametrize("noise", [False, True])
+def test_what_workers_draw_from_a_generator_of_the_data_set_cannot_be_told(noise: bool) -> None:
+    data = Jittered(noise)
+    loader: DataLoader[Any] = DataLoader(data, 2, sampler=distributed(OWN), num_workers=1)
+    iterator = LoaderIterator(loader=loader, make=ORIGINAL_ITER, runtime=Play(), number=0)
+    before = data.chance.bit_generator.state
+
+    if noise:
+        with pytest.raises(NotReplayable, match="Jittered draws from a generator of its own in wo"):
+            iterator.serve(OTHER, 1)
+    else:
+        iterator.serve(OTHER, 1)
+
+    assert data.chance.bit_generator.state == before
 
 
 def test_an_iterable_data_set_can_give_fresh_data() -> None:

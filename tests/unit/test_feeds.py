@@ -11,6 +11,7 @@ import torch
 from recoverrun.hooks import rng
 from recoverrun.hooks.draws import Draw
 from recoverrun.hooks.feeds import Feed
+from recoverrun.hooks.origins import Origin
 
 OTHER = 2
 
@@ -48,7 +49,7 @@ class Play:
     spoiled: str = ""
     tens: Tens = field(default_factory=Tens)
 
-    def created_at(self, number: int, rank: int) -> rng.Streams | None:
+    def created_at(self, number: int, rank: int) -> Origin | None:
         return None
 
     def drawn(self, source: Any, index: int, item: Any) -> None:
