@@ -130,6 +130,7 @@ def _foretold(
             heir.part(own, bearing.matters, bearing.is_written)
         heirs[0].streams_at(mine[-1].streams)
         for microbatch, after in zip(runtime.microbatches, following, strict=True):
+            heirs[0].needs_seed(microbatch, after)
             heirs[-1].require_hosts(microbatch, after)
     except NotReplayable as reason:
         return frozenset(), str(reason)

@@ -28,8 +28,12 @@ from recoverrun.hooks.origins import Origin, Pairs
 from recoverrun.hooks.runtime import Microbatch
 
 NUMBERS_MOVE = (
-    "random numbers of Python or numpy are drawn after a backward or now and then, or single "
-    "normal numbers in a step: the stream of another rank cannot be told from this one's"
+    "random numbers of Python or numpy are drawn after a backward or now and then: the stream of "
+    "another rank cannot be told from this one's"
+)
+UNTOLD = (
+    "torch's random numbers are seeded anew in a step (or single normal numbers are drawn), and a "
+    "microbatch draws some before it seeds them itself: the stream of another rank cannot be told"
 )
 
 HOSTS: dict[str, Key] = {
@@ -63,6 +67,7 @@ class Heritage:
     bulk: dict[Key, Any] = field(default_factory=dict)  # large data that it holds, once followed
     sure: bool = True  # of its random stream
     matters: Callable[[Key, Any], bool] = lambda key, value: True
+    counted: bool = True  # our own draws, since both were last known
     pairs: Pairs = field(default_factory=Pairs)
     _kin: Kin | None = None
     _pace: bool | None = None
@@ -194,10 +199,14 @@ class Heritage:
         return True
 
     def streams_at(self, own: rng.Streams) -> rng.Streams:
-        """The rank's streams at the point where ours are `own`. Raises NotReplayable."""
+        """The rank's streams at the point where ours are `own`.
+
+        If ours were seeded anew since, torch's are not told: ours stand in until code seeds them.
+        """
         moved = rng.jump(self.theirs.streams, self.mine.streams, own, hosts=False)
         if moved is None:
-            raise NotReplayable(NUMBERS_MOVE)
+            self.sure = self.counted = False
+            moved = own.hosted(self.theirs.streams.hosts)
         return moved.hosted(self._hosts())
 
     def _hosts(self) -> dict[str, bytes]:
@@ -253,13 +262,18 @@ class Heritage:
             python=self.theirs.streams.python,
             numpy=self.theirs.streams.numpy,
         )
-        self.sure = True
+        self.sure = self.counted = True
 
-    def require_stream(self, before: rng.Streams, after: rng.Streams) -> None:
-        """Raises NotReplayable if what draws as much as we did `before` -> `after` needs a stream
-        that we are not sure of."""
-        if not self.sure and _torch(before) != _torch(after):
-            raise NotReplayable(STREAM_PARTED.format(rank=self.rank))
+    def needs_seed(self, own: Microbatch, following: rng.Streams) -> bool:
+        """Is our microbatch `own` only told because it seeds torch's numbers before it draws any?
+
+        Raises NotReplayable if it draws from a stream that we are not sure of.
+        """
+        if self.sure or _torch(own.streams) == _torch(following):
+            return False
+        if not own.seeded:
+            raise NotReplayable(STREAM_PARTED.format(rank=self.rank) if self.counted else UNTOLD)
+        return True
 
     def differing(self, index: int) -> dict[Key, Any]:
         """What to put in place before microbatch `index`."""

@@ -32,7 +32,7 @@ from recoverrun.hooks.context import (
     values_of,
 )
 from recoverrun.hooks.data import NotReplayable
-from recoverrun.hooks.heritage import Heritage, hosts_of, parted
+from recoverrun.hooks.heritage import UNTOLD, Heritage, hosts_of, named, parted
 from recoverrun.hooks.items import served, substituted
 from recoverrun.hooks.iterators import Bound, copy_of
 from recoverrun.hooks.namespaces import copied, held, hold, put_back, seen_by, states_of
@@ -250,10 +250,10 @@ class Impersonator:
         later = self.runtime.microbatches[index + 1 :]
         following = later[0].streams if later else rng.read()
         heir.require_hosts(own, following)
-        heir.require_stream(own.streams, following)
         streams = heir.streams_at(own.streams)
+        untold = streams if heir.needs_seed(own, following) else None
         costume = Costume(streams=rng.read())
-        self.runtime.acting_rank, self.replaying = heir.rank, replay
+        self.runtime.acting_rank, self.runtime.untold, self.replaying = heir.rank, untold, replay
         try:
             bulk = {**own.bulk, **heir.bulk} if heir.moving else own.bulk
             names = self._dress(own, heir.differing(index), shape, costume)
@@ -276,7 +276,7 @@ class Impersonator:
                 heir.bulk = held(names, bulk)
             return reached
         finally:
-            self.runtime.acting_rank, self.replaying = None, False
+            self.runtime.acting_rank, self.runtime.untold, self.replaying = None, None, False
             self._undress(own, costume)
 
     def _moved_values(self, heir: Heritage, names: Mapping[str, Any]) -> dict[Key, Any]:
@@ -318,8 +318,7 @@ class Impersonator:
     def _require_copies(self, own: Microbatch) -> None:
         for key, copy in own.iterators.items():
             if isinstance(copy, Bound) and self.bearing.matters(key, None):
-                name = key if isinstance(key, str) else ".".join(key)
-                raise NotReplayable(f"{name} is an iterator that cannot be read as another rank")
+                raise NotReplayable(f"{named(key)} is an iterator that no other rank can read here")
 
     def _lend(self, names: dict[str, Any], own: Microbatch, costume: Costume) -> None:
         """Give re-executed code copies of the script's plain iterators."""
@@ -486,6 +485,8 @@ class Impersonator:
 
     def backward_begins(self) -> None:
         """A replay has seen what it came for; nothing that is spoiled may be accumulated."""
+        if self.runtime.untold is not None:
+            self.runtime.spoil(UNTOLD)
         if self.replaying or (self.runtime.spoiled and self.runtime.acting_rank is not None):
             raise Unwind("backward")
 

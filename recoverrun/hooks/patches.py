@@ -12,6 +12,7 @@ watched for. Names that torch copies into other modules are replaced there as we
 | Optimizer.zero_grad, Module.zero_grad | nothing in re-execution; else a step that is dropped |
 | LRScheduler.step | nothing in re-execution |
 | DataLoader.__iter__, itertools.cycle | positions of other slots |
+| torch.manual_seed | whether a microbatch seeds before it draws |
 | dist.get_rank, broadcast, scatter, … | the acting rank; a lost root is an error, not a hang |
 | _new_process_group_helper, env:// rendezvous | elastic groups; the store of the launcher |
 | DDP, FSDP, fully_shard, foreach_reduce, … | see `strategies` |
@@ -349,6 +350,7 @@ def _trains_together() -> bool:
 
 
 def _data(session: "Session") -> None:
+    import torch
     from torch.utils.data import DataLoader
 
     def iterating(original: Any) -> Any:
@@ -357,7 +359,15 @@ def _data(session: "Session") -> None:
 
         return wrapper
 
+    def seeding(original: Any) -> Any:
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            session.runtime.seeding()
+            return original(*args, **kwargs)
+
+        return wrapper
+
     replace(DataLoader, "__iter__", iterating)
+    replace(torch.random, "manual_seed", seeding)
     original = itertools.cycle
     setattr(itertools, "cycle", _cycle(session, original))  # noqa: B010  # a type, to mypy
     for name in sorted(session.runtime.own_modules & sys.modules.keys()):

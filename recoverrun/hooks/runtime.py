@@ -94,6 +94,7 @@ class Turn:
     bulk: "dict[Key, Any]" = field(default_factory=dict)
     iterators: "dict[Key, Any]" = field(default_factory=dict)
     backwards: int = 0
+    seeded: bool = False  # torch's streams, before anything was drawn in this iteration
 
 
 @dataclass(slots=True, eq=False)
@@ -116,6 +117,7 @@ class Microbatch:
     positions: "list[tuple[Source, int]]"  # of every source, when the body began
     heard: int  # collectives of the script before it
     backwards: int = 1
+    seeded: bool = False
     hosts: dict[str, bytes] = field(default_factory=dict)  # as its latest backward ended
 
 
@@ -146,6 +148,7 @@ class ScriptRuntime:
         self.senses: Senses | None = None  # None until the script has imported torch
         self.active = True  # False in what the script forks, and where it cannot be served
         self.acting_rank: int | None = None
+        self.untold: Streams | None = None  # in another's place: not its own, to be seeded first
         self.layout: Layout | None = None  # once the replicas are known
         self.unwrapped_steps = 0  # of an optimizer, before a model is served
         self.iterators = 0
@@ -266,7 +269,7 @@ class ScriptRuntime:
 
     def _begin_iteration(self, turn: Turn) -> None:
         turn.iteration += 1
-        turn.backwards, turn.heard = 0, self.heard
+        turn.backwards, turn.heard, turn.seeded = 0, self.heard, False
         if self.shape is not None and turn.loop is not self.shape.region:
             return
         assert self.senses is not None, "not quiet"
@@ -305,6 +308,20 @@ class ScriptRuntime:
         """The ranks are about to say something to each other that may be different."""
         self.heard += 1
 
+    def seeding(self) -> None:
+        """Torch's numbers are about to be seeded: were any drawn since the microbatch began?"""
+        if self.senses is None or not self.active:
+            return
+        turn = self.stack[-1] if self.stack and self.acting_rank is None else None
+        began = self.untold if turn is None else turn.streams
+        if began is None or (turn is not None and turn.seeded):
+            return
+        now = self.senses.streams(began)
+        if (now.torch_cpu, now.torch_cuda) == (began.torch_cpu, began.torch_cuda):
+            self.untold = None
+            if turn is not None:
+                turn.seeded = True
+
     def spoil(self, reason: str) -> None:
         """What is being executed as another rank is not its microbatch, for this reason."""
         self.spoiled = self.spoiled or reason
@@ -338,6 +355,7 @@ class ScriptRuntime:
             ahead=turn.ahead,
             positions=turn.positions,
             heard=turn.heard,
+            seeded=turn.seeded,
         )
         self.microbatches.append(microbatch)
         self._keep_hosts()

@@ -147,6 +147,7 @@ OWN_STREAMS = (
         promise="equal-count",
         why="the data set Noisy draws from a generator of its own in worker processes",
     ),
+    own("seed-each-step", "r1@step:3:vote,r0@step:6:forward"),
     own("loader-generator", "r1@step:3:reduce,r0@step:6:forward"),
     own("global-shuffle", "r0@step:3:forward,r2@step:4:vote"),
     own("strided-rows", "r0@step:2:vote,r1@step:8:forward"),

@@ -1,6 +1,7 @@
-"""How often a microbatch goes backward, as the runtime learns it at the first commit point."""
+"""What the runtime learns of a microbatch: how often it goes backward, whether it seeds first."""
 
 import pytest
+import torch
 
 from recoverrun.hooks.runtime import ScriptRuntime
 from recoverrun.hooks.script import Loop
@@ -33,3 +34,37 @@ def test_passes_of_an_inner_loop_are_counted_after_it_is_over(times: int, batche
         shape = runtime.learn()
 
     assert (shape.microbatches, shape.backwards) == (3, times)
+
+
+@pytest.mark.parametrize("drawn", [False, True])
+def test_a_microbatch_seeds_torch_s_numbers_before_it_draws_or_after(drawn: bool) -> None:
+    runtime = ScriptRuntime(own_rank=0)
+    runtime.senses = TorchSenses()
+    runtime.register(loop("steps"))
+    for step in runtime.iterate("steps", range(3)):
+        runtime.top("steps", locals(), globals())
+        if drawn:
+            torch.rand(1)
+        if step:
+            runtime.seeding()
+            torch.manual_seed(step)
+            torch.rand(1)
+            runtime.seeding()  # again: the first one counts
+            torch.manual_seed(step)
+        runtime.note_backward()
+
+    assert [one.seeded for one in runtime.microbatches] == [False, not drawn, not drawn]
+
+
+@pytest.mark.parametrize("drawn", [False, True])
+def test_code_in_another_rank_s_place_must_seed_before_it_draws(drawn: bool) -> None:
+    runtime = ScriptRuntime(own_rank=0)
+    runtime.senses = TorchSenses()
+    runtime.acting_rank = 1
+    runtime.untold = runtime.senses.streams(None)
+    if drawn:
+        torch.rand(1)
+
+    runtime.seeding()
+
+    assert (runtime.untold is not None) == drawn

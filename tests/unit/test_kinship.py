@@ -7,6 +7,11 @@ from recoverrun.hooks import rng
 from recoverrun.hooks.context import Context
 from recoverrun.hooks.data import NotReplayable
 from recoverrun.hooks.heritage import Heritage
+from recoverrun.hooks.origins import Origin
+from recoverrun.hooks.runtime import Microbatch, Turn
+from tests.unit.test_backwards import loop
+
+LOOP = loop("steps")
 
 
 def _streams(seed: int, draws: int) -> rng.Streams:
@@ -34,6 +39,15 @@ def _heir(theirs: int, mine: int) -> Heritage:
         mine=_top(3, _streams(7, mine)),
         earlier=earlier,
     )
+
+
+def _microbatch(streams: rng.Streams, *, seeded: bool = False) -> Microbatch:
+    turn = Turn(LOOP, frame_id=0, streams=streams)
+    return Microbatch(
+        index=0, turn=turn, iteration=0, item=None, streams=streams, names={}, attributes={},
+        generators={}, bulk={}, iterators={}, draws=[], met=None, ahead=[], positions=[], heard=0,
+        seeded=seeded,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("seed", [0, 7, 1 << 40])
@@ -84,9 +98,28 @@ def test_who_is_not_sure_may_act_only_where_nothing_is_drawn() -> None:
     heir = _heir(900, 700)
     heir.follow(_ahead(4, _streams(7, 705)), _top(4, _streams(7, 705)))
 
-    heir.require_stream(_streams(7, 705), _streams(7, 705))
+    assert not heir.needs_seed(_microbatch(_streams(7, 705)), _streams(7, 705))
     with pytest.raises(NotReplayable, match="draw random numbers differently"):
-        heir.require_stream(_streams(7, 705), _streams(7, 706))
+        heir.needs_seed(_microbatch(_streams(7, 705)), _streams(7, 706))
+
+
+def test_who_seeds_before_it_draws_need_not_know_the_stream() -> None:
+    heir = _heir(700, 700)
+    top = _streams(40, 6)  # seeded anew by the step before
+    heir.follow(_ahead(4, top), _top(4, top))
+
+    assert not heir.sure
+    assert heir.needs_seed(_microbatch(top, seeded=True), _streams(41, 9))
+    with pytest.raises(NotReplayable, match="seeded anew in a step"):
+        heir.needs_seed(_microbatch(top), _streams(41, 9))
+
+
+def test_iterators_made_after_seeding_anew_do_not_know_their_streams() -> None:
+    heir = _heir(700, 700)
+    made = Origin(streams=_streams(40, 6))
+
+    assert heir.created(made).streams is None
+    assert heir.created(Origin(streams=_streams(7, 706))).streams == _streams(8, 706)
 
 
 def test_the_word_of_another_survivor_is_taken() -> None:

@@ -164,10 +164,13 @@ def test_the_past_cannot_be_jumped_to() -> None:
     assert rng.draws_between(rng.read().torch_cpu, before.torch_cpu) is None
 
 
-def test_seeding_anew_is_no_jump(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("seed", [77, 78])
+def test_seeding_anew_is_no_jump(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rng, "MAX_DRAWS", 1 << 14)
+    torch.manual_seed(78)
+    torch.rand(9)
     before = rng.read()
-    torch.manual_seed(77)
+    torch.manual_seed(seed)
 
     assert rng.jump(before, before, rng.read()) is None
 

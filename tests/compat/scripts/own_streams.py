@@ -102,6 +102,11 @@ elif feature == "numpy-in-workers":
     sampler = DistributedSampler(data)
     for x, y in DataLoader(Noisy(), BATCH, sampler=sampler, num_workers=1):
         train(x, y)
+elif feature == "seed-each-step":
+    for step in range(STEPS):
+        torch.manual_seed(step * world + rank)
+        rows = torch.randint(0, ROWS, (BATCH,))
+        train(xs[rows], ys[rows])
 elif feature in LOADERS:
     if feature != "loader-generator":
         torch.manual_seed(rank)
