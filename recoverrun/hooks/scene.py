@@ -52,13 +52,16 @@ def unchanged(
     `own` are the names of the script's modules, whose objects are looked into. What is to be kept
     `apart` is not this rank's, and goes on as it was left.
     """
-    look = _Look(own, apart)
+    trained = {
+        id(p): p for one in optimizers for group in one.param_groups for p in group["params"]
+    }
+    parameters = {id(p): p for one in modules for p in one.parameters(recurse=False)}
+    look = _Look(own, apart, [p.grad for p in {**parameters, **trained}.values()])
     for namespace in namespaces:
         look.at_names(namespace)
     for optimizer in optimizers:
         look.at_groups(optimizer)
-    trained = {id(p) for one in optimizers for group in one.param_groups for p in group["params"]}
-    look.at_frozen({id(p): p for one in modules for p in one.parameters(recurse=False)}, trained)
+    look.at_frozen(parameters, set(trained))
     level = logging.root.manager.disable
     logging.disable(sys.maxsize)
     try:
@@ -73,8 +76,12 @@ def unchanged(
 class _Look:
     """Notes how to put back what it finds."""
 
-    def __init__(self, own: frozenset[str], apart: Iterable[Any]) -> None:
+    def __init__(
+        self, own: frozenset[str], apart: Iterable[Any], gradients: Iterable[Any] = ()
+    ) -> None:
         self._own = own
+        # What is made up is added to them, also where a variable of the script holds them.
+        self._memory = {one.untyped_storage().data_ptr() for one in gradients if _is_plain(one)}
         self._seen = set(map(id, apart))
         self._left = ENTRIES
         self.undo: list[Undo] = []
@@ -109,7 +116,7 @@ class _Look:
         elif type(value) is tuple:
             self._each(value, depth)
         elif type(value) is torch.Tensor:
-            if _is_small(value):
+            if _is_small(value) and value.untyped_storage().data_ptr() not in self._memory:
                 self._seen.add(id(value))
                 self._note_tensor(value)
         elif _is_array(value):
@@ -205,6 +212,12 @@ def _content(container: Any) -> tuple[list[Any], list[Any]]:
 def _identical(now: list[Any], before: list[Any]) -> bool:
     """Entry for entry the same objects, in the same order."""
     return len(now) == len(before) and all(map(operator.is_, now, before))
+
+
+def _is_plain(value: Any) -> bool:
+    if type(value) is not torch.Tensor or value.layout is not torch.strided:
+        return False
+    return value.numel() > 0 and value.device.type != "meta"
 
 
 def _is_small(tensor: torch.Tensor) -> bool:

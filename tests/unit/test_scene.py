@@ -133,3 +133,16 @@ def test_an_error_leaves_it_as_it_was() -> None:
             raise ValueError("bad")
 
     assert names == {"counts": {"n": 0}}
+
+
+def test_gradients_in_variables_of_the_script_keep_what_is_made_up() -> None:
+    model = nn.Linear(3, 2)
+    model(torch.ones(1, 3)).sum().backward()
+    assert model.weight.grad is not None
+    names = {"gradients": [model.weight.grad], "flat": model.weight.grad.view(-1)}
+    optimizer = torch.optim.SGD(model.parameters())
+
+    with unchanged([names], [model], [optimizer], frozenset()):
+        model(torch.ones(1, 3)).sum().backward()
+
+    assert model.weight.grad.tolist() == [[2.0] * 3] * 2
