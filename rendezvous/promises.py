@@ -1,4 +1,7 @@
-"""What the run promises about a loss: the weakest of what its ranks can promise, said once."""
+"""What the run promises about a loss: the weakest of what its ranks can promise.
+
+It is said once all have spoken, and again where a later step shows that it was too much.
+"""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -12,7 +15,7 @@ WEAKEST_FIRST: tuple[Promise, ...] = ("unprotected", "equal-count", "exact-sampl
 @dataclass(slots=True)
 class Promises:
     verdicts: dict[int, Verdict] = field(default_factory=dict)  # by rank
-    stated: bool = False
+    stated: Promise | None = None
     refused: bool = False  # one rank is enough: nobody could finish a step without it
 
     def hear(self, verdict: Verdict) -> None:
@@ -23,16 +26,19 @@ class Promises:
             self.refused = any(found)
 
     def statement(self, live_ranks: Collection[int]) -> Record | None:
-        """The journal's line, once every live rank has spoken; None before and afterwards."""
-        if self.stated or len(self.verdicts) < len(live_ranks):
+        """The journal's line, once every live rank has spoken; None if there is nothing to say."""
+        if self.stated == WEAKEST_FIRST[0] or len(self.verdicts) < len(live_ranks):
             return None
         live = sorted(live_ranks)
         if not live or any(rank not in self.verdicts for rank in live):
             return None
-        self.stated = True
         worst = min(
             (self.verdicts[rank] for rank in live),
             key=lambda verdict: (WEAKEST_FIRST.index(verdict.promise), verdict.rank),
         )
+        known = self.stated
+        if known is not None and WEAKEST_FIRST.index(worst.promise) >= WEAKEST_FIRST.index(known):
+            return None
+        self.stated = worst.promise
         fields: dict[str, Json] = {"promise": worst.promise, "microbatches": worst.microbatches}
         return Record("promise.state", worst.reason, fields)

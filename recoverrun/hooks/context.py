@@ -19,7 +19,7 @@ from typing import Any, Literal
 import msgpack
 import torch
 
-from recoverrun.hooks import bulk, ownrng, rng
+from recoverrun.hooks import bulk, handed, ownrng, rng
 from recoverrun.hooks.clones import NotReplayable
 from recoverrun.hooks.origins import Origin
 
@@ -155,6 +155,8 @@ def values_of(names: Mapping[str, Any], carried: frozenset[str] = frozenset()) -
             kept[name] = value.detach().clone()
         elif ownrng.is_generator(value):
             kept[name] = ownrng.state_of(value)
+        elif name in carried and handed.is_handed(value, CARRIED_TENSOR_BYTES):
+            kept[name] = handed.without_graph(value)
     return kept
 
 
@@ -318,6 +320,8 @@ def _copied(value: Any) -> Any:
     """Lists go on changing where they come from, and where they are put."""
     if isinstance(value, list):
         return [_copied(one) for one in value]
+    if isinstance(value, torch.Tensor):
+        return value.clone()
     return tuple(map(_copied, value)) if isinstance(value, tuple) else value
 
 

@@ -66,6 +66,7 @@ class Heritage:
     excused: frozenset[Key] = frozenset()  # marks that differ and were shown not to matter
     bulk: dict[Key, Any] = field(default_factory=dict)  # large data that it holds, once followed
     sure: bool = True  # of its random stream
+    matters: Callable[[Key, Any], bool] = lambda key, value: True
     counted: bool = True  # our own draws, since both were last known
     pairs: Pairs = field(default_factory=Pairs)
     _kin: Kin | None = None
@@ -86,8 +87,20 @@ class Heritage:
         own = list(captures)
         for theirs, mine in filter(None, (self.earlier, (self.theirs, self.mine))):
             self.pairs.learn(theirs.loaders, mine.loaders)
-        hosts = rng.read_hosts()
         tops = [one for one in own if one.kind == "top" and one.step <= step]
+        self.part(own, matters, written)
+        if self.moving and not (tops and self._reaches(tops[-1])):
+            raise NotReplayable(self._parted("outside of the loop body"))
+
+    def part(
+        self,
+        own: list[Context],
+        matters: Callable[[Key, Any], bool],
+        written: Callable[[Key], bool],
+    ) -> None:
+        """What differs is `fixed` or `moving`, by whether it has changed in our `own` captures."""
+        self.matters = matters
+        hosts = rng.read_hosts()
         self.step, self.index = self.theirs.step, 0
         since = [one for one in own if one.point >= self.mine.point]
         for ahead, top in zip(since, since[1:], strict=False):
@@ -114,8 +127,34 @@ class Heritage:
             for key in alike:
                 if key not in self.moving and key not in self.fixed and written(key):
                     self.moving[key] = _value(self.theirs, key)
-        if self.moving and not (tops and self._reaches(tops[-1])):
-            raise NotReplayable(self._parted("outside of the loop body"))
+
+    def unforeseen(
+        self, top: Context, truth: Context, matters: Callable[[Key, Any], bool]
+    ) -> frozenset[Key]:
+        """What we would not have told at our capture `top`, where the rank really stood at `truth`.
+
+        Of variables and attributes only: streams are told apart from them.
+        """
+        found: set[Key] = set()
+        differ = differences(truth, top)
+        both: list[Key] = [*differ.names, *differ.attributes]
+        for key in {*self.fixed, *self.moving, *both} - set(HOSTS.values()):
+            if is_mark(_last(key)) or not (_has(truth, key) and _has(top, key)):
+                continue
+            if not self._foresees(key, top, _value(truth, key)) and matters(key, _value(top, key)):
+                found.add(key)
+        return frozenset(found)
+
+    def _foresees(self, key: Key, top: Context, truth: Any) -> bool:
+        after = _value(top, key)
+        if key in self.fixed:
+            return same(self.fixed[key], truth)
+        if key not in self.moving:
+            return same(after, truth)  # taken to be the step's, not the rank's
+        value, before = self.moving[key], _value(self.mine, key)
+        if same(before, after) or same(value, after):
+            return same(value, truth)
+        return same(value, before) and same(after, truth)
 
     def marks(self) -> frozenset[Key]:
         """What large data of the rank differ from ours."""
@@ -286,6 +325,7 @@ class Heritage:
             for number, origin in top.loaders.items()
         }
         self.pairs.learn(theirs.loaders, top.loaders)
+        self._require_fixed(top)
         if self.moving:
             self._require_chain(ahead, top)
         theirs.streams = theirs.streams.hosted(self._hosts())
@@ -299,6 +339,18 @@ class Heritage:
         self.earlier = None
         self.theirs, self.mine = theirs, top
 
+    def _require_fixed(self, top: Context) -> None:
+        """What has never moved must not begin to: a new epoch gives each rank another value."""
+        begun = [
+            key
+            for key, value in self.fixed.items()
+            if _has(top, key)
+            and not same(_value(self.mine, key), _value(top, key))
+            and self.matters(key, value)
+        ]
+        if begun:
+            raise NotReplayable(parted(begun, "between steps"))
+
     def _require_chain(self, ahead: Context | None, top: Context) -> None:
         """The chain must reach this step, and nothing may move between two steps."""
         broken = self.step != top.step or self.index
@@ -308,11 +360,7 @@ class Heritage:
             raise NotReplayable(self._parted("between steps"))
 
     def _parted(self, where: str) -> str:
-        """In one sentence, of what moves, the first few."""
-        names = [named(key) for key in self.moving]
-        first = ", ".join(names[:3]) + (" and more" if names[3:] else "")
-        s = "s" if len(names) == 1 else ""
-        return f"{first} differ{s} between ranks and move{s} {where}"
+        return parted(self.moving, where)
 
     def created(self, own: Origin) -> Origin:
         """Where the rank would have stood as it made an iterator that we made at `own`."""
@@ -321,6 +369,14 @@ class Heritage:
             self.theirs.streams, self.mine.streams, own.streams, hosts=False
         )
         return self.pairs.told(own, streams if known else None)
+
+
+def parted(keys: Iterable[Key], where: str) -> str:
+    """In one sentence, of what moves, the first few."""
+    names = [named(key) for key in keys]
+    first = ", ".join(names[:3]) + (" and more" if names[3:] else "")
+    s = "s" if len(names) == 1 else ""
+    return f"{first} differ{s} between ranks and move{s} {where}"
 
 
 def _torch(streams: rng.Streams) -> tuple[bytes, ...]:

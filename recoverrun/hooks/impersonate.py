@@ -10,14 +10,16 @@ cannot be told, lost microbatches are made up with fresh data (`makeup`), never 
 """
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from recoverrun.hooks import rng
+from recoverrun.hooks import modules, rng, scene
+from recoverrun.hooks.bearing import Bearing
 from recoverrun.hooks.context import (
     Context,
     Key,
@@ -30,14 +32,14 @@ from recoverrun.hooks.context import (
     values_of,
 )
 from recoverrun.hooks.data import NotReplayable
-from recoverrun.hooks.heritage import UNTOLD, Heritage, hosts_of, named
+from recoverrun.hooks.heritage import UNTOLD, Heritage, hosts_of, named, parted
 from recoverrun.hooks.items import served, substituted
 from recoverrun.hooks.iterators import Bound, copy_of
 from recoverrun.hooks.namespaces import copied, held, hold, put_back, seen_by, states_of
 from recoverrun.hooks.origins import Origin
-from recoverrun.hooks.relevance import Reads, reads_before_backward, sources_of
 from recoverrun.hooks.runtime import Microbatch, ScriptRuntime, Shape, Turn, Unwind, find_frame
-from recoverrun.hooks.script import ITEM_NAME, RUNTIME_NAME, Loop
+from recoverrun.hooks.script import ITEM_NAME, RUNTIME_NAME
+from recoverrun.hooks.shares import Shares
 
 TALKS = (
     "what the ranks tell each other before the backward (a count of tokens, say) changes the "
@@ -73,12 +75,12 @@ class Impersonator:
 
     def __init__(self, runtime: ScriptRuntime) -> None:
         self.runtime = runtime
+        self.bearing = Bearing(runtime)
+        self.shares = Shares()
         self.captures: dict[tuple[int, int, int], Context] = {}  # by point, oldest first
         self.heritage: dict[int, Heritage] = {}
         self.remains: dict[int, tuple[Context, ...]] = {}
         self.excused: frozenset[Key] | None = None
-        self._turn: Turn | None = None  # the present one
-        self._reads: tuple[frozenset[str], Reads | None] | None = None
         self.rehearsing = self.talked = False
         self._fed = False  # a microbatch's item is what some iterator gave
         self.backwards_seen = 0
@@ -86,6 +88,7 @@ class Impersonator:
         self.looking_back = False  # what is served was drawn before the region
         self.fresh = False  # executing as ourselves, on fresh data
         self.buffers: Callable[[], list[torch.Tensor]] = list  # of the model
+        self.optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self.counted: Callable[[Mapping[str, Any]], Counted] = lambda names: None
         self.made_up: Callable[[Counted, Counted], None] = lambda before, after: None
 
@@ -94,7 +97,7 @@ class Impersonator:
     def capture_top(self, step: int, attempt: int, turn: Turn) -> Context:
         """Our context as the first microbatch of `step` begins."""
         assert turn.streams is not None, "an iteration has begun"
-        self._turn = turn
+        self.bearing.turn = turn
         module = turn.globals if turn.before is None else turn.before
         context = capture(
             step=step,
@@ -182,7 +185,7 @@ class Impersonator:
         if self.excused is None:  # the rehearsal is about to show whether they matter
             self.excused = heir.marks()
         heir.excused = self.excused
-        heir.settle(self.captures.values(), step, self._matters, self._is_written)
+        heir.settle(self.captures.values(), step, self.bearing.matters, self.bearing.is_written)
         self.heritage[rank] = heir
         return True
 
@@ -214,36 +217,6 @@ class Impersonator:
             while heir.moving and heir.index < len(self.runtime.microbatches):
                 self._run_as(heir, heir.index, shape, replay=True)
             heir.end_step()
-
-    def _matters(self, key: Key, value: Any) -> bool:
-        """May a microbatch depend on what is called so?"""
-        shape, turn = self.runtime.shape, self._turn
-        if shape is None or turn is None:
-            return not isinstance(key, str) or type(value) is int
-        reads = self._reads_of(shape.region)
-        owner = None if isinstance(key, str) else resolve({**turn.globals, **turn.names}, key)
-        if reads is None or is_framework(owner):
-            return not isinstance(key, str) or key in shape.region.live_in or type(value) is int
-        if isinstance(key, str):
-            return key.removesuffix("#") in reads.variables
-        return key[-1].removesuffix("#") in reads.attributes
-
-    def _is_written(self, key: Key) -> bool:
-        """May a microbatch change it before its backward, and depend on it?"""
-        shape = self.runtime.shape
-        reads = self._reads_of(shape.region) if shape is not None else None
-        if shape is None or reads is None:
-            return False
-        if isinstance(key, str):
-            return key in shape.region.carried and key in reads.variables
-        return key[-1] in reads.written and self._matters(key, None)
-
-    def _reads_of(self, region: Loop) -> Reads | None:
-        """What is read before the backward of `region`, by the modules that are loaded now."""
-        own = self.runtime.own_modules
-        if self._reads is None or self._reads[0] != own:
-            self._reads = own, reads_before_backward(region, sources_of(own))
-        return self._reads[1]
 
     def created_at(self, number: int, rank: int) -> Origin | None:
         """Where `rank` stood, or would have, when it created its iterator `number`.
@@ -285,6 +258,7 @@ class Impersonator:
             bulk = {**own.bulk, **heir.bulk} if heir.moving else own.bulk
             names = self._dress(own, heir.differing(index), shape, costume)
             hold(names, bulk)
+            self._share(heir.rank, own, names, costume)
             self._lend(names, own, costume)
             for source in self.runtime.sources:  # one that the body made had given nothing yet
                 source.seek(heir.rank, 0)
@@ -295,10 +269,11 @@ class Impersonator:
             if own.met is not None:  # what making an iterator draws is not drawn again
                 rng.restore(heir.streams_at(own.met).hosted(rng.read_hosts()))
             training = not replay and torch.is_grad_enabled()
-            with self._buffers_kept(), torch.set_grad_enabled(training):
+            apart = heir.bulk.values()
+            with self._unchanged(own, names, apart), torch.set_grad_enabled(training):
                 reached = self._run(names, shape, item)
-            heir.advance(names, self._moved_values(heir, names))
-            heir.bulk = held(names, bulk)
+                heir.advance(names, self._moved_values(heir, names))
+                heir.bulk = held(names, bulk)
             return reached
         finally:
             self.runtime.acting_rank, self.runtime.untold, self.replaying = None, None, False
@@ -342,7 +317,7 @@ class Impersonator:
 
     def _require_copies(self, own: Microbatch) -> None:
         for key, copy in own.iterators.items():
-            if isinstance(copy, Bound) and self._matters(key, None):
+            if isinstance(copy, Bound) and self.bearing.matters(key, None):
                 raise NotReplayable(f"{named(key)} is an iterator that no other rank can read here")
 
     def _lend(self, names: dict[str, Any], own: Microbatch, costume: Costume) -> None:
@@ -354,6 +329,22 @@ class Impersonator:
             if isinstance(key, str) and key in module and names is not module:
                 costume.changed_globals.setdefault(key, module[key])
                 module[key] = names[key]  # functions that the region calls read it there
+
+    def _share(self, rank: int, own: Microbatch, names: dict[str, Any], costume: Costume) -> None:
+        """Put the rank's shares of the data in the place of ours."""
+        module = own.turn.globals
+        visible = {**module, **own.names}
+        try:
+            shares = self.shares.of(rank, visible)
+        except LookupError as changed:
+            raise NotReplayable(parted([changed.args[0]], "between steps")) from None
+        hold(visible, {key: one for key, one in shares.items() if not isinstance(key, str)})
+        for name, value in shares.items():
+            if isinstance(name, str):
+                names[name] = value
+                if name not in own.names and names is not module:
+                    costume.changed_globals.setdefault(name, module[name])
+                    module[name] = value  # functions that the region calls read it there
 
     def execute_fresh(self, index: int, shape: Shape) -> bool:
         """Compute one more microbatch as ourselves, on our own next data (equal-count)."""
@@ -371,7 +362,7 @@ class Impersonator:
         self._lend(names, own, costume)
         self.fresh, self.runtime.acting_rank = True, self.runtime.own_rank
         try:
-            with self._buffers_kept():
+            with self._unchanged(own, names):
                 return self._run(names, shape, self._item_of(own, self.runtime.own_rank))
         finally:
             self.fresh, self.runtime.acting_rank = False, None
@@ -383,15 +374,21 @@ class Impersonator:
                 put_back(own.turn.globals, saved)
 
     @contextmanager
-    def _buffers_kept(self) -> Iterator[None]:
-        """Running means and the like follow this rank's own microbatches only."""
-        kept = [(buffer, buffer.detach().clone()) for buffer in self.buffers()]
-        try:
-            yield
-        finally:
-            with torch.no_grad():
-                for buffer, value in kept:
-                    buffer.copy_(value)
+    def _unchanged(
+        self, own: Microbatch, names: dict[str, Any], apart: Iterable[Any] = ()
+    ) -> Iterator[None]:
+        """The script never knows: what is executed counts for no microbatch of its own.
+
+        On fresh data of our own, where the script stands in them moves on.
+        """
+        mine = self.runtime.own_modules
+        owners = [vars(owner) for _, owner in objects_of({**own.turn.globals, **own.names}, mine)]
+        found = modules.among([own.turn.globals, own.names, *owners])
+        spaces = [vars(sys.modules[name]) for name in sorted(mine) if name in sys.modules]
+        spaces = [] if self.fresh else [*spaces, own.names, names]
+        with modules.untouched(found, self.buffers()):
+            with scene.unchanged(spaces, found, self.optimizers, mine, apart):
+                yield
 
     def _namespace(self, own: Microbatch, shape: Shape) -> dict[str, Any]:
         """Where the region runs. Code at module level needs the true globals: functions that it

@@ -34,8 +34,12 @@ class Kinship:
         machine = session.machine
         assert machine is not None, "protected"
         view = machine.view
-        if len(view.live) < len(machine.layout.slots) and view.generation == self._committed:
+        if view.generation != self._committed:
+            return
+        if len(view.live) < len(machine.layout.slots):
             self._tell(session, view.generation)
+        else:
+            session.crossing.look(session, view.generation)
 
     def redo(self, session: "Session") -> None:
         """About to do what a decision has dealt out, or to reduce in its generation."""

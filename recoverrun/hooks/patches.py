@@ -8,7 +8,9 @@ watched for. Names that torch copies into other modules are replaced there as we
 |---|---|
 | Tensor.backward, autograd.backward | a microbatch ends |
 | Optimizer.step (pre-hook), clip_grad_*, GradScaler | the first reader of gradients: commit |
+| Optimizer.step (post-hook) | what the ranks told each other in the update |
 | Optimizer.zero_grad, Module.zero_grad | nothing in re-execution; else a step that is dropped |
+| LRScheduler.step | nothing in re-execution |
 | DataLoader.__iter__, itertools.cycle | positions of other slots |
 | torch.manual_seed | whether a microbatch seeds before it draws |
 | dist.get_rank, broadcast, scatter, … | the acting rank; a lost root is an error, not a hang |
@@ -32,11 +34,15 @@ if TYPE_CHECKING:  # it imports torch, which only the script does
     from recoverrun.hooks.strategies.by_hand import ByHand
 
 UNWRAPPED = (
-    "the script wraps no model in DDP, or in FSDP with replicas, and does not all-reduce its "
-    "gradients one by one"
+    "the script wraps no model in DDP, or in FSDP with replicas, and all-reduces no gradients as "
+    "the backward left them"
 )
 DIVIDED = (
     "ZeroRedundancyOptimizer keeps a part of its state on each rank, and a loss takes one along"
+)
+SHARED_UPDATE = (
+    "{} exchanges what ranks computed while it updates the parameters: its work is divided among "
+    "them, and a loss takes a part of its state along"
 )
 WRAPPED_WITHIN = 10
 """Optimizer steps: a script may warm something up before it wraps its model."""
@@ -120,9 +126,11 @@ def install(session: "Session") -> None:
 
     hand = ByHand(session)
     replace(torch.optim.Optimizer, "add_param_group", hand.add_param_group)
+    replace(torch.optim.Optimizer, "add_param_group", lambda one: _knowing(session, one))
     replace(c10d, "all_reduce", hand.all_reduce)
     replace(c10d, "all_reduce", session.tallies.all_reduce)
     _gradients(session, hand)
+    _schedules(session)
     _data(session)
     replace(c10d, "_new_process_group_helper", groups.wrapping)
     replace(c10d, "_store_based_barrier", groups.store_barrier)
@@ -183,7 +191,6 @@ def _committing(session: "Session", hand: "ByHand", original: Any) -> Any:
 
 def _gradients(session: "Session", hand: "ByHand") -> None:
     import torch
-    from torch.optim.optimizer import register_optimizer_step_pre_hook
 
     def committing(original: Any) -> Any:
         return _committing(session, hand, original)
@@ -226,7 +233,56 @@ def _gradients(session: "Session", hand: "ByHand") -> None:
         replace(torch.amp.GradScaler, name, committing)
     replace(torch.optim.Optimizer, "zero_grad", dropping)
     replace(torch.nn.Module, "zero_grad", dropping)
-    register_optimizer_step_pre_hook(lambda _, args, kwargs: _stepping(session, hand, args, kwargs))
+    _updates(session, hand)
+
+
+def _schedules(session: "Session") -> None:
+    import torch.optim.lr_scheduler as schedulers
+
+    def still(original: Any) -> Any:
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            return None if session.acting else original(*args, **kwargs)
+
+        return wrapper
+
+    for kind in list(vars(schedulers).values()):
+        if isinstance(kind, type) and issubclass(kind, schedulers.LRScheduler):
+            if "step" in vars(kind):
+                replace(kind, "step", still)
+
+
+def _knowing(session: "Session", original: Any) -> Any:
+    """`Optimizer.add_param_group`, by which every optimizer comes to know its parameters."""
+
+    def wrapper(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+        original(optimizer, *args, **kwargs)
+        session.impersonator.optimizers.add(optimizer)
+
+    return wrapper
+
+
+def _updates(session: "Session", hand: "ByHand") -> None:
+    """All that happens around `Optimizer.step`."""
+    from torch.optim.optimizer import (
+        register_optimizer_step_post_hook,
+        register_optimizer_step_pre_hook,
+    )
+
+    heard: dict[int, int] = {}  # collectives of the script before the update, by optimizer
+
+    def stepping(optimizer: Any, args: Any, kwargs: Any) -> Any:
+        given = _stepping(session, hand, args, kwargs)
+        heard[id(optimizer)] = session.runtime.heard
+        return given
+
+    def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
+        evaluates = len(args) > 1 or kwargs.get("closure") is not None
+        shared = session.runtime.heard > heard.get(id(optimizer), session.runtime.heard)
+        if shared and not evaluates and not session.refusal:
+            session.refuse(SHARED_UPDATE.format(type(optimizer).__name__))
+
+    register_optimizer_step_pre_hook(stepping)
+    register_optimizer_step_post_hook(stepped)
 
 
 def _trained_by(owner: Any) -> list[Any]:

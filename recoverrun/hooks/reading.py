@@ -11,8 +11,8 @@ same on all ranks, cannot be set right, and is told.
 """
 
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -31,6 +31,20 @@ CHANGED = (
     "own gradients"
 )
 
+UNEVEN = (
+    "the script reduces its gradients by hand, but before that it multiplies them by other factors "
+    "on other ranks, or in other steps"
+)
+
+
+class Hand(Protocol):
+    """Knows by itself how the script scales gradients: it sees what is reduced."""
+
+    def factor(self) -> float:
+        """On this rank, in every step; NaN if it is no single one."""
+
+    def concluded(self) -> None: ...
+
 
 class Reading:
     """Keeps what the script saw in the first step, and whether its reads are commit points."""
@@ -44,6 +58,7 @@ class Reading:
         self.commits = False
         self._factor: float | None = None  # of the first step, once it is agreed
         self._expected = 0  # microbatches of a step, as the first one had them
+        self.by_hand: Hand | None = None
 
     # --------------------------------------------------------------------------- watching
 
@@ -109,24 +124,20 @@ class Reading:
 
         Else the factor by which they were multiplied since, NaN if it was no factor.
         """
+        if self.by_hand is not None:
+            return self.by_hand.factor()
         if not self._at or self._at != self._session.microbatch:
             return None
         now = [one.detach() for one in self._seen()]
         if [one.shape for one in now] != [one.shape for one in self._kept]:
             return float("nan")
-        pairs = list(zip(now, self._kept, strict=True))
-        square = sum(float(b.double().square().sum()) for _, b in pairs)
-        if not square:
-            return 1.0
-        factor = sum(float((a.double() * b.double()).sum()) for a, b in pairs) / square
-        rest = sum(float((a.double() - factor * b.double()).square().sum()) for a, b in pairs)
-        if not rest <= (EVEN * factor) ** 2 * square:
-            return float("nan")
-        return 1.0 if abs(factor - 1) < 1e-7 and rest == 0 else factor
+        return common_factor(list(zip(now, self._kept, strict=True)))
 
     def judge(self, factors: Mapping[int, float | None]) -> str:
         """What all ranks found; returns why the script cannot be served, or ""."""
         given = [factor for _, factor in sorted(factors.items()) if factor is not None]
+        if self.by_hand is not None:
+            return "" if all(one == given[0] for one in given) else UNEVEN  # nor is NaN itself
         if len(given) < len(factors):
             changed = any(factor != 1 for factor in given)
             return CHANGED if changed else ""
@@ -149,6 +160,8 @@ class Reading:
     def concluded(self) -> None:
         """The rehearsal is over: what the script did to its own gradients is undone for now."""
         self._expected = self._session.microbatch
+        if self.by_hand is not None:
+            self.by_hand.concluded()
         if not self.commits:
             self._leave()
         if self._at and self._at == self._session.microbatch:
@@ -164,3 +177,15 @@ class Reading:
         if factor is not None and self._session.strategy is not None:
             for gradient in self._seen():
                 gradient.detach().mul_(factor)
+
+
+def common_factor(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> float:
+    """By which the first of each pair is a multiple of the second, NaN if it is none."""
+    square = sum(float(b.double().square().sum()) for _, b in pairs)
+    if not square:
+        return 1.0
+    factor = sum(float((a.double() * b.double()).sum()) for a, b in pairs) / square
+    rest = sum(float((a.double() - factor * b.double()).square().sum()) for a, b in pairs)
+    if not rest <= (EVEN * factor) ** 2 * square:
+        return float("nan")
+    return 1.0 if abs(factor - 1) < 1e-7 and rest == 0 else factor

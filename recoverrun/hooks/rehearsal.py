@@ -19,12 +19,13 @@ from ft_collectives.fabric import Channel, Communicator, Fabric
 from ft_collectives.faults import Superseded
 from recoverrun.hooks import exact
 from recoverrun.hooks.bulk import marks
-from recoverrun.hooks.context import ATTRIBUTE_TENSOR_BYTES
+from recoverrun.hooks.context import ATTRIBUTE_TENSOR_BYTES, Context
 from recoverrun.hooks.data import NotReplayable
 from recoverrun.hooks.heritage import named
 from recoverrun.hooks.impersonate import TALKS
 from recoverrun.hooks.rng import tensor_bytes
 from recoverrun.hooks.runtime import Microbatch, Shape
+from recoverrun.hooks.shares import unlike
 from rendezvous.messages import Promise
 
 if TYPE_CHECKING:
@@ -145,9 +146,39 @@ def _exchange(
     partner = living[0]
     session.impersonator.inherit(partner, (others[partner]["context"],))
     theirs = torch.frombuffer(bytearray(others[partner]["sketch"]), dtype=torch.float64)
-    there = others[partner]["bulk"]
-    unlike = [name for name, mark in bulk.items() if there.get(name, mark) != mark]
-    return _redo(session, partner, theirs, unlike)
+    context = Context.unpack(others[partner]["context"])
+    different = unlike(bulk, others[partner]["bulk"])
+    found, reason = _redo(session, partner, theirs, sorted(different))
+    different |= unlike(top.attributes, context.attributes)
+    if not _shared(session, fabric, generation, found, different):
+        return found, reason
+    session.impersonator.inherit(partner, (others[partner]["context"],))
+    return _redo(session, partner, theirs, sorted(unlike(bulk, others[partner]["bulk"])))
+
+
+def _shared(
+    session: "Session", fabric: Fabric, generation: int, found: Promise, different: set[Any]
+) -> bool:
+    """Do all ranks now know what others hold otherwise, so that it is worth to try once more?"""
+    assert session.reducer is not None, "protected"
+    said = {
+        "exact": found == "exact-samples",
+        "different": [key if isinstance(key, str) else list(key) for key in different],
+    }
+    heard = gather(fabric, session.booth.channel, generation, said)
+    keys = {
+        key if isinstance(key, str) else tuple(key)
+        for one in heard.values()
+        for key in one["different"]
+    }
+    if not keys or all(one["exact"] for one in heard.values()):
+        return False
+    microbatch, shares = session.runtime.microbatches[0], session.impersonator.shares
+    mine = shares.own(keys, {**microbatch.turn.globals, **microbatch.names})
+    told = gather(fabric, session.reducer.channel, generation, {"shares": mine})
+    known = shares.hear({rank: one["shares"] for rank, one in told.items()}, session.env.rank)
+    words = gather(fabric, session.booth.channel, generation, {"known": known})
+    return all(one["known"] for one in words.values())
 
 
 def _bulk(microbatch: Microbatch, shape: Shape) -> dict[str, str]:
@@ -172,11 +203,11 @@ def misfit(buckets: dict[int, list[list[Any]]]) -> str:
 
 
 def _redo(
-    session: "Session", partner: int, theirs: torch.Tensor, unlike: list[str]
+    session: "Session", partner: int, theirs: torch.Tensor, different: list[str]
 ) -> tuple[Promise, str]:
     """Execute the partner's first microbatch and judge the gradient by `theirs`.
 
-    `unlike` are marks of large data that it holds otherwise.
+    `different` are marks of large data that it holds otherwise.
     """
     strategy, shape = session.strategy, session.runtime.shape
     assert strategy is not None and shape is not None, "protected"
@@ -203,7 +234,7 @@ def _redo(
         )
     if session.impersonator.talked:
         return "equal-count", TALKS
-    kept_there = sorted({*unlike, *map(named, session.impersonator.excused or ())})
+    kept_there = sorted({*different, *map(named, session.impersonator.excused or ())})
     why = "its data or random numbers come from somewhere that cannot be told"
     if kept_there:
         names = ", ".join(name.removesuffix("#") for name in kept_there[:3])

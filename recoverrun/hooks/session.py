@@ -44,7 +44,8 @@ from ft_collectives.instep import (
 from ft_collectives.reduce import Reducer
 from ft_collectives.store import LauncherStore
 from ft_collectives.vote import Booth
-from recoverrun.hooks import digest, exact, groups, witness
+from recoverrun.hooks import digest, exact, groups, rehearsal, witness
+from recoverrun.hooks.crossing import Crossing
 from recoverrun.hooks.faultpoints import FaultPoints
 from recoverrun.hooks.guard import Guard
 from recoverrun.hooks.impersonate import Impersonator
@@ -106,7 +107,7 @@ class Session:
         self.dirty = False
         self.guard = Guard(self)
         self.tallies = Tallies(self)
-        self._kinship = Kinship()
+        self.crossing, self._kinship = Crossing(), Kinship()
         self._booth: Booth | None = None
         self._sketch = torch.empty(0)
         self._agenda: deque[Effect] = deque()
@@ -292,7 +293,7 @@ class Session:
         It may if it is the last one before the commit point and everybody knows the plan.
         """
         machine, shape = self.machine, self.runtime.shape
-        if machine is None or shape is None or shape.backwards != 1:
+        if machine is None or shape is None or shape.backwards != 1 or self.crossing.due(self):
             return 0
         with self.changed:  # a view in between would make final what a loss has yet to fill
             if machine.surprised:
@@ -324,13 +325,14 @@ class Session:
             self.backwards += 1
         self._untold.append(Accumulated(identity=(self.machine.slot, index)))
         self.tallies.backward_done()
-        if not index and self.promise is None:
+        if not index:
             self._first_microbatch()
 
     def _first_microbatch(self) -> None:
-        """Nothing is known yet: keep what the rehearsal at the commit point compares."""
-        from recoverrun.hooks import rehearsal
-
+        """Keep what is compared at the commit point, in the first step and once more."""
+        if self.promise is not None:
+            self.crossing.backward_done(self)
+            return
         assert self.strategy is not None, "protected"
         self._sketch = rehearsal.sketch(self.strategy.accumulators())
         if self.runtime.microbatches:
@@ -394,8 +396,6 @@ class Session:
 
     def _learn(self) -> None:
         """The first commit point: how the script goes through a step, proved by a rehearsal."""
-        from recoverrun.hooks import rehearsal
-
         try:
             self.runtime.shape = self.runtime.learn()
         except Refused as refusal:

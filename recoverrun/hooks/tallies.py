@@ -273,7 +273,7 @@ class Tallies:
 
     def end_step(self) -> None:
         """The step is committed, or was dropped."""
-        self._first = False
+        self._first = self._session.promise is None  # a first step that was dropped proves nothing
         self._extra = torch.zeros_like(self._extra)
         self.reading.delivered()
 

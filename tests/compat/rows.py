@@ -110,6 +110,23 @@ SHAPES = (
         )
         for way in ("plain", "views")
     ),
+    Row(name="meters", script="habits.py", arguments=("meters",), kills=("r1@step:3:reduce",)),
+    Row(name="share", script="habits.py", arguments=("share",), kills=("r0@step:4:vote",)),
+    Row(
+        name="fetching-ahead",
+        script="habits.py",
+        arguments=("fetching-ahead",),
+        promise="equal-count",
+        why="differ between ranks and move between steps",
+        kills=("r2@step:4:forward",),
+    ),
+    Row(
+        name="shared-update",
+        script="habits.py",
+        arguments=("shared-update",),
+        promise="unprotected",
+        why="Shared exchanges what ranks computed while it updates the parameters",
+    ),
     Row(name="iterator-renewed", script="iterator_renewed.py", kills=("r2@step:5:vote",)),
 )
 
@@ -190,10 +207,23 @@ BY_HAND = (
     by_hand("plain"),
     by_hand("mean"),
     by_hand("accumulate"),
+    by_hand("flat", kills=("r1@step:3:reduce,r0@step:6:vote",)),
+    by_hand("flat-divided"),
+    by_hand("divided", kills=("r2@step:4:forward,r1@step:5:reduce",)),
+    by_hand("buckets", kills=("r1@step:3:reduce,r0@step:3:redo",)),
+    by_hand("unused"),
+    Row(
+        name="by-hand-rollouts",
+        script="rollouts.py",
+        promise="equal-count",  # a rank's rollouts are its own, and too large to travel
+        why="gave another gradient",
+        kills=("r1@step:4:reduce,r0@step:12:forward",),
+    ),
     by_hand("every", promise="unprotected", why=f"{UNCLEAN}reduced more than once"),
-    by_hand("clip", promise="unprotected", why=f"{UNCLEAN}changed before they are reduced"),
-    by_hand("divided", promise="unprotected", why=f"{UNCLEAN}changed before they are reduced"),
-    by_hand("flat", promise="unprotected", why="does not all-reduce its gradients one by one"),
+    by_hand("clip", promise="unprotected", why=f"{UNCLEAN}clipped or scaled before they"),
+    by_hand("clamp-late", promise="unprotected", why=f"{UNCLEAN}changed before they are reduced"),
+    by_hand("weighted", promise="unprotected", why="by other factors on other ranks"),
+    by_hand("apart", promise="unprotected", why="what is reduced is not copied back to them"),
 )
 
 

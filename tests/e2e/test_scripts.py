@@ -28,8 +28,16 @@ class Outcome:
         found = re.findall(r"rank (\d+) weights ([0-9.]+)", self.text)
         return {int(rank): float(total) for rank, total in found}
 
+    def books(self) -> dict[int, str]:
+        found = re.findall(r"rank (\d+) books (.*)", self.text)
+        return {int(rank): books for rank, books in found}
 
-def run(script: Path, folder: Path, *, ranks: int = 3, inject: str = "") -> Outcome:
+
+def run(
+    script: Path, folder: Path, *, ranks: int = 3, inject: str = "", protect: bool = True,
+    **environment: str,
+) -> Outcome:  # fmt: skip
+    folder.mkdir(exist_ok=True)
     journal = folder / (inject.replace(":", "-").replace("@", "-") or "whole")
     command = [
         sys.executable,
@@ -38,9 +46,11 @@ def run(script: Path, folder: Path, *, ranks: int = 3, inject: str = "") -> Outc
         f"--nproc-per-node={ranks}",
         f"--run-dir={journal}",
         *([f"--inject={inject}"] if inject else []),
+        *([] if protect else ["--no-protect"]),
         str(script),
     ]
     env = dict(os.environ, PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="")
+    env |= environment
     done = subprocess.run(
         command,
         cwd=folder,
@@ -88,6 +98,31 @@ def test_a_script_ends_with_the_weights_of_the_run_without_losses(
         assert outcome.weights(), outcome.text
         for rank, total in outcome.weights().items():
             assert total == pytest.approx(expected, abs=2e-8), f"rank {rank} after {inject}"
+
+
+def test_what_is_executed_again_is_not_counted_again(tmp_path: Path) -> None:
+    script = SCRIPTS / "bookkeeping.py"
+    plain = run(script, tmp_path / "plain", protect=False)
+    whole = run(script, tmp_path)
+    killed = run(script, tmp_path, inject="r1@step:3:forward,r0@step:6:vote")
+
+    assert (plain.code, whole.code, killed.code) == (0, 0, 0), killed.text
+    assert whole.promises == ("exact-samples",) and not killed.notices
+    assert whole.books() == plain.books()
+    assert killed.books() == {2: plain.books()[2]}
+    for outcome in (whole, killed):
+        assert set(outcome.weights().values()) == {plain.weights()[2]}
+    assert whole.text.count("a batch") == plain.text.count("a batch") == 27
+
+
+def test_a_module_that_remembers_leaves_the_run_as_it_was(tmp_path: Path) -> None:
+    script = SCRIPTS / "bookkeeping.py"
+    plain = run(script, tmp_path / "plain", protect=False, STATEFUL="1")
+    whole = run(script, tmp_path, STATEFUL="1")
+
+    assert (plain.code, whole.code) == (0, 0), whole.text
+    assert whole.promises[-1] == "equal-count", "what a module remembers is not in contexts"
+    assert (whole.books(), whole.weights()) == (plain.books(), plain.weights())
 
 
 PREAMBLE = """

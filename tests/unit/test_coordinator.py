@@ -116,6 +116,23 @@ def test_the_promise_is_the_weakest_of_the_live_ranks_and_stated_once() -> None:
     assert _fields(stated, "promise.state")["promise"] == "equal-count"
 
 
+def test_a_promise_that_was_too_much_is_taken_back_once() -> None:
+    job = Job()
+
+    def verdict(rank: int, promise: Promise) -> Verdict:
+        return Verdict(rank=rank, generation=1, promise=promise, microbatches=1, reason="r")
+
+    job.tell(*(verdict(rank, "exact-samples") for rank in range(3)))
+
+    weaker = job.tell(verdict(2, "equal-count"))
+    known = job.tell(*(verdict(rank, "equal-count") for rank in range(3)))
+    weakest = job.tell(verdict(0, "unprotected"))
+
+    assert _fields(weaker, "promise.state")["promise"] == "equal-count"
+    assert _records(known) == []
+    assert _fields(weakest, "promise.state")["promise"] == "unprotected"
+
+
 def test_a_rank_that_refuses_protection_takes_it_from_the_job() -> None:
     job = Job()
     job.tell(Verdict(rank=1, generation=1, promise="unprotected", microbatches=0, reason="r"))

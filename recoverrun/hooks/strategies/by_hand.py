@@ -1,16 +1,21 @@
-"""Gradients that the script all-reduces by hand, one parameter after the other.
+"""Gradients that the script all-reduces by hand, one by one or in flat tensors.
 
     for param in model.parameters():
         dist.all_reduce(param.grad)
         param.grad /= dist.get_world_size()
 
-The first optimizer step is watched, and runs as it is: which gradients are reduced, once each, over
-all ranks, untouched since the backward? From the next step on the first such `all_reduce` is the
-commit point. Then every gradient is its sum over all replicas, and the script's own calls find
-nothing left to do. What does not fit is refused with a sentence, and runs as under torchrun.
+The first optimizer step is watched, and runs as it is (`by_hand_watch`): what is reduced, over all
+ranks, must be the gradients as the backward left them, once each, maybe multiplied by one factor.
+From the next step on the first such `all_reduce` is the commit point. Then every gradient is its
+sum over all replicas, and each of the script's own calls is answered with the sums, times the
+factor: what it had put into its tensor before is overwritten. What does not fit is refused with a
+sentence, and runs as under torchrun.
+
+Later steps must be as the first one was, and are compared with it (`by_hand_sums`). A rank that
+finds otherwise at the commit point gives its part as the script changed it, which is right as long
+as nobody is lost, and says that nothing is protected any more; after that it can only end the run.
 """
 
-import functools
 import gc
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -18,9 +23,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ft_collectives.reduce import Bucket
 from recoverrun.hooks.session import Session
 from recoverrun.hooks.strategies import plain
+from recoverrun.hooks.strategies.by_hand_pieces import Reduction
+from recoverrun.hooks.strategies.by_hand_sums import LATER, UNLIKE, Sums
+from recoverrun.hooks.strategies.by_hand_watch import EARLY, TWICE, Watch
 from rendezvous.layout import Layout
 
 
@@ -33,14 +40,11 @@ class ByHand:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._optimizers: list[Any] = []
-        self._params: list[torch.Tensor] = []  # served
+        self._watch: Watch | None = None
+        self._sums = Sums([], [], factor=1.0, world_size=1)
+        self._uneven = False  # the first step that is served is not as the one before
         self._modules: list[torch.nn.Module] = []
-        self._sums: dict[int, float] = {}  # of the gradients, by parameter, after a backward
-        self._reduced: dict[int, torch.Tensor] = {}  # parameters, since the last optimizer step
-        self._averages = False
-        self._why = ""  # it cannot be served
         self._places: dict[int, torch.Tensor] | None = None  # parameters, by their gradient's place
-        self._delivered: set[int] = set()  # parameters whose gradient is the sum, still to be asked
 
     # --------------------------------------------------------------------------- hooks
 
@@ -63,18 +67,17 @@ class ByHand:
             group: Any = None,
             async_op: Any = False,
         ) -> Any:
-            param = self._param_of(tensor)
-            if param is None:
+            if self._watch is not None and self._may_serve() and _is_plain(tensor):
+                self._watch.saw(tensor, self._param_of(tensor), op, group)
+            reduction = self._asked(tensor, op)
+            if reduction is None:
                 return original(tensor, op, group, async_op)
+            committing = self._session.dirty
+            if committing:
+                self._commit(reduction, tensor)
             if not self._serves():
-                self._watch(param, op, group)
                 return original(tensor, op, group, async_op)
-            self._session.settle()
-            if id(param) not in self._delivered:
-                return original(tensor, op, group, async_op)
-            self._delivered.remove(id(param))
-            if self._averages:
-                tensor.div_(dist.get_world_size())  # INV-8: of the original world
+            self._sums.answer(reduction, tensor, committing)
             return _done(tensor) if async_op else None
 
         return wrapper
@@ -82,33 +85,32 @@ class ByHand:
     def backward_done(self) -> None:
         """Gradients have changed."""
         self._places = None
-        if not self._may_serve() or not self._optimizers:
-            return
-        if self._reduced:
-            self._why = "gradients are reduced more than once in an optimizer step"
-        self._sums = {id(p): float(p.grad.sum()) for p in self._all() if p.grad is not None}
+        if self._serves():
+            if not self._session.acting:
+                self._sums.begin()
+        elif self._may_serve() and self._optimizers:
+            plain_ones = [param for param in self._all() if _is_plain(param.grad)]
+            self._watch = Watch(plain_ones, dist.get_world_size(), self._watch)
 
     def read(self) -> None:
         """Something but an all-reduce reads gradients: a clipping, a scaler."""
         if self._serves() and self._session.dirty and not self._session.acting:
             self._give_up("they are clipped or scaled before they are reduced")
-        if self._may_serve() and self._sums and not self._reduced:
-            self._why = "gradients are clipped or scaled before they are reduced"
+        if self._watch is not None and not self._watch.reductions:
+            self._watch.blame(EARLY)
 
     def stepping(self) -> None:
         """The optimizer steps: what came before it is all that there is of this step."""
         if self._serves():
             if self._session.dirty and not self._session.acting:
                 self._give_up("an optimizer steps with gradients that were not reduced")
-            if self._delivered:
+            elif self._sums.unasked:
                 raise RuntimeError(
-                    "recoverrun: an optimizer steps before all gradients were reduced, unlike in "
-                    "the first step; run it with RECOVERRUN_PROTECT=0"
+                    LATER.format("an optimizer steps before all gradients were reduced")
                 )
-            return
-        if self._may_serve() and self._reduced:
-            self._conclude()
-        self._reduced, self._sums, self._places = {}, {}, None
+        watch, self._watch, self._places = self._watch, None, None
+        if watch is not None and self._may_serve() and (watch.reductions or watch.why == TWICE):
+            self._conclude(watch)
 
     def _give_up(self, why: str) -> None:
         """The script does what it did not do in its first step: from here on it runs by itself."""
@@ -118,7 +120,9 @@ class ByHand:
     # --------------------------------------------------------------------------- the first step
 
     def _serves(self) -> bool:
-        return self._session.machine is not None and self._session.strategy is self
+        session = self._session
+        served = session.machine is not None and session.strategy is self
+        return served and session.runtime.active
 
     def _may_serve(self) -> bool:
         session = self._session
@@ -130,108 +134,115 @@ class ByHand:
             p for one in self._optimizers for group in one.param_groups for p in group["params"]
         ]
 
-    def _param_of(self, tensor: Any) -> torch.Tensor | None:
+    def _param_of(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """The parameter whose whole gradient lies where `tensor` lies."""
-        if not (self._serves() or self._may_serve()) or type(tensor) is not torch.Tensor:
-            return None
         if self._places is None:
-            self._places = {p.grad.data_ptr(): p for p in self._all() if p.grad is not None}
+            self._places = {p.grad.data_ptr(): p for p in self._all() if _is_plain(p.grad)}
         param = self._places.get(tensor.data_ptr())
         return param if param is not None and param.numel() == tensor.numel() > 0 else None
 
-    def _watch(self, param: torch.Tensor, op: Any, group: Any) -> None:
-        assert param.grad is not None, "found by its gradient"
-        if id(param) in self._reduced:
-            self._why = "gradients are reduced more than once in an optimizer step"
-        elif group not in (None, dist.group.WORLD):
-            self._why = "gradients are reduced over a part of the world"
-        elif op not in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
-            self._why = f"gradients are reduced by {op}"
-        elif self._reduced and self._averages != (op == dist.ReduceOp.AVG):
-            self._why = "some gradients are averaged, and some are summed"
-        elif float(param.grad.sum()) != self._sums.get(id(param)):
-            self._why = "gradients are changed before they are reduced"
-        self._averages = op == dist.ReduceOp.AVG
-        self._reduced[id(param)] = param
-
-    def _conclude(self) -> None:
+    def _conclude(self, watch: Watch) -> None:
         """All of a step's reductions were seen: serve the next one?"""
         session = self._session
         params = self._all()
         if len(self._optimizers) > 1:
-            self._why = "several optimizers take turns"
-        elif any(p.grad is not None and id(p) not in self._reduced for p in params):
-            self._why = "some gradients are not reduced"
-        elif any(p.device.type != "cpu" for p in params):
-            self._why = "an accelerator is not served yet, only the CPU"
-        if self._why:
-            session.refuse(f"the script reduces its gradients by hand, but {self._why}")
+            watch.blame("several optimizers take turns")
+        if why := watch.conclude(params):
+            session.refuse(f"the script reduces its gradients by hand, but {why}")
             return
-        self._params = list(self._reduced.values())
+        reduced = {id(param) for one in watch.reductions for param in one.params}
+        self._sums = Sums(
+            [param for param in params if id(param) in reduced],
+            watch.reductions,
+            factor=watch.factor,
+            world_size=dist.get_world_size(),
+        )
         # By its type: what looks like an object of another class may do so with a warning.
         self._modules = [one for one in gc.get_objects() if issubclass(type(one), torch.nn.Module)]
         if session.protect(self, Layout(tuple((r,) for r in range(dist.get_world_size())))):
-            self._register()
-            if session.faults.armed:
-                root = max(self._modules, key=lambda one: len(list(one.parameters())))
-                root.register_forward_pre_hook(lambda *_: session.forward_begins())
+            session.tallies.reading.by_hand = self
+            assert session.reducer is not None, "protected"
+            for bucket in self._sums.buckets():
+                session.reducer.register(bucket)
+            self._await_forward()
+
+    def _await_forward(self) -> None:
+        """Faults may strike in a forward: there may be no root module that has one."""
+        session = self._session
+        if not session.faults.armed:
+            return
+
+        def begins(*_: Any) -> None:
+            if torch.is_grad_enabled():
+                session.forward_begins()
+
+        served = {id(param) for param in self._sums.params}
+        for module in self._modules:
+            if any(id(param) in served for param in module.parameters(recurse=False)):
+                module.register_forward_pre_hook(begins)
 
     # --------------------------------------------------------------------------- reduction
 
-    def _register(self) -> None:
-        reducer = self._session.reducer
-        assert reducer is not None, "protected"
-        for dtype in dict.fromkeys(param.dtype for param in self._params):
-            params = [param for param in self._params if param.dtype == dtype]
-            reducer.register(
-                Bucket(
-                    key=str(dtype),
-                    size=sum(param.numel() for param in params),
-                    dtype=dtype,
-                    fill=functools.partial(_fill, params),
-                    deliver=functools.partial(self._deliver, params),
-                )
-            )
+    def _asked(self, tensor: torch.Tensor, op: Any) -> Reduction | None:
+        if self._session.acting or not self._serves() or not _is_plain(tensor):
+            return None
+        found = self._sums.asked(tensor, self._param_of(tensor))
+        averages = op == dist.ReduceOp.AVG
+        fits = found is not None and found.averages == averages
+        return found if fits and (averages or op == dist.ReduceOp.SUM) else None
 
-    def _deliver(self, params: list[torch.Tensor], total: torch.Tensor) -> None:
-        for param, part in zip(params, _parts(params, total), strict=True):
-            if param.grad is not None:
-                param.grad.copy_(part)
-                self._delivered.add(id(param))
+    def _commit(self, reduction: Reduction, tensor: torch.Tensor) -> None:
+        """The first reduction of a step: make all gradients sums over all replicas."""
+        session, sums = self._session, self._sums
+        proving = session.promise is None
+        self._uneven = sums.uneven(reduction, tensor, self._all())
+        if not proving:
+            if self._uneven:
+                session.refuse(f"the script reduces its gradients by hand, but {UNLIKE}")
+                sums.adopt(reduction, tensor)
+            sums.undo()
+        session.settle()
+        if proving and session.refusal:
+            session.runtime.active = False  # as `concluded` says, and on all ranks
+
+    def factor(self) -> float:
+        """On this rank, in the first step that is served. See `reading.Hand`."""
+        return float("nan") if self._uneven else self._sums.factor
+
+    def concluded(self) -> None:
+        """The rehearsal is over. What is refused goes on with gradients as the script left them."""
+        if self._session.refusal:
+            self._sums.withheld = True
+        else:
+            self._sums.undo()
 
     # --------------------------------------------------------------------------- Strategy
 
     def accumulators(self) -> list[torch.Tensor]:
-        return plain.accumulators(self._params)
+        return plain.accumulators(self._sums.params)
 
     def set_aside(self) -> object:
-        return plain.set_aside(self._params)
+        return plain.set_aside(self._sums.params)
 
     def put_back(self, kept: object) -> None:
-        plain.put_back(self._params, kept)
+        plain.put_back(self._sums.params, kept)
 
     def drop(self, params: Iterable[torch.Tensor]) -> bool:
-        return {id(param) for param in self._params} <= {id(param) for param in params}
+        self._sums.end()
+        return {id(param) for param in self._sums.params} <= {id(param) for param in params}
 
     def buffers(self) -> list[torch.Tensor]:
         found = {id(one): one for module in self._modules for one in module.buffers()}
         return list(found.values())
 
     def parameters(self) -> dict[str, torch.Tensor]:
-        return {str(number): param.detach() for number, param in enumerate(self._params)}
+        return {str(number): param.detach() for number, param in enumerate(self._sums.params)}
 
 
-def _parts(params: list[torch.Tensor], flat: torch.Tensor) -> list[torch.Tensor]:
-    parts = flat.split([param.numel() for param in params])
-    return [part.view_as(param) for part, param in zip(parts, params, strict=True)]
-
-
-def _fill(params: list[torch.Tensor], staging: torch.Tensor) -> None:
-    for param, part in zip(params, _parts(params, staging), strict=True):
-        if param.grad is None:
-            part.zero_()
-        else:
-            part.copy_(param.grad)
+def _is_plain(tensor: Any) -> bool:
+    if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided:
+        return False
+    return tensor.is_floating_point()
 
 
 def _done(tensor: torch.Tensor) -> Any:

@@ -1,0 +1,86 @@
+"""Modules are left as they were: a re-execution is of another rank's data.
+
+A forward pass may change more than gradients: running means and other buffers, and whatever the
+code of a module keeps on itself, such as the hidden state of a recurrent network or its last loss.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+KEPT_BYTES = 1 << 24
+"""Of a tensor that a module keeps on itself, and might change in place."""
+
+TORCHS = frozenset(vars(nn.Module()))
+"""Attributes of every module, such as its parameters, which wrappers exchange during a pass."""
+
+
+def among(namespaces: Iterable[Mapping[str, Any]]) -> list[nn.Module]:
+    """The modules that are variables or attributes there, each with those inside it."""
+    roots = [
+        value
+        for namespace in namespaces
+        for value in list(namespace.values())
+        if isinstance(value, nn.Module)
+    ]
+    return list(dict.fromkeys(module for root in roots for module in root.modules()))
+
+
+@contextmanager
+def untouched(modules: Iterable[nn.Module], buffers: Iterable[torch.Tensor]) -> Iterator[None]:
+    """Afterwards `modules` and `buffers` are what they were before."""
+    modules = list(modules)
+    inside = [one for module in modules for one in module.buffers(recurse=False)]
+    every = {id(one): one for one in (*buffers, *inside)}
+    values = [(buffer, buffer.detach().clone()) for buffer in every.values()]
+    registers = [(module._buffers, dict(module._buffers)) for module in modules]
+    attributes = [(module, dict(vars(module))) for module in modules if _has_own_code(module)]
+    inner = [value for _, own in attributes for name, value in own.items() if name not in TORCHS]
+    tensors = [
+        (value, value._version, value.detach().clone())
+        for value in inner
+        if _may_change_in_place(value)
+    ]
+    containers = [(value, value.copy()) for value in inner if type(value) in (list, dict, set)]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for buffer, value in values:
+                buffer.copy_(value)
+            for tensor, version, value in tensors:
+                if tensor._version != version:
+                    tensor.copy_(value)
+        for module, own in attributes:
+            _restore(vars(module), own)
+        for register, known in registers:
+            _restore(register, known)
+        for container, content in containers:
+            container.clear()
+            (container.extend if type(container) is list else container.update)(content)
+
+
+def _has_own_code(module: nn.Module) -> bool:
+    """Not torch's alone: what a wrapper notes of its passes is true of re-executed ones, too."""
+    return any(
+        kind.__module__.partition(".")[0] != "torch"
+        for kind in type(module).__mro__
+        if issubclass(kind, nn.Module)
+    )
+
+
+def _may_change_in_place(value: Any) -> bool:
+    if type(value) is not torch.Tensor or value.requires_grad or value.is_inference():
+        return False
+    return value.layout is torch.strided and value.numel() * value.element_size() <= KEPT_BYTES
+
+
+def _restore(attributes: dict[str, Any], own: Mapping[str, Any]) -> None:
+    for name in attributes.keys() - own.keys():
+        del attributes[name]
+    for name, value in own.items():
+        if attributes.get(name, own) is not value:
+            attributes[name] = value

@@ -1,0 +1,218 @@
+"""What a script has around its loop, put back as it was after code was executed as another rank.
+
+Re-executed code counts what it sees in dicts, appends to lists, moves schedulers and averages
+weights, as it does for its own microbatches; none of that may be counted twice. What is found from
+the variables of the script's modules and the loop is noted before, and set right in place
+afterwards. Output is kept back. What leaves the process otherwise, as lines in files do, is beyond
+undoing; so are large data that are changed in place (docs/injection.md, "Re-execution").
+"""
+
+import io
+import logging
+import operator
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from typing import Any
+
+import torch
+from torch import nn
+
+from recoverrun.hooks.context import CODE, is_own
+
+SMALL_BYTES = 1 << 20
+"""Tensors and arrays up to here are put back; larger ones are data, which nobody changes."""
+
+FROZEN_BYTES = 1 << 26
+"""Of all parameters that nothing trains, such as those of an average of the weights."""
+
+LONG, VERY_LONG = 1_000, 100_000
+"""Entries of a container: longer ones are not looked into, and very long ones are data, too."""
+
+DEPTH = 4
+ENTRIES = 20_000
+"""Looked at in all, so that a recovery does not wait for it."""
+
+CONTAINERS = (list, dict, set, deque)
+
+Undo = Callable[[], None]
+
+
+@contextmanager
+def unchanged(
+    namespaces: Iterable[dict[str, Any]],
+    modules: Iterable[nn.Module],
+    optimizers: Iterable[torch.optim.Optimizer],
+    own: frozenset[str],
+    apart: Iterable[Any] = (),
+) -> Iterator[None]:
+    """Around a re-execution: afterwards all that is found from these is what it was.
+
+    `own` are the names of the script's modules, whose objects are looked into. What is to be kept
+    `apart` is not this rank's, and goes on as it was left.
+    """
+    look = _Look(own, apart)
+    for namespace in namespaces:
+        look.at_names(namespace)
+    for optimizer in optimizers:
+        look.at_groups(optimizer)
+    trained = {id(p) for one in optimizers for group in one.param_groups for p in group["params"]}
+    look.at_frozen({id(p): p for one in modules for p in one.parameters(recurse=False)}, trained)
+    level = logging.root.manager.disable
+    logging.disable(sys.maxsize)
+    try:
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        logging.disable(level)
+        for undo in reversed(look.undo):
+            undo()
+
+
+class _Look:
+    """Notes how to put back what it finds."""
+
+    def __init__(self, own: frozenset[str], apart: Iterable[Any]) -> None:
+        self._own = own
+        self._seen = set(map(id, apart))
+        self._left = ENTRIES
+        self.undo: list[Undo] = []
+
+    def at_names(self, names: dict[str, Any]) -> None:
+        self._note_attributes(names)
+        for name, value in list(names.items()):
+            if not name.startswith("__"):
+                self._at(value, DEPTH)
+
+    def at_groups(self, optimizer: torch.optim.Optimizer) -> None:
+        """Learning rates and the like, of all groups of parameters."""
+        for group in optimizer.param_groups:
+            options = {name: value for name, value in group.items() if name != "params"}
+            self._note_attributes(group)
+            self._each(options.values(), 2)
+
+    def at_frozen(self, parameters: Mapping[int, torch.Tensor], trained: set[int]) -> None:
+        frozen = [one for number, one in parameters.items() if number not in trained]
+        if sum(one.numel() * one.element_size() for one in frozen) <= FROZEN_BYTES:
+            for one in frozen:
+                if type(one.detach()) is torch.Tensor:
+                    self._note_tensor(one)
+
+    def _at(self, value: Any, depth: int) -> None:
+        if type(value) is type and value.__module__ in self._own:
+            self._at_class(value)
+        if type(value) in CODE or id(value) in self._seen or not depth or self._left <= 0:
+            return
+        if isinstance(value, CONTAINERS):
+            self._at_container(value, depth)
+        elif type(value) is tuple:
+            self._each(value, depth)
+        elif type(value) is torch.Tensor:
+            if _is_small(value):
+                self._seen.add(id(value))
+                self._note_tensor(value)
+        elif _is_array(value):
+            self._note_array(value)
+        elif isinstance(value, torch.optim.lr_scheduler.LRScheduler) or is_own(value, self._own):
+            self._seen.add(id(value))
+            self._note_attributes(vars(value))
+            self._each(list(vars(value).values()), depth)
+
+    def _each(self, values: Iterable[Any], depth: int) -> None:
+        for value in values:
+            self._left -= 1
+            self._at(value, depth - 1)
+
+    def _at_class(self, kind: type) -> None:
+        if id(kind) in self._seen:
+            return
+        self._seen.add(id(kind))
+        values = {
+            name: value
+            for name, value in vars(kind).items()
+            if not name.startswith("__") and not callable(value) and not hasattr(value, "__get__")
+        }
+        self._each(values.values(), DEPTH)
+
+        def undo() -> None:
+            for name, value in values.items():
+                if vars(kind).get(name) is not value:
+                    setattr(kind, name, value)
+
+        self.undo.append(undo)
+
+    def _at_container(self, value: Any, depth: int) -> None:
+        self._seen.add(id(value))
+        if len(value) > VERY_LONG:
+            return
+        keys, values = _content(value)
+        if len(value) <= LONG:
+            self._each(values, depth)
+
+        def undo() -> None:
+            if not all(map(_identical, _content(value), (keys, values))):
+                value.clear()
+                if isinstance(value, dict):
+                    for key, one in zip(keys, values, strict=True):
+                        value[key] = one  # a Counter's update() would count
+                else:
+                    (value.update if isinstance(value, set) else value.extend)(values)
+
+        self.undo.append(undo)
+
+    def _note_attributes(self, attributes: dict[str, Any]) -> None:
+        known = dict(attributes)
+
+        def undo() -> None:
+            for name in attributes.keys() - known.keys():
+                del attributes[name]
+            for name, value in known.items():
+                if attributes.get(name, known) is not value:
+                    attributes[name] = value
+
+        self.undo.append(undo)
+
+    def _note_tensor(self, tensor: torch.Tensor) -> None:
+        version, value, place = tensor._version, tensor.detach().clone(), tensor.data_ptr()
+
+        def undo() -> None:
+            if tensor._version != version and tensor.data_ptr() == place:
+                with torch.no_grad():
+                    tensor.copy_(value)
+
+        self.undo.append(undo)
+
+    def _note_array(self, array: Any) -> None:
+        self._seen.add(id(array))
+        if array.nbytes > SMALL_BYTES or not array.flags.writeable or array.dtype.hasobject:
+            return
+        value = array.copy()
+
+        def undo() -> None:
+            array[...] = value
+
+        self.undo.append(undo)
+
+
+def _content(container: Any) -> tuple[list[Any], list[Any]]:
+    """Keys, if it has any, and values."""
+    if isinstance(container, dict):
+        return list(container), list(container.values())
+    return [], list(container)
+
+
+def _identical(now: list[Any], before: list[Any]) -> bool:
+    """Entry for entry the same objects, in the same order."""
+    return len(now) == len(before) and all(map(operator.is_, now, before))
+
+
+def _is_small(tensor: torch.Tensor) -> bool:
+    if tensor.requires_grad or tensor.is_inference() or tensor.layout is not torch.strided:
+        return False
+    return tensor.device.type != "meta" and tensor.numel() * tensor.element_size() <= SMALL_BYTES
+
+
+def _is_array(value: Any) -> bool:
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and type(value) is numpy.ndarray

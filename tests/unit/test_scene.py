@@ -1,0 +1,135 @@
+"""What a script keeps around its loop is put back, in place."""
+
+import collections
+import logging
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from recoverrun.hooks.scene import LONG, unchanged
+
+
+class Own:
+    """An object of the script's."""
+
+    made = 0
+    every: list[int] = []
+
+    def __init__(self) -> None:
+        self.seen = [1]
+        self.inner: Any = {"deep": {"n": 1}}
+        self.total = torch.zeros(2)
+
+
+def _names() -> dict[str, Any]:
+    return {
+        "own": Own(),
+        "counts": {"n": 0, "list": []},
+        "kinds": collections.Counter("ab"),
+        "recent": collections.deque([1, 2], maxlen=2),
+        "unique": {1, 2},
+        "array": np.zeros(3),
+        "total": torch.zeros(3),
+        "pair": ([1], {"a": 1}),
+        "long": list(range(LONG + 5)),
+        "step": 3,
+        "Own": Own,
+    }
+
+
+def _told(names: dict[str, Any]) -> str:
+    own = names["own"]
+    return repr((names, vars(own), Own.made, Own.every))
+
+
+CHANGES: dict[str, Any] = {
+    "dict": lambda n: n["counts"].update(n=5, other=1),
+    "nested list": lambda n: n["counts"]["list"].append(1),
+    "counter": lambda n: n["kinds"].update("abc"),
+    "deque": lambda n: n["recent"].append(3),
+    "set": lambda n: n["unique"].discard(1),
+    "array": lambda n: n["array"].__iadd__(1),
+    "tensor": lambda n: n["total"].add_(1),
+    "in a tuple": lambda n: n["pair"][0].append(2),
+    "long list": lambda n: n["long"].append(2),
+    "variable": lambda n: n.update(step=4),
+    "new variable": lambda n: n.update(loss=0.5),
+    "attribute": lambda n: vars(n["own"]).update(seen=None),
+    "new attribute": lambda n: vars(n["own"]).update(more=1),
+    "list of an object": lambda n: n["own"].seen.append(2),
+    "deep in an object": lambda n: n["own"].inner["deep"].update(n=2),
+    "tensor of an object": lambda n: n["own"].total.add_(1),
+    "class": lambda n: setattr(Own, "made", Own.made + 1),
+    "list of a class": lambda n: Own.every.append(1),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_it_is_as_it_was(change: str) -> None:
+    names = _names()
+    before, objects = _told(names), dict(names)
+
+    with unchanged([names], [], [], frozenset({__name__})):
+        CHANGES[change](names)
+        assert _told(names) != before
+
+    assert _told(names) == before
+    assert all(names[name] is value for name, value in objects.items())
+
+
+def test_what_is_kept_apart_goes_on() -> None:
+    names = {"mine": [1], "theirs": [1]}
+
+    with unchanged([names], [], [], frozenset(), apart=[names["theirs"]]):
+        names["mine"].append(2)
+        names["theirs"].append(2)
+
+    assert names == {"mine": [1], "theirs": [1, 2]}
+
+
+def test_schedules_and_averages() -> None:
+    model, average = nn.Linear(2, 2), nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=torch.tensor(0.5))
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    optimizer.step()
+    before = average.weight.tolist(), schedule.state_dict()
+
+    with unchanged([{"schedule": schedule}], [model, average], [optimizer], frozenset()):
+        schedule.step()
+        with torch.no_grad():
+            average.weight.add_(1)
+        assert float(optimizer.param_groups[0]["lr"]) == 0.25
+
+    assert (average.weight.tolist(), schedule.state_dict()) == before
+    assert float(optimizer.param_groups[0]["lr"]) == 0.5
+
+
+def test_output_is_kept_back(capsys: pytest.CaptureFixture[str]) -> None:
+    logger = logging.getLogger("of the script")
+    handler = logging.StreamHandler(sys.stderr)
+    logger.addHandler(handler)
+    try:
+        with unchanged([], [], [], frozenset()):
+            print("a batch")
+            logger.warning("a batch")
+        print("one line")
+        logger.warning("another")
+    finally:
+        logger.removeHandler(handler)
+
+    assert capsys.readouterr() == ("one line\n", "another\n")
+
+
+def test_an_error_leaves_it_as_it_was() -> None:
+    names: dict[str, Any] = {"counts": {"n": 0}}
+
+    with pytest.raises(ValueError, match="bad"):
+        with unchanged([names], [], [], frozenset()):
+            names["counts"]["n"] = 1
+            raise ValueError("bad")
+
+    assert names == {"counts": {"n": 0}}
