@@ -131,7 +131,8 @@ def _foretold(
         heirs[0].streams_at(mine[-1].streams)
         for place, after in enumerate(following):
             microbatch, *later = runtime.microbatches[place:]
-            heirs[0].needs_seed(microbatch, after)
+            if not heirs[0].counted:  # who only parted is told by others (`kinship`)
+                heirs[0].needs_seed(microbatch, after)
             heirs[-1].require_hosts(microbatch, after, later)
     except NotReplayable as reason:
         return frozenset(), str(reason)
