@@ -129,9 +129,11 @@ def _foretold(
             heir.excused = session.impersonator.excused or frozenset()
             heir.part(own, bearing.matters, bearing.is_written)
         heirs[0].streams_at(mine[-1].streams)
-        for microbatch, after in zip(runtime.microbatches, following, strict=True):
-            heirs[0].needs_seed(microbatch, after)
-            heirs[-1].require_hosts(microbatch, after)
+        for place, after in enumerate(following):
+            microbatch, *later = runtime.microbatches[place:]
+            if not heirs[0].counted:  # who only parted is told by others (`kinship`)
+                heirs[0].needs_seed(microbatch, after)
+            heirs[-1].require_hosts(microbatch, after, later)
     except NotReplayable as reason:
         return frozenset(), str(reason)
     return heirs[1].unforeseen(mine[-1], theirs[-1], bearing.matters), ""

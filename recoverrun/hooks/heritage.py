@@ -16,11 +16,11 @@ that rank's stream until it draws between steps again; who has drawn less does n
 (`Kin`). Survivors tell each other in every step (`kinship`).
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from recoverrun.hooks import rng
+from recoverrun.hooks import ownrng, rng
 from recoverrun.hooks.bulk import is_mark
 from recoverrun.hooks.context import Context, Key, differences, same
 from recoverrun.hooks.data import NotReplayable
@@ -213,11 +213,16 @@ class Heritage:
         """Those streams of `rng.HOSTS` that move along the chain."""
         return {name: self.moving[key] for name, key in HOSTS.items() if key in self.moving}
 
-    def require_hosts(self, own: Microbatch, following: rng.Streams) -> None:
-        """Raises NotReplayable if the streams of `rng.HOSTS` moved in a way that no chain follows.
+    def require_hosts(
+        self, own: Microbatch, following: rng.Streams, later: Sequence[Microbatch]
+    ) -> None:
+        """Raises NotReplayable if the streams of `rng.HOSTS`, or the script's own generators, moved
+        in a way that no chain follows.
 
-        `own` is our microbatch and `following` where our streams stood as the next one began.
+        `own` is our microbatch and `following` where our streams stood as the next one began;
+        `later` are those of this step.
         """
+        self._require_left(own, later)
         now = rng.read_hosts()
         for name, key in HOSTS.items():
             if key in self.moving:
@@ -226,6 +231,24 @@ class Heritage:
                 followed = own.streams.hosts[name] == now[name]
             if not followed:
                 raise NotReplayable(NUMBERS_MOVE)
+
+    def _require_left(self, own: Microbatch, later: Sequence[Microbatch]) -> None:
+        """Chains end at a backward: what a generator gives behind it, none of them follows."""
+        for key, (generator, left) in own.left.items():
+            if key not in self.moving:
+                continue
+            stands: Any
+            if not later:
+                stands = ownrng.state_of(generator)
+            elif isinstance(key, str):
+                stands = later[0].generators.get(key)
+            else:
+                stands = later[0].attributes.get(key)
+            if not same(left, stands):
+                raise NotReplayable(
+                    f"{named(key)} gives random numbers after a backward, too: where another "
+                    "rank's stands cannot be told from this one's"
+                )
 
     @property
     def kin(self) -> Kin:

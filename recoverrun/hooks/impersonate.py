@@ -249,7 +249,7 @@ class Impersonator:
         self._require_copies(own)
         later = self.runtime.microbatches[index + 1 :]
         following = later[0].streams if later else rng.read()
-        heir.require_hosts(own, following)
+        heir.require_hosts(own, following, later)
         streams = heir.streams_at(own.streams)
         untold = streams if heir.needs_seed(own, following) else None
         costume = Costume(streams=rng.read())

@@ -58,6 +58,9 @@ class Senses(Protocol):
     def generators(self) -> dict[str, Any]:
         """States of the generators among the variables that `attributes` last looked at."""
 
+    def left(self) -> "dict[Key, tuple[Any, Any]]":
+        """Those, and those among the attributes, each with its state."""
+
     def copied(self, value: Any) -> Any:
         """A copy of what code may change in place (small tensors, containers), else `value`."""
 
@@ -119,6 +122,7 @@ class Microbatch:
     backwards: int = 1
     seeded: bool = False
     hosts: dict[str, bytes] = field(default_factory=dict)  # as its latest backward ended
+    left: "dict[Key, tuple[Any, Any]]" = field(default_factory=dict)  # generators, just then
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,7 +366,10 @@ class ScriptRuntime:
         return microbatch
 
     def _keep_hosts(self) -> None:
-        if self.hosts_move and self.senses is not None:
+        if self.senses is None:
+            return
+        self.microbatches[-1].left = self.senses.left()
+        if self.hosts_move:
             self.microbatches[-1].hosts = self.senses.hosts()
 
     def begin_step(self) -> None:

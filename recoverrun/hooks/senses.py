@@ -24,6 +24,7 @@ class TorchSenses:
     def __init__(self) -> None:
         self._owners: list[tuple[Path, Any]] = []
         self._generators: dict[str, Any] = {}
+        self._all: dict[Key, Any] = {}  # generators, also among the attributes
         self._iterators: list[str] = []  # variables of the module
 
     def streams(self, since: rng.Streams | None) -> rng.Streams:
@@ -44,6 +45,10 @@ class TorchSenses:
             self._owners = list(objects_of(visible, own))
             self._iterators = [n for n, v in module.items() if iterators.is_plain(v)]
             self._generators = {n: v for n, v in visible.items() if ownrng.is_generator(v)}
+            self._all = dict(self._generators.items())
+            for path, owner in self._owners:
+                found = vars(owner).items()
+                self._all.update({(*path, n): v for n, v in found if ownrng.is_generator(v)})
         return {
             (*path, name): value
             for path, owner in self._owners
@@ -70,6 +75,9 @@ class TorchSenses:
 
     def generators(self) -> dict[str, Any]:
         return values_of(self._generators) if self._generators else {}
+
+    def left(self) -> dict[Key, tuple[Any, Any]]:
+        return {key: (one, ownrng.state_of(one)) for key, one in self._all.items()}
 
     def copied(self, value: Any) -> Any:
         if is_small_tensor(value) or is_result(value):

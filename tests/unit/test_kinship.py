@@ -1,9 +1,11 @@
 """Who may speak for a lost rank's random stream."""
 
+import random
+
 import pytest
 import torch
 
-from recoverrun.hooks import rng
+from recoverrun.hooks import ownrng, rng
 from recoverrun.hooks.context import Context
 from recoverrun.hooks.data import NotReplayable
 from recoverrun.hooks.heritage import Heritage
@@ -141,3 +143,20 @@ def test_a_gap_that_the_lost_rank_did_not_live_to_pass_counts_too() -> None:
     heir.settle([mine, _top(4, _streams(7, 955))], 4, lambda key, value: True, lambda key: False)
 
     assert not heir.sure
+
+
+@pytest.mark.parametrize("drawn", [False, True])
+def test_a_generator_that_draws_after_the_backward_is_not_followed(drawn: bool) -> None:
+    generator = random.Random(5)
+    heir = _heir(700, 700)
+    heir.moving = {"chance": ownrng.state_of(generator)}
+    own = _microbatch(_streams(7, 700))
+    own.left = {"chance": (generator, ownrng.state_of(generator))}
+    if drawn:
+        generator.random()
+
+    if drawn:
+        with pytest.raises(NotReplayable, match="chance gives random numbers after a backward"):
+            heir.require_hosts(own, rng.read(), ())
+    else:
+        heir.require_hosts(own, rng.read(), ())
