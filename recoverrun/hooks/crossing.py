@@ -16,7 +16,7 @@ import torch
 from ft_collectives.fabric import Fabric
 from ft_collectives.faults import Superseded
 from recoverrun.hooks import exact, rng
-from recoverrun.hooks.context import Context, Key
+from recoverrun.hooks.context import Context, Key, differences
 from recoverrun.hooks.data import NotReplayable
 from recoverrun.hooks.heritage import Heritage, parted
 from recoverrun.hooks.rehearsal import ORDER, agree, gather, sketch
@@ -31,10 +31,14 @@ AT_STEP = 1
 
 
 class Crossing:
-    """Keeps the sketch of this rank's first gradient of the step in which ranks compare."""
+    """Keeps the sketch of this rank's first gradient of the step in which ranks compare.
+
+    And where this rank stood as its latest backward ended.
+    """
 
     def __init__(self) -> None:
         self._sketch = torch.empty(0)
+        self._after: Context | None = None
 
     def due(self, session: "Session") -> bool:
         """Is it this step? Then its reductions wait until the commit point."""
@@ -47,10 +51,14 @@ class Crossing:
         )
 
     def backward_done(self, session: "Session") -> None:
-        """The first microbatch's backward has returned."""
-        if self.due(session):
-            assert session.strategy is not None, "protected"
-            self._sketch = sketch(session.strategy.accumulators())
+        """A microbatch's backward has returned."""
+        runtime, strategy = session.runtime, session.strategy
+        if not self.due(session) or not runtime.microbatches:
+            return
+        assert strategy is not None and runtime.shape is not None, "protected, and learned"
+        if len(runtime.microbatches) == 1:
+            self._sketch = sketch(strategy.accumulators())
+        self._after = session.impersonator.present(AT_STEP + 1, runtime.shape)
 
     def look(self, session: "Session", generation: int) -> None:
         """At the commit point: all ranks compare. A loss ends it, for this rank or for all."""
@@ -86,6 +94,7 @@ class Crossing:
         reason = ""
         if mine and [one.point for one in mine] == [one.point for one in theirs]:
             unknown, reason = _foretold(session, partner, theirs, mine)
+            unknown |= self._moved_late(session, theirs[-1], mine[-1])
         words = {
             "unknown": [_told(key) for key in sorted(unknown, key=str)],
             "reason": reason,
@@ -99,6 +108,24 @@ class Crossing:
         tried = frozenset(_key(one) for rank in sorted(heard) for one in heard[rank]["unknown"])
         given = torch.frombuffer(bytearray(others[partner]["sketch"]), dtype=torch.float64)
         return _redo(session, partner, theirs[-1], given, tried)
+
+    def _moved_late(self, session: "Session", theirs: Context, mine: Context) -> frozenset[Key]:
+        """What differs, and moved after our last backward: a chain does not run there."""
+        ahead = session.impersonator.captures.get((AT_STEP + 1, 0, 0))
+        shape, bearing = session.runtime.shape, session.impersonator.bearing
+        if self._after is None or ahead is None or shape is None or shape.backwards > 1:
+            return frozenset()
+        moved = differences(self._after, ahead)
+        differ = differences(theirs, mine)
+        late: list[tuple[Key, Any]] = [
+            *((key, differ.names[key]) for key in moved.names.keys() & differ.names.keys()),
+            *(
+                (key, differ.attributes[key])
+                for key in moved.attributes
+                if key in differ.attributes
+            ),
+        ]
+        return frozenset(key for key, value in late if bearing.matters(key, value))
 
 
 def _captured(session: "Session") -> list[Context]:

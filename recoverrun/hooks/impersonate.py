@@ -116,6 +116,10 @@ class Impersonator:
 
     def capture_ahead(self, step: int, shape: Shape) -> Context:
         """Our context for `step`, from the commit point before it."""
+        return self._keep(self.present(step, shape))
+
+    def present(self, step: int, shape: Shape) -> Context:
+        """What a capture ahead of `step` is if it is made now."""
         turn = self.runtime.microbatches[-1].turn
         frame = find_frame(turn.frame_id, sys._getframe(1))
         names = seen_by(shape.region, turn.globals, {})
@@ -124,18 +128,16 @@ class Impersonator:
             names = seen_by(shape.region, turn.globals, local)
             if sys.version_info < (3, 13):
                 local.clear()  # the frame would keep every local alive until the next call
-        return self._keep(
-            capture(
-                step=step,
-                attempt=0,
-                kind="ahead",
-                loop=shape.region.id,
-                streams=rng.read(),
-                names=names,
-                carried=shape.region.carried,
-                loaders=self._loaders(),
-                attributes=attributes_of(names, self.runtime.own_modules),
-            )
+        return capture(
+            step=step,
+            attempt=0,
+            kind="ahead",
+            loop=shape.region.id,
+            streams=rng.read(),
+            names=names,
+            carried=shape.region.carried,
+            loaders=self._loaders(),
+            attributes=attributes_of(names, self.runtime.own_modules),
         )
 
     def _loaders(self) -> dict[int, Origin]:

@@ -325,7 +325,7 @@ class Session:
             self.backwards += 1
         self._untold.append(Accumulated(identity=(self.machine.slot, index)))
         self.tallies.backward_done()
-        if not index:
+        if not index or self.crossing.due(self):
             self._first_microbatch()
 
     def _first_microbatch(self) -> None:

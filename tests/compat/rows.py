@@ -121,6 +121,14 @@ SHAPES = (
         kills=("r2@step:4:forward",),
     ),
     Row(
+        name="moving-on-late",
+        script="habits.py",
+        arguments=("moving-on-late",),
+        promise="equal-count",
+        why="at differs between ranks and moves between steps",
+        kills=("r2@step:4:forward",),
+    ),
+    Row(
         name="shared-update",
         script="habits.py",
         arguments=("shared-update",),

@@ -106,6 +106,17 @@ def train_on_share(model: Any, loader: Any, optimizer: Any) -> None:
         optimizer.step()
 
 
+def train_moving_on_late(model: Any, loader: Any, optimizer: Any) -> None:
+    inputs, targets = loader.dataset.tensors
+    at = 8 * dist.get_rank()
+    while at < len(inputs):
+        x, y = inputs[at : at + 8], targets[at : at + 8]
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        at += 8 * dist.get_world_size()
+        optimizer.step()
+
+
 def train(model: Any, loader: Any, optimizer: Any) -> None:
     for x, y in loader:
         optimizer.zero_grad()
@@ -129,6 +140,7 @@ def main() -> None:
         "meters": train_with_meters,
         "fetching-ahead": train_fetching_ahead,
         "share": train_on_share,
+        "moving-on-late": train_moving_on_late,
     }
     for epoch in range(2):
         sampler.set_epoch(epoch)
