@@ -5,7 +5,8 @@ the rehearsal of the first step shows. A lost slot's gradients never enter the a
 rank that computes them: they are kept apart, by slot and index (`apart`). And all are added up in
 an order that knows slots and indices only (`ft_collectives.canonical`).
 
-Where one of these does not hold, the run ends before its first optimizer step, with a sentence.
+Where one of these does not hold, the run ends before its first optimizer step with a sentence, or
+before its second, where only that shows it (`crossing`).
 """
 
 import sys
