@@ -50,6 +50,10 @@ class Crossing:
             and len(machine.view.live) == len(machine.layout.slots)
         )
 
+    def proving(self, session: "Session") -> bool:
+        """Is it a step in which the gradients of single microbatches are compared?"""
+        return session.promise is None or self.due(session)
+
     def backward_done(self, session: "Session") -> None:
         """A microbatch's backward has returned."""
         runtime, strategy = session.runtime, session.strategy

@@ -325,14 +325,12 @@ class Session:
             self.backwards += 1
         self._untold.append(Accumulated(identity=(self.machine.slot, index)))
         self.tallies.backward_done()
-        if not index or self.crossing.due(self):
+        if not index and self.promise is None:
             self._first_microbatch()
+        self.crossing.backward_done(self)
 
     def _first_microbatch(self) -> None:
-        """Keep what is compared at the commit point, in the first step and once more."""
-        if self.promise is not None:
-            self.crossing.backward_done(self)
-            return
+        """Nothing is known yet: keep what the rehearsal at the commit point compares."""
         assert self.strategy is not None, "protected"
         self._sketch = rehearsal.sketch(self.strategy.accumulators())
         if self.runtime.microbatches:

@@ -180,9 +180,9 @@ for i in range(8):
 OWN_DATA = (
     PREAMBLE
     + """
-train = torch.randn(400, 4, generator=torch.Generator().manual_seed(rank))
+train = {"x": torch.randn(400, 4, generator=torch.Generator().manual_seed(rank))}
 for i in range(8):
-    loss = model(train[3 * i : 3 * i + 3]).square().mean()
+    loss = model(train["x"][3 * i : 3 * i + 3]).square().mean()
     loss.backward()
     optimizer.step()
     optimizer.zero_grad()
@@ -261,7 +261,10 @@ def test_an_unprotected_script_ends_at_a_loss_as_under_torchrun(tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("text", "why"),
-    [(NUMBERS_BETWEEN, "drawn after a backward"), (OWN_DATA, "holds other data in train")],
+    [
+        (NUMBERS_BETWEEN, "drawn after a backward"),
+        (OWN_DATA, "from somewhere that cannot be told"),
+    ],
 )
 def test_samples_that_cannot_be_told_are_made_up_with_fresh_data(
     text: str, why: str, tmp_path: Path

@@ -103,7 +103,7 @@ class Fsdp1:
 
         def wrapper(module: Any) -> AbstractContextManager[None]:
             session = self._session
-            each = session.acting or session.promise is None
+            each = session.acting or session.crossing.proving(session)
             return nullcontext() if self._serves() and each else original(module)
 
         return wrapper

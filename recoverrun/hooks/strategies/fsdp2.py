@@ -82,7 +82,7 @@ class Fsdp2:
 
         def wrapper(group: Any, *unused: Any) -> Any:
             session = self._session
-            each = session.acting or session.promise is None or session.env.exact
+            each = session.acting or session.crossing.proving(session) or session.env.exact
             if not (self._serves() and each) or group.reduce_grads:
                 return original(group, *unused)
             group.reduce_grads = True
