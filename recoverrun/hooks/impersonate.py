@@ -364,7 +364,7 @@ class Impersonator:
         self._lend(names, own, costume)
         self.fresh, self.runtime.acting_rank = True, self.runtime.own_rank
         try:
-            with self._unchanged(own, names):
+            with self._unchanged(own, names), scene.schedules_rest():
                 return self._run(names, shape, self._item_of(own, self.runtime.own_rank))
         finally:
             self.fresh, self.runtime.acting_rank = False, None

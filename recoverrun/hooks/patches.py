@@ -10,7 +10,6 @@ watched for. Names that torch copies into other modules are replaced there as we
 | Optimizer.step (pre-hook), clip_grad_*, GradScaler | the first reader of gradients: commit |
 | Optimizer.step (post-hook) | what the ranks told each other in the update |
 | Optimizer.zero_grad, Module.zero_grad | nothing in re-execution; else a step that is dropped |
-| LRScheduler.step | nothing in re-execution |
 | DataLoader.__iter__, itertools.cycle | positions of other slots |
 | torch.manual_seed | whether a microbatch seeds before it draws |
 | dist.get_rank, broadcast, scatter, … | the acting rank; a lost root is an error, not a hang |
@@ -130,7 +129,6 @@ def install(session: "Session") -> None:
     replace(c10d, "all_reduce", hand.all_reduce)
     replace(c10d, "all_reduce", session.tallies.all_reduce)
     _gradients(session, hand)
-    _schedules(session)
     _data(session)
     replace(c10d, "_new_process_group_helper", groups.wrapping)
     replace(c10d, "_store_based_barrier", groups.store_barrier)
@@ -234,21 +232,6 @@ def _gradients(session: "Session", hand: "ByHand") -> None:
     replace(torch.optim.Optimizer, "zero_grad", dropping)
     replace(torch.nn.Module, "zero_grad", dropping)
     _updates(session, hand)
-
-
-def _schedules(session: "Session") -> None:
-    import torch.optim.lr_scheduler as schedulers
-
-    def still(original: Any) -> Any:
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            return None if session.acting else original(*args, **kwargs)
-
-        return wrapper
-
-    for kind in list(vars(schedulers).values()):
-        if isinstance(kind, type) and issubclass(kind, schedulers.LRScheduler):
-            if "step" in vars(kind):
-                replace(kind, "step", still)
 
 
 def _knowing(session: "Session", original: Any) -> Any:

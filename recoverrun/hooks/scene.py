@@ -73,6 +73,24 @@ def unchanged(
             undo()
 
 
+@contextmanager
+def schedules_rest() -> Iterator[None]:
+    """While this lasts, schedules of learning rates stand still."""
+    kinds = [
+        kind
+        for kind in vars(torch.optim.lr_scheduler).values()
+        if isinstance(kind, type) and issubclass(kind, torch.optim.lr_scheduler.LRScheduler)
+    ]
+    steps = [(kind, vars(kind)["step"]) for kind in kinds if "step" in vars(kind)]
+    for kind, _ in steps:
+        setattr(kind, "step", lambda *args, **kwargs: None)  # noqa: B010  # a method, to mypy
+    try:
+        yield
+    finally:
+        for kind, step in steps:
+            setattr(kind, "step", step)  # noqa: B010
+
+
 class _Look:
     """Notes how to put back what it finds."""
 

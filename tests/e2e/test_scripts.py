@@ -73,6 +73,15 @@ def run(
     )
 
 
+def unprotected(script: Path, folder: Path, **environment: str) -> Outcome:
+    """As under torchrun, where a process of torch's may abort as it leaves, its work done."""
+    for attempt in range(2):
+        outcome = run(script, folder / f"plain{attempt}", protect=False, **environment)
+        if "terminate called without an active exception" not in outcome.text:
+            break
+    return outcome
+
+
 @pytest.mark.parametrize(
     ("script", "kills"),
     [
@@ -102,7 +111,7 @@ def test_a_script_ends_with_the_weights_of_the_run_without_losses(
 
 def test_what_is_executed_again_is_not_counted_again(tmp_path: Path) -> None:
     script = SCRIPTS / "bookkeeping.py"
-    plain = run(script, tmp_path / "plain", protect=False)
+    plain = unprotected(script, tmp_path)
     whole = run(script, tmp_path)
     killed = run(script, tmp_path, inject="r1@step:3:forward,r0@step:6:vote")
 
@@ -117,7 +126,7 @@ def test_what_is_executed_again_is_not_counted_again(tmp_path: Path) -> None:
 
 def test_a_module_that_remembers_leaves_the_run_as_it_was(tmp_path: Path) -> None:
     script = SCRIPTS / "bookkeeping.py"
-    plain = run(script, tmp_path / "plain", protect=False, STATEFUL="1")
+    plain = unprotected(script, tmp_path, STATEFUL="1")
     whole = run(script, tmp_path, STATEFUL="1")
 
     assert (plain.code, whole.code) == (0, 0), whole.text

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from recoverrun.hooks.scene import LONG, unchanged
+from recoverrun.hooks.scene import LONG, schedules_rest, unchanged
 
 
 class Own:
@@ -106,6 +106,24 @@ def test_schedules_and_averages() -> None:
 
     assert (average.weight.tolist(), schedule.state_dict()) == before
     assert float(optimizer.param_groups[0]["lr"]) == 0.5
+
+
+def test_schedules_can_stand_still() -> None:
+    optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.5)
+    schedules: list[Any] = [
+        torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5),
+        torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0),
+    ]
+    optimizer.step()
+
+    with schedules_rest():
+        for _ in range(3):
+            schedules[0].step()
+            schedules[1].step(1.0)
+    assert optimizer.param_groups[0]["lr"] == 0.5
+
+    schedules[0].step()
+    assert optimizer.param_groups[0]["lr"] == 0.25
 
 
 def test_output_is_kept_back(capsys: pytest.CaptureFixture[str]) -> None:
