@@ -34,7 +34,7 @@ def untouched(modules: Iterable[nn.Module], buffers: Iterable[torch.Tensor]) -> 
     """Afterwards `modules` and `buffers` are what they were before."""
     modules = list(modules)
     inside = [one for module in modules for one in module.buffers(recurse=False)]
-    every = {id(one): one for one in (*buffers, *inside)}
+    every = {id(one): one for one in (*buffers, *inside) if not one.is_inference()}
     values = [(buffer, buffer.detach().clone()) for buffer in every.values()]
     registers = [(module._buffers, dict(module._buffers)) for module in modules]
     attributes = [(module, dict(vars(module))) for module in modules if _has_own_code(module)]

@@ -7,14 +7,15 @@ afterwards. Output is kept back. What leaves the process otherwise, as lines in 
 undoing; so are large data that are changed in place (docs/injection.md, "Re-execution").
 """
 
-import io
+import functools
 import logging
 import operator
+import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from typing import Any
+from typing import Any, TextIO
 
 import torch
 from torch import nn
@@ -65,12 +66,18 @@ def unchanged(
     level = logging.root.manager.disable
     logging.disable(sys.maxsize)
     try:
-        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        with redirect_stdout(_nowhere()), redirect_stderr(_nowhere()):
             yield
     finally:
         logging.disable(level)
         for undo in reversed(look.undo):
             undo()
+
+
+@functools.cache
+def _nowhere() -> TextIO:
+    """Never closed: whoever takes hold of it in re-executed code may keep it."""
+    return open(os.devnull, "w", encoding="utf-8")
 
 
 @contextmanager
@@ -121,7 +128,7 @@ class _Look:
         frozen = [one for number, one in parameters.items() if number not in trained]
         if sum(one.numel() * one.element_size() for one in frozen) <= FROZEN_BYTES:
             for one in frozen:
-                if type(one.detach()) is torch.Tensor:
+                if type(one.detach()) is torch.Tensor and not one.is_inference():
                     self._note_tensor(one)
 
     def _at(self, value: Any, depth: int) -> None:

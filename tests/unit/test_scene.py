@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from recoverrun.hooks.modules import untouched
 from recoverrun.hooks.scene import LONG, schedules_rest, unchanged
 
 
@@ -164,3 +165,22 @@ def test_gradients_in_variables_of_the_script_keep_what_is_made_up() -> None:
         model(torch.ones(1, 3)).sum().backward()
 
     assert model.weight.grad.tolist() == [[2.0] * 3] * 2
+
+
+def test_output_that_is_kept_back_still_has_a_file() -> None:
+    with unchanged([], [], [], frozenset()):
+        kept = sys.stdout
+        assert not kept.isatty() and kept.fileno() >= 0
+        kept.buffer.write(b"a batch\n")
+
+    kept.write("who takes hold of it may keep it\n")
+
+
+def test_what_was_made_for_inference_alone_is_left_alone() -> None:
+    with torch.inference_mode():
+        teacher = nn.BatchNorm1d(2)
+    names = {"teacher": teacher, "seen": teacher.running_mean}
+
+    with unchanged([names], [teacher], [], frozenset()), untouched([teacher], []):
+        with torch.inference_mode():
+            teacher(torch.randn(4, 2))
