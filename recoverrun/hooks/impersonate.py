@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from ft_collectives.faults import InvariantBroken, Superseded
 from recoverrun.hooks import modules, rng, scene
 from recoverrun.hooks.bearing import Bearing
 from recoverrun.hooks.context import (
@@ -32,11 +33,12 @@ from recoverrun.hooks.context import (
     values_of,
 )
 from recoverrun.hooks.data import NotReplayable
-from recoverrun.hooks.heritage import UNTOLD, Heritage, hosts_of, named, parted
+from recoverrun.hooks.heritage import UNTOLD, Heritage, hosts_of, named
 from recoverrun.hooks.items import served, substituted
 from recoverrun.hooks.iterators import Bound, copy_of
 from recoverrun.hooks.namespaces import copied, held, hold, put_back, seen_by, states_of
 from recoverrun.hooks.origins import Origin
+from recoverrun.hooks.poison import poisoned
 from recoverrun.hooks.runtime import Microbatch, ScriptRuntime, Shape, Turn, Unwind, find_frame
 from recoverrun.hooks.script import ITEM_NAME, RUNTIME_NAME
 from recoverrun.hooks.shares import Shares
@@ -46,17 +48,12 @@ TALKS = (
     "gradient, and a lost rank's word cannot be told"
 )
 
+RAISED = "{}: executed as rank {}, the script's code raised {!r}"
+
 Counted = torch.Tensor | None  # the tokens of a step so far, where a script tells them
 
 KEPT_CAPTURES = 8
 """Own captures kept to compare a lost rank's with: it may have stopped a step or two earlier."""
-
-
-def poisoned(value: torch.Tensor) -> torch.Tensor:
-    """Changed in place, so that whatever depends on it is far off: a count, an index, a flag."""
-    if value.is_floating_point() or value.is_complex():
-        return value.fill_(float("nan"))
-    return value.logical_not_() if value.dtype == torch.bool else value.mul_(3).add_(1)
 
 
 @dataclass(slots=True)
@@ -83,7 +80,7 @@ class Impersonator:
         self.excused: frozenset[Key] | None = None
         self.rehearsing = self.talked = False
         self._fed = False  # a microbatch's item is what some iterator gave
-        self.backwards_seen = 0
+        self.backwards_seen, self._accumulates = 0, False  # by half of a microbatch, perhaps
         self.replaying = False  # a forward pass only, to keep a lost rank's chain whole
         self.looking_back = False  # what is served was drawn before the region
         self.fresh = False  # executing as ourselves, on fresh data
@@ -336,10 +333,7 @@ class Impersonator:
         """Put the rank's shares of the data in the place of ours."""
         module = own.turn.globals
         visible = {**module, **own.names}
-        try:
-            shares = self.shares.of(rank, visible)
-        except LookupError as changed:
-            raise NotReplayable(parted([changed.args[0]], "between steps")) from None
+        shares = self.shares.of(rank, visible)
         hold(visible, {key: one for key, one in shares.items() if not isinstance(key, str)})
         for name, value in shares.items():
             if isinstance(name, str):
@@ -462,7 +456,7 @@ class Impersonator:
         region = shape.region
         assert region.body_code is not None, f"{region.id} was refused: {region.refusal}"
         names[RUNTIME_NAME] = self.runtime
-        self.backwards_seen = 0
+        self.backwards_seen, self._accumulates = 0, False
         self.runtime.spoiled = ""
         before = self.counted(names)
         try:
@@ -472,12 +466,17 @@ class Impersonator:
             exec(region.body_code, names)
         except Unwind:
             pass
-        except Exception as error:  # whatever the script's code says to data that are not its own
-            if self.runtime.spoiled:
-                raise NotReplayable(self.runtime.spoiled) from error
-            if self.rehearsing and self.talked:
-                raise NotReplayable(TALKS) from error
+        except (NotReplayable, Superseded, InvariantBroken):
             raise
+        except Exception as error:  # whatever the script's code says to data that are not its own
+            why = self.runtime.spoiled or (TALKS if self.rehearsing and self.talked else "")
+            if why:
+                raise NotReplayable(why) from error
+            if self.fresh or (self._accumulates and not self.rehearsing) or "gloo" in str(error):
+                raise
+            raise NotReplayable(
+                RAISED.format(region.id, self.runtime.acting_rank, error)
+            ) from error
         if self.runtime.spoiled:
             raise NotReplayable(self.runtime.spoiled)
         reached = self.backwards_seen >= shape.backwards
@@ -491,6 +490,7 @@ class Impersonator:
             self.runtime.spoil(UNTOLD)
         if self.replaying or (self.runtime.spoiled and self.runtime.acting_rank is not None):
             raise Unwind("backward")
+        self._accumulates = True
 
     def backward_done(self, shape: Shape) -> None:
         """A backward inside a re-execution: after the last one there is nothing more to run."""

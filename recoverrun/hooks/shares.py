@@ -12,7 +12,9 @@ from typing import Any
 import torch
 
 from recoverrun.hooks.bulk import is_mark, mark_of
+from recoverrun.hooks.clones import NotReplayable
 from recoverrun.hooks.context import Key, resolve
+from recoverrun.hooks.heritage import parted
 from recoverrun.hooks.rng import tensor_bytes
 
 MOST_BYTES = 16 << 20
@@ -55,12 +57,12 @@ class Shares:
         return total <= MOST_HEARD_BYTES
 
     def of(self, rank: int, visible: Mapping[str, Any]) -> dict[Key, Any]:
-        """What `rank` holds. Raises LookupError with a key under which we hold something else."""
+        """What `rank` holds. Raises NotReplayable if we hold something else since they told."""
         theirs = self._theirs.get(rank, {})
         for key in theirs:
             value = value_of(visible, key)
             if not _travels(value) or mark_of(value) != self._marks[key]:
-                raise LookupError(key)
+                raise NotReplayable(parted([key], "between steps"))
         return theirs
 
 

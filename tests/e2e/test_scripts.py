@@ -198,6 +198,18 @@ for i in range(8):
 """
 )
 
+OWN_KEY = (
+    PREAMBLE
+    + """
+train = {rank: torch.randn(400, 4)}
+for i in range(8):
+    loss = model(train[dist.get_rank()][3 * i : 3 * i + 3]).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+)
+
 SAME_ERROR = (
     PREAMBLE
     + """
@@ -273,6 +285,7 @@ def test_an_unprotected_script_ends_at_a_loss_as_under_torchrun(tmp_path: Path) 
     [
         (NUMBERS_BETWEEN, "drawn after a backward"),
         (OWN_DATA, "from somewhere that cannot be told"),
+        (OWN_KEY, "the script's code raised KeyError"),
     ],
 )
 def test_samples_that_cannot_be_told_are_made_up_with_fresh_data(

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from recoverrun.hooks.impersonate import poisoned
+from recoverrun.hooks.poison import poisoned
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64])

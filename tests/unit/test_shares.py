@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from recoverrun.hooks import shares
+from recoverrun.hooks.clones import NotReplayable
 from recoverrun.hooks.shares import Shares, unlike
 
 KEYS = {"x#", "ids", ("trainer", "y#")}
@@ -57,7 +58,7 @@ def test_a_share_that_has_changed_since_is_not_taken(change: Any) -> None:
 
     change(mine)
 
-    with pytest.raises(LookupError):
+    with pytest.raises(NotReplayable, match="between steps"):
         ours.of(1, mine)
 
 
