@@ -26,6 +26,8 @@ class Bearing:
             return not isinstance(key, str) or type(value) is int
         reads = self._reads_of(shape.region)
         owner = None if isinstance(key, str) else resolve({**turn.globals, **turn.names}, key)
+        if type(value) is float and is_framework(owner):
+            return False  # as it differs between ranks, it is a time
         if reads is None or is_framework(owner):
             return not isinstance(key, str) or key in shape.region.live_in or type(value) is int
         if isinstance(key, str):
