@@ -46,19 +46,19 @@ def ddp(feature: str, *kills: str, **more: Any) -> Row:
 DDP = (
     ddp("plain", "r1@step:3:forward,r0@step:5:reduce"),
     ddp("many-buckets", "r2@step:4:reduce:1"),
-    ddp("bucket-view", "r1@step:2:reduce,r2@step:6:vote"),
+    ddp("bucket-view"),
     ddp("static-graph"),
     ddp("unused", "r1@step:2:forward,r0@step:5:reduce"),
     ddp("unused-many-buckets"),
-    ddp("every-microbatch", "r0@step:3:vote"),
+    ddp("every-microbatch"),
     ddp("replicate"),
     # A layer before a normalization has hardly a gradient along itself: roundings are blown up.
     # Without rank 0, whose running means DDP gives to all, those of another rank are given.
     ddp("batch-norm", "r2@step:3:backward", apart=1e-8, victims=(1, 2)),
     ddp("compiled", "r1@step:3:forward"),
     ddp("scaler", "r0@step:4:reduce"),
-    ddp("two-optimizers", "r2@step:3:vote"),
-    ddp("zeroed", "r1@step:5:forward"),
+    ddp("two-optimizers"),
+    ddp("zeroed"),
     ddp("loader-workers", "r0@step:3:reduce"),
     ddp("first-step", "r3@step:0:forward", ranks=4),  # one survivor has nothing to make up
     # Who evaluates alone draws numbers that nobody else can tell: it is not among the victims.
@@ -72,7 +72,7 @@ DDP = (
     ),
     ddp("wrapped-late", "r1@step:3:forward"),
     ddp("own-generator", "r0@step:4:reduce"),
-    ddp("fp16-hook", "r2@step:4:vote", apart=1e-3),  # what half precision rounds away
+    ddp("fp16-hook", apart=1e-3),  # what half precision rounds away
     ddp("cycle", "r0@step:6:reduce,r1@step:7:forward"),
     ddp("iterable", "r1@step:3:forward,r2@step:6:reduce"),
 )
@@ -92,7 +92,6 @@ SHAPES = (
         script="epochs.py",
         arguments=("--amp",),
         apart=1e-3,
-        kills=("r2@step:3:reduce",),
     ),
     Row(name="step-batches", script="step_batches.py", kills=("r2@step:3:reduce",)),
     Row(
@@ -159,7 +158,7 @@ OWN_STREAMS = (
     own("global-shuffle"),
     own("strided-rows", "r0@step:2:vote,r1@step:8:forward"),
     own("listed-chunk"),
-    own("sampler-rows", "r1@step:3:forward,r2@step:9:reduce"),
+    own("sampler-rows"),
     own("rows-by-chance"),
     own(
         "many-rows-by-chance",
@@ -216,7 +215,7 @@ BY_HAND = (
     by_hand("flat", kills=("r1@step:3:reduce,r0@step:6:vote",)),
     by_hand("flat-divided"),
     by_hand("divided", kills=("r2@step:4:forward,r1@step:5:reduce",)),
-    by_hand("buckets", kills=("r1@step:3:reduce,r0@step:3:redo",)),
+    by_hand("buckets"),
     by_hand("unused"),
     Row(
         name="by-hand-rollouts",
@@ -257,8 +256,8 @@ def recipe(way: str, kind: str = "", kill: str = "", **more: Any) -> Row:
 
 RECIPES = (
     recipe("ddp", kill="r1@step:3:forward,r0@step:5:vote"),
-    recipe("ddp", "packed", "r2@step:3:reduce"),
-    recipe("ddp", "mean", "r1@step:3:forward"),
+    recipe("ddp", "packed"),
+    recipe("ddp", "mean"),
     recipe("ddp", "late", promise="unprotected", why="counted after the backward"),
     recipe("hsdp", kill="r3@step:3:forward"),
 )
