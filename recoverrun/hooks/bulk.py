@@ -51,6 +51,12 @@ def _is_array(value: Any) -> bool:
     return numpy is not None and isinstance(value, numpy.ndarray)
 
 
+def is_plain_array(value: Any) -> bool:
+    """An array in memory: one that maps a file is written to where it is changed."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and type(value) is numpy.ndarray
+
+
 def mark_of(value: Any) -> str:
     """Kind, size and a checksum of some elements; "" if it cannot be told."""
     if isinstance(value, torch.Tensor):

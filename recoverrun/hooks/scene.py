@@ -20,6 +20,7 @@ from typing import Any, TextIO
 import torch
 from torch import nn
 
+from recoverrun.hooks.bulk import is_plain_array
 from recoverrun.hooks.context import CODE, is_own
 
 SMALL_BYTES = 1 << 20
@@ -144,7 +145,7 @@ class _Look:
             if _is_small(value) and value.untyped_storage().data_ptr() not in self._memory:
                 self._seen.add(id(value))
                 self._note_tensor(value)
-        elif _is_array(value):
+        elif is_plain_array(value):
             self._note_array(value)
         elif isinstance(value, torch.optim.lr_scheduler.LRScheduler) or is_own(value, self._own):
             self._seen.add(id(value))
@@ -249,8 +250,3 @@ def _is_small(tensor: torch.Tensor) -> bool:
     if tensor.requires_grad or tensor.is_inference() or tensor.layout is not torch.strided:
         return False
     return tensor.device.type != "meta" and tensor.numel() * tensor.element_size() <= SMALL_BYTES
-
-
-def _is_array(value: Any) -> bool:
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and type(value) is numpy.ndarray

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from recoverrun.hooks.bulk import is_mark, mark_of
+from recoverrun.hooks.bulk import is_mark, is_plain_array, mark_of
 from recoverrun.hooks.clones import NotReplayable
 from recoverrun.hooks.context import Key, resolve
 from recoverrun.hooks.heritage import parted
@@ -94,21 +94,16 @@ def _travels(value: Any) -> bool:
     if type(value) is torch.Tensor:
         plain = value.layout is torch.strided and not value.is_quantized
         return plain and not value.requires_grad and value.device.type == "cpu"
-    if _is_array(value):
+    if is_plain_array(value):
         return not value.dtype.hasobject
     return type(value) is list and all(type(one) in (int, float, bool, str) for one in value)
-
-
-def _is_array(value: Any) -> bool:
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and type(value) is numpy.ndarray
 
 
 def _size(value: Any) -> int:
     """Bytes, of a list about."""
     if type(value) is torch.Tensor:
         return value.numel() * value.element_size()
-    return int(value.nbytes) if _is_array(value) else 8 * len(value)
+    return int(value.nbytes) if is_plain_array(value) else 8 * len(value)
 
 
 def _packed(value: Any) -> list[Any]:
@@ -116,7 +111,7 @@ def _packed(value: Any) -> list[Any]:
     if type(value) is torch.Tensor:
         kind = str(value.dtype).removeprefix("torch.")
         return ["tensor", kind, list(value.shape), tensor_bytes(value)]
-    if _is_array(value):
+    if is_plain_array(value):
         return ["array", value.dtype.str, list(value.shape), value.tobytes()]
     return ["list", "", [], value]
 
