@@ -338,6 +338,15 @@ def resolve(names: Mapping[str, Any], path: Path) -> Any:
 _TUPLE, _TENSOR = "t", "T"
 
 
+def told(key: Key) -> str | list[str]:
+    """A key as msgpack gives it back."""
+    return key if isinstance(key, str) else list(key)
+
+
+def key_of(said: str | list[str]) -> Key:
+    return said if isinstance(said, str) else tuple(said)
+
+
 def _pack(value: Any) -> Any:
     """Lists stay lists; tuples and tensors are marked, since msgpack knows neither."""
     if isinstance(value, tuple):

@@ -16,7 +16,7 @@ import torch
 from ft_collectives.fabric import Fabric
 from ft_collectives.faults import Superseded
 from recoverrun.hooks import exact, rng
-from recoverrun.hooks.context import Context, Key, differences
+from recoverrun.hooks.context import Context, Key, differences, key_of, told
 from recoverrun.hooks.data import NotReplayable
 from recoverrun.hooks.heritage import Heritage, parted
 from recoverrun.hooks.rehearsal import ORDER, agree, gather, sketch
@@ -100,7 +100,7 @@ class Crossing:
             unknown, reason = _foretold(session, partner, theirs, mine)
             unknown |= self._moved_late(session, theirs[-1], mine[-1])
         words = {
-            "unknown": [_told(key) for key in sorted(unknown, key=str)],
+            "unknown": [told(key) for key in sorted(unknown, key=str)],
             "reason": reason,
             "came": bool(mine),
         }
@@ -109,7 +109,7 @@ class Crossing:
             return "equal-count", reason
         if any(one["reason"] or not one["came"] for one in heard.values()):
             return "exact-samples", ""  # another rank says why not, or came here by another way
-        tried = frozenset(_key(one) for rank in sorted(heard) for one in heard[rank]["unknown"])
+        tried = frozenset(key_of(one) for rank in sorted(heard) for one in heard[rank]["unknown"])
         given = torch.frombuffer(bytearray(others[partner]["sketch"]), dtype=torch.float64)
         return _redo(session, partner, theirs[-1], given, tried)
 
@@ -202,11 +202,3 @@ def _redo(
         f"gave another gradient (off by {apart:.0e} of its norm): something that a rank carries "
         "from step to step cannot be told"
     )
-
-
-def _told(key: Key) -> Any:
-    return key if isinstance(key, str) else list(key)
-
-
-def _key(told: Any) -> Key:
-    return told if isinstance(told, str) else tuple(told)

@@ -19,7 +19,7 @@ from ft_collectives.fabric import Channel, Communicator, Fabric
 from ft_collectives.faults import Superseded
 from recoverrun.hooks import exact
 from recoverrun.hooks.bulk import marks
-from recoverrun.hooks.context import ATTRIBUTE_TENSOR_BYTES, Context
+from recoverrun.hooks.context import ATTRIBUTE_TENSOR_BYTES, Context, key_of, told
 from recoverrun.hooks.data import NotReplayable
 from recoverrun.hooks.heritage import named
 from recoverrun.hooks.impersonate import TALKS
@@ -163,20 +163,16 @@ def _shared(
     assert session.reducer is not None, "protected"
     said = {
         "exact": found == "exact-samples",
-        "different": [key if isinstance(key, str) else list(key) for key in different],
+        "different": [told(key) for key in different],
     }
     heard = gather(fabric, session.booth.channel, generation, said)
-    keys = {
-        key if isinstance(key, str) else tuple(key)
-        for one in heard.values()
-        for key in one["different"]
-    }
+    keys = {key_of(key) for one in heard.values() for key in one["different"]}
     if not keys or all(one["exact"] for one in heard.values()):
         return False
     microbatch, shares = session.runtime.microbatches[0], session.impersonator.shares
     mine = shares.own(keys, {**microbatch.turn.globals, **microbatch.names})
-    told = gather(fabric, session.reducer.channel, generation, {"shares": mine})
-    known = shares.hear({rank: one["shares"] for rank, one in told.items()}, session.env.rank)
+    given = gather(fabric, session.reducer.channel, generation, {"shares": mine})
+    known = shares.hear({rank: one["shares"] for rank, one in given.items()}, session.env.rank)
     words = gather(fabric, session.booth.channel, generation, {"known": known})
     return all(one["known"] for one in words.values())
 
