@@ -47,6 +47,11 @@ class CallGraph:
         """Add a module."""
         self._add(tree)
 
+    def train(self, names: Iterable[str]) -> None:
+        """Let these names lead to a backward, by ways that cannot be seen."""
+        for name in names:
+            self.calls.setdefault(name, set()).update(BACKWARD)
+
     def copy(self) -> "CallGraph":
         """Return an independent copy."""
         return CallGraph(
@@ -237,14 +242,19 @@ def _is_static(node: Function) -> bool:
 
 
 def scan(
-    sources: Iterable[tuple[str, bytes]], parse: Callable[[str, bytes], ast.Module | None]
+    sources: Iterable[tuple[str, bytes]],
+    parse: Callable[[str, bytes], ast.Module | None],
+    training: frozenset[str] = frozenset(),
 ) -> tuple[CallGraph, frozenset[str]]:
     """Return the call graph of many files, and the names of those that were parsed.
+
+    `training` are names that lead to a backward outside of these files.
 
     A name can only become hot through a file that contains a hot name, so that only such files
     are parsed: the result is that of parsing all of them, at a fraction of the time.
     """
     graph = CallGraph()
+    graph.train(training)
     waiting = dict(sources)
     parsed: set[str] = set()
     while True:

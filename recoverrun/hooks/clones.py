@@ -1,7 +1,8 @@
 """Copies of data loaders, with the samplers of another rank; they work in this process."""
 
 import copy
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
@@ -18,23 +19,59 @@ class NotReplayable(Exception):
     """This data source cannot be served for another slot; the text is for the user."""
 
 
+Place = tuple[int, int]
+"""Among how many, or 0 where that is not said, and which: what an object carries as its rank."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """Two ranks, one of which is impersonated; samplers may count replicas, not ranks."""
+    """Two ranks, one of which is impersonated; samplers may count replicas, not ranks.
+
+    Or anything between: where ranks of one tensor-parallel group read the same data, a sampler
+    counts such groups. So `told` goes first: what the other carries where we carry such a place.
+    """
 
     own: int
     other: int
     layout: Layout | None = None
+    told: Mapping[Place, int] = field(default_factory=dict)
 
     def of(self, owner: Any, carried: int) -> int:
         """What stands in the place of `carried`, the rank that the object `owner` carries."""
-        layout = self.layout
-        if layout is not None and layout.shards > 1:
-            counts = [vars(owner)[name] for name in COUNT_NAMES if name in vars(owner)]
-            if counts and counts[0] == len(layout.replicas):
-                own = layout.slot(self.own)
-                return layout.slot(self.other) if carried == own else carried
+        layout, count = self.layout, _count(owner)
+        if (count, carried) in self.told:
+            return self.told[count, carried]
+        if layout is not None and layout.shards > 1 and count == len(layout.replicas):
+            own = layout.slot(self.own)
+            return layout.slot(self.other) if carried == own else carried
         return self.other if carried == self.own else carried
+
+
+def _count(owner: Any) -> int:
+    counts = [vars(owner)[name] for name in COUNT_NAMES if name in vars(owner)]
+    return counts[0] if counts and type(counts[0]) is int else 0
+
+
+def places(loader: "DataLoader[Any]") -> tuple[Place, ...]:
+    """Of everything below `loader` that carries a rank, in a fixed order."""
+    found = [place for sampler in samplers_of(loader) for place in _places_of(sampler)]
+    if isinstance(loader.dataset, IterableDataset):
+        found += _places_within(loader.dataset, depth=2)
+    return tuple(found)
+
+
+def _places_of(owner: Any) -> list[Place]:
+    """The names and kinds are those that `own_samplers` and `_stream_as` replace."""
+    carried = [vars(owner)[name] for name in RANK_NAMES if type(vars(owner).get(name)) is int]
+    return [(_count(owner), one) for one in carried]
+
+
+def _places_within(owner: Any, depth: int) -> list[Place]:
+    found = _places_of(owner)
+    for value in list(vars(owner).values()):
+        if depth and hasattr(value, "__dict__") and _carries_rank(value, depth - 1):
+            found += _places_within(value, depth - 1)
+    return found
 
 
 def samplers_of(loader: "DataLoader[Any]") -> list[Any]:

@@ -315,8 +315,10 @@ class LoaderIterator:
         If that rank was lost before this iterator existed, its adopted stream pays for the numbers
         that creating an iterator draws, as the rank itself would have.
         """
-        clone = clone_for(self.loader, Ranks(self.runtime.own_rank, rank, self.runtime.layout))
-        told = self.runtime.created_at(self.number, rank)
+        runtime = self.runtime
+        told = runtime.created_at(self.number, rank)
+        carried = told.against(self.origin) if told is not None else {}
+        clone = clone_for(self.loader, Ranks(runtime.own_rank, rank, runtime.layout, carried))
         created, started, present = self.created, self.started, rng.read()
         if told is not None:
             told.give_cuts(clone)

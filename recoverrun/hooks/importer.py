@@ -17,7 +17,8 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import CodeType, ModuleType
 from typing import Never
 
-from recoverrun.hooks.callgraph import BACKWARD, CallGraph, Hot, scan
+from recoverrun.hooks import pipelines
+from recoverrun.hooks.callgraph import CallGraph, Hot, scan
 from recoverrun.hooks.imports import reachable
 from recoverrun.hooks.rewrite import CannotInstrument, Instrumented, instrument
 from recoverrun.hooks.script import RUNTIME_NAME, Runtime
@@ -94,7 +95,9 @@ class Instrumenter:
     def for_project(cls, runtime: Runtime, project: Project) -> "Instrumenter":
         """Scan the project for what leads to a backward."""
         sources = reachable(dict(project.sources()), project.entry)
-        graph, scanned = scan(sources.items(), parse_or_none)
+        imports = any(pipelines.NAME in text for text in sources.values())
+        training = pipelines.TRAINS if imports else frozenset()
+        graph, scanned = scan(sources.items(), parse_or_none, training)
         return cls(runtime, graph, scanned)
 
     def code(
@@ -136,8 +139,7 @@ class Instrumenter:
             return instrument(tree, path, self.hot)
         graph = self.graph.copy()
         graph.add(tree)
-        for name in training:
-            graph.calls.setdefault(name, set()).update(BACKWARD)
+        graph.train(training)
         return instrument(tree, path, graph.hot())
 
 

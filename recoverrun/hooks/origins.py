@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from torch.utils.data import DataLoader
 
 from recoverrun.hooks import cuts, rng
-from recoverrun.hooks.clones import NotReplayable
+from recoverrun.hooks.clones import NotReplayable, Place, places
 from recoverrun.hooks.cuts import Cut
 
 T = TypeVar("T")
@@ -43,6 +43,7 @@ class Origin:
     generators: tuple[bytes, ...] | None = ()  # the loader's own, and its samplers'
     cuts: tuple[Cut, ...] | None = ()
     rows: int = -1  # in a pass, where generators tell their order
+    places: tuple[Place, ...] | None = ()
     loader: int = field(default=-1, compare=False)  # number of this process's own
 
     @staticmethod
@@ -55,6 +56,7 @@ class Origin:
             generators=states,
             cuts=cuts.of(loader),
             rows=_rows_of(loader) if states else -1,
+            places=places(loader),
             loader=_loaders.setdefault(loader, next(_numbers)),
         )
 
@@ -77,12 +79,13 @@ class Origin:
             None if self.generators is None else list(self.generators),
             None if self.cuts is None else cuts.pack(self.cuts),
             self.rows,
+            None if self.places is None else [list(place) for place in self.places],
         ]
 
     @staticmethod
     def unpack(packed: list[Any]) -> "Origin":
         """Raises ValueError if `packed` is not what `pack` makes."""
-        streams, generators, cut, rows = packed
+        streams, generators, cut, rows, carried = packed
         if type(rows) is not int or any(type(one) is not bytes for one in generators or ()):
             raise ValueError("not the origin of an iterator")
         return Origin(
@@ -90,7 +93,15 @@ class Origin:
             generators=None if generators is None else tuple(generators),
             cuts=None if cut is None else cuts.unpack(cut),
             rows=rows,
+            places=None if carried is None else _unpacked(carried),
         )
+
+    def against(self, own: "Origin") -> dict[Place, int]:
+        """What this rank carries where `own` has such a place; places that differ are told."""
+        if self.places is None or own.places is None or len(self.places) != len(own.places):
+            return {}
+        theirs = [carried for _, carried in self.places]
+        return dict(zip(own.places, theirs, strict=True))
 
 
 def advanced(
@@ -124,7 +135,7 @@ class Pairs:
     def learn(self, theirs: Mapping[int, Origin], mine: Mapping[int, Origin]) -> None:
         """By number. What tells nothing is not kept."""
         for number in sorted(theirs.keys() & mine.keys() - self._pairs.keys()):
-            if mine[number].generators or mine[number].cuts:
+            if mine[number].generators or mine[number].cuts or mine[number].places:
                 self._pairs[number] = theirs[number], mine[number]
         while len(self._pairs) > KEPT_PAIRS:
             del self._pairs[next(iter(self._pairs))]
@@ -139,7 +150,18 @@ class Pairs:
             generators=self._generators(own) if own.generators else own.generators,
             cuts=self._cuts(own) if own.cuts else own.cuts,
             rows=own.rows,
+            places=self._places(own),
         )
+
+    def _places(self, own: Origin) -> tuple[Place, ...] | None:
+        """Loaders that are made anew carry what those before them did."""
+        known: dict[Place, int] = {}
+        for theirs, mine in self._pairs.values():
+            known |= theirs.against(mine)
+        told = own.places or ()
+        if not all(place in known for place in told):
+            return None
+        return tuple((place[0], known[place]) for place in told)
 
     def _generators(self, own: Origin) -> tuple[bytes, ...] | None:
         """Ranks with unequally many rows draw unequally often in a pass."""
@@ -156,6 +178,15 @@ class Pairs:
             return own.cuts
         near = _nearest(own, pairs)
         return _agreed([theirs.cuts for theirs, mine in near if mine.cuts == own.cuts])
+
+
+def _unpacked(carried: Any) -> tuple[Place, ...]:
+    numbers = isinstance(carried, list) and all(
+        isinstance(one, list) and [type(part) for part in one] == [int, int] for one in carried
+    )
+    if not numbers:
+        raise ValueError(f"no places: {carried!r}")
+    return tuple((count, rank) for count, rank in carried)
 
 
 def _nearest(own: Origin, pairs: list[tuple[Origin, Origin]]) -> list[tuple[Origin, Origin]]:

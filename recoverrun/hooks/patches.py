@@ -7,6 +7,7 @@ watched for. Names that torch copies into other modules are replaced there as we
 | what | why |
 |---|---|
 | Tensor.backward, autograd.backward | a microbatch ends |
+| register_post_accumulate_grad_hook | the script uses gradients before a step could commit |
 | Optimizer.step (pre-hook), clip_grad_*, GradScaler | the first reader of gradients: commit |
 | Optimizer.step (post-hook) | what the ranks told each other in the update |
 | Optimizer.zero_grad, Module.zero_grad | nothing in re-execution; else a step that is dropped |
@@ -14,6 +15,7 @@ watched for. Names that torch copies into other modules are replaced there as we
 | torch.manual_seed | whether a microbatch seeds before it draws |
 | dist.get_rank, broadcast, scatter, … | the acting rank; a lost root is an error, not a hang |
 | _new_process_group_helper, env:// rendezvous | elastic groups; the store of the launcher |
+| steps of a pipeline's schedule | a backward, which divides gradients, too |
 | DDP, FSDP, fully_shard, foreach_reduce, … | see `strategies` |
 """
 
@@ -25,12 +27,15 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # it imports torch, which only the script does
+    from recoverrun.hooks.backwards import Backwards
+    from recoverrun.hooks.pipelines import Pipelines
     from recoverrun.hooks.session import Session
     from recoverrun.hooks.strategies.by_hand import ByHand
+    from recoverrun.hooks.strategies.fsdp2 import Fsdp2
 
 UNWRAPPED = (
     "the script wraps no model in DDP, or in FSDP with replicas, and all-reduces no gradients as "
@@ -119,16 +124,20 @@ def install(session: "Session") -> None:
     from torch.distributed.algorithms.join import Join
     from torch.nn.parallel import DistributedDataParallel
 
-    from recoverrun.hooks import frameworks, groups
+    from recoverrun.hooks import frameworks, groups, pipelines
+    from recoverrun.hooks.backwards import Backwards
+    from recoverrun.hooks.pipelines import Pipelines
     from recoverrun.hooks.strategies.by_hand import ByHand
     from recoverrun.hooks.strategies.ddp import Ddp
+    from recoverrun.hooks.strategies.fsdp2 import Fsdp2
 
     hand = ByHand(session)
     replace(torch.optim.Optimizer, "add_param_group", hand.add_param_group)
     replace(torch.optim.Optimizer, "add_param_group", lambda one: _knowing(session, one))
     replace(c10d, "all_reduce", hand.all_reduce)
     replace(c10d, "all_reduce", session.tallies.all_reduce)
-    _gradients(session, hand)
+    backwards = Backwards(session, hand)
+    _gradients(session, hand, backwards)
     _data(session)
     replace(c10d, "_new_process_group_helper", groups.wrapping)
     replace(c10d, "_store_based_barrier", groups.store_barrier)
@@ -142,20 +151,22 @@ def install(session: "Session") -> None:
     replace(DistributedDataParallel, "_sync_buffers", ddp.sync_buffers)
     replace(Join, "__init__", ddp.join)
     assert torch.distributed.is_available(), "this torch was built without distributed"
-    watch("torch.distributed.fsdp._fully_shard._fully_shard", lambda m: _fsdp2(session, m))
+    fsdp2 = Fsdp2(session)
+    watch("torch.distributed.fsdp._fully_shard._fully_shard", lambda m: _fsdp2(fsdp2, m))
+    composable = "torch.distributed._composable.replicate_with_fsdp"
+    watch(composable, lambda m: replace(m, "replicate", fsdp2.replicate))
     fsdp1 = "torch.distributed.fsdp.fully_sharded_data_parallel"
     watch(fsdp1, lambda m: _fsdp1(session, hand, m))
+    schedules = f"{pipelines.MODULE}.schedules"
+    watch(schedules, lambda m: _pipelines(Pipelines(session, backwards), m))
     for name, arrived in frameworks.adaptations(session).items():
         watch(name, arrived)
 
 
-def _fsdp2(session: "Session", fully_shard: ModuleType) -> None:
+def _fsdp2(fsdp2: "Fsdp2", fully_shard: ModuleType) -> None:
     import torch.distributed.fsdp._fully_shard._fsdp_param_group as param_group
     import torch.distributed.fsdp._fully_shard._fsdp_state as state
 
-    from recoverrun.hooks.strategies.fsdp2 import Fsdp2
-
-    fsdp2 = Fsdp2(session)
     replace(fully_shard, "fully_shard", fsdp2.fully_shard)
     replace(param_group, "foreach_reduce", fsdp2.foreach_reduce)
     replace(param_group.FSDPParamGroup, "post_backward", fsdp2.post_backward)
@@ -176,6 +187,12 @@ def _fsdp1(session: "Session", hand: "ByHand", wrapped: ModuleType) -> None:
     replace(runtime_utils, "_reduce_grad", fsdp1.reduce_grad)
 
 
+def _pipelines(pipelines: "Pipelines", schedules: ModuleType) -> None:
+    for kind in (schedules.PipelineScheduleSingle, schedules.PipelineScheduleMulti):
+        replace(kind, "step", pipelines.step)
+    replace(schedules._PipelineStageBase, "scale_grads", pipelines.scale_grads)
+
+
 def _committing(session: "Session", hand: "ByHand", original: Any) -> Any:
     """What reads gradients settles the step first."""
 
@@ -187,29 +204,11 @@ def _committing(session: "Session", hand: "ByHand", original: Any) -> Any:
     return wrapper
 
 
-def _gradients(session: "Session", hand: "ByHand") -> None:
+def _gradients(session: "Session", hand: "ByHand", backwards: "Backwards") -> None:
     import torch
 
     def committing(original: Any) -> Any:
         return _committing(session, hand, original)
-
-    depth = 0  # one backward inside another belongs to it
-
-    def backward(original: Any) -> Any:
-        def wrapper(*args: Any, **kwargs: Any) -> None:
-            nonlocal depth
-            session.impersonator.backward_begins()
-            session.tallies.reading.backward_begins()
-            depth += 1
-            try:
-                original(*args, **kwargs)
-            finally:
-                depth -= 1
-            if not depth:
-                session.backward_done()
-                hand.backward_done()
-
-        return wrapper
 
     def dropping(original: Any) -> Any:
         def wrapper(owner: Any, /, *args: Any, **kwargs: Any) -> None:
@@ -221,8 +220,9 @@ def _gradients(session: "Session", hand: "ByHand") -> None:
 
         return wrapper
 
-    replace(torch.Tensor, "backward", backward)
-    replace(torch.autograd, "backward", backward)
+    replace(torch.Tensor, "backward", backwards.around)
+    replace(torch.autograd, "backward", backwards.around)
+    replace(torch.Tensor, "register_post_accumulate_grad_hook", backwards.hooking)
     clip = sys.modules["torch.nn.utils.clip_grad"]
     for name in ("clip_grad_norm_", "clip_grad_value_", "get_total_norm", "clip_grads_with_norm_"):
         if hasattr(clip, name):
@@ -391,6 +391,11 @@ def _store(session: "Session") -> None:
     rendezvous._rendezvous_handlers["env"] = env_handler
 
 
+def _is_torch_itself(caller: FrameType) -> bool:
+    """Does torch ask, to find its place in a group that is there? Samplers ask for the script."""
+    return str(caller.f_globals.get("__name__")).startswith("torch.distributed.")
+
+
 def _ranks(session: "Session", c10d: ModuleType) -> None:
     from ft_collectives.elastic import ElasticGroup, as_one
     from ft_collectives.spokesmen import naming_roots, roots_are_spoken_for
@@ -398,9 +403,10 @@ def _ranks(session: "Session", c10d: ModuleType) -> None:
     def get_rank(original: Any) -> Any:
         def wrapper(group: Any = None) -> int:
             acting = session.runtime.acting_rank
-            if acting is not None and (group is None or group is c10d.GroupMember.WORLD):
-                return acting
-            return int(original(group))
+            world = group is None or group is c10d.GroupMember.WORLD
+            if acting is None or not world or _is_torch_itself(sys._getframe(1)):
+                return int(original(group))
+            return acting
 
         return wrapper
 

@@ -44,7 +44,7 @@ from ft_collectives.instep import (
 from ft_collectives.reduce import Reducer
 from ft_collectives.store import LauncherStore
 from ft_collectives.vote import Booth
-from recoverrun.hooks import digest, exact, groups, rehearsal, witness
+from recoverrun.hooks import backwards, digest, exact, groups, rehearsal, witness
 from recoverrun.hooks.crossing import Crossing
 from recoverrun.hooks.faultpoints import FaultPoints
 from recoverrun.hooks.guard import Guard
@@ -104,7 +104,7 @@ class Session:
         self.refusal = ""
         self.phases = Phases()
         self.backwards, self.attempt = 0, 0  # of no replayable loop; at the present step
-        self.dirty = False
+        self.dirty = self.hooked = False  # gradients are not final; hooks in the backward use them
         self.guard = Guard(self)
         self.tallies = Tallies(self)
         self.crossing, self._kinship = Crossing(), Kinship()
@@ -192,6 +192,8 @@ class Session:
 
         Gradients go `over` an accelerator, if one is given.
         """
+        if self.hooked and strategy.early:
+            self.refuse(backwards.IN_BACKWARD)
         if self.refusal:
             return False
         self._first_view()

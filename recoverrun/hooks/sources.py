@@ -36,11 +36,14 @@ class Sources:
         if runtime.acting_rank is not None:
             if self.fresh:
                 return make(loader)
-            ranks = Ranks(runtime.own_rank, runtime.acting_rank, runtime.layout)
-            clone = clone_for(loader, ranks)
+            own = told = Origin.of(loader, None, ())
             heir = self._impersonator.heritage.get(runtime.acting_rank)
             if heir is not None:
-                heir.created(Origin.of(loader, None, ())).give_cuts(clone)
+                told = heir.created(own)
+            carried = told.against(own) if heir is not None else {}
+            ranks = Ranks(runtime.own_rank, runtime.acting_rank, runtime.layout, carried)
+            clone = clone_for(loader, ranks)
+            told.give_cuts(clone)
             return make(clone)
         source = LoaderIterator(loader=loader, make=make, runtime=self, number=self._created)
         self._created += 1

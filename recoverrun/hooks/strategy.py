@@ -9,6 +9,9 @@ import torch
 class Lender(Protocol):
     """Lets the script see its own gradients, where it would see none before they are reduced."""
 
+    parts: int  # in which the backward that runs comes; it reduces by itself after the last
+    divisor: int  # of what it adds to the accumulators
+
     def lend(self) -> None: ...
 
     def seen(self) -> list[torch.Tensor]:
@@ -22,6 +25,7 @@ class Strategy(Protocol):
     """Serves the gradients of one model. docs/injection.md tells how to add one."""
 
     name: str
+    early: bool  # takes gradients as the backward brings them: hooks in it see none, or part sums
 
     @property
     def lender(self) -> Lender | None:

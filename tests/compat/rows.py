@@ -267,7 +267,34 @@ FSDP2 = (
     fsdp2("offload"),
     fsdp2("ignored"),
     fsdp2("tp-ddp"),
+    fsdp2("replicate", kill="r2@step:4:reduce"),
+    fsdp2("in-backward", promise="unprotected", why="uses gradients within the backward"),
     fsdp2("tp-sharded", promise="unprotected", why="fully_shard without a replicate dimension"),
+)
+
+
+def meshes(way: str, *kills: str, ranks: int = 4, **more: Any) -> Row:
+    """A row of `meshes.py`."""
+    return Row(
+        name=f"mesh-{way}",
+        script="meshes.py",
+        arguments=(way,),
+        ranks=ranks,
+        kills=kills,
+        **more,
+    )
+
+
+MESHES = (
+    meshes("tp", "r1@step:3:forward"),
+    meshes("shard-tp", ranks=8),
+    meshes("cp", "r3@step:4:reduce"),
+    meshes("pp", "r2@step:3:forward"),
+    meshes("pp-sums"),
+    meshes("pp-twice", promise="unprotected", why="divides the gradients of those before it"),
+    meshes("pp-interleaved", "r1@step:5:reduce"),
+    meshes("pp-zero-bubble"),
+    meshes("pp-tp", ranks=8),
 )
 FSDP1 = (
     fsdp1("hybrid"),
@@ -312,4 +339,15 @@ FRAMEWORKS = (
         kills=("r2@step:4:forward",),
     ),
 )
-ROWS = (*DDP, *SHAPES, *OWN_STREAMS, *HSDP, *BY_HAND, *RECIPES, *FSDP2, *FSDP1, *FRAMEWORKS)
+ROWS = (
+    *DDP,
+    *SHAPES,
+    *OWN_STREAMS,
+    *HSDP,
+    *BY_HAND,
+    *RECIPES,
+    *FSDP2,
+    *MESHES,
+    *FSDP1,
+    *FRAMEWORKS,
+)

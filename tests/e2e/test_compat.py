@@ -10,6 +10,7 @@ from tests.compat.rows import (
     FRAMEWORKS,
     FSDP1,
     FSDP2,
+    MESHES,
     OWN_STREAMS,
     RECIPES,
     SHAPES,
@@ -24,7 +25,8 @@ pytestmark = pytest.mark.e2e
     "row",
     [
         row
-        for row in (*DDP, *SHAPES, *OWN_STREAMS, *BY_HAND, *RECIPES, *FSDP2, *FSDP1, *FRAMEWORKS)
+        for rows in (DDP, SHAPES, OWN_STREAMS, BY_HAND, RECIPES, FSDP2, MESHES, FSDP1, FRAMEWORKS)
+        for row in rows
         if row.kills or (row.refused and not row.seldom)
     ],
     ids=lambda row: row.name,

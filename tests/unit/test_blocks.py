@@ -3,8 +3,10 @@
 from types import SimpleNamespace
 
 import pytest
+import torch
+from torch.distributed.device_mesh import DeviceMesh
 
-from recoverrun.hooks.blocks import layout_of
+from recoverrun.hooks.blocks import layout_at_steps, layout_of, layout_of_mesh
 from recoverrun.hooks.data import Ranks
 
 
@@ -46,3 +48,62 @@ def test_a_sampler_that_counts_replicas_is_given_the_other_replica() -> None:
     assert ranks.of(SimpleNamespace(num_replicas=4, rank=3), 3) == 1
     assert ranks.of(SimpleNamespace(rank=3), 3) == 1
     assert ranks.of(SimpleNamespace(num_replicas=2, rank=0), 0) == 0
+
+
+@pytest.mark.parametrize(
+    ("ranks", "expected"),
+    [
+        ([0, 1, 2, 3, 4, 5, 6, 7], ((0,), (1,), (2,), (3,), (4,), (5,), (6,), (7,))),
+        ([1, 3, 5, 7], ((0, 1), (2, 3), (4, 5), (6, 7))),
+        ([0, 1], ((0, 2, 4, 6), (1, 3, 5, 7))),
+        ([5, 7], ((0, 1, 4, 5), (2, 3, 6, 7))),  # (pipeline, replicate, tensor)
+        ([3], ((0, 1, 2, 3, 4, 5, 6, 7),)),
+    ],
+)
+def test_groups_at_equal_steps_tell_all_others(
+    ranks: list[int], expected: tuple[tuple[int, ...], ...]
+) -> None:
+    layout = layout_at_steps(8, ranks)
+
+    assert layout is not None and layout.replicas == expected
+
+
+@pytest.mark.parametrize("ranks", [[0, 1, 2], [1, 2], [0, 1, 3, 4], [0, 3], [2, 4]])
+def test_groups_that_others_cannot_complete_tell_nothing(ranks: list[int]) -> None:
+    assert layout_at_steps(8, ranks) is None
+
+
+def cut(names: tuple[str, ...], shape: tuple[int, ...], wanted: tuple[str, ...]) -> object:
+    """The part of a mesh of all ranks which torch cuts out, without its groups."""
+    ranks = torch.arange(torch.Size(shape).numel()).view(shape)
+    whole = DeviceMesh("cpu", ranks, mesh_dim_names=names, _init_backend=False, _rank=0)
+    layout = whole._get_slice_mesh_layout(wanted)
+    return SimpleNamespace(ndim=len(wanted), _layout=layout, _rank_map=whole._rank_map)
+
+
+@pytest.mark.parametrize(
+    ("names", "shape", "wanted", "expected"),
+    [
+        (("r", "s"), (2, 2), ("r", "s"), ((0, 1), (2, 3))),
+        (("r", "s", "tp"), (2, 2, 2), ("r", "s"), ((0, 1, 2, 3), (4, 5, 6, 7))),
+        (("pp", "r", "s"), (2, 2, 2), ("r", "s"), ((0, 1, 4, 5), (2, 3, 6, 7))),
+        (("pp", "r", "s", "tp"), (2, 2, 1, 2), ("r", "s"), ((0, 1, 4, 5), (2, 3, 6, 7))),
+        (("r", "tp"), (3, 2), ("r",), ((0, 1), (2, 3), (4, 5))),
+    ],
+)
+def test_a_mesh_cut_from_a_larger_one_tells_the_replicas_of_the_world(
+    names: tuple[str, ...],
+    shape: tuple[int, ...],
+    wanted: tuple[str, ...],
+    expected: tuple[tuple[int, ...], ...],
+) -> None:
+    world = torch.Size(shape).numel()
+
+    layout = layout_of_mesh(world, cut(names, shape, wanted), sharded=len(wanted) == 2)
+
+    assert layout is not None and layout.replicas == expected
+
+
+def test_meshes_that_leave_ranks_out_tell_nothing() -> None:
+    assert layout_of_mesh(5, cut(("r", "s"), (2, 2), ("r", "s")), sharded=True) is None
+    assert layout_of_mesh(4, cut(("r", "s"), (2, 2), ("r", "s")), sharded=False) is None

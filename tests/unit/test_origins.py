@@ -5,7 +5,14 @@ from typing import Any
 import numpy
 import pytest
 import torch
-from torch.utils.data import DataLoader, RandomSampler, Subset, SubsetRandomSampler, TensorDataset
+from torch.utils.data import (
+    DataLoader,
+    DistributedSampler,
+    RandomSampler,
+    Subset,
+    SubsetRandomSampler,
+    TensorDataset,
+)
 
 from recoverrun.hooks import cuts, rng
 from recoverrun.hooks.clones import NotReplayable, Ranks, clone_for
@@ -211,3 +218,36 @@ def test_a_sampler_over_the_data_set_counts_the_rows_of_the_other_rank() -> None
     cuts.give(clone, (range(1, 21),))
 
     assert sorted(items(clone)) == list(range(1, 21))
+
+
+def striding(place: int, count: int = 4) -> "DataLoader[Any]":
+    return DataLoader(DATA, 2, sampler=DistributedSampler(DATA, count, place, shuffle=False))
+
+
+def test_a_sampler_is_given_the_place_that_the_rank_told() -> None:
+    """Eight ranks, of which pairs read the same: neither rank nor replica is what it carries."""
+    theirs, own = origin(striding(1)), origin(striding(2))
+    told = Origin.unpack(theirs.pack()).against(own)
+
+    clone = clone_for(striding(2), Ranks(own=5, other=3, told=told))
+
+    assert items(clone) == items(striding(1))
+
+
+def test_a_loader_made_after_the_loss_carries_what_those_before_it_did() -> None:
+    pairs = Pairs()
+    pairs.learn({1: origin(striding(1))}, {1: origin(striding(2))})
+
+    later = pairs.told(origin(striding(2)), None)
+    other = pairs.told(origin(striding(2, count=5)), None)
+
+    assert later.places == ((4, 1),)
+    assert other.places is None and other.against(origin(striding(2, count=5))) == {}
+
+
+@pytest.mark.parametrize("wrong", [7, [[1]], [[1, "2"]], [[True, 1]]])
+def test_places_that_are_none_are_not_taken(wrong: Any) -> None:
+    packed = [*origin(striding(1)).pack()[:-1], wrong]
+
+    with pytest.raises(ValueError, match="no places"):
+        Origin.unpack(packed)

@@ -6,6 +6,7 @@ import textwrap
 import pytest
 
 from recoverrun.hooks.callgraph import CallGraph, scan
+from recoverrun.hooks.importer import parse_or_none
 from recoverrun.hooks.rewrite import graph_of, instrument
 
 STEP = "def step(x):\n    x.backward()\n"
@@ -136,3 +137,13 @@ def test_a_sum_of_hundreds_of_terms_is_no_obstacle() -> None:
     graph.add(ast.parse("x = " + " + ".join(["a.backward()"] * 900)))
 
     assert "backward" in graph.called
+
+
+def test_names_that_train_elsewhere_lead_to_a_backward() -> None:
+    text = b"def one(s, x):\n    s.step(x)\n"
+
+    alone, _ = scan([("train.py", text)], parse_or_none)
+    graph, parsed = scan([("train.py", text)], parse_or_none, frozenset({"step"}))
+
+    assert "one" not in alone.hot().names
+    assert "one" in graph.hot().names and parsed == {"train.py"}

@@ -35,6 +35,7 @@ class ByHand:
     """Serves the parameters of the script's one optimizer."""
 
     name = "by-hand"
+    early = False
     lender = None
 
     def __init__(self, session: Session) -> None:

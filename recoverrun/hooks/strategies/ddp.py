@@ -30,6 +30,7 @@ class Ddp:
     """Serves the script's one DDP module."""
 
     name = "ddp"
+    early = True
     lender = None
 
     def __init__(self, session: Session) -> None:
@@ -108,8 +109,7 @@ class Ddp:
                 return
             if not kwargs.get("divide_by_initial_world_size", True):
                 raise RuntimeError(f"{UNEVEN}; run it with --no-protect")
-            assert self._module is not None, "protected"
-            self._give_back(EVEN, self._module.process_group, allreduce_hook)
+            self._give_back(EVEN, self._served.process_group, allreduce_hook)
 
         return wrapper
 
@@ -157,7 +157,12 @@ class Ddp:
 
     def _serves(self, module: DistributedDataParallel) -> bool:
         served = self._session.machine is not None and self._theirs is None
-        return served and module is self._module
+        return served and module is self._module and self._session.runtime.active
+
+    @property
+    def _served(self) -> DistributedDataParallel:
+        assert self._module is not None, "protected"
+        return self._module
 
     def _learn(self, module: DistributedDataParallel) -> None:
         session = self._session
@@ -171,7 +176,7 @@ class Ddp:
             ranks = dist.get_process_group_ranks(module.process_group)
             session.refuse(
                 f"DDP over ranks {ranks} is not served: only over all, or over those with the same "
-                "place in replicas of neighbouring ranks"
+                "place in replicas, which are equally far apart"
             )
             return
         refusal = accelerator.refusal(
@@ -194,8 +199,8 @@ class Ddp:
         bucket: dist.GradBucket,  # type: ignore[name-defined]  # DDP checks this very name
     ) -> torch.futures.Future[torch.Tensor]:
         session = self._session
-        if self._theirs is not None:
-            state, hook = self._theirs
+        if self._theirs is not None or not session.runtime.active:
+            state, hook = self._theirs or (self._served.process_group, allreduce_hook)
             theirs: torch.futures.Future[torch.Tensor] = hook(state, bucket)
             return theirs
         session.backward_reaches_bucket()
@@ -222,8 +227,7 @@ class Ddp:
 
     def _leave_alone(self, bucket: Any, gradients: Gradients) -> None:
         """DDP is done with dividing the parameters into buckets: is this one all there is?"""
-        module = self._module
-        assert module is not None, "protected"
+        module = self._served
         plain = not (
             module.find_unused_parameters
             or module.static_graph
@@ -250,8 +254,7 @@ class Ddp:
         if bucket.index() == 0:
             reducer.forget()
             self._gradients.clear()
-        module = self._module
-        assert module is not None, "protected"
+        module = self._served
         gradients = Gradients(
             params=params,
             replicas=module.process_group.size(),
@@ -274,8 +277,7 @@ class Ddp:
     # --------------------------------------------------------------------------- Strategy
 
     def _params(self) -> list[torch.nn.Parameter]:
-        assert self._module is not None, "protected"
-        return [param for param in self._module.parameters() if param.requires_grad]
+        return [param for param in self._served.parameters() if param.requires_grad]
 
     def accumulators(self) -> list[torch.Tensor]:
         return plain.accumulators(self._params())
@@ -290,10 +292,8 @@ class Ddp:
         return {id(param) for param in self._params()} <= {id(param) for param in params}
 
     def buffers(self) -> list[torch.Tensor]:
-        assert self._module is not None, "protected"
-        return list(self._module.buffers())
+        return list(self._served.buffers())
 
     def parameters(self) -> dict[str, torch.Tensor]:
-        assert self._module is not None, "protected"
-        module = self._module.module
+        module = self._served.module
         return {n: p.detach() for n, p in (*module.named_parameters(), *module.named_buffers())}

@@ -58,6 +58,7 @@ class Fsdp1:
     """Serves every flat parameter of the script's FSDP1 module."""
 
     name = "fsdp1"
+    early = True
     lender = None
 
     def __init__(self, session: Session) -> None:
@@ -121,7 +122,9 @@ class Fsdp1:
     # --------------------------------------------------------------------------- topology
 
     def _serves(self) -> bool:
-        return self._session.machine is not None and self._session.strategy is self
+        session = self._session
+        served = session.machine is not None and session.strategy is self
+        return served and session.runtime.active
 
     def _learn(self, module: Any) -> None:
         session = self._session

@@ -1,4 +1,7 @@
-"""FSDP2 on a 2-D mesh (HSDP): `fully_shard` over (replicate, shard).
+"""FSDP2 over (replicate, shard), HSDP, and `replicate` of the same make, which does not shard.
+
+Where the mesh is a part of a larger one, ranks that differ in the places of its other dimensions
+(tensor, context, pipeline parallelism) are shards of one replica, too.
 
 torch reduces a parameter group's gradient in `foreach_reduce`: reduce-scatter inside the replica,
 then all-reduce across replicas (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py). Here the
@@ -16,9 +19,9 @@ import torch.distributed as dist
 
 from ft_collectives.reduce import Bucket
 from recoverrun.hooks import groups
+from recoverrun.hooks.blocks import layout_of_mesh, layout_over
 from recoverrun.hooks.session import Session
 from recoverrun.hooks.strategies.fsdp2_shards import Lending, Shards
-from rendezvous.layout import Layout
 
 ARGUMENTS = (
     "fsdp_params",
@@ -44,6 +47,7 @@ class Fsdp2:
     """Serves every parameter group of the script's FSDP2 modules."""
 
     name = "fsdp2"
+    early = True
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -57,13 +61,25 @@ class Fsdp2:
         """`fully_shard` that learns the topology from its mesh."""
 
         def wrapper(module: Any, *args: Any, **kwargs: Any) -> Any:
-            self._learn(kwargs.get("mesh"))
-            sharded = original(module, *args, **kwargs)
-            self._modules += module if isinstance(module, list) else [module]
-            return sharded
+            self._learn(sharded=True, **kwargs)
+            return self._take(original(module, *args, **kwargs))
 
         wrapper.__dict__.update(vars(original))  # `@contract` keeps its state on the function
         return wrapper
+
+    def replicate(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """`replicate` of torch's `replicate_with_fsdp`: parameter groups that are not sharded."""
+
+        def wrapper(module: Any, *args: Any, **kwargs: Any) -> Any:
+            self._learn(sharded=False, **kwargs)
+            return self._take(original(module, *args, **kwargs))
+
+        wrapper.__dict__.update(vars(original))
+        return wrapper
+
+    def _take(self, module: Any) -> Any:
+        self._modules += module if isinstance(module, list) else [module]
+        return module
 
     def foreach_reduce(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """`foreach_reduce` that stops before the all-reduce and keeps the accumulator."""
@@ -83,6 +99,7 @@ class Fsdp2:
         def wrapper(group: Any, *unused: Any) -> Any:
             session = self._session
             each = session.acting or session.crossing.proving(session) or session.env.exact
+            each = each and self.lender.parts == 1
             if not (self._serves() and each) or group.reduce_grads:
                 return original(group, *unused)
             group.reduce_grads = True
@@ -113,22 +130,36 @@ class Fsdp2:
     # --------------------------------------------------------------------------- topology
 
     def _serves(self) -> bool:
-        return self._session.machine is not None and self._session.strategy is self
+        session = self._session
+        served = session.machine is not None and session.strategy is self
+        return served and session.runtime.active
 
-    def _learn(self, mesh: Any) -> None:
+    def _learn(self, sharded: bool, mesh: Any = None, dp_mesh_dims: Any = None, **_: Any) -> None:
+        """From the arguments of `fully_shard`, or of `replicate`, which are not `sharded`."""
         session = self._session
         if session.strategy is not None or session.refusal:
             return
-        if mesh is None or mesh.ndim == 1:
+        replicated = not sharded or (mesh is not None and mesh.ndim > 1)
+        if dp_mesh_dims is not None:
+            replicated, sharded = bool(dp_mesh_dims.replicate_names), bool(dp_mesh_dims.shard_names)
+            mesh = mesh[(*dp_mesh_dims.replicate_names, *dp_mesh_dims.shard_names)]
+        if not replicated:
             session.refuse("fully_shard without a replicate dimension: one replica of the model")
             return
-        if mesh.ndim != 2 or mesh.size() != dist.get_world_size():
-            session.refuse(f"fully_shard on a mesh of shape {tuple(mesh.shape)} is not served yet")
+        if mesh is None:
+            layout = layout_over(dist.group.WORLD)
+        else:
+            layout = layout_of_mesh(dist.get_world_size(), mesh, sharded)
+        if layout is None:
+            session.refuse(
+                f"FSDP2 on a mesh of shape {tuple(mesh.shape)} is not served: only over "
+                "(replicate, shard), where such meshes make up the whole world"
+            )
             return
-        if mesh.device_type != "cpu":
-            session.refuse(f"FSDP2 on {mesh.device_type} is not served yet, only on the CPU")
+        device = "cpu" if mesh is None else mesh.device_type
+        if device != "cpu":
+            session.refuse(f"FSDP2 on {device} is not served yet, only on the CPU")
             return
-        layout = Layout(tuple(tuple(row) for row in mesh.mesh.tolist()))
         groups.release(layout)
         session.protect(self, layout)
 
@@ -146,6 +177,8 @@ class Fsdp2:
         )
         result = original(**partial)
         shards = self._group(call, params, sizes, dtype, hook, result[-1].numel())
+        if self.lender.divisor > 1:
+            result[-1].div_(self.lender.divisor)
         if shards.accumulator is None:
             shards.accumulator = result[-1]
         else:
@@ -220,14 +253,24 @@ class Fsdp2:
         return True
 
     def buffers(self) -> list[torch.Tensor]:
-        return list(self._modules[-1].buffers()) if self._modules else []
+        return [buffer for module in self._roots() for buffer in module.buffers()]
 
     def parameters(self) -> dict[str, torch.Tensor]:
-        named = self._modules[-1].named_parameters() if self._modules else ()
+        named = {}
+        for place, root in enumerate(self._roots()):
+            prefix = f"{place}." if place else ""  # stages of a pipeline
+            named.update({f"{prefix}{name}": param for name, param in root.named_parameters()})
         return {
             name: param.to_local() if hasattr(param, "to_local") else param.detach()
-            for name, param in named
+            for name, param in named.items()
         }
+
+    def _roots(self) -> list[torch.nn.Module]:
+        """Those that are in no other: one model, or the stages of a pipeline on this rank."""
+        within = {
+            id(one) for module in self._modules for one in module.modules() if one is not module
+        }
+        return [module for module in self._modules if id(module) not in within]
 
 
 def _divisors(call: dict[str, Any], dtype: torch.dtype) -> tuple[int, float | None]:

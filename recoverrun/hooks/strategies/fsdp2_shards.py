@@ -87,6 +87,7 @@ class Lending:
 
     def __init__(self, shards: Mapping[Any, Shards]) -> None:
         self._shards = shards
+        self.parts = self.divisor = 1
 
     def lend(self) -> None:
         for shards in self._shards.values():

@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
+from torch.distributed._composable.replicate_with_fsdp import replicate
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor.parallel import (
@@ -25,6 +26,8 @@ FEATURES: dict[str, dict[str, Any]] = {
     "ignored": {},
     "tp-ddp": {},
     "tp-sharded": {},
+    "replicate": {},
+    "in-backward": {},
 }
 
 
@@ -56,6 +59,12 @@ def wrapped(net: nn.Sequential, feature: str, shards: int) -> nn.Module:
         split(net, mesh["tp"])
         fully_shard(net, mesh=mesh["dp"])
         return net
+    if feature == "replicate":
+        everybody = init_device_mesh("cpu", (dist.get_world_size(),))
+        for block in net:
+            replicate(block, mesh=everybody)
+        replicate(net, mesh=everybody)
+        return net
     for block in net:
         if isinstance(block, Block):
             fully_shard(block, mesh=mesh, **FEATURES[feature])
@@ -64,6 +73,18 @@ def wrapped(net: nn.Sequential, feature: str, shards: int) -> nn.Module:
         param.requires_grad_(False)
     fully_shard(net, mesh=mesh, ignored_params=ignored, **FEATURES[feature])
     return net
+
+
+def step_in_backward(model: nn.Module) -> None:
+    """Gradients need no memory, as each is used and dropped at once."""
+    optimizers = {param: torch.optim.AdamW([param], lr=1e-2) for param in model.parameters()}
+
+    def step(param: torch.Tensor) -> None:
+        optimizers[param].step()
+        optimizers[param].zero_grad()
+
+    for param in optimizers:
+        param.register_post_accumulate_grad_hook(step)
 
 
 def main() -> None:
@@ -84,6 +105,8 @@ def main() -> None:
     sampler = DistributedSampler(data, replicas, dist.get_rank() // shared)
     loader = DataLoader(data, batch_size=5, sampler=sampler)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    if feature == "in-backward":
+        step_in_backward(model)
     for epoch in range(2):
         sampler.set_epoch(epoch)
         for number, (x, y) in enumerate(loader):

@@ -1,0 +1,68 @@
+"""Where a backward of the script begins and ends; one inside another belongs to it."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from recoverrun.hooks.session import Session
+    from recoverrun.hooks.strategies.by_hand import ByHand
+
+
+IN_BACKWARD = (
+    "the script uses gradients within the backward pass (register_post_accumulate_grad_hook), as "
+    "an optimizer that steps in it does: then nobody can vote on the step"
+)
+
+
+class Backwards:
+    """Tells the session and those who watch gradients."""
+
+    def __init__(self, session: "Session", hand: "ByHand") -> None:
+        self._session = session
+        self._hand = hand
+        self._depth = 0
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Around a backward. Raises `Unwind` where re-executed code has no more to do."""
+        session = self._session
+        session.impersonator.backward_begins()
+        session.tallies.reading.backward_begins()
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+        if not self._depth:
+            session.backward_done()
+            self._hand.backward_done()
+
+    def around(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """`Tensor.backward`, `autograd.backward`."""
+
+        def wrapper(*args: Any, **kwargs: Any) -> None:
+            with self.one():
+                original(*args, **kwargs)
+
+        return wrapper
+
+    def hooking(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """`Tensor.register_post_accumulate_grad_hook`: gradients are used while backward runs."""
+
+        def wrapper(tensor: Any, hook: Any) -> Any:
+            handle = original(tensor, hook)
+            caller = sys._getframe(1).f_globals.get("__name__", "")
+            if tensor.requires_grad and caller.partition(".")[0] != "torch":
+                self._use_within()
+            return handle
+
+        return wrapper
+
+    def _use_within(self) -> None:
+        session = self._session
+        session.hooked = True
+        if session.strategy is not None and session.strategy.early:
+            session.refuse(IN_BACKWARD)
+            session.runtime.active = False  # torch reduces by itself from now on
