@@ -173,6 +173,14 @@ class ElasticGroup(ProcessGroup):
         self._transact(wish, [], lambda now, staged: [], lambda staged, among: None)
         return completed([])
 
+    def present(self) -> tuple[int, ...]:
+        """A barrier that tells the places in this group of those who came."""
+        met: list[Communicator] = []
+        self._transact(
+            Asked("barrier"), [], lambda now, staged: [], lambda staged, among: met.append(among)
+        )
+        return tuple(self.ranks.index(rank) for rank in met[0].members)
+
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
         if not self.protected:
             self.native.monitored_barrier(timeout, wait_all_ranks)

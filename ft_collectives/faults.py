@@ -21,6 +21,10 @@ class PeerLost(RuntimeError):
     """A point-to-point or rooted operation names a rank that is no longer a member."""
 
 
+class MembersChanged(PeerLost):
+    """Work that has to be among the same members from its begin to its end lost one on the way."""
+
+
 class InvariantBroken(RuntimeError):
     """A promise of docs/invariants.md does not hold; the job stops with exit code 85."""
 

@@ -16,7 +16,8 @@ A result belongs to the members among whom it was made: they stay with it until 
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -25,7 +26,7 @@ import torch
 from ft_collectives.agreement import ROW, Asked, disagreement
 from ft_collectives.c10d import Gloo, Work, options
 from ft_collectives.fabric import Communicator, Fabric, Totals
-from ft_collectives.faults import PeerLost, Superseded
+from ft_collectives.faults import MembersChanged, PeerLost, Superseded
 
 T = TypeVar("T")
 
@@ -59,6 +60,7 @@ class Transactions:
         self._held: Held | None = None
         self._how = options("AllToAllOptions")
         self._turn = threading.Lock()  # operations have numbers: a script's threads take turns
+        self._work = threading.local()  # what a thread does among the same members
         self._among: set[tuple[int, ...]] | None = None  # whom a `call` was among so far
         if group is None:
             self.channel = fabric.open(name, ranks, self._totals)
@@ -78,6 +80,7 @@ class Transactions:
             self.completed, self._held = held.number, None
             if self._among is not None:
                 self._among.add(held.among.members)
+        self._require_same(held.among.members)
         deliver(held.staged, held.among)
 
     def call(self, whole: Callable[[], T]) -> T:
@@ -97,6 +100,26 @@ class Transactions:
                     raise
             finally:
                 self._among = None
+
+    @contextmanager
+    def among_the_same(self) -> Iterator[None]:
+        """In here this thread's operations must all be among the members of the first one.
+
+        The first that is not raises MembersChanged, on all survivors: they know among whom it was.
+        """
+        self._work.members = ()
+        try:
+            yield
+        finally:
+            self._work.members = None
+
+    def _require_same(self, members: tuple[int, ...]) -> None:
+        before = getattr(self._work, "members", None)
+        if before is None:
+            return
+        if before and members != before:
+            raise MembersChanged(f"ranks {sorted({*before} - {*members})} are lost")
+        self._work.members = members
 
     def _hold(self, asked: Asked, inputs: Sequence[torch.Tensor], launch: Launch) -> Held:
         """The result that all members hold."""

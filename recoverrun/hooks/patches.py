@@ -16,6 +16,7 @@ watched for. Names that torch copies into other modules are replaced there as we
 | dist.get_rank, broadcast, scatter, … | the acting rank; a lost root is an error, not a hang |
 | _new_process_group_helper, env:// rendezvous | elastic groups; the store of the launcher |
 | steps of a pipeline's schedule | a backward, which divides gradients, too |
+| sharded checkpoints | no part of one may be a lost rank's |
 | DDP, FSDP, fully_shard, foreach_reduce, … | see `strategies` |
 """
 
@@ -32,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # it imports torch, which only the script does
     from recoverrun.hooks.backwards import Backwards
+    from recoverrun.hooks.checkpoints import Checkpoints
     from recoverrun.hooks.pipelines import Pipelines
     from recoverrun.hooks.session import Session
     from recoverrun.hooks.strategies.by_hand import ByHand
@@ -126,6 +128,7 @@ def install(session: "Session") -> None:
 
     from recoverrun.hooks import frameworks, groups, pipelines
     from recoverrun.hooks.backwards import Backwards
+    from recoverrun.hooks.checkpoints import Checkpoints
     from recoverrun.hooks.pipelines import Pipelines
     from recoverrun.hooks.strategies.by_hand import ByHand
     from recoverrun.hooks.strategies.ddp import Ddp
@@ -157,6 +160,10 @@ def install(session: "Session") -> None:
     watch(composable, lambda m: replace(m, "replicate", fsdp2.replicate))
     fsdp1 = "torch.distributed.fsdp.fully_sharded_data_parallel"
     watch(fsdp1, lambda m: _fsdp1(session, hand, m))
+    for part in ("saver", "loader"):
+        name = f"torch.distributed.checkpoint.state_dict_{part}"
+        watch(name, lambda m: _checkpoints(Checkpoints(session), m))
+    watch("torch.distributed.checkpoint.utils", _places_in_checkpoints)
     schedules = f"{pipelines.MODULE}.schedules"
     watch(schedules, lambda m: _pipelines(Pipelines(session, backwards), m))
     for name, arrived in frameworks.adaptations(session).items():
@@ -185,6 +192,19 @@ def _fsdp1(session: "Session", hand: "ByHand", wrapped: ModuleType) -> None:
     replace(module, "no_sync", fsdp1.no_sync)
     replace(module, "clip_grad_norm_", lambda original: _committing(session, hand, original))
     replace(runtime_utils, "_reduce_grad", fsdp1.reduce_grad)
+
+
+def _checkpoints(checkpoints: "Checkpoints", module: ModuleType) -> None:
+    for name in ("_save_state_dict", "_load_state_dict"):
+        if name in vars(module):
+            replace(module, name, checkpoints.whole)
+
+
+def _places_in_checkpoints(utils: ModuleType) -> None:
+    from recoverrun.hooks.checkpoints import among_survivors
+
+    # A class, which other modules copy only after this one is there.
+    vars(utils)["_DistWrapper"] = among_survivors(vars(utils)["_DistWrapper"])
 
 
 def _pipelines(pipelines: "Pipelines", schedules: ModuleType) -> None:

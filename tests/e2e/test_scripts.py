@@ -343,3 +343,25 @@ def test_row_42_gradients_of_another_type_end_the_job_with_the_ranks_named(tmp_p
         f"the gradients of ranks do not fit together, so nothing is summed: {words}" in outcome.text
     )
     assert "the very same error on rank" in outcome.text
+
+
+@pytest.mark.parametrize(
+    ("inject", "dies", "left"),
+    [
+        ("r2@step:3:forward", "", {0, 1}),  # a loss before, of another replica than rank 0's
+        ("r1@step:3:forward", "", {2, 3}),
+        ("", "write2", {0, 1}),
+        ("", "finish0", {2, 3}),
+    ],
+)
+def test_a_sharded_checkpoint_is_whole_whoever_is_lost(
+    inject: str, dies: str, left: set[int], tmp_path: Path
+) -> None:
+    script = SCRIPTS / "checkpoints.py"
+
+    outcome = run(script, tmp_path, ranks=4, inject=inject, CHECKPOINT_DIES=dies)
+
+    assert outcome.code == 0, outcome.text
+    assert outcome.books() == dict.fromkeys(left, "same"), outcome.text
+    if dies:
+        assert any("begun again" in notice for notice in outcome.notices), outcome.text

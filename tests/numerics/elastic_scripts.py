@@ -5,10 +5,12 @@ import os
 import random
 import threading
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.checkpoint import state_dict_saver, utils
 from torch.nn.parallel import DistributedDataParallel
 
 from ft_collectives import fabric as fabric_module
@@ -16,6 +18,7 @@ from ft_collectives import loops
 from ft_collectives.elastic import ElasticGroup
 from ft_collectives.spokesmen import naming_roots
 from ft_collectives.vote import EXCHANGED, Booth
+from recoverrun.hooks.checkpoints import Checkpoints, among_survivors
 from tests.numerics import elastic_functions as functions
 from tests.numerics.worlds import Member
 
@@ -397,3 +400,22 @@ def cost(member: Member) -> tuple[float, float]:
     native = median()
     member.protect()
     return native, median()
+
+
+def checkpoint(member: Member, victim: int, moment: int, folder: str) -> int:
+    """Save what every rank holds, divided among those who are left; returns how often it began."""
+    member.protect()
+    begun: list[str] = []
+    view = SimpleNamespace(live_ranks=(member.rank,))  # each says it, to be counted
+    env = SimpleNamespace(rank=member.rank)
+    session: Any = SimpleNamespace(acting=False, notice=begun.append, view=view, env=env)
+    vars(utils)["_DistWrapper"] = vars(state_dict_saver)["_DistWrapper"] = among_survivors(
+        utils._DistWrapper
+    )
+    save = Checkpoints(session).whole(state_dict_saver._save_state_dict)
+    vars(state_dict_saver)["_save_state_dict"] = save
+    if member.rank == victim:
+        member.die_at(moment)
+    state = {str(number): torch.arange(float(number), number + 8) for number in range(12)}
+    state_dict_saver.save(state, checkpoint_id=folder)
+    return 1 + len(begun)

@@ -7,10 +7,12 @@ survivors is compared to 1e-12.
 import os
 import random
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch.distributed.checkpoint import state_dict_loader
 
 from tests.numerics import elastic_functions as functions
 from tests.numerics import elastic_scripts as scripts
@@ -251,6 +253,17 @@ def test_a_root_that_dies_is_heard_by_all_or_by_none(moment: int) -> None:
 
     assert results[0] == results[1]
     assert results[0] == "[7.0, 7.0, 7.0]" or "rank 2 is lost" in results[0]
+
+
+@pytest.mark.parametrize("victim", [0, 2], ids=["who gathers the plans", "another"])
+@pytest.mark.parametrize("moment", [1, 13, 30, 48, 66, 84])
+def test_a_checkpoint_has_no_part_of_a_lost_rank(victim: int, moment: int, tmp_path: Path) -> None:
+    outcome = worlds.run(scripts.checkpoint, victim, moment, str(tmp_path), size=3)
+
+    found = {str(number): torch.zeros(8) for number in range(12)}
+    state_dict_loader.load(found, checkpoint_id=tmp_path, no_dist=True)
+    assert all(torch.equal(one, torch.arange(8) + int(name)) for name, one in found.items())
+    assert len(set(outcome.results.values())) == 1
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["before the loss", "after it"])
