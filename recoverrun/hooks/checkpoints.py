@@ -42,7 +42,8 @@ class Checkpoints:
         """All of it among the same members; nothing in code that is executed again."""
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            given: dict[int | str, Any] = {**dict(enumerate(args)), **kwargs}
+            given: dict[Any, Any] = dict(enumerate(args))
+            given.update(kwargs)
             group = served(given.get("process_group", given.get(2)))
             if group is None or given.get("no_dist", given.get(4)):
                 return original(*args, **kwargs)
