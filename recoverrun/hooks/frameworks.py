@@ -25,8 +25,15 @@ TRAINERS: dict[str, frozenset[str]] = {
 """Modules to instrument, and names in them that lead to a backward in another module."""
 
 
+LEADS = ("is_global_zero",)
+ACCELERATE_LEADS = ("is_main_process",)
+TRANSFORMERS_LEAD = ("should_save", "should_log")
+"""Properties that are true on rank 0 alone, or on its heir."""
+
+
 def adaptations(session: "Session") -> dict[str, Arrived]:
     """What to do with each module of a framework when it is imported."""
+    from recoverrun.hooks.heirs import of_rank_zero
     from recoverrun.hooks.patches import replace
 
     def lightning_epoch(module: ModuleType) -> None:
@@ -41,13 +48,21 @@ def adaptations(session: "Session") -> dict[str, Arrived]:
     def lightning_module(module: ModuleType) -> None:
         replace(module.LightningModule, "log", lambda original: _unless_acting(session, original))
 
+    def leads(owner: Any, names: tuple[str, ...]) -> None:
+        for name in names:
+            setattr(owner, name, of_rank_zero(session, vars(owner)[name]))
+
     adapted: dict[str, Arrived] = {}
     for name in LIGHTNING:
         adapted[f"{name}.loops.training_epoch_loop"] = lightning_epoch
         adapted[f"{name}.core.module"] = lightning_module
         adapted[f"{name}.loops.optimization.automatic"] = lightning_optimization
+    for name in ("lightning.pytorch", "lightning.fabric", "pytorch_lightning", "lightning_fabric"):
+        adapted[f"{name}.strategies.parallel"] = lambda m: leads(m.ParallelStrategy, LEADS)
     return {
         **adapted,
+        "accelerate.state": lambda m: leads(m.PartialState, ACCELERATE_LEADS),
+        "transformers.training_args": lambda m: leads(m.TrainingArguments, TRANSFORMERS_LEAD),
         "accelerate.utils.random": lambda m: replace(m, "synchronize_rng_state", agreed),
         "transformers.trainer": lambda m: replace(
             m.Trainer, "_get_num_items_in_batch", lambda original: counting(session, original)

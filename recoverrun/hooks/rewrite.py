@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from types import CodeType
 
-from recoverrun.hooks import region
+from recoverrun.hooks import firsts, region
 from recoverrun.hooks.callgraph import CallGraph, Hot
 from recoverrun.hooks.dataflow import binds, bound_names, flow, own_nodes
 from recoverrun.hooks.script import ITEM_NAME, RUNTIME_NAME, Loop, LoopKind
@@ -33,11 +33,12 @@ class Instrumented:
     code: CodeType
     loops: tuple[Loop, ...]
     generators: int  # how many generator functions are decorated
+    handed_on: int  # how often something is meant for rank 0 alone
 
     @property
     def changed(self) -> bool:
         """Say whether it differs from the module as it was written."""
-        return bool(self.loops) or self.generators > 0
+        return bool(self.loops) or self.generators > 0 or self.handed_on > 0
 
 
 def instrument(tree: ast.Module, filename: str, hot: Hot) -> Instrumented:
@@ -51,8 +52,9 @@ def instrument(tree: ast.Module, filename: str, hot: Hot) -> Instrumented:
         raise CannotInstrument(f"{filename} uses the name `{min(taken)}` for something of its own")
     rewriter = _Rewriter(filename, hot, _future_flags(tree))
     rewriter.visit(tree)
+    handed_on = firsts.hand_on(tree, filename)
     code = compile(tree, filename, "exec", dont_inherit=True)
-    return Instrumented(code, tuple(rewriter.loops), rewriter.generators)
+    return Instrumented(code, tuple(rewriter.loops), rewriter.generators, handed_on)
 
 
 def graph_of(tree: ast.Module) -> CallGraph:

@@ -6,8 +6,7 @@ region of code could see when it began: enough to execute that code again (see `
 
 Learned at the first commit point, never configured: the *region* is the body of the innermost loop
 around the backward; the *step loop* is the loop whose iteration contains the commit point. They are
-one loop for scripts without accumulation or with `(i + 1) % G`, two for `for micro in range(G)`.
-"""
+one loop for scripts without accumulation or with `(i + 1) % G`, two for `for micro in range(G)`."""
 
 import os
 import sys
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from recoverrun.hooks.draws import Draw, Draws
 from recoverrun.hooks.generators import same_kind
+from recoverrun.hooks.heirs import FirstRank
 from recoverrun.hooks.script import Loop
 from rendezvous.layout import Layout
 
@@ -136,13 +136,13 @@ class Shape:
     pattern: str  # "one microbatch a step", "by counting iterations", "by an inner loop"
 
 
-class ScriptRuntime:
+class ScriptRuntime(FirstRank):
     """The `script.Runtime` of a protected worker. `own_rank` is that of this process."""
 
     Unwind: ClassVar[type[BaseException]] = Unwind
 
     def __init__(self, own_rank: int) -> None:
-        self.own_rank = own_rank
+        super().__init__(own_rank)
         self.loops: dict[str, Loop] = {}
         self.refusals: list[str] = []
         self.own_modules: frozenset[str] = frozenset({"__main__"})
@@ -180,10 +180,9 @@ class ScriptRuntime:
 
     @property
     def quiet(self) -> bool:
-        """Nothing is noted: there is no torch yet, another slot is being impersonated, or this
-        process is no rank at all.
-        """
-        return self.senses is None or not self.active or self.acting_rank is not None
+        """Nothing is noted: no torch yet, another rank is stood in for, or this is no rank."""
+        here = self.senses is not None and self.active and not self.lone
+        return not here or self.acting_rank is not None
 
     def iterate(self, loop_id: str, iterable: Iterable[Any]) -> Iterator[Any]:
         if self.quiet:

@@ -6,6 +6,7 @@ globals under the name `RUNTIME_NAME`. Pure: nothing here imports torch, reads a
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Literal, ParamSpec, Protocol, TypeVar
@@ -87,6 +88,14 @@ class Runtime(Protocol):
         """The loop ended by its condition or by `break`; not called if it is left by an error,
         or by `return`: a later call for an outer loop or another frame tells as much.
         """
+        ...
+
+    def first(self, sense: bool, result: object, rank: object = None) -> object:
+        """Whether this is rank 0, as the script says by `result` (`sense` on rank 0)."""
+        ...
+
+    def leading(self, where: str) -> AbstractContextManager[object]:
+        """Around what the script does on rank 0 alone."""
         ...
 
     def generator(self, function: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:

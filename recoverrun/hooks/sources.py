@@ -31,7 +31,7 @@ class Sources:
     ) -> Iterator[Any]:
         """The iterator of a loader, as the acting rank sees it; `make` is torch's own way."""
         runtime = self._runtime
-        if not runtime.active:
+        if not runtime.active or runtime.lone:
             return make(loader)
         if runtime.acting_rank is not None:
             if self.fresh:
