@@ -26,26 +26,11 @@ def layout_of(world: int, shards: Sequence[int], replicas: Sequence[int]) -> Lay
 
 
 def layout_over(group: Any) -> Layout | None:
-    """One rank a replica; or several, where `group` is of those that hold the same part of it.
-
-    Its ranks must be equally far apart, and then those of all such groups are taken to be: with
-    [1, 3] of four ranks there is [0, 2], and replicas of neighbours; with [0, 1] there is [2, 3],
-    and replicas of every other rank, as where stages of a pipeline come first in a mesh.
-    """
-    world, ranks = dist.get_world_size(), sorted(dist.get_process_group_ranks(group))
-    return layout_at_steps(world, ranks)
-
-
-def layout_at_steps(world: int, ranks: Sequence[int]) -> Layout | None:
-    """As `layout_over`, of the sorted `ranks` of a group."""
-    many = len(ranks)
-    step = ranks[1] - ranks[0] if many > 1 else 1
-    block = many * step  # ranks that this many neighbouring groups share between them
-    first = ranks[0] // block * block
-    if world % block or list(ranks) != list(range(ranks[0], first + block, step)):
-        return None
-    starts = [at + place for at in range(0, world, block) for place in range(step)]
-    return _layout(world, [range(start, start + block, step) for start in starts])
+    """One rank a replica; or several, where `group` is of those that hold the same part of it."""
+    world, replicas = dist.get_world_size(), dist.get_process_group_ranks(group)
+    size = world // len(replicas)
+    first = dist.get_rank() // size * size
+    return layout_of(world, range(first, first + size), replicas)
 
 
 def layout_of_mesh(world: int, mesh: Any, sharded: bool) -> Layout | None:

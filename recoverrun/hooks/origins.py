@@ -131,11 +131,13 @@ class Pairs:
 
     def __init__(self) -> None:
         self._pairs: dict[int, tuple[Origin, Origin]] = {}
+        self._places: dict[Place, int] = {}  # what it carries where we carry such a place
 
     def learn(self, theirs: Mapping[int, Origin], mine: Mapping[int, Origin]) -> None:
         """By number. What tells nothing is not kept."""
         for number in sorted(theirs.keys() & mine.keys() - self._pairs.keys()):
-            if mine[number].generators or mine[number].cuts or mine[number].places:
+            self._places |= theirs[number].against(mine[number])
+            if mine[number].generators or mine[number].cuts:
                 self._pairs[number] = theirs[number], mine[number]
         while len(self._pairs) > KEPT_PAIRS:
             del self._pairs[next(iter(self._pairs))]
@@ -150,18 +152,15 @@ class Pairs:
             generators=self._generators(own) if own.generators else own.generators,
             cuts=self._cuts(own) if own.cuts else own.cuts,
             rows=own.rows,
-            places=self._places(own),
+            places=self._places_like(own),
         )
 
-    def _places(self, own: Origin) -> tuple[Place, ...] | None:
+    def _places_like(self, own: Origin) -> tuple[Place, ...] | None:
         """Loaders that are made anew carry what those before them did."""
-        known: dict[Place, int] = {}
-        for theirs, mine in self._pairs.values():
-            known |= theirs.against(mine)
-        told = own.places or ()
-        if not all(place in known for place in told):
+        mine = own.places or ()
+        if not all(place in self._places for place in mine):
             return None
-        return tuple((place[0], known[place]) for place in told)
+        return tuple((place[0], self._places[place]) for place in mine)
 
     def _generators(self, own: Origin) -> tuple[bytes, ...] | None:
         """Ranks with unequally many rows draw unequally often in a pass."""

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 
-from recoverrun.hooks.blocks import layout_at_steps, layout_of, layout_of_mesh
+from recoverrun.hooks.blocks import layout_of, layout_of_mesh
 from recoverrun.hooks.data import Ranks
 
 
@@ -48,29 +48,6 @@ def test_a_sampler_that_counts_replicas_is_given_the_other_replica() -> None:
     assert ranks.of(SimpleNamespace(num_replicas=4, rank=3), 3) == 1
     assert ranks.of(SimpleNamespace(rank=3), 3) == 1
     assert ranks.of(SimpleNamespace(num_replicas=2, rank=0), 0) == 0
-
-
-@pytest.mark.parametrize(
-    ("ranks", "expected"),
-    [
-        ([0, 1, 2, 3, 4, 5, 6, 7], ((0,), (1,), (2,), (3,), (4,), (5,), (6,), (7,))),
-        ([1, 3, 5, 7], ((0, 1), (2, 3), (4, 5), (6, 7))),
-        ([0, 1], ((0, 2, 4, 6), (1, 3, 5, 7))),
-        ([5, 7], ((0, 1, 4, 5), (2, 3, 6, 7))),  # (pipeline, replicate, tensor)
-        ([3], ((0, 1, 2, 3, 4, 5, 6, 7),)),
-    ],
-)
-def test_groups_at_equal_steps_tell_all_others(
-    ranks: list[int], expected: tuple[tuple[int, ...], ...]
-) -> None:
-    layout = layout_at_steps(8, ranks)
-
-    assert layout is not None and layout.replicas == expected
-
-
-@pytest.mark.parametrize("ranks", [[0, 1, 2], [1, 2], [0, 1, 3, 4], [0, 3], [2, 4]])
-def test_groups_that_others_cannot_complete_tell_nothing(ranks: list[int]) -> None:
-    assert layout_at_steps(8, ranks) is None
 
 
 def cut(names: tuple[str, ...], shape: tuple[int, ...], wanted: tuple[str, ...]) -> object:

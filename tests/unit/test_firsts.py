@@ -38,6 +38,7 @@ LEFT = [
     "if other_rank == 0: did('x')",  # 7 is not our rank
     "if rank == 0 or False: did('x')",
     "if is_main: did('x')",
+    "def forward():\n    if rank == 0: did('x')\nforward()",
     "def save():\n    if rank != 0: return\n    did('x')\n    barrier()\nsave()",
     "def steps():\n    if rank == 0:\n        yield did('x')\nlist(steps())",
 ]

@@ -176,7 +176,7 @@ class Ddp:
             ranks = dist.get_process_group_ranks(module.process_group)
             session.refuse(
                 f"DDP over ranks {ranks} is not served: only over all, or over those with the same "
-                "place in replicas, which are equally far apart"
+                "place in replicas of neighbouring ranks"
             )
             return
         refusal = accelerator.refusal(
