@@ -50,6 +50,9 @@ SHARED_UPDATE = (
     "{} exchanges what ranks computed while it updates the parameters: its work is divided among "
     "them, and a loss takes a part of its state along"
 )
+SCALER_READS = ("unscale_", "step")
+"""What of a GradScaler reads gradients."""
+
 WRAPPED_WITHIN = 10
 """Optimizer steps: a script may warm something up before it wraps its model."""
 
@@ -248,11 +251,30 @@ def _gradients(session: "Session", hand: "ByHand", backwards: "Backwards") -> No
     for name in ("clip_grad_norm_", "clip_grad_value_", "get_total_norm", "clip_grads_with_norm_"):
         if hasattr(clip, name):
             replace(clip, name, committing)
-    for name in ("unscale_", "step"):
+    for name in SCALER_READS:
         replace(torch.amp.GradScaler, name, committing)
+    replace(torch.amp.GradScaler, "__init__", lambda original: _scaling(original, committing))
     replace(torch.optim.Optimizer, "zero_grad", dropping)
     replace(torch.nn.Module, "zero_grad", dropping)
     _updates(session, hand)
+
+
+def _scaling(original: Any, committing: Wrapper) -> Any:
+    """`GradScaler.__init__`: kinds of it, such as FSDP's, read gradients in ways of their own."""
+    import torch
+
+    served: set[type] = set()
+
+    def wrapper(scaler: Any, /, *args: Any, **kwargs: Any) -> None:
+        original(scaler, *args, **kwargs)
+        kinds = type(scaler).__mro__
+        for kind in kinds[: kinds.index(torch.amp.GradScaler)]:
+            for name in SCALER_READS if kind not in served else ():
+                if name in vars(kind):
+                    replace(kind, name, committing)
+            served.add(kind)
+
+    return wrapper
 
 
 def _knowing(session: "Session", original: Any) -> Any:

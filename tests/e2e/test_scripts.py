@@ -34,8 +34,8 @@ class Outcome:
 
 
 def run(
-    script: Path, folder: Path, *, ranks: int = 3, inject: str = "", protect: bool = True,
-    **environment: str,
+    script: Path, folder: Path, *arguments: str, ranks: int = 3, inject: str = "",
+    protect: bool = True, **environment: str,
 ) -> Outcome:  # fmt: skip
     folder.mkdir(exist_ok=True)
     journal = folder / (inject.replace(":", "-").replace("@", "-") or "whole")
@@ -48,6 +48,7 @@ def run(
         *([f"--inject={inject}"] if inject else []),
         *([] if protect else ["--no-protect"]),
         str(script),
+        *arguments,
     ]
     env = dict(os.environ, PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="")
     env |= environment
@@ -386,3 +387,18 @@ def test_what_rank_0_does_alone_is_done_by_its_heir(lost: int, tmp_path: Path) -
     ]
     assert len(said) == (0 if lost else 2), said
     assert all(re.search(*pair) for pair in zip(expected, said, strict=False)), said
+
+
+@pytest.mark.parametrize("way", ["pipeline", "fsdp1", "fsdp2", "in-backward"])
+def test_what_torch_does_to_gradients_by_itself_is_done_to_the_reduced_ones(
+    way: str, tmp_path: Path
+) -> None:
+    script = SCRIPTS / "scaled.py"
+    theirs = run(script, tmp_path / "theirs", way, ranks=4, protect=False)
+
+    ours = run(script, tmp_path / "ours", way, ranks=4)
+
+    assert theirs.code == ours.code == 0, ours.text
+    assert len(ours.weights()) == 4
+    for rank, total in theirs.weights().items():
+        assert abs(ours.weights()[rank] - total) < 1e-11, ours.text
