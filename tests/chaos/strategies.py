@@ -8,9 +8,10 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tests.compat.rows import BY_HAND, DDP, FRAMEWORKS, FSDP1, FSDP2, HSDP, Row
+from tests.compat.rows import BY_HAND, DDP, FRAMEWORKS, FSDP1, FSDP2, HSDP, MESHES, Row
 
-ROWS = {row.name: row for row in (*DDP, *HSDP, *BY_HAND, *FSDP2, *FSDP1, *FRAMEWORKS)}
+FAMILIES = (DDP, HSDP, BY_HAND, FSDP2, MESHES, FSDP1, FRAMEWORKS)
+ROWS = {row.name: row for rows in FAMILIES for row in rows}
 
 # Before, in the middle of and at the end of the buckets: "reduce" alone means the middle one.
 BUCKETS = ("reduce:0", "reduce", "reduce:99")
@@ -27,7 +28,8 @@ class Strategy:
 
     name: str
     row: Row
-    shards: int = 1  # ranks of a replica, neighbours
+    shards: int = 1  # ranks of a replica
+    strided: bool = False  # which are not neighbours: stages of a pipeline
     whole: bool = False  # all gradients are in one bucket, so that `reduce` is one moment
     absent: tuple[str, ...] = ()  # phases in which it has no point to strike at
 
@@ -55,7 +57,12 @@ class Strategy:
         return tuple(phase for phase in COARSE if phase in self.phases)
 
     def replica_of(self, rank: int) -> int:
-        return rank // self.shards
+        return rank % self.replicas if self.strided else rank // self.shards
+
+    def rank_of(self, replica: int, shard: int) -> int:
+        if self.strided:
+            return shard * self.replicas + replica
+        return replica * self.shards + shard
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +116,7 @@ def _twice(strategy: Strategy) -> Iterator[Cell]:
     Who redoes a lost microbatch, or votes in a step that only a recovery brings so far, surely
     dies in it. In the same reduction the second may die before anybody has heard of the first.
     """
-    last, first, between = strategy.row.ranks - 1, 0, strategy.shards
+    last, first, between = strategy.row.ranks - 1, 0, strategy.rank_of(1, 0)
     again = "reduce" if strategy.whole else "reduce:99"
     for step, phase in enumerate(strategy.before, start=2):
         one = (last, step, phase)
@@ -124,15 +131,16 @@ def _at_once(strategy: Strategy) -> Iterator[Cell]:
     for place, phase in enumerate(strategy.coarse):
         spared = (place + 1) % strategy.replicas
         lost = [replica for replica in range(strategy.replicas) if replica != spared]
-        struck = ((one * strategy.shards + place % strategy.shards, 3, phase) for one in lost)
+        shard = place % strategy.shards
+        struck = ((strategy.rank_of(one, shard), 3, phase) for one in lost)
         yield Cell(strategy, ALL, tuple(struck))
 
 
 def _mates(strategy: Strategy) -> Iterator[Cell]:
     """All ranks of one replica; who comes late is ended by the launcher."""
     for place, phase in enumerate(strategy.coarse):
-        first = place % strategy.replicas * strategy.shards
-        ranks = range(first, first + strategy.shards)
+        replica = place % strategy.replicas
+        ranks = [strategy.rank_of(replica, shard) for shard in range(strategy.shards)]
         yield Cell(strategy, WHOLE, tuple((rank, 4, phase) for rank in ranks))
 
 
@@ -153,6 +161,11 @@ def _by_hand(feature: str) -> Strategy:
     """Nobody sees a bucket of its backward, which is over when the script asks for a sum."""
     row = ROWS[f"by-hand-{feature}"]
     return Strategy(name=row.name, row=row, whole=True, absent=("backward",))
+
+
+def _mesh(way: str, strided: bool = False) -> Strategy:
+    row = ROWS[f"mesh-{way}"]
+    return Strategy(name=f"{row.name} 2x2", row=row, shards=2, strided=strided)
 
 
 def _framework(name: str, whole: bool = True) -> Strategy:
@@ -181,6 +194,12 @@ STRATEGIES = (
     _sharded("fsdp2-keep", 3, 2),
     _sharded("fsdp2-tp-ddp", 2, 2, whole=True),
     _sharded("fsdp2-tp-ddp", 3, 2, whole=True),
+    _sharded("fsdp2-replicate", 4, 1),
+    _mesh("tp"),
+    _mesh("cp"),
+    _mesh("pp", strided=True),
+    _mesh("pp-interleaved", strided=True),
+    _mesh("pp-zero-bubble", strided=True),
     _sharded("fsdp1-hybrid", 2, 2),
     _sharded("fsdp1-zero2", 2, 2),
     _sharded("fsdp1-orig-params", 2, 2),
