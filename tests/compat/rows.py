@@ -268,6 +268,7 @@ FSDP2 = (
     fsdp2("ignored"),
     fsdp2("tp-ddp"),
     fsdp2("replicate", kill="r2@step:4:reduce"),
+    fsdp2("unlike", seldom=True, promise="unprotected", why="without a replicate dimension"),
     fsdp2("in-backward", promise="unprotected", why="uses gradients within the backward"),
     fsdp2("tp-sharded", promise="unprotected", why="fully_shard without a replicate dimension"),
 )

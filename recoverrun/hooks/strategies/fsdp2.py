@@ -137,7 +137,7 @@ class Fsdp2:
     def _learn(self, sharded: bool, mesh: Any = None, dp_mesh_dims: Any = None, **_: Any) -> None:
         """From the arguments of `fully_shard`, or of `replicate`, which are not `sharded`."""
         session = self._session
-        if session.strategy is not None or session.refusal:
+        if session.strategy not in (None, self) or session.refusal:
             return
         replicated = not sharded or (mesh is not None and mesh.ndim > 1)
         if dp_mesh_dims is not None:
@@ -160,8 +160,11 @@ class Fsdp2:
         if device != "cpu":
             session.refuse(f"FSDP2 on {device} is not served yet, only on the CPU")
             return
-        groups.release(layout)
-        session.protect(self, layout)
+        if session.strategy is None:
+            groups.release(layout)
+            session.protect(self, layout)
+        elif layout != session.layout:
+            session.refuse("FSDP2 replicates some parts of the model over other ranks than others")
 
     # --------------------------------------------------------------------------- reduction
 

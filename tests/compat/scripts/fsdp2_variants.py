@@ -28,6 +28,7 @@ FEATURES: dict[str, dict[str, Any]] = {
     "tp-sharded": {},
     "replicate": {},
     "in-backward": {},
+    "unlike": {},
 }
 
 
@@ -68,6 +69,8 @@ def wrapped(net: nn.Sequential, feature: str, shards: int) -> nn.Module:
     for block in net:
         if isinstance(block, Block):
             fully_shard(block, mesh=mesh, **FEATURES[feature])
+    if feature == "unlike":  # a loss takes a part of this layer along
+        fully_shard(net[-1], mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
     ignored = {net[0].weight, net[0].bias} if feature == "ignored" else set()
     for param in ignored:
         param.requires_grad_(False)
