@@ -267,7 +267,7 @@ FSDP2 = (
     fsdp2("offload"),
     fsdp2("ignored"),
     fsdp2("tp-ddp"),
-    fsdp2("replicate", kill="r2@step:4:reduce"),
+    fsdp2("replicate"),
     fsdp2("unlike", seldom=True, promise="unprotected", why="without a replicate dimension"),
     fsdp2("in-backward", promise="unprotected", why="uses gradients within the backward"),
     fsdp2("tp-sharded", promise="unprotected", why="fully_shard without a replicate dimension"),
@@ -289,11 +289,11 @@ def meshes(way: str, *kills: str, ranks: int = 4, **more: Any) -> Row:
 MESHES = (
     meshes("tp", "r1@step:3:forward"),
     meshes("shard-tp", ranks=8),
-    meshes("cp", "r3@step:4:reduce"),
+    meshes("cp"),
     meshes("pp", "r2@step:3:forward"),
     meshes("pp-sums"),
     meshes("pp-twice", promise="unprotected", why="divides the gradients of those before it"),
-    meshes("pp-interleaved", "r1@step:5:reduce"),
+    meshes("pp-interleaved"),
     meshes("pp-zero-bubble"),
     meshes("pp-tp", ranks=8),
 )

@@ -351,7 +351,6 @@ def test_row_42_gradients_of_another_type_end_the_job_with_the_ranks_named(tmp_p
     [
         ("r2@step:3:forward", "", {0, 1}),  # a loss before, of another replica than rank 0's
         ("r1@step:3:forward", "", {2, 3}),
-        ("", "write2", {0, 1}),
         ("", "finish0", {2, 3}),
     ],
 )
