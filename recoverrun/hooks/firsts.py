@@ -39,6 +39,8 @@ TALKS = frozenset(
     }
 )  # fmt: skip
 
+NUMBERS = ("process_index", "gpu_id", "gpu", "device_id")
+"""Names under which scripts keep a rank, or the number of their device."""
 
 OTHERS = ("lora", "low_rank", "matrix", "max_rank", "tensor")
 """In names of ranks that are none of a process."""
@@ -144,7 +146,7 @@ def _is_rank(node: ast.expr) -> bool:
     name = name_of(node).lower()
     if any(other in name for other in OTHERS):
         return False
-    return name == "process_index" or name.endswith("rank")
+    return name in NUMBERS or name.endswith("rank")
 
 
 def _value(test: ast.expr) -> list[ast.expr]:

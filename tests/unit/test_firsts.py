@@ -21,6 +21,7 @@ HANDED_ON = [
     "if int(environ['RANK']) == 0: did('x')",
     "if environ['RANK'] == '0': did('x')",
     "if self.local_rank == 0: did('x')",
+    "if self.gpu_id == 0 and True: did('x')",
     "if True and master_process: did('x')",
     "if self.is_main_process(): did('x')",
     "if rank == 0 and self: did('x')",
@@ -77,7 +78,7 @@ def run(source: str, heir: bool) -> tuple[list[str], Runtime]:
         "environ": {"RANK": "1"},
         "master_process": False,
         "is_main": False,
-        "self": SimpleNamespace(local_rank=1, is_main_process=lambda: False),
+        "self": SimpleNamespace(local_rank=1, gpu_id=1, is_main_process=lambda: False),
     }
     exec(compile(tree, "train.py", "exec"), names)
     return done, runtime
