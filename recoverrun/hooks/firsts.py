@@ -9,7 +9,7 @@
     log(...)                       with __recoverrun__.leading(ID):
                                        log(...)
 
-As long as rank 0 lives nothing is different. Then one survivor, its heir, answers as rank 0 would.
+As long as rank 0 lives nothing is different. Then a survivor, its deputy, answers as rank 0 would.
 It draws no numbers of its own in there, and an error does not end it: that of a call that stands by
 itself, as to a log that only rank 0 had opened, ends this call, another what is left of the block.
 
@@ -47,7 +47,7 @@ OTHERS = ("lora", "low_rank", "matrix", "max_rank", "tensor")
 
 
 def hand_on(tree: ast.Module, filename: str) -> int:
-    """Let an heir do what the module does on rank 0 alone. Changes `tree`; returns how often."""
+    """Let an deputy do what the module does on rank 0 alone. Changes `tree`; returns how often."""
     rewriter = _Rewriter(filename)
     rewriter.visit(tree)
     return rewriter.found

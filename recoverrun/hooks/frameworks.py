@@ -28,12 +28,12 @@ TRAINERS: dict[str, frozenset[str]] = {
 LEADS = ("is_global_zero",)
 ACCELERATE_LEADS = ("is_main_process",)
 TRANSFORMERS_LEAD = ("should_save", "should_log")
-"""Properties that are true on rank 0 alone, or on its heir."""
+"""Properties that are true on rank 0 alone, or on its deputy."""
 
 
 def adaptations(session: "Session") -> dict[str, Arrived]:
     """What to do with each module of a framework when it is imported."""
-    from recoverrun.hooks.heirs import of_rank_zero
+    from recoverrun.hooks.deputy import of_rank_zero
     from recoverrun.hooks.patches import replace
 
     def lightning_epoch(module: ModuleType) -> None:

@@ -129,7 +129,7 @@ def install(session: "Session") -> None:
     from torch.distributed.algorithms.join import Join
     from torch.nn.parallel import DistributedDataParallel
 
-    from recoverrun.hooks import frameworks, groups, heirs, pipelines
+    from recoverrun.hooks import deputy, frameworks, groups, pipelines
     from recoverrun.hooks.backwards import Backwards
     from recoverrun.hooks.checkpoints import Checkpoints
     from recoverrun.hooks.pipelines import Pipelines
@@ -137,7 +137,7 @@ def install(session: "Session") -> None:
     from recoverrun.hooks.strategies.ddp import Ddp
     from recoverrun.hooks.strategies.fsdp2 import Fsdp2
 
-    heirs.serve(session)
+    deputy.serve(session)
     hand = ByHand(session)
     replace(torch.optim.Optimizer, "add_param_group", hand.add_param_group)
     replace(torch.optim.Optimizer, "add_param_group", lambda one: _knowing(session, one))
@@ -450,13 +450,13 @@ def _is_torch_itself(caller: FrameType) -> bool:
 def _ranks(session: "Session", c10d: ModuleType) -> None:
     from ft_collectives.elastic import ElasticGroup, as_one
     from ft_collectives.spokesmen import naming_roots, roots_are_spoken_for
-    from recoverrun.hooks import heirs
+    from recoverrun.hooks import deputy
 
     def get_rank(original: Any) -> Any:
         def wrapper(group: Any = None) -> int:
             acting = session.runtime.acting_rank
             world = group is None or group is c10d.GroupMember.WORLD
-            if _writes_on_rank_0(sys._getframe(1)) and heirs.is_heir(session):
+            if _writes_on_rank_0(sys._getframe(1)) and deputy.is_deputy(session):
                 return 0
             if acting is None or not world or _is_torch_itself(sys._getframe(1)):
                 return int(original(group))

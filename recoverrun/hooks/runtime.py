@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from recoverrun.hooks.deputy import FirstRank
 from recoverrun.hooks.draws import Draw, Draws
 from recoverrun.hooks.generators import same_kind
-from recoverrun.hooks.heirs import FirstRank
 from recoverrun.hooks.script import Loop
 from rendezvous.layout import Layout
 

@@ -368,7 +368,7 @@ def test_a_sharded_checkpoint_is_whole_whoever_is_lost(
 
 
 @pytest.mark.parametrize("lost", [0, 1])
-def test_what_rank_0_does_alone_is_done_by_its_heir(lost: int, tmp_path: Path) -> None:
+def test_what_rank_0_does_alone_is_done_by_its_deputy(lost: int, tmp_path: Path) -> None:
     script = SCRIPTS / "saving.py"
     whole = run(script, tmp_path / "whole")
 

@@ -1,4 +1,4 @@
-"""What stands for rank 0 alone, and what its heir makes of it."""
+"""What stands for rank 0 alone, and what its deputy makes of it."""
 
 import ast
 from collections.abc import Iterator
@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from recoverrun.hooks.deputy import FirstRank
 from recoverrun.hooks.firsts import hand_on
-from recoverrun.hooks.heirs import FirstRank
 from recoverrun.hooks.script import RUNTIME_NAME
 
 HANDED_ON = [
@@ -46,11 +46,11 @@ LEFT = [
 
 
 class Runtime(FirstRank):
-    """Of rank 1, which is the heir or is not."""
+    """Of rank 1, which is the deputy or is not."""
 
-    def __init__(self, heir: bool) -> None:
+    def __init__(self, deputy: bool) -> None:
         super().__init__(own_rank=1)
-        self.is_heir = lambda: heir
+        self.is_deputy = lambda: deputy
         self.standing_in = self._standing_in
         self.failed: list[str] = []
 
@@ -62,11 +62,11 @@ class Runtime(FirstRank):
             self.failed.append(where)
 
 
-def run(source: str, heir: bool) -> tuple[list[str], Runtime]:
+def run(source: str, deputy: bool) -> tuple[list[str], Runtime]:
     tree = ast.parse(dedent(source))
     hand_on(tree, "train.py")
     done: list[str] = []
-    runtime = Runtime(heir)
+    runtime = Runtime(deputy)
     names: dict[str, Any] = {
         RUNTIME_NAME: runtime,
         "did": done.append,
@@ -85,15 +85,15 @@ def run(source: str, heir: bool) -> tuple[list[str], Runtime]:
 
 
 @pytest.mark.parametrize("source", HANDED_ON)
-def test_the_heir_does_what_stands_for_rank_0(source: str) -> None:
-    assert run(source, heir=True)[0] == ["x"]
-    assert run(source, heir=False)[0] == []
+def test_the_deputy_does_what_stands_for_rank_0(source: str) -> None:
+    assert run(source, deputy=True)[0] == ["x"]
+    assert run(source, deputy=False)[0] == []
 
 
 @pytest.mark.parametrize("source", LEFT)
 def test_what_others_answer_to_or_means_something_else_is_left(source: str) -> None:
-    assert run(source, heir=True)[0] == []
-    assert run(source, heir=False)[0] == []
+    assert run(source, deputy=True)[0] == []
+    assert run(source, deputy=False)[0] == []
 
 
 def test_a_call_by_itself_that_fails_ends_itself_alone() -> None:
@@ -109,7 +109,7 @@ def test_a_call_by_itself_that_fails_ends_itself_alone() -> None:
             did("never")
         did("after")
         """,
-        heir=True,
+        deputy=True,
     )
 
     assert done == ["saved", "after"]

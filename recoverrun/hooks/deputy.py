@@ -1,4 +1,4 @@
-"""The heir of a lost rank 0: who does what the script does on rank 0 alone (`firsts`).
+"""The deputy of a lost rank 0: who does what the script does on rank 0 alone (`firsts`).
 
 It is the first survivor that holds the part of the model which rank 0 held. What it does in the
 place of rank 0 leaves no traces in what it is itself: random streams are put back, and iterators of
@@ -22,7 +22,7 @@ class FirstRank:
 
     def __init__(self, own_rank: int) -> None:
         self.own_rank = own_rank
-        self.is_heir: Callable[[], bool] = lambda: False
+        self.is_deputy: Callable[[], bool] = lambda: False
         self.standing_in: Callable[[str], AbstractContextManager[Any]] = nullcontext
         self.led = False  # this rank has stood in for rank 0
         self.lone = 0  # depth of what is done in the place of rank 0
@@ -30,18 +30,18 @@ class FirstRank:
 
     def first(self, sense: bool, result: Any, rank: Any = None) -> Any:
         """`result`, or what it is on rank 0: `sense`. It was told by `rank`, or by a flag."""
-        if bool(result) is sense or not self.is_heir():
+        if bool(result) is sense or not self.is_deputy():
             return result
         told = rank is None or str(rank) == str(self.own_rank)
         return sense if told else result
 
     def leading(self, where: str) -> AbstractContextManager[Any]:
         """Around what rank 0 alone does."""
-        return self.standing_in(where) if self.is_heir() else nullcontext()
+        return self.standing_in(where) if self.is_deputy() else nullcontext()
 
 
 class StandingIn:
-    """Around what the heir does in the place of rank 0."""
+    """Around what the deputy does in the place of rank 0."""
 
     def __init__(self, session: "Session", where: str) -> None:
         self._session = session
@@ -74,13 +74,13 @@ class StandingIn:
 
 
 def serve(session: "Session") -> None:
-    """From now on the runtime knows who the heir is."""
-    session.runtime.is_heir = lambda: is_heir(session)
+    """From now on the runtime knows who the deputy is."""
+    session.runtime.is_deputy = lambda: is_deputy(session)
     session.runtime.standing_in = lambda where: StandingIn(session, where)
 
 
-def is_heir(session: "Session") -> bool:
-    """Is this rank the heir of rank 0?"""
+def is_deputy(session: "Session") -> bool:
+    """Is this rank the deputy of rank 0?"""
     view, layout, runtime = session.view, session.layout, session.runtime
     if view is None or layout is None or not runtime.active or runtime.acting_rank is not None:
         return False
@@ -94,4 +94,4 @@ def of_rank_zero(session: "Session", original: property) -> property:
     """A framework's property that says whether this process is rank 0, or speaks for it."""
     get = original.fget
     assert get is not None, "a property that can be read"
-    return property(lambda owner: bool(get(owner)) or is_heir(session), doc=original.__doc__)
+    return property(lambda owner: bool(get(owner)) or is_deputy(session), doc=original.__doc__)
