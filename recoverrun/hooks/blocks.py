@@ -42,8 +42,13 @@ def layout_of_mesh(world: int, mesh: Any, sharded: bool) -> Layout | None:
     """
     if mesh.ndim != (2 if sharded else 1):
         return None
-    # torch 2.13, DeviceMesh.mesh: the parts, of which it picks the one that this rank is in.
-    parts = mesh._layout.remap_to_tensor(mesh._rank_map).tolist()
+    if mesh.size() == world:
+        parts = [mesh.mesh.tolist()]
+    elif hasattr(mesh, "_layout") and hasattr(mesh, "_rank_map"):
+        # torch 2.13, DeviceMesh.mesh: the parts, of which it picks the one that this rank is in.
+        parts = mesh._layout.remap_to_tensor(mesh._rank_map).tolist()
+    else:
+        return None  # another torch: other parts are not told
     columns = [ranks for part in parts for ranks in zip(*part, strict=True)] if sharded else parts
     return _layout(world, sorted(columns))
 

@@ -50,7 +50,8 @@ def adaptations(session: "Session") -> dict[str, Arrived]:
 
     def leads(owner: Any, names: tuple[str, ...]) -> None:
         for name in names:
-            setattr(owner, name, of_rank_zero(session, vars(owner)[name]))
+            if isinstance(found := vars(owner).get(name), property):
+                setattr(owner, name, of_rank_zero(session, found))
 
     adapted: dict[str, Arrived] = {}
     for name in LIGHTNING:

@@ -207,14 +207,17 @@ def _checkpoints(checkpoints: "Checkpoints", module: ModuleType) -> None:
 def _places_in_checkpoints(utils: ModuleType) -> None:
     from recoverrun.hooks.checkpoints import among_survivors
 
-    # A class, which other modules copy only after this one is there.
-    vars(utils)["_DistWrapper"] = among_survivors(vars(utils)["_DistWrapper"])
+    names = vars(utils)
+    if "_DistWrapper" in names:  # a class, which other modules copy only after this one is there
+        names["_DistWrapper"] = among_survivors(names["_DistWrapper"])
 
 
 def _pipelines(pipelines: "Pipelines", schedules: ModuleType) -> None:
     for kind in (schedules.PipelineScheduleSingle, schedules.PipelineScheduleMulti):
         replace(kind, "step", pipelines.step)
-    replace(schedules._PipelineStageBase, "scale_grads", pipelines.scale_grads)
+    stage = schedules._PipelineStageBase
+    if hasattr(stage, "scale_grads"):  # not of every torch
+        replace(stage, "scale_grads", pipelines.scale_grads)
 
 
 def _committing(session: "Session", hand: "ByHand", original: Any) -> Any:

@@ -55,7 +55,14 @@ def cut(names: tuple[str, ...], shape: tuple[int, ...], wanted: tuple[str, ...])
     ranks = torch.arange(torch.Size(shape).numel()).view(shape)
     whole = DeviceMesh("cpu", ranks, mesh_dim_names=names, _init_backend=False, _rank=0)
     layout = whole._get_slice_mesh_layout(wanted)
-    return SimpleNamespace(ndim=len(wanted), _layout=layout, _rank_map=whole._rank_map)
+    parts = layout.remap_to_tensor(whole._rank_map)
+    return SimpleNamespace(
+        ndim=len(wanted),
+        mesh=parts[0],
+        size=parts[0].numel,
+        _layout=layout,
+        _rank_map=whole._rank_map,
+    )
 
 
 @pytest.mark.parametrize(
@@ -79,6 +86,15 @@ def test_a_mesh_cut_from_a_larger_one_tells_the_replicas_of_the_world(
     layout = layout_of_mesh(world, cut(names, shape, wanted), sharded=len(wanted) == 2)
 
     assert layout is not None and layout.replicas == expected
+
+
+def test_a_mesh_of_another_torch_is_known_as_a_whole_alone() -> None:
+    whole = SimpleNamespace(ndim=2, mesh=torch.tensor([[0, 2], [1, 3]]), size=lambda: 4)
+
+    layout = layout_of_mesh(4, whole, sharded=True)
+
+    assert layout is not None and layout.replicas == ((0, 2), (1, 3))
+    assert layout_of_mesh(8, whole, sharded=True) is None
 
 
 def test_meshes_that_leave_ranks_out_tell_nothing() -> None:
