@@ -45,7 +45,7 @@ def ddp(feature: str, *kills: str, **more: Any) -> Row:
 
 DDP = (
     ddp("plain", "r1@step:3:forward,r0@step:5:reduce"),
-    ddp("many-buckets", "r2@step:4:reduce:1"),
+    ddp("many-buckets"),
     ddp("bucket-view"),
     ddp("static-graph"),
     ddp("unused", "r1@step:2:forward,r0@step:5:reduce"),
@@ -73,7 +73,7 @@ DDP = (
     ddp("wrapped-late", "r1@step:3:forward"),
     ddp("own-generator", "r0@step:4:reduce"),
     ddp("fp16-hook", apart=1e-3),  # what half precision rounds away
-    ddp("cycle", "r0@step:6:reduce,r1@step:7:forward"),
+    ddp("cycle"),
     ddp("iterable", "r1@step:3:forward,r2@step:6:reduce"),
 )
 
@@ -134,7 +134,7 @@ SHAPES = (
         promise="unprotected",
         why="Shared exchanges what ranks computed while it updates the parameters",
     ),
-    Row(name="iterator-renewed", script="iterator_renewed.py", kills=("r2@step:5:vote",)),
+    Row(name="iterator-renewed", script="iterator_renewed.py"),
 )
 
 
@@ -154,7 +154,7 @@ OWN_STREAMS = (
         why="the data set Noisy draws from a generator of its own in worker processes",
     ),
     own("seed-each-step", "r1@step:3:vote,r0@step:6:forward"),
-    own("loader-generator", "r1@step:3:reduce,r0@step:6:forward"),
+    own("loader-generator"),
     own("global-shuffle"),
     own("strided-rows", "r0@step:2:vote,r1@step:8:forward"),
     own("listed-chunk"),
@@ -214,7 +214,7 @@ BY_HAND = (
     by_hand("accumulate"),
     by_hand("flat", kills=("r1@step:3:reduce,r0@step:6:vote",)),
     by_hand("flat-divided"),
-    by_hand("divided", kills=("r2@step:4:forward,r1@step:5:reduce",)),
+    by_hand("divided"),
     by_hand("buckets"),
     by_hand("unused"),
     Row(
@@ -225,7 +225,9 @@ BY_HAND = (
         kills=("r1@step:4:reduce,r0@step:12:forward",),
     ),
     by_hand("every", seldom=True, promise="unprotected", why=f"{UNCLEAN}reduced more than once"),
-    by_hand("clip", promise="unprotected", why=f"{UNCLEAN}clipped or scaled before they"),
+    by_hand(
+        "clip", seldom=True, promise="unprotected", why=f"{UNCLEAN}clipped or scaled before they"
+    ),
     by_hand(
         "clamp-late",
         seldom=True,
@@ -258,7 +260,7 @@ RECIPES = (
     recipe("ddp", kill="r1@step:3:forward,r0@step:5:vote"),
     recipe("ddp", "packed"),
     recipe("ddp", "mean"),
-    recipe("ddp", "late", promise="unprotected", why="counted after the backward"),
+    recipe("ddp", "late", seldom=True, promise="unprotected", why="counted after the backward"),
     recipe("hsdp", kill="r3@step:3:forward"),
 )
 FSDP2 = (
@@ -269,7 +271,9 @@ FSDP2 = (
     fsdp2("tp-ddp"),
     fsdp2("replicate"),
     fsdp2("unlike", seldom=True, promise="unprotected", why="without a replicate dimension"),
-    fsdp2("in-backward", promise="unprotected", why="uses gradients within the backward"),
+    fsdp2(
+        "in-backward", seldom=True, promise="unprotected", why="uses gradients within the backward"
+    ),
     fsdp2("tp-sharded", promise="unprotected", why="fully_shard without a replicate dimension"),
 )
 
@@ -292,7 +296,12 @@ MESHES = (
     meshes("cp"),
     meshes("pp", "r2@step:3:forward"),
     meshes("pp-sums"),
-    meshes("pp-twice", promise="unprotected", why="divides the gradients of those before it"),
+    meshes(
+        "pp-twice",
+        seldom=True,
+        promise="unprotected",
+        why="divides the gradients of those before it",
+    ),
     meshes("pp-interleaved"),
     meshes("pp-zero-bubble"),
     meshes("pp-tp", ranks=8),

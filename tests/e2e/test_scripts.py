@@ -367,28 +367,25 @@ def test_a_sharded_checkpoint_is_whole_whoever_is_lost(
         assert any("begun again" in notice for notice in outcome.notices), outcome.text
 
 
-@pytest.mark.parametrize("lost", [0, 1])
-def test_what_rank_0_does_alone_is_done_by_its_deputy(lost: int, tmp_path: Path) -> None:
+def test_what_rank_0_does_alone_is_done_by_its_deputy(tmp_path: Path) -> None:
     script = SCRIPTS / "saving.py"
     whole = run(script, tmp_path / "whole")
 
-    outcome = run(script, tmp_path / "killed", inject=f"r{lost}@step:3:reduce")
+    outcome = run(script, tmp_path / "killed", inject="r0@step:3:reduce")
 
-    left = {0, 1, 2} - {lost}
     assert outcome.code == whole.code == 0, outcome.text
     assert whole.books() == dict.fromkeys(range(3), "True 11"), whole.text
-    assert outcome.books() == dict.fromkeys(left, "True 11"), outcome.text
+    assert outcome.books() == dict.fromkeys((1, 2), "True 11"), outcome.text
     assert all(abs(one - whole.weights()[0]) < 1e-9 for one in outcome.weights().values())
     said = [notice for notice in outcome.notices if "in the place of" in notice]
     expected = [
         r"in the place of lost rank 0 from here on: what the script does on rank 0 alone",
         r"in the place of rank 0, .*saving.py:\d+ failed and was left: .*'log'.*",
     ]
-    assert len(said) == (0 if lost else 2), said
-    assert all(re.search(*pair) for pair in zip(expected, said, strict=False)), said
+    assert all(re.search(*pair) for pair in zip(expected, said, strict=True)), said
 
 
-@pytest.mark.parametrize("way", ["pipeline", "fsdp1", "fsdp2", "in-backward"])
+@pytest.mark.parametrize("way", ["pipeline", "scaler", "in-backward"])
 def test_what_torch_does_to_gradients_by_itself_is_done_to_the_reduced_ones(
     way: str, tmp_path: Path
 ) -> None:

@@ -256,7 +256,7 @@ def test_a_root_that_dies_is_heard_by_all_or_by_none(moment: int) -> None:
 
 
 @pytest.mark.parametrize("victim", [0, 2], ids=["who gathers the plans", "another"])
-@pytest.mark.parametrize("moment", [1, 13, 30, 48, 66, 84])
+@pytest.mark.parametrize("moment", [1, 30, 48, 84])
 def test_a_checkpoint_has_no_part_of_a_lost_rank(victim: int, moment: int, tmp_path: Path) -> None:
     outcome = worlds.run(scripts.checkpoint, victim, moment, str(tmp_path), size=3)
 

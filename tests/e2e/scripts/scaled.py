@@ -7,7 +7,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, fully_shard
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 
@@ -29,20 +29,11 @@ def pipeline(x: torch.Tensor) -> list[nn.Parameter]:
     return list(net.parameters())
 
 
-def scaler(x: torch.Tensor, kind: str) -> list[nn.Parameter]:
+def scaler(x: torch.Tensor) -> list[nn.Parameter]:
     """FSDP's own scaler, and clipping that hardly ever bites."""
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "shard"))
-    net: nn.Module = nn.Linear(8, 8)
-    if kind == "fsdp2":
-        fully_shard(net, mesh=mesh)
-    else:
-        net = FullyShardedDataParallel(
-            net,
-            device_mesh=mesh,
-            sharding_strategy=ShardingStrategy.HYBRID_SHARD,
-            device_id=torch.device("cpu"),
-            use_orig_params=True,
-        )
+    net = nn.Linear(8, 8)
+    fully_shard(net, mesh=mesh)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
     scaler = ShardedGradScaler(device="cpu", init_scale=1024.0)
     for batch in x.chunk(4)[dist.get_rank()].split(4):
@@ -75,16 +66,13 @@ def in_backward(x: torch.Tensor) -> list[nn.Parameter]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("way", choices=("pipeline", "fsdp1", "fsdp2", "in-backward"))
+    parser.add_argument("way", choices=("pipeline", "scaler", "in-backward"))
     way = parser.parse_args().way
     torch.set_default_dtype(torch.float64)
     dist.init_process_group("gloo")
     torch.manual_seed(1)
     x = torch.randn(64, 8)
-    if way in ("fsdp1", "fsdp2"):
-        params = scaler(x, way)
-    else:
-        params = pipeline(x) if way == "pipeline" else in_backward(x)
+    params = {"pipeline": pipeline, "scaler": scaler, "in-backward": in_backward}[way](x)
     local = [one.to_local() if hasattr(one, "to_local") else one for one in params]
     total = sum(float(one.detach().abs().sum()) for one in local)
     print(f"rank {dist.get_rank()} weights {total:.14f}\n", end="", flush=True)
