@@ -58,6 +58,7 @@ class StandingIn:
         session.runtime.lone += 1
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
+        from ft_collectives.faults import InvariantBroken
         from recoverrun.hooks import rng
 
         session = self._session
@@ -65,7 +66,8 @@ class StandingIn:
         if rng.read() != self._streams:
             rng.restore(self._streams)
             session.makeup.downgrade(DRAWS)
-        if not isinstance(error, Exception):
+        # Protects training from code that another rank was meant for, whatever it raises.
+        if not isinstance(error, Exception) or isinstance(error, InvariantBroken):
             return False
         if self._where not in session.runtime.left:
             session.notice(FAILED.format(self._where, error))

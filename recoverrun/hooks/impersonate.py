@@ -468,7 +468,7 @@ class Impersonator:
             pass
         except (NotReplayable, Superseded, InvariantBroken):
             raise
-        except Exception as error:  # whatever the script's code says to data that are not its own
+        except Exception as error:  # protects a healthy run from what its code says to others' data
             why = self.runtime.spoiled or (TALKS if self.rehearsing and self.talked else "")
             if why:
                 raise NotReplayable(why) from error

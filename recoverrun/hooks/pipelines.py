@@ -72,12 +72,11 @@ class Pipelines:
         return session.strategy.lender if served and session.strategy is not None else None
 
     def _begin(self, parts: int, scales: bool) -> "Lender | None":
-        session, lender = self._session, self._lender()
-        again = session.strategy is not None and session.microbatch and not session.acting
-        if again and scales and parts > 1:
-            assert session.strategy is not None, "protected"
+        session, lender, strategy = self._session, self._lender(), self._session.strategy
+        again = session.microbatch and not session.acting
+        if strategy is not None and again and scales and parts > 1:
             session.refuse(SCALED_TWICE)
-            for gradient in session.strategy.accumulators() if lender is not None else ():
+            for gradient in strategy.accumulators() if lender is not None else ():
                 gradient.div_(parts)  # as torch does, after it has added the new ones
         if lender is not None:
             lender.parts, lender.divisor = parts, parts if scales else 1
