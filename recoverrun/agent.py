@@ -165,11 +165,12 @@ class Agent:
         config = self._config
         self._router = self._station.listen_ipc(self._private.socket)
         self._envoy.open(self._began_at)
-        self._master = master_address(config, hosts=self._envoy.lines.hosts)
         if config.endpoint is not None:
             self._say(waiting(config))
-        if self._envoy.lines.hosts and self._keyring.note:
-            self._say(f"recoverrun: {self._keyring.note}")
+        if self._envoy.lines.hosts:
+            self.host()
+        else:
+            self._master = master_address(config, hosts=False)
         for note in config.notes:
             self._say(f"recoverrun: {note}")
         self._envoy.join(time.monotonic())
@@ -209,6 +210,12 @@ class Agent:
             self._give_up(now)
 
     # --------------------------------------------------------------------------- other nodes
+
+    def host(self) -> None:
+        """The others come to this launcher."""
+        self._master = master_address(self._config, hosts=True)
+        if self._keyring.note:
+            self._say(f"recoverrun: {self._keyring.note}")
 
     def join_message(self) -> Join:
         """How this node asks for a place in the job."""

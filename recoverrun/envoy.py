@@ -61,6 +61,9 @@ class Principal(Protocol):
     def node(self) -> str:
         """What this node is called."""
 
+    def host(self) -> None:
+        """The others come to this launcher."""
+
     def join_message(self) -> Join:
         """How this node asks for a place."""
 
@@ -114,7 +117,7 @@ class Envoy:
 
     def open(self, now: float) -> None:
         """Listen and call, and ask for a place. Raises RecoverrunError."""
-        self.lines.open()
+        self.lines.open(now)
         if self._config.etcd:
             self._etcd = Clerk(self._station, self._config.etcd, self._config.run_id)
         if self._config.witness is not None and self._config.endpoint is not None:
@@ -161,6 +164,10 @@ class Envoy:
 
     def tick(self, now: float) -> None:
         """Time passed."""
+        if self.lines.claim(now):
+            self._sit(over=False, now=now)
+            self._principal.host()
+            self.join(now)
         if self._seat is not None:
             self._post(self._seat.tick(now), now)
         for ended in self.lines.ask(now):

@@ -16,7 +16,15 @@ from dataclasses import dataclass
 
 from recoverrun.config import RunConfig
 from recoverrun.errors import ExitCode, RecoverrunError
-from recoverrun.network import addresses, local_address, open_hub, open_uplink, understood
+from recoverrun.network import (
+    TakenError,
+    addresses,
+    claim,
+    local_address,
+    open_hub,
+    open_uplink,
+    understood,
+)
 from recoverrun.parcels import opened, parcels, ranks
 from recoverrun.posts import Post
 from rendezvous import wire
@@ -33,6 +41,9 @@ BACKLOG = 10_000
 ASK_AGAIN_S = 0.02
 """After that a host is asked again about a launcher to which there is no connection. At first it
 may not refuse yet: a process that is killed loses connections before it stops listening."""
+
+CLAIM_AGAIN_S = 1.0
+"""After that we try again to listen at an endpoint whose port was taken."""
 
 ASK_SELDOM_S = 1.0
 """The longest such wait: each is twice as long as the one before."""
@@ -81,14 +92,18 @@ class Lines:
         self._backlog: deque[bytes] = deque(maxlen=BACKLOG)
         self.acquainted = False  # has any launcher ever answered us?
         self.hosts = False  # do we listen at the endpoint?
+        self._claim_at: float | None = None  # when to try that again
 
-    def open(self) -> None:
+    def open(self, now: float) -> None:
         """Listen, and call whoever listens at the endpoint if that is not we.
 
         Raises RecoverrunError if neither is possible.
         """
         config = self._config
-        self._hub = open_hub(self._station, config)
+        try:
+            self._hub = open_hub(self._station, config)
+        except TakenError:
+            self._claim_at = now + CLAIM_AGAIN_S
         self.hosts = self._hub is not None
         if self.hosts or config.endpoint is None:
             return
@@ -98,6 +113,25 @@ class Lines:
         except OSError as error:
             words = f"cannot listen for the other nodes: {error.strerror}"
             raise RecoverrunError(words, ExitCode.NEVER_FORMED) from error
+
+    def claim(self, now: float) -> bool:
+        """Whether we listen at the endpoint from now on, and do not call it any more.
+
+        Its port was taken, and not by a launcher that answers: by one that was about to end, or by
+        a socket that only happened to have it. All who call would wait for each other.
+        """
+        if self._claim_at is None or now < self._claim_at:
+            return False
+        if self.acquainted or self._uplink is None or self._hub is None:
+            self._claim_at = None
+            return False
+        self._claim_at = now + CLAIM_AGAIN_S
+        if self._uplink.dealer.up or not claim(self._hub, self._config):
+            return False
+        self._claim_at = None
+        self._station.drop(self._uplink.dealer)
+        self._uplink, self.hosts = None, True
+        return True
 
     @property
     def port(self) -> int:
@@ -260,9 +294,11 @@ class Lines:
         return ended
 
     def deadline(self) -> float | None:
-        """When `ask` is next needed, or None."""
+        """When `claim` or `ask` is next needed, or None."""
         calls = self._calls.values()
         times = [c.asked_at + c.wait_s for c in calls if not c.dealer.up and c.place is not None]
+        if self._claim_at is not None:
+            times.append(self._claim_at)
         return min(times, default=None)
 
     def close(self) -> None:

@@ -21,10 +21,14 @@ from rendezvous.transport import Dealer, Hub, Incoming, Station
 ELSEWHERE = (errno.EADDRNOTAVAIL, errno.ENODEV)
 
 
+class TakenError(Exception):
+    """The endpoint is at this machine, and its port is in use: by another launcher, or not."""
+
+
 def open_hub(station: Station, config: RunConfig) -> Hub | None:
     """The socket on which this launcher serves the others, or None if it is not the one.
 
-    Raises RecoverrunError if it must be the one and cannot.
+    Raises TakenError if another may be, and RecoverrunError if it must be the one and cannot.
     """
     if config.endpoint is None or not (config.must_host or config.may_host):
         return None
@@ -35,7 +39,7 @@ def open_hub(station: Station, config: RunConfig) -> Hub | None:
                 return station.listen_tcp(address, endpoint.port)
             except OSError as error:
                 if error.errno == errno.EADDRINUSE and not config.must_host:
-                    return None  # Another launcher here was faster, or we shall find a stranger.
+                    raise TakenError from error
                 if error.errno not in ELSEWHERE:
                     raise _unable(endpoint, error) from error
     if not config.must_host:
@@ -47,6 +51,20 @@ def open_hub(station: Station, config: RunConfig) -> Hub | None:
         return station.listen_tcp(everywhere, endpoint.port)
     except OSError as error:
         raise _unable(endpoint, error) from error
+
+
+def claim(hub: Hub, config: RunConfig) -> bool:
+    """Listen at the endpoint too, if its port is free by now: any node may be the one."""
+    endpoint = config.endpoints[0]
+    for address in addresses(endpoint.host):
+        try:
+            hub.listen_also(address, endpoint.port)
+        except OSError as error:
+            if error.errno not in ELSEWHERE:
+                return False  # Still taken; whatever else it is, the one who answers there knows.
+        else:
+            return True
+    return False
 
 
 def open_uplink(station: Station, endpoints: Sequence[Endpoint]) -> Dealer:

@@ -179,6 +179,29 @@ class Guests:
         return failed, refused
 
 
+def tcp(host: str, port: int) -> str:
+    """What ZeroMQ calls this place."""
+    return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
+
+
+def bind(socket: Socket, endpoint: str) -> None:
+    """Raises OSError."""
+    try:
+        socket.bind(endpoint)
+    except zmq.ZMQError as error:
+        raise OSError(error.errno, error.strerror) from error
+
+
+def serve(socket: Socket, endpoint: str) -> None:
+    """Have a socket listen that knows its peers by name. Raises OSError: then it is closed."""
+    socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+    try:
+        bind(socket, endpoint)
+    except OSError:
+        socket.close(linger=0)
+        raise
+
+
 def bound(socket: Socket, received: int = QUEUE) -> None:
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.SNDHWM, QUEUE)

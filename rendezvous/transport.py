@@ -40,6 +40,7 @@ from rendezvous.sockets import (
     Door,
     Guests,
     Socket,
+    bind,
     bound,
     bulk,
     drain,
@@ -51,6 +52,8 @@ from rendezvous.sockets import (
     receive,
     receive_frames,
     send,
+    serve,
+    tcp,
 )
 from rendezvous.wire import LocalProtocolError, decode, encode
 
@@ -112,9 +115,13 @@ class Hub:
         self._admission = admission
         self._complaints = complaints
 
+    def listen_also(self, address: str, port: int) -> None:
+        """Be found at another place of this machine too, from now on at `port`. Raises OSError."""
+        bind(self._socket, tcp(address, port))
+
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """Where it listens, since last."""
         endpoint = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
         return int(endpoint.strip("\0").rpartition(":")[2])
 
@@ -263,7 +270,7 @@ class Station:
     def listen_ipc(self, path: str) -> Router:
         """Serve the workers of this node. Raises OSError."""
         socket = self._socket(zmq.ROUTER, path, QUEUE)
-        self._bind(socket, f"ipc://{path}")
+        serve(socket, f"ipc://{path}")
         router = Router(socket)
         self._watch(socket, router)
         return router
@@ -276,7 +283,7 @@ class Station:
         socket.setsockopt(zmq.BACKLOG, BACKLOG)
         if self._key is not None:
             dress_listener(socket, self._key)
-        self._bind(socket, f"tcp://{_bracketed(address)}:{port}")
+        serve(socket, tcp(address, port))
         guests = Guests(self._context, socket)
         self._guests[guests.socket] = guests
         self._poller.register(guests.socket, zmq.POLLIN)
@@ -299,7 +306,7 @@ class Station:
         socket.setsockopt(zmq.RECONNECT_IVL, 100)
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
         listener = monitor(self._context, socket, Dealer.EVENTS)
-        endpoints = [f"tcp://{_bracketed(host)}:{port}" for host, port in places]
+        endpoints = [tcp(*place) for place in places]
         try:
             socket.connect(endpoints[0])
         except zmq.ZMQError as error:
@@ -367,14 +374,6 @@ class Station:
             self._complaints.note(f"a connection was closed: it did not speak {wanted}", now)
         for _ in range(refused):
             self._complaints.note("a connection was closed: there are too many strangers", now)
-
-    def _bind(self, socket: Socket, endpoint: str) -> None:
-        socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        try:
-            socket.bind(endpoint)
-        except zmq.ZMQError as error:
-            socket.close(linger=0)
-            raise OSError(error.errno, error.strerror) from error
 
     def _socket(self, kind: int, address: str, queue: int) -> Socket:
         socket = self._context.socket(kind)
@@ -494,7 +493,3 @@ class WorkerLink:
         except zmq.ZMQError as error:
             raise LocalProtocolError(f"{self._endpoint!r} is no address: {error}") from error
         return socket
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

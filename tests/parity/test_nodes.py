@@ -72,6 +72,17 @@ def test_node_ranks_are_honoured_with_c10d(driver: Driver) -> None:
     assert [job.probes[0]["env"]["GROUP_RANK"] for job in jobs] == ["1", "0"]
 
 
+def test_launchers_outlast_a_socket_that_only_happens_to_have_the_port(driver: Driver) -> None:
+    with socket.socket() as stranger:
+        stranger.bind(("127.0.0.1", 0))  # As an outgoing connection does; it never listens.
+        line = ["--nnodes=2", *_c10d(stranger.getsockname()[1])]
+        jobs = [driver.start(True, *line, PROBE) for _ in range(2)]
+        for job in jobs:
+            job.expect_error("2 nodes meet at")
+
+    assert _finish(jobs) == [0, 0]
+
+
 def test_roles_count_their_own_ranks(driver: Driver) -> None:
     port = _port()
     jobs = [
