@@ -102,17 +102,15 @@ def step_fault(commit: Commit, facts: History) -> tuple[str, str]:
     microbatches = facts.microbatches or min(MOST, max(0, commit.total) // slots)
     whole = slots * microbatches
     if commit.total != whole:
-        short = commit.total // slots
-        at_home = commit.done is None and set(commit.quota.values()) == {short}
-        if 0 < commit.total < whole and commit.total % slots == 0:
-            microbatches = short
-            if not at_home:
-                return "", (
-                    f"step {commit.step} has B = {commit.total} instead of {whole} and runs on "
-                    "fewer replicas: a shorter step of the script, or microbatches that are gone"
-                )
-        else:
+        if commit.total <= 0 or commit.total % slots:
             return f"step {commit.step}: the vote counted {commit.total} of {whole}", ""
+        microbatches = commit.total // slots  # An epoch may end in a step of another length.
+        at_home = commit.done is None and set(commit.quota.values()) == {microbatches}
+        if commit.total < whole and not at_home:
+            return "", (
+                f"step {commit.step} has B = {commit.total} instead of {whole} and runs on "
+                "fewer replicas: a shorter step of the script, or microbatches that are gone"
+            )
     if commit.done is None and commit.microbatches == slots * microbatches:
         # The home layout, told by its quotas alone: the usual step must cost nothing to check.
         if commit.quota == dict.fromkeys(range(slots), microbatches):
@@ -258,10 +256,13 @@ def _damage(facts: History, log: RunLog) -> list[str]:
 def _notes(facts: History) -> list[str]:
     notes = []
     whole = facts.microbatches * len(facts.replicas)
-    shorter = [c for c in facts.commits if 0 < c.total < whole and c.done is None]
-    if shorter:
-        steps = ranges(commit.step for commit in shorter[:SHOWN])
-        notes.append(f"the script's own shorter steps, all replicas alike: {steps}")
+    for kind, uneven in (
+        ("shorter", [c for c in facts.commits if 0 < c.total < whole and c.done is None]),
+        ("longer", [c for c in facts.commits if 0 < whole < c.total]),
+    ):
+        if uneven:
+            steps = ranges(commit.step for commit in uneven[:SHOWN])
+            notes.append(f"the script's own {kind} steps, all replicas alike: {steps}")
     inferred = sum(len(commit.inferred) for commit in facts.commits)
     if inferred:
         notes.append(

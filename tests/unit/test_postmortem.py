@@ -179,6 +179,30 @@ def test_a_shorter_step_of_the_script_is_noted_where_all_replicas_do_the_same(
     assert proof.notes == ("the script's own shorter steps, all replicas alike: 3",)
 
 
+def test_a_longer_step_of_the_script_is_proved_by_its_identities(tmp_path: Path) -> None:
+    """What one epoch left is added to the first step of the next; here on fewer replicas."""
+    scene = _scene(tmp_path)
+    done = {
+        0: [(0, index) for index in range(5)] + [(1, 0), (1, 1)],
+        2: [(2, index) for index in range(5)] + [(1, 2), (1, 3), (1, 4)],
+    }
+    scene.commit(3, done, total=15)
+    scene.end()
+
+    proof = _proof(scene.close())
+    assert not proof.violations
+    assert proof.notes == ("the script's own longer steps, all replicas alike: 3",)
+
+
+def test_a_longer_step_that_lacks_a_microbatch_violates_the_ledger(tmp_path: Path) -> None:
+    scene = _scene(tmp_path)
+    done = {0: [(0, 0), (0, 1), (1, 0)], 2: [(2, index) for index in range(5)]}
+    scene.commit(3, done, total=15)
+    scene.end()
+
+    assert [one.invariant for one in _proof(scene.close()).violations] == ["INV-1"]
+
+
 def test_a_shorter_step_on_fewer_replicas_is_left_in_doubt(tmp_path: Path) -> None:
     scene = _scene(tmp_path)
     done = {0: [(0, 0), (0, 1), (1, 0)], 2: [(2, 0), (2, 1), (1, 1)]}
