@@ -57,6 +57,8 @@ class ElasticGroup(ProcessGroup):
     """While this is true a collective has only us: another slot's code is executed here."""
     heard: ClassVar[Callable[[], None]] = staticmethod(lambda: None)
     """Told that the ranks are about to say something to each other that may be different."""
+    waits: ClassVar[Callable[[], None]] = staticmethod(lambda: None)
+    """Told that this rank may now wait for others."""
 
     def __init__(self, native: Any, ranks: Sequence[int], place: int | None = None) -> None:
         """`place`: ours among `ranks`, where `native` is of this rank alone."""
@@ -121,6 +123,7 @@ class ElasticGroup(ProcessGroup):
             return
         if inputs and not answered():
             ElasticGroup.heard()
+        ElasticGroup.waits()
         self.transactions.run(asked, inputs, launch, deliver)
 
     # --------------------------------------------------------------------------- reductions
@@ -398,6 +401,7 @@ class ElasticGroup(ProcessGroup):
         if not all(tensor.is_cpu for tensor in tensors):
             raise RuntimeError(f"dist.{call} {UNSERVED}")
         if not ElasticGroup.alone():
+            ElasticGroup.waits()
             return self.pairs.post(call, tensors, self.ranks[peer], tag)
         if call == "recv":
             raise PeerLost("dist.recv: another rank's code is executed again, and nobody sends")

@@ -30,6 +30,7 @@ class Backwards:
         session = self._session
         session.impersonator.backward_begins()
         session.tallies.reading.backward_begins()
+        session.carried.backward_begins()
         self._depth += 1
         try:
             yield

@@ -79,7 +79,9 @@ class _Worker:
         if session is None:
             return
         if code == 0:
-            session.leave_witness()
+            from recoverrun.hooks import witness
+
+            witness.leave(session)
             session.farewell()
         if session.machine is None and not session.refusal:
             session.link.close()

@@ -61,7 +61,7 @@ class Checkpoints:
         """One rank does."""
         view = self._session.view
         if view is not None and view.live_ranks[0] == self._session.env.rank:
-            self._session.notice(words)
+            self._session.voice.notice(words)
 
     def _among_the_same(self, group: ElasticGroup, work: Callable[[], Any]) -> Any:
         assert group.transactions is not None, "served"

@@ -52,7 +52,7 @@ class StandingIn:
 
         session = self._session
         if not session.runtime.led:
-            session.notice(LEADS)
+            session.voice.notice(LEADS)
         session.runtime.led = True
         self._streams = rng.read()
         session.runtime.lone += 1
@@ -70,7 +70,7 @@ class StandingIn:
         if not isinstance(error, Exception) or isinstance(error, InvariantBroken):
             return False
         if self._where not in session.runtime.left:
-            session.notice(FAILED.format(self._where, error))
+            session.voice.notice(FAILED.format(self._where, error))
         session.runtime.left.add(self._where)
         return True
 

@@ -9,6 +9,7 @@ in here, the module is imported as if we were not there.
 import ast
 import itertools
 import os
+import re
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,6 +29,9 @@ SCAN_DEPTH = 3
 SCAN_FILES = 500
 SCAN_FILE_BYTES = 1 << 20
 SCAN_ENTRIES = 20_000  # of folders, whatever they are: data sets lie beside scripts, too
+
+GRADIENTS = re.compile(rb"\.grad\b(?!\s*\()")
+"""Gradients are mentioned: not `autograd.grad(...)`, nor `grad_fn`."""
 
 INSTALLED = frozenset({"site-packages", "dist-packages"})
 SKIPPED_FOLDERS = INSTALLED | {"__pycache__", "node_modules"}
@@ -95,6 +99,7 @@ class Instrumenter:
     def for_project(cls, runtime: Runtime, project: Project) -> "Instrumenter":
         """Scan the project for what leads to a backward."""
         sources = reachable(dict(project.sources()), project.entry)
+        runtime.reads_gradients = any(map(GRADIENTS.search, sources.values()))
         imports = any(pipelines.NAME in text for text in sources.values())
         training = pipelines.TRAINS if imports else frozenset()
         graph, scanned = scan(sources.items(), parse_or_none, training)

@@ -367,7 +367,7 @@ def _unwrapped_step(session: "Session") -> None:
     runtime = session.runtime
     runtime.unwrapped_steps += 1
     if runtime.unwrapped_steps == 1 and session.env.rank == 0:
-        session.notice(f"unprotected so far: {UNWRAPPED}")
+        session.voice.notice(f"unprotected so far: {UNWRAPPED}")
     elif runtime.unwrapped_steps > WRAPPED_WITHIN:
         session.refuse(UNWRAPPED)
 

@@ -37,6 +37,11 @@ TOLERANCE = 1e-3
 
 UNPROVED = "not proved: a loss interrupted the rehearsal of the first step"
 
+LOST = (
+    "recoverrun: a rank was lost in the first step, and its part in it cannot be made up for this "
+    "script"
+)
+
 ORDER: tuple[Promise, ...] = ("unprotected", "equal-count", "exact-samples")
 
 
@@ -89,6 +94,7 @@ def rehearse(session: "Session", own: torch.Tensor) -> None:
             break
         except Superseded:
             continue
+    _complete(session, promise, reason)
     session.conclude(promise, reason, found)
     exact.insist(session, promise, reason if found == promise else "another rank says why")
 
@@ -108,7 +114,16 @@ def decline(session: "Session", refusal: str) -> None:
         except Superseded:
             continue
     session.tallies.judge_alone()
+    _complete(session, "unprotected", refusal)
     session.conclude("unprotected", refusal)
+
+
+def _complete(session: "Session", promise: Promise, reason: str) -> None:
+    """Raises RuntimeError where a rank is lost already, and nothing is made up for it."""
+    assert session.layout is not None and session.fabric is not None, "protected"
+    lost = len(session.fabric.view.live_ranks) < session.layout.world_size
+    if lost and promise == "unprotected":
+        raise RuntimeError(f"{LOST}: {reason}")
 
 
 def _exchange(

@@ -150,6 +150,7 @@ class ScriptRuntime(FirstRank):
         self.microbatches: list[Microbatch] = []
         self.shape: Shape | None = None
         self.senses: Senses | None = None  # None until the script has imported torch
+        self.reads_gradients = False  # by `.grad`, as far as the script's sources tell
         self.active = True  # False in what the script forks, and where it cannot be served
         self.acting_rank: int | None = None
         self.untold: Streams | None = None  # in another's place: not its own, to be seeded first

@@ -57,6 +57,9 @@ class Runtime(Protocol):
     in a class body, it *is* the namespace: never clear it there.
     """
 
+    reads_gradients: bool
+    """A source file of the project mentions `.grad`."""
+
     @property
     def Unwind(self) -> type[BaseException]:
         """Raised by `body_code` with "break", "continue" or "return"; may be raised by hooks."""

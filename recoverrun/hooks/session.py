@@ -44,7 +44,8 @@ from ft_collectives.instep import (
 from ft_collectives.reduce import Reducer
 from ft_collectives.store import LauncherStore
 from ft_collectives.vote import Booth
-from recoverrun.hooks import backwards, digest, exact, groups, rehearsal, witness
+from recoverrun.hooks import backwards, digest, exact, groups, rehearsal
+from recoverrun.hooks.carried import Carried
 from recoverrun.hooks.crossing import Crossing
 from recoverrun.hooks.faultpoints import FaultPoints
 from recoverrun.hooks.guard import Guard
@@ -107,7 +108,8 @@ class Session:
         self.dirty = self.hooked = False  # gradients are not final; hooks in the backward use them
         self.guard = Guard(self)
         self.tallies = Tallies(self)
-        self.crossing, self._kinship = Crossing(), Kinship()
+        self.preview = self.tallies.reading.preview
+        self.crossing, self._kinship, self.carried = Crossing(), Kinship(), Carried(self)
         self._booth: Booth | None = None
         self._sketch = torch.empty(0)
         self._agenda: deque[Effect] = deque()
@@ -217,6 +219,7 @@ class Session:
         ElasticGroup.alone = staticmethod(lambda: self.acting)
         ElasticGroup.unheard = staticmethod(self.impersonator.unheard)
         ElasticGroup.heard = staticmethod(self.runtime.hears)
+        ElasticGroup.waits = staticmethod(self.preview.talks)
         _, shard = layout.place(self.env.rank)
         for group in list(ElasticGroup.instances):
             if len({layout.slot(rank) for rank in group.ranks}) > 1:
@@ -259,6 +262,7 @@ class Session:
 
     def _region_top(self, turn: Turn) -> None:
         """A microbatch begins. Before the first of a step: leave our context for successors."""
+        self.preview.goes_on()
         if self.machine is None or self.runtime.microbatches:
             return
         self.faults.strike(self.step - 1, "between")
@@ -272,6 +276,7 @@ class Session:
 
     def forward_begins(self) -> None:
         """The root module's forward, in training."""
+        self.preview.goes_on()
         if self.machine is None or not self.faults.armed:
             return
         if self.acting:
@@ -318,6 +323,7 @@ class Session:
             self.impersonator.backward_done(shape)
             return
         self.dirty = True
+        self.preview.backward_done()
         index = self.microbatch
         if index and index == self.runtime.expected:
             self._withdraw()  # one more than in the steps before: nothing was final yet
@@ -364,6 +370,7 @@ class Session:
         while not self._carry_out(self._next()):
             pass
         self.reducer.deliver()
+        self.carried.deliver()
         if self.runtime.microbatches:
             self.makeup.end_step(step, self.runtime.shape)
         self._begin_step()
@@ -371,6 +378,7 @@ class Session:
 
     def discard(self, params: Iterable[torch.Tensor]) -> None:
         """The script drops gradients that it never used, on a loss that is not finite, say."""
+        self.preview.goes_on()
         if self.machine is None or self.strategy is None or self.reducer is None:
             return
         if not self.strategy.drop(params):
@@ -378,6 +386,7 @@ class Session:
             return
         if self.microbatch == self.runtime.expected:
             self._withdraw()
+        self.carried.drop()
         self._feed(Discarded())
         self._begin_step()
         self.attempt += 1
@@ -396,6 +405,7 @@ class Session:
 
     def _learn(self) -> None:
         """The first commit point: how the script goes through a step, proved by a rehearsal."""
+        self.preview.goes_on()
         try:
             self.runtime.shape = self.runtime.learn()
         except Refused as refusal:
@@ -474,14 +484,11 @@ class Session:
         with self.phases.measure("redo"), exact.apart(self, identity):
             self.makeup.compute(rank, index, self.step, shape)
 
-    def notice(self, reason: str) -> None:
-        """Something a person should read once."""
-        self.voice.notice(reason)
-
     # --------------------------------------------------------------------------- the end
 
     def farewell(self) -> None:
         """The script ended normally; nobody has to wait for this rank."""
+        self.preview.goes_on()
         self._feed(Ended())
         generation = self._generation if self.fabric is None else self.fabric.part()
         self.voice.farewell(self.step, generation)
@@ -491,8 +498,3 @@ class Session:
         if isinstance(error, RuntimeError) and "gloo" in str(error):
             with self.changed:
                 self.changed.wait_for(lambda: False, timeout=VICTIM_WAITS_S)
-
-    def leave_witness(self) -> None:
-        """Leave the final parameters of this rank where the launcher asked for them."""
-        if self.env.finals and self.strategy is not None:
-            witness.leave(self.env.finals, self.env.rank, self.step, self.strategy)

@@ -1,7 +1,7 @@
 """What the session asks of a way of data-parallel training; the ways are in `strategies`."""
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -30,6 +30,13 @@ class Strategy(Protocol):
     @property
     def lender(self) -> Lender | None:
         """None where the accumulators are the very gradients that the script sees."""
+
+    @property
+    def synced(self) -> bool:
+        """Had torch reduced the gradients by the end of the last backward?"""
+
+    def owners(self) -> list[Any]:
+        """What has the gradients that the script sees, each as `grad`."""
 
     def accumulators(self) -> list[torch.Tensor]:
         """This rank's un-reduced gradient sums as they are now."""

@@ -71,6 +71,7 @@ class Tallies:
         self._totals: torch.Tensor | None = None
         self._sizes: list[int] = []
         self._first = True
+        self._between = False  # in the first step ranks summed before its last backward, too
         self._heard = 0
         session.impersonator.counted = self.counted
         session.impersonator.made_up = self.made_up
@@ -92,7 +93,7 @@ class Tallies:
             if session.promise is None and session.dirty:
                 told = self._recognised(tensor, op, group)
                 self._told.append((session.runtime.heard, told))
-            if self.keys and session.dirty and self.reading.whole:
+            if self.keys and session.dirty and (self.reading.whole or not self._between):
                 session.settle()
             total = self._total(tensor, op, group) if self._unanswered else None
             if total is None:
@@ -182,8 +183,9 @@ class Tallies:
         """A backward of the script's own has ended."""
         session = self._session
         if session.promise is None:
-            if session.strategy is not None and session.strategy.name != "by-hand":
+            if session.strategy is not None and session.strategy.early:
                 self.reading.watch()
+                self._between |= bool(self._told)
                 self._told.clear()
                 self._heard = session.runtime.heard
                 self._before = self._candidates()
@@ -232,6 +234,7 @@ class Tallies:
         if self._first:
             self.reading.concluded()
             return
+        self.reading.settling()
         if not self.keys or session.refusal:
             return
         starts = session.runtime.microbatches[0] if session.runtime.microbatches else None

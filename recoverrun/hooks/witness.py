@@ -1,14 +1,19 @@
 """Final parameters, left where a comparison can read them (`compare`)."""
 
 import os
+from typing import TYPE_CHECKING
 
 import torch
 
-from recoverrun.hooks.strategy import Strategy
+if TYPE_CHECKING:
+    from recoverrun.hooks.session import Session
 
 
-def leave(directory: str, rank: int, step: int, strategy: Strategy) -> None:
-    """Write this rank's own parameters after `step` steps. Raises OSError."""
-    parameters = {name: p.detach().clone() for name, p in strategy.parameters().items()}
-    path = os.path.join(directory, f"rank{rank}.pt")
-    torch.save({"step": step, "parameters": parameters}, path)
+def leave(session: "Session") -> None:
+    """Write this rank's parameters where the launcher asked for them. Raises OSError."""
+    if not session.env.finals or session.strategy is None:
+        return
+    named = session.strategy.parameters()
+    parameters = {name: param.detach().clone() for name, param in named.items()}
+    path = os.path.join(session.env.finals, f"rank{session.env.rank}.pt")
+    torch.save({"step": session.step, "parameters": parameters}, path)

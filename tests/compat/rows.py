@@ -263,6 +263,32 @@ RECIPES = (
     recipe("ddp", "late", seldom=True, promise="unprotected", why="counted after the backward"),
     recipe("hsdp", kill="r3@step:3:forward"),
 )
+
+
+def clipped(kind: str, way: str, kill: str = "", **more: Any) -> Row:
+    """A row of `hand_clipped.py`."""
+    return Row(
+        name=f"clipped-{kind}-{way}",
+        script="hand_clipped.py",
+        arguments=(kind, way),
+        ranks=3 if kind == "ddp" else 4,
+        kills=(kill,) if kill else (),
+        **more,
+    )
+
+
+CLIPPED = (
+    clipped("ddp", "values", "r1@step:3:forward,r0@step:5:reduce"),
+    clipped("ddp", "norms"),
+    clipped("ddp", "loosely"),
+    clipped("ddp", "each", "r1@step:3:forward,r0@step:6:vote"),
+    clipped(
+        "ddp", "between", promise="unprotected", why="between the backward passes", seldom=True
+    ),
+    clipped("hsdp", "values"),
+    clipped("hsdp", "loosely", "r3@step:3:forward"),
+    clipped("hsdp", "each"),
+)
 FSDP2 = (
     fsdp2("keep"),
     fsdp2("bf16", apart=1e-3),
@@ -356,6 +382,7 @@ ROWS = (
     *HSDP,
     *BY_HAND,
     *RECIPES,
+    *CLIPPED,
     *FSDP2,
     *MESHES,
     *FSDP1,

@@ -398,3 +398,30 @@ def test_what_torch_does_to_gradients_by_itself_is_done_to_the_reduced_ones(
     assert len(ours.weights()) == 4
     for rank, total in theirs.weights().items():
         assert abs(ours.weights()[rank] - total) < 1e-11, ours.text
+
+
+@pytest.mark.parametrize(
+    ("kind", "way"),
+    [("ddp", "norms"), ("ddp", "between"), ("hsdp", "loosely")],
+)
+def test_gradients_that_a_script_limits_by_itself_are_the_reduced_ones(
+    kind: str, way: str, tmp_path: Path
+) -> None:
+    """From the first step on, as under torchrun."""
+    script, ranks = ROOT / "tests/compat/scripts/hand_clipped.py", 3 if kind == "ddp" else 4
+    theirs = run(script, tmp_path / "theirs", kind, way, ranks=ranks, protect=False)
+
+    ours = run(script, tmp_path / "ours", kind, way, ranks=ranks)
+
+    assert theirs.code == ours.code == 0, ours.text
+    assert len(ours.weights()) == ranks
+    for rank, total in theirs.weights().items():
+        assert abs(ours.weights()[rank] - total) < 1e-11, ours.text
+
+
+def test_a_rank_that_reads_gradients_alone_keeps_nobody_waiting(tmp_path: Path) -> None:
+    """Others do something else meanwhile, which waits for that rank."""
+    ours = run(SCRIPTS / "read_alone.py", tmp_path)
+
+    assert ours.code == 0, ours.text
+    assert ours.promises == ("exact-samples",), ours.text

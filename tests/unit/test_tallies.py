@@ -14,6 +14,8 @@ from rendezvous.layout import Layout
 
 class Gradients:
     name = "ddp"
+    early = True
+    synced = False  # so nothing is lent but what is there
     lender = None
 
     def __init__(self, *gradients: torch.Tensor) -> None:

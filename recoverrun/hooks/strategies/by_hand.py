@@ -35,7 +35,7 @@ class ByHand:
     """Serves the parameters of the script's one optimizer."""
 
     name = "by-hand"
-    early = False
+    early = synced = False
     lender = None
 
     def __init__(self, session: Session) -> None:
@@ -218,6 +218,9 @@ class ByHand:
             self._sums.undo()
 
     # --------------------------------------------------------------------------- Strategy
+
+    def owners(self) -> list[Any]:
+        return self._all()
 
     def accumulators(self) -> list[torch.Tensor]:
         return plain.accumulators(self._sums.params)

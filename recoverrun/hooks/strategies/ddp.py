@@ -30,7 +30,7 @@ class Ddp:
     """Serves the script's one DDP module."""
 
     name = "ddp"
-    early = True
+    early = synced = True
     lender = None
 
     def __init__(self, session: Session) -> None:
@@ -122,14 +122,15 @@ class Ddp:
                 return original(module, *args, **kwargs)
             self._session.forward_begins()
             acting = self._session.acting
+            self.synced = module.require_backward_grad_sync
             if acting:
                 self._stained = True
             elif self._stained:
-                self._forget_what_others_used(module)
+                self._stained = False
+                Resting.forget(module)
             if not acting and not self._goes_alone(module):
                 return original(module, *args, **kwargs)
             own = vars(module)  # what a module does when it is given an attribute takes its time
-            synced = own["require_backward_grad_sync"]
             copied = own["require_forward_param_sync"]
             reducer = own["reducer"]
             own["require_backward_grad_sync"] = False
@@ -139,8 +140,8 @@ class Ddp:
                 return original(module, *args, **kwargs)
             finally:
                 own["reducer"] = reducer
-                own["require_backward_grad_sync"] = synced
-                own["require_forward_param_sync"] = copied if acting else synced
+                own["require_backward_grad_sync"] = self.synced
+                own["require_forward_param_sync"] = copied if acting else self.synced
 
         return wrapper
 
@@ -213,12 +214,6 @@ class Ddp:
         future.set_result(bucket.buffer())
         return future
 
-    def _forget_what_others_used(self, module: DistributedDataParallel) -> None:
-        """DDP notes which parameters a step uses, also those that only a lost rank would have."""
-        self._stained = False
-        if module.find_unused_parameters and not module.static_graph:
-            module.reducer._reset_state()  # it divides into buckets once, as nothing is static
-
     def _goes_alone(self, module: DistributedDataParallel) -> bool:
         """Whether DDP has nothing to do with the reduction of this forward's gradients."""
         if self._single is not None and (self._single.lacking or module._join_config.enable):
@@ -278,6 +273,9 @@ class Ddp:
 
     def _params(self) -> list[torch.nn.Parameter]:
         return [param for param in self._served.parameters() if param.requires_grad]
+
+    def owners(self) -> list[Any]:
+        return self._params()
 
     def accumulators(self) -> list[torch.Tensor]:
         return plain.accumulators(self._params())

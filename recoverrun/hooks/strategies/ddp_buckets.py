@@ -105,5 +105,11 @@ class Resting:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._reducer, name)
 
+    @staticmethod
+    def forget(module: Any) -> None:
+        """DDP notes which parameters a step uses, also those that only a lost rank would have."""
+        if module.find_unused_parameters and not module.static_graph:
+            module.reducer._reset_state()  # it divides into buckets once, as nothing is static
+
     def _rebuild_buckets(self) -> bool:
         return False

@@ -58,7 +58,7 @@ class Fsdp1:
     """Serves every flat parameter of the script's FSDP1 module."""
 
     name = "fsdp1"
-    early = True
+    early = synced = True
     lender = None
 
     def __init__(self, session: Session) -> None:
@@ -115,6 +115,7 @@ class Fsdp1:
         def wrapper(module: Any, /, *args: Any, **kwargs: Any) -> Any:
             if module is self._module and torch.is_grad_enabled():
                 self._session.forward_begins()
+                self.synced = bool(module._sync_gradients)
             return original(module, *args, **kwargs)
 
         return wrapper
@@ -175,6 +176,9 @@ class Fsdp1:
             session.reducer.offer(key, generation)
 
     # --------------------------------------------------------------------------- Strategy
+
+    def owners(self) -> list[Any]:
+        return [flat.param for flat in self._flat.values()]
 
     def accumulators(self) -> list[torch.Tensor]:
         found = [flat.gradient for flat in self._flat.values()]

@@ -47,7 +47,7 @@ class Fsdp2:
     """Serves every parameter group of the script's FSDP2 modules."""
 
     name = "fsdp2"
-    early = True
+    early = synced = True
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -98,6 +98,7 @@ class Fsdp2:
 
         def wrapper(group: Any, *unused: Any) -> Any:
             session = self._session
+            self.synced = group.reduce_grads
             each = session.acting or session.crossing.proving(session) or session.env.exact
             each = each and self.lender.parts == 1
             if not (self._serves() and each) or group.reduce_grads:
@@ -233,6 +234,9 @@ class Fsdp2:
 
     # --------------------------------------------------------------------------- Strategy
 
+    def owners(self) -> list[Any]:
+        return [one.sharded_param for s in self._shards.values() for one in s.params]
+
     def accumulators(self) -> list[torch.Tensor]:
         return [s.accumulator for s in self._shards.values() if s.accumulator is not None]
 
@@ -248,7 +252,7 @@ class Fsdp2:
             self._shards[key].accumulator = accumulator
 
     def drop(self, params: Iterable[torch.Tensor]) -> bool:
-        ours = {id(one.sharded_param) for s in self._shards.values() for one in s.params}
+        ours = set(map(id, self.owners()))
         if not ours <= {id(param) for param in params}:
             return False
         for shards in self._shards.values():
