@@ -453,7 +453,7 @@ def _is_torch_itself(caller: FrameType) -> bool:
 def _ranks(session: "Session", c10d: ModuleType) -> None:
     from ft_collectives.elastic import ElasticGroup, as_one
     from ft_collectives.spokesmen import naming_roots, roots_are_spoken_for
-    from recoverrun.hooks import deputy
+    from recoverrun.hooks import deputy, groups
 
     def get_rank(original: Any) -> Any:
         def wrapper(group: Any = None) -> int:
@@ -483,6 +483,7 @@ def _ranks(session: "Session", c10d: ModuleType) -> None:
         return wrapper
 
     replace(c10d, "get_rank", get_rank)
+    replace(c10d, "scatter", groups.scatter)
     for name in ("broadcast", "broadcast_object_list"):
         replace(c10d, name, rooted)
     for name in ("all_gather_object", "gather_object"):

@@ -265,6 +265,19 @@ RECIPES = (
 )
 
 
+CONTRASTIVE = tuple(
+    Row(
+        name=f"contrastive-{way}",
+        script="contrastive.py",
+        arguments=(way,),
+        promise="equal-count",
+        why="what the ranks tell each other before the backward",
+        kills=("r1@step:3:forward,r0@step:5:vote",) if way == "through" else (),
+    )
+    for way in ("own", "through", "centre")
+)
+
+
 def clipped(kind: str, way: str, kill: str = "", **more: Any) -> Row:
     """A row of `hand_clipped.py`."""
     return Row(
@@ -383,6 +396,7 @@ ROWS = (
     *BY_HAND,
     *RECIPES,
     *CLIPPED,
+    *CONTRASTIVE,
     *FSDP2,
     *MESHES,
     *FSDP1,
