@@ -69,16 +69,13 @@ class CallGraph:
         aliases = self._all_aliases()
         hot = set(BACKWARD)
         while True:
+            leading = self._leading(aliases, hot)
             functions = hot & self.calls.keys()
             found = {
                 name
                 for name, calls in self.calls.items()
                 if name not in hot and (calls & hot or self.passed.get(name, set()) & functions)
-            } | {
-                name
-                for name, sources in aliases.items()
-                if name not in hot and name in self.called and self._leads(sources, hot)
-            }
+            } | {name for name in leading - hot if name in self.called}
             if not found:
                 return Hot(frozenset(hot), frozenset(functions))
             hot |= found
@@ -86,11 +83,7 @@ class CallGraph:
     def wanted(self, hot: Hot) -> frozenset[str]:
         """Return the names that a module must contain to be able to add to `hot`."""
         receivers = {callee for callee, _, name in self.arguments if name in hot.functions}
-        names = set(hot.names)
-        aliases = {
-            name for name, sources in self._all_aliases().items() if self._leads(sources, names)
-        }
-        return hot.names | receivers | aliases
+        return hot.names | receivers | self._leading(self._all_aliases(), set(hot.names))
 
     def _all_aliases(self) -> dict[str, set[str]]:
         aliases = {name: set(sources) for name, sources in self.aliases.items()}
@@ -100,15 +93,18 @@ class CallGraph:
                     aliases.setdefault(parameters[position], set()).add(name)
         return aliases
 
-    def _leads(self, sources: set[str], hot: set[str]) -> bool:
-        for source in sources:
-            if source.endswith("()"):
-                maker = source[:-2]
-                if maker in hot and maker in self.makers:
-                    return True
-            elif source in hot:
-                return True
-        return False
+    def _leading(self, aliases: dict[str, set[str]], hot: set[str]) -> set[str]:
+        """Return `hot`, and all names that stand for one of these, called or only handed on."""
+        leading = set(hot)
+        makers = set(self.makers)
+        while True:
+            found = {name for name, sources in aliases.items() if sources & leading} - leading
+            made = {f"{name}()" for name in makers & leading}
+            found |= {name for name, sources in aliases.items() if sources & made} - leading
+            makers |= {name for name, sources in aliases.items() if sources & makers}
+            if not found:
+                return leading
+            leading |= found
 
     def _add(self, tree: ast.Module) -> None:
         # A node, the functions around it, and the class that it stands directly in. Not recursive:
@@ -130,6 +126,10 @@ class CallGraph:
                 case ast.Assign():
                     for target in node.targets:
                         self._alias(target, node.value)
+                case ast.Import() | ast.ImportFrom():
+                    for one in node.names:
+                        if one.asname:
+                            self.aliases.setdefault(one.asname, set()).add(one.name)
                 case ast.AnnAssign() | ast.NamedExpr() if node.value is not None:
                     self._alias(node.target, node.value)
                 case _:

@@ -83,7 +83,7 @@ class Feed:
         if rank is None:
             return self._own(value)
         if self._runtime.fresh:
-            return self._resumed(value)
+            return self._fresh(rank, value)
         index = self._positions.get(rank, self.count)
         self._positions[rank] = index + 1
         return self._as(rank, index, value)
@@ -136,6 +136,18 @@ class Feed:
             self._runtime.spoil(f"rank {rank} has no more data where this rank has")
         return taken.item if taken is not None else None
 
+    def _fresh(self, rank: int, value: Any) -> Any:
+        """An item of other data. The generator is not asked where a loader below can be: it does
+        more than to hand on, and what the script does between two of its items is not done here.
+        """
+        taken = self._taken[max(self._taken)] if self._taken else None
+        if taken is not None and taken.draws:
+            drawn = [(draw.item, draw.source.serve(rank, draw.index)) for draw in taken.draws]
+            item = substituted(taken.item, drawn)
+            if item is not taken.item:
+                return item
+        return self._resumed(value)
+
     def _served(self, rank: int, taken: Taken | None) -> Any:
         if taken is None:
             raise NotReplayable(f"{self._name} is asked for more by another rank than by this one")
@@ -155,7 +167,8 @@ class Feed:
         return item
 
     def serve(self, rank: int, index: int) -> Any:
-        return self._resumed(None) if self._runtime.fresh else self._as(rank, index, None)
+        fresh = self._runtime.fresh
+        return self._fresh(rank, None) if fresh else self._as(rank, index, None)
 
     def seek(self, rank: int, index: int) -> None:
         self._positions[rank] = index

@@ -111,6 +111,8 @@ class Tallies:
         """Which tallies is `tensor`, in the first step?"""
         if op != dist.ReduceOp.SUM or tensor.numel() > LARGEST or not self._spans(group):
             return Told((), UNKNOWN)
+        if not self._session.runtime.microbatches:
+            return Told((), UNKNOWN)  # of no loop that is known
         grown = self._candidates()
         flat = _flat(tensor)
         visible = self._visible()

@@ -265,6 +265,24 @@ RECIPES = (
 )
 
 
+METERED = (
+    Row(name="metered-plain", script="metered.py", arguments=("plain",)),
+    Row(
+        name="metered-augmented",
+        script="metered.py",
+        arguments=("augmented",),
+        promise="equal-count",
+        why="come from somewhere that cannot be told",
+    ),
+    Row(
+        name="metered-workers",
+        script="metered.py",
+        arguments=("workers",),
+        promise="equal-count",
+        why="come from somewhere that cannot be told",
+        kills=("r1@step:2:forward,r0@step:7:vote",),
+    ),
+)
 CONTRASTIVE = tuple(
     Row(
         name=f"contrastive-{way}",
@@ -397,6 +415,7 @@ ROWS = (
     *RECIPES,
     *CLIPPED,
     *CONTRASTIVE,
+    *METERED,
     *FSDP2,
     *MESHES,
     *FSDP1,

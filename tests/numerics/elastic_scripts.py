@@ -408,7 +408,8 @@ def checkpoint(member: Member, victim: int, moment: int, folder: str) -> int:
     begun: list[str] = []
     view = SimpleNamespace(live_ranks=(member.rank,))  # each says it, to be counted
     env = SimpleNamespace(rank=member.rank)
-    session: Any = SimpleNamespace(acting=False, notice=begun.append, view=view, env=env)
+    voice = SimpleNamespace(notice=begun.append)
+    session: Any = SimpleNamespace(acting=False, voice=voice, view=view, env=env)
     vars(utils)["_DistWrapper"] = vars(state_dict_saver)["_DistWrapper"] = among_survivors(
         utils._DistWrapper
     )

@@ -212,6 +212,25 @@ def test_what_was_borrowed_up_to_the_end_is_still_given_back() -> None:
     assert list(feed) == [1]
 
 
+def test_fresh_data_do_not_come_through_the_generator() -> None:
+    """It may divide by what the script counts between two of its items."""
+    play, passed = Play(), []
+
+    def counting(source: Any) -> Iterator[Any]:
+        while True:
+            play.drawn(play.tens, 0, item := torch.tensor([7]))
+            yield item
+            passed.append(item)
+
+    feed = Feed(counting(play.tens), "counting", play, 1)
+    next(feed)
+    play.acting_rank, play.fresh = 0, True
+
+    assert next(feed).tolist() == [0]  # as the source gives it
+    assert feed.serve(0, 0).tolist() == [0]
+    assert not passed
+
+
 def test_the_end_is_an_end() -> None:
     play = Play()
     feed = Feed((one for one in [1]), "short", play, 0)

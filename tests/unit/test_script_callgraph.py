@@ -38,6 +38,14 @@ FOUND = {
     "closure defined before": "def closure(): x.backward()\nfor x in y:\n    opt.step(closure)\n",
     "instance called": "class Step:\n    def __call__(self, x): x.backward()\n"
     "s = Step()\nfor x in y:\n    s(x)\n",
+    "instance handed on": "class Step:\n    def __call__(self, x): x.backward()\n"
+    "def fit(data, scaler):\n    for x in data:\n        scaler(x)\n"
+    "def main():\n    s = Step()\n    fit(1, s)\n",
+    "imported under another name": "from m import Step as Stepper\n"
+    "class Step:\n    def __call__(self, x): x.backward()\n"
+    "s = Stepper()\nfor x in y:\n    s(x)\n",
+    "class under another name": "class Step:\n    def __call__(self, x): x.backward()\n"
+    "Stepper = Step\ns = Stepper()\nfor x in y:\n    s(x)\n",
     "constructor": "class S:\n    def __init__(self, x): x.backward()\nfor x in y:\n    S(x)\n",
     "keyword argument": STEP + "fit(fn=step)\ndef fit(fn):\n    for x in y:\n        fn(x)\n",
     "argument": STEP + "def fit(data, fn):\n    for x in data:\n        fn(x)\nfit(1, step)\n",

@@ -55,6 +55,13 @@ def test_a_sum_that_began_at_zero_is_known_by_identity_and_by_value() -> None:
     assert recognised(session, torch.tensor(3)).why == UNKNOWN
 
 
+def test_where_no_loop_is_known_no_sum_is() -> None:
+    session = session_of({"tokens": 0}, {"tokens": 17})
+    session.runtime.microbatches = []
+
+    assert recognised(session, torch.tensor(17)).why == UNKNOWN
+
+
 def test_attributes_are_counted_in_too() -> None:
     trainer = SimpleNamespace(seen=12)
     session = session_of({}, {"trainer": trainer}, attributes={("trainer", "seen"): 0})
