@@ -46,6 +46,9 @@ class Impersonation(Protocol):
     def fresh(self) -> bool:
         """One more microbatch is computed on our own next data."""
 
+    asking: int
+    """How many generators of the script are at work, one within another, to give an item."""
+
     @property
     def looking_back(self) -> bool:
         """The item was drawn before the code that is executed again."""
@@ -172,6 +175,9 @@ class LoaderIterator:
     own: Iterator[Any] = field(init=False)
     created: Point = field(init=False)
     origin: Origin = field(init=False)
+    within: tuple[rng.Streams, rng.Streams] | None = (
+        None  # before and after, if a generator made it
+    )
     started: Point | None = None
     renewed: bool = False  # persistent workers: their iterator begins anew and draws no seed
     count: int = 0
@@ -187,6 +193,8 @@ class LoaderIterator:
         state = vars(self.loader)
         self.renewed = bool(state.get("persistent_workers") and state.get("_iterator"))
         self.own = self.make(self.loader)
+        if self.runtime.asking:
+            self.within = self.created.streams, rng.read()
 
     def __iter__(self) -> "LoaderIterator":
         return self
@@ -298,16 +306,17 @@ class LoaderIterator:
 
     def _pay(self, twin: Twin) -> None:
         """Who is first asked for an item, and has no workers, draws the order from the streams of
-        that moment: let them move on as far.
+        that moment: let them move on as far. A generator that makes an iterator and asks it draws
+        its seed in that moment, too.
         """
-        before, after = twin.order
-        here = self.runtime.acting_rank is not None and not self.runtime.looking_back
-        if not here or self.started is None or before == after:
+        if self.runtime.acting_rank is None or self.runtime.looking_back:
             return
-        moved = rng.jump(rng.read(), before, after)
-        if moved is None:
-            raise NotReplayable("a sampler draws random numbers of Python or numpy")
-        rng.restore(moved)
+        order = None if self.started is None else twin.order
+        for before, after in filter(None, (self.within, order)):
+            moved = rng.jump(rng.read(), before, after)
+            if moved is None:
+                raise NotReplayable("a sampler draws random numbers of Python or numpy")
+            rng.restore(moved)
 
     def _begin(self, rank: int) -> Twin:
         """A fresh iterator of `rank`'s clone, created where that rank created its own.

@@ -100,7 +100,11 @@ class Feed:
     def _own(self, value: Any) -> Any:
         mark = self._runtime.drawn_so_far
         before = rng.read() if self._hands_on else None
-        item = self._resumed(value)
+        self._runtime.asking += 1
+        try:
+            item = self._resumed(value)
+        finally:
+            self._runtime.asking -= 1
         draws = self._runtime.draws_since(mark)
         after = rng.read() if before is not None else None
         self._hands_on = draws is None or bool(draws)

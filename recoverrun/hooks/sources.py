@@ -72,6 +72,8 @@ class Sources:
         for source in self._runtime.sources:
             source.rehearsed(exact)
 
+    asking = 0
+
     @property
     def acting_rank(self) -> int | None:
         return self._runtime.acting_rank

@@ -271,8 +271,7 @@ METERED = (
         name="metered-augmented",
         script="metered.py",
         arguments=("augmented",),
-        promise="equal-count",
-        why="come from somewhere that cannot be told",
+        kills=("r1@step:2:forward,r0@step:7:vote",),
     ),
     Row(
         name="metered-workers",

@@ -179,6 +179,7 @@ class Play:
 
     own_rank: int = OWN
     acting_rank: int | None = None
+    asking: int = 0
     fresh: bool = False
     layout: None = None
     created: dict[tuple[int, int], Origin] = field(default_factory=dict)

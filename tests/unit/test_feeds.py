@@ -45,6 +45,7 @@ class Play:
     fresh: bool = False
     layout: None = None
     looking_back: bool = False
+    asking: int = 0
     draws: list[Draw] = field(default_factory=list)
     spoiled: str = ""
     tens: Tens = field(default_factory=Tens)
