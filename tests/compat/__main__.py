@@ -3,6 +3,7 @@
 import argparse
 import importlib.metadata
 import importlib.util
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -21,8 +22,8 @@ Written by `make compat`. Every row is a script that nobody changed. It is run w
 then with one rank killed in the forward pass, in the middle of the reduction and in the vote; the
 final parameters of all survivors are compared with those of the run without a loss.
 
-| script | with | promise | forward | reduce | vote | max \\|Δw\\| |
-|---|---|---|---|---|---|---|
+| script | with | promise | forward | reduce | vote | max \\|Δw\\| | what the run says of it |
+|---|---|---|---|---|---|---|---|
 """
 
 
@@ -61,7 +62,15 @@ def line(row: Row, outcomes: list[Outcome]) -> str:
     shown = f"{apart:.0e}" if promise == "exact-samples" else "other samples"
     if row.refused and not outcomes[0].problems:
         cells, shown = ["as torchrun"] * len(PHASES), "nothing is made up"
-    return f"| {row.name} | {package} {version} | {promise} | {' | '.join(cells)} | {shown} |"
+    said = "" if promise == "exact-samples" else reason(outcomes[0])
+    cells = [row.name, f"{package} {version}", promise, *cells, shown, said]
+    return f"| {' | '.join(cells)} |"
+
+
+def reason(outcome: Outcome) -> str:
+    """Why the promise is not a better one, without the folder in which the script lay."""
+    said = outcome.trial.history.promise_reason
+    return re.sub(r"/\S*/", "", said).replace("|", "\\|")
 
 
 def main() -> int:
