@@ -95,13 +95,13 @@ class CallGraph:
 
     def _leading(self, aliases: dict[str, set[str]], hot: set[str]) -> set[str]:
         """Return `hot`, and all names that stand for one of these, called or only handed on."""
-        leading = set(hot)
         makers = set(self.makers)
+        while more := {name for name, sources in aliases.items() if sources & makers} - makers:
+            makers |= more
+        leading = set(hot)
         while True:
-            found = {name for name, sources in aliases.items() if sources & leading} - leading
-            made = {f"{name}()" for name in makers & leading}
-            found |= {name for name, sources in aliases.items() if sources & made} - leading
-            makers |= {name for name, sources in aliases.items() if sources & makers}
+            given = leading | {f"{name}()" for name in makers & leading}
+            found = {name for name, sources in aliases.items() if sources & given} - leading
             if not found:
                 return leading
             leading |= found

@@ -155,3 +155,16 @@ def test_names_that_train_elsewhere_lead_to_a_backward() -> None:
 
     assert "one" not in alone.hot().names
     assert "one" in graph.hot().names and parsed == {"train.py"}
+
+
+def test_a_file_is_wanted_that_may_call_what_was_made_under_another_name() -> None:
+    graph = CallGraph()
+    graph.add(
+        ast.parse(
+            "from m import Step as Stepper\n"
+            "class Step:\n    def __call__(self, x): x.backward()\n"
+            "s = Stepper()\nfit(s)\n"
+        )
+    )
+
+    assert {"Stepper", "s"} <= graph.wanted(graph.hot())
