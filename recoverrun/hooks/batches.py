@@ -16,6 +16,7 @@ def batches_of(session: "Session", rank: int, own: list[Any]) -> list[Any] | Non
     Then what is made of it is not exact, and the run says so.
     """
     makeup, runtime = session.makeup, session.runtime
+    makeup.await_legacy(rank)
     makeup.absorb(session.step)
     if not makeup.exact:
         return None

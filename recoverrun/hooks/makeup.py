@@ -15,6 +15,9 @@ from recoverrun.hooks.impersonate import Impersonator
 from recoverrun.hooks.runtime import Shape
 from rendezvous.messages import Legacy
 
+LEGACY_WAIT_S = 2.0
+"""What a lost rank left comes after the view without it: at once, if anything is there to come."""
+
 
 class MakeUp:
     """`exact` tells whether the promise is still kept; `on_downgrade` is told the reason once."""
@@ -22,21 +25,33 @@ class MakeUp:
     def __init__(self, impersonator: Impersonator, on_downgrade: Callable[[str], None]) -> None:
         self._impersonator = impersonator
         self._on_downgrade = on_downgrade
-        self._lock = threading.Lock()
+        self._came = threading.Condition()
         self._legacy: dict[int, tuple[bytes, ...]] = {}
         self.exact = True
 
     def inherit(self, legacy: Legacy) -> None:
         """From the control thread: what lost ranks left."""
-        with self._lock:
+        with self._came:
             self._legacy.update(legacy.contexts)
+            self._came.notify_all()
+
+    def await_legacy(self, rank: int) -> None:
+        """Wait for what lost `rank` left, if that may still come and matters.
+
+        Before a decision it may not be there yet: the script's thread hears of a view as soon as
+        its collectives do.
+        """
+        if not self.exact:
+            return
+        with self._came:
+            self._came.wait_for(lambda: rank in self._legacy, timeout=LEGACY_WAIT_S)
 
     def absorb(self, step: int, *, over: bool = False) -> None:
         """Take in what lost ranks left, as soon as it is there: own captures are kept not long.
 
         If `step` is `over`, who had come to the next one is spoken for from there, at its top.
         """
-        with self._lock:
+        with self._came:
             legacy = dict(self._legacy)
         for rank in sorted(legacy):
             self._impersonator.inherit(rank, legacy[rank])

@@ -1,12 +1,13 @@
 """Making up: one gradient for each identity, as the lost rank for as long as that can be told."""
 
 import itertools
+import threading
 from typing import Any
 
 import pytest
 
 from recoverrun.hooks.data import NotReplayable
-from recoverrun.hooks.makeup import MakeUp
+from recoverrun.hooks.makeup import LEGACY_WAIT_S, MakeUp
 from rendezvous.messages import Legacy
 
 BEHAVIOURS = ("exact", "knows nothing", "cannot be known", "no backward", "cannot be replayed")
@@ -70,6 +71,37 @@ def test_what_lost_ranks_left_is_taken_in_before_anything_is_computed() -> None:
     makeup.compute(RANK, 0, 5, SHAPE)
 
     assert impersonator.inherited == {RANK: (b"context",)}
+
+
+def test_who_needs_a_context_at_once_waits_for_it() -> None:
+    impersonator, makeup, _ = made()
+    legacy = Legacy(generation=2, contexts=((RANK, (b"context",)),))
+    found: list[dict[int, tuple[bytes, ...]]] = []
+
+    def look() -> None:
+        makeup.await_legacy(RANK)
+        makeup.absorb(5)
+        found.append(dict(impersonator.inherited))
+
+    waiting = threading.Thread(target=look)
+    waiting.start()
+    makeup.inherit(Legacy(generation=2, contexts=((RANK + 1, (b"another's",)),)))
+    makeup.inherit(legacy)
+    waiting.join(timeout=LEGACY_WAIT_S / 2)
+
+    assert [one[RANK] for one in found] == [(b"context",)]
+
+
+def test_nobody_waits_for_ever_for_what_a_lost_rank_did_not_leave(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    impersonator, makeup, _ = made()
+    monkeypatch.setattr("recoverrun.hooks.makeup.LEGACY_WAIT_S", 0.01)
+
+    makeup.await_legacy(RANK)
+    makeup.absorb(5)
+
+    assert impersonator.inherited == {}
 
 
 def test_a_context_that_is_of_no_use_is_told_once_and_before_it_is_needed() -> None:
