@@ -17,7 +17,7 @@ from recoverrun.text import ASCII, UNICODE, encodes, span
 from recoverrun.trial import Trial, launch
 from rendezvous.schedule import Kill, ScheduleError, expand, parse, render
 
-OWN = ("--kill", "--random", "--seed", "--steps", "--ranks", "--directory")
+OWN = ("--kill", "--random", "--seed", "--steps", "--ranks", "--run-dir", "--directory")
 
 CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 """What inject does not know belongs to the launcher, and all after the script to the script."""
@@ -63,7 +63,12 @@ def inject(
     ] = 0,
     directory: Annotated[
         Path | None,
-        typer.Option(help="Where the run leaves its journal.", show_default="runs/inject/TIME"),
+        typer.Option(
+            "--run-dir",
+            "--directory",
+            help="Where the run leaves its journal.",
+            show_default="runs/inject/TIME",
+        ),
     ] = None,
 ) -> None:
     """Run a job, kill ranks by a schedule, and say what it cost.

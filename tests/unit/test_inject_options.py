@@ -12,6 +12,7 @@ from recoverrun.commands.inject import own_first
         ("--standalone --seed=3 t.py --seed 4", "--seed=3 --standalone t.py --seed 4"),
         ("--kill a -m pkg.mod --kill b", "--kill a -m pkg.mod --kill b"),
         ("--kill", "--kill"),
+        ("--nnodes 2 --run-dir x t.py", "--run-dir x --nnodes 2 t.py"),
         ("t.py --kill a", "t.py --kill a"),
     ],
 )  # fmt: skip
