@@ -90,7 +90,7 @@ class Heritage:
         tops = [one for one in own if one.kind == "top" and one.step <= step]
         self.part(own, matters, written)
         if self.moving and not (tops and self._reaches(tops[-1])):
-            raise NotReplayable(self._parted("outside of the loop body"))
+            raise NotReplayable(parted(self._apart(), "outside of the loop body"))
 
     def part(
         self,
@@ -182,21 +182,23 @@ class Heritage:
         if self.theirs.point == top.point:
             return True
         ahead = self.theirs.kind == "ahead" and self.theirs.step == top.step
-        return ahead and self._pass_gap(self.mine, top)
+        return ahead and not self._pass_gap(self.mine, top)
 
-    def _pass_gap(self, ahead: Context, top: Context) -> bool:
+    def _pass_gap(self, ahead: Context, top: Context) -> list[Key]:
         """From one step to the next: what moved there must be the same on both sides before it.
 
-        Then it is taken to have moved alike.
+        Then it is taken to have moved alike. Returns what was not the same.
         """
+        apart: list[Key] = []
         for key, value in list(self.moving.items()):
             before, after = _value(ahead, key), _value(top, key)
             if same(before, after) or same(value, after):
                 continue
-            if not same(value, before):
-                return False
-            self.moving[key] = after
-        return True
+            if same(value, before):
+                self.moving[key] = after
+            else:
+                apart.append(key)
+        return apart
 
     def streams_at(self, own: rng.Streams) -> rng.Streams:
         """The rank's streams at the point where ours are `own`.
@@ -355,12 +357,17 @@ class Heritage:
         """The chain must reach this step, and nothing may move between two steps."""
         broken = self.step != top.step or self.index
         here = self.theirs.point == top.point
-        still = here or (ahead is not None and self._pass_gap(ahead, top))
-        if broken or not still:
-            raise NotReplayable(self._parted("between steps"))
+        if here and not broken:
+            return
+        apart = self._pass_gap(ahead, top) if ahead is not None else [*self.moving]
+        if broken or apart:
+            raise NotReplayable(parted(apart or self._apart(), "between steps"))
 
-    def _parted(self, where: str) -> str:
-        return parted(self.moving, where)
+    def _apart(self) -> list[Key]:
+        """What moves, and is not what we have: with it goes all that a microbatch changes."""
+        moving = self.moving.items()
+        apart = [key for key, value in moving if not same(value, _value(self.mine, key))]
+        return apart or [*self.moving]
 
     def created(self, own: Origin) -> Origin:
         """Where the rank would have stood as it made an iterator that we made at `own`."""

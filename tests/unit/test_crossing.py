@@ -9,7 +9,7 @@ from recoverrun.hooks.context import Context, Key, Kind
 from recoverrun.hooks.heritage import Heritage, parted
 
 
-def _at(step: int, kind: Kind, **attributes: Any) -> Context:
+def at(step: int, kind: Kind, **attributes: Any) -> Context:
     return Context(
         step=step,
         attempt=0,
@@ -23,13 +23,13 @@ def _at(step: int, kind: Kind, **attributes: Any) -> Context:
 def _unforeseen(theirs: tuple[Any, Any], mine: tuple[Any, Any, Any]) -> frozenset[Key]:
     """`theirs` at the end of a step and at the next top; `mine` at the top before, and there."""
     top, ahead, now = (
-        _at(1, "top", value=mine[0]),
-        _at(2, "ahead", value=mine[1]),
-        _at(2, "top", value=mine[2]),
+        at(1, "top", value=mine[0]),
+        at(2, "ahead", value=mine[1]),
+        at(2, "top", value=mine[2]),
     )
-    heir = Heritage(rank=1, theirs=_at(2, "ahead", value=theirs[0]), mine=ahead)
+    heir = Heritage(rank=1, theirs=at(2, "ahead", value=theirs[0]), mine=ahead)
     heir.part([top, ahead, now], lambda key, value: True, lambda key: False)
-    return heir.unforeseen(now, _at(2, "top", value=theirs[1]), lambda key, value: True)
+    return heir.unforeseen(now, at(2, "top", value=theirs[1]), lambda key, value: True)
 
 
 @pytest.mark.parametrize(
