@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from torch.utils.data import DataLoader, IterableDataset
 
@@ -18,6 +18,8 @@ SAMPLER_NAMES = ("batch_sampler", "sampler", "base_sampler", "_sampler")
 class NotReplayable(Exception):
     """This data source cannot be served for another slot; the text is for the user."""
 
+
+T = TypeVar("T")
 
 Place = tuple[int, int]
 """Among how many, or 0 where that is not said, and which: what an object carries as its rank."""
@@ -45,6 +47,14 @@ class Ranks:
             own = layout.slot(self.own)
             return layout.slot(self.other) if carried == own else carried
         return self.other if carried == self.own else carried
+
+
+def apart(owner: T) -> T:
+    """A shallow copy with attributes of its own: some `__setstate__` keep those of `owner`."""
+    twin = copy.copy(owner)
+    if vars(twin) is vars(owner):
+        object.__setattr__(twin, "__dict__", dict(vars(owner)))
+    return twin
 
 
 def _count(owner: Any) -> int:
@@ -109,7 +119,7 @@ def _stream_as(owner: Any, ranks: Ranks, depth: int) -> Any:
 
     Raises NotReplayable if it has a generator of its own: the copy would draw from the same one.
     """
-    twin = copy.copy(owner)
+    twin = apart(owner)
     for name, value in vars(owner).items():
         if ownrng.is_generator(value):
             raise NotReplayable(f"the iterable data set {type(owner).__name__} has a generator")
@@ -136,7 +146,7 @@ def own_samplers(loader: "DataLoader[Any]", ranks: Ranks | None) -> dict[str, An
     def copied(sampler: Any) -> Any:
         if id(sampler) in copies:
             return copies[id(sampler)]
-        twin = copies[id(sampler)] = copy.copy(sampler)
+        twin = copies[id(sampler)] = apart(sampler)
         for name in SAMPLER_NAMES:
             below = vars(twin).get(name)
             if below is not None and hasattr(below, "__dict__"):
@@ -156,7 +166,7 @@ def own_samplers(loader: "DataLoader[Any]", ranks: Ranks | None) -> dict[str, An
 
 def in_process(loader: "DataLoader[Any]", samplers: dict[str, Any]) -> "DataLoader[Any]":
     """A copy of `loader` with these samplers, without workers."""
-    clone = copy.copy(loader)
+    clone = apart(loader)
     vars(clone).update(samplers)
     vars(clone).update(
         {

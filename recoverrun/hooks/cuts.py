@@ -7,7 +7,6 @@ are short. Of longer ones only a checksum is told, which shows whether they are 
 """
 
 import array
-import copy
 import sys
 import zlib
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Subset
 
-from recoverrun.hooks.clones import NotReplayable, samplers_of
+from recoverrun.hooks.clones import NotReplayable, apart, samplers_of
 
 Cut = range | bytes | str
 """Rows in steps of equal width, a short list of others, or no more than a mark of them."""
@@ -105,7 +104,7 @@ def _given(data: Any, cuts: tuple[Cut, ...]) -> Any:
     below, rows = _given(data.dataset, cuts[1:]), _rows(data.indices, cuts[0])
     if below is data.dataset and rows is data.indices:
         return data
-    twin = copy.copy(data)
+    twin = apart(data)
     vars(twin).update(dataset=below, indices=rows)
     return twin
 
