@@ -15,7 +15,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from recoverrun.hooks import frameworks, patches
-from recoverrun.hooks.runtime import ScriptRuntime, forget_in_children
+from recoverrun.hooks.children import forget_in_children
+from recoverrun.hooks.runtime import ScriptRuntime
 from recoverrun.hooks.script import Started
 from rendezvous.env import WorkerEnv
 

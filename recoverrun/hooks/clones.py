@@ -12,6 +12,9 @@ from rendezvous.layout import Layout
 
 COUNT_NAMES = ("num_replicas", "num_processes", "dp_world_size", "world_size")
 RANK_NAMES = ("rank", "process_index", "dp_rank")
+WORKERS_WITHIN_S = 60.0
+"""A batch of another rank's worker processes that takes longer is given up."""
+
 SAMPLER_NAMES = ("batch_sampler", "sampler", "base_sampler", "_sampler")
 
 
@@ -103,24 +106,30 @@ def clone_for(loader: "DataLoader[Any]", ranks: Ranks) -> "DataLoader[Any]":
     """A loader over the same data set whose samplers are the other rank's; works in-process.
 
     An iterable data set is copied, with the rank that it carries replaced, and read from its
-    beginning. Raises NotReplayable where that cannot be the same stream.
+    beginning; by worker processes if the loader has them, as only there are their seeds, their
+    shares, and a data set for each of them. Raises NotReplayable where that cannot be the same.
     """
-    clone = in_process(loader, own_samplers(loader, ranks))
-    if isinstance(loader.dataset, IterableDataset):
-        name = type(loader.dataset).__name__
-        if loader.num_workers:
-            raise NotReplayable(f"the iterable data set {name} is read by worker processes")
-        vars(clone)["dataset"] = _stream_as(loader.dataset, ranks, depth=2)
+    samplers = own_samplers(loader, ranks)
+    if not isinstance(loader.dataset, IterableDataset):
+        return in_process(loader, samplers)
+    clone = in_workers(loader, samplers) if loader.num_workers else in_process(loader, samplers)
+    vars(clone)["dataset"] = _stream_as(loader.dataset, ranks, depth=2)
     return clone
 
 
 def _stream_as(owner: Any, ranks: Ranks, depth: int) -> Any:
     """A shallow copy of `owner` and of the objects in it, with the ranks that they carry replaced.
 
-    Raises NotReplayable if it has a generator of its own: the copy would draw from the same one.
+    Raises NotReplayable if it has a generator of its own: the copy would draw from the same one,
+    or from one that is not where it was. Also if it has what processes share: who waits at a
+    barrier for all readers must not meet one more.
     """
     twin = apart(owner)
     for name, value in vars(owner).items():
+        if _is_shared(value):
+            raise NotReplayable(
+                f"the iterable data set {type(owner).__name__} shares {name} with other processes"
+            )
         if ownrng.is_generator(value):
             raise NotReplayable(f"the iterable data set {type(owner).__name__} has a generator")
         if name in RANK_NAMES and type(value) is int:
@@ -128,6 +137,14 @@ def _stream_as(owner: Any, ranks: Ranks, depth: int) -> Any:
         elif depth and hasattr(value, "__dict__") and _carries_rank(value, depth - 1):
             object.__setattr__(twin, name, _stream_as(value, ranks, depth - 1))
     return twin
+
+
+def _is_shared(value: Any) -> bool:
+    """A lock, barrier, queue or memory of several processes, as `multiprocessing` makes them, or
+    one of that name, as libraries for streaming do (`SharedBarrier`, `FileLock`)."""
+    kind = type(value)
+    made = kind.__module__.partition(".")[0] in ("multiprocessing", "_multiprocessing", "filelock")
+    return made or kind.__name__.startswith("Shared") or hasattr(value, "shm")
 
 
 def _carries_rank(owner: Any, depth: int) -> bool:
@@ -162,6 +179,21 @@ def own_samplers(loader: "DataLoader[Any]", ranks: Ranks | None) -> dict[str, An
         name: copied(sampler) if hasattr(sampler, "__dict__") else sampler
         for name, sampler in samplers.items()
     }
+
+
+def in_workers(loader: "DataLoader[Any]", samplers: dict[str, Any]) -> "DataLoader[Any]":
+    """A copy of `loader` with these samplers and worker processes of its own."""
+    clone = apart(loader)
+    vars(clone).update(samplers)
+    vars(clone).update(
+        {
+            "_iterator": None,
+            "pin_memory": False,
+            "persistent_workers": False,
+            "timeout": max(loader.timeout, WORKERS_WITHIN_S),
+        }
+    )
+    return clone
 
 
 def in_process(loader: "DataLoader[Any]", samplers: dict[str, Any]) -> "DataLoader[Any]":

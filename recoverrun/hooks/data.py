@@ -10,13 +10,15 @@ lost rank stands where this rank stood at the same microbatch.
 """
 
 import itertools
+import time
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
 
 from recoverrun.hooks import ownrng, rng
@@ -27,6 +29,17 @@ from rendezvous.layout import Layout
 
 SPARE_EPOCHS = 1_000_003
 """Added to a sampler's epoch for data beside the script's own: no script gets that far."""
+
+
+PASSING_S = 60.0
+"""So long the others may wait while what a lost rank has read of a stream is read once more;
+longer than that, and going on with other samples is the better answer."""
+
+LOOKED_AT_S = 1.0
+"""After that it is seen how fast it goes."""
+
+
+UNSEEDED = "the iterable data set {} is read by worker processes whose seeds cannot be told"
 
 
 class Impersonation(Protocol):
@@ -58,6 +71,9 @@ class Impersonation(Protocol):
 
     def drawn(self, source: "Source", index: int, item: Any) -> None:
         """Note a draw of normal work."""
+
+    def speaking_as(self, rank: int) -> AbstractContextManager[None]:
+        """In here, and in processes that begin here, who asks for its rank is told `rank`."""
 
 
 class Source(Protocol):
@@ -275,15 +291,34 @@ class LoaderIterator:
         if self.runtime.fresh:
             return self._fresh()
         twin = self.twins.get(rank)
-        if twin is None or twin.at > index:
-            twin = self.twins[rank] = self._begin(rank)
-        while twin.at < index:
-            _skip(twin.items)
-            twin.at += 1
+        with self._speaking_as(rank):
+            if twin is None or twin.at > index:
+                twin = self.twins[rank] = self._begin(rank)
+            self._pass(twin, index)
         if not index:
             self._pay(twin)
         twin.at += 1
-        return self._read(twin.items)
+        with self._speaking_as(rank):
+            return self._read(twin.items)
+
+    def _speaking_as(self, rank: int) -> AbstractContextManager[None]:
+        """A data set that is a stream may ask for its rank, where others are given row numbers."""
+        streams = isinstance(self.loader.dataset, IterableDataset)
+        return self.runtime.speaking_as(rank) if streams else nullcontext()
+
+    def _pass(self, twin: Twin, index: int) -> None:
+        """Up to item `index`. Raises NotReplayable if that would take too long."""
+        first, begun = twin.at, time.monotonic()
+        while twin.at < index:
+            _skip(twin.items)
+            twin.at += 1
+            took = time.monotonic() - begun
+            expected = took * (index - first) / (twin.at - first)
+            if took > LOOKED_AT_S and expected > PASSING_S:
+                raise NotReplayable(
+                    f"to read {index - first} items of {type(self.loader.dataset).__name__} again "
+                    f"would take about {expected:.0f} s"
+                )
 
     def _read(self, items: Iterator[Any]) -> Any:
         """The next of a clone's `items`. What worker processes draw from generators of the data
@@ -339,6 +374,8 @@ class LoaderIterator:
         created.give(clone)
         if at is not None:
             rng.restore(at)
+        if clone.num_workers and (at is None or self.renewed):
+            raise NotReplayable(UNSEEDED.format(type(clone.dataset).__name__))
         try:
             items = self.make(clone)
             if self.renewed:

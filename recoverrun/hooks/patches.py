@@ -457,7 +457,7 @@ def _ranks(session: "Session", c10d: ModuleType) -> None:
 
     def get_rank(original: Any) -> Any:
         def wrapper(group: Any = None) -> int:
-            acting = session.runtime.acting_rank
+            acting = session.runtime.speaker
             world = group is None or group is c10d.GroupMember.WORLD
             if _writes_on_rank_0(sys._getframe(1)) and deputy.is_deputy(session):
                 return 0

@@ -8,7 +8,6 @@ Learned at the first commit point, never configured: the *region* is the body of
 around the backward; the *step loop* is the loop whose iteration contains the commit point. They are
 one loop for scripts without accumulation or with `(i + 1) % G`, two for `for micro in range(G)`."""
 
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -153,6 +152,7 @@ class ScriptRuntime(FirstRank):
         self.reads_gradients = False  # by `.grad`, as far as the script's sources tell
         self.active = True  # False in what the script forks, and where it cannot be served
         self.acting_rank: int | None = None
+        self.speaks_as: int | None = None  # in a child: the rank whose code began it
         self.untold: Streams | None = None  # in another's place: not its own, to be seeded first
         self.layout: Layout | None = None  # once the replicas are known
         self.unwrapped_steps = 0  # of an optimizer, before a model is served
@@ -184,6 +184,11 @@ class ScriptRuntime(FirstRank):
         """Nothing is noted: no torch yet, another rank is stood in for, or this is no rank."""
         here = self.senses is not None and self.active and not self.lone
         return not here or self.acting_rank is not None
+
+    @property
+    def speaker(self) -> int | None:
+        """The other rank whose code runs here, also in its child processes."""
+        return self.speaks_as if self.acting_rank is None else self.acting_rank
 
     def iterate(self, loop_id: str, iterable: Iterable[Any]) -> Iterator[Any]:
         if self.quiet:
@@ -488,12 +493,3 @@ def find_frame(frame_id: int, start: FrameType) -> FrameType | None:
     while at is not None and id(at) != frame_id:
         at = at.f_back
     return at
-
-
-def forget_in_children(runtime: ScriptRuntime) -> None:
-    """Data workers and other children of the script are no ranks: be inert there."""
-
-    def disarm() -> None:
-        runtime.active = False
-
-    os.register_at_fork(after_in_child=disarm)

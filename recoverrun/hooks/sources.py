@@ -1,7 +1,9 @@
 """The script's data iterators, and who is drawing from them now."""
 
+import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from torch.utils.data import DataLoader
@@ -44,6 +46,9 @@ class Sources:
             ranks = Ranks(runtime.own_rank, runtime.acting_rank, runtime.layout, carried)
             clone = clone_for(loader, ranks)
             told.give_cuts(clone)
+            if clone.num_workers:
+                with self.speaking_as(runtime.acting_rank):
+                    return make(clone)
             return make(clone)
         source = LoaderIterator(loader=loader, make=make, runtime=self, number=self._created)
         self._created += 1
@@ -93,6 +98,20 @@ class Sources:
     @property
     def looking_back(self) -> bool:
         return self._impersonator.looking_back
+
+    @contextmanager
+    def speaking_as(self, rank: int) -> Iterator[None]:
+        runtime, before = self._runtime, os.environ.get("RANK")
+        acting, runtime.acting_rank = runtime.acting_rank, rank
+        os.environ["RANK"] = str(rank)
+        try:
+            yield
+        finally:
+            runtime.acting_rank = acting
+            if before is None:
+                del os.environ["RANK"]
+            else:
+                os.environ["RANK"] = before
 
     def created_at(self, number: int, rank: int) -> Origin | None:
         return self._impersonator.created_at(number, rank)

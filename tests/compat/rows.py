@@ -371,6 +371,23 @@ FSDP1 = (
     fsdp1("groups"),
     fsdp1("full-shard", promise="unprotected", why="FSDP1 with FULL_SHARD is not served"),
 )
+STREAMS = (
+    Row(name="stream", script="streams.py", arguments=("own", "0")),
+    Row(
+        name="stream-workers",
+        script="streams.py",
+        arguments=("own", "2"),
+        kills=("r1@step:3:forward,r2@step:6:reduce",),
+    ),
+    Row(name="datasets", script="streams.py", arguments=("datasets", "0"), needs="datasets"),
+    Row(
+        name="datasets-workers",
+        script="streams.py",
+        arguments=("datasets", "2"),
+        needs="datasets",
+    ),
+)
+
 FRAMEWORKS = (
     Row(
         name="accelerate",
@@ -415,6 +432,7 @@ ROWS = (
     *CLIPPED,
     *CONTRASTIVE,
     *METERED,
+    *STREAMS,
     *FSDP2,
     *MESHES,
     *FSDP1,

@@ -3,6 +3,7 @@
 import itertools
 import random
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +15,6 @@ from torch.utils.data import (
     DataLoader,
     Dataset,
     DistributedSampler,
-    IterableDataset,
     RandomSampler,
     SequentialSampler,
     Subset,
@@ -184,12 +184,19 @@ class Play:
     layout: None = None
     created: dict[tuple[int, int], Origin] = field(default_factory=dict)
     draws: list[tuple[int, Any]] = field(default_factory=list)
+    spoken_for: int | None = None
 
     def created_at(self, number: int, rank: int) -> Origin | None:
         return self.created.get((number, rank))
 
     def drawn(self, source: Any, index: int, item: Any) -> None:
         self.draws.append((index, item))
+
+    @contextmanager
+    def speaking_as(self, rank: int) -> Iterator[None]:
+        self.spoken_for = rank
+        yield
+        self.spoken_for = None
 
 
 @pytest.fixture(autouse=True)
@@ -353,59 +360,6 @@ def test_fresh_data_do_not_shorten_our_own(name: str) -> None:
     assert len(own) == len(plain[0][1])
 
 
-class Share:
-    """Who reads which items, as data set libraries keep it."""
-
-    def __init__(self, rank: int) -> None:
-        self.rank, self.world_size = rank, WORLD
-
-
-class Stream(IterableDataset[Any]):
-    """Items of one rank in order; with `noise`, random numbers are drawn on the way."""
-
-    def __init__(self, rank: int, noise: bool = False) -> None:
-        self.share, self.noise = Share(rank), noise
-
-    def __iter__(self) -> Iterator[float]:
-        for index in range(self.share.rank, 12, WORLD):
-            yield index + (torch.rand(1).item() if self.noise else 0.0)
-
-
-def streaming(stream: IterableDataset[Any], play: Play, **options: Any) -> LoaderIterator:
-    loader: DataLoader[Any] = DataLoader(stream, batch_size=None, **options)
-    return LoaderIterator(loader=loader, make=ORIGINAL_ITER, runtime=play, number=0)
-
-
-def test_an_iterable_data_set_is_read_again_as_another_rank() -> None:
-    iterator = streaming(Stream(OWN), Play())
-
-    assert [iterator.serve(OTHER, index) for index in (1, 2, 0)] == [5, 8, 2]
-    assert [next(iterator) for _ in range(2)] == [0, 3]
-
-
-def test_an_iterable_data_set_that_draws_as_it_is_read_is_not_replayable() -> None:
-    iterator = streaming(Stream(OWN, noise=True), Play())
-
-    iterator.serve(OTHER, 0)
-    with pytest.raises(NotReplayable, match="draws random numbers as it is read"):
-        iterator.serve(OTHER, 2)
-
-
-def test_an_iterable_data_set_with_a_generator_of_its_own_is_not_replayable() -> None:
-    stream = Stream(OWN)
-    vars(stream)["chance"] = random.Random(3)
-
-    with pytest.raises(NotReplayable, match="Stream has a generator"):
-        streaming(stream, Play()).serve(OTHER, 0)
-
-
-def test_an_iterable_data_set_read_by_workers_is_not_replayable() -> None:
-    iterator = streaming(Stream(OWN), Play(), num_workers=1)
-
-    with pytest.raises(NotReplayable, match="Stream is read by worker processes"):
-        iterator.serve(OTHER, 0)
-
-
 class Jittered(Numbers):
     """Draws from a generator of its own, if `noise`."""
 
@@ -431,12 +385,6 @@ def test_what_workers_draw_from_a_generator_of_the_data_set_cannot_be_told(noise
         iterator.serve(OTHER, 1)
 
     assert data.chance.bit_generator.state == before
-
-
-def test_an_iterable_data_set_can_give_fresh_data() -> None:
-    iterator = streaming(Stream(OWN), Play(fresh=True))
-
-    assert [next(iterator) for _ in range(6)] == [0, 3, 6, 9, 0, 3]
 
 
 def test_an_empty_data_set_has_no_fresh_data() -> None:

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,6 +56,9 @@ class Play:
 
     def drawn(self, source: Any, index: int, item: Any) -> None:
         self.draws.append(Draw(source, index, item))
+
+    def speaking_as(self, rank: int) -> AbstractContextManager[None]:
+        return nullcontext()
 
     @property
     def drawn_so_far(self) -> int:
