@@ -144,7 +144,7 @@ def _is_shared(value: Any) -> bool:
     one of that name, as libraries for streaming do (`SharedBarrier`, `FileLock`)."""
     kind = type(value)
     made = kind.__module__.partition(".")[0] in ("multiprocessing", "_multiprocessing", "filelock")
-    return made or kind.__name__.startswith("Shared") or hasattr(value, "shm")
+    return made or kind.__name__.startswith("Shared") or "shm" in getattr(value, "__dict__", ())
 
 
 def _carries_rank(owner: Any, depth: int) -> bool:

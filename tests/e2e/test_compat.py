@@ -14,6 +14,7 @@ from tests.compat.rows import (
     OWN_STREAMS,
     RECIPES,
     SHAPES,
+    STREAMS,
     Row,
 )
 from tests.compat.trials import described, judge, run
@@ -25,7 +26,18 @@ pytestmark = pytest.mark.e2e
     "row",
     [
         row
-        for rows in (DDP, SHAPES, OWN_STREAMS, BY_HAND, RECIPES, FSDP2, MESHES, FSDP1, FRAMEWORKS)
+        for rows in (
+            DDP,
+            SHAPES,
+            OWN_STREAMS,
+            STREAMS,
+            BY_HAND,
+            RECIPES,
+            FSDP2,
+            MESHES,
+            FSDP1,
+            FRAMEWORKS,
+        )
         for row in rows
         if row.kills or (row.refused and not row.seldom)
     ],
