@@ -1,4 +1,4 @@
-"""Copies of data loaders, with the samplers of another rank; they work in this process."""
+"""Copies of data loaders, with the samplers of another rank; of map-style ones without workers."""
 
 import copy
 from collections.abc import Mapping
@@ -103,7 +103,7 @@ def samplers_of(loader: "DataLoader[Any]") -> list[Any]:
 
 
 def clone_for(loader: "DataLoader[Any]", ranks: Ranks) -> "DataLoader[Any]":
-    """A loader over the same data set whose samplers are the other rank's; works in-process.
+    """A loader over the same data set whose samplers are the other rank's; map-style: in-process.
 
     An iterable data set is copied, with the rank that it carries replaced, and read from its
     beginning; by worker processes if the loader has them, as only there are their seeds, their

@@ -30,14 +30,12 @@ from rendezvous.layout import Layout
 SPARE_EPOCHS = 1_000_003
 """Added to a sampler's epoch for data beside the script's own: no script gets that far."""
 
-
 PASSING_S = 60.0
 """So long the others may wait while what a lost rank has read of a stream is read once more;
 longer than that, and going on with other samples is the better answer."""
 
 LOOKED_AT_S = 1.0
 """After that it is seen how fast it goes."""
-
 
 UNSEEDED = "the iterable data set {} is read by worker processes whose seeds cannot be told"
 
@@ -371,11 +369,11 @@ class LoaderIterator:
             if self.started is not None:
                 started = self.started.after(self.created, theirs)
         at = told.streams if told is not None else None
+        if clone.num_workers and (at is None or self.renewed):
+            raise NotReplayable(UNSEEDED.format(type(clone.dataset).__name__))
         created.give(clone)
         if at is not None:
             rng.restore(at)
-        if clone.num_workers and (at is None or self.renewed):
-            raise NotReplayable(UNSEEDED.format(type(clone.dataset).__name__))
         try:
             items = self.make(clone)
             if self.renewed:

@@ -359,7 +359,7 @@ class Heritage:
         here = self.theirs.point == top.point
         if here and not broken:
             return
-        apart = self._pass_gap(ahead, top) if ahead is not None else [*self.moving]
+        apart = self._pass_gap(ahead, top) if ahead is not None else self._apart()
         if broken or apart:
             raise NotReplayable(parted(apart or self._apart(), "between steps"))
 

@@ -46,10 +46,8 @@ class Sources:
             ranks = Ranks(runtime.own_rank, runtime.acting_rank, runtime.layout, carried)
             clone = clone_for(loader, ranks)
             told.give_cuts(clone)
-            if clone.num_workers:
-                with self.speaking_as(runtime.acting_rank):
-                    return make(clone)
-            return make(clone)
+            with self.speaking_as(runtime.acting_rank):
+                return make(clone)
         source = LoaderIterator(loader=loader, make=make, runtime=self, number=self._created)
         self._created += 1
         runtime.adopt(Adopted(source))

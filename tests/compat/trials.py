@@ -56,8 +56,7 @@ def judge(row: Row, reference: Path, folder: Path, inject: str, trial: Trial) ->
     if trial.proof.verdict != "proved" and not row.refused:
         problems.append(f"the ledger is {trial.proof.verdict}: {trial.proof.violations}")
     if row.promise == "exact-samples" and not apart <= row.apart:
-        taken_back = [one for one in trial.notices if "equal-count" in one]
-        problems.append(f"max |dw| is {apart:.1e}, more than {row.apart:.0e}: {taken_back}")
+        problems.append(f"max |dw| is {apart:.1e}, more than {row.apart:.0e} {trial.downgrade}")
     return Outcome(row=row, inject=inject, trial=trial, apart=apart, problems=tuple(problems))
 
 

@@ -113,18 +113,18 @@ class Shuffled(IterableDataset[Any]):
             yield index + torch.rand(1).item() + random.random() + float(numpy.random.rand())
 
 
-def _shuffled(rank: int) -> "DataLoader[Any]":
-    seed(rank)
-    return DataLoader(Shuffled(Play(own_rank=rank)), batch_size=2, num_workers=2)
+def _shuffled(play: Play) -> "DataLoader[Any]":
+    seed(play.own_rank)
+    return DataLoader(Shuffled(play), batch_size=2, num_workers=2)
 
 
 @pytest.mark.parametrize("first", [0, 3])
 def test_a_stream_read_by_workers_is_read_again_by_workers(first: int) -> None:
-    their_loader = _shuffled(OTHER)
+    their_loader = _shuffled(Play(own_rank=OTHER))
     point = Point.of(their_loader)
     theirs = [batch.tolist() for batch in ORIGINAL_ITER(their_loader)]
-    loader = _shuffled(OWN)
-    play = loader.dataset.play  # type: ignore[attr-defined]
+    play = Play()
+    loader = _shuffled(play)
     play.created[0, OTHER] = Origin.of(their_loader, point.streams, point.packed)
     iterator = LoaderIterator(loader=loader, make=ORIGINAL_ITER, runtime=play, number=0)
     mine = next(iterator)
