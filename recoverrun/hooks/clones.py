@@ -1,4 +1,4 @@
-"""Copies of data loaders, with the samplers of another rank; of map-style ones without workers."""
+"""Copies of data loaders, with the samplers of another rank."""
 
 import copy
 from collections.abc import Mapping
@@ -103,7 +103,8 @@ def samplers_of(loader: "DataLoader[Any]") -> list[Any]:
 
 
 def clone_for(loader: "DataLoader[Any]", ranks: Ranks) -> "DataLoader[Any]":
-    """A loader over the same data set whose samplers are the other rank's; map-style: in-process.
+    """A loader over the same data set whose samplers are the other rank's. A map-style one has no
+    worker processes yet: they need not begin with its first row (`readers`).
 
     An iterable data set is copied, with the rank that it carries replaced, and read from its
     beginning; by worker processes if the loader has them, as only there are their seeds, their
@@ -183,17 +184,22 @@ def own_samplers(loader: "DataLoader[Any]", ranks: Ranks | None) -> dict[str, An
 
 def in_workers(loader: "DataLoader[Any]", samplers: dict[str, Any]) -> "DataLoader[Any]":
     """A copy of `loader` with these samplers and worker processes of its own."""
-    clone = apart(loader)
-    vars(clone).update(samplers)
-    vars(clone).update(
+    return staffed(in_process(loader, samplers), loader)
+
+
+def staffed(clone: "DataLoader[Any]", loader: "DataLoader[Any]") -> "DataLoader[Any]":
+    """Like `clone`, a copy of `loader`, with as many worker processes as that has, of its own."""
+    if not loader.num_workers:
+        return clone
+    made = apart(clone)
+    vars(made).update(
         {
-            "_iterator": None,
-            "pin_memory": False,
-            "persistent_workers": False,
+            "num_workers": loader.num_workers,
+            "prefetch_factor": loader.prefetch_factor,
             "timeout": max(loader.timeout, WORKERS_WITHIN_S),
         }
     )
-    return clone
+    return made
 
 
 def in_process(loader: "DataLoader[Any]", samplers: dict[str, Any]) -> "DataLoader[Any]":

@@ -9,22 +9,32 @@ A position is an absolute count since the iterator was created. All ranks run th
 lost rank stands where this rank stood at the same microbatch.
 """
 
+import copy
 import itertools
 import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset
-from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from recoverrun.hooks import ownrng, rng
+from recoverrun.hooks import rng
 from recoverrun.hooks.clones import NotReplayable as NotReplayable
-from recoverrun.hooks.clones import Ranks, clone_for, in_process, own_samplers, samplers_of
-from recoverrun.hooks.origins import UNTOLD, Origin, advanced
+from recoverrun.hooks.clones import (
+    Ranks,
+    clone_for,
+    in_process,
+    own_samplers,
+    samplers_of,
+    staffed,
+)
+from recoverrun.hooks.origins import UNTOLD, Origin
+from recoverrun.hooks.points import Point
+from recoverrun.hooks.readers import indices_from, next_of, opened, staffed_for
 from rendezvous.layout import Layout
 
 SPARE_EPOCHS = 1_000_003
@@ -37,7 +47,7 @@ longer than that, and going on with other samples is the better answer."""
 LOOKED_AT_S = 1.0
 """After that it is seen how fast it goes."""
 
-UNSEEDED = "the iterable data set {} is read by worker processes whose seeds cannot be told"
+UNSEEDED = "the data set {} depends on the seeds of worker processes, which cannot be told"
 
 
 class Impersonation(Protocol):
@@ -104,74 +114,15 @@ class Source(Protocol):
 
 @dataclass(slots=True)
 class Twin:
-    """The iterator of another rank's clone, and how many items it has passed."""
+    """The iterator of another rank's clone, and how many items it has passed.
+
+    What worker processes gave in this step and the one before is kept: to begin them again is dear.
+    """
 
     items: Iterator[Any]
     order: tuple[rng.Streams, rng.Streams]  # before and after the order of data was drawn
     at: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """Where this process stood: its streams, and the loader's own generators and samplers.
-
-    A loader and its sampler may share a generator, and then both move it: hence the identities.
-    """
-
-    streams: rng.Streams
-    states: dict[int, torch.Tensor]  # of each generator, by its identity
-    generator: int
-    samplers: tuple[tuple[int, Any], ...]  # identity of the generator, epoch
-
-    @staticmethod
-    def of(loader: "DataLoader[Any]") -> "Point":
-        samplers = samplers_of(loader)
-        held = [getattr(owner, "generator", None) for owner in (loader, *samplers)]
-        return Point(
-            streams=rng.read(),
-            states={id(one): one.get_state() for one in held if isinstance(one, torch.Generator)},
-            generator=id(held[0]),
-            samplers=tuple(
-                (id(generator), getattr(sampler, "epoch", None))
-                for generator, sampler in zip(held[1:], samplers, strict=True)
-            ),
-        )
-
-    @property
-    def packed(self) -> tuple[bytes, ...]:
-        """The states, in the order of the loader and its samplers."""
-        return tuple(rng.tensor_bytes(state) for state in self.states.values())
-
-    def holding(self, states: tuple[bytes, ...]) -> "Point":
-        """The same with these states of generators. Raises NotReplayable."""
-        if states == self.packed:
-            return self
-        if len(states) != len(self.states):
-            raise NotReplayable("another rank shuffles its data by other generators")
-        tensors = (torch.frombuffer(bytearray(one), dtype=torch.uint8) for one in states)
-        return replace(self, states=dict(zip(self.states, tensors, strict=True)))
-
-    def after(self, created: "Point", theirs: tuple[bytes, ...]) -> "Point":
-        """Generators that stood at `theirs` where ours were `created` are moved on to here.
-
-        Raises NotReplayable.
-        """
-        moved = advanced(theirs, created.packed, self.packed)
-        if moved is None:
-            raise NotReplayable("a generator is seeded as the order of data begins")
-        return self.holding(moved)
-
-    def give(self, clone: "DataLoader[Any]") -> None:
-        """Put the generators and samplers of `clone` there; its generators are its own."""
-        made = {key: torch.Generator() for key in self.states}
-        for key, generator in made.items():
-            generator.set_state(self.states[key])
-        vars(clone)["generator"] = made.get(self.generator)
-        for sampler, (key, epoch) in zip(samplers_of(clone), self.samplers, strict=True):
-            if key in made:
-                sampler.generator = made[key]
-            if epoch is not None:
-                sampler.epoch = epoch
+    kept: dict[int, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -200,6 +151,8 @@ class LoaderIterator:
     spare: Iterator[Any] | None = None
     spares: int = 0
     ended: bool = False
+    by_rows: bool = True  # no item has drawn random numbers in a worker process
+    floor: int = 0  # items before this one belong to steps that are over
 
     def __post_init__(self) -> None:
         self.created = Point.of(self.loader)
@@ -262,6 +215,8 @@ class LoaderIterator:
     def _begin_spare(self) -> Iterator[Any]:
         self.spares += 1
         clone = in_process(self.loader, own_samplers(self.loader, None))
+        if not self._streams:  # a stream may have a place for every reader that begins
+            clone = staffed(clone, self.loader)
         vars(clone)["generator"] = None
         for sampler in samplers_of(clone):
             if isinstance(getattr(sampler, "generator", None), torch.Generator):
@@ -279,7 +234,10 @@ class LoaderIterator:
         self.positions.pop(rank, None)
 
     def begin_step(self) -> None:
-        """Positions are absolute: nothing is kept of a step."""
+        """Positions are absolute. A step may have drawn its items before it begins."""
+        for twin in self.twins.values():
+            twin.kept = {index: item for index, item in twin.kept.items() if index >= self.floor}
+        self.floor = self.count
 
     def rehearsed(self, exact: bool) -> None:
         """Whatever it said: other ranks are served by clones."""
@@ -288,27 +246,53 @@ class LoaderIterator:
         """Item `index` as `rank` would draw it. Raises NotReplayable, or what the data set does."""
         if self.runtime.fresh:
             return self._fresh()
-        twin = self.twins.get(rank)
         with self._speaking_as(rank):
-            if twin is None or twin.at > index:
-                twin = self.twins[rank] = self._begin(rank)
-            self._pass(twin, index)
+            twin = self._twin(rank, index)
         if not index:
             self._pay(twin)
+        if index in twin.kept:
+            return copy.deepcopy(twin.kept[index])  # the script may write into what it gets
         twin.at += 1
         with self._speaking_as(rank):
-            return self._read(twin.items)
+            return next(twin.items)
+
+    @property
+    def _streams(self) -> bool:
+        return isinstance(self.loader.dataset, IterableDataset)
 
     def _speaking_as(self, rank: int) -> AbstractContextManager[None]:
-        """A data set that is a stream may ask for its rank, where others are given row numbers."""
-        streams = isinstance(self.loader.dataset, IterableDataset)
-        return self.runtime.speaking_as(rank) if streams else nullcontext()
+        """A data set that is a stream may ask for its rank; what is given row numbers, only as its
+        worker processes begin.
+        """
+        asking = self._streams or self.loader.num_workers
+        return self.runtime.speaking_as(rank) if asking else nullcontext()
+
+    def _twin(self, rank: int, index: int) -> Twin:
+        """The iterator of `rank`'s clone, right before item `index`, or with it if worker processes
+        give it.
+        """
+        twin = self.twins.get(rank)
+        if twin is not None and index in twin.kept:
+            return twin
+        if twin is None or twin.at > index:
+            twin = self.twins[rank] = self._begin(rank, index)
+        self._pass(twin, index)
+        if not self.loader.num_workers:
+            return twin
+        item, drew = opened(self._next(twin), self.loader.dataset)
+        twin.at += 1
+        if drew and self.by_rows:
+            self.by_rows = False
+            self.twins.clear()
+            return self._twin(rank, index)
+        twin.kept[index] = item
+        return twin
 
     def _pass(self, twin: Twin, index: int) -> None:
         """Up to item `index`. Raises NotReplayable if that would take too long."""
         first, begun = twin.at, time.monotonic()
         while twin.at < index:
-            _skip(twin.items)
+            self._skip(twin)
             twin.at += 1
             took = time.monotonic() - begun
             expected = took * (index - first) / (twin.at - first)
@@ -318,24 +302,19 @@ class LoaderIterator:
                     f"would take about {expected:.0f} s"
                 )
 
-    def _read(self, items: Iterator[Any]) -> Any:
-        """The next of a clone's `items`. What worker processes draw from generators of the data
-        set moves their copies of it, which nobody sees: raises NotReplayable.
-        """
-        if not self.loader.num_workers:
-            return next(items)
-        data = self.loader.dataset
-        before = ownrng.states_of(ownrng.within(data))
-        item = next(items)
-        moved = [one for one, state in before if not ownrng.stands_at(one, state)]
-        for generator, state in before:
-            ownrng.put_state(generator, state)
-        if moved:
-            raise NotReplayable(
-                f"the data set {type(data).__name__} draws from a generator of its own in worker "
-                "processes"
-            )
-        return item
+    def _next(self, twin: Twin) -> Any:
+        return next_of(twin.items, self.loader.dataset)
+
+    def _skip(self, twin: Twin) -> None:
+        """Pass one item; an in-process loader over a map-style data set needs only its indices."""
+        items = twin.items
+        if isinstance(items, _BaseDataLoaderIter) and not self._streams and not items._num_workers:
+            items._next_index()
+            return
+        before = rng.read()
+        self._next(twin)
+        if rng.read() != before:
+            raise NotReplayable("an iterable data set draws random numbers as it is read")
 
     def _pay(self, twin: Twin) -> None:
         """Who is first asked for an item, and has no workers, draws the order from the streams of
@@ -351,8 +330,9 @@ class LoaderIterator:
                 raise NotReplayable("a sampler draws random numbers of Python or numpy")
             rng.restore(moved)
 
-    def _begin(self, rank: int) -> Twin:
-        """A fresh iterator of `rank`'s clone, created where that rank created its own.
+    def _begin(self, rank: int, index: int) -> Twin:
+        """A fresh iterator of `rank`'s clone, created where that rank created its own; it may begin
+        anywhere up to item `index`.
 
         If that rank was lost before this iterator existed, its adopted stream pays for the numbers
         that creating an iterator draws, as the rank itself would have.
@@ -368,8 +348,9 @@ class LoaderIterator:
             created = self.created.holding(theirs)
             if self.started is not None:
                 started = self.started.after(self.created, theirs)
-        at = told.streams if told is not None else None
-        if clone.num_workers and (at is None or self.renewed):
+        at = theirs_at = told.streams if told is not None else None
+        seeded = self.loader.num_workers and (self._streams or not self.by_rows)
+        if seeded and (at is None or self.renewed):
             raise NotReplayable(UNSEEDED.format(type(clone.dataset).__name__))
         created.give(clone)
         if at is not None:
@@ -388,12 +369,29 @@ class LoaderIterator:
             if isinstance(items, _BaseDataLoaderIter):
                 _begin_order(items)
             order = begun, rng.read()
+            first = 0
+            if self.loader.num_workers and not self._streams:
+                rng.restore(theirs_at or present)
+                first, items = self._staffed(clone, items, created, index)
+                rng.restore(order[1])
         finally:
             if told is not None:
                 rng.restore(present)
         if told is not None and at is None and order[0] != order[1]:
             raise NotReplayable(UNTOLD.format("where the random numbers stand that order its data"))
-        return Twin(items, order)
+        return Twin(items, order, first)
+
+    def _staffed(
+        self, clone: "DataLoader[Any]", items: Any, created: Point, index: int
+    ) -> tuple[int, Iterator[Any]]:
+        """Worker processes that give what `items` would, and from which item on.
+
+        Made where the rank made its own, so that they get the same seeds.
+        """
+        workers = self.loader.num_workers
+        first, indices = indices_from(items._sampler_iter, index, workers, by_rows=self.by_rows)
+        made = staffed_for(self.loader, clone, indices, created.loader_generator())
+        return first, self.make(made)
 
 
 def _begin_order(items: "_BaseDataLoaderIter") -> None:
@@ -462,14 +460,3 @@ class Adopted:
         source = self._source()
         if source is not None:
             source.rehearsed(exact)
-
-
-def _skip(items: Iterator[Any]) -> None:
-    """Pass one item; an in-process loader over a map-style data set needs only its indices."""
-    if isinstance(items, _BaseDataLoaderIter) and items._dataset_kind == _DatasetKind.Map:
-        items._next_index()
-        return
-    before = rng.read()
-    next(items)
-    if rng.read() != before:
-        raise NotReplayable("an iterable data set draws random numbers as it is read")

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from recoverrun.hooks.clones import Ranks, clone_for
+from recoverrun.hooks.clones import Ranks, clone_for, staffed
 from recoverrun.hooks.cycles import Cycle
 from recoverrun.hooks.data import Adopted, LoaderIterator, Source
 from recoverrun.hooks.draws import Draw
@@ -46,6 +46,8 @@ class Sources:
             ranks = Ranks(runtime.own_rank, runtime.acting_rank, runtime.layout, carried)
             clone = clone_for(loader, ranks)
             told.give_cuts(clone)
+            if not (loader.persistent_workers and vars(loader).get("_iterator")):
+                clone = staffed(clone, loader)
             with self.speaking_as(runtime.acting_rank):
                 return make(clone)
         source = LoaderIterator(loader=loader, make=make, runtime=self, number=self._created)

@@ -277,9 +277,13 @@ METERED = (
         name="metered-workers",
         script="metered.py",
         arguments=("workers",),
-        promise="equal-count",
-        why="come from somewhere that cannot be told",
         kills=("r1@step:2:forward,r0@step:7:vote",),
+    ),
+    Row(
+        name="pictures-workers",
+        script="pictures.py",
+        arguments=("2",),
+        kills=("r1@step:4:forward,r0@step:12:reduce",),
     ),
 )
 CONTRASTIVE = tuple(

@@ -23,8 +23,9 @@ from torch.utils.data import (
 )
 
 from recoverrun.hooks import rng
-from recoverrun.hooks.data import Adopted, LoaderIterator, NotReplayable, Point
+from recoverrun.hooks.data import Adopted, LoaderIterator, NotReplayable
 from recoverrun.hooks.origins import Origin
+from recoverrun.hooks.points import Point
 
 WORLD, ITEMS, OWN, OTHER = 3, 53, 0, 2
 ORIGINAL_ITER = DataLoader.__iter__

@@ -16,8 +16,8 @@ from torch.utils.data import (
 
 from recoverrun.hooks import cuts, rng
 from recoverrun.hooks.clones import NotReplayable, Ranks, clone_for
-from recoverrun.hooks.data import Point
 from recoverrun.hooks.origins import Origin, Pairs, advanced
+from recoverrun.hooks.points import Point
 
 DATA = TensorDataset(torch.arange(100))
 

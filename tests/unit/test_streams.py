@@ -12,8 +12,9 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from recoverrun.hooks import rng
-from recoverrun.hooks.data import LOOKED_AT_S, LoaderIterator, NotReplayable, Point
+from recoverrun.hooks.data import LOOKED_AT_S, LoaderIterator, NotReplayable
 from recoverrun.hooks.origins import Origin
+from recoverrun.hooks.points import Point
 from tests.unit.test_data import ORIGINAL_ITER, OTHER, OWN, WORLD, Play, seed
 
 
@@ -141,7 +142,7 @@ def test_a_stream_read_by_workers_is_read_again_by_workers(first: int) -> None:
 def test_a_stream_read_by_workers_of_unknown_seeds_is_not_replayable() -> None:
     iterator = streaming(Stream(OWN), Play(), num_workers=1)
 
-    with pytest.raises(NotReplayable, match="Stream is read by worker processes whose seeds"):
+    with pytest.raises(NotReplayable, match="Stream depends on the seeds of worker"):
         iterator.serve(OTHER, 0)
 
 
