@@ -1,8 +1,11 @@
 """Copies of data loaders, with the samplers of another rank."""
 
 import copy
+import functools
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import CellType, FunctionType
 from typing import Any, TypeVar
 
 from torch.utils.data import DataLoader, IterableDataset
@@ -110,12 +113,46 @@ def clone_for(loader: "DataLoader[Any]", ranks: Ranks) -> "DataLoader[Any]":
     beginning; by worker processes if the loader has them, as only there are their seeds, their
     shares, and a data set for each of them. Raises NotReplayable where that cannot be the same.
     """
-    samplers = own_samplers(loader, ranks)
+    clone = in_process(loader, own_samplers(loader, ranks))
+    vars(clone)["worker_init_fn"] = _begun_as(loader.worker_init_fn, ranks)
     if not isinstance(loader.dataset, IterableDataset):
-        return in_process(loader, samplers)
-    clone = in_workers(loader, samplers) if loader.num_workers else in_process(loader, samplers)
+        return clone
     vars(clone)["dataset"] = _stream_as(loader.dataset, ranks, depth=2)
-    return clone
+    return staffed(clone, loader)
+
+
+def _begun_as(function: Any, ranks: Ranks) -> Any:
+    """What begins a worker process, with the ranks that it carries replaced: words given to it, as
+    transformers and Lightning do, and variables around it or of its module.
+    """
+    if isinstance(function, functools.partial):
+        words = _spoken(function.keywords, ranks)
+        return functools.partial(_begun_as(function.func, ranks), *function.args, **words)
+    if not isinstance(function, FunctionType):
+        return function
+    code = function.__code__
+    around = inspect.getclosurevars(function)
+    known, held = _spoken(around.globals, ranks), _spoken(around.nonlocals, ranks)
+    if known == around.globals and held == around.nonlocals:
+        return function
+    cells = tuple(
+        CellType(held[name]) if name in held else cell
+        for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True)
+    )
+    names = {**function.__globals__, **known}
+    made = FunctionType(code, names, function.__name__, function.__defaults__, cells)
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
+
+
+def _spoken(names: Mapping[str, Any], ranks: Ranks) -> dict[str, Any]:
+    """`names` with our rank replaced, where one of them is that."""
+    return {
+        name: ranks.other
+        if name in (*RANK_NAMES, "global_rank") and type(value) is int and value == ranks.own
+        else value
+        for name, value in names.items()
+    }
 
 
 def _stream_as(owner: Any, ranks: Ranks, depth: int) -> Any:
@@ -180,11 +217,6 @@ def own_samplers(loader: "DataLoader[Any]", ranks: Ranks | None) -> dict[str, An
         name: copied(sampler) if hasattr(sampler, "__dict__") else sampler
         for name, sampler in samplers.items()
     }
-
-
-def in_workers(loader: "DataLoader[Any]", samplers: dict[str, Any]) -> "DataLoader[Any]":
-    """A copy of `loader` with these samplers and worker processes of its own."""
-    return staffed(in_process(loader, samplers), loader)
 
 
 def staffed(clone: "DataLoader[Any]", loader: "DataLoader[Any]") -> "DataLoader[Any]":

@@ -96,7 +96,7 @@ def staffed_for(
     """Like `clone`, a copy of `loader`, in this order and with worker processes, whose seeds come
     from `generator`. It gives a `Read` for each item.
     """
-    watch = Watch(loader)
+    watch = Watch(clone)
     made = staffed(clone, loader)
     place = "sampler" if loader.batch_sampler is None else "batch_sampler"
     vars(made).update(

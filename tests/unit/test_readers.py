@@ -4,6 +4,7 @@ import os
 import random
 import signal
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,10 @@ def plain(index: int) -> float:
 def noisy(index: int) -> float:
     """All three streams."""
     return index + torch.rand(1).item() + random.random() + float(numpy.random.rand())
+
+
+def noisy_in_torch(index: int) -> float:
+    return index + torch.rand(1).item()
 
 
 def noisy_late(index: int) -> float:
@@ -139,6 +144,40 @@ def test_a_generator_that_the_script_gives_its_workers_is_theirs() -> None:
     served = [mine.iterators[1].serve(OTHER, index) for index in range(5)]
 
     assert all(map(torch.equal, served, theirs.items[1]))
+
+
+def seeded_by_rank(worker: int, rank: int) -> None:
+    """As transformers does."""
+    torch.manual_seed(torch.initial_seed() % 1000 + WORKERS * rank + worker)
+
+
+def around(rank: int) -> Callable[[int], None]:
+    def begin(worker: int) -> None:
+        torch.manual_seed(1000 * rank + worker)
+
+    return begin
+
+
+def of_module(rank: int) -> Any:
+    """A function of a module whose variable `rank` is this."""
+    names: dict[str, Any] = {"torch": torch, "rank": rank}
+    exec("def begin(worker, far=1000):\n    torch.manual_seed(far * rank + worker)", names)
+    return names["begin"]
+
+
+@pytest.mark.parametrize(
+    "make", [lambda rank: partial(seeded_by_rank, rank=rank), around, of_module]
+)
+def test_what_begins_a_worker_hears_of_that_rank(make: Callable[[int], Any]) -> None:
+    theirs = Side(OTHER, None, noisy_in_torch, worker_init_fn=make(OTHER))
+    play = Play(created={(0, OTHER): theirs.origins[0]})
+    mine = Side(OWN, play, noisy_in_torch, worker_init_fn=make(OWN))
+
+    served = [mine.iterators[0].serve(OTHER, index) for index in range(4)]
+
+    assert all(map(torch.equal, served, theirs.items[0]))
+    again = Side(OWN, None, noisy_in_torch, worker_init_fn=mine.loader.worker_init_fn)
+    assert all(map(torch.equal, again.items[0], mine.items[0]))
 
 
 def test_without_draws_nothing_is_read_that_comes_before(tmp_path: Path) -> None:
