@@ -21,8 +21,7 @@ class Row:
     promise: str = "exact-samples"
     why: str = ""  # of another promise: part of the reason that the run must give
     apart: float = 1e-12
-    kills: tuple[str, ...] = ()  # what CI tries, beside `tests.chaos.strategies.SAMPLE`
-    seldom: bool = False  # too much for CI
+    kills: tuple[str, ...] = ()  # what `test_compat` tries
     victims: tuple[int, ...] = ()  # ranks that the table's kills strike; empty: any
     needs: str = ""  # a package beside torch
 
@@ -37,7 +36,7 @@ class Row:
 
 
 def ddp(feature: str, *kills: str, **more: Any) -> Row:
-    """A row of `ddp_variants.py`; `kills` are what CI tries."""
+    """A row of `ddp_variants.py`; `kills` are what `test_compat` tries."""
     return Row(
         name=f"ddp-{feature}", script="ddp_variants.py", arguments=(feature,), kills=kills, **more
     )
@@ -224,20 +223,16 @@ BY_HAND = (
         why="gave another gradient",
         kills=("r1@step:4:reduce,r0@step:12:forward",),
     ),
-    by_hand("every", seldom=True, promise="unprotected", why=f"{UNCLEAN}reduced more than once"),
-    by_hand(
-        "clip", seldom=True, promise="unprotected", why=f"{UNCLEAN}clipped or scaled before they"
-    ),
+    by_hand("every", promise="unprotected", why=f"{UNCLEAN}reduced more than once"),
+    by_hand("clip", promise="unprotected", why=f"{UNCLEAN}clipped or scaled before they"),
     by_hand(
         "clamp-late",
-        seldom=True,
         promise="unprotected",
         why=f"{UNCLEAN}changed before they are reduced",
     ),
     by_hand("weighted", promise="unprotected", why="by other factors on other ranks"),
     by_hand(
         "apart",
-        seldom=True,
         promise="unprotected",
         why="what is reduced is not copied back to them",
     ),
@@ -260,7 +255,7 @@ RECIPES = (
     recipe("ddp", kill="r1@step:3:forward,r0@step:5:vote"),
     recipe("ddp", "packed"),
     recipe("ddp", "mean"),
-    recipe("ddp", "late", seldom=True, promise="unprotected", why="counted after the backward"),
+    recipe("ddp", "late", promise="unprotected", why="counted after the backward"),
     recipe("hsdp", kill="r3@step:3:forward"),
 )
 
@@ -316,9 +311,7 @@ CLIPPED = (
     clipped("ddp", "norms"),
     clipped("ddp", "loosely"),
     clipped("ddp", "each", "r1@step:3:forward,r0@step:6:vote"),
-    clipped(
-        "ddp", "between", promise="unprotected", why="between the backward passes", seldom=True
-    ),
+    clipped("ddp", "between", promise="unprotected", why="between the backward passes"),
     clipped("hsdp", "values"),
     clipped("hsdp", "loosely", "r3@step:3:forward"),
     clipped("hsdp", "each"),
@@ -330,10 +323,8 @@ FSDP2 = (
     fsdp2("ignored"),
     fsdp2("tp-ddp"),
     fsdp2("replicate"),
-    fsdp2("unlike", seldom=True, promise="unprotected", why="without a replicate dimension"),
-    fsdp2(
-        "in-backward", seldom=True, promise="unprotected", why="uses gradients within the backward"
-    ),
+    fsdp2("unlike", promise="unprotected", why="without a replicate dimension"),
+    fsdp2("in-backward", promise="unprotected", why="uses gradients within the backward"),
     fsdp2("tp-sharded", promise="unprotected", why="fully_shard without a replicate dimension"),
 )
 
@@ -358,7 +349,6 @@ MESHES = (
     meshes("pp-sums"),
     meshes(
         "pp-twice",
-        seldom=True,
         promise="unprotected",
         why="divides the gradients of those before it",
     ),

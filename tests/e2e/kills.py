@@ -46,29 +46,28 @@ def case(job: Job, *kills: tuple[int, int, str]) -> Case:
 
 
 SAMPLE = (
-    case(HSDP, (0, 3, "backward")),
     case(HSDP, (3, 4, "reduce")),
-    case(HSDP, (1, 7, "vote")),
     case(HSDP, (2, 1, "between")),
     case(HSDP, (0, 5, "forward"), (1, 5, "forward")),  # both ranks of one replica
-    case(HSDP, (3, 0, "reduce")),
-    case(DDP3, (0, 1, "vote"), (2, 5, "reduce")),
     case(DDP3, (1, 3, "reduce:0"), (2, 3, "reduce:0")),
     case(DDP3, (0, 2, "backward"), (1, 2, "redo")),
-    case(DDP3, (2, 0, "vote"), (0, 7, "forward")),
-    case(DDP4, (0, 1, "forward"), (1, 3, "vote"), (2, 6, "between")),
     case(DDP4, (3, 3, "reduce"), (1, 3, "redo"), (2, 6, "backward")),
     case(DDP4, (0, 2, "vote"), (1, 2, "vote"), (3, 7, "reduce")),
     case(DDP4, (3, 0, "between"), (0, 5, "backward"), (1, 5, "backward")),
     case(FSDP4, (0, 2, "reduce"), (2, 2, "redo"), (1, 6, "vote")),
-    case(WIDE, (1, 2, "reduce")),
     case(WHOLE, (0, 3, "backward"), (2, 3, "redo"), (3, 6, "reduce")),
     case(WHOLE, (1, 1, "reduce"), (0, 4, "vote"), (2, 5, "between")),
 )
+MIXED = (
+    case(DDP3, (2, 0, "vote"), (0, 7, "forward")),
+    case(DDP3, (0, 1, "vote"), (2, 5, "reduce")),
+    case(DDP4, (0, 1, "forward"), (1, 3, "vote"), (2, 6, "between")),
+)
+"""Phases that no rule below puts together."""
 
 
 def all_cells() -> list[Case]:
-    found = [*_hsdp(), *_ddp(DDP3), *_ddp(DDP4), *_more()]
+    found = [*MIXED, *_hsdp(), *_ddp(DDP3), *_ddp(DDP4), *_more()]
     return list(dict.fromkeys(found))
 
 

@@ -9,10 +9,14 @@ from tests.e2e.judge import ended_well, ledger
 from tests.e2e.runs import running
 
 pytestmark = pytest.mark.e2e
+matrix = pytest.mark.matrix
 OPTIONS = ("--check-finite", "--exact")
 
 
-@pytest.mark.parametrize(("job", "rank"), [(DDP3, 1), (HSDP2, 3)], ids=lambda v: str(v)[-9:])
+@pytest.mark.parametrize(
+    ("job", "rank"),
+    [pytest.param(DDP3, 1, marks=matrix, id="ddp3"), pytest.param(HSDP2, 3, id="hsdp2x2")],
+)
 def test_row_40_a_replica_that_alone_is_not_finite_leaves_and_no_bit_is_changed(
     job: ExactJob, rank: int, tmp_path: Path
 ) -> None:
@@ -33,7 +37,7 @@ def test_row_40_a_replica_that_alone_is_not_finite_leaves_and_no_bit_is_changed(
             assert not differing(state, expected[other]), run.story()
 
 
-@pytest.mark.parametrize("job", [DDP3, HSDP2], ids=lambda job: job.name)
+@pytest.mark.parametrize("job", [DDP3, pytest.param(HSDP2, marks=matrix)], ids=lambda job: job.name)
 def test_a_loss_that_overflows_for_everybody_is_the_scripts(job: ExactJob, tmp_path: Path) -> None:
     with running(
         job, tmp_path / "run", options=OPTIONS, arguments=("--loss-overflows=1:3",)
