@@ -31,6 +31,9 @@ ITEMS = 65536
 FRAME_ITEMS = 1 << 18
 """Items of all lists and maps of a frame: an item costs up to 72 times its bytes in memory."""
 
+FRAME_MAPS = 4096
+"""Maps of a frame, of which no message of ours has more than itself: each costs 2 us to check."""
+
 DEPTH, STRANGE_ITEMS = 4, 4096
 """Nesting and items that are tolerated inside a field that we do not know."""
 
@@ -190,10 +193,13 @@ class _Budget:
     """Counts the items of one frame while they are unpacked, and ends that when it is enough."""
 
     def __init__(self) -> None:
-        self._left = FRAME_ITEMS
+        self._left, self._maps = FRAME_ITEMS, FRAME_MAPS
 
     def map(self, pairs: list[tuple[object, object]]) -> dict[object, object]:
         self._spend(len(pairs))
+        self._maps -= 1
+        if self._maps < 0:
+            raise ValueError(f"a frame has more than {FRAME_MAPS} maps")
         content = dict(pairs)
         if len(content) != len(pairs):
             raise ValueError("a map has a key twice")
@@ -220,7 +226,12 @@ def _size(value: object, depth: int) -> int:
     """How many items a value of unknown meaning has; more than allowed if it is no plain data."""
     if isinstance(value, tuple | dict):
         items = value.values() if isinstance(value, dict) else value
-        return sum((_size(item, depth - 1) for item in items), 1) if depth else STRANGE_ITEMS + 1
+        counted = 1 if depth and len(items) <= STRANGE_ITEMS else STRANGE_ITEMS + 1
+        for item in items:
+            if counted > STRANGE_ITEMS:
+                break
+            counted += _size(item, depth - 1)
+        return counted
     plain = value is None or isinstance(value, str | bytes | bool | int) or _is_float(value)
     return 1 if plain else STRANGE_ITEMS + 1
 

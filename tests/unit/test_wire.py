@@ -173,12 +173,15 @@ def test_a_small_frame_cannot_ask_for_much_memory(bomb: bytes) -> None:
         wire.decode(bomb)
 
 
-def test_many_empty_containers_are_refused_before_they_fill_the_memory() -> None:
-    maps = b"\xdc\xff\xff" + b"\x80" * 0xFFFF
-    frame = b"\x81\xa1x" + b"\x9f" + maps * 15
+@pytest.mark.parametrize(("empty", "words"), [(b"\x90", "262144 items"), (b"\x80", "4096 maps")])
+def test_many_empty_containers_are_refused_before_they_fill_the_memory(
+    empty: bytes, words: str
+) -> None:
+    many = b"\xdc\xff\xff" + empty * 0xFFFF
+    frame = b"\x81\xa1x" + b"\x9f" + many * 15
 
     tracemalloc.start()
-    with pytest.raises(wire.RemoteProtocolError, match="items"):
+    with pytest.raises(wire.RemoteProtocolError, match=f"a frame has more than {words}"):
         wire.decode(frame)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
