@@ -22,6 +22,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from ft_collectives.faults import Superseded
 from recoverrun.hooks import rng
 from recoverrun.hooks.clones import NotReplayable as NotReplayable
 from recoverrun.hooks.clones import (
@@ -46,6 +47,8 @@ longer than that, and going on with other samples is the better answer."""
 
 LOOKED_AT_S = 1.0
 """After that it is seen how fast it goes."""
+
+RAISED = "the data set {}, read as rank {}, raised {}"
 
 UNSEEDED = "the data set {} depends on the seeds of worker processes, which cannot be told"
 
@@ -243,9 +246,21 @@ class LoaderIterator:
         """Whatever it said: other ranks are served by clones."""
 
     def serve(self, rank: int, index: int) -> Any:
-        """Item `index` as `rank` would draw it. Raises NotReplayable, or what the data set does."""
+        """Item `index` as `rank` would draw it. Raises NotReplayable, or StopIteration at the end.
+
+        A data set may have this rank's rows alone.
+        """
         if self.runtime.fresh:
             return self._fresh()
+        try:
+            return self._serve(rank, index)
+        except (NotReplayable, StopIteration, Superseded):
+            raise
+        except Exception as error:  # protects a run from what its data set says to others' rows
+            data = type(self.loader.dataset).__name__
+            raise NotReplayable(RAISED.format(data, rank, _words(error))) from error
+
+    def _serve(self, rank: int, index: int) -> Any:
         with self._speaking_as(rank):
             twin = self._twin(rank, index)
         if not index:
@@ -399,6 +414,12 @@ def _begin_order(items: "_BaseDataLoaderIter") -> None:
     indices = items._sampler_iter
     first = list(itertools.islice(indices, 1))
     items._sampler_iter = itertools.chain(first, indices)
+
+
+def _words(error: Exception) -> str:
+    """One line. That of a worker process has its traceback, which ends with its own words."""
+    lines = str(error).strip().splitlines()
+    return lines[-1] if len(lines) > 1 else repr(error)
 
 
 class Adopted:

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from recoverrun.hooks.clones import NotReplayable
 from recoverrun.hooks.draws import Draw
 
 ATOMS = (bool, int, float, str, bytes, type(None))
@@ -21,11 +22,17 @@ def shares(item: Any, drawn: Any) -> bool:
 
 
 def served(item: Any, draws: Sequence[Draw], rank: int) -> list[tuple[Any, Any]]:
-    """Of `draws`, those that are in `item`, each with what `rank` would have drawn."""
+    """Of `draws`, those that are in `item`, each with what `rank` would have drawn.
+
+    Raises NotReplayable.
+    """
     parts = _parts(item)
     found = [draw for draw in draws if not parts.isdisjoint(_parts(draw.item))]
     found = found or [draw for draw in draws if _has_copy(item, draw.item, DEPTH)]
-    return [(draw.item, draw.source.serve(rank, draw.index)) for draw in found]
+    try:
+        return [(draw.item, draw.source.serve(rank, draw.index)) for draw in found]
+    except StopIteration:
+        raise NotReplayable(f"rank {rank} has no more data where this rank has") from None
 
 
 def _has_copy(item: Any, drawn: Any, depth: int) -> bool:

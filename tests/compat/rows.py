@@ -158,6 +158,12 @@ OWN_STREAMS = (
     own("strided-rows", "r0@step:2:vote,r1@step:8:forward"),
     own("listed-chunk"),
     own("sampler-rows"),
+    own(
+        "kept-rows",
+        "r1@step:4:forward",
+        promise="equal-count",
+        why="the data set Kept, read as rank",
+    ),
     own("rows-by-chance"),
     own(
         "many-rows-by-chance",

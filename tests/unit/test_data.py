@@ -24,6 +24,8 @@ from torch.utils.data import (
 
 from recoverrun.hooks import rng
 from recoverrun.hooks.data import Adopted, LoaderIterator, NotReplayable
+from recoverrun.hooks.draws import Draw
+from recoverrun.hooks.items import served
 from recoverrun.hooks.origins import Origin
 from recoverrun.hooks.points import Point
 
@@ -421,3 +423,12 @@ def test_what_is_kept_for_a_rank_is_dropped_on_request() -> None:
     iterator.forget(OTHER)
 
     assert not iterator.twins and not iterator.positions
+
+
+def test_a_lost_rank_that_has_no_more_data_is_not_replayable() -> None:
+    iterator = LoaderIterator(DataLoader([1.5]), ORIGINAL_ITER, Play(), 0)  # type: ignore[arg-type]
+    item = next(iterator)
+
+    assert served(item, [Draw(iterator, 0, item)], OTHER) == [(item, item)]
+    with pytest.raises(NotReplayable, match=f"rank {OTHER} has no more data where this rank has"):
+        served(item, [Draw(iterator, 1, item)], OTHER)

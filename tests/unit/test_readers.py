@@ -229,14 +229,14 @@ def test_a_generator_of_the_script_s_own_process_is_not_told() -> None:
         mine.iterators[0].serve(OTHER, 0)
 
 
-def test_an_error_of_the_data_set_is_the_script_s() -> None:
+def test_a_data_set_that_has_not_the_other_rank_s_rows_says_so() -> None:
     def broken(index: int) -> float:
         raise LookupError("no such row")
 
     mine, _ = sides(plain)
     mine.data.row = broken
 
-    with pytest.raises(LookupError, match="no such row"):
+    with pytest.raises(NotReplayable, match=f"set Rows, read as rank {OTHER}, raised .*no such"):
         mine.iterators[0].serve(OTHER, 0)
 
 

@@ -55,6 +55,19 @@ class Noisy(Dataset):
         return xs[row] + torch.from_numpy(self.generator.standard_normal(8)), ys[row]
 
 
+class Kept(Dataset):
+    """Every rank has loaded its own rows, and no others."""
+
+    def __init__(self):
+        self.rows = {row: (xs[row], ys[row]) for row in range(rank, ROWS, world)}
+
+    def __len__(self):
+        return ROWS
+
+    def __getitem__(self, row):
+        return self.rows[row]
+
+
 def by_chance(many):
     """Rows that every rank chooses for itself."""
     return torch.randperm(ROWS * many)[: ROWS * many // 2] % ROWS
@@ -73,6 +86,9 @@ LOADERS = {
     ),
     "sampler-rows": lambda: DataLoader(
         data, BATCH, sampler=SubsetRandomSampler(range(rank, ROWS, world))
+    ),
+    "kept-rows": lambda: DataLoader(
+        kept := Kept(), BATCH, sampler=DistributedSampler(kept, shuffle=False), num_workers=1
     ),
     "rows-by-chance": lambda: DataLoader(Subset(data, by_chance(1)), BATCH),
     "many-rows-by-chance": lambda: DataLoader(Subset(data, by_chance(20)), BATCH),
