@@ -177,6 +177,11 @@ def _stream_as(owner: Any, ranks: Ranks, depth: int) -> Any:
     return twin
 
 
+def is_shared(owner: Any) -> bool:
+    """Has it anything that processes share?"""
+    return any(map(_is_shared, list(getattr(owner, "__dict__", {}).values())))
+
+
 def _is_shared(value: Any) -> bool:
     """A lock, barrier, queue or memory of several processes, as `multiprocessing` makes them, or
     one of that name, as libraries for streaming do (`SharedBarrier`, `FileLock`)."""

@@ -12,7 +12,6 @@ lost rank stands where this rank stood at the same microbatch.
 import copy
 import itertools
 import time
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -29,13 +28,22 @@ from recoverrun.hooks.clones import (
     Ranks,
     clone_for,
     in_process,
+    is_shared,
     own_samplers,
     samplers_of,
     staffed,
 )
 from recoverrun.hooks.origins import UNTOLD, Origin
 from recoverrun.hooks.points import Point
-from recoverrun.hooks.readers import indices_from, next_of, opened, staffed_for
+from recoverrun.hooks.readers import (
+    Read,
+    Trace,
+    indices_from,
+    next_of,
+    opened,
+    staffed_for,
+    watched,
+)
 from rendezvous.layout import Layout
 
 SPARE_EPOCHS = 1_000_003
@@ -82,6 +90,9 @@ class Impersonation(Protocol):
 
     def drawn(self, source: "Source", index: int, item: Any) -> None:
         """Note a draw of normal work."""
+
+    def believe(self, loader: "DataLoader[Any]", read: Read) -> None:
+        """Raises NotReplayable if another rank's workers may have drawn other numbers for it."""
 
     def speaking_as(self, rank: int) -> AbstractContextManager[None]:
         """In here, and in processes that begin here, who asks for its rank is told `rank`."""
@@ -151,6 +162,7 @@ class LoaderIterator:
     count: int = 0
     twins: dict[int, Twin] = field(default_factory=dict)
     positions: dict[int, int] = field(default_factory=dict)
+    traces: dict[int, Trace] = field(default_factory=dict)  # of each rank the last one
     spare: Iterator[Any] | None = None
     spares: int = 0
     ended: bool = False
@@ -218,7 +230,7 @@ class LoaderIterator:
     def _begin_spare(self) -> Iterator[Any]:
         self.spares += 1
         clone = in_process(self.loader, own_samplers(self.loader, None))
-        if not self._streams:  # a stream may have a place for every reader that begins
+        if not is_shared(self.loader.dataset):  # it may have a place for each reader that begins
             clone = staffed(clone, self.loader)
         vars(clone)["generator"] = None
         for sampler in samplers_of(clone):
@@ -294,14 +306,29 @@ class LoaderIterator:
         self._pass(twin, index)
         if not self.loader.num_workers:
             return twin
-        item, drew = opened(self._next(twin), self.loader.dataset)
+        read = opened(self._next(twin), self.loader.dataset)
         twin.at += 1
-        if drew and self.by_rows:
+        if read.drew and self.by_rows and not self._streams:
             self.by_rows = False
             self.twins.clear()
             return self._twin(rank, index)
-        twin.kept[index] = item
+        self.runtime.believe(self.loader, read)
+        self.traces[rank] = Trace.of(index, read)
+        twin.kept[index] = read.item
         return twin
+
+    def retrace(self, index: int) -> Trace:
+        """What our own worker processes left at item `index`, from others that are begun like them.
+
+        Raises NotReplayable, or what the data set does.
+        """
+        rank = self.runtime.own_rank
+        try:
+            with self._speaking_as(rank):
+                self._twin(rank, index)
+        finally:
+            self.forget(rank)
+        return self.traces.pop(rank)
 
     def _pass(self, twin: Twin, index: int) -> None:
         """Up to item `index`. Raises NotReplayable if that would take too long."""
@@ -353,7 +380,8 @@ class LoaderIterator:
         that creating an iterator draws, as the rank itself would have.
         """
         runtime = self.runtime
-        told = runtime.created_at(self.number, rank)
+        own = rank == runtime.own_rank
+        told = self.origin if own else runtime.created_at(self.number, rank)
         carried = told.against(self.origin) if told is not None else {}
         clone = clone_for(self.loader, Ranks(runtime.own_rank, rank, runtime.layout, carried))
         created, started, present = self.created, self.started, rng.read()
@@ -367,6 +395,8 @@ class LoaderIterator:
         seeded = self.loader.num_workers and (self._streams or not self.by_rows)
         if seeded and (at is None or self.renewed):
             raise NotReplayable(UNSEEDED.format(type(clone.dataset).__name__))
+        if self._streams and self.loader.num_workers:
+            clone = watched(clone)
         created.give(clone)
         if at is not None:
             rng.restore(at)
@@ -420,64 +450,3 @@ def _words(error: Exception) -> str:
     """One line. That of a worker process has its traceback, which ends with its own words."""
     lines = str(error).strip().splitlines()
     return lines[-1] if len(lines) > 1 else repr(error)
-
-
-class Adopted:
-    """A source that is kept only as long as the script keeps it; ended once it is gone.
-
-    A script that makes an iterator for one evaluation and drops it must not leave it, with its
-    worker processes, to us.
-    """
-
-    def __init__(self, source: Source) -> None:
-        self._source = weakref.ref(source)
-        self.number = source.number
-
-    def _alive(self) -> Source:
-        source = self._source()
-        if source is None:
-            raise NotReplayable(f"data iterator {self.number} of the script is gone")
-        return source
-
-    @property
-    def gone(self) -> bool:
-        return self._source() is None
-
-    @property
-    def ended(self) -> bool:
-        source = self._source()
-        return source is None or source.ended
-
-    @property
-    def count(self) -> int:
-        source = self._source()
-        return 0 if source is None else source.count
-
-    @property
-    def origin(self) -> Origin:
-        """Of a loader's iterator only. Raises AttributeError."""
-        origin: Origin = getattr(self._alive(), "origin")  # noqa: B009
-        return origin
-
-    def serve(self, rank: int, index: int) -> Any:
-        return self._alive().serve(rank, index)
-
-    def seek(self, rank: int, index: int) -> None:
-        source = self._source()
-        if source is not None:
-            source.seek(rank, index)
-
-    def forget(self, rank: int) -> None:
-        source = self._source()
-        if source is not None:
-            source.forget(rank)
-
-    def begin_step(self) -> None:
-        source = self._source()
-        if source is not None:
-            source.begin_step()
-
-    def rehearsed(self, exact: bool) -> None:
-        source = self._source()
-        if source is not None:
-            source.rehearsed(exact)

@@ -4,11 +4,15 @@ What a data set does in a worker process it must not do in the script's: a file 
 on first use would be one file for all workers forked later, and random numbers come from the seed
 of each worker. So a copy of a loader that has worker processes has its own. Each item says whether
 anything was drawn for it. As long as nothing is, workers begin in the midst of the order of data;
-else they begin where the rank's did, and read everything again.
+else they begin where the rank's did, and read everything again. Streams are always read so.
+
+Each item also says where the generators of its process stood then: by that ranks find out whether
+the script seeds them by something that a copy does not know (`seeding`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import islice
 from typing import Any
 
@@ -16,7 +20,7 @@ import torch
 from torch.utils.data import DataLoader, get_worker_info
 
 from recoverrun.hooks import ownrng, rng
-from recoverrun.hooks.clones import NotReplayable, staffed
+from recoverrun.hooks.clones import NotReplayable, apart, staffed
 from recoverrun.hooks.ownrng import State
 
 GIVEN_UP = ("DataLoader timed out", "DataLoader worker (pid")
@@ -32,6 +36,26 @@ class Read:
     item: Any
     drew: bool  # numbers for it or for one before it, from what the worker's seed determines
     inherited: bool  # from a generator that stood in the process which began the worker
+    made: bool  # a generator that was not there when the worker had begun
+    state: bytes  # digest of where all generators stand now, but inherited ones
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Where the generators of a worker process stood after item `index`."""
+
+    index: int
+    state: bytes
+    drew: bool
+    made: bool  # one of them by the data set, in that process
+
+    @staticmethod
+    def of(index: int, read: Read) -> "Trace":
+        return Trace(index, read.state, read.drew, read.made)
+
+    def pack(self) -> list[Any]:
+        """Plain values for msgpack, in the order of the fields."""
+        return [self.index, self.state, self.drew, self.made]
 
 
 class Order:
@@ -52,7 +76,7 @@ class Watch:
     def __init__(self, loader: "DataLoader[Any]") -> None:
         self._begun = loader.worker_init_fn
         self._collated = loader.collate_fn
-        self._streams: tuple[Any, ...] = ()
+        self._streams: tuple[bytes, ...] = ()
         self._inherited: list[tuple[Any, State]] = []
         self._seeded: list[tuple[Any, State]] = []
 
@@ -67,12 +91,17 @@ class Watch:
 
     def collate(self, rows: Any) -> Read:
         item = self._collated(rows)
-        return Read(item, drew=self._drew(), inherited=_moved(self._inherited))
-
-    def _drew(self) -> bool:
-        known = [id(one) for one, _ in (*self._inherited, *self._seeded)]
-        made_since = any(id(one) not in known for one in _generators())
-        return made_since or _moved(self._seeded) or self._streams != _streams()
+        inherited = [id(one) for one, _ in self._inherited]
+        seeded = [id(one) for one, _ in self._seeded]
+        here = [one for one in _generators() if id(one) not in inherited]
+        made, streams = any(id(one) not in seeded for one in here), _streams()
+        return Read(
+            item,
+            drew=made or _moved(self._seeded) or self._streams != streams,
+            inherited=_moved(self._inherited),
+            made=made,
+            state=_digest(streams, here),
+        )
 
 
 def indices_from(
@@ -96,19 +125,46 @@ def staffed_for(
     """Like `clone`, a copy of `loader`, in this order and with worker processes, whose seeds come
     from `generator`. It gives a `Read` for each item.
     """
-    watch = Watch(clone)
-    made = staffed(clone, loader)
+    made = watched(staffed(clone, loader))
     place = "sampler" if loader.batch_sampler is None else "batch_sampler"
     vars(made).update(
         {
             place: Order(order),
             "generator": generator,
             "prefetch_factor": 1,  # few items of another rank are asked for
-            "worker_init_fn": watch.begin,
-            "collate_fn": watch.collate,
         }
     )
     return made
+
+
+def watched(clone: "DataLoader[Any]") -> "DataLoader[Any]":
+    """Like `clone`, which has worker processes; it gives a `Read` for each item."""
+    watch, made = Watch(clone), apart(clone)
+    vars(made).update({"worker_init_fn": watch.begin, "collate_fn": watch.collate})
+    return made
+
+
+class Opened:
+    """The items that are in the `Read`s of a watched loader, if `believe` raises nothing."""
+
+    def __init__(
+        self, items: Iterator[Any], loader: "DataLoader[Any]", believe: Callable[[Any, Read], None]
+    ) -> None:
+        self._items = items
+        self._loader = loader
+        self._believe = believe
+
+    def __iter__(self) -> "Opened":
+        return self
+
+    def __len__(self) -> int:
+        return len(self._items)  # type: ignore[arg-type]
+
+    def __next__(self) -> Any:
+        data = self._loader.dataset
+        read = opened(next_of(self._items, data), data)
+        self._believe(self._loader, read)
+        return read.item
 
 
 def next_of(items: Iterator[Any], data: Any) -> Any:
@@ -123,16 +179,11 @@ def next_of(items: Iterator[Any], data: Any) -> Any:
         ) from error
 
 
-def opened(item: Any, data: Any) -> tuple[Any, bool]:
-    """What is in a `Read`, and whether something was drawn for it; other items are as they are.
-
-    Raises NotReplayable if it was drawn from what cannot be told.
-    """
-    if not isinstance(item, Read):
-        return item, False
-    if item.inherited:
+def opened(read: Read, data: Any) -> Read:
+    """Raises NotReplayable if numbers were drawn for it from what cannot be told."""
+    if read.inherited:
         raise NotReplayable(INHERITED.format(type(data).__name__))
-    return item.item, item.drew
+    return read
 
 
 def _generators() -> list[Any]:
@@ -142,10 +193,17 @@ def _generators() -> list[Any]:
     return ownrng.within(worker.dataset)
 
 
-def _streams() -> tuple[Any, ...]:
+def _streams() -> tuple[bytes, ...]:
     """Of the process. Not CUDA's, which a forked one must not touch."""
-    return rng.tensor_bytes(torch.get_rng_state()), rng.read_hosts()
+    return rng.tensor_bytes(torch.get_rng_state()), *rng.read_hosts().values()
 
 
 def _moved(states: list[tuple[Any, State]]) -> bool:
     return any(not ownrng.stands_at(*pair) for pair in states)
+
+
+def _digest(streams: tuple[bytes, ...], generators: list[Any]) -> bytes:
+    digest = blake2b(digest_size=16)
+    for part in (*streams, *map(ownrng.state_of, generators)):
+        digest.update(rng.tensor_bytes(part) if isinstance(part, torch.Tensor) else part)
+    return digest.digest()

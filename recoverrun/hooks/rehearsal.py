@@ -9,6 +9,7 @@ Gradients are compared by a sketch: their norm, and their projections on fixed p
 directions. Two different samples agree in none of them; the same sample agrees in all to rounding.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgpack
@@ -17,7 +18,7 @@ import torch
 from ft_collectives.agreement import told_apart
 from ft_collectives.fabric import Channel, Communicator, Fabric
 from ft_collectives.faults import Superseded
-from recoverrun.hooks import exact
+from recoverrun.hooks import exact, seeding
 from recoverrun.hooks.bulk import marks
 from recoverrun.hooks.context import ATTRIBUTE_TENSOR_BYTES, Context, key_of, told
 from recoverrun.hooks.data import NotReplayable
@@ -139,6 +140,7 @@ def _exchange(
     mine = {
         "refusal": "", "context": top.pack(), "sketch": tensor_bytes(own), "buckets": buckets,
         "bulk": bulk, "told": session.tallies.found(),
+        "workers": seeding.has_workers(session.runtime.sources),
     }  # fmt: skip
     others = gather(fabric, session.reducer.channel, generation, mine)
     assert layout is not None and machine is not None, "protected"
@@ -165,10 +167,18 @@ def _exchange(
     different = unlike(bulk, others[partner]["bulk"])
     found, reason = _redo(session, partner, theirs, sorted(different))
     different |= unlike(top.attributes, context.attributes)
-    if not _shared(session, fabric, generation, found, different):
-        return found, reason
-    session.impersonator.inherit(partner, (others[partner]["context"],))
-    return _redo(session, partner, theirs, sorted(unlike(bulk, others[partner]["bulk"])))
+    if _shared(session, fabric, generation, found, different):
+        session.impersonator.inherit(partner, (others[partner]["context"],))
+        unequal = sorted(unlike(bulk, others[partner]["bulk"]))
+        found, reason = _redo(session, partner, theirs, unequal)
+    if any(one["workers"] for one in others.values()):
+        channel = session.reducer.channel
+        otherwise = session.sources.seeding.compare(
+            session.runtime.sources, partner, partial(gather, fabric, channel, generation)
+        )
+        if otherwise and found == "exact-samples":
+            return "equal-count", otherwise
+    return found, reason
 
 
 def _shared(

@@ -8,14 +8,17 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
+from recoverrun.hooks.adopted import Adopted
 from recoverrun.hooks.clones import Ranks, clone_for, staffed
 from recoverrun.hooks.cycles import Cycle
-from recoverrun.hooks.data import Adopted, LoaderIterator, Source
+from recoverrun.hooks.data import LoaderIterator, Source
 from recoverrun.hooks.draws import Draw
 from recoverrun.hooks.feeds import Feed
 from recoverrun.hooks.impersonate import Impersonator
 from recoverrun.hooks.origins import Origin
+from recoverrun.hooks.readers import Opened, Read, watched
 from recoverrun.hooks.runtime import ScriptRuntime
+from recoverrun.hooks.seeding import Seeding
 from rendezvous.layout import Layout
 
 
@@ -25,6 +28,7 @@ class Sources:
     def __init__(self, runtime: ScriptRuntime, impersonator: Impersonator) -> None:
         self._runtime = runtime
         self._impersonator = impersonator
+        self.seeding = Seeding()
         self._created = self._fed = 0
         runtime.feeding = self.feed
 
@@ -49,7 +53,9 @@ class Sources:
             if not (loader.persistent_workers and vars(loader).get("_iterator")):
                 clone = staffed(clone, loader)
             with self.speaking_as(runtime.acting_rank):
-                return make(clone)
+                if not clone.num_workers:
+                    return make(clone)
+                return Opened(make(watched(clone)), loader, self.believe)
         source = LoaderIterator(loader=loader, make=make, runtime=self, number=self._created)
         self._created += 1
         runtime.adopt(Adopted(source))
@@ -119,6 +125,9 @@ class Sources:
     def drawn(self, source: Source, index: int, item: Any) -> None:
         if not self._runtime.quiet:
             self._runtime.drawn(source, index, item)
+
+    def believe(self, loader: "DataLoader[Any]", read: Read) -> None:
+        self.seeding.believe(loader, read)
 
     @property
     def drawn_so_far(self) -> int:

@@ -60,17 +60,19 @@ def line(row: Row, outcomes: list[Outcome]) -> str:
     apart = max(one.apart for one in outcomes)
     package = row.needs or "torch"
     version = importlib.metadata.version(package)
-    shown = f"{apart:.0e}" if promise == "exact-samples" else "other samples"
+    exact = promise == "exact-samples" and not row.taken_back
+    shown = f"{apart:.0e}" if exact else "other samples"
     if row.refused and not outcomes[0].problems:
         cells, shown = ["as torchrun"] * len(PHASES), "nothing is made up"
-    said = "" if promise == "exact-samples" else reason(outcomes[0])
+    said = "" if exact else reason(outcomes[0])
     cells = [row.name, f"{package} {version}", promise, *cells, shown, said]
     return f"| {' | '.join(cells)} |"
 
 
 def reason(outcome: Outcome) -> str:
     """Why the promise is not a better one, without the folder in which the script lay."""
-    said = outcome.trial.history.promise_reason
+    trial = outcome.trial
+    said = trial.weakened if outcome.row.taken_back else trial.history.promise_reason
     return re.sub(r"/\S*/", "", said).replace("|", "\\|")
 
 

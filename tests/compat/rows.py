@@ -20,6 +20,7 @@ class Row:
     ranks: int = 3
     promise: str = "exact-samples"
     why: str = ""  # of another promise: part of the reason that the run must give
+    taken_back: str = ""  # part of the reason for which a loss ends the promise of exact samples
     apart: float = 1e-12
     kills: tuple[str, ...] = ()  # what `test_compat` tries
     victims: tuple[int, ...] = ()  # ranks that the table's kills strike; empty: any
@@ -283,8 +284,21 @@ METERED = (
     Row(
         name="pictures-workers",
         script="pictures.py",
-        arguments=("2",),
+        arguments=("2", "plain"),
         kills=("r1@step:4:forward,r0@step:12:reduce",),
+    ),
+    Row(
+        name="pictures-seeded",
+        script="pictures.py",
+        arguments=("2", "documented"),
+        kills=("r1@step:4:forward,r0@step:12:reduce",),
+    ),
+    Row(
+        name="pictures-seeded-by-rank",
+        script="pictures.py",
+        arguments=("2", "by-rank"),
+        taken_back="seeds by something which each rank has for itself",
+        kills=("r1@step:4:forward",),
     ),
 )
 CONTRASTIVE = tuple(

@@ -55,8 +55,10 @@ def judge(row: Row, reference: Path, folder: Path, inject: str, trial: Trial) ->
         apart = max(found)
     if trial.proof.verdict != "proved" and not row.refused:
         problems.append(f"the ledger is {trial.proof.verdict}: {trial.proof.violations}")
-    if row.promise == "exact-samples" and not apart <= row.apart:
-        problems.append(f"max |dw| is {apart:.1e}, more than {row.apart:.0e} {trial.downgrade}")
+    if row.taken_back and row.taken_back not in trial.weakened:
+        problems.append(f"the promise was not taken back: {trial.weakened}")
+    if row.promise == "exact-samples" and not row.taken_back and not apart <= row.apart:
+        problems.append(f"max |dw| is {apart:.1e}, more than {row.apart:.0e} {trial.weakened}")
     return Outcome(row=row, inject=inject, trial=trial, apart=apart, problems=tuple(problems))
 
 

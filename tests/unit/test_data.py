@@ -23,11 +23,13 @@ from torch.utils.data import (
 )
 
 from recoverrun.hooks import rng
-from recoverrun.hooks.data import Adopted, LoaderIterator, NotReplayable
+from recoverrun.hooks.adopted import Adopted
+from recoverrun.hooks.data import LoaderIterator, NotReplayable
 from recoverrun.hooks.draws import Draw
 from recoverrun.hooks.items import served
 from recoverrun.hooks.origins import Origin
 from recoverrun.hooks.points import Point
+from recoverrun.hooks.seeding import Seeding
 
 WORLD, ITEMS, OWN, OTHER = 3, 53, 0, 2
 ORIGINAL_ITER = DataLoader.__iter__
@@ -188,12 +190,16 @@ class Play:
     created: dict[tuple[int, int], Origin] = field(default_factory=dict)
     draws: list[tuple[int, Any]] = field(default_factory=list)
     spoken_for: int | None = None
+    seeding: Seeding = field(default_factory=Seeding)
 
     def created_at(self, number: int, rank: int) -> Origin | None:
         return self.created.get((number, rank))
 
     def drawn(self, source: Any, index: int, item: Any) -> None:
         self.draws.append((index, item))
+
+    def believe(self, loader: Any, read: Any) -> None:
+        self.seeding.believe(loader, read)
 
     @contextmanager
     def speaking_as(self, rank: int) -> Iterator[None]:

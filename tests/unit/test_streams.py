@@ -177,3 +177,12 @@ def test_an_iterable_data_set_can_give_fresh_data() -> None:
     iterator = streaming(Stream(OWN), Play(fresh=True))
 
     assert [next(iterator) for _ in range(6)] == [0, 3, 6, 9, 0, 3]
+
+
+def test_fresh_data_of_a_stream_that_asks_for_its_worker_come_from_workers() -> None:
+    play = Play()
+    loader = _shuffled(play)
+    iterator = LoaderIterator(loader=loader, make=ORIGINAL_ITER, runtime=play, number=0)
+    play.fresh = True
+
+    assert len(next(iterator)) == 2

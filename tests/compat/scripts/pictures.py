@@ -1,9 +1,10 @@
 """Small pictures from one file that each worker process opens as it is first asked; random crops of
 the larger ones, mirrored, with noise. As vision scripts do it.
 
-python pictures.py [workers]
+python pictures.py [workers] [plain|documented|by-rank]
 """
 
+import argparse
 import os
 import random
 import sys
@@ -20,6 +21,8 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 COUNT, SIZE, CROP = 144, 12, 8
 LARGE = COUNT // 2  # pictures from this one on
 EPOCHS, ACCUMULATE = 3, 2
+
+args = argparse.Namespace()
 
 
 class Pictures(Dataset[Any]):
@@ -46,9 +49,25 @@ class Pictures(Dataset[Any]):
         return picture + noise, index % 3
 
 
+def documented(worker: int) -> None:
+    """As PyTorch's notes on randomness have it."""
+    seed = torch.initial_seed() % 2**32
+    numpy.random.seed(seed)
+    random.seed(seed)
+
+
+def by_rank(worker: int) -> None:
+    for seeded in (numpy.random.seed, random.seed, torch.manual_seed):
+        seeded(1000 * args.rank + worker)
+
+
+SEEDED = {"plain": None, "documented": documented, "by-rank": by_rank}
+
+
 def main() -> None:
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
+    args.rank = rank
     chance = numpy.random.default_rng(8)
     path = Path(f"/proc/self/fd/{os.memfd_create('pictures')}")  # opened anew by whoever opens it
     path.write_bytes(chance.standard_normal((COUNT, SIZE, SIZE)).tobytes())
@@ -59,7 +78,8 @@ def main() -> None:
     data = Pictures(path)
     # The first batches are of small pictures, of which no part is chosen by chance.
     order = DistributedSampler(data, world, rank, shuffle=False)
-    loader = DataLoader(data, 4, sampler=order, num_workers=int(sys.argv[1]))
+    workers, seeded = int(sys.argv[1]), SEEDED[sys.argv[2]]
+    loader = DataLoader(data, 4, sampler=order, num_workers=workers, worker_init_fn=seeded)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for epoch in range(EPOCHS):
         order.shuffle = epoch > 0
