@@ -230,7 +230,8 @@ class LoaderIterator:
     def _begin_spare(self) -> Iterator[Any]:
         self.spares += 1
         clone = in_process(self.loader, own_samplers(self.loader, None))
-        if not is_shared(self.loader.dataset):  # it may have a place for each reader that begins
+        data = self.loader.dataset
+        if not (self._streams and is_shared(data)):  # it may have a place for each who begins
             clone = staffed(clone, self.loader)
         vars(clone)["generator"] = None
         for sampler in samplers_of(clone):

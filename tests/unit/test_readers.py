@@ -1,5 +1,6 @@
 """What worker processes give another rank: bit for bit that rank's, and nothing happens in ours."""
 
+import multiprocessing
 import os
 import random
 import signal
@@ -258,3 +259,13 @@ def test_workers_that_give_nothing_do_not_end_the_run(
     with pytest.raises(NotReplayable, match="gave no batch of Rows for another rank: DataLoader"):
         mine.iterators[0].serve(OTHER, 0)
     mine.iterators[0].forget(OTHER)
+
+
+def test_fresh_data_come_from_workers_though_the_data_set_has_a_lock() -> None:
+    mine, _ = sides(told_of_worker)
+    vars(mine.data)["lock"] = multiprocessing.Lock()
+    iterator = mine.iterators[0]
+    iterator.runtime.fresh = True
+
+    assert len(next(iterator)) == 2
+    assert mine.data.begun == 0
