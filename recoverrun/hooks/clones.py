@@ -177,7 +177,7 @@ def _stream_as(owner: Any, ranks: Ranks, depth: int) -> Any:
     return twin
 
 
-def is_shared(owner: Any) -> bool:
+def has_shared(owner: Any) -> bool:
     """Has it anything that processes share?"""
     return any(map(_is_shared, list(getattr(owner, "__dict__", {}).values())))
 

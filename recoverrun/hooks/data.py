@@ -27,8 +27,8 @@ from recoverrun.hooks.clones import NotReplayable as NotReplayable
 from recoverrun.hooks.clones import (
     Ranks,
     clone_for,
+    has_shared,
     in_process,
-    is_shared,
     own_samplers,
     samplers_of,
     staffed,
@@ -231,7 +231,7 @@ class LoaderIterator:
         self.spares += 1
         clone = in_process(self.loader, own_samplers(self.loader, None))
         data = self.loader.dataset
-        if not (self._streams and is_shared(data)):  # it may have a place for each who begins
+        if not (self._streams and has_shared(data)):  # it may have a place for each who begins
             clone = staffed(clone, self.loader)
         vars(clone)["generator"] = None
         for sampler in samplers_of(clone):

@@ -47,7 +47,10 @@ class Seeding:
 
     def believe(self, loader: "DataLoader[Any]", read: Read) -> None:
         """Raises NotReplayable if something was drawn for `read`, as another rank, that may not be
-        what that rank would have drawn. Before the comparison nothing is known to be.
+        what that rank would have drawn.
+
+        Until ranks have compared, all is believed: where a loss kept them from it, the promise says
+        that it is not proved.
         """
         if not read.drew or not self._judged:
             return
