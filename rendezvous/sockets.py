@@ -10,6 +10,7 @@ import os
 import resource
 import socket as sockets
 import struct
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 
@@ -63,6 +64,9 @@ FAILURES = (
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 )
 """Handshakes that came to nothing."""
+
+END_S = 1.0
+"""What the end of a context may take, beyond the time that its sockets linger."""
 
 DOMAIN = b"recoverrun"
 """ZeroMQ asks about a handshake only where a socket names a domain."""
@@ -228,6 +232,18 @@ def monitor(context: Context, socket: Socket, events: int) -> Socket:
     listener.setsockopt(zmq.LINGER, 0)
     listener.connect(address)
     return listener
+
+
+def end(context: Context, linger_ms: int) -> bool:
+    """Wait until the last messages of closed sockets have left; False if ZeroMQ does not say so.
+
+    It may wait for ever: a socket that is closed while a handshake is judged need not come to its
+    end (libzmq, issue 2733). Then it is left to the end of the process.
+    """
+    ends = threading.Thread(target=context.term, name="recoverrun-end", daemon=True)
+    ends.start()
+    ends.join(linger_ms / 1000 + END_S)
+    return not ends.is_alive()
 
 
 def drain(socket: Socket, most: int = PARTS) -> Iterable[tuple[bytes, ...]]:

@@ -45,6 +45,7 @@ from rendezvous.sockets import (
     bulk,
     drain,
     dress_listener,
+    end,
     hang_up,
     keep_alive,
     monitor,
@@ -361,7 +362,7 @@ class Station:
             socket.close(linger=FAREWELL_MS)
         for socket in (*self._guests, self._door.socket):
             socket.close(linger=0)
-        self._context.term()
+        end(self._context, FAREWELL_MS)
 
     def _admits(self, user: str) -> bool:
         return self._admission.admits(user, time.monotonic())
@@ -457,7 +458,7 @@ class WorkerLink:
         with self._lock:
             if self._open and self._here():
                 self._outbox.close(linger=FAREWELL_MS)
-                self._outbox_context.term()
+                end(self._outbox_context, FAREWELL_MS)
             self._open = False
 
     def _answer(self, socket: Socket, serial: int, until: float) -> StoreAnswer | None:
