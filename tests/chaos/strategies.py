@@ -179,10 +179,11 @@ STRATEGIES = (
     _ddp("static-graph"),
     _ddp("unused"),
     _ddp("unused-many-buckets", whole=False),
+    _ddp("two-buckets"),
+    _ddp("unused-two-buckets"),
     _ddp("every-microbatch"),
     _ddp("fp16-hook"),
-    # Its forward is the module's own: DDP's, in which the others are struck, is never called.
-    _ddp("replicate", "forward", "redo"),
+    _ddp("replicate"),
     _by_hand("plain"),
     _by_hand("mean"),
     _by_hand("accumulate"),

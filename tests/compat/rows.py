@@ -50,6 +50,9 @@ DDP = (
     ddp("static-graph"),
     ddp("unused", "r1@step:2:forward,r0@step:5:reduce"),
     ddp("unused-many-buckets"),
+    # DDP's first bucket holds a MiB; all that does not fit in there is in one of 25 MiB.
+    ddp("two-buckets", "r1@step:3:forward,r0@step:5:reduce"),
+    ddp("unused-two-buckets"),
     ddp("every-microbatch"),
     ddp("replicate"),
     # A layer before a normalization has hardly a gradient along itself: roundings are blown up.

@@ -5,9 +5,8 @@ bucket back un-reduced, so `p.grad` stays this rank's own accumulator until the 
 `no_sync` and without; in the last microbatch it also starts the reduction of a copy. At the commit
 point the reduced sum, divided by the original world size as DDP divides, is written to `p.grad`.
 
-Re-executed microbatches run as under `no_sync`: they only accumulate. So do all, once DDP has put
-every gradient into a single bucket: that one is complete when backward is, so nothing could overlap
-it, and DDP's copies into its bucket and back are saved.
+Re-executed microbatches run as under `no_sync`: they only accumulate. So do all, where no bucket's
+reduction could overlap the backward (see `ddp_whole`).
 """
 
 from collections.abc import Callable, Iterable
@@ -23,22 +22,24 @@ from recoverrun.hooks import accelerator, groups
 from recoverrun.hooks.blocks import layout_over
 from recoverrun.hooks.session import Session
 from recoverrun.hooks.strategies import plain
-from recoverrun.hooks.strategies.ddp_buckets import EVEN, UNEVEN, Gradients, Resting, wire_of
+from recoverrun.hooks.strategies.ddp_buckets import EVEN, UNEVEN, Gradients, wire_of
+from recoverrun.hooks.strategies.ddp_forward import Forwards
+from recoverrun.hooks.strategies.ddp_whole import Whole
 
 
 class Ddp:
     """Serves the script's one DDP module."""
 
     name = "ddp"
-    early = synced = True
+    early = True
     lender = None
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._module: DistributedDataParallel | None = None
         self._gradients: dict[tuple[int, ...], Gradients] = {}  # by the bucket's key
-        self._stained = False  # re-executed microbatches left traces in DDP's books
-        self._single: Gradients | None = None  # all of them, reduced without DDP
+        self._whole = Whole(session)
+        self.forwards = Forwards(session, self)
         self._hooked = False  # by the script
         self._wire: torch.dtype | None = None  # what its hook sends
         self._theirs: tuple[Any, Any] | None = None  # a hook that is not served, and its state
@@ -58,7 +59,7 @@ class Ddp:
         """A hook of the script's: torch's compressing ones are served, others are left alone."""
 
         def wrapper(module: DistributedDataParallel, state: Any, hook: Any) -> None:
-            if not self._serves(module) or hook == self._reduce:
+            if not self.serves(module) or hook == self._reduce:
                 original(module, state, hook)
                 return
             module._check_comm_hook(hook)
@@ -70,7 +71,7 @@ class Ddp:
         """The same hooks, written in C++."""
 
         def wrapper(module: DistributedDataParallel, kind: Any) -> None:
-            if self._serves(module):
+            if self.serves(module):
                 self._take_hook(None, kind)
             else:
                 original(module, kind)
@@ -105,7 +106,7 @@ class Ddp:
             context: Any, joinables: Any, enable: bool = True, *args: Any, **kwargs: Any
         ) -> None:
             original(context, joinables, enable, *args, **kwargs)
-            if not enable or not any(self._serves(one) for one in joinables):
+            if not enable or not any(self.serves(one) for one in joinables):
                 return
             if not kwargs.get("divide_by_initial_world_size", True):
                 raise RuntimeError(f"{UNEVEN}; run it with --no-protect")
@@ -113,50 +114,14 @@ class Ddp:
 
         return wrapper
 
-    def forward(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """`DDP.forward`; a re-executed microbatch runs as under `no_sync`."""
-
-        def wrapper(module: DistributedDataParallel, /, *args: Any, **kwargs: Any) -> Any:
-            # Not `module.training`: Lightning evaluates, and leaves the wrapper in that mode.
-            if not self._serves(module) or not torch.is_grad_enabled():
-                return original(module, *args, **kwargs)
-            self._session.forward_begins()
-            acting = self._session.acting
-            self.synced = module.require_backward_grad_sync
-            if acting:
-                self._stained = True
-            elif self._stained:
-                self._stained = False
-                Resting.forget(module)
-            if not acting and not self._goes_alone(module):
-                return original(module, *args, **kwargs)
-            own = vars(module)  # what a module does when it is given an attribute takes its time
-            copied = own["require_forward_param_sync"]
-            reducer = own["reducer"]
-            own["require_backward_grad_sync"] = False
-            if acting:
-                own["reducer"] = Resting(reducer)
-            try:
-                return original(module, *args, **kwargs)
-            finally:
-                own["reducer"] = reducer
-                own["require_backward_grad_sync"] = self.synced
-                own["require_forward_param_sync"] = copied if acting else self.synced
-
-        return wrapper
-
-    def sync_buffers(self, original: Callable[..., None]) -> Callable[..., None]:
-        """Buffers are broadcast in the script's own microbatches only."""
-
-        def wrapper(module: DistributedDataParallel) -> None:
-            if not (self._serves(module) and self._session.acting):
-                original(module)
-
-        return wrapper
-
     # --------------------------------------------------------------------------- topology
 
-    def _serves(self, module: DistributedDataParallel) -> bool:
+    @property
+    def synced(self) -> bool:
+        return self.forwards.synced
+
+    def serves(self, module: DistributedDataParallel) -> bool:
+        """Is this the module, and are its gradients ours to reduce?"""
         served = self._session.machine is not None and self._theirs is None
         return served and module is self._module and self._session.runtime.active
 
@@ -205,38 +170,34 @@ class Ddp:
             theirs: torch.futures.Future[torch.Tensor] = hook(state, bucket)
             return theirs
         session.backward_reaches_bucket()
-        key = self._known(bucket)
-        generation = session.last_in_sight()
-        if generation and session.reducer is not None:
-            session.reducer.offer(key, generation)
-        self._leave_alone(bucket, self._gradients[key])
+        if self._whole.gradients is None:
+            key = self._known(bucket)
+            generation = session.last_in_sight()
+            if generation and session.reducer is not None:
+                session.reducer.offer(key, generation)
+            self._whole.look(self._served, bucket, self._gradients.values())
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
         future.set_result(bucket.buffer())
         return future
 
-    def _goes_alone(self, module: DistributedDataParallel) -> bool:
-        """Whether DDP has nothing to do with the reduction of this forward's gradients."""
-        if self._single is not None and (self._single.lacking or module._join_config.enable):
-            self._single = None  # DDP has a word to say about parameters that are not used
-        return self._single is not None
+    def reduces(self, module: DistributedDataParallel) -> bool:
+        """Whether DDP has a part in the reduction of the gradients of a forward that begins."""
+        params = self._whole.due()
+        if params:
+            self._gather(params)
+        return not self._whole.serves(module)
 
-    def _leave_alone(self, bucket: Any, gradients: Gradients) -> None:
-        """DDP is done with dividing the parameters into buckets: is this one all there is?"""
-        module = self._served
-        plain = not (
-            module.find_unused_parameters
-            or module.static_graph
-            or module.gradient_as_bucket_view
-            or module.mixed_precision is not None
-            or gradients.lacking
-        )
-        whole = bucket.index() == 0 and bucket.is_last() and module._has_rebuilt_buckets
-        if not (plain and whole) or self._single is not None:
-            return
-        self._single = gradients
+    def _gather(self, params: list[torch.nn.Parameter]) -> None:
+        """All gradients are one bucket from now on."""
+        reducer = self._session.reducer
+        assert reducer is not None, "protected"
+        reducer.forget()
+        self._gradients.clear()
+        self._whole.gradients = self._register(params, params[0])
         if self._session.faults.armed:
             reaches = self._session.backward_reaches_bucket
-            gradients.params[0].register_hook(lambda _: reaches())
+            for param in params:  # the first one may be unused
+                param.register_hook(lambda _: reaches())
 
     def _known(self, bucket: Any) -> tuple[int, ...]:
         """The bucket's key. DDP divides the parameters into buckets anew after the first step."""
@@ -249,25 +210,32 @@ class Ddp:
         if bucket.index() == 0:
             reducer.forget()
             self._gradients.clear()
-        module = self._served
+        self._register(params, bucket.buffer())
+        return key
+
+    def _register(self, params: list[torch.nn.Parameter], like: torch.Tensor) -> Gradients:
+        """A bucket of these, which DDP would reduce in memory of this kind."""
+        reducer, module = self._session.reducer, self._served
+        assert reducer is not None, "protected"
         gradients = Gradients(
             params=params,
             replicas=module.process_group.size(),
             counts=module.find_unused_parameters or module.static_graph,
             wire=self._wire,
         )
+        key = tuple(id(param) for param in params)
         self._gradients[key] = gradients
         reducer.register(
             Bucket(
                 key=key,
                 size=gradients.size,
-                dtype=self._wire or bucket.buffer().dtype,
+                dtype=self._wire or like.dtype,
                 fill=gradients.fill,
                 deliver=gradients.deliver,
-                device=accelerator.staging(bucket.buffer().device),
+                device=accelerator.staging(like.device),
             )
         )
-        return key
+        return gradients
 
     # --------------------------------------------------------------------------- Strategy
 

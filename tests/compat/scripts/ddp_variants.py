@@ -20,6 +20,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "unused": {"find_unused_parameters": True},
     "many-buckets": {"bucket_cap_mb": 0.001},
     "unused-many-buckets": {"find_unused_parameters": True, "bucket_cap_mb": 0.001},
+    "unused-two-buckets": {"find_unused_parameters": True},
 }
 
 
@@ -50,13 +51,13 @@ class Stream(IterableDataset):
 class Net(nn.Module):
     """With `branches` only one of two heads is used: which one depends on the data."""
 
-    def __init__(self, norm: bool, branches: bool) -> None:
+    def __init__(self, norm: bool, branches: bool, width: int) -> None:
         super().__init__()
-        self.inner = nn.Linear(16, 32)
-        self.norm = nn.BatchNorm1d(32) if norm else nn.Identity()
+        self.inner = nn.Linear(16, width)
+        self.norm = nn.BatchNorm1d(width) if norm else nn.Identity()
         self.drop = nn.Dropout(0.1)
-        self.head = nn.Linear(32, 16)
-        self.other = nn.Linear(32, 16) if branches else None
+        self.head = nn.Linear(width, 16)
+        self.other = nn.Linear(width, 16) if branches else None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         hidden = self.drop(torch.relu(self.norm(self.inner(x))))
@@ -74,7 +75,8 @@ def parse_args() -> argparse.Namespace:
 
 
 def wrapped(feature: str) -> nn.Module:
-    net: Any = Net(feature == "batch-norm", feature.startswith("unused")).double()
+    width = 8192 if feature.endswith("two-buckets") else 32
+    net: Any = Net(feature == "batch-norm", feature.startswith("unused"), width).double()
     if feature == "compiled":
         net = torch.compile(net, backend="eager")
     if feature == "replicate":
