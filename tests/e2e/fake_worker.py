@@ -27,6 +27,8 @@ from rendezvous.messages import (
 from rendezvous.transport import WorkerLink
 
 PATIENCE_S = 30.0
+LOOK_S = 0.25
+"""A signal that comes just before ZeroMQ waits is seen when that wait is over."""
 
 
 class FakeWorker:
@@ -92,7 +94,7 @@ class FakeWorker:
         """Stand at the commit point of step 0 in every view, until the end; read `key` in each."""
         self.say("serves")
         while True:
-            message = self.link.receive(PATIENCE_S)
+            message = self.link.receive(LOOK_S)
             if not isinstance(message, View) or message.generation <= self.generation:
                 continue
             self.generation = message.generation
