@@ -208,11 +208,7 @@ class Play:
         self.spoken_for = None
 
 
-@pytest.fixture(autouse=True)
-def _streams_put_back() -> Iterator[None]:
-    before = rng.read()
-    yield
-    rng.restore(before)
+pytestmark = pytest.mark.usefixtures("streams_put_back")
 
 
 def seed(rank: int) -> None:

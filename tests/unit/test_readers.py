@@ -4,7 +4,7 @@ import multiprocessing
 import os
 import random
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,11 +24,7 @@ ROWS, WORKERS = 60, 2
 Row = Callable[[int], Any]
 
 
-@pytest.fixture(autouse=True)
-def _streams_put_back() -> Iterator[None]:
-    before = rng.read()
-    yield
-    rng.restore(before)
+pytestmark = pytest.mark.usefixtures("streams_put_back")
 
 
 class Rows(Dataset[Any]):

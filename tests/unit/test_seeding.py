@@ -26,11 +26,7 @@ UNCOMPARED = "Rows draws random numbers in worker processes .* could not be comp
 Begin = Callable[[int], None] | None
 
 
-@pytest.fixture(autouse=True)
-def _streams_put_back() -> Iterator[None]:
-    before = rng.read()
-    yield
-    rng.restore(before)
+pytestmark = pytest.mark.usefixtures("streams_put_back")
 
 
 class Settings:

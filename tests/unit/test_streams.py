@@ -17,12 +17,7 @@ from recoverrun.hooks.origins import Origin
 from recoverrun.hooks.points import Point
 from tests.unit.test_data import ORIGINAL_ITER, OTHER, OWN, WORLD, Play, seed
 
-
-@pytest.fixture(autouse=True)
-def _streams_put_back() -> Iterator[None]:
-    before = rng.read()
-    yield
-    rng.restore(before)
+pytestmark = pytest.mark.usefixtures("streams_put_back")
 
 
 class Share:
