@@ -75,7 +75,8 @@ def main() -> None:
         optimizer.step()
         optimizer.zero_grad()
     profiler.stop()
-    print(json.dumps(told(list(profiler.events() or []))), flush=True)
+    line = json.dumps(told(list(profiler.events() or [])))
+    print(f"{line}\n", end="", flush=True)  # in one write, or lines of two ranks may run together
     dist.barrier()
     dist.destroy_process_group()
 
