@@ -5,8 +5,8 @@ bucket back un-reduced, so `p.grad` stays this rank's own accumulator until the 
 `no_sync` and without; in the last microbatch it also starts the reduction of a copy. At the commit
 point the reduced sum, divided by the original world size as DDP divides, is written to `p.grad`.
 
-Re-executed microbatches run as under `no_sync`: they only accumulate. So do all, where no bucket's
-reduction could overlap the backward (see `ddp_whole`).
+Re-executed microbatches run as under `no_sync`: they only accumulate. So do most others, once DDP
+has settled its buckets and is of no use any more (see `ddp_still`).
 """
 
 from collections.abc import Callable, Iterable
@@ -24,7 +24,7 @@ from recoverrun.hooks.session import Session
 from recoverrun.hooks.strategies import plain
 from recoverrun.hooks.strategies.ddp_buckets import EVEN, UNEVEN, Gradients, wire_of
 from recoverrun.hooks.strategies.ddp_forward import Forwards
-from recoverrun.hooks.strategies.ddp_whole import Whole
+from recoverrun.hooks.strategies.ddp_still import Arrivals, Still
 
 
 class Ddp:
@@ -38,7 +38,8 @@ class Ddp:
         self._session = session
         self._module: DistributedDataParallel | None = None
         self._gradients: dict[tuple[int, ...], Gradients] = {}  # by the bucket's key
-        self._whole = Whole(session)
+        self._still = Still(session)
+        self._arrivals: Arrivals | None = None
         self.forwards = Forwards(session, self)
         self._hooked = False  # by the script
         self._wire: torch.dtype | None = None  # what its hook sends
@@ -170,22 +171,32 @@ class Ddp:
             theirs: torch.futures.Future[torch.Tensor] = hook(state, bucket)
             return theirs
         session.backward_reaches_bucket()
-        if self._whole.gradients is None:
+        if not self._still.gradients:
             key = self._known(bucket)
             generation = session.last_in_sight()
             if generation and session.reducer is not None:
                 session.reducer.offer(key, generation)
-            self._whole.look(self._served, bucket, self._gradients.values())
+            self._still.look(self._served, bucket, self._gradients.values())
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
         future.set_result(bucket.buffer())
         return future
 
     def reduces(self, module: DistributedDataParallel) -> bool:
         """Whether DDP has a part in the reduction of the gradients of a forward that begins."""
-        params = self._whole.due()
-        if params:
-            self._gather(params)
-        return not self._whole.serves(module)
+        parts = self._still.due()
+        if parts:
+            self._take(parts)
+        if self._arrivals is not None:
+            self._arrivals.begin(self.synced)
+        return not self._still.serves(module)
+
+    def _take(self, parts: list[Gradients]) -> None:
+        """DDP has no part in these any more."""
+        if self._still.whole:
+            self._gather([param for part in parts for param in part.params])
+        else:
+            self._arrivals = Arrivals(self._session, dict(self._gradients))
+        self._still.gradients = list(self._gradients.values())
 
     def _gather(self, params: list[torch.nn.Parameter]) -> None:
         """All gradients are one bucket from now on."""
@@ -193,7 +204,7 @@ class Ddp:
         assert reducer is not None, "protected"
         reducer.forget()
         self._gradients.clear()
-        self._whole.gradients = self._register(params, params[0])
+        self._register(params, params[0])
         if self._session.faults.armed:
             reaches = self._session.backward_reaches_bucket
             for param in params:  # the first one may be unused
@@ -213,7 +224,7 @@ class Ddp:
         self._register(params, bucket.buffer())
         return key
 
-    def _register(self, params: list[torch.nn.Parameter], like: torch.Tensor) -> Gradients:
+    def _register(self, params: list[torch.nn.Parameter], like: torch.Tensor) -> None:
         """A bucket of these, which DDP would reduce in memory of this kind."""
         reducer, module = self._session.reducer, self._served
         assert reducer is not None, "protected"
@@ -235,7 +246,6 @@ class Ddp:
                 device=accelerator.staging(like.device),
             )
         )
-        return gradients
 
     # --------------------------------------------------------------------------- Strategy
 
