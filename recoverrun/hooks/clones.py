@@ -3,14 +3,15 @@
 import copy
 import functools
 import inspect
-from collections.abc import Mapping
+import weakref
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from types import CellType, FunctionType
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from torch.utils.data import DataLoader, IterableDataset
 
-from recoverrun.hooks import ownrng
+from recoverrun.hooks import belongings, ownrng
 from rendezvous.layout import Layout
 
 COUNT_NAMES = ("num_replicas", "num_processes", "dp_world_size", "world_size")
@@ -26,6 +27,10 @@ class NotReplayable(Exception):
 
 
 T = TypeVar("T")
+
+ON = "goes on from pass to pass, and where it stands on another rank cannot be told"
+
+UNSEEN: frozenset[int] = frozenset()
 
 Place = tuple[int, int]
 """Among how many, or 0 where that is not said, and which: what an object carries as its rank."""
@@ -105,20 +110,79 @@ def samplers_of(loader: "DataLoader[Any]") -> list[Any]:
     return found
 
 
-def clone_for(loader: "DataLoader[Any]", ranks: Ranks) -> "DataLoader[Any]":
+class Kept:
+    """A stream as it stands now, as an iterator of it is made, whatever becomes of it.
+
+    The first one stands where the script has put it, on all ranks alike. Where it does not stand
+    there again in a further pass, it has moved by itself, and on another rank elsewhere perhaps.
+    """
+
+    _first: ClassVar[list[tuple[weakref.ref[Any], bytes]]] = []
+
+    def __init__(self, data: Any) -> None:
+        self._name, self._reason = type(data).__name__, ""
+        try:
+            self._twin = belongings.copied(data)
+        except belongings.Unmovable as error:
+            self._reason = f"holds {error}"
+            return
+        now = belongings.stands(self._twin)
+        Kept._first = [one for one in Kept._first if one[0]() is not None]
+        first = [stood for known, stood in Kept._first if known() is data]
+        if not first:
+            Kept._first.append((weakref.ref(data), now))
+        elif first[0] != now:
+            self._reason = ON
+
+    def again(self) -> Any:
+        """One that stands there. Raises NotReplayable."""
+        if self._reason:
+            raise NotReplayable(f"the iterable data set {self._name} {self._reason}")
+        return belongings.copied(self._twin)
+
+
+def clone_for(
+    loader: "DataLoader[Any]",
+    ranks: Ranks,
+    stream: Kept | None = None,
+    seen: Container[int] = UNSEEN,
+) -> "DataLoader[Any]":
     """A loader over the same data set whose samplers are the other rank's. A map-style one has no
     worker processes yet: they need not begin with its first row (`readers`).
 
+    What data set and samplers hold is copied, so that the script's stays as it is, but for objects
+    whose identities are `seen`: those are put in place and back by others.
+
     An iterable data set is copied, with the rank that it carries replaced, and read from its
     beginning; by worker processes if the loader has them, as only there are their seeds, their
-    shares, and a data set for each of them. Raises NotReplayable where that cannot be the same.
+    shares, and a data set for each of them. `stream` is read in its place, if one is given. Raises
+    NotReplayable where that cannot be the same.
     """
     clone = in_process(loader, own_samplers(loader, ranks))
     vars(clone)["worker_init_fn"] = _begun_as(loader.worker_init_fn, ranks)
+    _part(clone, loader, seen)
     if not isinstance(loader.dataset, IterableDataset):
         return clone
-    vars(clone)["dataset"] = _stream_as(loader.dataset, ranks, depth=2)
+    data = loader.dataset if stream is None else stream.again()
+    vars(clone)["dataset"] = _stream_as(data, ranks, depth=2)
     return staffed(clone, loader)
+
+
+def _part(clone: "DataLoader[Any]", loader: "DataLoader[Any]", seen: Container[int]) -> None:
+    """Give `clone`, whose samplers are copies, what it may move while it reads in this process.
+
+    Worker processes read what they get by being forked.
+    """
+    data, parts = loader.dataset, belongings.Copying(strict=False, seen=seen)
+    if isinstance(data, IterableDataset) or loader.num_workers:
+        parts.share(data)
+    if not loader.num_workers:
+        vars(clone).update(dataset=parts.of(data), collate_fn=parts.of(loader.collate_fn))
+    vars(clone)["generator"] = parts.of(loader.generator)  # a sampler may have the same one
+    for sampler in samplers_of(clone):
+        for name, value in vars(sampler).items():
+            if name not in SAMPLER_NAMES:
+                vars(sampler)[name] = parts.of(value)
 
 
 def _begun_as(function: Any, ranks: Ranks) -> Any:
@@ -243,14 +307,15 @@ def in_process(loader: "DataLoader[Any]", samplers: dict[str, Any]) -> "DataLoad
     """A copy of `loader` with these samplers, without workers."""
     clone = apart(loader)
     vars(clone).update(samplers)
-    vars(clone).update(
-        {
-            "_iterator": None,
-            "num_workers": 0,
-            "prefetch_factor": None,
-            "pin_memory": False,
-            "persistent_workers": False,
-            "timeout": 0,
-        }
-    )
+    alone = {
+        "_iterator": None,
+        "num_workers": 0,
+        "prefetch_factor": None,
+        "pin_memory": False,
+        "persistent_workers": False,
+        "timeout": 0,
+        "next_iter_state": None,  # of torchdata's, as the one below
+        "_initial_iter_for_state_dict": False,
+    }
+    vars(clone).update({name: value for name, value in alone.items() if name in vars(loader)})
     return clone

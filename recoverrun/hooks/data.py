@@ -12,7 +12,7 @@ lost rank stands where this rank stood at the same microbatch.
 import copy
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -23,8 +23,8 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ft_collectives.faults import Superseded
 from recoverrun.hooks import rng
-from recoverrun.hooks.clones import NotReplayable as NotReplayable
 from recoverrun.hooks.clones import (
+    Kept,
     Ranks,
     clone_for,
     has_shared,
@@ -33,6 +33,7 @@ from recoverrun.hooks.clones import (
     samplers_of,
     staffed,
 )
+from recoverrun.hooks.clones import NotReplayable as NotReplayable
 from recoverrun.hooks.origins import UNTOLD, Origin
 from recoverrun.hooks.points import Point
 from recoverrun.hooks.readers import (
@@ -57,6 +58,8 @@ LOOKED_AT_S = 1.0
 """After that it is seen how fast it goes."""
 
 RAISED = "the data set {}, read as rank {}, raised {}"
+
+RESUMED = "the loader's worker processes go on from a state that was loaded"
 
 UNSEEDED = "the data set {} depends on the seeds of worker processes, which cannot be told"
 
@@ -90,6 +93,12 @@ class Impersonation(Protocol):
 
     def drawn(self, source: "Source", index: int, item: Any) -> None:
         """Note a draw of normal work."""
+
+    @property
+    def seen(self) -> Container[int]:
+        """Identities of objects whose attributes, and of generators whose states, are put where a
+        lost rank's were while its microbatch is executed, and then back.
+        """
 
     def believe(self, loader: "DataLoader[Any]", read: Read) -> None:
         """Raises NotReplayable if another rank's workers may have drawn other numbers for it."""
@@ -167,6 +176,7 @@ class LoaderIterator:
     spares: int = 0
     ended: bool = False
     by_rows: bool = True  # no item has drawn random numbers in a worker process
+    kept: Kept | None = None  # a stream that is read in this process, as it stood
     floor: int = 0  # items before this one belong to steps that are over
 
     def __post_init__(self) -> None:
@@ -174,6 +184,8 @@ class LoaderIterator:
         self.origin = Origin.of(self.loader, self.created.streams, self.created.packed)
         state = vars(self.loader)
         self.renewed = bool(state.get("persistent_workers") and state.get("_iterator"))
+        if self._streams and not self.loader.num_workers:
+            self.kept = Kept(self.loader.dataset)
         self.own = self.make(self.loader)
         if self.runtime.asking:
             self.within = self.created.streams, rng.read()
@@ -384,7 +396,10 @@ class LoaderIterator:
         own = rank == runtime.own_rank
         told = self.origin if own else runtime.created_at(self.number, rank)
         carried = told.against(self.origin) if told is not None else {}
-        clone = clone_for(self.loader, Ranks(runtime.own_rank, rank, runtime.layout, carried))
+        ranks = Ranks(runtime.own_rank, rank, runtime.layout, carried)
+        if self.created.resumed is not None and self.loader.num_workers:
+            raise NotReplayable(RESUMED)
+        clone = clone_for(self.loader, ranks, self.kept, runtime.seen)
         created, started, present = self.created, self.started, rng.read()
         if told is not None:
             told.give_cuts(clone)

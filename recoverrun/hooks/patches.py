@@ -398,6 +398,10 @@ def _data(session: "Session") -> None:
         return wrapper
 
     replace(DataLoader, "__iter__", iterating)
+    watch(
+        "torchdata.stateful_dataloader.stateful_dataloader",
+        lambda module: replace(module.StatefulDataLoader, "__iter__", iterating),
+    )
     replace(torch.random, "manual_seed", seeding)
     original = itertools.cycle
     setattr(itertools, "cycle", _cycle(session, original))  # noqa: B010  # a type, to mypy

@@ -1,10 +1,11 @@
 """Where a process stands as it makes a data iterator, and how a copy of the loader is put there."""
 
+import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from recoverrun.hooks import rng
 from recoverrun.hooks.clones import NotReplayable, samplers_of
@@ -16,12 +17,14 @@ class Point:
     """Where this process stood: its streams, and the loader's own generators and samplers.
 
     A loader and its sampler may share a generator, and then both move it: hence the identities.
+    torchdata's StatefulDataLoader may go on from where another one stood: `resumed`.
     """
 
     streams: rng.Streams
     states: dict[int, torch.Tensor]  # of each generator, by its identity
     generator: int
     samplers: tuple[tuple[int, Any], ...]  # identity of the generator, epoch
+    resumed: Any = None
 
     @staticmethod
     def of(loader: "DataLoader[Any]") -> "Point":
@@ -35,6 +38,7 @@ class Point:
                 (id(generator), getattr(sampler, "epoch", None))
                 for generator, sampler in zip(held[1:], samplers, strict=True)
             ),
+            resumed=vars(loader).get("next_iter_state"),
         )
 
     @property
@@ -80,3 +84,14 @@ class Point:
                 sampler.generator = made[key]
             if epoch is not None:
                 sampler.epoch = epoch
+        if self.resumed is not None:
+            vars(clone)["next_iter_state"] = _for_rows(self.resumed, clone)
+
+
+def _for_rows(state: Any, clone: "DataLoader[Any]") -> Any:
+    """The state of a loader for `clone`, a copy of it. A data set that is no stream is the script's
+    own, and must not be put anywhere.
+    """
+    if isinstance(clone.dataset, IterableDataset):
+        return copy.deepcopy(state)
+    return copy.deepcopy({**state, "dataset_state": None})

@@ -60,6 +60,9 @@ class Senses(Protocol):
     def left(self) -> "dict[Key, tuple[Any, Any]]":
         """Those, and those among the attributes, each with its state."""
 
+    def seen(self) -> frozenset[int]:
+        """Identities of the objects and generators that `attributes` last looked at."""
+
     def copied(self, value: Any) -> Any:
         """A copy of what code may change in place (small tensors, containers), else `value`."""
 

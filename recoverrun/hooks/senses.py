@@ -79,6 +79,9 @@ class TorchSenses:
     def left(self) -> dict[Key, tuple[Any, Any]]:
         return {key: (one, ownrng.state_of(one)) for key, one in self._all.items()}
 
+    def seen(self) -> frozenset[int]:
+        return frozenset(map(id, [*(owner for _, owner in self._owners), *self._all.values()]))
+
     def copied(self, value: Any) -> Any:
         if is_small_tensor(value) or is_result(value):
             return value.detach().clone()

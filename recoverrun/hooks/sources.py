@@ -2,14 +2,14 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from recoverrun.hooks.adopted import Adopted
-from recoverrun.hooks.clones import Ranks, clone_for, staffed
+from recoverrun.hooks.clones import Kept, Ranks, clone_for, staffed
 from recoverrun.hooks.cycles import Cycle
 from recoverrun.hooks.data import LoaderIterator, Source
 from recoverrun.hooks.draws import Draw
@@ -48,7 +48,9 @@ class Sources:
                 told = heir.created(own)
             carried = told.against(own) if heir is not None else {}
             ranks = Ranks(runtime.own_rank, runtime.acting_rank, runtime.layout, carried)
-            clone = clone_for(loader, ranks)
+            alone = isinstance(loader.dataset, IterableDataset) and not loader.num_workers
+            stream = Kept(loader.dataset) if alone else None
+            clone = clone_for(loader, ranks, stream, self.seen)
             told.give_cuts(clone)
             if not (loader.persistent_workers and vars(loader).get("_iterator")):
                 clone = staffed(clone, loader)
@@ -104,6 +106,11 @@ class Sources:
     @property
     def looking_back(self) -> bool:
         return self._impersonator.looking_back
+
+    @property
+    def seen(self) -> Container[int]:
+        senses = self._runtime.senses
+        return frozenset() if senses is None else senses.seen()
 
     @contextmanager
     def speaking_as(self, rank: int) -> Iterator[None]:

@@ -388,7 +388,31 @@ FSDP1 = (
     fsdp1("groups"),
     fsdp1("full-shard", promise="unprotected", why="FSDP1 with FULL_SHARD is not served"),
 )
+
+
+def stateful(kind: str, workers: int, *options: str, **more: Any) -> Row:
+    """A row of `stateful.py`."""
+    name = "-".join([kind, *(["workers"] if workers else []), *(one[2:] for one in options)])
+    return Row(
+        name=f"stateful-{name}",
+        script="stateful.py",
+        arguments=(kind, str(workers), *options),
+        needs="" if kind == "tokens" else "torchdata",
+        **more,
+    )
+
+
 STREAMS = (
+    stateful("tokens", 0, kills=("r1@step:3:forward,r2@step:8:reduce",)),
+    stateful("tokens", 0, "--again", taken_back="goes on from pass to pass"),
+    stateful("rows", 0),
+    stateful("sampler", 0, kills=("r0@step:3:forward,r2@step:8:reduce",)),
+    stateful("stream", 0),
+    stateful("rows", 2),
+    stateful("stream", 2),
+    stateful("rows", 0, "--resume"),
+    stateful("sampler", 0, "--resume"),
+    stateful("stream", 0, "--resume"),
     Row(name="stream", script="streams.py", arguments=("own", "0")),
     Row(
         name="stream-workers",

@@ -27,7 +27,7 @@ def _loader(rank: int) -> DataLoader[Any]:
 
 def _sources() -> tuple[ScriptRuntime, Sources]:
     runtime = ScriptRuntime(0)
-    runtime.senses = SimpleNamespace()  # type: ignore[assignment]  # torch is there
+    runtime.senses = SimpleNamespace(seen=frozenset)  # type: ignore[assignment]  # torch is there
     runtime.own_modules = frozenset({__name__})
     return runtime, Sources(runtime, Impersonator(runtime))
 

@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy
 import pytest
@@ -36,11 +36,12 @@ ORIGINAL_ITER = DataLoader.__iter__
 
 
 class Numbers(Dataset[Any]):
-    """Counts what is read; with `noise`, every item draws a random number."""
+    """Counts what is read, also of its copies; with `noise`, every item draws a random number."""
+
+    read: ClassVar[list[int]] = []
 
     def __init__(self, noise: bool = False) -> None:
         self.noise = noise
-        self.read: list[int] = []
 
     def __len__(self) -> int:
         return ITEMS
@@ -187,6 +188,7 @@ class Play:
     asking: int = 0
     fresh: bool = False
     layout: None = None
+    seen: frozenset[int] = frozenset()
     created: dict[tuple[int, int], Origin] = field(default_factory=dict)
     draws: list[tuple[int, Any]] = field(default_factory=list)
     spoken_for: int | None = None

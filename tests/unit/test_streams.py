@@ -142,14 +142,14 @@ def test_a_stream_read_by_workers_of_unknown_seeds_is_not_replayable() -> None:
 
 
 class Endless(IterableDataset[Any]):
-    """Every item takes so many seconds of `clock`."""
+    """For every item `wait` is called, also by copies."""
 
-    def __init__(self, clock: list[float], seconds: float) -> None:
-        self.clock, self.seconds, self.rank = clock, seconds, OWN
+    def __init__(self, wait: Callable[[], None]) -> None:
+        self.wait, self.rank = wait, OWN
 
     def __iter__(self) -> Iterator[int]:
         for index in itertools.count():
-            self.clock[0] += self.seconds
+            self.wait()
             yield index
 
 
@@ -158,7 +158,14 @@ def test_what_takes_too_long_to_read_again_is_not_replayable(
 ) -> None:
     clock = [0.0]
     monkeypatch.setattr("recoverrun.hooks.data.time.monotonic", lambda: clock[0])
-    quick, slow = (streaming(Endless(clock, seconds), Play()) for seconds in (0.01, 0.02))
+
+    def taking(seconds: float) -> LoaderIterator:
+        def wait() -> None:
+            clock[0] += seconds
+
+        return streaming(Endless(wait), Play())
+
+    quick, slow = taking(0.01), taking(0.02)
 
     assert quick.serve(OTHER, 5000) == 5000
     begun = clock[0]
