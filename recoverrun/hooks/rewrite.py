@@ -96,6 +96,11 @@ def _namespace(function: str, where: ast.expr) -> ast.expr:
     return ast.copy_location(ast.Call(name, [], []), where)
 
 
+def _keeps_kind(decorator: ast.expr) -> bool:
+    """Is what it makes of a generator function still one?"""
+    return isinstance(decorator, ast.Name) and decorator.id in ("staticmethod", "classmethod")
+
+
 def _is_generator(node: Function) -> bool:
     return any(isinstance(n, ast.Yield | ast.YieldFrom) for n in own_nodes(node.body))
 
@@ -136,7 +141,7 @@ class _Rewriter(ast.NodeTransformer):
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         # Asked first: the instrumented body calls our own names too.
         is_data = (
-            not node.decorator_list
+            all(map(_keeps_kind, node.decorator_list))
             and node.name != "__iter__"
             and _is_generator(node)
             and not self.hot.reached_by(node.body)  # it trains: it is no source of data
@@ -148,7 +153,7 @@ class _Rewriter(ast.NodeTransformer):
             self.generators += 1
             runtime = ast.copy_location(ast.Name(RUNTIME_NAME, ast.Load()), node)
             decorator = ast.Attribute(runtime, "generator", ast.Load())
-            node.decorator_list = [ast.copy_location(decorator, node)]
+            node.decorator_list.append(ast.copy_location(decorator, node))
         return node
 
     def _visit_loop(self, node: AnyLoop) -> ast.AST | list[ast.AST]:

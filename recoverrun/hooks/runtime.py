@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from recoverrun.hooks.deputy import FirstRank
 from recoverrun.hooks.draws import Draw, Draws
 from recoverrun.hooks.generators import same_kind
+from recoverrun.hooks.looping import LoopIterator
 from recoverrun.hooks.script import Loop
 from rendezvous.layout import Layout
 
@@ -123,6 +124,7 @@ class Microbatch:
     heard: int  # collectives of the script before it
     backwards: int = 1
     seeded: bool = False
+    drew: bool = False  # data, in its body
     hosts: dict[str, bytes] = field(default_factory=dict)  # as its latest backward ended
     left: "dict[Key, tuple[Any, Any]]" = field(default_factory=dict)  # generators, just then
 
@@ -196,16 +198,17 @@ class ScriptRuntime(FirstRank):
     def iterate(self, loop_id: str, iterable: Iterable[Any]) -> Iterator[Any]:
         if self.quiet:
             return iter(iterable)
-        return _LoopIterator(self, self.loops[loop_id], iterable, sys._getframe(1))
+        turn = Turn(self.loops[loop_id], id(sys._getframe(1)))
+        return LoopIterator(self, turn, iterable)
 
     def enter(self, loop_id: str) -> None:
         if not self.quiet:
-            self._push(Turn(self.loops[loop_id], id(sys._getframe(1))), sys._getframe(1))
+            self.push(Turn(self.loops[loop_id], id(sys._getframe(1))), sys._getframe(1))
 
     def leave(self, loop_id: str) -> None:
         turn = None if self.quiet else self._under_way(loop_id)
         if turn is not None:
-            self._pop(turn)
+            self.pop(turn)
 
     def top(self, loop_id: str, local: dict[str, object], global_: dict[str, object]) -> None:
         if self.quiet:
@@ -215,7 +218,7 @@ class ScriptRuntime(FirstRank):
         if turn is None:
             return
         if turn.loop.kind != "for":
-            self._begin_iteration(turn)
+            self.begin_iteration(turn)
         if self.shape is not None and turn.loop is not self.shape.region:
             return
         turn.globals = global_
@@ -251,7 +254,7 @@ class ScriptRuntime(FirstRank):
 
     # --------------------------------------------------------------------------- the stack
 
-    def _push(self, turn: Turn, frame: FrameType) -> None:
+    def push(self, turn: Turn, frame: FrameType) -> None:
         while self.stack and find_frame(self.stack[-1].frame_id, frame) is None:
             self.stack.pop()
         again = self.stack and self.stack[-1].frame_id == turn.frame_id
@@ -259,7 +262,7 @@ class ScriptRuntime(FirstRank):
             self.stack.pop()  # the same loop begins anew after it was left by `break`
         self.stack.append(turn)
 
-    def _pop(self, turn: Turn) -> None:
+    def pop(self, turn: Turn) -> None:
         self.draws.in_header = False  # it may have been the header that ended the loop
         if turn in self.stack:
             del self.stack[self.stack.index(turn) :]
@@ -268,18 +271,18 @@ class ScriptRuntime(FirstRank):
         """The innermost turn of this loop; those inside it were left without a word, and end."""
         for turn in reversed(self.stack):
             if turn.loop.id == loop_id:
-                self._trim(turn)
+                self.trim(turn)
                 return turn
         return None
 
-    def _trim(self, turn: Turn) -> None:
+    def trim(self, turn: Turn) -> None:
         """Loops inside `turn` that were left without a word are over."""
         if self.stack and self.stack[-1] is turn:
             return
         if turn in self.stack:
             del self.stack[self.stack.index(turn) + 1 :]
 
-    def _begin_iteration(self, turn: Turn) -> None:
+    def begin_iteration(self, turn: Turn) -> None:
         turn.iteration += 1
         turn.backwards, turn.heard, turn.seeded = 0, self.heard, False
         if self.shape is not None and turn.loop is not self.shape.region:
@@ -312,9 +315,9 @@ class ScriptRuntime(FirstRank):
         self.sources.append(source)
         self.adopted += 1
 
-    def drawn(self, source: "Source", index: int, item: Any) -> None:
+    def drawn(self, source: "Source", index: int, item: Any, learning: bool) -> None:
         """Note an item taken in normal work; it belongs to the iteration that has just begun."""
-        self.draws.note(Draw(source=source, index=index, item=item))
+        self.draws.note(Draw(source, index, item, learning))
 
     def hears(self) -> None:
         """The ranks are about to say something to each other that may be different."""
@@ -368,6 +371,7 @@ class ScriptRuntime(FirstRank):
             positions=turn.positions,
             heard=turn.heard,
             seeded=turn.seeded,
+            drew=len(turn.draws) > turn.header_draws,
         )
         self.microbatches.append(microbatch)
         self._keep_hosts()
@@ -415,7 +419,9 @@ class ScriptRuntime(FirstRank):
         outer = self._around(inner)
         if outer is None:
             raise Refused(f"no loop over steps is around the microbatches at {inner.loop.id}")
-        if outer.draws and not any(one.draws or self._is_fetched(one) for one in self.microbatches):
+        before = any(draw.learning for draw in outer.draws)
+        within = bool(inner.draws) or any(one.draws or one.drew for one in self.microbatches)
+        if before and not within and not any(map(self._is_fetched, self.microbatches)):
             raise Refused(
                 f"the batches of a step are drawn at {outer.loop.id}, before the loop over "
                 f"microbatches at {inner.loop.id}: they cannot be drawn again for another rank"
@@ -450,42 +456,6 @@ class ScriptRuntime(FirstRank):
         if self.refusals:
             return self.refusals[0]
         return "no loop of the script's own code was seen around its backward pass"
-
-
-class _LoopIterator:
-    """The iterator of an instrumented `for`: tells the runtime where each iteration begins."""
-
-    def __init__(
-        self, runtime: ScriptRuntime, loop: Loop, iterable: Iterable[Any], frame: FrameType
-    ) -> None:
-        self._runtime = runtime
-        self._iterable = iterable
-        self._turn = Turn(loop, id(frame))
-        self._items: Iterator[Any] | None = None
-        self._counts = type(iterable) is range  # draws nothing: its end needs no look around
-
-    def __iter__(self) -> "_LoopIterator":
-        return self
-
-    def __len__(self) -> int:
-        return len(self._iterable)  # type: ignore[arg-type]
-
-    def __next__(self) -> Any:
-        if self._items is None:
-            self._items = iter(self._iterable)
-            self._runtime._push(self._turn, sys._getframe(1))
-        self._runtime._trim(self._turn)
-        if not self._counts:
-            self._runtime._begin_iteration(self._turn)
-        try:
-            item = next(self._items)
-        except StopIteration:
-            self._runtime._pop(self._turn)
-            raise
-        if self._counts:
-            self._runtime._begin_iteration(self._turn)
-        self._turn.item = item
-        return item
 
 
 def find_frame(frame_id: int, start: FrameType) -> FrameType | None:

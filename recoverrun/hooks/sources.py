@@ -6,6 +6,7 @@ from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from recoverrun.hooks.adopted import Adopted
@@ -131,7 +132,7 @@ class Sources:
 
     def drawn(self, source: Source, index: int, item: Any) -> None:
         if not self._runtime.quiet:
-            self._runtime.drawn(source, index, item)
+            self._runtime.drawn(source, index, item, torch.is_grad_enabled())
 
     def believe(self, loader: "DataLoader[Any]", read: Read) -> None:
         self.seeding.believe(loader, read)

@@ -12,7 +12,7 @@ import pytest
 from recoverrun.hooks.callgraph import Hot
 from recoverrun.hooks.generators import same_kind
 from recoverrun.hooks.rewrite import CannotInstrument, Instrumented, graph_of, instrument
-from recoverrun.hooks.script import Loop
+from recoverrun.hooks.script import RUNTIME_NAME, Loop
 
 HOT = Hot(frozenset({"backward"}), frozenset())
 
@@ -156,6 +156,25 @@ def test_generators_are_decorated_wherever_they_are() -> None:
     )
 
     assert _instrument(source).generators == 3
+
+
+@pytest.mark.parametrize("kind", ["staticmethod", "classmethod"])
+def test_generators_that_are_called_through_a_class_stay_so(kind: str) -> None:
+    first = "" if kind == "staticmethod" else "cls, "
+    source = f"class C:\n    @{kind}\n    def g({first}n):\n        yield n\n"
+    names: dict[str, Any] = {RUNTIME_NAME: (runtime := Decorating())}
+    exec(_instrument(source).code, names)
+
+    assert list(names["C"].g(3)) == [3] and runtime.decorated == ["g"]
+
+
+class Decorating:
+    def __init__(self) -> None:
+        self.decorated: list[str] = []
+
+    def generator(self, function: Any) -> Any:
+        self.decorated.append(function.__name__)
+        return function
 
 
 def test_a_generator_that_trains_is_met_but_refused() -> None:
