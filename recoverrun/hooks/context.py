@@ -61,6 +61,7 @@ class Context:
     names: dict[str, Any] = field(default_factory=dict)
     attributes: dict[Path, Any] = field(default_factory=dict)
     loaders: dict[int, Origin] = field(default_factory=dict)  # number -> where it was created
+    alone_at: frozenset[str] = frozenset()  # code for this rank alone that has drawn numbers
 
     def pack(self) -> bytes:
         body = {
@@ -72,6 +73,7 @@ class Context:
             "names": {name: _pack(value) for name, value in self.names.items()},
             "attributes": [[list(p), _pack(v)] for p, v in self.attributes.items()],
             "loaders": [[number, origin.pack()] for number, origin in self.loaders.items()],
+            "alone_at": sorted(self.alone_at),
         }
         return bytes(msgpack.packb(body, use_bin_type=True))
 
@@ -91,6 +93,7 @@ class Context:
                 names={name: _unpack(value) for name, value in body["names"].items()},
                 attributes={tuple(path): _unpack(v) for path, v in body["attributes"]},
                 loaders={n: Origin.unpack(packed) for n, packed in body["loaders"]},
+                alone_at=frozenset(map(str, body["alone_at"])),
             )
         except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError) as error:
             raise ValueError(f"not a context: {error!r}") from error
@@ -110,6 +113,7 @@ class Context:
             names=dict(self.names),
             attributes=dict(self.attributes),
             loaders=dict(self.loaders),
+            alone_at=self.alone_at,
         )
 
 
@@ -138,6 +142,7 @@ def capture(
         ),
         attributes=dict(attributes),
         loaders=dict(loaders),
+        alone_at=frozenset(rng.alone_at),
     )
 
 

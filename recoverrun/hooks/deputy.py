@@ -1,8 +1,8 @@
 """The deputy of a lost rank 0: who does what the script does on rank 0 alone (`firsts`).
 
 It is the first survivor that holds the part of the model which rank 0 held. What it does in the
-place of rank 0 leaves no traces in what it is itself: random streams are put back, and iterators of
-data are none of those that the ranks compare.
+place of rank 0 leaves no traces in what it is itself: it draws from rank 0's random streams, as far
+as it knows them, its own are put back, and iterators of data are none of those that ranks compare.
 """
 
 from collections.abc import Callable
@@ -10,6 +10,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # it imports torch, which only the script does
+    from recoverrun.hooks.heritage import Heritage
+    from recoverrun.hooks.rng import Streams
     from recoverrun.hooks.session import Session
 
 LEADS = "in the place of lost rank 0 from here on: what the script does on rank 0 alone"
@@ -24,20 +26,36 @@ class FirstRank:
         self.own_rank = own_rank
         self.is_deputy: Callable[[], bool] = lambda: False
         self.standing_in: Callable[[str], AbstractContextManager[Any]] = nullcontext
+        self.by_itself: Callable[[str], AbstractContextManager[Any]] = nullcontext
+        self.first_of_node: Callable[[int], bool] = lambda rank: True  # as far as is known
         self.led = False  # this rank has stood in for rank 0
         self.lone = 0  # depth of what is done in the place of rank 0
+        self.unclear = False  # whether rank 0 would have drawn what is drawn there
+        self.alone = 0  # depth of what this rank does alone by itself
         self.left: set[str] = set()  # places that raised an error
+        self.missed: set[str] = set()  # what others do alone, since the last commit point
 
-    def first(self, sense: bool, result: Any, rank: Any = None) -> Any:
+    def first(self, where: str, sense: bool, result: Any, rank: Any = None) -> Any:
         """`result`, or what it is on rank 0: `sense`. It was told by `rank`, or by a flag."""
-        if bool(result) is sense or not self.is_deputy():
+        if bool(result) is sense:
+            return result
+        if not self.is_deputy():
+            self.missed.add(where)
             return result
         told = rank is None or str(rank) == str(self.own_rank)
         return sense if told else result
 
+    def has_done(self, rank: int, places: frozenset[str]) -> bool:
+        """Is all done here since the last commit point that `rank` does alone at these places?"""
+        return rank == 0 and not (self.missed & places if places else self.missed)
+
+    def apart_from(self, rank: int) -> bool:
+        """Would `rank` do nothing of what this one does alone, as first of the world or a node?"""
+        return not (self.first_of_node(rank) and self.first_of_node(self.own_rank))
+
     def leading(self, where: str) -> AbstractContextManager[Any]:
         """Around what rank 0 alone does."""
-        return self.standing_in(where) if self.is_deputy() else nullcontext()
+        return self.standing_in(where) if self.is_deputy() else self.by_itself(where)
 
 
 class StandingIn:
@@ -50,35 +68,76 @@ class StandingIn:
     def __enter__(self) -> None:
         from recoverrun.hooks import rng
 
-        session = self._session
-        if not session.runtime.led:
+        session, runtime = self._session, self._session.runtime
+        if not runtime.led:
             session.voice.notice(LEADS)
-        session.runtime.led = True
-        self._streams = rng.read()
-        session.runtime.lone += 1
+        runtime.led = True
+        if not runtime.lone:
+            self._own, runtime.unclear = rng.read(), False
+            self._heir = _lost(session)
+            theirs = None if self._heir is None else self._heir.known_at(self._own)
+            if theirs is not None:
+                rng.restore(theirs)
+            runtime.unclear = theirs is None
+        self._began = rng.read()
+        runtime.lone += 1
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
         from ft_collectives.faults import InvariantBroken
         from recoverrun.hooks import rng
 
-        session = self._session
-        session.runtime.lone -= 1
-        if rng.read() != self._streams:
-            rng.restore(self._streams)
-            session.makeup.downgrade(DRAWS)
+        session, runtime = self._session, self._session.runtime
+        runtime.lone -= 1
+        ended = rng.read()
+        moved = ended != self._began
+        runtime.unclear |= moved and error is not None  # rank 0 might have drawn more
+        if not runtime.lone:
+            rng.restore(self._own)
+            if moved and not self._follow(ended):
+                session.makeup.downgrade(DRAWS)
         # Protects training from code that another rank was meant for, whatever it raises.
         if not isinstance(error, Exception) or isinstance(error, InvariantBroken):
             return False
-        if self._where not in session.runtime.left:
+        if self._where not in runtime.left:
             session.voice.notice(FAILED.format(self._where, error))
-        session.runtime.left.add(self._where)
+        runtime.left.add(self._where)
         return True
+
+    def _follow(self, ended: "Streams") -> bool:
+        """Rank 0 would have drawn up to there. False if its numbers cannot be told from now on."""
+        heir = self._heir
+        if heir is None or self._session.runtime.unclear:
+            return False
+        if not heir.stood_in(self._own, self._began, ended):
+            return False
+        if 0 not in self._session.impersonator.heritage:
+            self._session.impersonator.interim = heir
+        return True
+
+
+def _lost(session: "Session") -> "Heritage | None":
+    """Rank 0, as far as we know where its random streams stand."""
+    actor = session.impersonator
+    if not session.makeup.exact:
+        return None
+    if 0 in actor.heritage:
+        return actor.heritage[0]
+    if 0 not in actor.remains:
+        session.makeup.await_legacy(0)
+        session.makeup.absorb(session.step - 1, over=True)
+    return actor.interim or actor.met(0, session.step)
 
 
 def serve(session: "Session") -> None:
     """From now on the runtime knows who the deputy is."""
-    session.runtime.is_deputy = lambda: is_deputy(session)
-    session.runtime.standing_in = lambda where: StandingIn(session, where)
+    from recoverrun.hooks.alone import Alone
+
+    runtime, env = session.runtime, session.env
+    runtime.is_deputy = lambda: is_deputy(session)
+    runtime.standing_in = lambda where: StandingIn(session, where)
+    runtime.by_itself = lambda where: Alone(runtime, where)
+    if (env.rank - env.local_rank) % env.local_world_size == 0:  # nodes are alike, it seems
+        runtime.first_of_node = lambda rank: rank % env.local_world_size == 0
 
 
 def is_deputy(session: "Session") -> bool:

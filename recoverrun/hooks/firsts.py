@@ -1,10 +1,10 @@
 """What a script does on rank 0 alone, such as saving, and who does it once rank 0 is lost.
 
-    if rank == 0:                  if __recoverrun__.first(True, rank == 0, rank):
+    if rank == 0:                  if __recoverrun__.first(ID, True, rank == 0, rank):
         torch.save(...)     ->         with __recoverrun__.leading(ID):
                                            torch.save(...)
 
-    if not is_main_process:        if __recoverrun__.first(False, not is_main_process):
+    if not is_main_process:        if __recoverrun__.first(ID, False, not is_main_process):
         return              ->         return
     log(...)                       with __recoverrun__.leading(ID):
                                        log(...)
@@ -87,7 +87,8 @@ class _Rewriter(ast.NodeTransformer):
 
     def _tell(self, statement: ast.If, told: list[ast.expr], sense: bool) -> None:
         self.found += 1
-        swap = {id(one): _call("first", one, sense, one, *_value(one)) for one in told}
+        where = f"{self.filename}:{statement.lineno}"
+        swap = {id(one): _call("first", one, where, sense, one, *_value(one)) for one in told}
         statement.test = _swapped(statement.test, swap)
 
     def _leading(self, body: Sequence[ast.stmt], where: str) -> ast.stmt:

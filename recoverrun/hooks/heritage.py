@@ -18,12 +18,13 @@ that rank's stream until it draws between steps again; who has drawn less does n
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from recoverrun.hooks import ownrng, rng
 from recoverrun.hooks.bulk import is_mark
 from recoverrun.hooks.context import Context, Key, differences, same
 from recoverrun.hooks.data import NotReplayable
+from recoverrun.hooks.kin import Kin, draws, kin_of
 from recoverrun.hooks.origins import Origin, Pairs
 from recoverrun.hooks.runtime import Microbatch
 
@@ -47,9 +48,6 @@ STREAM_PARTED = (
     "longer batches under dropout?): its stream cannot be told from this one's"
 )
 
-Kin = Literal["alike", "fewer", "other"]
-"""How often a lost rank had drawn random numbers, beside us."""
-
 
 @dataclass(slots=True)
 class Heritage:
@@ -63,14 +61,23 @@ class Heritage:
     moving: dict[Key, Any] = field(default_factory=dict)  # differs and moves: as of `index`
     step: int = 0
     index: int = 0  # the microbatch of `step` before which `moving` holds
+    past: list[tuple[dict[Key, Any], dict[Key, Any]]] = field(default_factory=list)
+    """`moving` and `bulk` before each microbatch of `step` that the chain has passed."""
     excused: frozenset[Key] = frozenset()  # marks that differ and were shown not to matter
     bulk: dict[Key, Any] = field(default_factory=dict)  # large data that it holds, once followed
     sure: bool = True  # of its random stream
+    apart: bool = False  # what either of us draws in code meant for it alone, the other does not
+    led: bool = False  # since the last commit point we have drawn what it alone draws
     matters: Callable[[Key, Any], bool] = lambda key, value: True
     counted: bool = True  # our own draws, since both were last known
     pairs: Pairs = field(default_factory=Pairs)
     _kin: Kin | None = None
     _pace: bool | None = None
+
+    def __post_init__(self) -> None:
+        """Whether numbers were drawn `alone` tells more than `apart`, which only guesses."""
+        theirs, mine = any(self.theirs.streams.alone), any(self.mine.streams.alone)
+        self.apart = theirs != mine or (self.apart and not mine)
 
     def settle(
         self,
@@ -205,11 +212,35 @@ class Heritage:
 
         If ours were seeded anew since, torch's are not told: ours stand in until code seeds them.
         """
-        moved = rng.jump(self.theirs.streams, self.mine.streams, own, hosts=False)
+        moved = self._jumped(own)
         if moved is None:
             self.sure = self.counted = False
             moved = own.hosted(self.theirs.streams.hosts)
         return moved.hosted(self._hosts())
+
+    def _jumped(self, own: rng.Streams) -> rng.Streams | None:
+        here = self.mine.streams
+        return rng.jump(self.theirs.streams, here, own, hosts=False, shared=self.apart)
+
+    def known_at(self, own: rng.Streams) -> rng.Streams | None:
+        """The rank's streams where ours are `own`, if we are sure of them."""
+        moved = self._jumped(own) if self.sure else None
+        return moved and moved.hosted(self._hosts())
+
+    def stood_in(self, own: rng.Streams, began: rng.Streams, ended: rng.Streams) -> bool:
+        """In its place we drew what it alone draws, from `began` to `ended`; ours are `own`.
+
+        False if its streams cannot be followed from there: those that chains carry must not move.
+        """
+        moved = [name for name in HOSTS if began.hosts[name] != ended.hosts[name]]
+        if self.kin == "other" or any(HOSTS[name] in self.moving for name in moved):
+            return False
+        drawn = rng.draws_between(began.torch_cpu, ended.torch_cpu) or 1  # also what is not counted
+        cpu, *cuda = self.theirs.streams.alone
+        self.theirs, self.mine = self.theirs.copy(), self.mine.copy()
+        self.theirs.streams = ended.with_alone([cpu + drawn, *cuda])
+        self.mine.streams = own
+        return True
 
     def _hosts(self) -> dict[str, bytes]:
         """Those streams of `rng.HOSTS` that move along the chain."""
@@ -253,15 +284,27 @@ class Heritage:
                 )
 
     @property
+    def point(self) -> tuple[int, int, int]:
+        return self.theirs.point
+
+    def go_on_from(self, interim: "Heritage") -> None:
+        """`interim` is the same rank, for which we drew since this was captured."""
+        self.theirs, self.mine = self.theirs.copy(), self.mine.copy()
+        self.theirs.streams = interim.theirs.streams
+        self.mine.streams = interim.mine.streams
+
+    @property
     def kin(self) -> Kin:
         if self._kin is None:
-            self._kin = _kin(self.theirs.streams, self.mine.streams)
+            self._kin = kin_of(self.theirs.streams, self.mine.streams, shared=self.apart)
         return self._kin
 
     def _cross(self, ahead: Context | None, top: Context) -> None:
         """We went from one step to the next: would the rank have drawn what we drew there?"""
-        here = ahead is not None and _torch(ahead.streams) == _torch(top.streams)
+        here = ahead is not None and not draws(ahead.streams, top.streams, shared=self.apart)
         self.sure &= self.kin == "alike" or (self.kin == "fewer" and here and self._keeps_pace())
+        if self.apart and any(self.theirs.streams.alone):
+            self.sure &= self.led  # else only its deputy knows what it would have drawn here
 
     def _keeps_pace(self) -> bool:
         """Over the last step that both of us ended, did the rank draw as often as we did?"""
@@ -270,8 +313,8 @@ class Heritage:
             self._pace = (
                 theirs is not None
                 and mine is not None
-                and rng.apart(theirs.streams, mine.streams)
-                == rng.apart(self.theirs.streams, self.mine.streams)
+                and rng.apart(theirs.streams, mine.streams, shared=self.apart)
+                == rng.apart(self.theirs.streams, self.mine.streams, shared=self.apart)
             )
         return self._pace
 
@@ -281,12 +324,7 @@ class Heritage:
 
     def told(self, streams: rng.Streams) -> None:
         """A survivor that is sure says where the rank's streams stand at the top of this step."""
-        self.theirs.streams = rng.Streams(
-            torch_cpu=streams.torch_cpu,
-            torch_cuda=streams.torch_cuda,
-            python=self.theirs.streams.python,
-            numpy=self.theirs.streams.numpy,
-        )
+        self.theirs.streams = streams.hosted(self.theirs.streams.hosts)
         self.sure = self.counted = True
 
     def needs_seed(self, own: Microbatch, following: rng.Streams) -> bool:
@@ -300,6 +338,15 @@ class Heritage:
             raise NotReplayable(STREAM_PARTED.format(rank=self.rank) if self.counted else UNTOLD)
         return True
 
+    def go_back(self, index: int) -> None:
+        """To microbatch `index`, which was executed as the rank before, or by another survivor that
+        is lost now.
+        """
+        if self.moving and index < self.index:
+            self.moving, self.bulk = self.past[index]
+            self.index = index
+            del self.past[index:]
+
     def differing(self, index: int) -> dict[Key, Any]:
         """What to put in place before microbatch `index`."""
         assert not self.moving or self.index == index, f"the chain is at {self.index}, not {index}"
@@ -307,12 +354,15 @@ class Heritage:
 
     def advance(self, names: Mapping[str, Any], values: Mapping[Key, Any]) -> None:
         """Microbatch `index` was executed as the rank; `values`: what moves, as it is now."""
+        if self.moving:
+            self.past.append((self.moving, self.bulk))
         self.moving = {key: values.get(key, old) for key, old in self.moving.items()}
         self.index += 1
 
     def end_step(self) -> None:
         self.step += 1
         self.index = 0
+        self.past.clear()
 
     def follow(self, ahead: Context | None, top: Context) -> None:
         """A new step begins at our capture `top`; `ahead` is ours at the commit point before it.
@@ -320,6 +370,7 @@ class Heritage:
         Raises NotReplayable if the rank can no longer be spoken for.
         """
         theirs = top.copy()
+        theirs.alone_at = self.theirs.alone_at
         theirs.streams = self.streams_at(top.streams)
         self._cross(ahead, top)
         theirs.loaders = {
@@ -372,10 +423,28 @@ class Heritage:
     def created(self, own: Origin) -> Origin:
         """Where the rank would have stood as it made an iterator that we made at `own`."""
         known = self.sure and own.streams is not None
-        streams = own.streams and rng.jump(
-            self.theirs.streams, self.mine.streams, own.streams, hosts=False
-        )
+        streams = own.streams and self._jumped(own.streams)
         return self.pairs.told(own, streams if known else None)
+
+
+def heir_of(
+    rank: int,
+    left: Iterable[Context],
+    captures: Mapping[tuple[int, int, int], Context],
+    *,
+    apart: bool,
+) -> Heritage | None:
+    """Lost `rank`, by the last context that it `left` at a point where we were, too."""
+    met = [one for one in left if one.point in captures]
+    met = sorted(
+        (one for one in met if captures[one.point].loop == one.loop), key=lambda one: one.point
+    )
+    if not met:
+        return None
+    *before, theirs = met
+    tops = [one for one in before if one.kind == "top"]
+    earlier = (tops[-1], captures[tops[-1].point]) if tops else None
+    return Heritage(rank, theirs, captures[theirs.point], earlier, apart=apart)
 
 
 def parted(keys: Iterable[Key], where: str) -> str:
@@ -388,16 +457,6 @@ def parted(keys: Iterable[Key], where: str) -> str:
 
 def _torch(streams: rng.Streams) -> tuple[bytes, ...]:
     return (streams.torch_cpu, *streams.torch_cuda)
-
-
-def _kin(theirs: rng.Streams, mine: rng.Streams) -> Kin:
-    """How often they had drawn since they were seeded, both at the same point of the script."""
-    if rng.phase(theirs) == rng.phase(mine):
-        return "alike"
-    drawn = rng.draws_since_seed(theirs), rng.draws_since_seed(mine)
-    if drawn[0] is None or drawn[1] is None:
-        return "other"
-    return "fewer" if drawn[0] < drawn[1] else "other"
 
 
 def _moves(key: Key, own: list[Context]) -> bool:

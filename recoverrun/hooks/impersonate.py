@@ -33,7 +33,7 @@ from recoverrun.hooks.context import (
     values_of,
 )
 from recoverrun.hooks.data import NotReplayable
-from recoverrun.hooks.heritage import UNTOLD, Heritage, hosts_of, named
+from recoverrun.hooks.heritage import UNTOLD, Heritage, heir_of, hosts_of, named
 from recoverrun.hooks.items import served, substituted
 from recoverrun.hooks.iterators import Bound, copy_of
 from recoverrun.hooks.namespaces import copied, held, hold, put_back, seen_by, states_of
@@ -77,6 +77,7 @@ class Impersonator:
         self.captures: dict[tuple[int, int, int], Context] = {}  # by point, oldest first
         self.heritage: dict[int, Heritage] = {}
         self.remains: dict[int, tuple[Context, ...]] = {}
+        self.interim: Heritage | None = None  # rank 0 since a commit, until we speak for it
         self.excused: frozenset[Key] | None = None
         self.rehearsing = self.talked = False
         self._fed = False  # a microbatch's item is what some iterator gave
@@ -168,30 +169,25 @@ class Impersonator:
         """Can we speak for lost `rank` in `step`?"""
         if rank in self.heritage:
             return True
-        usable = [
-            theirs
-            for theirs in self.remains.get(rank, ())
-            if theirs.step <= step and self._met(theirs)
-        ]
-        if not usable:
+        heir = self.met(rank, step)
+        if heir is None:
             return False
-        usable.sort(key=lambda one: one.point)
-        theirs = usable[-1]
-        mine = self.captures[theirs.point]
-        tops = [one for one in usable[:-1] if one.kind == "top"]
-        earlier = (tops[-1], self.captures[tops[-1].point]) if tops else None
-        heir = Heritage(rank=rank, theirs=theirs, mine=mine, earlier=earlier)
         if self.excused is None:  # the rehearsal is about to show whether they matter
             self.excused = heir.marks()
         heir.excused = self.excused
         heir.settle(self.captures.values(), step, self.bearing.matters, self.bearing.is_written)
+        if self.interim is not None and self.interim.point == heir.theirs.point:
+            heir.go_on_from(self.interim)
         self.heritage[rank] = heir
         return True
 
-    def _met(self, theirs: Context) -> bool:
-        """Have we been where `theirs` was captured?"""
-        mine = self.captures.get(theirs.point)
-        return mine is not None and mine.loop == theirs.loop
+    def met(self, rank: int, step: int) -> Heritage | None:
+        """Lost `rank` where we were last at the same point, up to the top of `step`."""
+        left = [one for one in self.remains.get(rank, ()) if one.step <= step]
+        heir = heir_of(rank, left, self.captures, apart=self.runtime.apart_from(rank))
+        if heir is not None:
+            heir.led = self.runtime.has_done(rank, heir.theirs.alone_at)
+        return heir
 
     def forget(self, rank: int) -> None:
         """End a rehearsal: `rank` is alive and speaks for itself."""
@@ -207,10 +203,14 @@ class Impersonator:
         """
         ahead = self.captures.get((top.step, 0, 0))
         for rank in sorted(self.heritage):
-            self.heritage[rank].follow(ahead, top)
+            heir = self.heritage[rank]
+            heir.led = self.runtime.has_done(rank, heir.theirs.alone_at)
+            heir.follow(ahead, top)
 
     def complete(self, shape: Shape) -> None:
         """The step ends: bring the chains of all lost ranks to its end. Raises NotReplayable."""
+        self.interim = None
+        self.runtime.missed.clear()
         for rank in sorted(self.heritage):
             heir = self.heritage[rank]
             while heir.moving and heir.index < len(self.runtime.microbatches):
@@ -238,6 +238,7 @@ class Impersonator:
         own code raises.
         """
         heir = self.heritage[rank]
+        heir.go_back(index)
         while heir.moving and heir.index < index:
             self._run_as(heir, heir.index, shape, replay=True)
         return self._run_as(heir, index, shape, replay=False)

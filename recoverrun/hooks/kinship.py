@@ -68,17 +68,20 @@ class Kinship:
             return  # whoever is not sure now will say so
         for rank, heir in present.items():
             words = [one[str(rank)] for _, one in sorted(said.items()) if str(rank) in one]
+            most = max((sum(word[-1]) for word in words), default=0)
+            words = [word for word in words if sum(word[-1]) == most]  # its deputy knows best
             if any(word != words[0] for word in words):
                 heir.sure = False  # ranks draw differently within their steps: nobody knows
-            elif words and not heir.sure:
+            elif words and (not heir.sure or sum(heir.theirs.streams.alone) < most):
                 heir.told(_unpacked(words[0], heir.theirs.streams))
 
 
 def _packed(streams: Streams) -> list[Any]:
-    return [streams.torch_cpu, list(streams.torch_cuda)]
+    return [streams.torch_cpu, list(streams.torch_cuda), list(streams.alone)]
 
 
 def _unpacked(packed: list[Any], known: Streams) -> Streams:
-    cpu, cuda = packed
+    cpu, cuda, alone = packed
     assert len(cpu) == CPU_BYTES, f"{len(cpu)} bytes are no stream"
-    return Streams(torch_cpu=cpu, torch_cuda=tuple(cuda), python=known.python, numpy=known.numpy)
+    streams = Streams(torch_cpu=cpu, torch_cuda=tuple(cuda), python=known.python, numpy=known.numpy)
+    return streams.with_alone(alone)

@@ -384,6 +384,8 @@ def _data(session: "Session") -> None:
     import torch
     from torch.utils.data import DataLoader
 
+    from recoverrun.hooks import alone
+
     def iterating(original: Any) -> Any:
         def wrapper(loader: Any) -> Iterator[Any]:
             return session.sources.iterate(loader, original)
@@ -392,7 +394,7 @@ def _data(session: "Session") -> None:
 
     def seeding(original: Any) -> Any:
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            session.runtime.seeding()
+            alone.seeding(session.runtime)
             return original(*args, **kwargs)
 
         return wrapper

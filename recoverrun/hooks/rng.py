@@ -11,7 +11,7 @@ import ctypes
 import functools
 import random
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -31,6 +31,11 @@ HOSTS = ("python", "numpy")
 """Streams of the interpreter: how many numbers a call takes of them, only its code knows."""
 
 
+Alone = tuple[tuple[bytes, int], ...]
+"""Of torch's CPU generator and each of CUDA's: its seed, and how many of its numbers since then
+were drawn by code that the script means for this rank alone (`alone`)."""
+
+
 class Streams:
     """Where every stream stands. Two of them are equal if and only if the same numbers follow.
 
@@ -38,7 +43,7 @@ class Streams:
     is read for every microbatch, and only few of them are ever needed as bytes.
     """
 
-    __slots__ = ("_torch_cpu", "numpy", "python", "torch_cuda")
+    __slots__ = ("_alone", "_torch_cpu", "numpy", "python", "torch_cuda")
 
     def __init__(
         self,
@@ -47,17 +52,42 @@ class Streams:
         torch_cuda: tuple[bytes, ...],
         python: bytes,
         numpy: bytes,
+        alone: Alone = (),
     ) -> None:
         self._torch_cpu = torch_cpu
         self.torch_cuda = torch_cuda
         self.python = python
         self.numpy = numpy
+        self._alone = alone
 
     @property
     def torch_cpu(self) -> bytes:
         if not isinstance(self._torch_cpu, bytes):
             self._torch_cpu = tensor_bytes(self._torch_cpu)
         return self._torch_cpu
+
+    @property
+    def alone(self) -> tuple[int, ...]:
+        """How many numbers of torch's CPU generator and of each of CUDA's were drawn by code for
+        this rank alone since they were seeded.
+        """
+        states = (self.torch_cpu, *self.torch_cuda)
+        known = [*self._alone, *[(b"", 0)] * len(states)]
+        return tuple(
+            count if state[:8] == seed else 0
+            for state, (seed, count) in zip(states, known, strict=False)
+        )
+
+    def with_alone(self, counts: Iterable[int]) -> "Streams":
+        """The same with other counts of what was drawn `alone`."""
+        states = (self.torch_cpu, *self.torch_cuda)
+        return Streams(
+            torch_cpu=self._torch_cpu,
+            torch_cuda=self.torch_cuda,
+            python=self.python,
+            numpy=self.numpy,
+            alone=tuple((state[:8], one) for state, one in zip(states, counts, strict=True)),
+        )
 
     @property
     def hosts(self) -> dict[str, bytes]:
@@ -71,6 +101,7 @@ class Streams:
             torch_cuda=self.torch_cuda,
             python=hosts.get("python", self.python),
             numpy=hosts.get("numpy", self.numpy),
+            alone=self._alone,
         )
 
     def __eq__(self, other: object) -> bool:
@@ -87,20 +118,24 @@ class Streams:
 
     def pack(self) -> list[Any]:
         """Plain values for msgpack."""
-        return [self.torch_cpu, list(self.torch_cuda), self.python, self.numpy]
+        return [self.torch_cpu, list(self.torch_cuda), self.python, self.numpy, list(self.alone)]
 
     @staticmethod
     def unpack(packed: list[Any]) -> "Streams":
         """Raises ValueError if `packed` is not what `pack` makes."""
-        if type(packed) is not list or len(packed) != 4 or type(packed[1]) is not list:
-            raise ValueError("random streams: not four parts")
-        cpu, cuda, python, numpy = packed
+        if type(packed) is not list or len(packed) != 5 or type(packed[1]) is not list:
+            raise ValueError("random streams: not five parts")
+        cpu, cuda, python, numpy, alone = packed
         if any(type(one) is not bytes for one in (cpu, *cuda, python, numpy)):
             raise ValueError("random streams: not bytes")
         known = len(python) in PYTHON_BYTES and len(numpy) in NUMPY_BYTES
         if len(cpu) != CPU_BYTES or not known:
             raise ValueError("random streams: wrong sizes")
-        return Streams(torch_cpu=cpu, torch_cuda=tuple(cuda), python=python, numpy=numpy)
+        counted = type(alone) is list and all(type(one) is int and one >= 0 for one in alone)
+        if not counted or len(alone) != 1 + len(cuda):
+            raise ValueError("random streams: no counts of what was drawn alone")
+        streams = Streams(torch_cpu=cpu, torch_cuda=tuple(cuda), python=python, numpy=numpy)
+        return streams.with_alone(alone)
 
 
 class _Memo:
@@ -119,6 +154,15 @@ _python = _Memo()
 _numpy = _Memo()
 
 
+class _Own:
+    """What this process has drawn alone so far."""
+
+    alone: Alone = ()
+
+
+_own = _Own()
+
+
 def read(since: Streams | None = None) -> Streams:
     """The present state of all streams.
 
@@ -133,6 +177,7 @@ def read(since: Streams | None = None) -> Streams:
         torch_cuda=cuda,
         python=_python_bytes() if since is None else since.python,
         numpy=_numpy_bytes() if since is None else since.numpy,
+        alone=_own.alone,
     )
 
 
@@ -290,8 +335,12 @@ MAX_DRAWS_SINCE_SEED = 1 << 24
 """Counted once for a lost rank that has drawn otherwise than we have: a fraction of a second."""
 
 
+# With `shared`, draws of code that the script means for one rank alone do not count: other ranks do
+# not make them.
+
+
 def jump(
-    streams: Streams, before: Streams, after: Streams, *, hosts: bool = True
+    streams: Streams, before: Streams, after: Streams, *, hosts: bool = True, shared: bool = False
 ) -> Streams | None:
     """`streams` moved on as far as `before` is from `after`, or None where that cannot be told.
 
@@ -305,39 +354,78 @@ def jump(
     draws = draws_between(before.torch_cpu, after.torch_cpu)
     if draws is None:
         return None
+    alone = [new - old for new, old in zip(after.alone, before.alone, strict=True)]
+    if shared and (draws := draws - alone[0]) < 0:
+        return None
     cuda = tuple(
-        _philox_jump(*states)
-        for states in zip(streams.torch_cuda, before.torch_cuda, after.torch_cuda, strict=True)
+        _philox_jump(*states, less=shared * one)
+        for states, one in zip(
+            zip(streams.torch_cuda, before.torch_cuda, after.torch_cuda, strict=True),
+            alone[1:],
+            strict=True,
+        )
     )
-    return Streams(
+    moved = Streams(
         torch_cpu=advanced(streams.torch_cpu, draws),
         torch_cuda=cuda,
         python=streams.python,
         numpy=streams.numpy,
     )
+    return moved.with_alone(streams.alone)
 
 
-def phase(streams: Streams) -> tuple[bytes, ...]:
+alone_at: set[str] = set()
+"""Where in the script something was drawn alone, up to now."""
+
+
+def count_alone(before: Streams, where: str) -> None:
+    """What was drawn since `before` was drawn by code `where` this rank is meant alone.
+
+    What is no matter of counting (seeded anew, very many numbers) is left out: such a stream cannot
+    be told from another's in any case.
+    """
+    after = read(since=before)
+    if after == before:  # perhaps seeded, and put back
+        _own.alone = before._alone
+        return
+    cuda = zip(before.torch_cuda, after.torch_cuda, strict=False)  # it may have begun in between
+    drawn = [draws_between(before.torch_cpu, after.torch_cpu) or 0]
+    drawn += [max(0, _offset(new) - _offset(old)) for old, new in cuda]
+    counts = [old + new for old, new in zip(before.alone, drawn, strict=True)]
+    alone_at.add(where)
+    seeds = [state[:8] for state in (before.torch_cpu, *before.torch_cuda)]
+    _own.alone = tuple(zip(seeds, counts, strict=True))
+
+
+def forget_alone() -> None:
+    """Torch's streams are seeded anew."""
+    _own.alone = ()
+
+
+def phase(streams: Streams, *, shared: bool = False) -> tuple[int, ...]:
     """Streams that were seeded alike and drew equally often agree in this, whatever the seeds.
 
     The other way round it is a strong hint: the place within the 624 words of torch's CPU
     generator, and the offsets of CUDA's.
     """
-    return (streams.torch_cpu[8:12], *(state[8:16] for state in streams.torch_cuda))
+    cpu, *cuda = streams.alone if shared else [0] * (1 + len(streams.torch_cuda))
+    offsets = [_offset(state) - one for state, one in zip(streams.torch_cuda, cuda, strict=True)]
+    return ((_left(streams.torch_cpu) + cpu) % _WORDS, *offsets)
 
 
-def apart(one: Streams, other: Streams) -> int:
+def apart(one: Streams, other: Streams, *, shared: bool = False) -> int:
     """How many draws of torch's CPU generator lie between two streams, modulo its words."""
-    return (_left(one.torch_cpu) - _left(other.torch_cpu)) % _WORDS
+    return (phase(one, shared=shared)[0] - phase(other, shared=shared)[0]) % _WORDS
 
 
-def draws_since_seed(streams: Streams) -> int | None:
+def draws_since_seed(streams: Streams, *, shared: bool = False) -> int | None:
     """How many numbers torch's CPU generator has made since it was seeded; None if very many."""
     state = streams.torch_cpu
     generator = torch.Generator()
     generator.manual_seed(int.from_bytes(state[:8], "little"))
     fresh = tensor_bytes(generator.get_state())
-    return draws_between(fresh[:_TAIL] + state[_TAIL:], state, limit=MAX_DRAWS_SINCE_SEED)
+    drawn = draws_between(fresh[:_TAIL] + state[_TAIL:], state, limit=MAX_DRAWS_SINCE_SEED)
+    return drawn if drawn is None or not shared else drawn - streams.alone[0]
 
 
 def draws_between(before: bytes, after: bytes, limit: int = MAX_DRAWS) -> int | None:
@@ -378,8 +466,11 @@ def advanced(state: bytes, draws: int) -> bytes:
     return tensor_bytes(generator.get_state())
 
 
-def _philox_jump(state: bytes, before: bytes, after: bytes) -> bytes:
+def _offset(state: bytes) -> int:
     """CUDA's counter-based generator: (seed, offset), 8 bytes each (CUDAGeneratorImpl.cpp)."""
-    offsets = [int.from_bytes(one[8:16], "little") for one in (state, before, after)]
-    moved = offsets[0] + offsets[2] - offsets[1]
+    return int.from_bytes(state[8:16], "little")
+
+
+def _philox_jump(state: bytes, before: bytes, after: bytes, *, less: int = 0) -> bytes:
+    moved = _offset(state) + _offset(after) - _offset(before) - less
     return state[:8] + moved.to_bytes(8, "little") + state[16:]

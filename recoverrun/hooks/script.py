@@ -93,7 +93,7 @@ class Runtime(Protocol):
         """
         ...
 
-    def first(self, sense: bool, result: object, rank: object = None) -> object:
+    def first(self, where: str, sense: bool, result: object, rank: object = None) -> object:
         """Whether this is rank 0, as the script says by `result` (`sense` on rank 0)."""
         ...
 

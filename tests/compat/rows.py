@@ -64,14 +64,12 @@ DDP = (
     ddp("zeroed"),
     ddp("loader-workers", "r0@step:3:reduce"),
     ddp("first-step", "r3@step:0:forward", ranks=4),  # one survivor has nothing to make up
-    # Who evaluates alone draws numbers that nobody else can tell: it is not among the victims.
     # The second case ends a step by decision and evaluates at once, before all meet again.
     ddp(
         "evaluating",
         "r2@step:3:reduce,r1@step:6:vote",
         "r1@step:2:forward,r2@step:5:vote",
         ranks=4,
-        victims=(1, 2, 3),
     ),
     ddp("wrapped-late", "r1@step:3:forward"),
     ddp("own-generator", "r0@step:4:reduce"),
@@ -84,8 +82,29 @@ SHAPES = (
     Row(
         name="random-pieces",
         script="random_pieces.py",
-        kills=("r1@step:3:forward",),
-        victims=(1, 2),
+        kills=("r1@step:3:forward", "r0@step:3:forward,r1@step:7:reduce"),
+    ),
+    Row(
+        name="random-pieces-pair",
+        script="random_pieces.py",
+        ranks=2,
+        kills=("r1@step:3:vote", "r0@step:5:vote"),
+    ),
+    *(
+        Row(
+            name=f"evaluating-{way}",
+            script="evaluating.py",
+            arguments=(way,),
+            kills=("r1@step:2:forward,r0@step:7:vote",) if way == "rank0" else (),
+        )
+        for way in ("all", "rank0", "ahead")
+    ),
+    Row(
+        name="evaluating-indexed",
+        script="evaluating.py",
+        arguments=("indexed",),
+        promise="unprotected",
+        why="the batches of a step are drawn at",
     ),
     Row(name="strided-files", script="strided_files.py", kills=("r0@step:5:backward",)),
     Row(name="trainer-class", script="trainer_class.py", kills=("r0@step:5:reduce",)),
