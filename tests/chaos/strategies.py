@@ -224,7 +224,6 @@ def _sampled(name: str, kind: str, phase: str) -> Cell:
 
 # One of each family, and each kind of loss. `test_compat` leaves the scripts of these out.
 SAMPLE = (
-    _sampled("ddp-unused-many-buckets", REDOING, "backward"),
     _sampled("ddp-static-graph", ALL, "vote"),
     _sampled("ddp-replicate", VOTING, "backward"),
     _sampled("by-hand-plain", REDOING, "forward"),

@@ -47,12 +47,10 @@ def case(job: Job, *kills: tuple[int, int, str]) -> Case:
 
 SAMPLE = (
     case(HSDP, (3, 4, "reduce")),
-    case(HSDP, (2, 1, "between")),
     case(HSDP, (0, 5, "forward"), (1, 5, "forward")),  # both ranks of one replica
     case(DDP3, (1, 3, "reduce:0"), (2, 3, "reduce:0")),
     case(DDP3, (0, 2, "backward"), (1, 2, "redo")),
     case(DDP4, (3, 3, "reduce"), (1, 3, "redo"), (2, 6, "backward")),
-    case(DDP4, (0, 2, "vote"), (1, 2, "vote"), (3, 7, "reduce")),
     case(DDP4, (3, 0, "between"), (0, 5, "backward"), (1, 5, "backward")),
     case(FSDP4, (0, 2, "reduce"), (2, 2, "redo"), (1, 6, "vote")),
     case(WHOLE, (0, 3, "backward"), (2, 3, "redo"), (3, 6, "reduce")),

@@ -14,12 +14,10 @@ pytestmark = pytest.mark.e2e
 
 SAMPLE = frozenset(
     {
-        "by-hand-flat",
         "ddp-compiled",
-        "ddp-first-step",
+        "evaluating-rank0",
         "mesh-pp",
         "own-numpy",
-        "own-strided-rows",
         "pictures-workers",
         "random-pieces",
         "recipe-hsdp",
@@ -27,7 +25,6 @@ SAMPLE = frozenset(
         "step-batches",
         "step-tokens",
         "stream-workers",
-        "trainer-class",
     }
 )
 

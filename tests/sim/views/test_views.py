@@ -12,7 +12,7 @@ from tests.sim.views.search import PAIR, Search
 from tests.sim.views.times import at, measure
 from tests.sim.views.world import Outcome, World, simulate
 
-SEEDS = range(300)
+SEEDS = range(150)
 RARE = (
     "election", "roll", "left out", "cut off", "sole survivor", "no quorum left",
     "liveness checked", "lost", "fault crash", "fault pause", "fault cut", "fault oneway",
@@ -20,7 +20,7 @@ RARE = (
 )  # fmt: skip
 
 
-def test_300_random_histories_break_nothing_and_reach_every_rare_path() -> None:
+def test_150_random_histories_break_nothing_and_reach_every_rare_path() -> None:
     coverage: Counter[str] = Counter()
     wrong = []
     for seed in SEEDS:
@@ -34,7 +34,7 @@ def test_300_random_histories_break_nothing_and_reach_every_rare_path() -> None:
     assert coverage["liveness checked"] > 0.9 * len(SEEDS)
 
 
-def test_300_random_histories_with_a_witness_break_nothing() -> None:
+def test_150_random_histories_with_a_witness_break_nothing() -> None:
     coverage: Counter[str] = Counter()
     wrong = []
     for seed in SEEDS:
@@ -49,7 +49,7 @@ def test_300_random_histories_with_a_witness_break_nothing() -> None:
     assert coverage["liveness checked"] > 0.8 * len(SEEDS)
 
 
-def test_300_random_histories_with_etcd_break_nothing() -> None:
+def test_150_random_histories_with_etcd_break_nothing() -> None:
     coverage: Counter[str] = Counter()
     wrong = []
     for seed in SEEDS:
@@ -100,13 +100,14 @@ def test_the_seed_that_catches_a_bug_is_clean_without_it(bug: Bug) -> None:
     assert simulate(bug.seed, drawn=draw_etcd if bug.etcd else draw).violation is None
 
 
-def test_no_order_of_messages_and_two_faults_decides_two_rolls_of_one_number() -> None:
+def test_no_order_of_messages_and_a_fault_decides_two_rolls_of_one_number() -> None:
+    """With two faults: `make sim-soak`."""
     search = Search(most=100_000)
 
-    search.run(faults=2, candidates=(1,))
+    search.run(faults=1, candidates=(1,))
 
     assert search.complete
-    assert search.states > 30_000
+    assert search.states > 20_000
 
 
 def test_nor_does_any_where_one_of_three_voters_is_a_witness() -> None:
