@@ -419,7 +419,8 @@ class ScriptRuntime(FirstRank):
         outer = self._around(inner)
         if outer is None:
             raise Refused(f"no loop over steps is around the microbatches at {inner.loop.id}")
-        before = any(draw.learning for draw in outer.draws)
+        # An evaluation draws with gradients off, or goes through all of its loader.
+        before = any(draw.learning and not draw.source.ended for draw in outer.draws)
         within = bool(inner.draws) or any(one.draws or one.drew for one in self.microbatches)
         if before and not within and not any(map(self._is_fetched, self.microbatches)):
             raise Refused(

@@ -97,7 +97,7 @@ SHAPES = (
             arguments=(way,),
             kills=("r1@step:2:forward,r0@step:7:vote",) if way == "rank0" else (),
         )
-        for way in ("all", "rank0", "ahead")
+        for way in ("all", "rank0", "ahead", "pieces")
     ),
     Row(
         name="evaluating-indexed",

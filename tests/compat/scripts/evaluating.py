@@ -1,6 +1,7 @@
 """llama2.c's way: batches of an endless generator, a loop over microbatches, evaluation before it.
 
 `all` ranks evaluate, or `rank0` alone; `ahead`: the next batch is fetched during the forward pass;
+`pieces`: nanoGPT's batches, and an evaluation that only computes with gradients off;
 `indexed`: all batches of a step are drawn first and taken by their number, so none can be told.
 """
 
@@ -40,6 +41,21 @@ optimizer = torch.optim.AdamW(ddp.parameters(), lr=1e-2)
 torch.manual_seed(1337 + rank)
 
 
+def piece():
+    rows = torch.randint(len(inputs), (4,))
+    return inputs[rows], inputs[rows].sum(dim=1, keepdim=True)
+
+
+def go_through(loader):
+    model.eval()
+    loss = 0.0
+    for x, y in loader:
+        with torch.no_grad():
+            loss += F.mse_loss(model(x), y).item()
+    model.train()
+    return loss
+
+
 @torch.no_grad()
 def evaluate():
     model.eval()
@@ -59,6 +75,8 @@ step = 0
 while step < 12:
     if step % 4 == 0 and way == "all":
         evaluate()
+    if step % 4 == 0 and way == "pieces":
+        go_through(DataLoader(TensorDataset(inputs[:16], inputs[:16, :1]), 4))
     if step % 4 == 0 and rank == 0:
         evaluate()
     drawn = [next(batches) for _ in range(2)] if way == "indexed" else []
@@ -66,6 +84,8 @@ while step < 12:
         ddp.require_backward_grad_sync = micro == 1
         if drawn:
             x, y = drawn[micro]
+        elif way == "pieces":
+            x, y = piece()
         elif way != "ahead":
             x, y = next(batches)
         loss = F.mse_loss(ddp(x), y) / 2
