@@ -88,14 +88,14 @@ SHAPES = (
         name="random-pieces-pair",
         script="random_pieces.py",
         ranks=2,
-        kills=("r1@step:3:vote", "r0@step:5:vote"),
+        kills=("r1@step:3:vote", "r0@step:4:vote"),
     ),
     *(
         Row(
             name=f"evaluating-{way}",
             script="evaluating.py",
             arguments=(way,),
-            kills=("r1@step:2:forward,r0@step:7:vote",) if way == "rank0" else (),
+            kills=("r1@step:2:forward,r0@step:6:vote",) if way == "rank0" else (),
         )
         for way in ("all", "rank0", "ahead", "pieces")
     ),
