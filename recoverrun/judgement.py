@@ -82,6 +82,9 @@ def ledger_point(name: str, trial: Trial) -> Point:
     problems = [violation.what for violation in proof.violations] or list(proof.unproved)
     more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
     held = {"proved": True, "violated": False, "unproved": None}[proof.verdict]
+    if held and not proof.microbatches:
+        what = f"{plural(proof.steps, 'step')} of an unprotected run"
+        return Point(held=None, text=f"{name}: {what}, whose microbatches are not counted")
     return Point(held=held, text=f"{text} microbatches" + (f": {problems[0]}{more}" if problems
                                                           else ""))  # fmt: skip
 

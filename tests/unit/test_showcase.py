@@ -249,3 +249,16 @@ def test_an_impossible_schedule_is_refused_in_one_sentence(
 ) -> None:
     with pytest.raises(ScheduleError, match=complaint):
         _kills(text, ["--nproc-per-node=4", "train.py"], count, 0, steps, 0)
+
+
+def test_of_an_unprotected_run_nobody_says_that_its_microbatches_were_counted(
+    reference: Trial,
+) -> None:
+    bare = replace(reference, proof=replace(reference.proof, microbatches=0))
+
+    point = ledger_point("the run", bare)
+
+    assert point.held is None
+    assert point.text == (
+        "the run: 40 steps of an unprotected run, whose microbatches are not counted"
+    )
