@@ -8,13 +8,12 @@ launcher, a worker that never spoke is a program like any other.
 
 import atexit
 import os
-import sys
 import threading
 from collections.abc import Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from recoverrun.hooks import frameworks, patches
+from recoverrun.hooks import frameworks, patches, runner
 from recoverrun.hooks.children import forget_in_children
 from recoverrun.hooks.runtime import ScriptRuntime
 from recoverrun.hooks.script import Started
@@ -90,9 +89,7 @@ class _Worker:
         # Communicators that were left behind may hold threads which would never let us end.
         _end_threads_and_exit_functions()
         session.link.close()
-        for stream in (sys.stdout, sys.stderr):
-            if stream is not None and not stream.closed:
-                stream.flush()
+        runner.flush()
         os._exit(code)
 
 

@@ -67,11 +67,19 @@ class _Interruption:
     def die(self) -> None:
         if not self.happened:
             return
-        for stream in (sys.stdout, sys.stderr):
-            if stream is not None and not stream.closed:
-                stream.flush()
+        flush()
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
+
+
+def flush() -> None:
+    """What the script has printed goes out, as where the interpreter ends (flush_std_files).
+
+    A script may have put an object of its own there, which knows no more than `write` and `flush`.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and not getattr(stream, "closed", False):
+            stream.flush()
 
 
 def main(
