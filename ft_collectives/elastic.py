@@ -33,7 +33,14 @@ from ft_collectives.c10d import (
 from ft_collectives.fabric import Communicator, Fabric
 from ft_collectives.faults import PeerLost
 from ft_collectives.pairs import Call, Pairs
-from ft_collectives.spokesmen import answer_of, answered, roots_are_named, stand_ins
+from ft_collectives.spokesmen import (
+    Site,
+    answer_of,
+    answered,
+    roots_are_named,
+    site_of_call,
+    stand_ins,
+)
 from ft_collectives.transaction import Deliver, Launch, Transactions
 
 T = TypeVar("T")
@@ -340,26 +347,51 @@ class ElasticGroup(ProcessGroup):
     def broadcast(self, tensors: list[torch.Tensor], opts: Any) -> Work:
         """From a lost root: its stand-in's tensor, right for replicated state such as buffers.
 
-        In a call of the script itself (`naming_roots`) PeerLost, also if the root dies during it.
+        In a call of the script itself (`naming_roots`) PeerLost, also if the root dies during it,
+        unless survivors know what it would say there (`Site`).
         """
         if not self.protected:
             return self.native.broadcast(tensors, opts)
-        self._spread("broadcast", tensors, int(opts.rootRank), roots_are_named())
+        root = int(opts.rootRank)
+        self._spread("broadcast", tensors, root, roots_are_named(), site_of_call())
         return completed(tensors)
 
-    def _spread(self, call: str, tensors: Sequence[torch.Tensor], root: int, named: bool) -> None:
+    def _spread(
+        self,
+        call: str,
+        tensors: Sequence[torch.Tensor],
+        root: int,
+        named: bool,
+        site: Site | None = None,
+    ) -> None:
+        word = (Site() if site is None else site).word()
+        alone = ElasticGroup.alone()  # in another rank's code, where nobody else is heard
+        if named and alone and not Site.tells(word):
+            self.require(root, call)
+
         def launch(now: Communicator, staged: list[torch.Tensor]) -> list[Work]:
-            if named and self.ranks[root] not in now.members:
-                raise _nobody("broadcast", self.ranks[root])
             at = stand_ins(self.ranks, now.members)[root]
             inner = options("BroadcastOptions", rootRank=at)
-            return [now.group.broadcast([one], inner) for one in staged]
+            *words, last = staged
+            works = [now.group.broadcast([one], inner) for one in words]
+            if named and self.ranks[root] not in now.members:
+                least = options("AllreduceOptions", reduceOp=ReduceOp.MIN)
+                works.append(now.group.allreduce([last], least))
+            return works
 
-        def deliver(staged: list[torch.Tensor], _: Communicator) -> None:
-            for target, result in zip(tensors, staged, strict=True):
+        def deliver(staged: list[torch.Tensor], among: Communicator) -> None:
+            *words, last = staged
+            lost = not alone and self.ranks[root] not in among.members
+            if named and lost and not Site.tells(last):
+                raise _nobody(call, self.ranks[root])
+            for target, result in zip(tensors, words, strict=True):
+                if site is not None and not alone and not lost and self.rank() != root:
+                    site.hear(target, result)
                 target.detach().copy_(result)
+            if site is not None and lost:
+                site.stand_in = among.members[stand_ins(self.ranks, among.members)[root]]
 
-        self._transact(asked(call, tensors, root), tensors, launch, deliver)
+        self._transact(asked(call, tensors, root), [*tensors, word], launch, deliver)
 
     def scatter(self, outs: Any, ins: Any, opts: Any) -> Work:
         if not self.protected:

@@ -13,6 +13,9 @@ import torch
 Answer = Callable[[int], torch.Tensor | None]
 """What a lost rank would have given to a gather; None if that is not known."""
 
+SAMPLE = 4096
+"""Bytes of a tensor that tell whether it has changed."""
+
 _calls = threading.local()
 """A script's threads make calls of their own."""
 
@@ -25,15 +28,69 @@ def stand_ins(ranks: Sequence[int], members: Sequence[int]) -> list[int]:
     ]
 
 
+class Site:
+    """A place in the script that broadcasts: who else knows what its root would say?
+
+    All do who have always held there what the root then said, bit for bit (a check that replicas
+    agree, state that each has for itself). What never changes proves nothing: it may be what all
+    others hold until the root decides, as of a flag that ends training.
+    """
+
+    def __init__(self) -> None:
+        self.done = False  # this rank has done for a lost root what it does before it speaks
+        self.stand_in: int | None = None  # the rank that spoke for a lost root
+        self._same = True  # so far
+        self._moved = False
+        self._last = b""
+
+    def call(self, done: bool) -> None:
+        """A call begins here."""
+        self.done, self.stand_in = done, None
+
+    @property
+    def known(self) -> bool:
+        """Has this rank always held what the root said, and did that ever change?"""
+        return self._same and self._moved
+
+    def hear(self, held: torch.Tensor, said: torch.Tensor) -> None:
+        """Where this rank `held` its own tensor, a root `said` another one, of the same shape."""
+        if not self._same:
+            return
+        words = _bits(said)
+        self._same = torch.equal(_bits(held), words)
+        first = bytes(words[:SAMPLE].tolist())
+        self._moved |= bool(self._last) and first != self._last
+        self._last = first
+
+    def word(self) -> torch.Tensor:
+        """What this rank knows of it, for the smallest of all ranks' words."""
+        return torch.tensor([int(self.known), -int(self.done)])
+
+    @staticmethod
+    def tells(word: torch.Tensor) -> bool:
+        """Do all know, or has anybody done what the root does?"""
+        known, done = word.tolist()
+        return bool(known or done)
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+
+
 @contextmanager
-def naming_roots() -> Iterator[None]:
-    """In here a broadcast whose root is lost raises PeerLost: only the root knows what to say."""
-    with _having("name_roots", True):
+def naming_roots(site: Site | None = None) -> Iterator[None]:
+    """In here a broadcast whose root is lost raises PeerLost, unless somebody knows of `site`."""
+    with _having("name_roots", True), _having("site", site):
         yield
 
 
 def roots_are_named() -> bool:
     return bool(getattr(_calls, "name_roots", False))
+
+
+def site_of_call() -> Site | None:
+    site: Site | None = getattr(_calls, "site", None)
+    return site
 
 
 @contextmanager

@@ -5,7 +5,7 @@ place of rank 0 leaves no traces in what it is itself: it draws from rank 0's ra
 as it knows them, its own are put back, and iterators of data are none of those that ranks compare.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -28,12 +28,17 @@ class FirstRank:
         self.standing_in: Callable[[str], AbstractContextManager[Any]] = nullcontext
         self.by_itself: Callable[[str], AbstractContextManager[Any]] = nullcontext
         self.first_of_node: Callable[[int], bool] = lambda rank: True  # as far as is known
+        self.places: dict[str, tuple[str, ...]] = {}  # of code for rank 0, and what it writes
         self.led = False  # this rank has stood in for rank 0
         self.lone = 0  # depth of what is done in the place of rank 0
         self.unclear = False  # whether rank 0 would have drawn what is drawn there
         self.alone = 0  # depth of what this rank does alone by itself
         self.left: set[str] = set()  # places that raised an error
         self.missed: set[str] = set()  # what others do alone, since the last commit point
+
+    def hand_on(self, places: Mapping[str, tuple[str, ...]]) -> None:
+        """Learn where a module does something on rank 0 alone, and names of what it writes."""
+        self.places.update(places)
 
     def first(self, where: str, sense: bool, result: Any, rank: Any = None) -> Any:
         """`result`, or what it is on rank 0: `sense`. It was told by `rank`, or by a flag."""

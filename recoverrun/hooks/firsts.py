@@ -46,8 +46,12 @@ OTHERS = ("lora", "low_rank", "matrix", "max_rank", "tensor")
 """In names of ranks that are none of a process."""
 
 
-def hand_on(tree: ast.Module, filename: str) -> int:
-    """Let an deputy do what the module does on rank 0 alone. Changes `tree`; returns how often."""
+Places = dict[str, tuple[str, ...]]
+"""Where code is meant for rank 0 alone, and names of what comes of it: they may be broadcast."""
+
+
+def hand_on(tree: ast.Module, filename: str) -> Places:
+    """Let a deputy do what the module does on rank 0 alone. Changes `tree`; returns where."""
     rewriter = _Rewriter(filename)
     rewriter.visit(tree)
     return rewriter.found
@@ -56,7 +60,7 @@ def hand_on(tree: ast.Module, filename: str) -> int:
 class _Rewriter(ast.NodeTransformer):
     def __init__(self, filename: str) -> None:
         self.filename = filename
-        self.found = 0
+        self.found: Places = {}
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         """A model's forward may be compiled, by what knows nothing of us."""
@@ -79,14 +83,15 @@ class _Rewriter(ast.NodeTransformer):
                 told = _as_first(statement.test, False)
                 if told and rest and not _talk(rest):
                     self._tell(statement, told, False)
+                    self.found[where] = _written(rest)
                     return [*block[: place + 1], self._leading(rest, where)]
             elif not _talk(statement.body) and (told := _as_first(statement.test, True)):
                 self._tell(statement, told, True)
+                self.found[where] = _flowing(_written(statement.body), rest)
                 statement.body = [self._leading(statement.body, where)]
         return block
 
     def _tell(self, statement: ast.If, told: list[ast.expr], sense: bool) -> None:
-        self.found += 1
         where = f"{self.filename}:{statement.lineno}"
         swap = {id(one): _call("first", one, where, sense, one, *_value(one)) for one in told}
         statement.test = _swapped(statement.test, swap)
@@ -172,6 +177,46 @@ def _talk(body: Sequence[ast.stmt]) -> bool:
     ours = any(isinstance(node, ast.Name) and node.id == RUNTIME_NAME for node in nodes)
     ours |= any(isinstance(node, ast.Yield | ast.YieldFrom | ast.Await) for node in nodes)
     return ours or not calls.isdisjoint(TALKS)
+
+
+def _written(body: Sequence[ast.stmt]) -> tuple[str, ...]:
+    """Names, also dotted ones, of what `body` assigns, or changes in place as torch spells it."""
+    found: list[ast.expr] = []
+    for node in (node for statement in body for node in ast.walk(statement)):
+        match node:
+            case ast.Name(ctx=ast.Store()) | ast.Attribute(ctx=ast.Store()):
+                found.append(node)
+            case ast.Subscript(value=value, ctx=ast.Store()):
+                found.append(value)
+            case ast.Call(func=ast.Attribute(value=value, attr=method)) if _in_place(method):
+                found.append(value)
+            case ast.keyword(arg="out", value=value):
+                found.append(value)
+    return tuple(sorted({name for name in map(_dotted, found) if name}))
+
+
+def _in_place(method: str) -> bool:
+    return method.endswith("_") and not method.endswith("__")
+
+
+def _flowing(names: Sequence[str], rest: Sequence[ast.stmt]) -> tuple[str, ...]:
+    """`names`, and those that are assigned something made of them in what follows."""
+    found = set(names)
+    for statement in rest:
+        loaded = {_dotted(node) for node in ast.walk(statement) if isinstance(node, ast.expr)}
+        if isinstance(statement, ast.Assign) and not found.isdisjoint(loaded):
+            found.update(_written([statement]))
+    return tuple(sorted(found))
+
+
+def _dotted(node: ast.expr) -> str:
+    """`a.b.c` as it is written; "" of anything else."""
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.Attribute(value=value, attr=name) if before := _dotted(value):
+            return f"{before}.{name}"
+    return ""
 
 
 def _block(body: list[ast.stmt], where: str) -> ast.stmt:

@@ -137,6 +137,7 @@ class Instrumenter:
             return None
         for loop in rewritten.loops:
             self.runtime.register(loop)
+        self.runtime.hand_on(rewritten.handed_on)
         return rewritten.code
 
     def _instrument(self, tree: ast.Module, path: str, training: frozenset[str]) -> Instrumented:

@@ -453,15 +453,9 @@ def _writes_on_rank_0(caller: FrameType) -> bool:
     )
 
 
-def _is_torch_itself(caller: FrameType) -> bool:
-    """Does torch ask, to find its place in a group that is there? Samplers ask for the script."""
-    return str(caller.f_globals.get("__name__")).startswith("torch.distributed.")
-
-
 def _ranks(session: "Session", c10d: ModuleType) -> None:
-    from ft_collectives.elastic import ElasticGroup, as_one
-    from ft_collectives.spokesmen import naming_roots, roots_are_spoken_for
-    from recoverrun.hooks import deputy, groups
+    from ft_collectives.elastic import as_one
+    from recoverrun.hooks import deputy, groups, roots
 
     def get_rank(original: Any) -> Any:
         def wrapper(group: Any = None) -> int:
@@ -469,30 +463,16 @@ def _ranks(session: "Session", c10d: ModuleType) -> None:
             world = group is None or group is c10d.GroupMember.WORLD
             if _writes_on_rank_0(sys._getframe(1)) and deputy.is_deputy(session):
                 return 0
-            if acting is None or not world or _is_torch_itself(sys._getframe(1)):
+            if acting is None or not world or roots.is_torch_itself(sys._getframe(1)):
                 return int(original(group))
             return acting
 
         return wrapper
 
-    def rooted(original: Any) -> Any:
-        """Refuse a call of the script whose root is lost: nobody can know what it would say."""
-
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            if roots_are_spoken_for():
-                return original(*args, **kwargs)
-            group = kwargs.get("group") or c10d.GroupMember.WORLD
-            source = kwargs.get("src", args[1] if len(args) > 1 else None)
-            if isinstance(group, ElasticGroup) and isinstance(source, int):
-                group.require(group.ranks.index(source), original.__name__)
-            with naming_roots():
-                return original(*args, **kwargs)
-
-        return wrapper
-
     replace(c10d, "get_rank", get_rank)
     replace(c10d, "scatter", groups.scatter)
-    for name in ("broadcast", "broadcast_object_list"):
-        replace(c10d, name, rooted)
+    rooted = roots.Roots(session)
+    replace(c10d, "broadcast", rooted.broadcast)
+    replace(c10d, "broadcast_object_list", rooted.objects)
     for name in ("all_gather_object", "gather_object"):
         replace(c10d, name, as_one)

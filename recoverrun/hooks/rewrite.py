@@ -33,12 +33,12 @@ class Instrumented:
     code: CodeType
     loops: tuple[Loop, ...]
     generators: int  # how many generator functions are decorated
-    handed_on: int  # how often something is meant for rank 0 alone
+    handed_on: firsts.Places  # where something is meant for rank 0 alone
 
     @property
     def changed(self) -> bool:
         """Say whether it differs from the module as it was written."""
-        return bool(self.loops) or self.generators > 0 or self.handed_on > 0
+        return bool(self.loops) or self.generators > 0 or bool(self.handed_on)
 
 
 def instrument(tree: ast.Module, filename: str, hot: Hot) -> Instrumented:

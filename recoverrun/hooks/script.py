@@ -97,6 +97,10 @@ class Runtime(Protocol):
         """Whether this is rank 0, as the script says by `result` (`sense` on rank 0)."""
         ...
 
+    def hand_on(self, places: Mapping[str, tuple[str, ...]]) -> None:
+        """Learn where a module does something on rank 0 alone, and names of what it writes."""
+        ...
+
     def leading(self, where: str) -> AbstractContextManager[object]:
         """Around what the script does on rank 0 alone."""
         ...

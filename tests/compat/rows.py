@@ -109,11 +109,11 @@ SHAPES = (
     Row(name="strided-files", script="strided_files.py", kills=("r0@step:5:backward",)),
     Row(name="trainer-class", script="trainer_class.py", kills=("r0@step:5:reduce",)),
     Row(name="epochs-modulo", script="epochs.py", kills=("r1@step:3:forward",)),
+    Row(name="epochs-amp", script="epochs.py", arguments=("--amp",), apart=1e-3),
     Row(
-        name="epochs-amp",
-        script="epochs.py",
-        arguments=("--amp",),
-        apart=1e-3,
+        name="checked",
+        script="checked.py",
+        kills=("r0@step:2:reduce", "r1@step:4:vote,r0@step:6:forward"),
     ),
     Row(name="step-batches", script="step_batches.py", kills=("r2@step:3:reduce",)),
     Row(

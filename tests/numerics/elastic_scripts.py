@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ft_collectives import fabric as fabric_module
 from ft_collectives import loops
 from ft_collectives.elastic import ElasticGroup
-from ft_collectives.spokesmen import naming_roots
+from ft_collectives.spokesmen import Site, naming_roots
 from ft_collectives.vote import EXCHANGED, Booth
 from recoverrun.hooks.checkpoints import Checkpoints, among_survivors
 from tests.numerics import elastic_functions as functions
@@ -231,6 +231,27 @@ def root_dies(member: Member, moment: int) -> str:
     except RuntimeError as error:
         return str(error)
     return str(mine.tolist())
+
+
+def sites(member: Member, way: str, moment: int) -> str:
+    """Rank 2 broadcasts three times from one place, and dies in the third."""
+    member.protect()
+    site, said = Site(), []
+    for turn in range(3):
+        if member.rank == 2 and turn == 2:
+            member.die_at(moment)
+        value = {"constant": 0.0, "own": 10.0 * member.rank}.get(way, float(turn))
+        mine = torch.tensor([value, float("nan")])
+        site.call(done=way == "done" and member.rank == 0)
+        try:
+            with naming_roots(site):
+                dist.broadcast(mine, src=2)
+        except RuntimeError as error:
+            return str(error)
+        said.append(mine[0].item())
+        if way == "done":
+            site.hear(torch.zeros(1), torch.ones(1))  # what others hold is not the root's
+    return f"{said} {site.stand_in}"
 
 
 def late_protection(member: Member) -> float:

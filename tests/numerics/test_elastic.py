@@ -255,6 +255,26 @@ def test_a_root_that_dies_is_heard_by_all_or_by_none(moment: int) -> None:
     assert results[0] == "[7.0, 7.0, 7.0]" or "rank 2 is lost" in results[0]
 
 
+@pytest.mark.parametrize("moment", [2, 4, 7], ids=["before it", "within it", "after it"])
+@pytest.mark.parametrize(
+    ("way", "heard"),
+    [
+        ("same", "[0.0, 1.0, 2.0]"),  # all have always held what the root said
+        ("done", "[0.0, 1.0, 2.0]"),  # one does what the root does
+        ("constant", "[0.0, 0.0, 0.0]"),  # a flag that only the root would raise
+        ("own", "[20.0, 20.0, 20.0]"),
+    ],
+)
+def test_survivors_say_what_they_know_the_root_would(way: str, heard: str, moment: int) -> None:
+    results = worlds.run(scripts.sites, way, moment, size=3).results
+
+    by_itself, stand_in = f"{heard} None", f"{heard} 0"
+    nobody = "dist.broadcast: rank 2 is lost, and nobody can speak for it"
+    without_it = stand_in if way in ("same", "done") else nobody
+    possible = {2: {without_it}, 4: {without_it, by_itself}, 7: {by_itself}}[moment]
+    assert results[0] == results[1] and results[0] in possible
+
+
 @pytest.mark.parametrize("victim", [0, 2], ids=["who gathers the plans", "another"])
 @pytest.mark.parametrize("moment", [1, 30, 48, 84])
 def test_a_checkpoint_has_no_part_of_a_lost_rank(victim: int, moment: int, tmp_path: Path) -> None:

@@ -123,3 +123,25 @@ def test_positions_stay_those_of_the_text() -> None:
 
     compile(tree, "train.py", "exec")
     assert {node.lineno for node in ast.walk(tree) if hasattr(node, "lineno")} == {3, 4, 5}
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("if rank == 0: best = did('x')", ["best"]),
+        ("if rank == 0: best, (self.last, _) = did('x')", ["_", "best", "self.last"]),
+        ("if rank == 0: stop[0] = 1", ["stop"]),
+        ("if rank == 0: stop += 1", ["stop"]),
+        ("if rank == 0: self.stop.fill_(1)", ["self.stop"]),
+        ("if rank == 0: torch.add(a, b, out=total)", ["total"]),
+        ("if rank == 0:\n    for one in did('x'):\n        last = one", ["last", "one"]),
+        ("if rank == 0: did(best); best.__len__(); best.item()", []),
+        ("if rank == 0: stop = 1\nflag = tensor([stop])\nother = 2", ["flag", "stop"]),
+        ("flag = tensor([stop])\nif rank == 0: stop = 1", ["stop"]),
+        ("for one in [1]:\n    if rank != 0: continue\n    best = one", ["best"]),
+    ],
+)
+def test_what_comes_of_code_for_rank_0_is_told_by_name(source: str, names: list[str]) -> None:
+    line = next(at for at, text in enumerate(source.split("\n"), 1) if "rank" in text)
+
+    assert hand_on(ast.parse(source), "train.py") == {f"train.py:{line}": tuple(names)}

@@ -48,6 +48,8 @@ class FakeRuntime:
 
     def leave(self, loop_id: str) -> None: ...
 
+    def hand_on(self, places: dict[str, tuple[str, ...]]) -> None: ...
+
     def generator(self, function: Any) -> Any:
         return function
 
