@@ -5,9 +5,13 @@ place of rank 0 leaves no traces in what it is itself: it draws from rank 0's ra
 as it knows them, its own are put back, and iterators of data are none of those that ranks compare.
 """
 
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
+
+from recoverrun.hooks import handover
+from recoverrun.hooks.script import Lone
 
 if TYPE_CHECKING:  # it imports torch, which only the script does
     from recoverrun.hooks.heritage import Heritage
@@ -28,7 +32,8 @@ class FirstRank:
         self.standing_in: Callable[[str], AbstractContextManager[Any]] = nullcontext
         self.by_itself: Callable[[str], AbstractContextManager[Any]] = nullcontext
         self.first_of_node: Callable[[int], bool] = lambda rank: True  # as far as is known
-        self.places: dict[str, tuple[str, ...]] = {}  # of code for rank 0, and what it writes
+        self.places: dict[str, Lone] = {}  # of code for rank 0
+        self.told: Mapping[str, Any] = {}  # what rank 0 knows that it reads (`handover`)
         self.led = False  # this rank has stood in for rank 0
         self.lone = 0  # depth of what is done in the place of rank 0
         self.unclear = False  # whether rank 0 would have drawn what is drawn there
@@ -36,8 +41,8 @@ class FirstRank:
         self.left: set[str] = set()  # places that raised an error
         self.missed: set[str] = set()  # what others do alone, since the last commit point
 
-    def hand_on(self, places: Mapping[str, tuple[str, ...]]) -> None:
-        """Learn where a module does something on rank 0 alone, and names of what it writes."""
+    def hand_on(self, places: Mapping[str, Lone]) -> None:
+        """Learn where a module does something on rank 0 alone."""
         self.places.update(places)
 
     def first(self, where: str, sense: bool, result: Any, rank: Any = None) -> Any:
@@ -60,7 +65,11 @@ class FirstRank:
 
     def leading(self, where: str) -> AbstractContextManager[Any]:
         """Around what rank 0 alone does."""
-        return self.standing_in(where) if self.is_deputy() else self.by_itself(where)
+        if not self.is_deputy():
+            return self.by_itself(where)
+        if where in self.places:
+            handover.lend(sys._getframe(1), self.places[where], self.told)
+        return self.standing_in(where)
 
 
 class StandingIn:

@@ -19,9 +19,10 @@ Only that is handed on which nobody answers to: no `else`, no collective call, n
 import ast
 import copy
 from collections.abc import Sequence
+from typing import TypeGuard
 
 from recoverrun.hooks.callgraph import BACKWARD, name_of
-from recoverrun.hooks.script import RUNTIME_NAME
+from recoverrun.hooks.script import RUNTIME_NAME, Lone
 
 FLAGS = frozenset(
     {
@@ -46,8 +47,8 @@ OTHERS = ("lora", "low_rank", "matrix", "max_rank", "tensor")
 """In names of ranks that are none of a process."""
 
 
-Places = dict[str, tuple[str, ...]]
-"""Where code is meant for rank 0 alone, and names of what comes of it: they may be broadcast."""
+Places = dict[str, Lone]
+"""Where code is meant for rank 0 alone. What comes of it may be broadcast (`roots`)."""
 
 
 def hand_on(tree: ast.Module, filename: str) -> Places:
@@ -83,11 +84,12 @@ class _Rewriter(ast.NodeTransformer):
                 told = _as_first(statement.test, False)
                 if told and rest and not _talk(rest):
                     self._tell(statement, told, False)
-                    self.found[where] = _written(rest)
+                    self.found[where] = Lone(_written(rest), _read(rest))
                     return [*block[: place + 1], self._leading(rest, where)]
             elif not _talk(statement.body) and (told := _as_first(statement.test, True)):
                 self._tell(statement, told, True)
-                self.found[where] = _flowing(_written(statement.body), rest)
+                writes = _flowing(_written(statement.body), rest)
+                self.found[where] = Lone(writes, _read(statement.body))
                 statement.body = [self._leading(statement.body, where)]
         return block
 
@@ -195,6 +197,16 @@ def _written(body: Sequence[ast.stmt]) -> tuple[str, ...]:
     return tuple(sorted({name for name in map(_dotted, found) if name}))
 
 
+def _read(body: Sequence[ast.stmt]) -> tuple[str, ...]:
+    nodes = (node for statement in body for node in ast.walk(statement))
+    loaded = {_dotted(node) for node in nodes if _is_loaded(node)}
+    return tuple(sorted(name for name in loaded if name and not name.startswith(RUNTIME_NAME)))
+
+
+def _is_loaded(node: ast.AST) -> TypeGuard[ast.Name | ast.Attribute]:
+    return isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load)
+
+
 def _in_place(method: str) -> bool:
     return method.endswith("_") and not method.endswith("__")
 
@@ -203,8 +215,7 @@ def _flowing(names: Sequence[str], rest: Sequence[ast.stmt]) -> tuple[str, ...]:
     """`names`, and those that are assigned something made of them in what follows."""
     found = set(names)
     for statement in rest:
-        loaded = {_dotted(node) for node in ast.walk(statement) if isinstance(node, ast.expr)}
-        if isinstance(statement, ast.Assign) and not found.isdisjoint(loaded):
+        if isinstance(statement, ast.Assign) and not found.isdisjoint(_read([statement])):
             found.update(_written([statement]))
     return tuple(sorted(found))
 

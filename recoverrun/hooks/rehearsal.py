@@ -18,7 +18,7 @@ import torch
 from ft_collectives.agreement import told_apart
 from ft_collectives.fabric import Channel, Communicator, Fabric
 from ft_collectives.faults import Superseded
-from recoverrun.hooks import exact, seeding
+from recoverrun.hooks import exact, handover, seeding
 from recoverrun.hooks.bulk import marks
 from recoverrun.hooks.context import ATTRIBUTE_TENSOR_BYTES, Context, key_of, told
 from recoverrun.hooks.data import NotReplayable
@@ -91,6 +91,8 @@ def rehearse(session: "Session", own: torch.Tensor) -> None:
             else:
                 found, reason = _exchange(session, fabric, generation, own)
                 promise = _everybody(session, generation, found)
+                if promise != "unprotected":
+                    handover.exchange(session, generation)
             session.booth.conclude(generation, 1 + ORDER.index(promise))
             break
         except Superseded:

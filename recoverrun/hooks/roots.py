@@ -8,7 +8,7 @@ knows, the call raises PeerLost on all of them.
 import inspect
 import sys
 from collections.abc import Callable
-from types import CodeType, FrameType
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,6 +17,7 @@ import torch.distributed as dist
 from ft_collectives.elastic import ElasticGroup
 from ft_collectives.spokesmen import Site, naming_roots, roots_are_named, roots_are_spoken_for
 from recoverrun.hooks import deputy
+from recoverrun.hooks.handover import named, within
 
 if TYPE_CHECKING:
     from recoverrun.hooks.session import Session
@@ -81,13 +82,13 @@ class Roots:
         live = group.fabric.view.live_ranks if group.fabric is not None else ()
         if next((rank for rank in group.ranks if rank in live), None) != session.env.rank:
             return False  # another one is heard
-        here = [place for place in runtime.places if _within(caller.f_code, place)]
-        if any(_within(caller.f_code, place) for place in runtime.left):
+        if any(within(caller.f_code, place) for place in runtime.left):
             return False  # what it wanted to do there has failed
         writes = [
             place
-            for place in here
-            if any(_is(_named(caller, name), tensor) for name in runtime.places[place])
+            for place, lone in runtime.places.items()
+            if within(caller.f_code, place)
+            and any(_is(named(caller, name), tensor) for name in lone.writes)
         ]
         return bool(writes) and runtime.missed.isdisjoint(writes)
 
@@ -114,24 +115,6 @@ def _called(
     if not isinstance(place, int) or not 0 <= place < len(group.ranks):
         return None, 0
     return group, place
-
-
-def _within(code: CodeType, place: str) -> bool:
-    """Is `place`, a file and a line, in this function?"""
-    filename, line = place.rsplit(":", 1)
-    if filename != code.co_filename:
-        return False
-    lines = [line for _, _, line in code.co_lines() if line]
-    return min(lines) <= int(line) <= max(lines)
-
-
-def _named(frame: FrameType, name: str) -> Any:
-    """What `name`, which may be dotted, is in `frame`; None if that cannot be seen."""
-    first, *rest = name.split(".")
-    found = frame.f_locals.get(first, frame.f_globals.get(first))
-    for part in rest:
-        found = getattr(found, "__dict__", {}).get(part)
-    return found
 
 
 def _is(value: Any, tensor: Any) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import CodeType
-from typing import Literal, ParamSpec, Protocol, TypeVar
+from typing import Literal, NamedTuple, ParamSpec, Protocol, TypeVar
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -19,6 +19,13 @@ LoopKind = Literal["for", "while", "async for"]
 RUNTIME_NAME = "__recoverrun__"
 ITEM_NAME = "__recoverrun_item__"
 EXIT_NAME = "__recoverrun_exit__"
+
+
+class Lone(NamedTuple):
+    """Code for rank 0 alone: names, also dotted ones, of what comes of it, and of what it reads."""
+
+    writes: tuple[str, ...]
+    reads: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,8 +104,8 @@ class Runtime(Protocol):
         """Whether this is rank 0, as the script says by `result` (`sense` on rank 0)."""
         ...
 
-    def hand_on(self, places: Mapping[str, tuple[str, ...]]) -> None:
-        """Learn where a module does something on rank 0 alone, and names of what it writes."""
+    def hand_on(self, places: Mapping[str, Lone]) -> None:
+        """Learn where a module does something on rank 0 alone."""
         ...
 
     def leading(self, where: str) -> AbstractContextManager[object]:

@@ -1,10 +1,13 @@
 """EDM's way: replicas are compared by broadcasts of rank 0, which also says when to stop.
 
+Rank 0 alone knows the folder of checkpoints, as in DiT, and all hear which was the last.
 Output goes through an object of the script's own. Gradients are cleaned before each update.
 """
 
 import os
+import shutil
 import sys
+import tempfile
 
 import torch
 import torch.distributed as dist
@@ -58,6 +61,11 @@ def evaluate(model):
 
 sys.stdout = Logger(sys.stdout)
 dist.init_process_group("gloo")
+if rank == 0:
+    folder = tempfile.mkdtemp()
+    print(f"checkpoints go to {folder}")
+else:
+    print("another rank")
 inputs = torch.randn(96, 8)
 data = TensorDataset(inputs, inputs.sum(dim=1, keepdim=True))
 sampler = Infinite(data, rank, dist.get_world_size())
@@ -65,7 +73,7 @@ batches = iter(DataLoader(data, 4, sampler=sampler))
 model = nn.Sequential(nn.Linear(8, 16), nn.Dropout(0.1), nn.Linear(16, 1))
 ddp = DDP(model)
 optimizer = torch.optim.Adam(ddp.parameters(), lr=1e-2)
-stop = torch.zeros(1)
+stop, saved = torch.zeros(1), torch.zeros(1)
 step = 0
 while True:
     optimizer.zero_grad(set_to_none=True)
@@ -82,9 +90,16 @@ while True:
         check_consistency(model)
     if rank == 0 and evaluate(model) < 6.0:
         stop.fill_(1)
+    if rank == 0 and step % 3 == 0:
+        torch.save(model.state_dict(), f"{folder}/last.pt")
+        saved.fill_(step)
+    dist.broadcast(saved, src=0)
     dist.broadcast(stop, src=0)
     if stop.item():
         break
+assert saved.item() == step == 9
+if rank == 0:
+    shutil.rmtree(folder)
 print(f"stopped after {step} steps")
 dist.barrier()
 dist.destroy_process_group()
