@@ -12,6 +12,7 @@ their place, they become its own.
 """
 
 import ctypes
+import inspect
 import sys
 from collections.abc import Mapping
 from pathlib import Path, PurePath
@@ -92,7 +93,7 @@ def _resolved(names: Mapping[str, Any], name: str) -> Any:
     first, *rest = name.split(".")
     found = names.get(first)
     for part in rest:
-        found = getattr(found, "__dict__", {}).get(part)
+        found = inspect.getattr_static(found, part, None)
     return found
 
 
@@ -101,8 +102,8 @@ def _bind(frame: FrameType, name: str, value: Any) -> None:
     code = frame.f_code
     if rest:
         owner = named(frame, ".".join([first, *rest[:-1]]))
-        if hasattr(owner, "__dict__"):
-            setattr(owner, rest[-1], value)
+        if isinstance(attributes := getattr(owner, "__dict__", None), dict):
+            attributes[rest[-1]] = value  # also where it is frozen
     elif first in (*code.co_varnames, *code.co_cellvars, *code.co_freevars):
         frame.f_locals[first] = value
         if sys.version_info < (3, 13):  # later it is written through (PEP 667)
