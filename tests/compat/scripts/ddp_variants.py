@@ -135,7 +135,7 @@ def main() -> None:
         numbers = Numbers(72)
         data = itertools.cycle(DataLoader(numbers, 4, sampler=DistributedSampler(numbers, seed=1)))
     for step in range(args.steps):
-        if feature == "evaluating" and rank == 0 and step % 3 == 0:
+        if feature == "evaluating" and step % 3 == 0 and rank == 0:
             with torch.no_grad():
                 model.module(torch.randn(5, 16, dtype=torch.float64))
         for micro in range(args.accumulation):
