@@ -10,6 +10,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import ParamSpec, TypeVar
 
 _implied_path = None if sys.flags.safe_path else sys.path.pop(0)
@@ -18,7 +19,7 @@ if _implied_path is not None:
 
 from recoverrun.hooks import runner, tracebacks  # noqa: E402
 from recoverrun.hooks.generators import same_kind  # noqa: E402
-from recoverrun.hooks.script import Loop, Started  # noqa: E402
+from recoverrun.hooks.script import Lone, Loop, Started  # noqa: E402
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -35,6 +36,7 @@ class CountingRuntime:
     """Does what plain Python would do, in Python, and counts."""
 
     Unwind = Stop
+    reads_gradients = False
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -67,6 +69,17 @@ class CountingRuntime:
 
     def leave(self, loop_id: str) -> None:
         self.counts["leave"] += 1
+
+    def first(self, where: str, sense: bool, result: object, rank: object = None) -> object:
+        self.counts["first"] += 1
+        return result
+
+    def hand_on(self, places: Mapping[str, Lone]) -> None:
+        pass
+
+    def leading(self, where: str) -> AbstractContextManager[object]:
+        self.counts["leading"] += 1
+        return nullcontext()
 
     def generator(self, function: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
         def serve(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:

@@ -36,6 +36,27 @@ print(sys.argv, sys.path, sys.orig_argv)
 print(__main__.__dict__ is globals(), __builtins__, vars(__main__).get("MARK", 1))
 """
 
+ALONE = (
+    MODEL
+    + """\
+import sys
+rank = 0
+def save(step):
+    if rank != 0:
+        return
+    print("saved", step)
+    if sys.argv[1:]:
+        raise OSError("full")
+for step in range(3):
+    Loss().backward()
+    if rank == 0 and step % 2 == 0:
+        print(step)
+        save(step)
+    if rank:
+        print("other")
+"""
+)
+
 CASES = [
     script("attributes of main", SHOW_MODULE, "a", "-b", "--", "-m"),
     script("docstring and annotations", '"""Doc."""\nx: int = 1\nprint(__doc__, __annotations__)'),
@@ -395,6 +416,8 @@ if child == 0:
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """,
     ),
+    script("rank 0 alone", ALONE),
+    script("error on rank 0 alone", ALONE, "fail"),
 ]
 
 MULTIPROCESSING = (

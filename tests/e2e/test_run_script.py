@@ -104,6 +104,16 @@ def test_every_loop_of_a_script_is_entered_and_left(tmp_path: Path) -> None:
 
 
 @pytest.mark.e2e
+def test_code_for_rank_0_alone_is_met(tmp_path: Path) -> None:
+    (case,) = [case for case in CASES if case.name == "rank 0 alone"]
+
+    counts = _counts(case, tmp_path)["counts"]
+
+    assert counts["first"] == 3 + 2, "`rank == 0` in each step, `rank != 0` in each save"
+    assert counts["leading"] == 2 * (1 + 2) + 2 * (1 + 1), "blocks, and calls that stand in them"
+
+
+@pytest.mark.e2e
 def test_an_archive_runs_as_it_is(tmp_path: Path) -> None:
     case = Case("archive", {"x": ""}, ("app.zip", "a"))
     _write(case, tmp_path / "project")

@@ -5,7 +5,7 @@ import importlib.util
 import os
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ import pytest
 
 from recoverrun.hooks import importer, runner
 from recoverrun.hooks.importer import Finder, Instrumenter, Project
-from recoverrun.hooks.script import Loop
+from recoverrun.hooks.script import Lone, Loop
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ class FakeRuntime:
 
     def leave(self, loop_id: str) -> None: ...
 
-    def hand_on(self, places: dict[str, tuple[str, ...]]) -> None: ...
+    def hand_on(self, places: Mapping[str, Lone]) -> None: ...
 
     def generator(self, function: Any) -> Any:
         return function
