@@ -11,7 +11,8 @@ from pathlib import Path
 
 import torch
 
-from tests.compat.rows import PHASES, ROWS, Row
+from tests.compat.row import PHASES, Row
+from tests.compat.rows import ROWS
 from tests.compat.trials import Outcome, judge, run
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "compatibility.md"

@@ -1,39 +1,8 @@
 """What is tried: one row a script or a feature, and what must come of it."""
 
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-SCRIPTS = Path(__file__).parent / "scripts"
-PHASES = ("forward", "reduce", "vote")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """`apart` bounds max |Δw| between the runs with and without a kill; scripts train in double
-    precision where they can, so that nothing but another order of sums is below it.
-    """
-
-    name: str
-    script: str
-    arguments: tuple[str, ...] = ()
-    ranks: int = 3
-    promise: str = "exact-samples"
-    why: str = ""  # of another promise: part of the reason that the run must give
-    taken_back: str = ""  # part of the reason for which a loss ends the promise of exact samples
-    apart: float = 1e-12
-    kills: tuple[str, ...] = ()  # what `test_compat` tries
-    victims: tuple[int, ...] = ()  # ranks that the table's kills strike; empty: any
-    needs: str = ""  # a package beside torch
-
-    @property
-    def refused(self) -> bool:
-        """It runs as under torchrun, and says so: no rank is killed."""
-        return self.promise == "unprotected"
-
-    @property
-    def command(self) -> tuple[str, ...]:
-        return (f"--nproc-per-node={self.ranks}", str(SCRIPTS / self.script), *self.arguments)
+from tests.compat.row import Row
 
 
 def ddp(feature: str, *kills: str, **more: Any) -> Row:

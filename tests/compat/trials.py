@@ -11,7 +11,7 @@ from recoverrun.hooks import compare
 from recoverrun.judgement import faults
 from recoverrun.trial import Trial, launch
 from rendezvous.schedule import parse
-from tests.compat.rows import Row
+from tests.compat.row import Row
 
 ROOT = Path(__file__).resolve().parents[2]
 WITHIN_S = 100.0

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.compat.rows import ROWS, Row
+from tests.compat.row import Row
+from tests.compat.rows import ROWS
 from tests.compat.trials import described, judge, run
 
 pytestmark = pytest.mark.e2e
