@@ -110,6 +110,8 @@ class History:
     strategy: str = ""
     promise: str = ""
     promise_reason: str = ""
+    weakened: str = ""  # why, once the promise has come down to equal-count
+    weakened_at: int = -1  # the first step of which that is true
     microbatches: int = 0  # per replica and step; 0 while unknown
     replicas: tuple[tuple[int, ...], ...] = ()
     attempts: int = 0
@@ -299,6 +301,12 @@ def _topology(facts: History, entry: Entry) -> None:
         facts.replicas = tuple(replicas)
 
 
+def _notice(facts: History, entry: Entry) -> None:
+    if entry.text("event") == "promise.weaken" and not facts.weakened:
+        facts.weakened = entry.reason
+        facts.weakened_at = facts.commits[-1].step + 1 if facts.commits else 0
+
+
 def _promise(facts: History, entry: Entry) -> None:
     facts.promise = entry.text("promise")
     facts.promise_reason = entry.reason
@@ -439,6 +447,7 @@ _HANDLERS = {
     "node.lost": _node_lost,
     "topology.learn": _topology,
     "promise.state": _promise,
+    "notice.give": _notice,
     "view.change": _view,
     "replica.lost": _loss,
     "recovery.done": _recovery,

@@ -84,6 +84,8 @@ class Postmortem:
     strategy: str
     promise: str
     promise_reason: str
+    weakened: str  # why the promise came down to equal-count, if it did
+    weakened_at: int  # from this step on
     inject: str
     attempts: int
     digests: int
@@ -126,6 +128,8 @@ def postmortem(log: RunLog) -> Postmortem:
         strategy=facts.strategy,
         promise=facts.promise,
         promise_reason=facts.promise_reason,
+        weakened=facts.weakened,
+        weakened_at=facts.weakened_at,
         inject=facts.inject,
         attempts=facts.attempts,
         digests=facts.digests,
@@ -315,6 +319,9 @@ def to_json(found: Postmortem) -> dict[str, Json]:
         "replicas": [list(replica) for replica in found.replicas],
         "strategy": found.strategy,
         "promise": found.promise,
+        "weakened": {"step": found.weakened_at, "reason": found.weakened}
+        if found.weakened
+        else None,
         "inject": found.inject,
         "attempts": found.attempts,
         "last_step": found.last_step,
@@ -329,6 +336,12 @@ def to_json(found: Postmortem) -> dict[str, Json]:
         "unreadable_places": found.unreadable_places,
         "unknown_events": list(found.unknown_events),
     }
+
+
+def _weakened(found: Postmortem) -> Json:
+    if not found.weakened:
+        return None
+    return {"step": found.weakened_at, "reason": found.weakened}
 
 
 def proof_json(proof: Proof) -> dict[str, Json]:

@@ -151,6 +151,9 @@ def _verdict(found: Postmortem, signs: Glyphs) -> Table:
         line = words(found.promise, "", signs)
         line.append_text(words(f": {found.promise_reason}", QUIET, signs))
         pairs.append(("promise", line))
+    if found.weakened:
+        text = f"step {found.weakened_at}: {found.weakened}"
+        pairs.append(("", words(text, REDUCED, signs)))
     if found.losses:
         pairs.append(("cost", words(_cost(found), "", signs)))
     if found.inject:

@@ -45,7 +45,7 @@ class Trial:
     @property
     def weakened(self) -> str:
         """The notice by which a run came down from exact-samples, or ""."""
-        return next((notice for notice in self.notices if "equal-count" in notice), "")
+        return self.history.weakened
 
     @property
     def steps(self) -> int:

@@ -52,14 +52,15 @@ class Voice:
         )
 
     def downgraded(self, reason: str) -> None:
-        self.notice(f"from here on {'not exact, ' * self._exact}equal-count: {reason}")
+        words = f"from here on {'not exact, ' * self._exact}equal-count: {reason}"
+        self.notice(words, "promise.weaken")
 
-    def notice(self, reason: str) -> None:
+    def notice(self, reason: str, event: str = "notice.give") -> None:
         self._link.send(
             Notice(
                 rank=self._rank,
                 generation=self._generation(),
-                event="notice.give",
+                event=event,
                 reason=reason,
             )
         )

@@ -28,7 +28,7 @@ class Scene:
     live: list[int] = field(default_factory=lambda: [0, 1, 2])
     journals: dict[str, Journal] = field(default_factory=dict)
 
-    def write(self, event: str, reason: str, node: str = "gpu-01", **fields: Json) -> None:
+    def write(self, event: str, reason: str, /, node: str = "gpu-01", **fields: Json) -> None:
         if node not in self.journals:
             self.journals[node] = Journal(journal_path(self.run_dir, node), node, 0.0)
         record = Record(event, reason, fields)

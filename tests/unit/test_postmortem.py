@@ -365,3 +365,29 @@ def test_a_run_is_found_by_directory_name_and_latest(tmp_path: Path) -> None:
     assert find_run(str(old), tmp_path) == old
     with pytest.raises(RunNotFound, match="c"):
         find_run("c", tmp_path)
+
+
+def test_a_promise_that_came_down_is_told_with_its_first_step(tmp_path: Path) -> None:
+    scene = _scene(tmp_path)
+    for rank in (0, 2):
+        reason = f"from here on equal-count: rank {rank} says why"
+        scene.write("notice.give", reason, rank=rank, event="promise.weaken")
+    scene.steps(3, 4)
+    run_dir = scene.close()
+
+    found = _found(run_dir)
+    page = CliRunner().invoke(_app(), ["postmortem", str(run_dir)]).output
+    status = status_of(read_run(run_dir), now=0.0)
+
+    why = "from here on equal-count: rank 0 says why"
+    assert to_json(found)["promise"] == "exact-samples"
+    assert to_json(found)["weakened"] == {"step": 3, "reason": why}
+    assert " ".join(page.split()).count(f"step 3: {why}") == 1
+    assert (status.promise, status.promise_reason) == ("equal-count", why)
+
+
+def test_a_promise_that_held_is_not_weakened(tmp_path: Path) -> None:
+    scene = _scene(tmp_path)
+    scene.write("notice.give", "something else", rank=0, event="notice.give")
+
+    assert to_json(_found(scene.close()))["weakened"] is None

@@ -153,7 +153,8 @@ def test_weights_beyond_the_bound_are_a_broken_invariant(faulted: Trial) -> None
 
 
 def test_a_run_that_came_down_to_equal_count_is_not_judged_by_its_weights(faulted: Trial) -> None:
-    weaker = replace(faulted, notices=("from here on equal-count: x differs between ranks",))
+    history = replace(faulted.history, weakened="from here on equal-count: x differs between ranks")
+    weaker = replace(faulted, history=history)
 
     point = weights_point(FAR, weaker)
     assert point.held is None
