@@ -268,9 +268,8 @@ class Impersonator:
             item = self._item_of(own, heir.rank)
             if own.met is not None:  # what making an iterator draws is not drawn again
                 rng.restore(heir.streams_at(own.met).hosted(rng.read_hosts()))
-            training = not replay and torch.is_grad_enabled()
             apart = heir.bulk.values()
-            with self._unchanged(own, names, apart), torch.set_grad_enabled(training):
+            with self._unchanged(own, names, apart), scene.training(not replay):
                 reached = self._run(names, shape, item)
                 heir.advance(names, self._moved_values(heir, names))
                 heir.bulk = held(names, bulk)
@@ -359,7 +358,7 @@ class Impersonator:
         self._lend(names, own, costume)
         self.fresh, self.runtime.acting_rank = True, self.runtime.own_rank
         try:
-            with self._unchanged(own, names), scene.schedules_rest():
+            with self._unchanged(own, names), scene.schedules_rest(), scene.training():
                 return self._run(names, shape, self._item_of(own, self.runtime.own_rank))
         finally:
             self.fresh, self.runtime.acting_rank = False, None

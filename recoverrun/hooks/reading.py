@@ -91,7 +91,9 @@ class Reading:
 
         def get(tensor: torch.Tensor) -> Any:
             if self._session.dirty and not self._session.acting:
-                self._asked(sys._getframe(1).f_globals.get("__name__", ""))
+                module = sys._getframe(1).f_globals.get("__name__", "")
+                with torch.inference_mode(False):  # what a commit makes lasts longer than the read
+                    self._asked(module)
             return plain.__get__(tensor)
 
         setattr(torch.Tensor, "grad", property(get, plain.__set__, plain.__delete__))  # noqa: B010

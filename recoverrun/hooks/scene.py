@@ -82,6 +82,13 @@ def _nowhere() -> TextIO:
 
 
 @contextmanager
+def training(wanted: bool = True) -> Iterator[None]:
+    """As around the script's loop: it may turn to its gradients where none are recorded."""
+    with torch.inference_mode(False), torch.set_grad_enabled(wanted):
+        yield
+
+
+@contextmanager
 def schedules_rest() -> Iterator[None]:
     """While this lasts, schedules of learning rates stand still."""
     kinds = [

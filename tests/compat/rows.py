@@ -322,10 +322,13 @@ CLIPPED = (
     clipped("ddp", "norms"),
     clipped("ddp", "loosely"),
     clipped("ddp", "each", "r1@step:3:forward,r0@step:6:vote"),
+    clipped("ddp", "no-grad", "r1@step:3:forward,r0@step:5:reduce"),
+    clipped("ddp", "inference"),
     clipped("ddp", "between", promise="unprotected", why="between the backward passes"),
     clipped("hsdp", "values"),
     clipped("hsdp", "loosely", "r3@step:3:forward"),
     clipped("hsdp", "each"),
+    clipped("hsdp", "no-grad", "r1@step:2:reduce"),
 )
 FSDP2 = (
     fsdp2("keep"),

@@ -4,6 +4,7 @@
 """
 
 import argparse
+from contextlib import nullcontext
 
 import torch
 import torch.distributed as dist
@@ -13,6 +14,9 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+RECORDING = {"no-grad": torch.no_grad, "inference": torch.inference_mode}
+WAYS = ("values", "norms", "loosely", "each", "between", *RECORDING)
 
 
 def limit(model: nn.Module, way: str) -> None:
@@ -32,7 +36,7 @@ def limit(model: nn.Module, way: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("kind", choices=("ddp", "hsdp"))
-    parser.add_argument("way", choices=("values", "norms", "loosely", "each", "between"))
+    parser.add_argument("way", choices=WAYS)
     args = parser.parse_args()
     torch.set_default_dtype(torch.float64)
     dist.init_process_group("gloo")
@@ -62,7 +66,8 @@ def main() -> None:
             if (number + 1) % every:
                 continue
             if args.way not in ("each", "between"):
-                limit(model, args.way)
+                with RECORDING.get(args.way, nullcontext)():
+                    limit(model, args.way)
             optimizer.step()
             optimizer.zero_grad()
     local = [getattr(one, "_local_tensor", one) for one in model.parameters()]
