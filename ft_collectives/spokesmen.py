@@ -16,6 +16,9 @@ Answer = Callable[[int], torch.Tensor | None]
 SAMPLE = 4096
 """Bytes of a tensor that tell whether it has changed."""
 
+OFTEN = 2
+"""How often a root has to have said the same for it to be what it always says."""
+
 _calls = threading.local()
 """A script's threads make calls of their own."""
 
@@ -26,6 +29,25 @@ def stand_ins(ranks: Sequence[int], members: Sequence[int]) -> list[int]:
         members.index(rank) if rank in members else virtual % len(members)
         for virtual, rank in enumerate(ranks)
     ]
+
+
+class Habit:
+    """What a root has said at a place so far, if that was always the same."""
+
+    def __init__(self) -> None:
+        self._said: Any = None
+        self._times = 0
+
+    def heard(self, words: Any) -> None:
+        """The root said `words`; None for what is too large, or nothing that can be compared."""
+        steady = words is not None and (not self._times or _alike(words, self._said))
+        self._times = self._times + 1 if steady and self._times >= 0 else -1
+        self._said = words if self._times > 0 else None
+
+    @property
+    def usual(self) -> Any:
+        """What it always says; None if that is not known."""
+        return self._said if self._times >= OFTEN else None
 
 
 class Site:
@@ -39,6 +61,7 @@ class Site:
     def __init__(self) -> None:
         self.done = False  # this rank has done for a lost root what it does before it speaks
         self.stand_in: int | None = None  # the rank that spoke for a lost root
+        self.habit = Habit()
         self._same = True  # so far
         self._moved = False
         self._last = b""
@@ -54,6 +77,8 @@ class Site:
 
     def hear(self, held: torch.Tensor, said: torch.Tensor) -> None:
         """Where this rank `held` its own tensor, a root `said` another one, of the same shape."""
+        small = said.numel() * said.element_size() <= SAMPLE
+        self.habit.heard(said.detach().clone() if small else None)
         if not self._same:
             return
         words = _bits(said)
@@ -71,6 +96,23 @@ class Site:
         """Do all know, or has anybody done what the root does?"""
         known, done = word.tolist()
         return bool(known or done)
+
+
+class ObjectSite(Site):
+    """The same of objects, which travel as sizes and contents, with nothing to compare them to."""
+
+    @property
+    def known(self) -> bool:
+        return False
+
+    def hear(self, held: torch.Tensor, said: torch.Tensor) -> None:
+        """Neither is an object."""
+
+
+def _alike(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor):
+        return isinstance(other, torch.Tensor) and torch.equal(one, other)
+    return type(one) is type(other) and bool(one == other)
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:

@@ -8,10 +8,11 @@ as it knows them, its own are put back, and iterators of data are none of those 
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from recoverrun.hooks import handover
 from recoverrun.hooks.script import Lone
+from recoverrun.hooks.workshop import Workshop
 
 if TYPE_CHECKING:  # it imports torch, which only the script does
     from recoverrun.hooks.heritage import Heritage
@@ -31,6 +32,7 @@ class FirstRank:
         self.is_deputy: Callable[[], bool] = lambda: False
         self.standing_in: Callable[[str], AbstractContextManager[Any]] = nullcontext
         self.by_itself: Callable[[str], AbstractContextManager[Any]] = nullcontext
+        self.supply: Callable[[FrameType], None] = lambda frame: None
         self.first_of_node: Callable[[int], bool] = lambda rank: True  # as far as is known
         self.places: dict[str, Lone] = {}  # of code for rank 0
         self.told: Mapping[str, Any] = {}  # what rank 0 knows that it reads (`handover`)
@@ -40,20 +42,41 @@ class FirstRank:
         self.alone = 0  # depth of what this rank does alone by itself
         self.left: set[str] = set()  # places that raised an error
         self.missed: set[str] = set()  # what others do alone, since the last commit point
+        self.undecided: set[str] = set()  # choices of rank 0 that were not made here, since then
+        self.workshop = Workshop()  # where rank 0 made what it alone has
 
     def hand_on(self, places: Mapping[str, Lone]) -> None:
         """Learn where a module does something on rank 0 alone."""
         self.places.update(places)
+        self.workshop.learn(places)
 
     def first(self, where: str, sense: bool, result: Any, rank: Any = None) -> Any:
         """`result`, or what it is on rank 0: `sense`. It was told by `rank`, or by a flag."""
         if bool(result) is sense:
             return result
+        self.workshop.visit(where, sys._getframe(1))
         if not self.is_deputy():
             self.missed.add(where)
             return result
-        told = rank is None or str(rank) == str(self.own_rank)
-        return sense if told else result
+        return sense if self._means_ranks(rank) else result
+
+    def stands_in(self, where: str, sense: bool, result: Any, rank: Any = None) -> bool:
+        """Is this not rank 0 (see `first`), but decides in its place what follows?"""
+        if bool(result) is sense:
+            return False
+        self.workshop.visit(where, sys._getframe(1))
+        if not self.is_deputy():
+            self.undecided.add(where)
+            return False
+        return self._means_ranks(rank)
+
+    def _means_ranks(self, rank: Any) -> bool:
+        return rank is None or str(rank) == str(self.own_rank)
+
+    def begin_anew(self) -> None:
+        """At a commit point."""
+        self.missed.clear()
+        self.undecided.clear()
 
     def has_done(self, rank: int, places: frozenset[str]) -> bool:
         """Is all done here since the last commit point that `rank` does alone at these places?"""
@@ -67,8 +90,7 @@ class FirstRank:
         """Around what rank 0 alone does."""
         if not self.is_deputy():
             return self.by_itself(where)
-        if where in self.places:
-            handover.lend(sys._getframe(1), self.places[where], self.told)
+        self.supply(sys._getframe(1))
         return self.standing_in(where)
 
 
@@ -145,9 +167,11 @@ def _lost(session: "Session") -> "Heritage | None":
 def serve(session: "Session") -> None:
     """From now on the runtime knows who the deputy is."""
     from recoverrun.hooks.alone import Alone
+    from recoverrun.hooks.handover import Supply
 
     runtime, env = session.runtime, session.env
     runtime.is_deputy = lambda: is_deputy(session)
+    runtime.supply = Supply(session).supply
     runtime.standing_in = lambda where: StandingIn(session, where)
     runtime.by_itself = lambda where: Alone(runtime, where)
     if (env.rank - env.local_rank) % env.local_world_size == 0:  # nodes are alike, it seems

@@ -8,7 +8,8 @@
 
 At the first commit point rank 0 tells all others the simple values of names that such code reads:
 in functions that are being executed there, and in their modules. Where the deputy has nothing in
-their place, they become its own.
+their place, they become its own. What else rank 0 has made there before training the deputy makes
+anew in the same way (`workshop`).
 """
 
 import ctypes
@@ -20,9 +21,13 @@ from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
 from recoverrun.hooks.script import Lone
+from recoverrun.hooks.workshop import Bench
 
 if TYPE_CHECKING:
     from recoverrun.hooks.session import Session
+
+MADE = "in the place of rank 0, {} was made anew: what it held there is lost"
+UNMADE = "in the place of rank 0, {} could not be made: {!r}"
 
 LONG_TEXT = 4096
 LARGE = 1 << 63
@@ -60,16 +65,78 @@ def held(places: Mapping[str, Lone], frame: FrameType | None) -> dict[str, Any]:
     return found
 
 
-def lend(frame: FrameType, lone: Lone, told: Told) -> None:
-    """Where `frame` has nothing for what lone code reads, it gets what rank 0 has told."""
-    for name in lone.reads:
-        if named(frame, name) is not None:
-            continue
-        for function in (frame.f_code.co_qualname, ""):
-            value = told.get(_key(frame.f_code, function, name))
+class Supply:
+    """What the deputy gets, or makes, of what only rank 0 had: `supply` before each lone block."""
+
+    def __init__(self, session: "Session") -> None:
+        self._session = session
+        self._tried: set[tuple[CodeType, str]] = set()
+        self._under_way: list[Bench] = []
+
+    def supply(self, frame: FrameType) -> None:
+        """For all lone code in this function, as things may have to go along from now on."""
+        for place, lone in self._session.runtime.places.items():
+            if within(frame.f_code, place):
+                for name in lone.reads:
+                    if (frame.f_code, name) not in self._tried and named(frame, name) is None:
+                        self._tried.add((frame.f_code, name))
+                        self._get(frame, name)
+
+    def _get(self, frame: FrameType, name: str) -> None:
+        runtime = self._session.runtime
+        told = said_of(frame.f_code, name, runtime.told)
+        if told is None and (bench := runtime.workshop.bench(frame.f_code, name)) is not None:
+            told = self._made(frame, bench)
+        if told is not None:
+            _bind(frame, name, told)
+
+    def _made(self, frame: FrameType, bench: Bench) -> Any:
+        """What rank 0 has made there, made once more; None if that is not possible."""
+        from recoverrun.hooks import rng
+
+        if any(one is bench for one in self._under_way):
+            return None
+        session, before = self._session, rng.read()
+        session.runtime.lone += 1
+        self._under_way.append(bench)
+        try:
+            made = eval(bench.making.code, self._materials(frame, bench))
+        # Protects training from code that another rank was meant for, whatever it raises.
+        except Exception as error:
+            session.voice.notice(UNMADE.format(bench.making.name, error))
+            return None
+        finally:
+            self._under_way.pop()
+            session.runtime.lone -= 1
+            rng.restore(before)
+        if made is not None:
+            session.voice.notice(MADE.format(bench.making.name))
+        return made
+
+    def _materials(self, frame: FrameType, bench: Bench) -> dict[str, Any]:
+        """The names that a making finds."""
+        runtime = self._session.runtime
+        here = frame.f_locals if frame.f_code is bench.code else {}
+        found = {**bench.names, **here}
+        for name in bench.making.needs:
+            if (value := bench.has(name)) is None and found.get(name) is None:
+                value = said_of(bench.code, name, runtime.told)
+                other = runtime.workshop.bench(bench.code, name)
+                if value is None and other is not None:
+                    value = self._made(frame, other)
+                    if bench.code is frame.f_code and value is not None:
+                        _bind(frame, name, value)
             if value is not None:
-                _bind(frame, name, _unpacked(value))
-                break
+                found[name] = value
+        return found
+
+
+def said_of(code: CodeType, name: str, told: Told) -> Any:
+    """What rank 0 has told of `name` in a function or its module; None if it has not."""
+    for function in (code.co_qualname, ""):
+        if (value := told.get(_key(code, function, name))) is not None:
+            return _unpacked(value)
+    return None
 
 
 def within(code: CodeType, place: str) -> bool:

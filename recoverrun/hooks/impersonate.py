@@ -210,7 +210,6 @@ class Impersonator:
     def complete(self, shape: Shape) -> None:
         """The step ends: bring the chains of all lost ranks to its end. Raises NotReplayable."""
         self.interim = None
-        self.runtime.missed.clear()
         for rank in sorted(self.heritage):
             heir = self.heritage[rank]
             while heir.moving and heir.index < len(self.runtime.microbatches):

@@ -74,6 +74,7 @@ class MakeUp:
         A rank that was lost in it and made up for by others begins its chain here, too.
         """
         self.absorb(step, over=True)
+        self._impersonator.runtime.begin_anew()
         if self.exact and shape is not None:
             self._trying(lambda: self._impersonator.complete(shape))
 

@@ -21,11 +21,22 @@ ITEM_NAME = "__recoverrun_item__"
 EXIT_NAME = "__recoverrun_exit__"
 
 
+class Making(NamedTuple):
+    """How rank 0 makes, before it trains, something that it alone has."""
+
+    name: str  # also dotted
+    function: str  # the qualified name of the one that does; "" for the module
+    code: CodeType  # an expression; what it opens to be written is opened to be appended to
+    needs: tuple[str, ...]  # names that it reads; none of them is dotted
+
+
 class Lone(NamedTuple):
     """Code for rank 0 alone: names, also dotted ones, of what comes of it, and of what it reads."""
 
     writes: tuple[str, ...]
     reads: tuple[str, ...]
+    makes: tuple[Making, ...] = ()
+    taints: tuple[str, ...] = ()  # what is not to be believed if it fails, beside `writes`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +113,10 @@ class Runtime(Protocol):
 
     def first(self, where: str, sense: bool, result: object, rank: object = None) -> object:
         """Whether this is rank 0, as the script says by `result` (`sense` on rank 0)."""
+        ...
+
+    def stands_in(self, where: str, sense: bool, result: object, rank: object = None) -> bool:
+        """Whether this is not rank 0 (see `first`), but decides in its place what follows."""
         ...
 
     def hand_on(self, places: Mapping[str, Lone]) -> None:

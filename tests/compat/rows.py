@@ -84,6 +84,12 @@ SHAPES = (
         script="checked.py",
         kills=("r0@step:2:reduce", "r1@step:4:vote,r0@step:6:forward"),
     ),
+    Row(
+        name="early-stop",
+        script="early_stop.py",
+        kills=("r0@step:2:reduce", "r1@step:1:vote,r0@step:5:forward"),
+        victims=(1, 2),  # what rank 0 remembers of epochs before is lost with it
+    ),
     Row(name="step-batches", script="step_batches.py", kills=("r2@step:3:reduce",)),
     Row(
         name="step-tokens",

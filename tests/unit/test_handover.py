@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from recoverrun.hooks.handover import held, lend, named, within
+from recoverrun.hooks.handover import Supply, held, named, within
 from recoverrun.hooks.script import Lone
+from recoverrun.hooks.workshop import Workshop
 
 HERE = __file__
 READS = ("folder", "number", "path", "flag", "options.folder", "tensor", "TITLE", "nowhere")
@@ -34,12 +35,21 @@ def as_on_rank_0(found: dict[str, Any]) -> dict[str, Any]:
     return {key.replace("on_rank_0", "on_the_deputy"): value for key, value in found.items()}
 
 
+def supply(told: dict[str, Any], *reads: str) -> None:
+    """What a function's lone code reads, where that function calls this."""
+    frame = sys._getframe(1)
+    places = {f"{HERE}:{frame.f_lineno}": Lone((), reads or READS)}
+    runtime = SimpleNamespace(places=places, told=told, workshop=Workshop(), lone=0)
+    session: Any = SimpleNamespace(runtime=runtime, voice=SimpleNamespace(notice=pytest.fail))
+    Supply(session).supply(frame)
+
+
 def on_the_deputy(told: dict[str, Any], unbound: bool) -> tuple[Any, ...]:
     options = SimpleNamespace(folder=None)
     number, tensor, flag = None, None, True
     if not unbound:
         folder = path = "its own"
-    lend(sys._getframe(), Lone((), READS), told)
+    supply(told)
     return folder, number, path, flag, options.folder, tensor
 
 
@@ -78,7 +88,7 @@ def test_names_of_a_module_and_of_a_closure_are_bound(monkeypatch: pytest.Monkey
     inner: Any = None
 
     def function() -> Any:
-        lend(sys._getframe(), Lone((), ("ABSENT", "inner")), told)
+        supply(told, "ABSENT", "inner")
         return ABSENT, inner
 
     code = function.__code__

@@ -41,6 +41,16 @@ def asked(roots: Roots, group: ElasticGroup, root: int = 0, **places: tuple[str,
     return roots._does(frame, flag[1:], group, root)
 
 
+def told(roots: Roots, group: ElasticGroup, failed: tuple[str, ...] = ()) -> bool:
+    """The same of a list, sent by a helper; `failed` may have been changed by what failed here."""
+    said = [True]
+    line, runtime = sys._getframe().f_lineno, roots._session.runtime
+    runtime.places[f"{HERE}:{line}"] = Lone(("said",), ())
+    runtime.places[f"{HERE}:{line + 1}"] = Lone((), (), (), failed)
+    runtime.left = {f"{HERE}:{line + 1}"} if failed else set()
+    return (lambda sent: roots._does(sys._getframe(), sent, group, 0))(said)
+
+
 def test_the_deputy_speaks_of_what_it_writes_in_the_place_of_rank_0() -> None:
     roots, group, _ = world(live=(1, 2), rank=1)
 
@@ -56,7 +66,15 @@ def test_nobody_else_does(live: tuple[int, ...], rank: int) -> None:
     assert not asked(roots, group, here=("flag",))
 
 
-@pytest.mark.parametrize("kept", ["missed", "left"])
+def test_the_deputy_speaks_of_objects_that_it_decides_even_through_a_helper() -> None:
+    roots, group, _ = world(live=(1, 2), rank=1)
+
+    assert told(roots, group)
+    assert told(roots, group, failed=("bar",))
+    assert not told(roots, group, failed=("said",))
+
+
+@pytest.mark.parametrize("kept", ["missed", "undecided", "left"])
 def test_not_where_rank_0_was_lost_in_the_middle_or_its_deputy_failed(kept: str) -> None:
     roots, group, runtime = world(live=(1, 2), rank=1)
     assert asked(roots, group, here=("flag",))
@@ -73,3 +91,5 @@ def test_views_are_the_same_memory_and_empty_tensors_are_none() -> None:
     assert not _is(whole, whole.clone())
     assert not _is(torch.zeros(0), torch.zeros(0))
     assert not _is([1], whole)
+    assert not _is([1], [1])
+    assert not _is(1, 1)
