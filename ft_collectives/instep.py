@@ -320,6 +320,8 @@ class InStep:
     def _settle(self, microbatches: int) -> list[Effect]:
         assert self.state == "open", f"commit point while {self.state}"
         self.microbatches = microbatches
+        # In the first step slices may have been taken for microbatches (docs/injection.md).
+        self.done = [(slot, i) for slot, i in self.done if slot != self.slot or i < microbatches]
         return self._advance()
 
     def _discard(self) -> list[Effect]:

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from recoverrun.hooks import slices
+
 if TYPE_CHECKING:
     from recoverrun.hooks.session import Session
     from recoverrun.hooks.strategies.by_hand import ByHand
@@ -44,6 +46,8 @@ class Backwards:
         """`Tensor.backward`, `autograd.backward`."""
 
         def wrapper(*args: Any, **kwargs: Any) -> None:
+            if slices.skips(self._session):
+                return
             with self.one():
                 original(*args, **kwargs)
 

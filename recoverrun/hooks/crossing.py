@@ -68,7 +68,10 @@ class Crossing:
         """At the commit point: all ranks compare. A loss ends it, for this rank or for all."""
         if not self.due(session):
             return
-        assert session.fabric is not None, "protected"
+        assert session.fabric is not None and session.strategy is not None, "protected"
+        shape = session.runtime.shape
+        if shape is not None and shape.slices:  # it is over only now
+            self._sketch = sketch(session.strategy.accumulators())
         try:
             promise, reason = self._compare(session, session.fabric, generation)
             weakest = ORDER[session.booth.least(generation, ORDER.index(promise))]
@@ -76,10 +79,10 @@ class Crossing:
             return  # then it shows when it matters, as before
         if weakest == "exact-samples":
             return
-        assert session.runtime.shape is not None, "learned"
+        assert shape is not None, "learned"
         session.makeup.exact = False
         session.sources.rehearsed(False)
-        session.voice.promise(promise, session.runtime.shape.microbatches, reason)
+        session.voice.promise(promise, shape.microbatches, reason)
         exact.insist(session, weakest, reason if promise == weakest else "another rank says why")
 
     def _compare(self, session: "Session", fabric: Fabric, generation: int) -> tuple[Promise, str]:

@@ -56,16 +56,17 @@ def insist(session: "Session", promise: Promise, reason: str) -> None:
         return  # a loss then ends the run: nothing can differ
     assert shape is not None and strategy is not None, "protected"
     if strategy.name not in SERVED:
-        _refuse(session, f"not with {strategy.name} yet, only with {' and '.join(SERVED)}")
+        refuse(session, f"not with {strategy.name} yet, only with {' and '.join(SERVED)}")
     if shape.backwards > 1:
-        _refuse(session, f"a microbatch at {shape.region.id} has {shape.backwards} backward passes")
+        refuse(session, f"a microbatch at {shape.region.id} has {shape.backwards} backward passes")
     if session.tallies.keys:
-        _refuse(session, "the script divides its gradients by what the ranks tell each other")
+        refuse(session, "the script divides its gradients by what the ranks tell each other")
     if promise != "exact-samples":
-        _refuse(session, f"lost microbatches would be made up with other samples: {reason}")
+        refuse(session, f"lost microbatches would be made up with other samples: {reason}")
 
 
-def _refuse(session: "Session", words: str) -> None:
+def refuse(session: "Session", words: str) -> None:
+    """End the run: `--exact` was asked for, and cannot be given."""
     sentence = f"--exact cannot be given: {words}"
     print(f"recoverrun: {sentence}", file=sys.stderr)
     if session.env.error_file:

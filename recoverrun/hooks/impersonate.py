@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from ft_collectives.faults import InvariantBroken, Superseded
-from recoverrun.hooks import modules, rng, scene
+from recoverrun.hooks import modules, rng, scene, slices
 from recoverrun.hooks.bearing import Bearing
 from recoverrun.hooks.context import (
     Context,
@@ -79,10 +79,9 @@ class Impersonator:
         self.remains: dict[int, tuple[Context, ...]] = {}
         self.interim: Heritage | None = None  # rank 0 since a commit, until we speak for it
         self.excused: frozenset[Key] | None = None
-        self.rehearsing = self.talked = False
+        self.rehearsing = self.talked = self.replaying = False  # a replay only moves a chain along
         self._fed = False  # a microbatch's item is what some iterator gave
         self.backwards_seen, self._accumulates = 0, False  # by half of a microbatch, perhaps
-        self.replaying = False  # a forward pass only, to keep a lost rank's chain whole
         self.looking_back = False  # what is served was drawn before the region
         self.fresh = False  # executing as ourselves, on fresh data
         self.buffers: Callable[[], list[torch.Tensor]] = list  # of the model
@@ -304,7 +303,7 @@ class Impersonator:
         In the rehearsal its result is poisoned: if the gradient is right all the same, nothing
         depends on what other ranks would have said, as with a loss that is summed for the log.
         """
-        if self.fresh or self.backwards_seen:
+        if self.fresh or slices.is_over(self):
             return alone
         if self.rehearsing:
             self.talked = True
@@ -478,8 +477,7 @@ class Impersonator:
             ) from error
         if self.runtime.spoiled:
             raise NotReplayable(self.runtime.spoiled)
-        reached = self.backwards_seen >= shape.backwards
-        if reached and not self.rehearsing:
+        if (reached := self.backwards_seen >= shape.backwards) and not self.rehearsing:
             self.made_up(before, self.counted(names))
         return reached
 
@@ -494,5 +492,5 @@ class Impersonator:
     def backward_done(self, shape: Shape) -> None:
         """A backward inside a re-execution: after the last one there is nothing more to run."""
         self.backwards_seen += 1
-        if self.backwards_seen >= shape.backwards:
+        if self.backwards_seen >= shape.backwards and not shape.slices:
             raise Unwind("backward")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
+from recoverrun.hooks import slices
 from recoverrun.hooks.preview import Preview
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class Reading:
         plain: Any = torch._C.TensorBase.grad
 
         def get(tensor: torch.Tensor) -> Any:
-            if self._session.dirty and not self._session.acting:
+            if self._session.dirty:
                 module = sys._getframe(1).f_globals.get("__name__", "")
                 with torch.inference_mode(False):  # what a commit makes lasts longer than the read
                     self._asked(module)
@@ -107,7 +108,9 @@ class Reading:
         if module.partition(".")[0] in OTHERS:
             return
         session = self._session
-        if session.promise is None:
+        if session.acting:
+            slices.committing(session)
+        elif session.promise is None:
             self._note()
         elif self.commits and (self.whole or not self._between):
             session.settle()
@@ -123,6 +126,15 @@ class Reading:
         if not lent and session.strategy.lender is not None:
             session.strategy.lender.lend()
         self._kept = [one.detach().clone() for one in self._seen()]
+
+    def join(self, slices: int) -> str:
+        """What was taken for microbatches is slices of one. Why that cannot be, or ""."""
+        if self.by_hand is not None:
+            return "gradients are reduced by hand"
+        if self._between:
+            return "gradients are read between them"
+        self._at = 1 if self._at == slices else 0
+        return ""
 
     def _seen(self) -> list[torch.Tensor]:
         strategy = self._session.strategy

@@ -18,14 +18,14 @@ import torch
 from ft_collectives.agreement import told_apart
 from ft_collectives.fabric import Channel, Communicator, Fabric
 from ft_collectives.faults import Superseded
-from recoverrun.hooks import exact, handover, seeding
+from recoverrun.hooks import exact, handover, seeding, slices
 from recoverrun.hooks.bulk import marks
 from recoverrun.hooks.context import ATTRIBUTE_TENSOR_BYTES, Context, key_of, told
 from recoverrun.hooks.data import NotReplayable
 from recoverrun.hooks.heritage import named
 from recoverrun.hooks.impersonate import TALKS
 from recoverrun.hooks.rng import tensor_bytes
-from recoverrun.hooks.runtime import Microbatch, Shape
+from recoverrun.hooks.runtime import Microbatch, Refused, Shape
 from recoverrun.hooks.shares import unlike
 from rendezvous.messages import Promise
 
@@ -70,6 +70,21 @@ def agree(one: torch.Tensor, other: torch.Tensor) -> tuple[bool, float]:
     if not scale:
         return apart == 0, apart
     return apart <= TOLERANCE * scale, apart / scale
+
+
+def learn(session: "Session") -> None:
+    """The first commit point: how the script goes through a step, proved by a rehearsal."""
+    runtime = session.runtime
+    session.preview.goes_on()
+    try:
+        runtime.shape = runtime.learn()
+        if runtime.shape.slices:
+            slices.join(session, runtime.shape)
+    except Refused as refusal:
+        runtime.shape = None
+        decline(session, str(refusal))
+        return
+    rehearse(session, session.sketch)
 
 
 def rehearse(session: "Session", own: torch.Tensor) -> None:

@@ -138,6 +138,7 @@ class Shape:
     microbatches: int
     backwards: int  # of one microbatch
     pattern: str  # "one microbatch a step", "by counting iterations", "by an inner loop"
+    slices: int = 0  # the batch of a step is one microbatch, trained on in so many
 
 
 class ScriptRuntime(FirstRank):
@@ -345,16 +346,29 @@ class ScriptRuntime(FirstRank):
 
     def note_backward(self) -> Microbatch | None:
         """A backward of normal work is done. Returns the microbatch if it is its first one."""
-        if not self.stack:
+        turn = self._training() if self.stack else None
+        if turn is None:
             return None
-        turn = self.stack[-1]
         turn.backwards += 1
         if turn.backwards > 1 and self.microbatches and self.microbatches[-1].turn is turn:
             self.microbatches[-1].backwards = turn.backwards
             self._keep_hosts()
         if turn.backwards > 1 or turn.streams is None:
             return None
-        microbatch = Microbatch(
+        microbatch = self._begun(turn)
+        self.microbatches.append(microbatch)
+        self._keep_hosts()
+        return microbatch
+
+    def _training(self) -> Turn:
+        """The loop that a backward belongs to here: the innermost one, if not that of slices."""
+        whole = self.shape.region if self.shape is not None and self.shape.slices else None
+        return next((one for one in reversed(self.stack) if one.loop is whole), self.stack[-1])
+
+    def _begun(self, turn: Turn) -> Microbatch:
+        """The microbatch of the present iteration of `turn`."""
+        assert turn.streams is not None, "taken as the iteration began"
+        return Microbatch(
             index=len(self.microbatches),
             turn=turn,
             iteration=turn.iteration,
@@ -373,9 +387,6 @@ class ScriptRuntime(FirstRank):
             seeded=turn.seeded,
             drew=len(turn.draws) > turn.header_draws,
         )
-        self.microbatches.append(microbatch)
-        self._keep_hosts()
-        return microbatch
 
     def _keep_hosts(self) -> None:
         if self.senses is None:
@@ -412,9 +423,7 @@ class ScriptRuntime(FirstRank):
         count = len(self.microbatches)
         if here:
             pattern = "one microbatch a step" if count == 1 else "by counting iterations"
-            around = self._around(inner)
-            if around is not None:
-                self._require_silence(around)
+            self._require_silence(self._around(inner))
             return Shape(inner.loop, inner.loop, count, backwards, pattern)
         outer = self._around(inner)
         if outer is None:
@@ -423,12 +432,25 @@ class ScriptRuntime(FirstRank):
         before = any(draw.learning and not draw.source.ended for draw in outer.draws)
         within = bool(inner.draws) or any(one.draws or one.drew for one in self.microbatches)
         if before and not within and not any(map(self._is_fetched, self.microbatches)):
+            return self._sliced(outer, inner)
+        self._require_silence(outer)
+        return Shape(inner.loop, outer.loop, count, backwards, "by an inner loop")
+
+    def _sliced(self, outer: Turn, inner: Turn) -> Shape:
+        """A step draws one batch and trains on it in slices: they are one microbatch."""
+        if outer.loop.refusal or any(one.turn is not inner for one in self.microbatches):
             raise Refused(
                 f"the batches of a step are drawn at {outer.loop.id}, before the loop over "
                 f"microbatches at {inner.loop.id}: they cannot be drawn again for another rank"
             )
-        self._require_silence(outer)
-        return Shape(inner.loop, outer.loop, count, backwards, "by an inner loop")
+        slices, self.microbatches = self.microbatches, []
+        whole = self._begun(outer)
+        whole.backwards = outer.backwards = sum(one.backwards for one in slices)
+        whole.left, whole.hosts = slices[-1].left, slices[-1].hosts
+        self.microbatches.append(whole)
+        self._require_silence(self._around(outer))
+        pattern = f"one microbatch a step, in {len(slices)} slices"
+        return Shape(outer.loop, outer.loop, 1, whole.backwards, pattern, len(slices))
 
     def _is_fetched(self, microbatch: Microbatch) -> bool:
         """Was its item drawn before the loop over microbatches began?"""
@@ -436,11 +458,11 @@ class ScriptRuntime(FirstRank):
 
         return any(shares(microbatch.item, draw.item) for draw in self.draws.fetched)
 
-    def _require_silence(self, outer: Turn) -> None:
+    def _require_silence(self, outer: Turn | None) -> None:
         """What ranks tell each other of batches that they have drawn (a count of tokens) would
         lack what a lost rank has to say. Raises Refused."""
         first = self.microbatches[0]
-        if first.heard != outer.heard and self._is_fetched(first):
+        if outer is not None and first.heard != outer.heard and self._is_fetched(first):
             raise Refused(
                 f"the ranks talk to each other between drawing the batches of a step at "
                 f"{outer.loop.id} and the loop over microbatches at {first.turn.loop.id}: what a "

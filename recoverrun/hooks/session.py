@@ -44,7 +44,7 @@ from ft_collectives.instep import (
 from ft_collectives.reduce import Reducer
 from ft_collectives.store import LauncherStore
 from ft_collectives.vote import Booth
-from recoverrun.hooks import backwards, digest, exact, groups, rehearsal
+from recoverrun.hooks import backwards, digest, exact, groups, rehearsal, slices
 from recoverrun.hooks.carried import Carried
 from recoverrun.hooks.crossing import Crossing
 from recoverrun.hooks.faultpoints import FaultPoints
@@ -53,7 +53,7 @@ from recoverrun.hooks.impersonate import Impersonator
 from recoverrun.hooks.kinship import Kinship
 from recoverrun.hooks.makeup import MakeUp
 from recoverrun.hooks.phases import Phases
-from recoverrun.hooks.runtime import Refused, ScriptRuntime, Turn
+from recoverrun.hooks.runtime import ScriptRuntime, Turn
 from recoverrun.hooks.senses import TorchSenses
 from recoverrun.hooks.sources import Sources
 from recoverrun.hooks.strategy import Strategy
@@ -111,7 +111,7 @@ class Session:
         self.preview = self.tallies.reading.preview
         self.crossing, self._kinship, self.carried = Crossing(), Kinship(), Carried(self)
         self._booth: Booth | None = None
-        self._sketch = torch.empty(0)
+        self.sketch = torch.empty(0)
         self._agenda: deque[Effect] = deque()
         self._untold: deque[Accumulated] = deque()
         self._remains = Writer(env.context) if env.context else None
@@ -334,13 +334,13 @@ class Session:
         self._untold.append(Accumulated(identity=(self.machine.slot, index)))
         self.tallies.backward_done()
         if not index and self.promise is None:
-            self._first_microbatch()
+            self.first_microbatch()
         self.crossing.backward_done(self)
 
-    def _first_microbatch(self) -> None:
+    def first_microbatch(self) -> None:
         """Nothing is known yet: keep what the rehearsal at the commit point compares."""
         assert self.strategy is not None, "protected"
-        self._sketch = rehearsal.sketch(self.strategy.accumulators())
+        self.sketch = rehearsal.sketch(self.strategy.accumulators())
         if self.runtime.microbatches:
             turn = self.runtime.microbatches[0].turn
             self._leave(self.impersonator.capture_top(self.step, self.attempt, turn).pack())
@@ -352,12 +352,14 @@ class Session:
 
     def settle(self) -> None:
         """The script is about to use the gradients: make them whole, agreed and final."""
+        slices.committing(self)
         if self.machine is None or not self.dirty or self.acting or not self.runtime.active:
             return
         assert self.reducer is not None, "protected"
-        step, count, self.phases.digest = self.step, self.microbatch, digest.due(self)
+        step, self.phases.digest = self.step, digest.due(self)
         if self.promise is None:
-            self._learn()
+            rehearsal.learn(self)
+        count = self.microbatch
         self.tallies.settling()
         shape = self.runtime.shape
         if not self.runtime.microbatches:
@@ -402,16 +404,6 @@ class Session:
         self.tallies.end_step()
         self.runtime.begin_step()
         self.backwards, self.dirty = 0, False
-
-    def _learn(self) -> None:
-        """The first commit point: how the script goes through a step, proved by a rehearsal."""
-        self.preview.goes_on()
-        try:
-            self.runtime.shape = self.runtime.learn()
-        except Refused as refusal:
-            rehearsal.decline(self, str(refusal))
-            return
-        rehearsal.rehearse(self, self._sketch)
 
     def conclude(self, promise: Promise, reason: str, found: Promise | None = None) -> None:
         """The rehearsal's result; `found` and `reason` are what this rank has to say of it."""

@@ -66,14 +66,7 @@ SHAPES = (
             arguments=(way,),
             kills=("r1@step:2:forward,r0@step:6:vote",) if way == "rank0" else (),
         )
-        for way in ("all", "rank0", "ahead", "pieces")
-    ),
-    Row(
-        name="evaluating-indexed",
-        script="evaluating.py",
-        arguments=("indexed",),
-        promise="unprotected",
-        why="the batches of a step are drawn at",
+        for way in ("all", "rank0", "ahead", "pieces", "indexed")
     ),
     Row(name="strided-files", script="strided_files.py", kills=("r0@step:5:backward",)),
     Row(name="trainer-class", script="trainer_class.py", kills=("r0@step:5:reduce",)),
@@ -89,6 +82,28 @@ SHAPES = (
         script="early_stop.py",
         kills=("r0@step:2:reduce", "r1@step:1:vote,r0@step:5:forward"),
         victims=(1, 2),  # what rank 0 remembers of epochs before is lost with it
+    ),
+    *(
+        Row(name=f"slices-{way}", script="slices.py", arguments=(way,), kills=kills)
+        for way, kills in (
+            ("chunks", ("r1@step:0:forward,r0@step:5:reduce",)),
+            ("looped", ("r0@step:4:reduce,r2@step:9:vote",)),
+            ("clipped", ("r1@step:3:forward",)),
+        )
+    ),
+    Row(
+        name="slices-hsdp",
+        script="slices.py",
+        arguments=("hsdp",),
+        ranks=4,
+        kills=("r3@step:4:forward",),
+    ),
+    Row(
+        name="slices-by-hand",
+        script="slices.py",
+        arguments=("by-hand",),
+        promise="unprotected",
+        why="and gradients are reduced by hand",
     ),
     Row(name="step-batches", script="step_batches.py", kills=("r2@step:3:reduce",)),
     Row(

@@ -1,9 +1,11 @@
 """What the runtime learns of a microbatch: how often it goes backward, whether it seeds first."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
-from recoverrun.hooks.runtime import ScriptRuntime
+from recoverrun.hooks.runtime import Refused, ScriptRuntime
 from recoverrun.hooks.script import Loop
 from recoverrun.hooks.senses import TorchSenses
 
@@ -68,3 +70,48 @@ def test_code_in_another_rank_s_place_must_seed_before_it_draws(drawn: bool) -> 
     runtime.seeding()
 
     assert (runtime.untold is not None) == drawn
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_slices_of_a_batch_that_was_drawn_before_them_are_one_microbatch(times: int) -> None:
+    runtime = ScriptRuntime(own_rank=0)
+    runtime.senses = TorchSenses()
+    for name in ("steps", "slices"):
+        runtime.register(loop(name))
+    source = SimpleNamespace(ended=False, count=0)
+
+    def step() -> None:
+        runtime.top("steps", {}, globals())
+        runtime.drawn(source, 0, object(), learning=True)  # type: ignore[arg-type]
+        for _ in runtime.iterate("slices", range(times)):
+            runtime.top("slices", {}, globals())
+            runtime.note_backward()
+
+    steps = iter(runtime.iterate("steps", range(2)))
+    next(steps)
+    step()
+    runtime.shape = shape = runtime.learn()
+
+    assert (shape.region.id, shape.microbatches, shape.backwards) == ("steps", 1, times)
+    assert (shape.slices, len(runtime.microbatches)) == (times, 1)
+    runtime.begin_step()
+    next(steps)
+    step()
+    assert [(one.turn.loop.id, one.backwards) for one in runtime.microbatches] == [("steps", times)]
+
+
+def test_slices_of_several_batches_a_step_are_not_served() -> None:
+    runtime = ScriptRuntime(own_rank=0)
+    runtime.senses = TorchSenses()
+    for name in ("steps", "slices"):
+        runtime.register(loop(name))
+    source = SimpleNamespace(ended=False, count=0)
+    for _ in runtime.iterate("steps", range(2)):
+        runtime.top("steps", {}, globals())
+        runtime.drawn(source, 0, object(), learning=True)  # type: ignore[arg-type]
+        for _ in runtime.iterate("slices", range(2)):
+            runtime.top("slices", {}, globals())
+            runtime.note_backward()
+        if len(runtime.microbatches) == 4:
+            with pytest.raises(Refused, match="cannot be drawn again for another rank"):
+                runtime.learn()

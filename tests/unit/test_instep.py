@@ -297,3 +297,14 @@ def test_gradients_that_the_script_drops_leave_no_credit() -> None:
 
     assert rank.home() == [Reduce(generation=1)]
     assert rank.machine.report().done == ((0, 0), (0, 1))
+
+
+def test_slices_that_were_taken_for_microbatches_are_one_in_the_end() -> None:
+    rank = Rank()
+    rank.feed(*(Accumulated(identity=(0, index)) for index in range(3)), Viewed(view=SECOND))
+
+    effects = rank.feed(Settled(microbatches=1))
+
+    assert rank.machine.done == [(0, 0)]
+    (said,) = [one.message for one in effects if isinstance(one, Send)]
+    assert isinstance(said, Report) and (said.done, said.microbatches) == (((0, 0),), 1)
