@@ -8,6 +8,7 @@ as it knows them, its own are put back, and iterators of data are none of those 
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from copy import copy
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,8 @@ class FirstRank:
         self.alone = 0  # depth of what this rank does alone by itself
         self.left: set[str] = set()  # places that raised an error
         self.missed: set[str] = set()  # what others do alone, since the last commit point
+        self.missed_within: set[str] = set()  # those in a microbatch, before its backward
+        self.within: Callable[[], bool] = lambda: False  # are we there?
         self.undecided: set[str] = set()  # choices of rank 0 that were not made here, since then
         self.workshop = Workshop()  # where rank 0 made what it alone has
 
@@ -57,6 +60,8 @@ class FirstRank:
         self.workshop.visit(where, sys._getframe(1))
         if not self.is_deputy():
             self.missed.add(where)
+            if self.within():
+                self.missed_within.add(where)
             return result
         return sense if self._means_ranks(rank) else result
 
@@ -74,8 +79,11 @@ class FirstRank:
         return rank is None or str(rank) == str(self.own_rank)
 
     def begin_anew(self) -> None:
-        """At a commit point."""
-        self.missed.clear()
+        """At a commit point. What was missed in a microbatch tells in the next step only: a lost
+        rank's is executed again with all that it did there alone.
+        """
+        self.missed = self.missed_within
+        self.missed_within = set()
         self.undecided.clear()
 
     def has_done(self, rank: int, places: frozenset[str]) -> bool:
@@ -141,13 +149,18 @@ class StandingIn:
 
     def _follow(self, ended: "Streams") -> bool:
         """Rank 0 would have drawn up to there. False if its numbers cannot be told from now on."""
-        heir = self._heir
+        heir, actor = self._heir, self._session.impersonator
         if heir is None or self._session.runtime.unclear:
             return False
+        within = self._session.runtime.within()
+        if within and heir is not actor.standing:
+            heir = copy(heir)  # what it is moved from is still to be executed again
         if not heir.stood_in(self._own, self._began, ended):
             return False
-        if 0 not in self._session.impersonator.heritage:
-            self._session.impersonator.interim = heir
+        if within:
+            actor.standing = heir
+        elif 0 not in actor.heritage:
+            actor.interim = heir
         return True
 
 
@@ -156,6 +169,8 @@ def _lost(session: "Session") -> "Heritage | None":
     actor = session.impersonator
     if not session.makeup.exact:
         return None
+    if actor.standing is not None:
+        return actor.standing
     if 0 in actor.heritage:
         return actor.heritage[0]
     if 0 not in actor.remains:
@@ -171,6 +186,7 @@ def serve(session: "Session") -> None:
 
     runtime, env = session.runtime, session.env
     runtime.is_deputy = lambda: is_deputy(session)
+    runtime.within = runtime.before_backward
     runtime.supply = Supply(session).supply
     runtime.standing_in = lambda where: StandingIn(session, where)
     runtime.by_itself = lambda where: Alone(runtime, where)

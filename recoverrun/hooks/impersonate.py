@@ -78,6 +78,7 @@ class Impersonator:
         self.heritage: dict[int, Heritage] = {}
         self.remains: dict[int, tuple[Context, ...]] = {}
         self.interim: Heritage | None = None  # rank 0 since a commit, until we speak for it
+        self.standing: Heritage | None = None  # and as a microbatch's lone code has left it
         self.excused: frozenset[Key] | None = None
         self.rehearsing = self.talked = self.replaying = False  # a replay only moves a chain along
         self._fed = False  # a microbatch's item is what some iterator gave
@@ -204,6 +205,9 @@ class Impersonator:
         for rank in sorted(self.heritage):
             heir = self.heritage[rank]
             heir.led = self.runtime.has_done(rank, heir.theirs.alone_at)
+            if rank == 0 and self.standing is not None:
+                heir.go_on_from(self.standing)
+                self.standing = None
             heir.follow(ahead, top)
 
     def complete(self, shape: Shape) -> None:

@@ -360,6 +360,12 @@ class ScriptRuntime(FirstRank):
         self._keep_hosts()
         return microbatch
 
+    def before_backward(self) -> bool:
+        """Are we in a microbatch that has not begun its backward?"""
+        turn = self._training() if self.stack and self.acting_rank is None else None
+        known = turn is not None and self.shape is not None and turn.loop is self.shape.region
+        return known and turn is not None and not turn.backwards
+
     def _training(self) -> Turn:
         """The loop that a backward belongs to here: the innermost one, if not that of slices."""
         whole = self.shape.region if self.shape is not None and self.shape.slices else None

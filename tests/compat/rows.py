@@ -64,9 +64,9 @@ SHAPES = (
             name=f"evaluating-{way}",
             script="evaluating.py",
             arguments=(way,),
-            kills=("r1@step:2:forward,r0@step:6:vote",) if way == "rank0" else (),
+            kills=("r1@step:2:forward,r0@step:6:vote",) if way in ("rank0", "top") else (),
         )
-        for way in ("all", "rank0", "ahead", "pieces", "indexed")
+        for way in ("all", "rank0", "ahead", "pieces", "indexed", "top")
     ),
     Row(name="strided-files", script="strided_files.py", kills=("r0@step:5:backward",)),
     Row(name="trainer-class", script="trainer_class.py", kills=("r0@step:5:reduce",)),

@@ -258,6 +258,7 @@ class Actor:
         self.heritage = {} if heir is None else {0: heir}
         self.remains: dict[int, Any] = {0: ()}
         self.interim: Heritage | None = None
+        self.standing: Heritage | None = None
         self.met: Any = lambda rank, step: None
 
 
@@ -294,6 +295,37 @@ def test_the_deputy_draws_what_rank_0_would_have_drawn_and_keeps_its_own() -> No
     assert heir.streams_at(stream(7, 730)) == stream(8, 780)
     stream(8, 720)
     assert torch.equal(torch.rand(50), seen)
+
+
+def test_what_is_drawn_within_a_microbatch_counts_when_that_is_over() -> None:
+    session, own = Deputy(heir := _lost()), stream(7, 720)
+    session.runtime.within = lambda: True
+    with session.standing_in():
+        torch.rand(50)
+    with session.standing_in():
+        more = torch.rand(5)
+
+    standing = session.impersonator.standing
+    assert rng.read() == own and not session.downgraded and session.impersonator.interim is None
+    assert heir.streams_at(own) == stream(8, 720)  # to be executed again with all of it
+    assert standing is not None and standing.streams_at(own) == stream(8, 775)
+    stream(8, 770)
+    assert torch.equal(torch.rand(5), more)
+
+
+def test_what_was_missed_within_a_microbatch_tells_in_the_next_step() -> None:
+    runtime = Runtime(own_rank=2)
+    runtime.first("between", True, False, 2)
+    runtime.within = lambda: True
+    runtime.first("within", True, False, 2)
+    assert not runtime.has_done(0, frozenset({"between"}))
+
+    runtime.begin_anew()
+
+    assert runtime.has_done(0, frozenset({"between"}))
+    assert not runtime.has_done(0, frozenset({"within"}))
+    runtime.begin_anew()
+    assert runtime.has_done(0, frozenset({"within"}))
 
 
 def test_calls_inside_go_on_drawing_rank_0_s_numbers() -> None:

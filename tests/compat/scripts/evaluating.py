@@ -2,7 +2,8 @@
 
 `all` ranks evaluate, or `rank0` alone; `ahead`: the next batch is fetched during the forward pass;
 `pieces`: nanoGPT's batches, and an evaluation that only computes with gradients off;
-`indexed`: all batches of a step are drawn first and taken by their number, so none can be told.
+`indexed`: all batches of a step are drawn first and taken by their number, so a step is one;
+`top`: one microbatch a step, with the evaluation in the same loop.
 """
 
 import os
@@ -80,7 +81,10 @@ while step < 12:
     if step % 4 == 0 and rank == 0:
         evaluate()
     drawn = [next(batches) for _ in range(2)] if way == "indexed" else []
-    for micro in range(2):
+    if way == "top":
+        x, y = next(batches)
+        F.mse_loss(ddp(x), y).backward()
+    for micro in range(0 if way == "top" else 2):
         ddp.require_backward_grad_sync = micro == 1
         if drawn:
             x, y = drawn[micro]
