@@ -196,25 +196,23 @@ Choice = tuple[ast.expr, bool, list[ast.stmt]]
 
 def _choice(statement: ast.stmt) -> Choice | None:
     """A copy of one, if it is so simple that rank 0's side can be taken after the others' side."""
-    statement = copy.deepcopy(statement)
     if isinstance(statement, ast.If) and statement.orelse:
-        test, own, others = statement.test, statement.body, statement.orelse
-        sense = _asked_first(test)
-        if sense is False:
-            own, others = others, own
+        if (sense := _asked_first(statement.test)) is None:
+            return None
+        own, others = (statement.body, statement.orelse)[:: 1 if sense else -1]
         simple = all(isinstance(one, ast.Assign | ast.Pass) and _is_plain(one) for one in others)
+        test, own = copy.deepcopy((statement.test, own))
     elif isinstance(statement, ast.Assign):
         asked = [node for node in ast.walk(statement.value) if isinstance(node, ast.IfExp)]
-        if len(asked) != 1:
+        if len(asked) != 1 or (sense := _asked_first(asked[0].test)) is None:
             return None
         (choice,) = asked
-        test, sense = choice.test, _asked_first(choice.test)
         chosen, other = (choice.body, choice.orelse)[:: 1 if sense else -1]
         simple = _is_plain(_with(statement, choice, ast.Constant(None))) and _is_plain(other)
-        own = [_with(statement, choice, chosen)]
+        test, own = copy.deepcopy((choice.test, [_with(statement, choice, chosen)]))
     else:
         return None
-    return (test, sense, own) if simple and sense is not None and not _talk(own) else None
+    return (test, sense, own) if simple and not _talk(own) else None
 
 
 def _asked_first(test: ast.expr) -> bool | None:

@@ -13,6 +13,7 @@ anew in the same way (`workshop`).
 """
 
 import ctypes
+import functools
 import inspect
 import sys
 from collections.abc import Mapping
@@ -70,23 +71,33 @@ class Supply:
 
     def __init__(self, session: "Session") -> None:
         self._session = session
+        self._reads: dict[CodeType, tuple[int, frozenset[str]]] = {}
         self._tried: set[tuple[CodeType, str]] = set()
         self._under_way: list[Bench] = []
 
     def supply(self, frame: FrameType) -> None:
         """For all lone code in this function, as things may have to go along from now on."""
-        for place, lone in self._session.runtime.places.items():
-            if within(frame.f_code, place):
-                for name in lone.reads:
-                    if (frame.f_code, name) not in self._tried and named(frame, name) is None:
-                        self._tried.add((frame.f_code, name))
-                        self._get(frame, name)
+        for name in sorted(self._read_in(frame.f_code)):
+            if named(frame, name) is None:
+                self._get(frame, name)
+
+    def _read_in(self, code: CodeType) -> frozenset[str]:
+        """What lone code in this function reads."""
+        places = self._session.runtime.places
+        known, names = self._reads.get(code, (0, frozenset()))
+        if known != len(places):
+            here = [lone.reads for place, lone in places.items() if within(code, place)]
+            names = frozenset(name for reads in here for name in reads)
+            self._reads[code] = len(places), names
+        return names
 
     def _get(self, frame: FrameType, name: str) -> None:
-        runtime = self._session.runtime
+        runtime, key = self._session.runtime, (frame.f_code, name)
         told = said_of(frame.f_code, name, runtime.told)
-        if told is None and (bench := runtime.workshop.bench(frame.f_code, name)) is not None:
-            told = self._made(frame, bench)
+        if told is None and key not in self._tried:
+            self._tried.add(key)
+            bench = runtime.workshop.bench(frame.f_code, name)
+            told = None if bench is None else self._made(frame, bench)
         if told is not None:
             _bind(frame, name, told)
 
@@ -144,8 +155,14 @@ def within(code: CodeType, place: str) -> bool:
     filename, _, line = place.rpartition(":")
     if filename != code.co_filename:
         return False
+    first, last = _span(code)
+    return first <= int(line) <= last
+
+
+@functools.lru_cache(maxsize=4096)
+def _span(code: CodeType) -> tuple[int, int]:
     lines = [line for _, _, line in code.co_lines() if line]
-    return min(lines) <= int(line) <= max(lines)
+    return min(lines), max(lines)
 
 
 def named(frame: FrameType, name: str) -> Any:
