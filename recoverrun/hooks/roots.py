@@ -65,12 +65,15 @@ class Roots:
             def speak(site: Site) -> Any:
                 return original(*args, **kwargs)
 
-            def put(usual: Any) -> Any:
-                tensor.detach().copy_(usual)
-                return completed([tensor]) if kwargs.get("async_op") else None
+            def put(usual: Any) -> bool:
+                fits = bool(usual.shape == tensor.shape)
+                if fits:
+                    tensor.detach().copy_(usual)
+                return fits
 
             call = Call(original.__name__, group, root, tensor, speak, put)
-            return self._within(call, caller, Site)
+            result = self._within(call, caller, Site)
+            return completed([tensor]) if result is None and kwargs.get("async_op") else result
 
         return wrapper
 
@@ -91,8 +94,11 @@ class Roots:
                 site.habit.heard(list(said) if all(type(one) in SIMPLE for one in said) else None)
                 return result
 
-            def put(usual: Any) -> Any:
-                said[:] = usual
+            def put(usual: Any) -> bool:
+                fits = len(usual) == len(said)
+                if fits:
+                    said[:] = usual
+                return fits
 
             call = Call(original.__name__, group, root, said, speak, put)
             return self._within(call, caller, ObjectSite)
@@ -115,8 +121,10 @@ class Roots:
             usual, acting = site.habit.usual, self._session.runtime.acting_rank is not None
             if usual is None or acting or call.alive or isinstance(error, MembersChanged):
                 raise
+            if not call.put(usual):
+                raise
             self._tell(where, GOES_ON.format(where, group.ranks[root], usual))
-            return call.put(usual)
+            return None
         if site.stand_in == self._session.env.rank:
             self._tell(where, SPEAKS.format(where, group.ranks[root]))
         return result
@@ -159,7 +167,7 @@ class Call:
     root: int  # its place in the group
     said: Any  # the tensor, or the list of objects
     speak: Callable[[Site], Any]
-    put: Callable[[Any], Any]  # lets it end with what its root usually says
+    put: Callable[[Any], bool]  # what its root usually says, if that fits
 
     @property
     def alive(self) -> bool:
