@@ -18,7 +18,7 @@ import inspect
 import sys
 from collections.abc import Mapping
 from pathlib import Path, PurePath
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from recoverrun.hooks.script import Lone
@@ -111,7 +111,7 @@ class Supply:
         session.runtime.lone += 1
         self._under_way.append(bench)
         try:
-            made = eval(bench.making.code, self._materials(frame, bench))
+            made = FunctionType(bench.making.code, self._materials(frame, bench))()
         # Protects training from code that another rank was meant for, whatever it raises.
         except Exception as error:
             session.voice.notice(UNMADE.format(bench.making.name, error))
