@@ -1,6 +1,7 @@
 """Runs without losses: made once, compared with by many."""
 
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -24,3 +25,11 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Reference:
         return known[job]
 
     return weights
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interruptible() -> Iterator[None]:
+    """Let what tests start be interrupted, also where a shell that put pytest aside ignores it."""
+    found = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, found)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.plain import unaborted
+
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "tests/e2e/scripts"
 BOUND_S = 90
@@ -80,12 +82,10 @@ def run(
 
 
 def unprotected(script: Path, folder: Path, **environment: str) -> Outcome:
-    """As under torchrun, where a process of torch's may abort as it leaves, its work done."""
-    for attempt in range(2):
-        outcome = run(script, folder / f"plain{attempt}", protect=False, **environment)
-        if "terminate called without an active exception" not in outcome.text:
-            break
-    return outcome
+    return unaborted(
+        lambda attempt: run(script, folder / f"plain{attempt}", protect=False, **environment),
+        lambda outcome: outcome.text,
+    )
 
 
 @pytest.mark.parametrize(

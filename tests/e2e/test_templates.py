@@ -9,28 +9,26 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.e2e.plain import unaborted
+
 TEMPLATES = Path(__file__).resolve().parent.parent.parent / "templates"
 LINE = re.compile(r"step (\d+) loss ([\d.]+) lr [\d.e-]+ \d+ tok/s")
 
 
 def torchrun(script: str, ranks: int, *arguments: str) -> list[float]:
-    """Run a template and return its losses.
-
-    Without recoverrun, a process of torch's may abort as it leaves, its work done; seen twice in
-    some hundred runs, on a busy machine.
-    """
+    """Run a template and return its losses."""
     command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    for _ in range(2):
-        done = subprocess.run(
+    done = unaborted(
+        lambda _: subprocess.run(
             [*command, str(TEMPLATES / script), *arguments],
             env=environment,
             capture_output=True,
             text=True,
             timeout=120,
-        )
-        if "terminate called without an active exception" not in done.stderr:
-            break
+        ),
+        lambda done: done.stderr,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     found = [match for line in done.stdout.splitlines() if (match := LINE.search(line))]
     assert [int(match[1]) for match in found] == list(range(len(found)))
