@@ -214,6 +214,8 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true")
     args = parser.parse_args()
     wanted = [job for job in JOBS if any(part in job.name for part in args.jobs.split(","))]
+    if not wanted:
+        parser.error(f"--jobs: none of {', '.join(job.name for job in JOBS)} has {args.jobs!r}")
     machine.heading("steady", f"{MICROBATCHES} microbatches a step or 1, AdamW, clipping, dropout")
     if args.profile:
         for job in wanted:
