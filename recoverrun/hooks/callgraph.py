@@ -7,13 +7,18 @@ callbacks (`fit(step=train_step)`) and instances that are called are followed to
 """
 
 import ast
+import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from recoverrun.hooks.reaching import RESULT, Names, Reach
 
 BACKWARD = frozenset({"backward", "manual_backward"})
 
 # Entering a class means entering one of these; by their bare names they would match everything.
 CONSTRUCTORS = frozenset({"__init__", "__new__", "__post_init__", "__call__"})
+
+WORD = re.compile(r"\w+")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -31,17 +36,30 @@ class Hot:
         return not calls.isdisjoint(self.names) or not passed.isdisjoint(self.functions)
 
 
-@dataclass(slots=True)
 class CallGraph:
-    """Calls, aliases and parameters of the modules added so far."""
+    """Calls, aliases and parameters of the modules added so far, and what leads to a backward."""
 
-    calls: dict[str, set[str]] = field(default_factory=dict)  # function -> names it calls
-    passed: dict[str, set[str]] = field(default_factory=dict)  # function -> names it hands on
-    called: set[str] = field(default_factory=lambda: set(BACKWARD))
-    makers: set[str] = field(default_factory=set)  # calling one of these may return a function
-    aliases: dict[str, set[str]] = field(default_factory=dict)
-    parameters: dict[str, set[tuple[str, ...]]] = field(default_factory=dict)
-    arguments: set[tuple[str, int, str]] = field(default_factory=set)  # callee, position, name
+    def __init__(self) -> None:
+        self.aliases: dict[str, set[str]] = {}  # of the modules added to this one
+        self._reach = Reach()
+        for name in BACKWARD:
+            self._reach.heat(name)
+            self._reach.mention(name)
+
+    def above(self) -> "CallGraph":
+        """One to which modules can be added, while this one stays as it is."""
+        other = CallGraph()
+        other._reach = self._reach.above()
+        return other
+
+    @property
+    def called(self) -> Names:
+        return self._reach.called
+
+    @property
+    def makers(self) -> Names:
+        """Names of what may return a function, if called."""
+        return self._reach.makers
 
     def add(self, tree: ast.Module) -> None:
         """Add a module."""
@@ -50,61 +68,17 @@ class CallGraph:
     def train(self, names: Iterable[str]) -> None:
         """Let these names lead to a backward, by ways that cannot be seen."""
         for name in names:
-            self.calls.setdefault(name, set()).update(BACKWARD)
-
-    def copy(self) -> "CallGraph":
-        """Return an independent copy."""
-        return CallGraph(
-            calls={name: set(names) for name, names in self.calls.items()},
-            passed={name: set(names) for name, names in self.passed.items()},
-            called=set(self.called),
-            makers=set(self.makers),
-            aliases={name: set(names) for name, names in self.aliases.items()},
-            parameters={name: set(names) for name, names in self.parameters.items()},
-            arguments=set(self.arguments),
-        )
+            self._reach.define(name)
+            self._reach.heat(name)
 
     def hot(self) -> Hot:
         """Return what leads to a backward, as far as the modules added so far tell."""
-        aliases = self._all_aliases()
-        hot = set(BACKWARD)
-        while True:
-            leading = self._leading(aliases, hot)
-            functions = hot & self.calls.keys()
-            found = {
-                name
-                for name, calls in self.calls.items()
-                if name not in hot and (calls & hot or self.passed.get(name, set()) & functions)
-            } | {name for name in leading - hot if name in self.called}
-            if not found:
-                return Hot(frozenset(hot), frozenset(functions))
-            hot |= found
+        names = self._reach.hot.all()
+        return Hot(names, frozenset(name for name in names if name in self._reach.functions))
 
-    def wanted(self, hot: Hot) -> frozenset[str]:
-        """Return the names that a module must contain to be able to add to `hot`."""
-        receivers = {callee for callee, _, name in self.arguments if name in hot.functions}
-        return hot.names | receivers | self._leading(self._all_aliases(), set(hot.names))
-
-    def _all_aliases(self) -> dict[str, set[str]]:
-        aliases = {name: set(sources) for name, sources in self.aliases.items()}
-        for callee, position, name in self.arguments:
-            for parameters in self.parameters.get(callee, ()):
-                if position < len(parameters):
-                    aliases.setdefault(parameters[position], set()).add(name)
-        return aliases
-
-    def _leading(self, aliases: dict[str, set[str]], hot: set[str]) -> set[str]:
-        """Return `hot`, and all names that stand for one of these, called or only handed on."""
-        makers = set(self.makers)
-        while more := {name for name, sources in aliases.items() if sources & makers} - makers:
-            makers |= more
-        leading = set(hot)
-        while True:
-            given = leading | {f"{name}()" for name in makers & leading}
-            found = {name for name, sources in aliases.items() if sources & given} - leading
-            if not found:
-                return leading
-            leading |= found
+    def wanted(self) -> frozenset[str]:
+        """Return the names of which a module must contain one to be able to add to `hot`."""
+        return self._reach.leading.all().union(self._reach.receivers())
 
     def _add(self, tree: ast.Module) -> None:
         # A node, the functions around it, and the class that it stands directly in. Not recursive:
@@ -117,10 +91,10 @@ class CallGraph:
                     owners = (*owners, self._add_function(node, owners, class_name))
                     class_name = ""
                 case ast.ClassDef():
-                    self.makers.add(node.name)
+                    self._reach.make(node.name)
                     class_name = node.name
                 case ast.Lambda():
-                    self.makers.update(owners)
+                    self._make_all(owners)
                 case ast.Call():
                     self._add_call(node, owners)
                 case ast.Assign():
@@ -129,7 +103,7 @@ class CallGraph:
                 case ast.Import() | ast.ImportFrom():
                     for one in node.names:
                         if one.asname:
-                            self.aliases.setdefault(one.asname, set()).add(one.name)
+                            self._stand(one.asname, {one.name})
                 case ast.AnnAssign() | ast.NamedExpr() if node.value is not None:
                     self._alias(node.target, node.value)
                 case _:
@@ -138,39 +112,50 @@ class CallGraph:
 
     def _add_function(self, node: Function, owners: tuple[str, ...], class_name: str) -> str:
         name = class_name if class_name and node.name in CONSTRUCTORS else node.name
-        self.calls.setdefault(name, set())
-        self.makers.update(owners)
+        self._reach.define(name)
+        self._make_all(owners)
         positional = [arg.arg for arg in (*node.args.posonlyargs, *node.args.args)]
         defaults = node.args.defaults
         for arg, default in zip(
             positional[len(positional) - len(defaults) :], defaults, strict=True
         ):
-            self.aliases.setdefault(arg, set()).update(_references(default))
+            self._stand(arg, _references(default))
         if class_name and positional and not _is_static(node):
             positional = positional[1:]
-        self.parameters.setdefault(name, set()).add(tuple(positional))
+        self._reach.accept(name, tuple(positional))
         return name
 
     def _add_call(self, node: ast.Call, owners: tuple[str, ...]) -> None:
         callee = name_of(node.func)
         passed = _passed(node)
         for owner in owners:
-            self.passed.setdefault(owner, set()).update(passed)
+            for name in passed:
+                self._reach.hand(owner, name)
             if callee:
-                self.calls.setdefault(owner, set()).add(callee)
+                self._reach.call(owner, callee)
         if not callee:
             return
-        self.called.add(callee)
+        self._reach.mention(callee)
         for position, argument in enumerate(node.args):
             for name in _references(argument):
-                self.arguments.add((callee, position, name))
+                self._reach.argue(callee, position, name)
         for keyword in node.keywords:
             if keyword.arg is not None:
-                self.aliases.setdefault(keyword.arg, set()).update(_references(keyword.value))
+                self._stand(keyword.arg, _references(keyword.value))
 
     def _alias(self, target: ast.expr, value: ast.expr) -> None:
         for name in _target_names(target):
-            self.aliases.setdefault(name, set()).update(_references(value))
+            self._stand(name, _references(value))
+
+    def _stand(self, name: str, sources: Iterable[str]) -> None:
+        """Let `name` stand for each of `sources`."""
+        for source in sources:
+            self.aliases.setdefault(name, set()).add(source)
+            self._reach.alias(name, source)
+
+    def _make_all(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._reach.make(name)
 
 
 def name_of(node: ast.AST) -> str:
@@ -222,7 +207,7 @@ def _references(value: ast.expr) -> set[str]:
             return _mentions([value.body])[0]
         case ast.Call():
             parts = [*value.args, *(keyword.value for keyword in value.keywords)]
-            made = {f"{name_of(value.func)}()"}
+            made = {f"{name_of(value.func)}{RESULT}"}
             # A wrapper returns what it was given: partial(step), compile(step), prepare(step).
             return made.union(*(_references(part) - BACKWARD for part in parts))
         case ast.IfExp():
@@ -250,20 +235,26 @@ def scan(
 
     `training` are names that lead to a backward outside of these files.
 
-    A name can only become hot through a file that contains a hot name, so that only such files
-    are parsed: the result is that of parsing all of them, at a fraction of the time.
+    A name can only become hot through a file that contains a name that leads there, so that only
+    such files are parsed: the result is that of parsing all of them, at a fraction of the time.
     """
     graph = CallGraph()
     graph.train(training)
-    waiting = dict(sources)
+    waiting = {name: (text, words_of(text)) for name, text in sources}
     parsed: set[str] = set()
     while True:
-        wanted = [name.encode() for name in sorted(graph.wanted(graph.hot()))]
-        found = [name for name, text in waiting.items() if any(word in text for word in wanted)]
+        wanted = graph.wanted()
+        found = [name for name, (_, words) in waiting.items() if not words.isdisjoint(wanted)]
         if not found:
             return graph, frozenset(parsed)
         for name in found:
-            tree = parse(name, waiting.pop(name))
+            text, _ = waiting.pop(name)
+            tree = parse(name, text)
             if tree is not None:
                 parsed.add(name)
                 graph.add(tree)
+
+
+def words_of(text: bytes) -> frozenset[str]:
+    """All that may be a name in a source file."""
+    return frozenset(WORD.findall(text.decode(errors="replace")))

@@ -7,6 +7,7 @@ in here, the module is imported as if we were not there.
 """
 
 import ast
+import functools
 import itertools
 import os
 import re
@@ -143,7 +144,7 @@ class Instrumenter:
     def _instrument(self, tree: ast.Module, path: str, training: frozenset[str]) -> Instrumented:
         if _real(path) in self.scanned:
             return instrument(tree, path, self.hot)
-        graph = self.graph.copy()
+        graph = self.graph.above()
         graph.add(tree)
         graph.train(training)
         return instrument(tree, path, graph.hot())
@@ -259,11 +260,15 @@ def _parts(path: str, folder: str) -> list[str]:
 
 def _is_pythons(path: str) -> bool:
     """Say whether a path is in the standard library (in which packages may be installed)."""
-    folders = {_real(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")}
     return any(
         path == folder or (_below(path, folder) and INSTALLED.isdisjoint(_parts(path, folder)))
-        for folder in folders
+        for folder in _pythons()
     )
+
+
+@functools.cache
+def _pythons() -> frozenset[str]:
+    return frozenset(_real(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib"))
 
 
 def _is_common(root: str) -> bool:

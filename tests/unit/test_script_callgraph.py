@@ -167,4 +167,4 @@ def test_a_file_is_wanted_that_may_call_what_was_made_under_another_name() -> No
         )
     )
 
-    assert {"Stepper", "s"} <= graph.wanted(graph.hot())
+    assert {"Stepper", "s"} <= graph.wanted()

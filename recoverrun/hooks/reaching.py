@@ -1,0 +1,175 @@
+"""What leads to a backward, kept up to date while calls, aliases and arguments become known.
+
+The least set of names that follows from what is known, in whatever order it came to be known: a new
+fact costs what it adds. A reach above another one leaves that as it is, so that a module is judged
+together with a project of hundreds of files at the cost of that module.
+"""
+
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+
+RESULT = "()"
+"""After a name: what calling it returns."""
+
+
+class Names:
+    """A set of names that adds to another one."""
+
+    def __init__(self, below: "Names | None" = None) -> None:
+        self._below = below
+        self._own: set[str] = set()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._own or (self._below is not None and name in self._below)
+
+    def add(self, name: str) -> bool:
+        """Add a name; False if it was there."""
+        if name in self:
+            return False
+        self._own.add(name)
+        return True
+
+    def all(self) -> frozenset[str]:
+        return frozenset(self._own) if self._below is None else self._below.all() | self._own
+
+
+class Many(Generic[Item]):
+    """Sets of things by names, which add to others."""
+
+    def __init__(self, below: "Many[Item] | None" = None) -> None:
+        self._below = below
+        self._own: dict[str, set[Item]] = {}
+
+    def of(self, name: str) -> Iterator[Item]:
+        """What is there by now: what is added meanwhile is left to whoever adds it."""
+        yield from tuple(self._own.get(name, ()))
+        if self._below is not None:
+            yield from self._below.of(name)
+
+    def add(self, name: str, item: Item) -> None:
+        self._own.setdefault(name, set()).add(item)
+
+    def items(self) -> Iterator[tuple[str, Item]]:
+        if self._below is not None:
+            yield from self._below.items()
+        for name, items in self._own.items():
+            for item in items:
+                yield name, item
+
+
+class Reach:
+    """Which names lead to one that is hot, and which of them may stand for such a function."""
+
+    def __init__(self) -> None:
+        self.functions = Names()  # defined somewhere by `def`
+        self.called = Names()
+        self.makers = Names()  # calling one of these may return a function
+        self.hot = Names()  # calling one of these may run a backward
+        self.leading = Names()  # these stand for a hot name, called or not
+        self._callers = Many[str]()
+        self._handing = Many[str]()  # functions that pass a name on
+        self._aliases = Many[str]()  # other names for a name
+        self._made = Many[str]()  # names for what a name returns
+        self._parameters = Many[tuple[str, ...]]()
+        self._arguments = Many[tuple[int, str]]()
+        self._todo: list[tuple[Names, str]] = []  # what has been added, and is not yet followed
+
+    def above(self) -> "Reach":
+        """One that adds to this one, and leaves it as it is."""
+        other = Reach()
+        other.functions, other.called = Names(self.functions), Names(self.called)
+        other.makers, other.hot = Names(self.makers), Names(self.hot)
+        other.leading = Names(self.leading)
+        other._callers, other._handing = Many(self._callers), Many(self._handing)
+        other._aliases, other._made = Many(self._aliases), Many(self._made)
+        other._parameters, other._arguments = Many(self._parameters), Many(self._arguments)
+        return other
+
+    def heat(self, name: str) -> None:
+        self._put(self.hot, name)
+        self._follow()
+
+    def define(self, function: str) -> None:
+        self._put(self.functions, function)
+        self._follow()
+
+    def call(self, function: str, callee: str) -> None:
+        """The body of `function` calls `callee`."""
+        self._callers.add(callee, function)
+        if callee in self.hot:
+            self.heat(function)
+
+    def hand(self, function: str, name: str) -> None:
+        """The body of `function` passes `name` to a call."""
+        self._handing.add(name, function)
+        if name in self.hot and name in self.functions:
+            self.heat(function)
+
+    def mention(self, callee: str) -> None:
+        """`callee` is called somewhere."""
+        self._put(self.called, callee)
+        self._follow()
+
+    def make(self, name: str) -> None:
+        self._put(self.makers, name)
+        self._follow()
+
+    def alias(self, name: str, source: str) -> None:
+        """`name` may be `source`, or what calling it returns."""
+        if source.endswith(RESULT):
+            maker = source.removesuffix(RESULT)
+            self._made.add(maker, name)
+            leads = maker in self.makers and maker in self.leading
+        else:
+            self._aliases.add(source, name)
+            leads = source in self.leading
+            if source in self.makers:
+                self._put(self.makers, name)
+        if leads:
+            self._put(self.leading, name)
+        self._follow()
+
+    def accept(self, callee: str, parameters: tuple[str, ...]) -> None:
+        """A function of that name has these parameters."""
+        self._parameters.add(callee, parameters)
+        for position, source in self._arguments.of(callee):
+            if position < len(parameters):
+                self.alias(parameters[position], source)
+
+    def argue(self, callee: str, position: int, source: str) -> None:
+        """`source` is passed to `callee`."""
+        self._arguments.add(callee, (position, source))
+        for parameters in self._parameters.of(callee):
+            if position < len(parameters):
+                self.alias(parameters[position], source)
+
+    def receivers(self) -> Iterator[str]:
+        """What is called with a hot function, whether or not anybody defines it."""
+        for callee, (_, name) in self._arguments.items():
+            if name in self.hot and name in self.functions:
+                yield callee
+
+    def _put(self, names: Names, name: str) -> None:
+        if names.add(name):
+            self._todo.append((names, name))
+
+    def _follow(self) -> None:
+        while self._todo:
+            names, name = self._todo.pop()
+            if names is self.hot:
+                self._put(self.leading, name)
+                self._put_all(self.hot, self._callers.of(name))
+            elif names is self.leading or names is self.makers:
+                self._put_all(names, self._aliases.of(name))
+            if name in self.hot and name in self.functions:
+                self._put_all(self.hot, self._handing.of(name))
+            if name in self.leading and name in self.makers:
+                self._put_all(self.leading, self._made.of(name))
+            if name in self.leading and name in self.called:
+                self._put(self.hot, name)
+
+    def _put_all(self, names: Names, added: Iterator[str]) -> None:
+        for name in added:
+            self._put(names, name)
