@@ -36,10 +36,11 @@ from recoverrun.hooks.data import NotReplayable
 from recoverrun.hooks.heritage import UNTOLD, Heritage, heir_of, hosts_of, named
 from recoverrun.hooks.items import served, substituted
 from recoverrun.hooks.iterators import Bound, copy_of
+from recoverrun.hooks.looping import find_frame
 from recoverrun.hooks.namespaces import copied, held, hold, put_back, seen_by, states_of
 from recoverrun.hooks.origins import Origin
 from recoverrun.hooks.poison import poisoned
-from recoverrun.hooks.runtime import Microbatch, ScriptRuntime, Shape, Turn, Unwind, find_frame
+from recoverrun.hooks.runtime import Microbatch, ScriptRuntime, Shape, Turn, Unwind
 from recoverrun.hooks.script import ITEM_NAME, RUNTIME_NAME
 from recoverrun.hooks.shares import Shares
 
@@ -476,9 +477,8 @@ class Impersonator:
                 raise NotReplayable(why) from error
             if self.fresh or (self._accumulates and not self.rehearsing) or "gloo" in str(error):
                 raise
-            raise NotReplayable(
-                RAISED.format(region.id, self.runtime.acting_rank, error)
-            ) from error
+            problem = RAISED.format(region.id, self.runtime.acting_rank, error)
+            raise NotReplayable(problem) from error
         if self.runtime.spoiled:
             raise NotReplayable(self.runtime.spoiled)
         if (reached := self.backwards_seen >= shape.backwards) and not self.rehearsing:

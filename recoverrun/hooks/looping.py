@@ -1,7 +1,8 @@
-"""What an instrumented `for` of the script iterates over."""
+"""What an instrumented `for` of the script iterates over, and where its function is."""
 
 import sys
 from collections.abc import Iterable, Iterator
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -40,3 +41,13 @@ class LoopIterator:
             self._runtime.begin_iteration(self._turn)
         self._turn.item = item
         return item
+
+
+def find_frame(frame_id: int, start: FrameType) -> FrameType | None:
+    """The frame with this id among the calls that end at `start`. Ids, not frames, are kept: a
+    reference would keep everything alive that the script's function had in its variables.
+    """
+    at: FrameType | None = start
+    while at is not None and id(at) != frame_id:
+        at = at.f_back
+    return at

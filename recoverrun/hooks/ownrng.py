@@ -26,22 +26,39 @@ DEPTH = 3
 BARREN = type | ModuleType | FunctionType | torch.nn.Module
 """In these no generator is looked for."""
 
+OWN_KINDS = (torch.Generator, random.Random)
+
+_told: dict[tuple[type[Any], bool], bool] = {}  # by type, and whether numpy's could be known
+
 _INT, _ARRAY = "i", "a"
 
 
 def _kinds() -> tuple[type[Any], ...]:
     """Types of generators; numpy's only while it is there, wholly imported."""
     numpy = sys.modules.get("numpy.random")
+    if numpy is None:
+        return OWN_KINDS
     names = ("Generator", "RandomState", "BitGenerator")
-    found = (getattr(numpy, name, None) for name in names) if numpy is not None else ()
-    return (torch.Generator, random.Random, *(kind for kind in found if isinstance(kind, type)))
+    found = (getattr(numpy, name, None) for name in names)
+    return (*OWN_KINDS, *(kind for kind in found if isinstance(kind, type)))
 
 
 def is_generator(value: Any) -> bool:
-    """One whose state can be read: not `random.SystemRandom`, which has none."""
-    if not isinstance(value, _kinds()):
+    """One whose state can be read: not `random.SystemRandom`, which has none.
+
+    Asked of each variable at the top of each iteration, by far most often in vain.
+    """
+    kind = type(value), "numpy.random" in sys.modules
+    known = _told.get(kind)
+    if known is None:
+        known = _told[kind] = _is_kind(kind[0])
+    return known
+
+
+def _is_kind(kind: type[Any]) -> bool:
+    if not issubclass(kind, _kinds()):
         return False
-    return not isinstance(value, random.Random) or type(value).getstate is random.Random.getstate
+    return not issubclass(kind, random.Random) or kind.getstate is random.Random.getstate
 
 
 def state_of(generator: Any) -> State:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from recoverrun.hooks.deputy import FirstRank
 from recoverrun.hooks.draws import Draw, Draws
 from recoverrun.hooks.generators import same_kind
-from recoverrun.hooks.looping import LoopIterator
+from recoverrun.hooks.idle import Idle
+from recoverrun.hooks.looping import LoopIterator, find_frame
 from recoverrun.hooks.script import Loop
 from rendezvous.layout import Layout
 
@@ -171,6 +172,7 @@ class ScriptRuntime(FirstRank):
         self.spoiled = ""  # why what is being executed as another rank is not its microbatch
         self.on_region_top: Callable[[Turn], None] = lambda turn: None
         self.draws = Draws(lambda: self.expected)
+        self.idle = Idle()
         self._over: list[Source] = []  # ended before this step; what they gave may be used in it
 
     # --------------------------------------------------------------------------- script.Runtime
@@ -220,7 +222,7 @@ class ScriptRuntime(FirstRank):
             return
         if turn.loop.kind != "for":
             self.begin_iteration(turn)
-        if self.shape is not None and turn.loop is not self.shape.region:
+        if turn.streams is None or (self.shape is not None and turn.loop is not self.shape.region):
             return
         turn.globals = global_
         turn.names = self._snapshot(turn.loop, local)
@@ -289,9 +291,11 @@ class ScriptRuntime(FirstRank):
         if self.shape is not None and turn.loop is not self.shape.region:
             return
         assert self.senses is not None, "not quiet"
+        learning = self.shape is None and not self.microbatches
         quiet = bool(self.microbatches) and not self.hosts_move
         since = self.microbatches[0].streams if quiet else None
-        turn.streams = self.senses.streams(since)
+        idle = learning and self.idle.passes(turn.loop.id)
+        turn.streams = None if idle else self.senses.streams(since)
         turn.adopted = self.adopted
         turn.draws, turn.ahead = self.draws.begin_iteration(first=not turn.iteration)
 
@@ -449,6 +453,8 @@ class ScriptRuntime(FirstRank):
                 f"the batches of a step are drawn at {outer.loop.id}, before the loop over "
                 f"microbatches at {inner.loop.id}: they cannot be drawn again for another rank"
             )
+        if outer.streams is None:
+            raise Refused(self.idle.why(outer.loop.id))
         slices, self.microbatches = self.microbatches, []
         whole = self._begun(outer)
         whole.backwards = outer.backwards = sum(one.backwards for one in slices)
@@ -484,14 +490,7 @@ class ScriptRuntime(FirstRank):
     def _why_no_loop(self) -> str:
         if self.refusals:
             return self.refusals[0]
+        idle = [why for turn in self.stack if (why := self.idle.why(turn.loop.id))]
+        if idle:
+            return idle[-1]
         return "no loop of the script's own code was seen around its backward pass"
-
-
-def find_frame(frame_id: int, start: FrameType) -> FrameType | None:
-    """The frame with this id among the calls that end at `start`. Ids, not frames, are kept: a
-    reference would keep everything alive that the script's function had in its variables.
-    """
-    at: FrameType | None = start
-    while at is not None and id(at) != frame_id:
-        at = at.f_back
-    return at

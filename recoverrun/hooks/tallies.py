@@ -25,8 +25,8 @@ import torch.distributed as dist
 
 from ft_collectives.reduce import Bucket
 from recoverrun.hooks.context import Key, resolve
+from recoverrun.hooks.looping import find_frame
 from recoverrun.hooks.reading import Reading
-from recoverrun.hooks.runtime import find_frame
 
 if TYPE_CHECKING:
     from recoverrun.hooks.session import Session

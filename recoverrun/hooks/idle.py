@@ -1,0 +1,28 @@
+"""Loops that run on and on without training: they are not looked at for ever.
+
+Until the first microbatch any loop whose body names something that may train (`counter.update(x)`,
+where the script has an `update` of its own) may be the one that does. Looking around at the top of
+each iteration takes some 30 us, in which a script that goes through millions of lines before it
+trains would seem to hang.
+"""
+
+BOUND = 50_000
+"""Iterations of a loop, before any microbatch, until it is taken for one that does not train."""
+
+
+class Idle:
+    """How often each loop has come to its top before the first microbatch."""
+
+    def __init__(self) -> None:
+        self._tops: dict[str, int] = {}
+
+    def passes(self, loop_id: str) -> bool:
+        """An iteration of the loop begins. Is it one too many to be looked at?"""
+        self._tops[loop_id] = self._tops.get(loop_id, 0) + 1
+        return self._tops[loop_id] > BOUND
+
+    def why(self, loop_id: str) -> str:
+        """Why no microbatch was seen in the loop; "" if it is not for this."""
+        if self._tops.get(loop_id, 0) <= BOUND:
+            return ""
+        return f"the loop at {loop_id} went round {BOUND:,} times before it first trained"
