@@ -8,8 +8,10 @@ A generator cannot be resumed as another rank: it would come back changed, and a
 passes through it ends it. So each item is noted with the draws that were made for it. While a
 microbatch is re-executed as a lost rank, the same call is answered by that item with every draw in
 it replaced by what the lost rank would have drawn, and its random streams move on as far as ours
-did. A generator without a loader below, which cuts random pieces from a text, say, is resumed: then
-the rehearsal judges, and gives back what it took if it was the wrong thing to do.
+did. A loader may be read ahead (accelerate's is, to know its last batch): then an item is one that
+an earlier call has drawn. A generator without a loader below, which cuts random pieces from a text,
+say, is resumed: then the rehearsal judges, and gives back what it took if it was the wrong thing to
+do.
 """
 
 from collections import deque
@@ -20,7 +22,10 @@ from typing import Any, Protocol
 from recoverrun.hooks import rng
 from recoverrun.hooks.data import Impersonation, NotReplayable
 from recoverrun.hooks.draws import Draw
-from recoverrun.hooks.items import substituted
+from recoverrun.hooks.items import holds, served, substituted
+
+AHEAD = 4
+"""Draws that are kept until an item has them: so far a loader may be read ahead."""
 
 
 class Drawing(Impersonation, Protocol):
@@ -48,7 +53,7 @@ class Taken:
     """
 
     item: Any
-    draws: list[Draw] | None
+    draws: list[Draw] | None  # those that may be in it; none are where no loader is below
     before: rng.Streams | None
     after: rng.Streams | None
 
@@ -68,7 +73,9 @@ class Feed:
         self._runtime = runtime
         self._taken: dict[int, Taken] = {}  # of the present step
         self._positions: dict[int, int] = {}
-        self._hands_on = True  # what a loader gives
+        self._hands_on = True  # what a loader gives, as far as is known
+        self._loads = False  # it has drawn from a loader
+        self._ahead: list[Draw] = []  # in no item so far
         self._borrowed: list[Any] = []  # resumed for another rank
         self._returned: deque[Any] = deque()
 
@@ -107,11 +114,24 @@ class Feed:
             self._runtime.asking -= 1
         draws = self._runtime.draws_since(mark)
         after = rng.read() if before is not None else None
-        self._hands_on = draws is None or bool(draws)
-        self._taken[self.count] = Taken(item, draws, before, after)
+        self._loads = self._hands_on = self._loads or draws is None or bool(draws)
+        self._taken[self.count] = Taken(item, self._parts_of(item, draws), before, after)
         self._runtime.fold(mark, Draw(self, self.count, item))
         self.count += 1
         return item
+
+    def _parts_of(self, item: Any, draws: list[Draw] | None) -> list[Draw] | None:
+        """Of `draws` and of those before, the ones that are in `item`; all that may be where it is
+        a copy. None if they are unknown.
+        """
+        waiting = [*self._ahead, *(draws or ())]
+        self._ahead = []
+        if draws is None or len(waiting) <= 1:
+            return None if draws is None else waiting
+        found = [one for one in waiting if holds(item, one.item)]
+        left = [one for one in waiting if not any(one is other for other in found)]
+        self._ahead = left[-AHEAD:]
+        return found or waiting
 
     def _resumed(self, value: Any) -> Any:
         if self._returned:
@@ -130,7 +150,7 @@ class Feed:
         """
         taken = self._taken.get(index)
         try:
-            if taken is not None and taken.draws == []:
+            if taken is not None and not self._loads:
                 self._borrowed.append(self._resumed(value))
                 return self._borrowed[-1]
             return self._served(rank, taken)
@@ -146,8 +166,7 @@ class Feed:
         """
         taken = self._taken[max(self._taken)] if self._taken else None
         if taken is not None and taken.draws:
-            drawn = [(draw.item, draw.source.serve(rank, draw.index)) for draw in taken.draws]
-            item = substituted(taken.item, drawn)
+            item = substituted(taken.item, served(taken.item, taken.draws, rank))
             if item is not taken.item:
                 return item
         return self._resumed(value)
@@ -162,8 +181,7 @@ class Feed:
         moved = rng.jump(rng.read(), taken.before, taken.after)
         if moved is None:
             raise NotReplayable(f"{self._name} draws random numbers of Python or numpy")
-        drawn = [(draw.item, draw.source.serve(rank, draw.index)) for draw in taken.draws]
-        item = substituted(taken.item, drawn)
+        item = substituted(taken.item, served(taken.item, taken.draws, rank))
         if item is taken.item:
             raise NotReplayable(f"{self._name} makes something else of what its loader gives")
         if not self._runtime.looking_back:

@@ -37,7 +37,7 @@ from recoverrun.hooks.heritage import UNTOLD, Heritage, heir_of, hosts_of, named
 from recoverrun.hooks.items import served, substituted
 from recoverrun.hooks.iterators import Bound, copy_of
 from recoverrun.hooks.looping import find_frame
-from recoverrun.hooks.namespaces import copied, held, hold, put_back, seen_by, states_of
+from recoverrun.hooks.namespaces import around_of, copied, held, hold, put_back, seen_by, states_of
 from recoverrun.hooks.origins import Origin
 from recoverrun.hooks.poison import poisoned
 from recoverrun.hooks.runtime import Microbatch, ScriptRuntime, Shape, Turn, Unwind
@@ -121,12 +121,11 @@ class Impersonator:
         """What a capture ahead of `step` is if it is made now."""
         turn = self.runtime.microbatches[-1].turn
         frame = find_frame(turn.frame_id, sys._getframe(1))
-        names = seen_by(shape.region, turn.globals, {})
-        if frame is not None and not shape.region.module_level:
-            local = frame.f_locals
-            names = seen_by(shape.region, turn.globals, local)
-            if sys.version_info < (3, 13):
-                local.clear()  # the frame would keep every local alive until the next call
+        local = frame.f_locals if frame is not None and not shape.region.module_level else {}
+        names = seen_by(shape.region, turn.globals, local)
+        around = around_of(shape.region, turn.globals, local)
+        if sys.version_info < (3, 13):
+            local.clear()  # the frame would keep every local alive until the next call
         return capture(
             step=step,
             attempt=0,
@@ -136,7 +135,7 @@ class Impersonator:
             names=names,
             carried=shape.region.carried,
             loaders=self._loaders(),
-            attributes=attributes_of(names, self.runtime.own_modules),
+            attributes=attributes_of(around, self.runtime.own_modules),
         )
 
     def _loaders(self) -> dict[int, Origin]:

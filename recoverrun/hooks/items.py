@@ -16,9 +16,14 @@ DEPTH = 2
 """How deep in an item a copy of what was drawn is looked for: `(number, batch)`, say."""
 
 
+def holds(item: Any, drawn: Any) -> bool:
+    """Whether `drawn` itself or a part of it is in `item`."""
+    return not _parts(item).isdisjoint(_parts(drawn))
+
+
 def shares(item: Any, drawn: Any) -> bool:
     """Whether `drawn`, a part of it, or a copy of it is in `item`."""
-    return not _parts(item).isdisjoint(_parts(drawn)) or _has_copy(item, drawn, DEPTH)
+    return holds(item, drawn) or _has_copy(item, drawn, DEPTH)
 
 
 def served(item: Any, draws: Sequence[Draw], rank: int) -> list[tuple[Any, Any]]:

@@ -41,6 +41,18 @@ def seen_by(loop: Loop, module: Mapping[str, Any], local: Mapping[str, Any]) -> 
     return {**module, **{name: local[name] for name in read if name in local}}
 
 
+def around_of(loop: Loop, module: Mapping[str, Any], local: Mapping[str, Any]) -> dict[str, Any]:
+    """Where the script's objects are looked for, apart from what an iteration makes.
+
+    As at the top of the loop's body (`runtime`), whether or not the body has a use for the name:
+    an object that goes by several must be found by the same one each time.
+    """
+    if loop.module_level:
+        return seen_by(loop, module, local)
+    made = (loop.assigned - loop.carried) | loop.targets
+    return {**module, **{name: value for name, value in local.items() if name not in made}}
+
+
 def states_of(namespaces: Iterable[Mapping[str, Any]]) -> list[tuple[Any, Any]]:
     """How to set every generator of the script's own back to where it stands."""
     states: list[tuple[Any, Any]] = []

@@ -449,6 +449,12 @@ FRAMEWORKS = (
         kills=("r0@step:2:reduce,r1@step:6:vote",),
     ),
     Row(
+        name="accelerate-endless",
+        script="accelerate_endless.py",
+        needs="accelerate",
+        kills=("r2@step:1:forward,r0@step:5:reduce",),
+    ),
+    Row(
         name="transformers-trainer",
         script="transformers_trainer.py",
         needs="transformers",

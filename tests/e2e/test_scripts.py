@@ -94,6 +94,7 @@ def unprotected(script: Path, folder: Path, **environment: str) -> Outcome:
         seldom("strided.py", ["r0@step:4:forward,r1@step:20:between", "r2@step:4:reduce"]),
         ("augmenting.py", ["r1@step:3:forward", "r0@step:2:vote,r2@step:5:reduce"]),
         seldom("skipping.py", ["r1@step:4:forward", "r0@step:2:vote"]),
+        ("ahead.py", ["r1@step:3:forward,r0@step:6:reduce"]),
         ("irregular.py", ["r0@step:1:vote", "r2@step:4:reduce,r0@step:6:between"]),
     ],
 )

@@ -106,6 +106,56 @@ def test_items_are_those_that_the_other_rank_would_have_got() -> None:
     assert play.spoiled == ""
 
 
+def read_ahead(play: Play) -> Iterator[torch.Tensor]:
+    """As accelerate does, to know its last batch."""
+    items = play.loader()
+    current = next(items)
+    for following in items:
+        yield current
+        current = following
+    yield current
+
+
+@pytest.mark.parametrize("moved", [False, True], ids=["itself", "on another device"])
+def test_an_item_may_have_been_drawn_by_an_earlier_call(moved: bool) -> None:
+    play = Play()
+    items = read_ahead(play)
+    feed = Feed((one.clone() if moved else one for one in items), "cycle", play, 0)
+    own = [int(next(feed)) for _ in range(3)]
+
+    assert [int(as_other(play, feed, index)) for index in (0, 2, 1)] == [0, 20, 10]
+    own += [int(next(feed)) for _ in range(3)]
+    assert own == [0, 1, 2, 3, 4, 5]
+    assert int(as_other(play, feed, 5)) == 50, "its own call drew nothing"
+    assert play.spoiled == ""
+
+
+def test_items_that_a_generator_passes_over_are_nobody_s() -> None:
+    play = Play()
+    feed = Feed((one.clone() for one in play.loader() if one % 2), "odd", play, 0)
+    own = [int(next(feed)) for _ in range(3)]
+
+    assert own == [1, 3, 5]
+    assert [int(as_other(play, feed, index)) for index in (0, 1, 2)] == [10, 30, 50]
+
+
+def test_a_generator_over_a_loader_is_never_resumed_as_another_rank() -> None:
+    def halves() -> Iterator[torch.Tensor]:
+        for one in play.loader():
+            yield one
+            yield one + 1
+
+    play = Play()
+    feed = Feed(halves(), "halves", play, 0)
+    own = [int(next(feed)) for _ in range(2)]
+
+    as_other(play, feed, 1)
+    own += [int(next(feed)) for _ in range(2)]
+
+    assert "makes something else of what" in play.spoiled
+    assert own == [0, 1, 1, 2]
+
+
 def test_parts_of_an_item_are_replaced() -> None:
     play = Play()
     feed = Feed(({"x": one, "n": 3} for one in play.loader()), "named", play, 0)
