@@ -49,7 +49,7 @@ class Drawing(Impersonation, Protocol):
 class Taken:
     """One item as the script got it; the streams stood `before` and `after` it was asked for.
 
-    Reading them costs time, so it is not done for a generator whose last item was no loader's.
+    Reading them costs time, so it is not done for a generator whose first item was no loader's.
     """
 
     item: Any
@@ -73,7 +73,6 @@ class Feed:
         self._runtime = runtime
         self._taken: dict[int, Taken] = {}  # of the present step
         self._positions: dict[int, int] = {}
-        self._hands_on = True  # what a loader gives, as far as is known
         self._loads = False  # it has drawn from a loader
         self._ahead: list[Draw] = []  # in no item so far
         self._borrowed: list[Any] = []  # resumed for another rank
@@ -106,7 +105,7 @@ class Feed:
 
     def _own(self, value: Any) -> Any:
         mark = self._runtime.drawn_so_far
-        before = rng.read() if self._hands_on else None
+        before = rng.read() if self._loads or not self.count else None
         self._runtime.asking += 1
         try:
             item = self._resumed(value)
@@ -114,7 +113,7 @@ class Feed:
             self._runtime.asking -= 1
         draws = self._runtime.draws_since(mark)
         after = rng.read() if before is not None else None
-        self._loads = self._hands_on = self._loads or draws is None or bool(draws)
+        self._loads = self._loads or draws is None or bool(draws)
         self._taken[self.count] = Taken(item, self._parts_of(item, draws), before, after)
         self._runtime.fold(mark, Draw(self, self.count, item))
         self.count += 1
