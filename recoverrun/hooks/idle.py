@@ -2,8 +2,8 @@
 
 Until the first microbatch any loop whose body names something that may train (`counter.update(x)`,
 where the script has an `update` of its own) may be the one that does. Looking around at the top of
-each iteration takes some 30 us, in which a script that goes through millions of lines before it
-trains would seem to hang.
+each iteration takes some 15 to 50 us, so that a script that goes through millions of lines before
+it trains would seem to hang.
 """
 
 BOUND = 50_000

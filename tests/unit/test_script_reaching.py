@@ -39,7 +39,7 @@ def hot_by_definition(known: list[Fact]) -> set[str]:
 
     functions = {name for (name,) in said("define")}
     called = {name for (name,) in said("mention")}
-    makers = {name for (name,) in said("make")}
+    makers = {str(name) for (name,) in said("make")}
     aliases = {(str(name), str(source)) for name, source in said("alias")}
     for callee, parameters in said("accept"):
         assert isinstance(parameters, tuple)
@@ -49,7 +49,7 @@ def hot_by_definition(known: list[Fact]) -> set[str]:
     hot, leading = {"a"}, {"a"}
     while True:
         before = len(hot) + len(leading) + len(makers)
-        makers |= {name for name, source in aliases if source in makers}  # type: ignore[misc]
+        makers |= {name for name, source in aliases if source in makers}
         leading |= hot | {
             name
             for name, source in aliases
