@@ -33,8 +33,9 @@ NUMBERS_MOVE = (
     "another rank cannot be told from this one's"
 )
 UNTOLD = (
-    "torch's random numbers are seeded anew in a step (or single normal numbers are drawn), and a "
-    "microbatch draws some before it seeds them itself: the stream of another rank cannot be told"
+    "torch's random numbers are seeded anew in a step (or single normal numbers are drawn, or tens "
+    "of millions), and a microbatch draws some before it seeds them itself: the stream of another "
+    "rank cannot be told"
 )
 
 HOSTS: dict[str, Key] = {

@@ -122,7 +122,7 @@ def _advanced(theirs: bytes, before: bytes, after: bytes) -> bytes | None:
         return theirs
     if len(theirs) != rng.CPU_BYTES:
         return None
-    draws = rng.draws_between(before, after, rng.MAX_DRAWS_SINCE_SEED)
+    draws = rng.draws_between(before, after)
     return None if draws is None else rng.advanced(theirs, draws)
 
 

@@ -328,11 +328,10 @@ def _bytes_tensor(packed: bytes) -> torch.Tensor:
 _HEAD = 24  # seed, left, seeded, next: at::CPUGeneratorImplStateLegacy (ATen/CPUGeneratorImpl.cpp)
 _WORDS = 624
 _TAIL = _HEAD + 8 * _WORDS
-MAX_DRAWS = 1 << 22
-"""Beyond this many draws a replay of the forward pass is the cheaper way."""
-
-MAX_DRAWS_SINCE_SEED = 1 << 24
-"""Counted once for a lost rank that has drawn otherwise than we have: a fraction of a second."""
+MAX_DRAWS = 1 << 25
+"""So many are counted, within a third of a second; the rehearsal counts those of two steps, and
+dropout draws two for each of its numbers. More than these cannot be told from being seeded anew.
+"""
 
 
 # With `shared`, draws of code that the script means for one rank alone do not count: other ranks do
@@ -424,11 +423,11 @@ def draws_since_seed(streams: Streams, *, shared: bool = False) -> int | None:
     generator = torch.Generator()
     generator.manual_seed(int.from_bytes(state[:8], "little"))
     fresh = tensor_bytes(generator.get_state())
-    drawn = draws_between(fresh[:_TAIL] + state[_TAIL:], state, limit=MAX_DRAWS_SINCE_SEED)
+    drawn = draws_between(fresh[:_TAIL] + state[_TAIL:], state)
     return drawn if drawn is None or not shared else drawn - streams.alone[0]
 
 
-def draws_between(before: bytes, after: bytes, limit: int = MAX_DRAWS) -> int | None:
+def draws_between(before: bytes, after: bytes) -> int | None:
     """How many 32-bit numbers of torch's CPU generator lie between two states."""
     if before == after:
         return 0
@@ -440,7 +439,7 @@ def draws_between(before: bytes, after: bytes, limit: int = MAX_DRAWS) -> int | 
     generator.set_state(_bytes_tensor(before))
     state, drawn = before, 0
     while state[_HEAD:_TAIL] != after[_HEAD:_TAIL]:
-        if drawn > limit:
+        if drawn > MAX_DRAWS:
             return None
         drawn += _draw(generator, _left(state))
         state = tensor_bytes(generator.get_state())

@@ -156,6 +156,14 @@ def test_single_normal_numbers_cannot_be_counted() -> None:
     assert rng.jump(before, before, rng.read()) is None
 
 
+def test_the_dropout_of_two_steps_is_counted() -> None:
+    torch.manual_seed(3)
+    before = rng.read()
+    torch.nn.functional.dropout(torch.ones(6_200_000), 0.1)
+
+    assert rng.draws_between(before.torch_cpu, rng.read().torch_cpu) == 12_400_000
+
+
 def test_the_past_cannot_be_jumped_to() -> None:
     torch.manual_seed(3)
     before = rng.read()
