@@ -14,6 +14,7 @@ from tests.e2e.exactness import (
     DDP4,
     HSDP2,
     HSDP4,
+    OFTEN2,
     UNUSED4,
     VIEWS3,
     WHOLE4,
@@ -33,6 +34,7 @@ pytestmark = pytest.mark.e2e
 SAMPLE = (
     (DDP2, "r0@step:2:backward"),
     (WHOLE4, "r0@step:0:vote,r3@step:3:reduce,r1@step:3:redo"),
+    (OFTEN2, "r0@step:2:backward"),  # some seven million numbers are drawn in a step
     (HSDP2, "r2@step:3:reduce:0"),
     (HSDP4, "r1@step:1:backward,r2@step:1:redo"),
 )

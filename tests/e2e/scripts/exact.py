@@ -25,6 +25,16 @@ def built(width: int) -> nn.Sequential:
     )  # fmt: skip
 
 
+class Often(nn.Module):
+    """Dropout of many copies, averaged: with 4 rows of 48 a million numbers, and two draws each."""
+
+    COPIES = 6000
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        copies = x.unsqueeze(0).expand(self.COPIES, *x.shape)
+        return nn.functional.dropout(copies, 0.2, self.training).mean(0)
+
+
 class Choosy(nn.Module):
     """Leaves a layer out, another one for each microbatch and rank, or none."""
 
@@ -45,6 +55,7 @@ DDP_VARIANTS: dict[str, dict[str, Any]] = {
     "views": {"gradient_as_bucket_view": True},
     "static": {"static_graph": True},
     "unused": {"find_unused_parameters": True},
+    "often": {},
     "": {},
 }
 
@@ -52,6 +63,8 @@ DDP_VARIANTS: dict[str, dict[str, Any]] = {
 def wrapped(args: argparse.Namespace) -> Any:
     """The model as DDP or FSDP2 trains it."""
     model: Any = Choosy(args.width) if args.variant == "unused" else built(args.width)
+    if args.variant == "often":
+        model[2] = Often()
     if not args.shards:
         return DistributedDataParallel(
             model, bucket_cap_mb=args.bucket_mb, **DDP_VARIANTS[args.variant]
