@@ -7,6 +7,9 @@ whoever has the turn may go on for a few steps.
 The C library gives memory back to the kernel or keeps it, as chance has laid out the heap: the same
 script under the same launcher faulted in nothing at every step, or up to 2,200 pages, which is some
 milliseconds. Here it keeps what it has, under both.
+
+What a step costs is of worth only with what it buys: a job of recoverrun's that promised less than
+`exact-samples` is an error.
 """
 
 import socket
@@ -20,6 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from recoverrun.postmortem import postmortem
+from rendezvous.journal import read_run
 from tests.bench import jobs
 
 WITHIN_S = 120.0
@@ -52,6 +57,9 @@ class Runner:
         self._ranks = ranks
         self._connections: list[socket.socket] = []
         self._errors = directory / "errors"
+        self._run_dir = directory / "run" if launcher == "recoverrun" else None
+        if self._run_dir is not None:
+            options = (*options, f"--run-dir={self._run_dir}")
         with open(self._errors, "wb") as errors:
             self._process = subprocess.Popen(
                 [*jobs.command(launcher, ranks, options, jobs.SCRIPTS / "steady.py"), *arguments],
@@ -100,8 +108,14 @@ class Runner:
         return Spent(*(1000 * all_s / steps for all_s in (spent_s, thread_s, launcher_s)))
 
     def finish(self) -> None:
+        """Wait for the end. Raises RuntimeError if it is no good one, or less was promised."""
         if self._process.wait(WITHIN_S) != 0:
             raise RuntimeError(f"exit code {self._process.returncode}")
+        if self._run_dir is None:
+            return
+        found = postmortem(read_run(self._run_dir))
+        if found.promise != "exact-samples" or found.weakened:
+            raise RuntimeError(f"{found.promise}: {found.weakened or found.promise_reason}")
 
 
 def cpu_s(pid: int) -> float:
