@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from recoverrun.hooks.reaching import RESULT, Names, Reach
+from recoverrun.hooks.trees import children, walk
 
 BACKWARD = frozenset({"backward", "manual_backward"})
 
@@ -32,8 +33,16 @@ class Hot:
 
     def reached_by(self, nodes: Iterable[ast.AST]) -> bool:
         """Say whether executing these nodes may run a backward."""
-        calls, passed = _mentions(nodes)
+        return bool(self.names) and self.meets(_mentions(nodes))
+
+    def meets(self, mentioned: "Mentioned") -> bool:
+        """Say whether what calls and passes on these may run a backward."""
+        calls, passed = mentioned
         return not calls.isdisjoint(self.names) or not passed.isdisjoint(self.functions)
+
+
+Mentioned = tuple[set[str], set[str]]
+"""Names of what is called, and of what is passed to a call."""
 
 
 class CallGraph:
@@ -61,10 +70,6 @@ class CallGraph:
         """Names of what may return a function, if called."""
         return self._reach.makers
 
-    def add(self, tree: ast.Module) -> None:
-        """Add a module."""
-        self._add(tree)
-
     def train(self, names: Iterable[str]) -> None:
         """Let these names lead to a backward, by ways that cannot be seen."""
         for name in names:
@@ -80,13 +85,17 @@ class CallGraph:
         """Return the names of which a module must contain one to be able to add to `hot`."""
         return self._reach.leading.all().union(self._reach.receivers())
 
-    def _add(self, tree: ast.Module) -> None:
-        # A node, the functions around it, and the class that it stands directly in. Not recursive:
-        # a long sum nests as deep as it has terms.
-        todo: list[tuple[ast.AST, tuple[str, ...], str]] = [(tree, (), "")]
+    def add(self, tree: ast.Module) -> Mentioned:
+        """Add a module. Returns what its loops mention."""
+        looped: Mentioned = set(), set()
+        # A node, the functions around it, the class that it stands directly in, and whether a loop
+        # is around. Not recursive: a long sum nests as deep as it has terms.
+        todo: list[tuple[ast.AST, tuple[str, ...], str, bool]] = [(tree, (), "", False)]
         while todo:
-            node, owners, class_name = todo.pop()
+            node, owners, class_name, loops = todo.pop()
             match node:
+                case ast.Name() | ast.Constant():
+                    continue
                 case ast.FunctionDef() | ast.AsyncFunctionDef():
                     owners = (*owners, self._add_function(node, owners, class_name))
                     class_name = ""
@@ -96,7 +105,9 @@ class CallGraph:
                 case ast.Lambda():
                     self._make_all(owners)
                 case ast.Call():
-                    self._add_call(node, owners)
+                    self._add_call(node, owners, looped if loops else None)
+                case ast.For() | ast.While() | ast.AsyncFor():
+                    loops = True
                 case ast.Assign():
                     for target in node.targets:
                         self._alias(target, node.value)
@@ -108,7 +119,8 @@ class CallGraph:
                     self._alias(node.target, node.value)
                 case _:
                     pass
-            todo.extend((child, owners, class_name) for child in ast.iter_child_nodes(node))
+            todo += [(child, owners, class_name, loops) for child in children(node)]
+        return looped
 
     def _add_function(self, node: Function, owners: tuple[str, ...], class_name: str) -> str:
         name = class_name if class_name and node.name in CONSTRUCTORS else node.name
@@ -125,9 +137,12 @@ class CallGraph:
         self._reach.accept(name, tuple(positional))
         return name
 
-    def _add_call(self, node: ast.Call, owners: tuple[str, ...]) -> None:
+    def _add_call(self, node: ast.Call, owners: tuple[str, ...], looped: Mentioned | None) -> None:
         callee = name_of(node.func)
         passed = _passed(node)
+        if looped is not None:
+            looped[0].add(callee)
+            looped[1].update(passed)
         for owner in owners:
             for name in passed:
                 self._reach.hand(owner, name)
@@ -171,11 +186,11 @@ def name_of(node: ast.AST) -> str:
             return ""
 
 
-def _mentions(nodes: Iterable[ast.AST]) -> tuple[set[str], set[str]]:
+def _mentions(nodes: Iterable[ast.AST]) -> Mentioned:
     calls: set[str] = set()
     passed: set[str] = set()
     for root in nodes:
-        for node in ast.walk(root):
+        for node in walk(root):
             if isinstance(node, ast.Call):
                 calls.add(name_of(node.func))
                 passed |= _passed(node)
@@ -230,8 +245,8 @@ def scan(
     sources: Iterable[tuple[str, bytes]],
     parse: Callable[[str, bytes], ast.Module | None],
     training: frozenset[str] = frozenset(),
-) -> tuple[CallGraph, frozenset[str]]:
-    """Return the call graph of many files, and the names of those that were parsed.
+) -> tuple[CallGraph, dict[str, Mentioned]]:
+    """Return the call graph of many files, and what loops mention in those that were parsed.
 
     `training` are names that lead to a backward outside of these files.
 
@@ -241,18 +256,17 @@ def scan(
     graph = CallGraph()
     graph.train(training)
     waiting = {name: (text, words_of(text)) for name, text in sources}
-    parsed: set[str] = set()
+    parsed: dict[str, Mentioned] = {}
     while True:
         wanted = graph.wanted()
         found = [name for name, (_, words) in waiting.items() if not words.isdisjoint(wanted)]
         if not found:
-            return graph, frozenset(parsed)
+            return graph, parsed
         for name in found:
             text, _ = waiting.pop(name)
             tree = parse(name, text)
             if tree is not None:
-                parsed.add(name)
-                graph.add(tree)
+                parsed[name] = graph.add(tree)
 
 
 def words_of(text: bytes) -> frozenset[str]:

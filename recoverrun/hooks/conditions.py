@@ -1,6 +1,7 @@
 """Conditions by which a script asks whether this is rank 0."""
 
 import ast
+import re
 
 from recoverrun.hooks.callgraph import name_of
 
@@ -20,6 +21,11 @@ NUMBERS = ("process_index", "gpu_id", "gpu", "device_id")
 
 OTHERS = ("lora", "low_rank", "matrix", "max_rank", "tensor")
 """In names of ranks that are none of a process."""
+
+WORDS = re.compile(
+    rf"(?i)rank\b|\b(?:_*(?:{'|'.join(sorted(FLAGS))})|{'|'.join(NUMBERS)})\b".encode()
+)
+"""In the text of whatever asks by one of these."""
 
 Side = tuple[type[ast.cmpop], int]
 

@@ -10,6 +10,8 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from recoverrun.hooks.trees import children, walk
+
 COMPREHENSION = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 NESTED = (*FUNCTION, ast.ClassDef, *COMPREHENSION)
@@ -30,7 +32,7 @@ def flow(block: Sequence[ast.stmt]) -> Flow:
     assigned = bound_names(block)
     reads = _Reads()
     reads.block(block, set())
-    if any(_is_dynamic(node) for statement in block for node in ast.walk(statement)):
+    if any(_is_dynamic(node) for statement in block for node in walk(statement)):
         reads.live |= assigned
     return Flow(frozenset(assigned), frozenset(reads.live))
 
@@ -45,7 +47,7 @@ def own_nodes(roots: Iterable[ast.AST]) -> Iterator[ast.AST]:
     while todo:
         node = todo.pop()
         yield node
-        todo.extend(outside_of(node) if isinstance(node, NESTED) else ast.iter_child_nodes(node))
+        todo.extend(outside_of(node) if isinstance(node, NESTED) else children(node))
 
 
 def outside_of(node: ast.AST) -> list[ast.expr]:
@@ -268,7 +270,7 @@ class _Reads:
             case ast.Match():
                 return self._match(node, written)
             case ast.Return() | ast.Raise():
-                for child in ast.iter_child_nodes(node):
+                for child in children(node):
                     self._expression(child, written)
                 return None
             case ast.Break() | ast.Continue():
@@ -309,7 +311,7 @@ class _Reads:
                 if node.msg is not None:
                     self._expression(node.msg, set(written))
             case _:
-                for child in ast.iter_child_nodes(node):
+                for child in children(node):
                     self._expression(child, written)
 
     def _store(self, target: ast.expr, written: set[str]) -> None:
@@ -412,7 +414,7 @@ class _Reads:
                     self._expression(part, written)
                 self._read(free_reads(node), written)
             case _:
-                for child in ast.iter_child_nodes(node):
+                for child in children(node):
                     self._expression(child, written)
 
     def _unsure(self, nodes: Iterable[ast.expr], written: set[str]) -> None:

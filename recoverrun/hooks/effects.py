@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeGuard
 
 from recoverrun.hooks.script import RUNTIME_NAME, Making
+from recoverrun.hooks.trees import walk
 
 OVERWRITES = re.compile(r"[wx][bt]?\+?")
 """How a file is opened that loses what it held."""
@@ -15,7 +16,7 @@ OVERWRITES = re.compile(r"[wx][bt]?\+?")
 def written(body: Iterable[ast.AST]) -> tuple[str, ...]:
     """Names of what `body` assigns, or changes in place as torch spells it."""
     found: list[ast.expr] = []
-    for node in (node for statement in body for node in ast.walk(statement)):
+    for node in (node for statement in body for node in walk(statement)):
         match node:
             case ast.Name(ctx=ast.Store()) | ast.Attribute(ctx=ast.Store()):
                 found.append(node)
@@ -29,7 +30,7 @@ def written(body: Iterable[ast.AST]) -> tuple[str, ...]:
 
 
 def read(body: Iterable[ast.AST]) -> tuple[str, ...]:
-    nodes = (node for statement in body for node in ast.walk(statement))
+    nodes = (node for statement in body for node in walk(statement))
     loaded = {dotted(node) for node in nodes if _is_loaded(node)}
     return tuple(sorted(name for name in loaded if name and not name.startswith(RUNTIME_NAME)))
 
@@ -84,7 +85,7 @@ def _if(asked: Sequence[ast.expr], value: ast.expr) -> ast.expr:
 
 def _making(name: str, value: ast.expr, function: str, filename: str) -> Making:
     own = copy.deepcopy(value)
-    for call in (node for node in ast.walk(own) if isinstance(node, ast.Call)):
+    for call in (node for node in walk(own) if isinstance(node, ast.Call)):
         for argument in (*call.args, *(keyword.value for keyword in call.keywords)):
             if isinstance(argument, ast.Constant) and _overwrites(argument.value):
                 argument.value = "a" + argument.value[1:]

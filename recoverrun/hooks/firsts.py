@@ -31,6 +31,7 @@ from recoverrun.hooks.conditions import as_first, value_of
 from recoverrun.hooks.dataflow import own_nodes
 from recoverrun.hooks.effects import flowing, makings, read, touched, written
 from recoverrun.hooks.script import RUNTIME_NAME, Lone, Making
+from recoverrun.hooks.trees import blocks, visit_statements, walk
 
 BROADCASTS = frozenset({"broadcast", "broadcast_object_list"})
 
@@ -102,10 +103,9 @@ class _Rewriter(ast.NodeTransformer):
     def generic_visit(self, node: ast.AST) -> ast.AST:
         loop = isinstance(node, ast.For | ast.While | ast.AsyncFor)
         self._loops += loop
-        super().generic_visit(node)
-        for field in ("body", "orelse", "finalbody"):
-            block = getattr(node, field, None)
-            if isinstance(block, list):
+        visit_statements(self, node)
+        for field, block in blocks(node):
+            if field not in ("handlers", "cases"):
                 setattr(node, field, self._block(block))
         self._loops -= loop
         return node
@@ -203,7 +203,7 @@ def _choice(statement: ast.stmt) -> Choice | None:
         simple = all(isinstance(one, ast.Assign | ast.Pass) and _is_plain(one) for one in others)
         test, own = copy.deepcopy((statement.test, own))
     elif isinstance(statement, ast.Assign):
-        asked = [node for node in ast.walk(statement.value) if isinstance(node, ast.IfExp)]
+        asked = [node for node in walk(statement.value) if isinstance(node, ast.IfExp)]
         if len(asked) != 1 or (sense := _asked_first(asked[0].test)) is None:
             return None
         (choice,) = asked
@@ -230,7 +230,7 @@ def _with(statement: ast.stmt, old: ast.expr, new: ast.expr) -> ast.stmt:
 
 def _is_plain(node: ast.AST) -> bool:
     awaited = (ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr)
-    return _called([node]) <= PLAIN and not any(isinstance(one, awaited) for one in ast.walk(node))
+    return _called([node]) <= PLAIN and not any(isinstance(one, awaited) for one in walk(node))
 
 
 def _called(body: Iterable[ast.AST]) -> set[str]:
@@ -260,7 +260,7 @@ def _leaves(body: Sequence[ast.stmt]) -> bool:
 
 def _talk(body: Sequence[ast.stmt]) -> bool:
     """Would others have to do the same, or wait for an answer?"""
-    nodes = [node for statement in body for node in ast.walk(statement)]
+    nodes = [node for statement in body for node in walk(statement)]
     calls = {name_of(node.func) for node in nodes if isinstance(node, ast.Call)}
     ours = any(_is_of_runtime(node) and node.attr not in OURS for node in nodes)
     ours |= any(isinstance(node, ast.Yield | ast.YieldFrom | ast.Await) for node in nodes)

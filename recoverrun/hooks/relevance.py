@@ -18,6 +18,7 @@ from pathlib import Path
 from recoverrun.hooks.callgraph import CONSTRUCTORS, CallGraph, Hot, name_of
 from recoverrun.hooks.dataflow import binds, free_reads
 from recoverrun.hooks.script import Loop
+from recoverrun.hooks.trees import walk
 
 REFLECTION = frozenset({"vars", "asdict", "locals", "globals", "eval", "exec"})
 """Who calls one of these may read any name."""
@@ -53,7 +54,7 @@ class _Project:
     aliases: dict[str, set[str]] = field(default_factory=dict)  # what a name may stand for
 
     def add(self, tree: ast.AST) -> None:
-        for node in ast.walk(tree):
+        for node in walk(tree):
             match node:
                 case ast.FunctionDef() | ast.AsyncFunctionDef():
                     self.functions.setdefault(node.name, []).append(node)
@@ -71,7 +72,7 @@ class _Project:
 
     def hand_on(self, tree: ast.AST) -> None:
         """Once all functions are known: which of them are arguments, and of whose calls?"""
-        for node in ast.walk(tree):
+        for node in walk(tree):
             if isinstance(node, ast.Call):
                 values = [*node.args, *(keyword.value for keyword in node.keywords)]
                 names = {name_of(value) for value in values} & self.functions.keys()
@@ -121,7 +122,7 @@ def around(tree: ast.Module, loop: ast.AST) -> list[ast.AST]:
     of the loop would be to train anew. A name alone is no proof, as `model.train()` shows.
     """
     owners = list(_owned(tree))
-    found = [one for one in owners if any(inner is loop for inner in ast.walk(one[0]))]
+    found = [one for one in owners if any(inner is loop for inner in walk(one[0]))]
     todo = list(found)
     while todo:
         callee, owner = todo.pop()
@@ -236,7 +237,7 @@ def _is_anybody(call: ast.Call, project: _Project) -> bool:
 
 
 def _reads(node: ast.AST) -> Iterator[str]:
-    for one in ast.walk(node):
+    for one in walk(node):
         match one:
             case ast.Name(ctx=ast.Load()):
                 yield one.id
@@ -253,13 +254,13 @@ def _reads(node: ast.AST) -> Iterator[str]:
 
 
 def _writes(node: ast.AST) -> Iterator[str]:
-    for one in ast.walk(node):
+    for one in walk(node):
         if isinstance(one, ast.Name | ast.Attribute) and not isinstance(one.ctx, ast.Load):
             yield name_of(one)
 
 
 def _reflects(node: ast.AST) -> bool:
-    for one in ast.walk(node):
+    for one in walk(node):
         if isinstance(one, ast.Name) and one.id in REFLECTION:
             return True
         if isinstance(one, ast.Attribute) and one.attr == "__dict__":
@@ -268,12 +269,12 @@ def _reflects(node: ast.AST) -> bool:
 
 
 def _calls(node: ast.AST) -> Iterator[ast.Call]:
-    return (one for one in ast.walk(node) if isinstance(one, ast.Call))
+    return (one for one in walk(node) if isinstance(one, ast.Call))
 
 
 def _may_run_unnamed(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     magic = node.name.startswith("__") and node.name != "__init__"
-    waits = any(isinstance(one, ast.Yield | ast.YieldFrom) for one in ast.walk(node))
+    waits = any(isinstance(one, ast.Yield | ast.YieldFrom) for one in walk(node))
     decorators = {
         name_of(one.func if isinstance(one, ast.Call) else one) for one in node.decorator_list
     }
@@ -281,7 +282,7 @@ def _may_run_unnamed(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 
 def _loop_at(tree: ast.Module, line: int) -> AnyLoop | None:
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, AnyLoop) and node.lineno == line:
             return node
     return None

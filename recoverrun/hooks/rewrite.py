@@ -7,14 +7,15 @@ else keeps its own, so that tracebacks, debuggers and `inspect` show the script 
 import __future__
 
 import ast
-from collections.abc import Sequence
 from dataclasses import dataclass
 from types import CodeType
 
 from recoverrun.hooks import firsts, region
 from recoverrun.hooks.callgraph import CallGraph, Hot
+from recoverrun.hooks.conditions import WORDS
 from recoverrun.hooks.dataflow import binds, bound_names, flow, own_nodes
 from recoverrun.hooks.script import ITEM_NAME, RUNTIME_NAME, Loop, LoopKind
+from recoverrun.hooks.trees import visit_statements, walk
 
 RESERVED = frozenset({"locals", "globals", RUNTIME_NAME})
 
@@ -30,10 +31,15 @@ class CannotInstrument(Exception):
 class Instrumented:
     """A module ready to execute, RUNTIME_NAME being in its globals."""
 
-    code: CodeType
+    tree: ast.Module
+    filename: str
     loops: tuple[Loop, ...]
     generators: int  # how many generator functions are decorated
     handed_on: firsts.Places  # where something is meant for rank 0 alone
+
+    @property
+    def code(self) -> CodeType:
+        return compile(self.tree, self.filename, "exec", dont_inherit=True)
 
     @property
     def changed(self) -> bool:
@@ -41,20 +47,24 @@ class Instrumented:
         return bool(self.loops) or self.generators > 0 or bool(self.handed_on)
 
 
-def instrument(tree: ast.Module, filename: str, hot: Hot) -> Instrumented:
-    """Rewrite and compile a module. Changes `tree`.
+def instrument(
+    tree: ast.Module, filename: str, hot: Hot, text: bytes | None = None
+) -> Instrumented:
+    """Rewrite a module. Changes `tree`. What `text`, if it is given, does not name is not sought.
 
     Raises CannotInstrument if the module itself rules it out. Any other exception is a mistake in
     the rewriter, which the caller must survive: the module can always run as it is.
     """
-    taken = _bound_anywhere(tree) & RESERVED
-    if taken:
-        raise CannotInstrument(f"{filename} uses the name `{min(taken)}` for something of its own")
+    if text is None or any(name.encode() in text for name in RESERVED):
+        taken = _bound_anywhere(tree) & RESERVED
+        if taken:
+            name = min(taken)
+            raise CannotInstrument(f"{filename} uses the name `{name}` for something of its own")
     rewriter = _Rewriter(filename, hot, _future_flags(tree))
     rewriter.visit(tree)
-    handed_on = firsts.hand_on(tree, filename)
-    code = compile(tree, filename, "exec", dont_inherit=True)
-    return Instrumented(code, tuple(rewriter.loops), rewriter.generators, handed_on)
+    asks = text is None or WORDS.search(text) is not None
+    handed_on = firsts.hand_on(tree, filename) if asks else {}
+    return Instrumented(tree, filename, tuple(rewriter.loops), rewriter.generators, handed_on)
 
 
 def graph_of(tree: ast.Module) -> CallGraph:
@@ -65,8 +75,8 @@ def graph_of(tree: ast.Module) -> CallGraph:
 
 
 def _bound_anywhere(tree: ast.Module) -> set[str]:
-    names = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-    return names.union(*(binds(node) for node in ast.walk(tree)))
+    names = {node.arg for node in walk(tree) if isinstance(node, ast.arg)}
+    return names.union(*(binds(node) for node in walk(tree)))
 
 
 def _future_flags(tree: ast.Module) -> int:
@@ -122,21 +132,20 @@ class _Rewriter(ast.NodeTransformer):
         self.flags = flags
         self.loops: list[Loop] = []
         self.generators = 0
-        self.scopes: list[Function | ast.Lambda | ast.ClassDef] = []
+        self.scopes: list[Function | ast.ClassDef] = []
 
-    def _visit_scope(self, node: ast.Lambda | ast.ClassDef) -> ast.AST:
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        """Loops are statements, and so is all that they are in."""
+        visit_statements(self, node)
+        return node
+
+    def _visit_scope(self, node: ast.AsyncFunctionDef | ast.ClassDef) -> ast.AST:
         self.scopes.append(node)
         self.generic_visit(node)
         self.scopes.pop()
         return node
 
-    visit_Lambda = visit_ClassDef = _visit_scope
-
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
-        self.scopes.append(node)
-        self.generic_visit(node)
-        self.scopes.pop()
-        return node
+    visit_AsyncFunctionDef = visit_ClassDef = _visit_scope
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         # Asked first: the instrumented body calls our own names too.
@@ -195,6 +204,7 @@ class _Rewriter(ast.NodeTransformer):
             kind=_kind(node),
             filename=self.filename,
             line=node.lineno,
+            last_line=node.end_lineno or node.lineno,
             module_level=not self.scopes,
             qualname=self._qualname(),
             assigned=reads.assigned,
@@ -241,10 +251,9 @@ class _Rewriter(ast.NodeTransformer):
         if not self.scopes:
             return assigned
         inner = self.scopes[-1]
-        body: Sequence[ast.AST] = [inner.body] if isinstance(inner, ast.Lambda) else inner.body
         return frozenset(
             region.mangled(name, class_name)
-            for node in own_nodes(body)
+            for node in own_nodes(inner.body)
             if isinstance(node, ast.Global)
             for name in node.names
         )
@@ -254,5 +263,5 @@ class _Rewriter(ast.NodeTransformer):
         for scope in self.scopes:
             if parts and not isinstance(self.scopes[len(parts) - 1], ast.ClassDef):
                 parts[-1] += ".<locals>"
-            parts.append("<lambda>" if isinstance(scope, ast.Lambda) else scope.name)
+            parts.append(scope.name)
         return ".".join(parts) or "<module>"
