@@ -402,6 +402,7 @@ class Crew:
                 rank=worker.rank,
                 incarnation=worker.incarnation,
                 contexts=_bounded(remains.read(worker.context)),
+                marks=remains.read_marks(worker.context),
             ),
             Exited(
                 rank=worker.rank,

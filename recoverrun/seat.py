@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from recoverrun import inquest
+from recoverrun.attempts import Attempts
 from recoverrun.errors import ExitCode
 from recoverrun.inquest import Inquest
 from recoverrun.kinship import differences
@@ -65,11 +66,8 @@ class Seat:
         self._own = own
         self._min_replicas = min_replicas
         self._record = record
-        self._max_restarts = max_restarts
-        self._attempt = 0
-        self._restarts = 0  # those that count
+        self._attempts = Attempts(max_restarts)
         self._restart: Restart | None = None  # what the members were told last
-        self._tries: list[str] = []  # how each attempt ended
         self._spares: dict[str, Join] = {}  # for the next attempt
         self._changing = False  # the membership, not by a failure of a worker
         self._tempo = tempo(formation.most)
@@ -109,7 +107,7 @@ class Seat:
             return self._leave(sender, message, now)
         if isinstance(message, Beat | Ping):
             return self._repeat(sender)
-        if self._coordinator is None or is_past(message, self._attempt):
+        if self._coordinator is None or is_past(message, self._attempts.number):
             return []
         rank = getattr(message, "rank", NOBODY)
         if rank not in self._members[sender].ranks:
@@ -191,7 +189,7 @@ class Seat:
             return []
         if self._refusal is not None:
             return [Post(sender, NOBODY, self._refusal)]
-        if sender in self._members and join.attempt != self._attempt:
+        if sender in self._members and join.attempt != self._attempts.number:
             # It still lives in an attempt that is over.
             return [] if self._restart is None else [Post(sender, NOBODY, self._restart)]
         begun = self._coordinator is not None or self._restart is not None
@@ -266,7 +264,8 @@ class Seat:
             return wait
         if self._coordinator is None:
             return None
-        if self._inquest.pending or self._coordinator.protected:
+        coordinator = self._coordinator
+        if self._inquest.pending or coordinator.protected or coordinator.starting:
             return wait  # A job that survives losses is not interrupted for it.
         reason = f"node {join.node} joins a job of {self._formation.least} to "
         return self._begin_again(f"{reason}{self._formation.most} nodes", -1, now, counts=False)
@@ -299,26 +298,27 @@ class Seat:
         if stop.exit_code in (ExitCode.DONE, ExitCode.INVARIANT):
             return self.stop(stop)
         left = len(self._members.keys() - self._fallen) + len(self._spares)
-        if self._changing and left >= self._formation.least:
-            return self._begin_again(stop.reason, stop.root_rank, now, counts=False)
-        self._tries.append(stop.reason)
-        if self._restarts < self._max_restarts:
-            return self._begin_again(stop.reason, stop.root_rank, now, counts=True)
-        return self.stop(verdict(stop, self._tries))
+        enough = left >= self._formation.least
+        again = self._attempts.judge(
+            stop, self._coordinator, enough=enough, changing=self._changing
+        )
+        if again is None:
+            return self.stop(verdict(stop, self._attempts.ends))
+        return self._begin_again(again.reason, stop.root_rank, now, counts=again.counts)
 
     def _begin_again(self, reason: str, root_rank: int, now: float, *, counts: bool) -> list[Post]:
-        self._attempt += 1
-        self._restarts += counts
+        attempts = self._attempts
+        attempts.begin(counts=counts)
         chosen = list(self._spares.values())[: self._vacant]
         awaited = frozenset(self._members) - self._fallen | {join.incarnation for join in chosen}
         self._formation = self._formation.renewed(
-            attempt=self._attempt, restarts=self._restarts, awaited=awaited, begun_at=now
+            attempt=attempts.number, restarts=attempts.restarts, awaited=awaited, begun_at=now
         )
         self._coordinator, self._generation = None, 0
         self._store.empty()
-        self._restart = Restart(attempt=self._attempt, reason=reason, root_rank=root_rank)
+        self._restart = Restart(attempt=attempts.number, reason=reason, root_rank=root_rank)
         fields: dict[str, Json] = {
-            "attempt": self._attempt, "restarts": self._restarts, "of": self._max_restarts,
+            "attempt": attempts.number, "restarts": attempts.restarts, "of": attempts.most,
             "root_rank": root_rank,
         }  # fmt: skip
         self._record(Record("job.restart", reason, fields))
@@ -411,7 +411,7 @@ class Seat:
     def begin_anew(self, start: Start, gone: set[str], attempt: int, now: float) -> list[Post]:
         """Begin again, for the seat before us was lost between two attempts."""
         self._adopt(start, gone)
-        self._attempt = attempt
+        self._attempts.number = attempt
         for name in [m.incarnation for m in self._members.values() if m.name in gone]:
             del self._members[name]
         reason = "the launcher that coordinated was lost while the job began again"
@@ -419,7 +419,7 @@ class Seat:
 
     def _adopt(self, start: Start, gone: set[str]) -> None:
         self._seat_all(start)
-        self._attempt, self._restarts = start.attempt, start.restarts
+        self._attempts.number, self._attempts.restarts = start.attempt, start.restarts
         self._fallen = {m.incarnation for m in self._members.values() if m.name in gone}
 
     # --------------------------------------------------------------------------- losing

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from rendezvous import gathering as gather
+from rendezvous.beginning import Beginning, introduction
 from rendezvous.effects import Effect, Json, KillRanks, Record, StopJob, ToRank
 from rendezvous.gathering import Gathering, announcement, resend_after
 from rendezvous.layout import Layout
@@ -51,7 +52,6 @@ from rendezvous.messages import (
     Verdict,
     View,
 )
-from rendezvous.promises import Promises
 from rendezvous.steps import StepBook
 
 REMAINS_WAIT_S = 1.0
@@ -95,11 +95,9 @@ class Coordinator:
     def __init__(self, *, world: tuple[int, ...], min_replicas: int = 1) -> None:
         self.members = Membership(world=world, live_ranks=set(world))
         self.min_replicas = max(1, min_replicas)
-        self.protected = False
         self.greeted: set[tuple[int, int]] = set()  # (rank, incarnation)
         self.losses: dict[int, Loss] = {}  # by slot
-        self.promises = Promises()
-        self.hinted_in = 0  # the generation in which a collective was last said to have failed
+        self.beginning = Beginning()
         self.gathering: Gathering | None = None
         self.book = StepBook()
         self.stopped: Stop | None = None
@@ -118,7 +116,7 @@ class Coordinator:
             case NodeLost(node=node, ranks=ranks, reason=reason):
                 effects = self._lose_node(node, ranks, reason)
             case Resumed(reason=reason):
-                effects = self._next_generation(reason, [])
+                effects = self._resume(reason)
             case Tick():
                 effects = self._expire()
             case _:
@@ -134,9 +132,8 @@ class Coordinator:
 
     def check(self) -> None:
         self.members.check()
-        if self.gathering is not None:
-            gathered = self.gathering.generation
-            assert gathered == self.generation, f"INV-2: gathering {gathered} in {self.generation}"
+        gathered = self.generation if self.gathering is None else self.gathering.generation
+        assert gathered == self.generation, f"INV-2: gathering {gathered} in {self.generation}"
 
     def snapshot(self) -> dict[str, object]:
         return {
@@ -148,6 +145,16 @@ class Coordinator:
     @property
     def generation(self) -> int:
         return self.members.generation
+
+    @property
+    def protected(self) -> bool:
+        """A loss would be recovered from, if enough replicas are left."""
+        return self.beginning.serves(self.members.layout, self.members.live_ranks)
+
+    @property
+    def starting(self) -> bool:
+        """Recovery is about to begin (see `beginning`)."""
+        return self.beginning.awaited(self.members.layout, self.members.live_ranks)
 
     @property
     def view(self) -> View:
@@ -163,15 +170,14 @@ class Coordinator:
         match message:
             case Exited():
                 return self._exit(message)
-            case Remains(rank=rank, contexts=contexts):
-                return self._inherit(rank, contexts)
+            case Remains():
+                return self._inherit(message)
             case Hello():
                 return self._greet(message)
             case Topology():
                 return self._learn(message)
             case Verdict():
-                self.promises.hear(message)
-                return self._promise()
+                return self.beginning.hear(message, self.members.live_ranks)
             case Farewell(rank=rank, step=step, generation=generation):
                 return self._finish(rank, step, generation)
             case Notice(rank=rank, event=event, reason=reason):
@@ -226,32 +232,28 @@ class Coordinator:
         if layout.world_size != len(self.members.world):
             return self._disbelieve(topology, f"the world has {len(self.members.world)} ranks")
         self.members.layout = layout
-        self.protected = len(layout.replicas) > 1 and not self.promises.refused
         self.book.open(self.generation, self.members.live)
-        replicas: list[Json] = [list(replica) for replica in layout.replicas]
-        many = f"{len(layout.replicas)} replicas of {layout.shards} ranks"
-        words = many if len(layout.replicas) > 1 else "one replica, nothing to survive on"
-        fields: dict[str, Json] = {"strategy": topology.strategy, "replicas": replicas}
-        record = Record("topology.learn", f"{topology.strategy}: {words}", fields)
-        return [record, ToRank(rank=topology.rank, message=self.view)]
+        answer = ToRank(rank=topology.rank, message=self.view)
+        return [introduction(topology.strategy, layout), answer]
 
     def _disbelieve(self, topology: Topology, words: str) -> list[Effect]:
         reason = f"rank {topology.rank} sees replicas {topology.replicas}: {words}"
         return self._break("INV-2", reason, topology.rank)
 
-    def _promise(self) -> list[Effect]:
-        record = self.promises.statement(self.members.live_ranks)
-        self.protected = self.protected and not self.promises.refused
-        return [record] if record is not None else []
-
     def _hint(self, fault: PeerFault) -> list[Effect]:
         """A broken collective without a death: the same members meet again in a new generation."""
-        known, self.hinted_in = self.hinted_in == self.generation, self.generation
-        hint = Record("fault.hint", fault.reason, {"rank": fault.rank})
-        if not self.protected:  # perhaps not yet: the worker goes on saying it
-            return [] if known else [hint]
-        again = self._next_generation(f"rank {fault.rank}: {fault.reason}", [])
-        return again if known else [hint, *again]
+        hint = self.beginning.hint(fault, self.generation, self.now)
+        words = f"rank {fault.rank}: {fault.reason}"
+        if self.protected:
+            return [*hint, *self._next_generation(words, [])]
+        if self.starting and self.beginning.overdue(self.now):
+            return self._stop(EXIT_ERROR, words, -1)
+        return hint  # perhaps not yet protected: the worker goes on saying it
+
+    def _resume(self, reason: str) -> list[Effect]:
+        if self.starting:
+            return self._stop(EXIT_ERROR, reason, -1)
+        return self._next_generation(reason, [])
 
     # --------------------------------------------------------------------------- ends
 
@@ -301,7 +303,8 @@ class Coordinator:
     def _lose(self, struck: Sequence[Loss]) -> list[Effect]:
         """One generation change covers all of `struck`; the first of a replica is its root."""
         first, layout = struck[0], self.members.layout
-        if layout is None or not self.protected:
+        rest = self.members.without(loss.slot for loss in struck)
+        if layout is None or not self.beginning.serves(layout, rest):
             return self._stop(exit_code(first.code), first.reason, first.root_rank)
         twin = first.twin(self.losses.values(), self.book.committed_at)
         effects: list[Effect] = []
@@ -349,16 +352,16 @@ class Coordinator:
             *(ToRank(rank=rank, message=view) for rank in members),
             *self._legacies(members),
             Record("view.change", reason, fields),
-            *self._promise(),
+            *self.beginning.stated(self.members.live_ranks),
             *self._write_up(),  # steps whose line had waited for those who left
             *self._done(),
         ]
 
-    def _inherit(self, rank: int, contexts: tuple[bytes, ...]) -> list[Effect]:
-        self.members.remains[rank] = contexts
-        if self.members.layout is None or rank in self.members.live_ranks:
+    def _inherit(self, remains: Remains) -> list[Effect]:
+        self.members.remains[remains.rank] = remains
+        if self.members.layout is None or remains.rank in self.members.live_ranks:
             return []
-        return [*self._legacies(self.members.heirs(rank)), *self._gathered()]
+        return [*self._legacies(self.members.heirs(remains.rank)), *self._gathered()]
 
     def _legacies(self, ranks: Iterable[int]) -> list[ToRank]:
         """The contexts of every lost rank, to the survivors of the same shard position."""
@@ -470,6 +473,7 @@ class Coordinator:
 
     def _account(self, committed: Committed) -> list[Effect]:
         live_ranks, gathering = self.members.live_ranks, self.gathering
+        self.beginning.voted |= committed.step > 0
         if not self.book.enter(committed, self.now, live=len(live_ranks)):
             return []
         if gathering and gathering.decided and self.book.passed(gathering.step, live_ranks):
@@ -481,8 +485,7 @@ class Coordinator:
             return []
         records = self.book.write(self.members.layout, frozenset(self.members.live_ranks))
         differ = [record for record in records if record.event == "digest.differ"]
-        broken = self._break("INV-3", differ[0].reason, -1) if differ else []
-        return [*records, *broken]
+        return [*records, *(self._break("INV-3", differ[0].reason, -1) if differ else ())]
 
     # --------------------------------------------------------------------------- the end
 

@@ -11,6 +11,10 @@ CODE_LIMIT = 80
 """Exit codes from here on have a meaning of our own; a worker's is reported as 1."""
 
 
+SIGNALLED = 128
+"""The exit code of a process that a signal ended is this and its number, to shells and to us."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
     """One lost replica; `lost_at` is in seconds of the coordinator's clock."""
@@ -76,7 +80,7 @@ class Loss:
 def exit_code(code: int) -> int:
     """The job's exit code for a worker's: 128 + signal, or its own below 80, else 1."""
     if code < 0:
-        return 128 - code
+        return SIGNALLED - code
     return code if code < CODE_LIMIT else 1
 
 

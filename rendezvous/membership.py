@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from rendezvous.layout import Layout
-from rendezvous.messages import Legacy, View
+from rendezvous.messages import Legacy, Remains, View
 
 FIRST_GENERATION = 1
 """The only generation that everybody has a plan for without asking: all slots at home."""
@@ -22,7 +22,7 @@ class Membership:
     """Rank -> steps it had committed when its script ended, -1 if it did not say."""
     absent: tuple[int, ...] = ()  # members that had ended as this generation began
     gone: set[int] = field(default_factory=set)
-    remains: dict[int, tuple[bytes, ...]] = field(default_factory=dict)
+    remains: dict[int, Remains] = field(default_factory=dict)
     # Asked with every message of every rank: what they follow from changes with a loss or an end.
     _running: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
     _ended: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
@@ -105,6 +105,11 @@ class Membership:
             )
         return self._view
 
+    def without(self, slots: Iterable[int]) -> set[int]:
+        """The members that would be left."""
+        lost = () if self.layout is None else self.layout.ranks(tuple(slots))
+        return self.live_ranks.difference(lost)
+
     def unreaped(self, slots: Iterable[int]) -> bool:
         """May a rank of these slots still leave its context?"""
         assert self.layout is not None, "slots are known once one can be lost"
@@ -126,11 +131,17 @@ class Membership:
             shard = layout.place(heir)[1]
             if shard not in found:
                 ranks = [layout.replicas[slot][shard] for slot in self._lost]
-                left = tuple((rank, self.remains[rank]) for rank in ranks if rank in self.remains)
-                one = Legacy(generation=self.generation, contexts=left) if left else None
-                found[shard] = one
+                left = [self.remains[rank] for rank in ranks if rank in self.remains]
+                found[shard] = self._legacy(left) if left else None
             if (legacy := found[shard]) is not None:
                 yield heir, legacy
+
+    def _legacy(self, left: list[Remains]) -> Legacy:
+        return Legacy(
+            generation=self.generation,
+            contexts=tuple((one.rank, one.contexts) for one in left),
+            marks=tuple((one.rank, one.marks) for one in left if one.marks),
+        )
 
     def check(self) -> None:
         state = (self.generation, len(self.live_ranks), self.layout is not None)

@@ -227,11 +227,14 @@ class Exited:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remains:
-    """L -> C: the newest contexts that a worker left in its shared memory, oldest first."""
+    """L -> C: what a worker left in its shared memory: the newest contexts, oldest first, and the
+    marks of its latest microbatches.
+    """
 
     rank: int
     incarnation: int
     contexts: tuple[bytes, ...]
+    marks: bytes = b""
 
 
 # ---------------------------------------------------------------------------- generations
@@ -289,10 +292,11 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Legacy:
-    """C -> W: the contexts of lost ranks of this worker's shard position, for re-execution."""
+    """C -> W: what lost ranks of this worker's shard position left, for re-execution."""
 
     generation: int
     contexts: tuple[tuple[int, tuple[bytes, ...]], ...]  # (lost rank, its contexts)
+    marks: tuple[tuple[int, bytes], ...] = ()  # (lost rank, the marks of its microbatches)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,9 @@ payload), then the payload. The writer fills the older buffer, payload first and
 newer one is whole at every instant: killed anywhere, a worker leaves at least its last but one
 state. The reader believes a buffer only if the checksum agrees. The payload is opaque here.
 
+Behind the buffers lies a ring of marks, one for each microbatch: which one it is, and digests of
+what entered it and of its loss. A mark is written anew as more is known of its microbatch.
+
 The memory belongs to the kernel once it is mapped; no flush is needed for it to outlive the writer.
 """
 
@@ -14,6 +17,11 @@ import struct
 import zlib
 
 HEADER = struct.Struct("<QQQ")
+MARK = struct.Struct("<IIIII")  # transaction, microbatch, digests of inputs and loss, check
+MARKS = 128
+"""Kept of the latest microbatches."""
+
+MARKS_BYTES = MARKS * MARK.size
 LEAST_BYTES = 16 << 10
 MOST_BYTES = 1 << 20
 """Larger payloads are not left: a reader must not be made to hold what it cannot pass on."""
@@ -29,6 +37,7 @@ class Writer:
         self._half = 0
         self._map: mmap.mmap | None = None
         self._last = b""
+        self._marks, self._marked = 0, (-1, -1)
         self._resize(capacity)
 
     def write(self, payload: bytes) -> bool:
@@ -43,6 +52,15 @@ class Writer:
             self._resize(min(2 * len(payload), MOST_BYTES))
         self._put(payload)
         return True
+
+    def mark(self, step: int, index: int, inputs: int, loss: int) -> None:
+        """Leave the digests of a microbatch; each below 2**32."""
+        assert self._map is not None, f"mark in {self._path} after close"
+        entry = MARK.pack(step, index, inputs, loss, _check(step, index, inputs, loss))
+        if (step, index) != self._marked:
+            self._marked, self._marks = (step, index), self._marks + 1
+        place = 2 * self._half + (self._marks % MARKS) * MARK.size
+        self._map[place : place + MARK.size] = entry
 
     def close(self) -> None:
         """Unmap; the file stays."""
@@ -67,10 +85,12 @@ class Writer:
         fd = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             # Allocated now: a full file system is an OSError here and a SIGBUS in `write`.
-            os.posix_fallocate(fd, 0, 2 * half)
-            grown = mmap.mmap(fd, 2 * half)
+            os.posix_fallocate(fd, 0, 2 * half + MARKS_BYTES)
+            grown = mmap.mmap(fd, 2 * half + MARKS_BYTES)
         finally:
             os.close(fd)
+        if self._map is not None:
+            grown[2 * half :] = self._map[2 * self._half :]
         self.close()
         self._map, self._half = grown, half
         if self._sequence:
@@ -83,16 +103,44 @@ def read(path: str) -> tuple[bytes, ...]:
     """The whole payloads in the file at `path`, oldest first; () if there is no such file."""
     try:
         with open(path, "rb") as file:
-            if os.fstat(file.fileno()).st_size > 2 * (HEADER.size + MOST_BYTES):
+            if os.fstat(file.fileno()).st_size > 2 * (HEADER.size + MOST_BYTES) + MARKS_BYTES:
                 return ()
             return parse(file.read())
     except OSError:
         return ()
 
 
+def read_marks(path: str) -> bytes:
+    """The ring of marks in the file at `path`, b"" if there is none."""
+    try:
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size < MARKS_BYTES:
+                return b""
+            file.seek(size - MARKS_BYTES)
+            return file.read(MARKS_BYTES)
+    except OSError:
+        return b""
+
+
+def parse_marks(ring: bytes) -> dict[tuple[int, int], tuple[int, int]]:
+    """Digests of inputs and loss by transaction and microbatch, of whole marks. Never raises."""
+    found: dict[tuple[int, int], tuple[int, int]] = {}
+    for start in range(0, len(ring) - MARK.size + 1, MARK.size):
+        step, index, inputs, loss, check = MARK.unpack_from(ring, start)
+        if check == _check(step, index, inputs, loss):
+            found[step, index] = inputs, loss
+    return found
+
+
+def _check(*numbers: int) -> int:
+    """Never that of memory which was never written."""
+    return zlib.crc32(struct.pack(f"<{len(numbers)}I", *numbers)) or 1
+
+
 def parse(content: bytes) -> tuple[bytes, ...]:
     """The valid payloads (0 to 2) of a file's content, ordered by sequence. Never raises."""
-    half = len(content) // 2
+    half = (len(content) - MARKS_BYTES) // 2
     found = [_payload(content, start, half) for start in (0, half)]
     valid = sorted(entry for entry in found if entry is not None)
     return tuple(payload for _sequence, payload in valid)

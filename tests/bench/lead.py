@@ -18,9 +18,16 @@ from rendezvous.effects import Record
 from rendezvous.keys import JobKey
 from rendezvous.messages import Decision, Join, Message, Start, View
 from rendezvous.transport import Station
-from tests.bench.swarm import RUN_ID, STEPS, commits, report
+from tests.bench.swarm import RUN_ID, STEPS, commits, promise, report
 
-TOLD = ("roll.decide", "view.change", "topology.learn", "step.commit", "leader.succeed")
+TOLD = (
+    "roll.decide",
+    "view.change",
+    "topology.learn",
+    "promise.state",
+    "step.commit",
+    "leader.succeed",
+)
 """What is told of the journal."""
 
 
@@ -75,7 +82,9 @@ class Lead:
                 word = self._pipe.recv()
                 if word == "stop":
                     break
-                if word == "commit":
+                if word == "learn":
+                    self._envoy.up([promise(self._rank)], now)
+                elif word == "commit":
                     self._envoy.up(commits(self._rank, self._many), now)
                 else:
                     self._pipe.send(usage())

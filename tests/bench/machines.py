@@ -49,7 +49,7 @@ def formation_ms(many: int) -> float:
 
 
 class Job:
-    """A protected job of `many` replicas of one rank, one a node."""
+    """A job of `many` replicas of one rank, one a node; protected once all have promised."""
 
     def __init__(self, many: int) -> None:
         self.many = many
@@ -60,6 +60,18 @@ class Job:
             Remains(rank=1, incarnation=0, contexts=(b"context",)),
         ):
             self.machine.step(Received(message=message), 0.0)
+
+    def promise(self) -> float:
+        """Milliseconds until all ranks have said what they can promise."""
+
+        def promise() -> None:
+            for rank in range(self.many):
+                verdict = Verdict(
+                    rank=rank, generation=1, promise="exact-samples", microbatches=1, reason="whole"
+                )
+                self.machine.step(Received(message=verdict), 0.0)
+
+        return _timed(promise)
 
     def lose(self) -> float:
         """Milliseconds until the effects of a loss are there."""
@@ -113,20 +125,6 @@ def _committed(rank: int, many: int) -> Committed:
     )
 
 
-def verdicts_ms(many: int) -> float:
-    """Until all ranks have said what they can promise."""
-    job = Job(many)
-
-    def promise() -> None:
-        for rank in range(many):
-            verdict = Verdict(
-                rank=rank, generation=1, promise="exact-samples", microbatches=1, reason="whole"
-            )
-            job.machine.step(Received(message=verdict), 0.0)
-
-    return _timed(promise)
-
-
 def pings_ms(many: int) -> float:
     """One ping of every launcher at the one that leads."""
     names = tuple(f"i{place}" for place in range(many))
@@ -163,11 +161,11 @@ def roll_ms(many: int) -> float:
 
 
 def measured(many: int) -> Iterator[tuple[str, float]]:
+    job = Job(many)
     yield "formation", formation_ms(many)
-    yield "promises", verdicts_ms(many)
+    yield "promises", job.promise()
     yield "pings", pings_ms(many)
     yield "a roll", roll_ms(many)
-    job = Job(many)
     yield "a loss", job.lose()
     yield "reports", job.report()
     yield "a step", job.commit()

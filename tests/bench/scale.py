@@ -164,7 +164,8 @@ def measure(many: int, key: JobKey | None, events: int, idle_s: float) -> Measur
         _, formed_at = job.expect("formed", begun_at)
         started = job.times(("Start", 0), many - 1)
         job.somebody("learn", 0)
-        job.expect("topology.learn", formed_at)
+        job.lead.send("learn")
+        job.expect("promise.state", formed_at)
         time.sleep(2 * tempo(many).silent_s)  # until nothing but heartbeats is left
         before = job.usage()
         time.sleep(idle_s)

@@ -22,6 +22,7 @@ from rendezvous.messages import (
     Report,
     StoreCall,
     Topology,
+    Verdict,
     View,
 )
 from rendezvous.transport import WorkerLink
@@ -84,6 +85,14 @@ class FakeWorker:
             Topology(rank=self.rank, generation=self.generation, strategy="fake", replicas=replicas)
         )
         self.wait_view(1)
+        promised = Verdict(
+            rank=self.rank,
+            generation=self.generation,
+            promise="equal-count",
+            microbatches=1,
+            reason="nothing is trained",
+        )
+        self.link.send(promised)
         self.say("topology")
 
     def do_view(self, generation: str) -> None:

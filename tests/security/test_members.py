@@ -247,6 +247,7 @@ def _after_a_loss() -> Table:
     table.form()
     replicas = tuple((rank,) for rank in range(6))
     table.say(ONE, Topology(rank=2, generation=1, strategy="ddp", replicas=replicas))
+    table.say(ONE, _in_step(2, 1))  # in which all have voted
     table.say(TWO, _exit(5))
     return table
 
@@ -296,6 +297,12 @@ def test_row_39_ten_thousand_joins_leave_nothing_behind() -> None:
     assert took < 10
 
 
+def _in_step(rank: int, step: int, digest: str = "") -> Committed:
+    return Committed(
+        rank=rank, generation=1, step=step, done=((rank, 0),), redone=(), total=6, digest=digest
+    )
+
+
 def _committed(table: Table, *, digest: str) -> None:
     table.say(
         ONE,
@@ -305,13 +312,7 @@ def _committed(table: Table, *, digest: str) -> None:
     )
     for rank in range(6):
         host = (OWN, OWN, ONE, ONE, TWO, TWO)[rank]
-        table.say(
-            host,
-            Committed(
-                rank=rank, generation=1, step=0, done=((rank, 0),), redone=(), total=6,
-                digest=digest if rank == 5 else "good",
-            ),
-        )  # fmt: skip
+        table.say(host, _in_step(rank, 0, digest if rank == 5 else "good"))
 
 
 def test_row_41_replicas_that_differ_are_noticed_at_the_next_digest() -> None:

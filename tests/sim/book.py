@@ -5,12 +5,12 @@ caught a planted bug.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from ft_collectives.instep import Apply, Decided, Effect, Ended, Event, Voted
 from rendezvous.effects import Record
 from rendezvous.journal import EVENTS
-from rendezvous.messages import Identity, Stop, View
+from rendezvous.messages import Committed, Identity, Message, Stop, Topology, Verdict, View
 from tests.sim.plan import Plan
 from tests.sim.plane import Collective, Key
 
@@ -43,8 +43,12 @@ class Book:
         self.applied_in: dict[tuple[int, int], int] = {}  # (rank, step) -> generation of its view
         self.faulted: dict[int, int] = {}  # slot -> rank whose death took it out
         self.told: set[int] = set()  # slots whose loss the coordinator was told of
+        self.missed: set[int] = set()  # slots of which the present coordinator knows as much
         self.ended: set[int] = set()  # ranks whose script ran all its steps
         self.topology_told = False
+        self.promising: set[int] = set()  # ranks that told the coordinator what they promise
+        self.early = False  # the job was stopped before recovery could help
+        self.committed = -1  # the newest step that the coordinator was told of
         self.unheard: set[int] = set()  # steps of which a statement was lost
         self.lines: dict[int, Record] = {}
         self.losses: dict[int, int] = {}  # slot -> generation, from the journal
@@ -58,9 +62,12 @@ class Book:
 
     def sent(self, view: View) -> None:
         """One view per generation; before the topology is known its slots are unknown."""
+        first = view.generation == 1 or view.generation in self.views or not self.topology_told
+        able = first or self._able(view.live_ranks)
+        demand(able, "start", f"{view} goes on, only {sorted(self.promising)} can")
         known = self.views.setdefault(view.generation, view)
         same = known.live_ranks == view.live_ranks
-        same &= known.live == view.live or (view.generation == 1 and not (known.live and view.live))
+        same &= known.live == view.live or not (known.live and view.live)
         demand(same, "INV-2", f"two views of generation {view.generation}: {known} and {view}")
 
     def fed(
@@ -90,8 +97,8 @@ class Book:
         expected = self.next_step[rank]
         demand(step == expected, "INV-9", f"rank {rank} applies step {step}, expected {expected}")
         self.next_step[rank] += 1
-        whole = len(sums) == self.plan.buckets
-        demand(whole, "INV-1", f"rank {rank} applies {len(sums)} buckets of {self.plan.buckets}")
+        buckets = self.plan.buckets if step else 1  # torch's own reduction is one here
+        demand(len(sums) == buckets, "INV-1", f"rank {rank} applies {len(sums)} of {buckets}")
         for collective in sums:
             self._exact(rank, step, collective)
             self._same(rank, step, collective)
@@ -124,10 +131,29 @@ class Book:
 
     # --------------------------------------------------------------------------- journal
 
-    def succeeded(self, *, topology: bool) -> None:
-        """Another coordinator begins; `topology`: somebody could tell it the replicas."""
+    def informed(self, message: Message) -> None:
+        """The present coordinator is told so."""
+        match message:
+            case Topology():
+                self.topology_told = True
+            case Verdict(rank=rank):
+                self.promising.add(rank)
+            case Committed(step=step):
+                self.committed = max(self.committed, step)
+            case _:
+                pass
+
+    def succeeded(
+        self, *, topology: bool, promising: set[int], committed: int, live: Collection[int]
+    ) -> None:
+        """Another coordinator begins; `topology`: somebody could tell it the replicas; `live`: the
+        ranks of the newest view that it is told of.
+        """
         self.successions += 1
         self.topology_told = topology
+        self.promising, self.committed = promising, committed
+        slots = enumerate(self.plan.layout)
+        self.missed = {slot for slot, ranks in slots if not set(ranks) <= set(live)}
         self.tenure_lines.clear()
         self.tenure_losses.clear()
 
@@ -197,10 +223,18 @@ class Book:
         allowed = {81, 137, 1}
 
         demand(stop.exit_code in allowed, "stop", f"exit code {stop.exit_code}: {stop.reason}")
-        early = not self.topology_told
         left = [slot for slot in left if not set(self.plan.layout[slot]) <= self.ended]
         below = len(left) < max(1, self.plan.min_replicas)
-        demand(early or below, "stop", f"{left} could go on: {stop.exit_code}, {stop.reason}")
+        demand(self.early or below, "stop", f"{left} could go on: {stop.exit_code}, {stop.reason}")
+
+    def stopping(self) -> None:
+        """The coordinator stops. Could not all who are left go on alone, as far as it was told?"""
+        lost = {rank for slot in self.missed for rank in self.plan.layout[slot]}
+        self.early = not self.topology_told or not self._able(set(self.plan.world) - lost)
+
+    def _able(self, ranks: Collection[int]) -> bool:
+        """Nobody is behind who has voted in a step, or has said what it promises."""
+        return self.committed > 0 or self.promising.issuperset(ranks)
 
     def _finished(self, left: Sequence[int]) -> None:
         whole = any(set(ranks) <= self.ended for ranks in self.plan.layout)

@@ -199,8 +199,7 @@ class History:
     def _receive(self, message: Message, tenure: int) -> None:
         if not self.succession.reaches(message, tenure):
             return
-        if isinstance(message, Topology):
-            self.book.topology_told = True
+        self.book.informed(message)
         if isinstance(message, Report) and message.generation < self.coordinator.generation:
             self.coverage["report of an old generation"] += 1
         name = type(message).__name__
@@ -264,6 +263,8 @@ class History:
                         )
                 case StopJob(stop=stop):
                     self.stop = stop
+                    self.book.stopping()
+                    self.coverage["stop before the start"] += self.book.early
                     self.trace(
                         "run.end", stop.reason, exit_code=stop.exit_code, root_rank=stop.root_rank
                     )
@@ -304,6 +305,10 @@ class History:
         self.workers[rank].alive = False
         self.plane.die(rank)
 
+    def fail(self, rank: int, error: str) -> None:
+        """A script ends by an error that another's end has brought about."""
+        self._kill(rank, 1, False, error)
+
     def leave(self, rank: int) -> None:
         """The process of a script that has ended exits."""
         self._end(rank)
@@ -336,6 +341,8 @@ class History:
     def tell_loss(self, ranks: tuple[int, ...], expected: bool) -> None:
         for rank in ranks:
             slot = self.workers[rank].slot
+            if not expected:
+                self.book.missed.add(slot)
             if not expected and slot not in self.book.told:
                 self.book.told.add(slot)
                 self.coverage["loss while gathering"] += self.undecided
@@ -373,6 +380,8 @@ class History:
             case "leader":
                 self._lose_node(tuple(ranks))
                 self.succession.begin()
+            case "depose":
+                self.succession.begin()
             case "pause":
                 for rank in ranks:
                     self.workers[rank].paused_until = self.engine.now + fault.for_s
@@ -384,7 +393,7 @@ class History:
         worker = self.workers[rank]
         if worker.machine is None:
             return "start"
-        return worker.machine.state
+        return "agreeing" if worker.busy == "agree" else worker.machine.state
 
     def _lose_node(self, ranks: tuple[int, ...]) -> None:
         for rank in ranks:

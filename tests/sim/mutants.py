@@ -13,6 +13,7 @@ from types import FunctionType, ModuleType
 
 from ft_collectives import instep
 from rendezvous import (
+    beginning,
     bid,
     coordinator,
     gathering,
@@ -52,19 +53,19 @@ MUTANTS = (
     ),
     Mutant(
         "no fence on generations", coordinator, "Coordinator._fenced",
-        "if not isinstance(message, Report | PeerFault):", "if True:", "INV-6", 49,
+        "if not isinstance(message, Report | PeerFault):", "if True:", "INV-6", 55,
     ),
     Mutant(
         "a decision before everybody has reported", coordinator, "Coordinator._gathered",
-        "len(reports) < len(running) or ", "", "assert", 2,
+        "len(reports) < len(running) or ", "", "assert", 0,
     ),
     Mutant(
         "an ended rank is waited for", membership, "Membership._sort",
-        "self.live_ranks - self.finished.keys()", "self.live_ranks", "INV-6", 10,
+        "self.live_ranks - self.finished.keys()", "self.live_ranks", "INV-6", 58,
     ),
     Mutant(
         "a hint throws the ended ranks out", coordinator, "Coordinator._hint",
-        "{fault.reason}\", [])", "{fault.reason}\", self.members.ended)", "assert", 1,
+        "(words, [])", "(words, self.members.ended)", "assert", 5,
     ),
     Mutant(
         "a mate that was killed is a loss of its own", coordinator, "Coordinator._exit",
@@ -72,31 +73,31 @@ MUTANTS = (
     ),
     Mutant(
         "commit when only some hold the sums", gathering, "held_by_all",
-        "held.pop() if len(held) == 1 else 0", "max(held)", "stop", 2,
+        "held.pop() if len(held) == 1 else 0", "max(held)", "stop", 37,
     ),
     Mutant(
         "nobody catches up", gathering, "catch_ups",
-        "if report.step < newest and not told:", "if False:", "INV-6", 1,
+        "if report.step < newest and not told:", "if False:", "INV-6", 3,
     ),
     Mutant(
         "nobody levels", gathering, "levels",
-        "if lacking and not told:", "if False:", "INV-6", 60,
+        "if lacking and not told:", "if False:", "INV-6", 97,
     ),
     Mutant(
         "a view is said once", coordinator, "Coordinator._expire",
-        "if rank not in gathering.reports", "if False", "INV-6", 194,
+        "if rank not in gathering.reports", "if False", "INV-6", 396,
     ),
     Mutant(
         "a decision is said once", coordinator, "Coordinator._report",
-        "if (answer := gathering.answer(report)) is not None:", "if False:", "INV-6", 18,
+        "if (answer := gathering.answer(report)) is not None:", "if False:", "INV-6", 29,
     ),
     Mutant(
         "a report is said once", instep, "InStep._say",
-        "self._now + RESEND_AFTER_S if waiting else", "", "INV-6", 18,
+        "self._now + RESEND_AFTER_S if waiting else", "", "INV-6", 34,
     ),
     Mutant(
         "shares ignore what is done", quota, "share_out",
-        "(load, replica) for", "(0, replica) for", "quota", 60,
+        "(load, replica) for", "(0, replica) for", "quota", 97,
     ),
     Mutant(
         "an identity is dealt out twice", quota, "share_out",
@@ -104,11 +105,11 @@ MUTANTS = (
     ),
     Mutant(
         "standing extras in spite of a surprise", instep, "InStep._advance",
-        "self.joined if self.surprised else self.extras()", "self.extras()", "INV-6", 2,
+        "self.joined if self.surprised else self.extras()", "self.extras()", "INV-6", 105,
     ),
     Mutant(
         "a surprised rank reduces", instep, "InStep._advance",
-        "if self.surprised:", "if False:", "stop", 1,
+        "if self.surprised:", "if False:", "stop", 4,
     ),
     Mutant(
         "a view does not stop a reduction", instep, "InStep._view",
@@ -117,42 +118,38 @@ MUTANTS = (
     Mutant(
         "a vote of an old generation counts", instep, "InStep._vote",
         'generation != self.view.generation or self.state != "voting"',
-        'self.state not in ("voting", "asking")', "INV-5", 80,
+        'self.state not in ("voting", "asking")', "INV-5", 72,
     ),
     Mutant(
         "a reduction of an old generation counts", instep, "InStep._reduce",
         'generation != self.view.generation or self.state != "reducing"',
-        'self.state not in ("reducing", "asking")', "INV-6", 317,
+        'self.state not in ("reducing", "asking")', "INV-6", 482,
     ),
     Mutant(
         "a report is final too early", instep, "InStep.report",
-        'self.state in ("open", "computing")', 'self.state == "computing"', "stop", 1,
+        'self.state in ("open", "computing")', 'self.state == "computing"', "stop", 8,
     ),
     Mutant(
         "held sums outlive a redo", instep, "InStep._decide",
         "self.planned_in = self.view.generation\n        self.reduced_in = 0",
-        "self.planned_in = self.view.generation", "ledger", 1277,
+        "self.planned_in = self.view.generation", "ledger", 1464,
     ),
     Mutant(
         "a plan outlives its step", instep, "InStep._apply",
-        "self.plan = None", "pass", "INV-1", 101,
+        "self.plan = None", "pass", "INV-1", 78,
     ),
     Mutant(
-        "credit outlives its step", instep, "InStep._apply", "self.done = []", "pass", "assert", 1,
+        "credit outlives its step", instep, "InStep._apply", "self.done = []", "pass", "assert", 0,
     ),
     Mutant(
         "decisions are not fenced by step", instep, "InStep._decide",
         "decision.generation != self.view.generation or decision.step != self.step_index",
-        "decision.generation != self.view.generation", "stop", 24,
+        "decision.generation != self.view.generation", "stop", 49,
     ),
     Mutant(
         "decisions are not fenced by generation", instep, "InStep._decide",
         "decision.generation != self.view.generation or decision.step != self.step_index",
-        "decision.step != self.step_index", "INV-6", 293,
-    ),
-    Mutant(
-        "a late starter thinks that all know its view", instep, "InStep.__init__",
-        "self.planned_in = FIRST_GENERATION", "self.planned_in = view.generation", "INV-6", 1,
+        "decision.step != self.step_index", "INV-5", 5,
     ),
     Mutant(
         "a view older than the topology has no slots", instep, "InStep.__init__",
@@ -160,35 +157,82 @@ MUTANTS = (
     ),
     Mutant(
         "a late statement opens a written step again", steps, "StepBook.enter",
-        "if step > self.written:", "if True:", "ledger", 29,
+        "if step > self.written:", "if True:", "ledger", 126,
     ),
     Mutant(
         "what the dead did is credited to home slots", steps, "_line",
-        "planned.get(identity, identity[0])", "identity[0]", "ledger", 75,
+        "planned.get(identity, identity[0])", "identity[0]", "ledger", 426,
+    ),
+    Mutant(
+        "shard mates are levelled once", gathering, "levels",
+        "set(lacking) <= _joins(known)", "bool(_joins(known))", "INV-6", 12334,
+    ),
+    Mutant(
+        "one rank's word is enough to begin", beginning, "Beginning.serves",
+        "all(rank in self.promises.verdicts", "any(rank in self.promises.verdicts", "start", 58,
+    ),
+    Mutant(
+        "a loss is made good before recovery can begin", coordinator, "Coordinator._lose",
+        "if layout is None or not self.beginning.serves(layout, rest):",
+        "if layout is None:", "start", 2,
+    ),
+    Mutant(
+        "what torch reduced is a beginning", coordinator, "Coordinator._account",
+        "committed.step > 0", "committed.step >= 0", "start", 2,
+    ),
+    Mutant(
+        "a step that all voted in is no beginning", coordinator, "Coordinator._account",
+        "committed.step > 0", "False",
+        "stop", 194,
+    ),
+    Mutant(
+        "the lost are to promise too", coordinator, "Coordinator._lose",
+        "self.beginning.serves(layout, rest)",
+        "self.beginning.serves(layout, self.members.live_ranks)", "stop", 63,
+    ),
+    Mutant(
+        "a failure before all could begin is never heeded", coordinator, "Coordinator._hint",
+        "if self.starting and", "if False and", "INV-6", 77,
+    ),
+    Mutant(
+        "a hint from before the beginning deafens to later ones", coordinator, "Coordinator._hint",
+        "if self.protected:", "if self.protected and hint:", "INV-6", 58,
+    ),
+    Mutant(
+        "each hint is the first one", beginning, "Beginning.overdue",
+        "self._hinted_at + DEATH_WAIT_S", "now + DEATH_WAIT_S", "INV-6", 77,
     ),
     Mutant(
         "commit spares the ended only after they left", coordinator, "Coordinator._settle",
-        "if held:", "if held and not self.members.ended:", "INV-6", 10,
+        "if held:", "if held and not self.members.ended:", "stop", 533,
     ),
 )  # fmt: skip
 
 SUCCESSION = (
     Mutant(
         "generations of two tenures meet", succession, "first_generation",
-        "(tenure - 1) * TENURE_GENERATIONS + 1", "1", "assert", 0,
+        "(tenure - 1) * TENURE_GENERATIONS + 1", "1", "assert", 4,
     ),
     Mutant(
         "decisions are not remembered", succession, "_take_over",
-        "coordinator.book.decide(message, coordinator.now)", "pass", "ledger", 19,
+        "coordinator.book.decide(message, coordinator.now)", "pass", "ledger", 41,
+    ),
+    Mutant(
+        "who takes over goes on although not all could begin", coordinator,
+        "Coordinator._resume", "if self.starting:", "if False:", "start", 69,
+    ),
+    Mutant(
+        "promises are not remembered", succession, "Memory.said",
+        "case Topology() | Verdict() | Farewell()", "case Topology() | Farewell()", "stop", 6,
     ),
     Mutant(
         "ends are not remembered", succession, "Memory.said",
         "case Topology() | Verdict() | Farewell() | Exited() | Remains() | Broken():",
-        "case Topology() | Verdict() | Remains() | Broken():", "INV-6", 24,
+        "case Topology() | Verdict() | Remains() | Broken():", "INV-6", 9,
     ),
     Mutant(
         "what was committed is not remembered", succession, "Memory.said",
-        "self._steps[rank, step] = message", "pass", "ledger", 19,
+        "self._steps[rank, step] = message", "pass", "ledger", 4,
     ),
 )  # fmt: skip
 """Of a coordinator that goes on where another was lost; see `plan.draw_succession`."""

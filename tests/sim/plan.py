@@ -4,13 +4,15 @@ import random
 from dataclasses import dataclass, replace
 from typing import Literal
 
+EARLY = ("start", "forward", "apply", "agree", "agreed")
+REACTING = ("redo", "viewed", "decided")
 POINTS = (
-    "start", "forward", "settle", "redo", "reduce", "reduced", "vote", "voted", "apply", "between",
+    "agreed", "forward", "settle", "redo", "reduce", "reduced", "vote", "voted", "apply", "between",
     "viewed", "decided", "end",
 )  # fmt: skip
 """Moments of a rank at which a fault may be aimed; `node` and `pause` faults use them too."""
 
-FaultKind = Literal["kill", "crash", "node", "pause", "flake", "leader"]
+FaultKind = Literal["kill", "crash", "node", "pause", "flake", "leader", "depose"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +23,7 @@ class Fault:
     node: their launcher is lost with them. pause: they stop for `for_s`, alive.
     flake: the collectives that they are in fail, and nobody dies.
     leader: their launcher is lost with them, and it had the coordinator.
+    depose: another launcher coordinates from now on, and nobody is lost.
     """
 
     kind: FaultKind
@@ -80,6 +83,13 @@ class Plan:
         )
 
     @property
+    def first_s(self) -> float:
+        """Recovery can help by then in three of four histories."""
+        collectives = self.counts[0] + 3
+        waits_s = 0.3 + 0.5 * (self.loss > 0.0) + self.split + 16 * self.delay_s
+        return waits_s + collectives * (5 * self.collective_s + 4 * self.thread_s)
+
+    @property
     def work_s(self) -> float:
         """About how long the job takes without faults."""
         return sum(self.counts) * self.microbatch_s + 3 * self.steps * self.collective_s + 0.1
@@ -92,7 +102,7 @@ def draw(seed: int) -> Plan:
     replicas = rng.choice((3, 3, 4)) if twice else rng.choice((2, 2, 3, 3, 3, 4, 4, 5))
     shards = rng.choice((2, 2, 3)) if twice else rng.choice((1, 1, 1, 2, 2, 3))
     shards = 1 if replicas == 5 else shards
-    steps = rng.randint(2, 5)
+    steps = rng.randint(3, 6)  # the first one is torch's own
     ends = [steps] * replicas
     if rng.random() < 0.06:
         ends[rng.randrange(replicas)] = rng.randint(1, steps)
@@ -131,11 +141,18 @@ def draw_succession(seed: int) -> Plan:
     plan = draw(seed)
     rng = random.Random(f"succession {seed}")
     ranks = rng.sample(plan.world, min(len(plan.world) - 1, rng.choice((1, 1, 2))))
-    faults = tuple(
-        replace(_draw_fault(rng, plan, first=False), kind="leader", ranks=(rank,)) for rank in ranks
-    )
+    faults = tuple(_draw_leader(rng, plan, rank) for rank in ranks)
     extra_s = 8.0 * len(faults)
     return replace(plan, faults=plan.faults[:2] + faults, heal_at=plan.heal_at + extra_s)
+
+
+def _draw_leader(rng: random.Random, plan: Plan, rank: int) -> Fault:
+    """The coordinator moves: its node is lost, or deposed, perhaps before anybody has begun."""
+    kind: FaultKind = "leader" if rng.random() < 0.8 else "depose"
+    if kind == "depose" and rng.random() < 0.3:
+        return Fault(kind=kind, ranks=(rank,), at_s=0.05 * rng.random())
+    fault = _draw_fault(rng, plan, first=rng.random() < 0.5)
+    return replace(fault, kind=kind, ranks=(rank,))
 
 
 def _draw_discards(rng: random.Random, plan: Plan) -> tuple[int, ...]:
@@ -162,15 +179,21 @@ def _draw_fault(rng: random.Random, plan: Plan, *, first: bool) -> Fault:
     if kind == "node":  # a node may host part of a replica, or ranks of two
         ranks = tuple(range(victim, min(victim + rng.randint(1, 3), len(plan.world))))
     for_s = rng.choice((0.3, 1.0, 3.0, 8.0)) if kind == "pause" else 0.0
+    early = first and rng.random() < 0.12  # before recovery can help: that ends a history
     if rng.random() < 0.3:
-        at_s = rng.random() * plan.work_s * 1.2
+        share = rng.random()
+        at_s = share * plan.first_s if early else plan.first_s + 1.2 * share * plan.work_s
         return Fault(kind=kind, ranks=ranks, at_s=at_s, for_s=for_s)
+    usual = POINTS if first or rng.random() < 0.5 else REACTING
+    point = rng.choice(EARLY if early else usual)
+    step = 0 if early else rng.randrange(1, plan.steps)
+    anyhow = point in (*REACTING, "agree", "agreed", "end")
     return Fault(
         kind=kind,
         ranks=ranks,
         trigger=victim if rng.random() < 0.6 else rng.choice(plan.world),
-        step=rng.choice((-1, rng.randrange(plan.steps))),
-        point=rng.choice(POINTS if first or rng.random() < 0.5 else ("redo", "viewed", "decided")),
+        step=-1 if anyhow else step,
+        point=point,
         delay_s=rng.choice((0.0, 0.0, 0.001, 0.01)) * rng.random(),
         for_s=for_s,
         nth=rng.choice((1, 1, 1, 2, 3)),
@@ -181,7 +204,7 @@ def _draw_pair(rng: random.Random, plan: Plan) -> tuple[Fault, ...]:
     """One replica is lost, and another while a third one re-executes its microbatches."""
     slots = rng.sample(range(plan.replicas), 3)
     first, second, third = (rng.choice(plan.layout[slot]) for slot in slots)
-    step = rng.randrange(plan.steps)
+    step = rng.randrange(1, plan.steps)
     return (
         Fault(kind="kill", ranks=(first,), trigger=first, step=step,
               point=rng.choice(("forward", "reduce", "vote", "between"))),

@@ -24,7 +24,7 @@ DEATH_SHOWS = 0.7
 class Key:
     """The `serial`-th collective of this kind that a rank enters in this generation."""
 
-    kind: str  # "bucket <n>" or "vote" or "mates"
+    kind: str  # "bucket <n>", "vote", "torch", "agree" or "mates"
     generation: int
     scope: int  # shard position, -1: the world
     serial: int
@@ -202,6 +202,8 @@ def combine(key: Key, given: list[object]) -> object:
     if key.kind == "mates":
         assert all(value == given[0] for value in given), f"mates compute different things: {given}"
         return given[0]
+    if key.kind == "agree":
+        return None
     if key.kind == "vote":
         ballots = [value for value in given if isinstance(value, tuple)]
         assert len({len(ballot) for ballot in ballots}) == 1, f"ballots of {given}"

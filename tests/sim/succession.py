@@ -10,7 +10,7 @@ from typing import Protocol
 
 from rendezvous.coordinator import Coordinator, Received
 from rendezvous.effects import Effect, StopJob
-from rendezvous.messages import Message, Stop, Topology
+from rendezvous.messages import Committed, Message, Stop, Topology, Verdict, View
 from rendezvous.succession import Memory, Standing, Vacancy, succeed
 from tests.sim.book import Book
 from tests.sim.engine import Engine
@@ -39,12 +39,16 @@ class Succession:
         self.follows = dict.fromkeys(job.plan.world, 1)  # rank -> tenure that its launcher obeys
         self.lost: set[int] = set()  # ranks whose launcher is gone
         self.standings: dict[int, Standing] = {}
+        self.promised: set[int] = set()  # ranks that have said what they promise
+        self.vouched: set[int] = set()  # those of whom the successor is told that
         self.early: list[Message] = []  # for a successor that is not ready yet
 
     # --------------------------------------------------------------------------- launchers
 
     def said(self, rank: int, message: Message) -> None:
         self.memories[rank].said(message)
+        if isinstance(message, Verdict):
+            self.promised.add(rank)
 
     def heard(self, rank: int, message: Message, tenure: int) -> bool:
         """Does the launcher of `rank` pass this on?"""
@@ -75,6 +79,7 @@ class Succession:
         self.tenure += 1
         self.vacant = True
         self.standings.clear()
+        self.vouched.clear()
         self.early.clear()
         self.job.trace("sim.vacant", f"tenure {self.tenure} begins")
         rng = self.job.engine.rng
@@ -89,6 +94,7 @@ class Succession:
             return
         self.follows[rank] = tenure
         self.standings[rank] = self.memories[rank].standing
+        self.vouched |= self.promised & {rank}
         self._complete()
 
     def _complete(self) -> None:
@@ -100,7 +106,14 @@ class Succession:
         job, lost = self.job, tuple(sorted(self.lost))
         standings = [self.standings[r] for r in sorted(self.standings) if r not in self.lost]
         facts = [message for standing in standings for message in standing]
-        job.book.succeeded(topology=any(isinstance(fact, Topology) for fact in facts))
+        views = [fact for fact in facts if isinstance(fact, View)]
+        newest = max(views, key=lambda view: view.generation, default=None)
+        job.book.succeeded(
+            topology=any(isinstance(fact, Topology) for fact in facts),
+            promising=self.vouched - self.lost,
+            committed=max((f.step for f in facts if isinstance(f, Committed)), default=-1),
+            live=job.plan.world if newest is None else newest.live_ranks,
+        )
         job.tell_loss(lost, False)
         vacancy = Vacancy(
             tenure=self.tenure,
@@ -113,4 +126,5 @@ class Succession:
         job.wish(effects, None)
         early, self.early = self.early, []
         for message in early:
+            job.book.informed(message)
             job.wish(job.coordinator.step(Received(message=message), job.engine.now), message)

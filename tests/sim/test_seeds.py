@@ -19,6 +19,7 @@ RARE = (
     "vote of an old generation", "decision that came too late", "standing extras", "late remains",
     "fault node", "fault pause", "fault crash", "recovery.done", "death in voting",
     "gradients dropped", "death in computing", "death in reducing", "death in asking",
+    "death in start", "death in agreeing", "stop before the start",
 )  # fmt: skip
 
 
@@ -52,7 +53,7 @@ def test_a_seed_is_the_same_history_in_every_process() -> None:
 @pytest.mark.parametrize(
     ("seed", "why"),
     [
-        (6551, "a hint from before the topology was known deafened the coordinator to later ones"),
+        (77, "where a rank had ended before all could begin, the others hinted for ever"),
         (12334, "of three shard mates one began a second microbatch: others were levelled once"),
     ],
 )
@@ -64,11 +65,11 @@ def test_a_seed_that_once_showed_a_bug_breaks_nothing(seed: int, why: str) -> No
 
 def test_losing_replicas_one_after_another_leaves_one_that_finishes() -> None:
     faults = tuple(
-        Fault(kind="kill", ranks=(rank,), trigger=rank, step=rank, point="vote")
+        Fault(kind="kill", ranks=(rank,), trigger=rank, step=rank + 1, point="vote")
         for rank in range(3)
     )
     plan = Plan(
-        seed=1, replicas=4, shards=1, counts=(2,) * 5, ends=(5,) * 4, faults=faults, heal_at=60.0
+        seed=1, replicas=4, shards=1, counts=(2,) * 6, ends=(6,) * 4, faults=faults, heal_at=60.0
     )
 
     outcome = History(plan).run()

@@ -23,7 +23,8 @@ def test_200_histories_with_lost_coordinators_break_nothing() -> None:
             wrong.append(f"seed {seed}: {outcome.violation}")
 
     assert not wrong, "\n".join(wrong)
-    assert coverage["fault leader"] > 0.5 * len(SEEDS)
+    assert coverage["fault leader"] + coverage["fault depose"] > 0.5 * len(SEEDS)
+    assert coverage["fault depose"] and coverage["stop before the start"]
     assert ends[0] > 0.6 * len(SEEDS)
     assert coverage["decision: redo"] and coverage["decision: commit"] and coverage["catch-up"]
 

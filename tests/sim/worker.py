@@ -1,9 +1,12 @@
 """The model of a worker: the production `InStep`, two threads around it, and a script.
 
-The script thread runs microbatches and, at the commit point, the effects of the machine in their
-order. The control thread feeds views and decisions at any moment between two events of the script,
-then aborts the collectives of older generations. The gradient is a canary: every microbatch adds
-weight 1 to its identity, so a bucket's sum says what went into it and how often.
+Step 0 is torch's own: no machine, one reduction (`torch`) that no view interrupts, and whoever sees
+it fail ends by that error. Then a rank takes over, all of them agree (`agree`), and each says what
+it promises. From then on the script thread runs microbatches and, at the commit point, the effects
+of the machine in their order. The control thread feeds views and decisions at any moment between
+two events of the script, then aborts the collectives of older generations. The gradient is a
+canary: every microbatch adds weight 1 to its identity, so a bucket's sum says what went into it and
+how often.
 """
 
 from collections import Counter, deque
@@ -40,6 +43,7 @@ from rendezvous.messages import (
     Message,
     PeerFault,
     Topology,
+    Verdict,
     View,
 )
 from tests.sim.engine import Engine
@@ -48,6 +52,12 @@ from tests.sim.plane import Key, Plane
 
 AGAIN_S = 0.5
 """What a worker says again until it is answered: hello, topology, a failed collective."""
+
+SAID_TIMES, SAID_AGAIN_S = 3, 0.05
+"""What a link does that repeats what was lost."""
+
+BY_TORCH = 1 << 30
+"""Stands for the generation of what torch reduces: no view ends it."""
 
 
 class Surroundings(Protocol):
@@ -64,6 +74,7 @@ class Surroundings(Protocol):
     def fed(self, worker: "Worker", event: Event, effects: list[Effect]) -> None: ...
     def applied(self, worker: "Worker", step: int, keys: tuple[Key, ...]) -> None: ...
     def leave(self, rank: int) -> None: ...
+    def fail(self, rank: int, error: str) -> None: ...
 
 
 class Worker:
@@ -106,12 +117,58 @@ class Worker:
             self._after(AGAIN_S, self._greet)
 
     def _learn(self) -> None:
-        assert self.view is not None, "a view is what the script waits for"
-        self.machine = InStep(rank=self.rank, layout=self.layout, view=self.view)
-        self.views[self.view.generation] = self.view
         self._introduce()
         self._point("start")
         self._soon(self._forward)
+
+    def _begin(self) -> None:
+        """The backwards of step 0 are over: torch reduces."""
+        self.busy = "torch"
+        members = tuple(replica[self.shard] for replica in self.layout.replicas)
+        self._enter("torch", BY_TORCH, self.shard, members, dict(self.accumulators))
+
+    def _take_over(self, key: Key) -> None:
+        """Torch has reduced; all ranks tell each other what they can promise."""
+        assert self.view is not None, "the script runs after the first view"
+        self.machine = InStep(rank=self.rank, layout=self.layout, view=self.view)
+        self.views[self.view.generation] = self.view
+        self.sim.applied(self, 0, (key,))
+        for effect in self.machine.reduced_by_torch(self.sim.plan.counts[0]):
+            assert isinstance(effect, Send), f"nothing is left to do: {effect}"
+            self.sim.send(self.rank, effect.message)
+        self._next_step()
+        self.busy, self.reducing = "agree", self.view.generation
+        self._point("agree")
+        self._enter("agree", self.view.generation, -1, self.sim.plan.world, 0)
+
+    def _agreed(self) -> None:
+        if self.busy != "agree":
+            return
+        self.busy = ""
+        self._point("agreed")
+        self._promise(SAID_TIMES)
+        self._go_on()
+
+    def _await_restart(self) -> None:
+        """Say again and again that not all could begin."""
+        assert self.view is not None, "the script runs after the first view"
+        self._hint(self.view.generation, "lost before all agreed")
+        self._after(AGAIN_S, self._await_restart)
+
+    def _hint(self, generation: int, reason: str) -> None:
+        fault = PeerFault(rank=self.rank, generation=generation, reason=reason)
+        self.sim.send(self.rank, fault)
+
+    def _promise(self, times: int) -> None:
+        """Say it over a link on which hardly anything is lost."""
+        generation = self.view.generation if self.view is not None else 0
+        verdict = Verdict(
+            rank=self.rank, generation=generation, promise="exact-samples", microbatches=1,
+            reason="proved",
+        )  # fmt: skip
+        self.sim.send(self.rank, verdict)
+        if times > 1 and not self.ended:
+            self._after(SAID_AGAIN_S, self._promise, times - 1)
 
     def _introduce(self) -> None:
         """Say the topology until a view shows that it is known."""
@@ -166,6 +223,9 @@ class Worker:
     def _abort(self, below: int) -> None:
         """Leave the collectives of generations before `below`; the script thread comes back."""
         self.sim.plane.leave(self.rank, below)
+        if self.busy == "agree" and self.reducing < below:
+            self.busy = "over"
+            self._await_restart()
         if self.busy in ("reduce", "vote") and self.reducing < below:
             self.busy = ""
             self._pump()
@@ -182,15 +242,10 @@ class Worker:
                     self.sim.send(self.rank, message)
                 case Break(invariant=invariant, reason=reason):
                     generation = self.machine.view.generation
-                    self.sim.send(
-                        self.rank,
-                        Broken(
-                            rank=self.rank,
-                            generation=generation,
-                            invariant=invariant,
-                            reason=reason,
-                        ),
+                    broken = Broken(
+                        rank=self.rank, generation=generation, invariant=invariant, reason=reason
                     )
+                    self.sim.send(self.rank, broken)
                 case _:
                     self.todo.append(effect)
         self._arm()
@@ -216,7 +271,11 @@ class Worker:
         self._point("forward")
         identity = (self.slot, self.index)
         self._compute(identity)
-        if self.sim.plan.overlap and self.index == self.sim.plan.counts[self.step] - 1:
+        if (
+            self.step
+            and self.sim.plan.overlap
+            and self.index == self.sim.plan.counts[self.step] - 1
+        ):
             half_s = 0.5 * self.sim.plan.microbatch_s
             self._after(half_s, self._launch_early, self.step)
 
@@ -227,9 +286,12 @@ class Worker:
         self._enter("mates", 0, self.slot, mates, (self.step, *identity))
 
     def _computed(self, identity: Identity) -> None:
-        assert self.machine is not None, "the script runs after the topology is known"
         self.busy = ""
         self.accumulators[(self.step, *identity)] += 1
+        if self.machine is None:
+            self.index += 1
+            self._soon(self._forward if self.index < self.sim.plan.counts[0] else self._begin)
+            return
         home = not self.at_commit_point
         self._feed(Accumulated(identity=identity))
         if not home:
@@ -346,6 +408,10 @@ class Worker:
     def _apply(self, step: int) -> None:
         keys = tuple(self.sums[bucket] for bucket in sorted(self.sums))
         self.sim.applied(self, step, keys)
+        self._next_step()
+        self._go_on()
+
+    def _next_step(self) -> None:
         self._point("apply")
         self.accumulators.clear()
         self.buckets.clear()
@@ -354,6 +420,8 @@ class Worker:
         self.step += 1
         self.index = 0
         self._point("between")
+
+    def _go_on(self) -> None:
         if self.step < self.sim.plan.ends[self.slot]:
             self._soon(self._forward)
         else:
@@ -381,6 +449,10 @@ class Worker:
         if key.kind == "mates":
             assert isinstance(result, tuple), f"an identity: {result}"
             self._after(0.0, self._computed, result[1:])
+        elif key.kind == "torch":
+            self._soon(self._take_over, key)
+        elif key.kind == "agree":
+            self._soon(self._agreed)
         elif key.kind == "vote":
             self._soon(self._voted, key, result)
         else:
@@ -411,6 +483,9 @@ class Worker:
     def failed(self, key: Key) -> None:
         """A collective raised: a hint for the coordinator, unless a newer view explains it."""
         assert self.view is not None, "the script runs after the first view"
+        if key.kind == "torch":
+            self.sim.fail(self.rank, f"RuntimeError: rank {self.rank} saw a connection closed")
+            return
         if self.busy in ("reduce", "vote") and self.reducing == key.generation:
             self.busy = ""
         if key.generation == self.view.generation and self.fault_in < key.generation:
@@ -421,8 +496,5 @@ class Worker:
     def _complain(self, key: Key) -> None:
         assert self.view is not None, "the script runs after the first view"
         if self.view.generation == key.generation and not self.ended:
-            self.sim.send(
-                self.rank,
-                PeerFault(rank=self.rank, generation=key.generation, reason=f"{key.kind} failed"),
-            )
+            self._hint(key.generation, f"{key.kind} failed")
             self._after(AGAIN_S, self._complain, key)

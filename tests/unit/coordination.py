@@ -2,20 +2,34 @@
 
 from rendezvous.coordinator import Coordinator, Event, Received
 from rendezvous.effects import Effect, ToRank
-from rendezvous.messages import Exited, Message, Topology
+from rendezvous.messages import Exited, Message, Promise, Topology, Verdict
 
 THREE = ((0,), (1,), (2,))
 PAIRS = ((0, 1), (2, 3), (4, 5))
 
 
-class Job:
-    """A coordinator that knows the topology; `tell` returns what it wants done."""
+def verdict(rank: int, promise: Promise = "exact-samples") -> Verdict:
+    return Verdict(rank=rank, generation=1, promise=promise, microbatches=1, reason="r")
 
-    def __init__(self, replicas: tuple[tuple[int, ...], ...] = THREE, minimum: int = 1) -> None:
+
+class Job:
+    """A coordinator that knows the topology; `tell` returns what it wants done.
+
+    `begun`: all ranks have said what they promise.
+    """
+
+    def __init__(
+        self,
+        replicas: tuple[tuple[int, ...], ...] = THREE,
+        minimum: int = 1,
+        *,
+        begun: bool = True,
+    ) -> None:
         world = tuple(rank for replica in replicas for rank in replica)
         self.machine = Coordinator(world=world, min_replicas=minimum)
         self.now = 0.0
         self.tell(Topology(rank=0, generation=1, strategy="test", replicas=replicas))
+        self.tell(*(verdict(rank) for rank in world if begun))
 
     def tell(self, *messages: Message) -> list[Effect]:
         return self.feed(*(Received(message=message) for message in messages))

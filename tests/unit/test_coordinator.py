@@ -22,14 +22,12 @@ from rendezvous.messages import (
     Legacy,
     Notice,
     PeerFault,
-    Promise,
     Remains,
     Report,
     Topology,
-    Verdict,
     View,
 )
-from tests.unit.coordination import PAIRS, Job, told
+from tests.unit.coordination import PAIRS, Job, told, verdict
 
 
 def _waits(
@@ -104,10 +102,7 @@ def test_two_ranks_that_see_different_replicas_stop_the_job() -> None:
 
 
 def test_the_promise_is_the_weakest_of_the_live_ranks_and_stated_once() -> None:
-    job = Job()
-
-    def verdict(rank: int, promise: Promise) -> Verdict:
-        return Verdict(rank=rank, generation=1, promise=promise, microbatches=1, reason="r")
+    job = Job(begun=False)
 
     early = job.tell(verdict(0, "exact-samples"), verdict(2, "exact-samples"))
     stated = job.tell(verdict(1, "equal-count"), verdict(1, "equal-count"))
@@ -118,11 +113,6 @@ def test_the_promise_is_the_weakest_of_the_live_ranks_and_stated_once() -> None:
 
 def test_a_promise_that_was_too_much_is_taken_back_once() -> None:
     job = Job()
-
-    def verdict(rank: int, promise: Promise) -> Verdict:
-        return Verdict(rank=rank, generation=1, promise=promise, microbatches=1, reason="r")
-
-    job.tell(*(verdict(rank, "exact-samples") for rank in range(3)))
 
     weaker = job.tell(verdict(2, "equal-count"))
     known = job.tell(*(verdict(rank, "equal-count") for rank in range(3)))
@@ -135,9 +125,10 @@ def test_a_promise_that_was_too_much_is_taken_back_once() -> None:
 
 def test_a_rank_that_refuses_protection_takes_it_from_the_job() -> None:
     job = Job()
-    job.tell(Verdict(rank=1, generation=1, promise="unprotected", microbatches=0, reason="r"))
+    job.tell(verdict(1, "unprotected"))
 
     assert _stop(job.end(2)) == 137
+    assert not job.machine.starting
 
 
 def test_a_notice_of_any_name_is_a_notice_in_the_journal() -> None:
@@ -220,19 +211,6 @@ def test_a_hint_makes_the_same_members_meet_again_once() -> None:
 
     assert _records(effects) == ["fault.hint", "view.change"]
     assert job.machine.view == View(generation=2, live=(0, 1, 2), live_ranks=(0, 1, 2), losses=())
-
-
-def test_a_hint_from_before_the_topology_was_known_is_heeded_when_it_is_said_again() -> None:
-    machine = Coordinator(world=(0, 1))
-    hint = Received(message=PeerFault(rank=1, generation=1, reason="reset"))
-    topology = Topology(rank=0, generation=1, strategy="test", replicas=((0,), (1,)))
-
-    machine.step(hint, 0.0)
-    machine.step(Received(message=topology), 0.1)
-    effects = machine.step(hint, 0.5)
-
-    assert _records(effects) == ["view.change"]
-    assert machine.generation == 2
 
 
 # ------------------------------------------------------------------------------------- gathering
@@ -371,6 +349,16 @@ def test_remains_go_to_the_survivors_of_the_same_shard_position_also_after_the_d
 
     legacy = Legacy(generation=2, contexts=((5, (b"old", b"new")),))
     assert told(effects, Legacy) == {1: legacy, 3: legacy}
+
+
+def test_marks_of_microbatches_go_with_the_remains() -> None:
+    job = Job()
+    job.tell(Remains(rank=2, incarnation=0, contexts=(b"new",), marks=b"ring"))
+
+    effects = job.end(2)
+
+    legacy = Legacy(generation=2, contexts=((2, (b"new",)),), marks=((2, b"ring"),))
+    assert told(effects, Legacy) == {0: legacy, 1: legacy}
 
 
 # ------------------------------------------------------------------------------------- lockstep

@@ -35,6 +35,7 @@ from rendezvous.effects import Record, StopJob, ToRank
 from rendezvous.layout import Layout
 from rendezvous.messages import Decision, Exited, Identity, Message, Topology, View
 from rendezvous.quota import identities
+from tests.unit.coordination import verdict
 
 STEPS = 3
 STRUCK = 1  # the step of the first loss
@@ -95,6 +96,8 @@ class World:
         view = View(generation=1, live=tuple(ranks), live_ranks=tuple(ranks), losses=())
         self.machines = {r: InStep(rank=r, layout=self.layout, view=view) for r in ranks}
         self.tell(Topology(rank=0, generation=1, strategy="ddp", replicas=self.layout.replicas))
+        for rank in self.layout.ranks(self.layout.slots):
+            self.tell(verdict(rank))
 
     # ------------------------------------------------------------------------ messages
 

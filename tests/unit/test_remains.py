@@ -1,5 +1,6 @@
 """What a worker leaves is whole, whenever it was killed."""
 
+import tempfile
 from pathlib import Path
 
 from hypothesis import given
@@ -58,7 +59,8 @@ def test_the_mapping_needs_no_close_to_be_seen(tmp_path: Path) -> None:
 def test_a_torn_write_leaves_the_payload_before(cut: int, new: bytes) -> None:
     # The writer dies after `cut` bytes of what it copies: the payload first, then the header.
     half = remains.HEADER.size + 64
-    before, after = bytearray(2 * half), bytearray(2 * half)
+    size = 2 * half + remains.MARKS_BYTES
+    before, after = bytearray(size), bytearray(size)
     for content, payloads in ((before, (b"old", b"last")), (after, (b"old", b"last", new))):
         for sequence, payload in enumerate(payloads, 1):
             _put(content, half, sequence, payload)
@@ -83,6 +85,55 @@ def _put(content: bytearray, half: int, sequence: int, payload: bytes) -> None:
     content[start + 24 : start + 24 + len(payload)] = payload
 
 
+def test_marks_are_read_by_microbatch_and_the_newest_word_of_each_counts(tmp_path: Path) -> None:
+    path = str(tmp_path / "context")
+    writer = remains.Writer(path)
+    writer.mark(3, 0, 11, 12)
+    writer.mark(3, 1, 21, 0)
+    writer.mark(3, 1, 21, 22)
+    writer.write(bytes(range(256)) * 1000)  # the file grows, and keeps them
+
+    marks = remains.parse_marks(remains.read_marks(path))
+
+    assert marks == {(3, 0): (11, 12), (3, 1): (21, 22)}
+
+
+def test_only_the_latest_marks_are_kept(tmp_path: Path) -> None:
+    path = str(tmp_path / "context")
+    writer = remains.Writer(path)
+    for step in range(2 * remains.MARKS):
+        writer.mark(step, 0, step, step)
+
+    marks = remains.parse_marks(remains.read_marks(path))
+
+    assert sorted(marks) == [(step, 0) for step in range(remains.MARKS, 2 * remains.MARKS)]
+
+
+def test_no_marks_are_read_where_none_were_written(tmp_path: Path) -> None:
+    remains.Writer(str(tmp_path / "context")).close()
+
+    assert remains.parse_marks(remains.read_marks(str(tmp_path / "context"))) == {}
+    assert remains.read_marks(str(tmp_path / "nothing")) == b""
+
+
+@given(st.integers(0, remains.MARK.size))
+def test_a_torn_mark_is_not_believed(cut: int) -> None:
+    old, new = (_ring_of(digest) for digest in (1, 2**31 + 7))
+
+    found = remains.parse_marks(new[:cut] + old[cut:])
+
+    assert found in ({}, {(3, 1): (1, 1)}, {(3, 1): (2**31 + 7, 2**31 + 7)})
+
+
+def _ring_of(digest: int) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        writer = remains.Writer(f"{folder}/context")
+        writer.mark(3, 1, digest, digest)
+        ring = remains.read_marks(f"{folder}/context")
+    return ring[remains.MARK.size : 2 * remains.MARK.size]  # where the first one lies
+
+
 @given(st.binary(max_size=300))
 def test_garbage_is_never_an_error(content: bytes) -> None:
     remains.parse(content)
+    remains.parse_marks(content)

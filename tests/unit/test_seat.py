@@ -24,6 +24,7 @@ from rendezvous.messages import (
     Topology,
     View,
 )
+from tests.unit.coordination import verdict
 from tests.unit.stores import lone_store
 
 
@@ -69,6 +70,8 @@ class Job:
         for rank in range(4):
             node = "own" if rank < 2 else "far"
             self.send(node, Topology(rank=rank, generation=1, strategy="fake", replicas=replicas))
+        for rank in range(4):
+            self.send("own" if rank < 2 else "far", verdict(rank))
 
 
 def _hello(rank: int) -> Hello:

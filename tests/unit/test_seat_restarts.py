@@ -2,18 +2,22 @@
 
 import pytest
 
+from recoverrun.attempts import EARLY_RESTARTS
 from recoverrun.inquest import ACROSS_S
 from recoverrun.posts import Post
 from recoverrun.seat import Seat
 from rendezvous.ballots import Ping
+from rendezvous.beginning import DEATH_WAIT_S
 from rendezvous.effects import Record
 from rendezvous.formation import Formation
 from rendezvous.messages import (
     Beat,
     Exited,
+    Farewell,
     Join,
     Leaving,
     Message,
+    PeerFault,
     Refusal,
     Restart,
     Spare,
@@ -24,6 +28,7 @@ from rendezvous.messages import (
     Topology,
     View,
 )
+from tests.unit.coordination import verdict
 from tests.unit.stores import lone_store
 
 SIGNS = (Beat(node="far", incarnation="far"), Ping(number=1, sent_at=0.5, fenced=False))
@@ -54,12 +59,25 @@ class Job:
     def form(self, attempt: int = 0, now: float = 0.0) -> list[Post]:
         return [*self.join("own", attempt, now), *self.join("far", attempt, now)]
 
-    def die(self, rank: int, attempt: int, error: str = "", now: float = 0.1) -> list[Post]:
+    def say(self, rank: int, message: Message, now: float = 0.1) -> list[Post]:
+        return self.seat.receive("own" if rank < 2 else "far", message, now)
+
+    def learn(self) -> None:
+        replicas = ((0,), (1,), (2,), (3,))
+        self.say(0, Topology(rank=0, generation=1, strategy="ddp", replicas=replicas))
+
+    def promise(self, *ranks: int) -> None:
+        for rank in ranks:
+            self.say(rank, verdict(rank))
+
+    def die(
+        self, rank: int, attempt: int, error: str = "", now: float = 0.1, code: int = 7
+    ) -> list[Post]:
         exited = Exited(
-            rank=rank, incarnation=attempt, node="n", code=7, ours=False, error=error,
+            rank=rank, incarnation=attempt, node="n", code=code, ours=False, error=error,
             detected_s=0.0,
         )  # fmt: skip
-        told = self.seat.receive("own" if rank < 2 else "far", exited, now)
+        told = self.say(rank, exited, now)
         return [*told, *self.seat.tick(now + ACROSS_S)]
 
 
@@ -260,16 +278,158 @@ def test_where_the_rest_cannot_go_on_the_job_ends_with_the_node() -> None:
 def test_replicas_that_are_left_go_on_without_an_attempt() -> None:
     job = Job(max_restarts=0, least=2)
     job.form()
-    for rank in range(4):
-        replicas = ((0,), (1,), (2,), (3,))
-        topology = Topology(rank=rank, generation=1, strategy="ddp", replicas=replicas)
-        job.seat.receive("own" if rank < 2 else "far", topology, 0.1)
+    job.learn()
+    job.promise(0, 1, 2, 3)
 
     posts = _leave(job, 0.2)
 
     views = [post.message for post in posts if isinstance(post.message, View)]
     assert {view.live for view in views} == {(0, 1)}
     assert _of(posts, Restart) == {} == _of(posts, Stop)
+
+
+# ------------------------------------------------------------------------------------- starting
+
+
+def _starts(posts: list[Post]) -> Start:
+    start = _of(posts, Start)["own"]
+    assert isinstance(start, Start)
+    return start
+
+
+def test_a_rank_that_is_killed_before_all_can_serve_costs_no_restart() -> None:
+    job = Job(max_restarts=0)
+    job.form()
+    job.learn()
+    job.promise(0, 1, 2)
+
+    told = _of(job.die(1, 0, code=-9), Restart)
+
+    assert told.keys() == {"own", "far"}
+    restart = told["own"]
+    assert isinstance(restart, Restart) and restart.root_rank == 1
+    assert "before the first step was over: all ranks are started again" in restart.reason
+    start = _starts(job.form(attempt=1))
+    assert (start.attempt, start.restarts) == (1, 0)
+
+
+def test_an_error_of_the_script_before_all_can_serve_ends_the_job() -> None:
+    job = Job(max_restarts=0)
+    job.form()
+    job.learn()
+
+    stop = _of(job.die(1, 0, "ValueError: bad"), Stop)["own"]
+
+    assert isinstance(stop, Stop) and (stop.exit_code, stop.root_rank) == (7, 1)
+
+
+def test_a_victim_that_is_killed_by_an_error_elsewhere_is_no_early_loss() -> None:
+    job = Job(max_restarts=0)
+    job.form()
+    job.learn()
+    victim, root = (
+        Exited(rank=rank, incarnation=0, node="n", code=code, ours=False, error=error,
+               detected_s=0.0, age_s=age_s)
+        for rank, code, error, age_s in ((0, -6, "", 0.0), (3, 7, "ValueError: bad", 0.9))
+    )  # fmt: skip
+
+    assert job.say(0, victim, 0.5) == []
+    job.say(3, root, 0.6)
+    stop = _of(job.seat.tick(0.6 + ACROSS_S), Stop)["own"]
+
+    assert isinstance(stop, Stop) and (stop.exit_code, stop.root_rank) == (7, 3)
+
+
+def test_a_job_is_started_again_three_times_and_no_more_before_it_can_serve() -> None:
+    job = Job(max_restarts=0)
+    for attempt in range(EARLY_RESTARTS):
+        job.form(attempt)
+        job.learn()
+        assert _of(job.die(1, attempt, code=-9), Restart)
+    job.form(EARLY_RESTARTS)
+    job.learn()
+
+    stop = _of(job.die(1, EARLY_RESTARTS, code=-9), Stop)["own"]
+
+    assert isinstance(stop, Stop) and stop.exit_code == 137
+
+
+def test_restarts_that_count_are_there_when_the_early_ones_are_used_up() -> None:
+    job = Job(max_restarts=1)
+    for attempt in range(EARLY_RESTARTS + 1):
+        job.form(attempt)
+        job.learn()
+        job.die(1, attempt, code=-9)
+
+    assert _starts(job.form(EARLY_RESTARTS + 1)).restarts == 1
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["no topology", "one replica"])
+def test_a_job_that_recovery_does_not_serve_is_not_started_again(known: bool) -> None:
+    job = Job(max_restarts=0)
+    job.form()
+    if known:
+        whole = ((0, 1, 2, 3),)
+        job.say(0, Topology(rank=0, generation=1, strategy="ddp", replicas=whole))
+
+    stop = _of(job.die(1, 0, code=-9), Stop)["own"]
+
+    assert isinstance(stop, Stop) and stop.exit_code == 137
+
+
+def test_a_job_that_refused_protection_is_not_started_again() -> None:
+    job = Job(max_restarts=0)
+    job.form()
+    job.learn()
+    job.say(2, verdict(2, "unprotected"))
+
+    stop = _of(job.die(1, 0, code=-9), Stop)["own"]
+
+    assert isinstance(stop, Stop) and stop.exit_code == 137
+
+
+def test_a_script_that_has_ended_on_some_rank_is_not_run_again() -> None:
+    job = Job(max_restarts=0)
+    job.form()
+    job.learn()
+    job.say(0, Farewell(rank=0, generation=1, step=0))
+
+    stop = _of(job.die(1, 0, code=-9), Stop)["own"]
+
+    assert isinstance(stop, Stop) and stop.exit_code == 137
+
+
+def test_once_all_can_serve_a_loss_restarts_nothing() -> None:
+    job = Job(max_restarts=3)
+    job.form()
+    job.learn()
+    job.promise(0, 1, 2, 3)
+
+    posts = job.die(1, 0, code=-9)
+
+    assert _of(posts, Restart) == {}
+    assert {view.live for p in posts if isinstance(view := p.message, View)} == {(0, 2, 3)}
+
+
+def test_a_failure_without_a_death_starts_all_again_before_all_can_serve() -> None:
+    job = Job(max_restarts=0)
+    job.form()
+    job.learn()
+    fault = PeerFault(rank=0, generation=1, reason="reset")
+    assert _of(job.say(0, fault, 0.2), Restart) == {}
+
+    told = _of(job.say(0, fault, 0.2 + DEATH_WAIT_S), Restart)
+
+    assert told.keys() == {"own", "far"}
+
+
+def test_a_newcomer_waits_for_a_job_that_is_about_to_be_protected() -> None:
+    job = Job(max_restarts=0, least=1)
+    job.join("own")
+    job.seat.tick(31.0)
+    job.say(0, Topology(rank=0, generation=1, strategy="ddp", replicas=((0,), (1,))))
+
+    assert _of(job.join("far", now=32.0), Spare).keys() == {"far"}
 
 
 def test_a_spare_does_not_take_the_place_of_a_node_that_lives() -> None:

@@ -4,6 +4,7 @@ from rendezvous.coordinator import Coordinator, Received
 from rendezvous.effects import StopJob, ToRank
 from rendezvous.messages import Committed, Exited, Farewell, Message, Topology, View
 from rendezvous.succession import STEPS_KEPT, Memory, Standing, Vacancy, succeed
+from tests.unit.coordination import verdict
 
 REPLICAS = ((0,), (1,), (2,))
 
@@ -33,6 +34,11 @@ def standing(*said: Message, view: View | None = None) -> Standing:
     return memory.standing
 
 
+def begun(rank: int, *said: Message, view: View | None = None) -> Standing:
+    """Of a launcher whose worker has said what it promises."""
+    return standing(topology(rank), verdict(rank), *said, view=view)
+
+
 def vacancy(*lost: int) -> Vacancy:
     nodes = (("node0", lost, "it is gone"),) if lost else ()
     return Vacancy(
@@ -50,7 +56,7 @@ def test_a_memory_does_not_grow_with_the_run() -> None:
 
 
 def test_a_successor_begins_a_generation_of_its_own_without_the_lost_node() -> None:
-    standings = [standing(topology(1)), standing(topology(2))]
+    standings = [begun(1), begun(2)]
 
     coordinator, effects = succeed(vacancy(0), standings, 5.0)
 
@@ -61,7 +67,7 @@ def test_a_successor_begins_a_generation_of_its_own_without_the_lost_node() -> N
 
 
 def test_a_successor_of_whom_nobody_was_lost_gathers_all_the_same() -> None:
-    standings = [standing(topology(rank)) for rank in (0, 1, 2)]
+    standings = [begun(rank) for rank in (0, 1, 2)]
 
     coordinator, effects = succeed(vacancy(), standings, 5.0)
 
@@ -72,7 +78,7 @@ def test_a_successor_of_whom_nobody_was_lost_gathers_all_the_same() -> None:
 
 def test_replicas_that_had_left_stay_out() -> None:
     view = View(generation=2, live=(0, 2), live_ranks=(0, 2), losses=(1,))
-    standings = [standing(topology(1), exited(1, -9)), standing(topology(2), view=view)]
+    standings = [begun(1, exited(1, -9)), begun(2, view=view)]
 
     coordinator, effects = succeed(vacancy(0), standings, 5.0)
 
@@ -82,7 +88,7 @@ def test_replicas_that_had_left_stay_out() -> None:
 
 def test_a_job_whose_rest_has_ended_well_ends_well() -> None:
     ends = [Farewell(rank=r, generation=1, step=4) for r in (1, 2)]
-    standings = [standing(topology(e.rank), e, exited(e.rank, 0)) for e in ends]
+    standings = [begun(e.rank, e, exited(e.rank, 0)) for e in ends]
 
     _, effects = succeed(vacancy(0), standings, 5.0)
 
@@ -97,10 +103,20 @@ def test_without_protection_the_loss_ends_the_job() -> None:
     assert stops == [137]
 
 
+def test_a_successor_of_a_job_that_starts_stops_the_attempt() -> None:
+    standings = [begun(0), begun(1), standing(topology(2))]
+
+    coordinator, effects = succeed(vacancy(), standings, 5.0)
+
+    stops = [effect.stop.root_rank for effect in effects if isinstance(effect, StopJob)]
+    assert stops == [-1]
+    assert coordinator.starting
+
+
 def test_generations_of_two_tenures_never_meet() -> None:
     first = Coordinator(world=(0, 1, 2))
     first.step(Received(message=topology(1)), 0.0)
 
-    second, _ = succeed(vacancy(0), [standing(topology(1), view=first.view)], 5.0)
+    second, _ = succeed(vacancy(0), [begun(1, view=first.view), begun(2)], 5.0)
 
     assert first.generation < 1001 <= second.generation
