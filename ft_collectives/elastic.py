@@ -41,9 +41,19 @@ from ft_collectives.spokesmen import (
     site_of_call,
     stand_ins,
 )
-from ft_collectives.transaction import Deliver, Launch, Transactions
+from ft_collectives.transaction import Deliver, Fold, Launch, Lend, Transactions
 
 T = TypeVar("T")
+
+FOLDS: tuple[tuple[Any, Any], ...] = (
+    (ReduceOp.SUM, torch.add),
+    (ReduceOp.AVG, torch.add),
+    (ReduceOp.MIN, torch.minimum),
+    (ReduceOp.MAX, torch.maximum),
+)
+
+JOINT = ("all_reduce", "reduce", "reduce_scatter", "all_gather", "gather", "all_to_all")
+"""Calls in whose result all members have a part."""
 
 UNSERVED = "of tensors on an accelerator, between replicas that may be lost, is not served"
 
@@ -64,8 +74,10 @@ class ElasticGroup(ProcessGroup):
     """While this is true a collective has only us: another slot's code is executed here."""
     heard: ClassVar[Callable[[], None]] = staticmethod(lambda: None)
     """Told that the ranks are about to say something to each other that may be different."""
-    waits: ClassVar[Callable[[], None]] = staticmethod(lambda: None)
-    """Told that this rank may now wait for others."""
+    lend: ClassVar[Callable[..., Lend | None]] = staticmethod(lambda ranks, tensors: None)
+    """Who knows what lost members of `ranks` would have given, where this one gives `tensors`."""
+    partial: ClassVar[Callable[[str, int, int], None]] = staticmethod(lambda call, of, ranks: None)
+    """Told that a result of `call` is over fewer ranks, which gave different things."""
 
     def __init__(self, native: Any, ranks: Sequence[int], place: int | None = None) -> None:
         """`place`: ours among `ranks`, where `native` is of this rank alone."""
@@ -121,7 +133,12 @@ class ElasticGroup(ProcessGroup):
             self.native.shutdown()
 
     def _transact(
-        self, asked: Asked, inputs: Sequence[torch.Tensor], launch: Launch, deliver: Deliver
+        self,
+        asked: Asked,
+        inputs: Sequence[torch.Tensor],
+        launch: Launch,
+        deliver: Deliver,
+        fold: Fold | None = None,
     ) -> None:
         assert self.transactions is not None and self.fabric is not None, "not protected"
         if ElasticGroup.alone():
@@ -130,8 +147,11 @@ class ElasticGroup(ProcessGroup):
             return
         if inputs and not answered():
             ElasticGroup.heard()
-        ElasticGroup.waits()
-        self.transactions.run(asked, inputs, launch, deliver)
+        known = answered()  # by somebody who knows what lost members would have given
+        lend = None if known or fold is None else ElasticGroup.lend(self.ranks, inputs)
+        among = self.transactions.run(asked, inputs, launch, deliver, lend, fold)
+        if not (known or among.whole or among.alike) and asked.call in JOINT:
+            ElasticGroup.partial(asked.call, len(among.members), self.size())
 
     # --------------------------------------------------------------------------- reductions
 
@@ -152,14 +172,18 @@ class ElasticGroup(ProcessGroup):
             return [now.group.allreduce([one], inner) for one in staged]
 
         def deliver(staged: list[torch.Tensor], among: Communicator) -> None:
+            size = self.size() if among.whole else len(among.members)
             for target, result in zip(tensors, staged, strict=True):
                 if average:
-                    result.div_(len(among.members))  # raises for integers, as gloo does
-                elif op == ReduceOp.SUM and _is_float(result):
-                    result.mul_(self.size() / len(among.members))
+                    result.div_(size)  # raises for integers, as gloo does
+                elif op == ReduceOp.SUM and size != self.size():
+                    if _is_float(result):
+                        result.mul_(self.size() / size)
+                    elif among.alike:
+                        result.copy_(result // size * self.size())
                 target.detach().copy_(result)
 
-        self._transact(asked(call, tensors, root, op), tensors, launch, deliver)
+        self._transact(asked(call, tensors, root, op), tensors, launch, deliver, _fold(op))
 
     def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any = None) -> Work:
         return self.allreduce(tensors, opts)
@@ -433,7 +457,6 @@ class ElasticGroup(ProcessGroup):
         if not all(tensor.is_cpu for tensor in tensors):
             raise RuntimeError(f"dist.{call} {UNSERVED}")
         if not ElasticGroup.alone():
-            ElasticGroup.waits()
             return self.pairs.post(call, tensors, self.ranks[peer], tag)
         if call == "recv":
             raise PeerLost("dist.recv: another rank's code is executed again, and nobody sends")
@@ -474,6 +497,19 @@ def _take_over(outer: Any, native: Any) -> None:
         outer._register_backend(device, kind, backend)
     outer._set_group_name(native.group_name)
     outer._set_group_desc(native.group_desc)
+
+
+def _fold(op: Any) -> Fold | None:
+    """How one more member's inputs are put into a reduction by `op`; None where that is not served."""
+    by = next((by for one, by in FOLDS if op == one), None)
+    if by is None:
+        return None
+
+    def fold(staged: list[torch.Tensor], more: Sequence[torch.Tensor]) -> None:
+        for mine, theirs in zip(staged, more, strict=True):
+            by(mine, theirs.to(mine).view(mine.shape), out=mine)
+
+    return fold
 
 
 def _is_float(tensor: torch.Tensor) -> bool:

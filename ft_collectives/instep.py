@@ -259,6 +259,14 @@ class InStep:
             reduced=self.reduced_in,
         )
 
+    def reduced_by_torch(self, microbatches: int) -> list[Effect]:
+        """The first transaction is over, in which torch reduced what all ranks had computed."""
+        assert not self.step_index and self.state == "open", f"begun already: {self.snapshot()}"
+        self.microbatches = microbatches
+        self.done = [(self.slot, index) for index in range(microbatches)]
+        _, *effects = self._apply(stay_surprised=self.surprised)
+        return effects
+
     # --------------------------------------------------------------------------- control side
 
     def _view(self, view: View) -> list[Effect]:
@@ -320,8 +328,6 @@ class InStep:
     def _settle(self, microbatches: int) -> list[Effect]:
         assert self.state == "open", f"commit point while {self.state}"
         self.microbatches = microbatches
-        # In the first step slices may have been taken for microbatches (docs/injection.md).
-        self.done = [(slot, i) for slot, i in self.done if slot != self.slot or i < microbatches]
         return self._advance()
 
     def _discard(self) -> list[Effect]:

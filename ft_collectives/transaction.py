@@ -14,11 +14,13 @@ before another has looked up from generation g: both then hold number n, with di
 A result belongs to the members among whom it was made: they stay with it until it is delivered.
 """
 
+import ctypes
 import threading
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import torch
@@ -35,6 +37,17 @@ Launch = Callable[[Communicator, list[torch.Tensor]], Sequence[Work]]
 
 Deliver = Callable[[list[torch.Tensor], Communicator], None]
 """Takes the staged results to where the script wants them."""
+
+Lend = Callable[[tuple[int, ...]], Sequence[Sequence[torch.Tensor]]]
+"""What members that are lost would have given, as far as this one is to say it: one list of inputs
+for each of them.
+"""
+
+Fold = Callable[[list[torch.Tensor], Sequence[torch.Tensor]], None]
+"""Adds the inputs of one more member to those of this one."""
+
+SAMPLE = 1 << 16
+"""Bytes of an input that are compared with those of other members."""
 
 ATTEMPTS = 3
 """Failures among the same members before the failure is the script's: sizes that differ, say."""
@@ -56,6 +69,7 @@ class Transactions:
 
     def __init__(self, fabric: Fabric, name: str, ranks: Sequence[int], group: Gloo | None) -> None:
         self.fabric = fabric
+        self._ranks = tuple(ranks)
         self.completed = 0
         self._held: Held | None = None
         self._how = options("AllToAllOptions")
@@ -68,20 +82,31 @@ class Transactions:
             self.channel = fabric.adopt(name, ranks, group, self._totals)
 
     def run(
-        self, asked: Asked, inputs: Sequence[torch.Tensor], launch: Launch, deliver: Deliver
-    ) -> None:
+        self,
+        asked: Asked,
+        inputs: Sequence[torch.Tensor],
+        launch: Launch,
+        deliver: Deliver,
+        lend: Lend | None = None,
+        fold: Fold | None = None,
+    ) -> Communicator:
         """Stage `inputs`, run `launch` on the members, vote, then `deliver` the staged result.
+
+        Where members are lost, what others `lend` for all of them is put in by `fold`. Returns
+        among whom the operation was, and whether it is whole.
 
         Raises RuntimeError if members are not `asked` for the same, what gloo says of the
         arguments, or if the members fail again and again.
         """
         with self._turn:
-            held = self._hold(asked, inputs, launch)
+            lending = lend if fold is not None else None
+            held = self._hold(asked, inputs, launch, lending, fold)
             self.completed, self._held = held.number, None
             if self._among is not None:
                 self._among.add(held.among.members)
         self._require_same(held.among.members)
         deliver(held.staged, held.among)
+        return held.among
 
     def call(self, whole: Callable[[], T]) -> T:
         """Make a call of several operations that must all be among the same members.
@@ -121,7 +146,14 @@ class Transactions:
             raise MembersChanged(f"ranks {sorted({*before} - {*members})} are lost")
         self._work.members = members
 
-    def _hold(self, asked: Asked, inputs: Sequence[torch.Tensor], launch: Launch) -> Held:
+    def _hold(
+        self,
+        asked: Asked,
+        inputs: Sequence[torch.Tensor],
+        launch: Launch,
+        lend: Lend | None,
+        fold: Fold | None,
+    ) -> Held:
         """The result that all members hold."""
         number = self.completed + 1
         failures: Counter[tuple[int, ...]] = Counter()
@@ -130,17 +162,24 @@ class Transactions:
             if self._held is not None and self._settled(self._held, now):
                 return self._held
             try:
-                self._agree(asked, now)
-                return self._attempt(number, now, inputs, launch)
+                lost = len(self._ranks) - len(now.members)
+                lent = lend(now.members) if lost and lend is not None else ()
+                given = self._agree(asked, now, len(lent), digest(inputs) if lost else 0)
+                whole = sum(count for count, _ in given) == lost
+                among = replace(now, whole=whole, alike=len({crc for _, crc in given}) == 1)
+                return self._attempt(number, among, inputs, launch, fold, lent if whole else ())
             except Superseded as end:
                 failures[now.members] += bool(end.reason)
                 if failures[now.members] >= ATTEMPTS:
                     raise RuntimeError(f"collective failed: {end.reason}") from end
 
-    def _agree(self, asked: Asked, now: Communicator) -> None:
-        """Raise RuntimeError if the members' calls differ: on all of them, and about the same."""
-        many = len(now.members)
-        mine = torch.tensor(asked.row() * many)
+    def _agree(self, asked: Asked, now: Communicator, lent: int, crc: int) -> list[tuple[int, int]]:
+        """How many members each one lends for, and the digest of what it gives itself.
+
+        Raises RuntimeError if the members' calls differ: on all of them, and about the same.
+        """
+        many, row = len(now.members), [*asked.row(), lent, crc]
+        mine = torch.tensor(row * many)
         rows = torch.empty_like(mine)
         self.fabric.bury([mine, rows])
         pending = self.fabric.launch(
@@ -151,16 +190,27 @@ class Transactions:
         self.fabric.finish([pending], now.generation)
         self.fabric.unbury([mine, rows])
         if now.group is None:
-            return
-        words = disagreement(rows.view(many, ROW).tolist(), now.members)
+            return [(lent, crc)]
+        said = rows.view(many, len(row)).tolist()
+        words = disagreement([one[:ROW] for one in said], now.members)
         if words:
             raise RuntimeError(words)
+        return [(one[ROW], one[ROW + 1]) for one in said]
 
     def _attempt(
-        self, number: int, now: Communicator, inputs: Sequence[torch.Tensor], launch: Launch
+        self,
+        number: int,
+        now: Communicator,
+        inputs: Sequence[torch.Tensor],
+        launch: Launch,
+        fold: Fold | None,
+        lent: Sequence[Sequence[torch.Tensor]],
     ) -> Held:
         fabric, channel, generation = self.fabric, self.channel, now.generation
         staged = [_copy(tensor) for tensor in inputs]
+        for one in lent:
+            assert fold is not None, "who lends nothing folds nothing"
+            fold(staged, one)
         fabric.bury(staged)  # gloo may write late into what is left behind
         begun = fabric.begin(channel, generation, lambda at: launch(at, staged))
         fabric.finish(begun, generation)
@@ -188,6 +238,17 @@ class Transactions:
         if held is None:
             return (self.completed, self.completed, 0)
         return (self.completed, held.number, held.among.generation)
+
+
+def digest(inputs: Sequence[torch.Tensor]) -> int:
+    """Of what a member gives, or of the beginning of it where it is large."""
+    crc = 0
+    for tensor in inputs:
+        plain = _copy(tensor)
+        size = min(SAMPLE, plain.numel() * plain.element_size())
+        if size:
+            crc = zlib.crc32((ctypes.c_char * size).from_address(plain.data_ptr()), crc)
+    return crc
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:

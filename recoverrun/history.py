@@ -112,6 +112,8 @@ class History:
     promise_reason: str = ""
     weakened: str = ""  # why, once the promise has come down to equal-count
     weakened_at: int = -1  # the first step of which that is true
+    steered: str = ""  # by what a decision of the script may be another one since a loss
+    steered_at: int = -1
     microbatches: int = 0  # per replica and step; 0 while unknown
     replicas: tuple[tuple[int, ...], ...] = ()
     attempts: int = 0
@@ -160,6 +162,14 @@ class History:
         handler = _HANDLERS.get(entry.event)
         if handler is not None:
             handler(self, entry)
+
+    @property
+    def promised(self) -> str:
+        """What is promised by now, in a few words."""
+        if self.weakened:
+            return "equal-count"
+        place = self.steered.partition(" at ")[2].partition(" is over ")[0]
+        return f"{self.promise}; steered by {place}" if place else self.promise
 
 
 def history(log: RunLog) -> History:
@@ -305,6 +315,9 @@ def _notice(facts: History, entry: Entry) -> None:
     if entry.text("event") == "promise.weaken" and not facts.weakened:
         facts.weakened = entry.reason
         facts.weakened_at = facts.commits[-1].step + 1 if facts.commits else 0
+    elif entry.text("event") == "promise.steer" and not facts.steered:
+        facts.steered = entry.reason
+        facts.steered_at = facts.commits[-1].step + 1 if facts.commits else 0
 
 
 def _promise(facts: History, entry: Entry) -> None:

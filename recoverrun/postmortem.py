@@ -86,6 +86,8 @@ class Postmortem:
     promise_reason: str
     weakened: str  # why the promise came down to equal-count, if it did
     weakened_at: int  # from this step on
+    steered: str  # what came to cover the survivors only, if anything did
+    steered_at: int
     inject: str
     attempts: int
     digests: int
@@ -130,6 +132,8 @@ def postmortem(log: RunLog) -> Postmortem:
         promise_reason=facts.promise_reason,
         weakened=facts.weakened,
         weakened_at=facts.weakened_at,
+        steered=facts.steered,
+        steered_at=facts.steered_at,
         inject=facts.inject,
         attempts=facts.attempts,
         digests=facts.digests,
@@ -322,6 +326,7 @@ def to_json(found: Postmortem) -> dict[str, Json]:
         "weakened": {"step": found.weakened_at, "reason": found.weakened}
         if found.weakened
         else None,
+        "steered": {"step": found.steered_at, "reason": found.steered} if found.steered else None,
         "inject": found.inject,
         "attempts": found.attempts,
         "last_step": found.last_step,

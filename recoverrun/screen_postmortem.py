@@ -154,6 +154,8 @@ def _verdict(found: Postmortem, signs: Glyphs) -> Table:
     if found.weakened:
         text = f"step {found.weakened_at}: {found.weakened}"
         pairs.append(("", words(text, REDUCED, signs)))
+    if found.steered:
+        pairs.append(("", words(f"step {found.steered_at}: {found.steered}", REDUCED, signs)))
     if found.losses:
         pairs.append(("cost", words(_cost(found), "", signs)))
     if found.inject:

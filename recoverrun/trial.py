@@ -45,7 +45,7 @@ class Trial:
     @property
     def weakened(self) -> str:
         """The notice by which a run came down from exact-samples, or ""."""
-        return self.history.weakened
+        return self.history.weakened or self.history.steered
 
     @property
     def steps(self) -> int:

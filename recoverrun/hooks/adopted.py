@@ -62,12 +62,7 @@ class Adopted:
         if source is not None:
             source.forget(rank)
 
-    def begin_step(self) -> None:
+    def begin_step(self, floor: int) -> None:
         source = self._source()
         if source is not None:
-            source.begin_step()
-
-    def rehearsed(self, exact: bool) -> None:
-        source = self._source()
-        if source is not None:
-            source.rehearsed(exact)
+            source.begin_step(floor)

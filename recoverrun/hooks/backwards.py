@@ -5,17 +5,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from recoverrun.hooks import slices
+from recoverrun.hooks.session import IN_BACKWARD
 
 if TYPE_CHECKING:
     from recoverrun.hooks.session import Session
     from recoverrun.hooks.strategies.by_hand import ByHand
-
-
-IN_BACKWARD = (
-    "the script uses gradients within the backward pass (register_post_accumulate_grad_hook), as "
-    "an optimizer that steps in it does: then nobody can vote on the step"
-)
 
 
 class Backwards:
@@ -25,30 +19,48 @@ class Backwards:
         self._session = session
         self._hand = hand
         self._depth = 0
+        self._over = True
 
     @contextmanager
-    def one(self) -> Iterator[None]:
-        """Around a backward. Raises `Unwind` where re-executed code has no more to do."""
-        session = self._session
-        session.impersonator.backward_begins()
-        session.tallies.reading.backward_begins()
-        session.carried.backward_begins()
+    def one(self, losses: Any) -> Iterator[None]:
+        """Around a backward from `losses`. Raises `Unwind` where re-executed code is at its end."""
+        if not self._depth:
+            self._over = False
+            self._session.backward_begins(losses)
         self._depth += 1
         try:
             yield
         finally:
             self._depth -= 1
         if not self._depth:
+            self.ends()
+
+    def ends(self) -> None:
+        """The backward that runs has brought all its gradients, now or a moment ago."""
+        if self._over:
+            return
+        self._over = True
+        session = self._session
+        outer = self._depth, session.in_schedule  # a schedule's backward may still run
+        self._depth, session.in_schedule = 0, False
+        try:
+            if session.strategy is None:  # it may be one that reduces by hand
+                self._hand.backward_done()
             session.backward_done()
-            self._hand.backward_done()
+        finally:
+            (self._depth, session.in_schedule), self._over = outer, True
+
+    def skips(self) -> bool:
+        """True if a backward of re-executed code is of an earlier transaction or microbatch."""
+        return not self._depth and self._session.impersonator.skips()
 
     def around(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """`Tensor.backward`, `autograd.backward`."""
 
         def wrapper(*args: Any, **kwargs: Any) -> None:
-            if slices.skips(self._session):
+            if self.skips():
                 return
-            with self.one():
+            with self.one(args[0] if args else kwargs.get("tensors")):
                 original(*args, **kwargs)
 
         return wrapper

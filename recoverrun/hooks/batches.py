@@ -17,12 +17,12 @@ def batches_of(session: "Session", rank: int, own: list[Any]) -> list[Any] | Non
     """
     makeup, runtime = session.makeup, session.runtime
     makeup.await_legacy(rank)
-    makeup.absorb(session.step)
+    makeup.absorb()
     if not makeup.exact:
         return None
     before = rng.read()
     try:
-        if not session.impersonator.knows(rank, session.step):
+        if rank not in session.impersonator.lost:
             raise NotReplayable(f"rank {rank} left nothing by which its batches could be told")
         draws = runtime.draws.before_now
         session.impersonator.looking_back = True

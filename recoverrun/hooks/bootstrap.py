@@ -14,7 +14,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from recoverrun.hooks import frameworks, patches, runner
+from recoverrun.hooks.arrivals import watch
 from recoverrun.hooks.children import forget_in_children
+from recoverrun.hooks.registry import REGISTRY
 from recoverrun.hooks.runtime import ScriptRuntime
 from recoverrun.hooks.script import Started
 from rendezvous.env import WorkerEnv
@@ -32,7 +34,8 @@ def start(environ: Mapping[str, str]) -> Started:
     if env is None or not env.protect:
         return Started(runtime=None, finish=_nothing)
     worker = _Worker(env)
-    patches.watch("torch", worker.torch_arrived)
+    watch("random", REGISTRY.watch_random)
+    watch("torch", worker.torch_arrived)
     return Started(
         runtime=worker.runtime,
         finish=worker.finish,

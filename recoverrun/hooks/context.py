@@ -1,27 +1,23 @@
 """What makes a microbatch the microbatch of its slot: its context, captured as plain values.
 
-A context is what a survivor needs to run code as another rank: where that rank's random streams
-stand, the simple variables and small tensors that the region of code can see, the simple attributes
-of the script's own objects, and where its data iterators stand. It travels as msgpack, never as
-pickle, and it is left in shared memory before the work begins, so that a SIGKILL cannot take it.
-
-Which of these values belong to the rank and which to the step? Every rank captures at the same
-points; what differs from one's own capture at the same point belongs to the other rank and is put
-in its place, what is equal follows one's own run (`differences`). So a step counter keeps counting,
-while `rank` and a hand-written loader's position become the lost rank's.
+A context is what a survivor needs to run code as another rank: where that rank's random streams and
+generators stand, the simple variables and small tensors that the region of code can see, the simple
+attributes of the script's own objects, and where its data iterators stand. It travels as msgpack,
+never as pickle, and it is left in shared memory before the work begins, so that a SIGKILL cannot
+take it. Every rank captures at the same points, so that contexts compare (`lost`).
 """
 
 from collections.abc import Iterator, Mapping, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, Literal
 
 import msgpack
 import torch
 
-from recoverrun.hooks import bulk, handed, ownrng, rng
-from recoverrun.hooks.clones import NotReplayable
+from recoverrun.hooks import bulk, handed, rng
 from recoverrun.hooks.origins import Origin
+from recoverrun.hooks.ownrng import State
 
 CARRIED_TENSOR_BYTES = 1 << 20
 """A variable that one iteration hands to the next, such as a batch fetched ahead."""
@@ -43,9 +39,13 @@ Path = tuple[str, ...]
 Key = str | Path
 """A variable by name, or an attribute by path."""
 
-Kind = Literal["top", "ahead"]
-KINDS: tuple[Kind, ...] = ("top", "ahead")
-"""Captured at the top of a step's first microbatch, or ahead of it, at the commit point before."""
+Kind = Literal["top", "after"]
+KINDS: tuple[Kind, ...] = ("top", "after")
+AFTER = KINDS.index("after")
+"""Captured as the iteration of a microbatch begins, or as its backward has ended."""
+
+Point = tuple[int, int, int, int]
+"""Transaction, microbatch, place in `KINDS`, iterations since the last backward. Grows."""
 
 DEVICE_WORDS = ("local", "device", "gpu", "cuda")
 """A name with one of these belongs to the executing process: its hardware, not its data."""
@@ -53,25 +53,26 @@ DEVICE_WORDS = ("local", "device", "gpu", "cuda")
 
 @dataclass(slots=True)
 class Context:
-    step: int
-    attempt: int  # at this step: a script may drop its gradients and begin it anew
+    step: int  # the transaction
+    index: int  # of the microbatch in it
     kind: Kind
-    loop: str  # whose body begins: in the first step it is not known yet which one matters
+    attempt: int  # iterations that began since the last backward
+    loop: str  # whose body begins
     streams: rng.Streams
     names: dict[str, Any] = field(default_factory=dict)
     attributes: dict[Path, Any] = field(default_factory=dict)
+    generators: dict[str, State] = field(default_factory=dict)  # of the `registry`
     loaders: dict[int, Origin] = field(default_factory=dict)  # number -> where it was created
     alone_at: frozenset[str] = frozenset()  # code for this rank alone that has drawn numbers
 
     def pack(self) -> bytes:
         body = {
-            "step": self.step,
-            "attempt": self.attempt,
-            "kind": self.kind,
+            "point": [self.step, self.index, KINDS.index(self.kind), self.attempt],
             "loop": self.loop,
             "streams": self.streams.pack(),
             "names": {name: _pack(value) for name, value in self.names.items()},
             "attributes": [[list(p), _pack(v)] for p, v in self.attributes.items()],
+            "generators": {key: _pack(state) for key, state in self.generators.items()},
             "loaders": [[number, origin.pack()] for number, origin in self.loaders.items()],
             "alone_at": sorted(self.alone_at),
         }
@@ -82,16 +83,20 @@ class Context:
         """Raises ValueError if `packed` is not a context."""
         try:
             body = msgpack.unpackb(packed, raw=False, strict_map_key=True)
-            if body["kind"] not in KINDS or not all(type(name) is str for name in body["names"]):
-                raise ValueError("not a context: wrong kind or names")
+            keys = [*body["names"], *body["generators"]]
+            if not all(type(key) is str for key in keys):
+                raise ValueError("not a context: wrong names")
+            step, index, kind, attempt = map(int, body["point"])
             return Context(
-                step=int(body["step"]),
-                attempt=int(body["attempt"]),
-                kind="top" if body["kind"] == "top" else "ahead",
+                step=step,
+                index=index,
+                kind=KINDS[kind],
+                attempt=attempt,
                 loop=str(body["loop"]),
                 streams=rng.Streams.unpack(body["streams"]),
                 names={name: _unpack(value) for name, value in body["names"].items()},
                 attributes={tuple(path): _unpack(v) for path, v in body["attributes"]},
+                generators={key: _unpack(state) for key, state in body["generators"].items()},
                 loaders={n: Origin.unpack(packed) for n, packed in body["loaders"]},
                 alone_at=frozenset(map(str, body["alone_at"])),
             )
@@ -99,51 +104,23 @@ class Context:
             raise ValueError(f"not a context: {error!r}") from error
 
     @property
-    def point(self) -> tuple[int, int, int]:
-        """When it was captured: (step, attempt, 1 at the top or 0 ahead of it). Grows."""
-        return self.step, self.attempt, int(self.kind == "top")
+    def point(self) -> Point:
+        """When it was captured."""
+        return self.step, self.index, KINDS.index(self.kind), self.attempt
 
-    def copy(self) -> "Context":
-        return Context(
-            step=self.step,
-            attempt=self.attempt,
-            kind=self.kind,
-            loop=self.loop,
-            streams=self.streams,
-            names=dict(self.names),
-            attributes=dict(self.attributes),
-            loaders=dict(self.loaders),
-            alone_at=self.alone_at,
-        )
+    @property
+    def values(self) -> "dict[Key, Any]":
+        """Variables and attributes."""
+        found: dict[Key, Any] = {}
+        for part in (self.names, self.attributes):
+            found |= dict(part.items())
+        return found
 
-
-def capture(
-    *,
-    step: int,
-    attempt: int,
-    kind: Kind,
-    loop: str,
-    streams: rng.Streams,
-    names: Mapping[str, Any],
-    carried: frozenset[str],
-    loaders: Mapping[int, Origin],
-    attributes: Mapping[Path, Any],
-) -> Context:
-    """The context that `names` (what the region sees) and the script's objects make."""
-    return Context(
-        step=step,
-        attempt=attempt,
-        kind=kind,
-        loop=loop,
-        streams=streams,
-        names=values_of(names, carried)
-        | bulk.marks(
-            {name: names[name] for name in sorted(carried & names.keys())}, CARRIED_TENSOR_BYTES
-        ),
-        attributes=dict(attributes),
-        loaders=dict(loaders),
-        alone_at=frozenset(rng.alone_at),
-    )
+    def with_values(self, values: "Mapping[Key, Any]") -> "Context":
+        """The same with these variables and attributes in place of its own."""
+        names = {key: value for key, value in values.items() if isinstance(key, str)}
+        attributes = {key: value for key, value in values.items() if not isinstance(key, str)}
+        return replace(self, names=names, attributes=attributes)
 
 
 def values_of(names: Mapping[str, Any], carried: frozenset[str] = frozenset()) -> dict[str, Any]:
@@ -158,8 +135,6 @@ def values_of(names: Mapping[str, Any], carried: frozenset[str] = frozenset()) -
             value, CARRIED_TENSOR_BYTES if name in carried else ATTRIBUTE_TENSOR_BYTES
         ):
             kept[name] = value.detach().clone()
-        elif ownrng.is_generator(value):
-            kept[name] = ownrng.state_of(value)
         elif name in carried and handed.is_handed(value, CARRIED_TENSOR_BYTES):
             kept[name] = handed.without_graph(value)
     return kept
@@ -265,60 +240,16 @@ def belongs_to_process(name: str) -> bool:
     return any(word in name.lower() for word in DEVICE_WORDS)
 
 
-@dataclass(frozen=True, slots=True)
-class Differences:
-    """What of another rank's capture differs from one's own at the same point."""
-
-    names: dict[str, Any]
-    attributes: dict[Path, Any]
-
-    def __bool__(self) -> bool:
-        return bool(self.names or self.attributes)
-
-
-def differences(theirs: Context, mine: Context) -> Differences:
-    """Only what both captured: a variable that one side lacks cannot be told from a new one."""
-    names = {
-        name: value
-        for name, value in theirs.names.items()
-        if name in mine.names and not same(value, mine.names[name]) and not belongs_to_process(name)
-    }
-    attributes = {
-        path: value
-        for path, value in theirs.attributes.items()
-        if path in mine.attributes
-        and not same(value, mine.attributes[path])
-        and not belongs_to_process(path[-1])
-    }
-    return Differences(names=names, attributes=attributes)
-
-
 def put(owner: MutableMapping[str, Any], name: str, value: Any) -> None:
-    """Give a captured `value` to the variable `name`; generators are set, tensors copied.
-
-    Raises NotReplayable if one of both is a generator of another kind, or none.
-    """
+    """Give a captured `value` to the variable `name`; tensors are copied."""
     if bulk.is_mark(name):
         return
-    present = owner.get(name)
-    if ownrng.is_generator(present) or isinstance(value, bytes):
-        _put_state(present, name, value)
-    elif isinstance(value, torch.Tensor):
+    if isinstance(value, torch.Tensor):
+        present = owner.get(name)
         device = present.device if isinstance(present, torch.Tensor) else value.device
         owner[name] = value.to(device).clone()
     else:
         owner[name] = _copied(value)
-
-
-def _put_state(generator: Any, name: str, state: Any) -> None:
-    try:
-        if not ownrng.is_generator(generator):
-            raise ValueError(f"{name} is a {type(generator).__name__} here")
-        ownrng.put_state(generator, state)
-    except ValueError as error:
-        raise NotReplayable(
-            f"{name} is another generator of random numbers there: {error}"
-        ) from None
 
 
 def _copied(value: Any) -> Any:

@@ -103,8 +103,5 @@ class Cycle:
         for draw in {id(d.source): d for _, draws in self._saved for d in draws or ()}.values():
             draw.source.forget(rank)
 
-    def begin_step(self) -> None:
+    def begin_step(self, floor: int) -> None:
         """What was drawn stays: it comes again."""
-
-    def rehearsed(self, exact: bool) -> None:
-        """Whatever it said: the script's own items have not moved."""

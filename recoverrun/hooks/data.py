@@ -128,11 +128,8 @@ class Source(Protocol):
     def forget(self, rank: int) -> None:
         """Drop what is kept for `rank`."""
 
-    def begin_step(self) -> None:
-        """What was drawn so far belongs to a step that is over."""
-
-    def rehearsed(self, exact: bool) -> None:
-        """The rehearsal is over, and whether it went well."""
+    def begin_step(self, floor: int) -> None:
+        """What was drawn before item `floor` belongs to a step that is over."""
 
 
 @dataclass(slots=True)
@@ -261,14 +258,11 @@ class LoaderIterator:
         self.twins.pop(rank, None)
         self.positions.pop(rank, None)
 
-    def begin_step(self) -> None:
+    def begin_step(self, floor: int) -> None:
         """Positions are absolute. A step may have drawn its items before it begins."""
         for twin in self.twins.values():
             twin.kept = {index: item for index, item in twin.kept.items() if index >= self.floor}
-        self.floor = self.count
-
-    def rehearsed(self, exact: bool) -> None:
-        """Whatever it said: other ranks are served by clones."""
+        self.floor = floor
 
     def serve(self, rank: int, index: int) -> Any:
         """Item `index` as `rank` would draw it. Raises NotReplayable, or StopIteration at the end.

@@ -8,7 +8,6 @@ as it knows them, its own are put back, and iterators of data are none of those 
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from copy import copy
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +15,16 @@ from recoverrun.hooks.script import Lone
 from recoverrun.hooks.workshop import Workshop
 
 if TYPE_CHECKING:  # it imports torch, which only the script does
-    from recoverrun.hooks.heritage import Heritage
+    from recoverrun.hooks.lost import LostRank
     from recoverrun.hooks.rng import Streams
     from recoverrun.hooks.session import Session
 
 LEADS = "in the place of lost rank 0 from here on: what the script does on rank 0 alone"
 FAILED = "in the place of rank 0, {} failed and was left: {!r}"
 DRAWS = "what rank 0 does alone draws random numbers, and so its numbers cannot be told any more"
+
+KEPT = 1_000
+"""Of what others did alone in earlier transactions, so much is remembered."""
 
 
 class FirstRank:
@@ -43,8 +45,8 @@ class FirstRank:
         self.alone = 0  # depth of what this rank does alone by itself
         self.left: set[str] = set()  # places that raised an error
         self.missed: set[str] = set()  # what others do alone, since the last commit point
-        self.missed_within: set[str] = set()  # those in a microbatch, before its backward
-        self.within: Callable[[], bool] = lambda: False  # are we there?
+        self.missed_at: dict[tuple[Any, str], None] = {}  # after which point of ours, and where
+        self.last_point: Callable[[], Any] = lambda: None
         self.undecided: set[str] = set()  # choices of rank 0 that were not made here, since then
         self.workshop = Workshop()  # where rank 0 made what it alone has
 
@@ -60,8 +62,7 @@ class FirstRank:
         self.workshop.visit(where, sys._getframe(1))
         if not self.is_deputy():
             self.missed.add(where)
-            if self.within():
-                self.missed_within.add(where)
+            self.missed_at[self.last_point(), where] = None
             return result
         return sense if self._means_ranks(rank) else result
 
@@ -79,16 +80,17 @@ class FirstRank:
         return rank is None or str(rank) == str(self.own_rank)
 
     def begin_anew(self) -> None:
-        """At a commit point. What was missed in a microbatch tells in the next step only: a lost
-        rank's is executed again with all that it did there alone.
-        """
-        self.missed = self.missed_within
-        self.missed_within = set()
+        """At a commit point. What was missed within a microbatch tells in the next step, too."""
+        last = self.last_point()
+        begun = (last[0], 0) if last is not None else None
+        self.missed = {w for p, w in self.missed_at if p is not None and p[::2] == begun}
+        self.missed_at = dict(list(self.missed_at.items())[-KEPT:])
         self.undecided.clear()
 
-    def has_done(self, rank: int, places: frozenset[str]) -> bool:
-        """Is all done here since the last commit point that `rank` does alone at these places?"""
-        return rank == 0 and not (self.missed & places if places else self.missed)
+    def has_done(self, rank: int, places: frozenset[str], since: Any) -> bool:
+        """Is all done here right after our point `since` that `rank` does alone at these places?"""
+        missed = {where for point, where in self.missed_at if point == since}
+        return rank == 0 and not (missed & places if places else missed)
 
     def apart_from(self, rank: int) -> bool:
         """Would `rank` do nothing of what this one does alone, as first of the world or a node?"""
@@ -118,8 +120,8 @@ class StandingIn:
         runtime.led = True
         if not runtime.lone:
             self._own, runtime.unclear = rng.read(), False
-            self._heir = _lost(session)
-            theirs = None if self._heir is None else self._heir.known_at(self._own)
+            self._first = _lost(session)
+            theirs = None if self._first is None else self._known(self._first)
             if theirs is not None:
                 rng.restore(theirs)
             runtime.unclear = theirs is None
@@ -147,36 +149,36 @@ class StandingIn:
         runtime.left.add(self._where)
         return True
 
+    def _known(self, first: "LostRank") -> "Streams | None":
+        points = self._session.impersonator.captures.points
+        return first.known_at(self._own, points[-1]) if points else None
+
     def _follow(self, ended: "Streams") -> bool:
         """Rank 0 would have drawn up to there. False if its numbers cannot be told from now on."""
-        heir, actor = self._heir, self._session.impersonator
-        if heir is None or self._session.runtime.unclear:
+        first = self._first
+        if first is None or self._session.runtime.unclear:
             return False
-        within = self._session.runtime.within()
-        if within and heir is not actor.standing:
-            heir = copy(heir)  # what it is moved from is still to be executed again
-        if not heir.stood_in(self._own, self._began, ended):
-            return False
-        if within:
-            actor.standing = heir
-        elif 0 not in actor.heritage:
-            actor.interim = heir
+        here = self._session.impersonator.captures.points[-1]
+        first.stood_in(here, self._own, self._began, ended)
         return True
 
 
-def _lost(session: "Session") -> "Heritage | None":
-    """Rank 0, as far as we know where its random streams stand."""
-    actor = session.impersonator
-    if not session.makeup.exact:
+def _lost(session: "Session") -> "LostRank | None":
+    """Rank 0, followed up to here."""
+    from recoverrun.hooks.clones import NotReplayable
+
+    actor, makeup = session.impersonator, session.makeup
+    if not makeup.exact or not actor.captures.points:
         return None
-    if actor.standing is not None:
-        return actor.standing
-    if 0 in actor.heritage:
-        return actor.heritage[0]
-    if 0 not in actor.remains:
-        session.makeup.await_legacy(0)
-        session.makeup.absorb(session.step - 1, over=True)
-    return actor.interim or actor.met(0, session.step)
+    makeup.await_legacy(0)
+    makeup.absorb()
+    first = actor.lost.get(0)
+    if first is not None:
+        try:
+            first.at(actor.captures.points[-1].point, actor.captures.points)
+        except NotReplayable:
+            return None
+    return first
 
 
 def serve(session: "Session") -> None:
@@ -185,8 +187,9 @@ def serve(session: "Session") -> None:
     from recoverrun.hooks.handover import Supply
 
     runtime, env = session.runtime, session.env
+    points = session.impersonator.captures
+    runtime.last_point = lambda: points.points[-1].point if points.points else None
     runtime.is_deputy = lambda: is_deputy(session)
-    runtime.within = runtime.before_backward
     runtime.supply = Supply(session).supply
     runtime.standing_in = lambda where: StandingIn(session, where)
     runtime.by_itself = lambda where: Alone(runtime, where)

@@ -24,7 +24,7 @@ class Draw:
     source: "Source"
     index: int
     item: Any
-    learning: bool = True  # gradients were on: it is not for an evaluation
+    kept: Any = None  # by the source, as long as the item may be asked for
 
 
 class Draws:
@@ -84,7 +84,6 @@ class Draws:
         """What was drawn from number `mark` on is one item of another source."""
         since = self.since(mark)
         if since is not None:
-            draw.learning = not since or any(one.learning for one in since)
             del self.present[len(self.present) - len(since) :]
             self.count = mark
         self.note(draw)

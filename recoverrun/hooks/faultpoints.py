@@ -17,6 +17,10 @@ class FaultPoints:
         self._kills: tuple[Kill, ...] = tuple(k for k in parse(schedule) if k.rank == rank)
         self.armed = bool(self._kills)  # any kill is meant for this process
 
+    def disarm(self) -> None:
+        """Nobody dies here: this process is a copy of the one that is meant."""
+        self._kills, self.armed = (), False
+
     def strike(self, step: int, phase: Phase, bucket: int = 0, buckets: int = 1) -> None:
         """End this process if the schedule wants it here. `bucket` of `buckets` was launched."""
         for kill in self._kills:

@@ -10,14 +10,13 @@ microbatch is re-executed as a lost rank, the same call is answered by that item
 it replaced by what the lost rank would have drawn, and its random streams move on as far as ours
 did. A loader may be read ahead (accelerate's is, to know its last batch): then an item is one that
 an earlier call has drawn. A generator without a loader below, which cuts random pieces from a text,
-say, is resumed: then the rehearsal judges, and gives back what it took if it was the wrong thing to
-do.
+say, is resumed: the verification shows whether that gives another rank's item, and leaves no trace.
 """
 
-from collections import deque
 from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, Protocol
+from weakref import WeakValueDictionary
 
 from recoverrun.hooks import rng
 from recoverrun.hooks.data import Impersonation, NotReplayable
@@ -45,7 +44,7 @@ class Drawing(Impersonation, Protocol):
         """What is being re-executed is not the lost rank's microbatch: end it at its backward."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Taken:
     """One item as the script got it; the streams stood `before` and `after` it was asked for.
 
@@ -72,11 +71,10 @@ class Feed:
         self._name = name
         self._runtime = runtime
         self._taken: dict[int, Taken] = {}  # of the present step
+        self._held = WeakValueDictionary[int, Taken]()  # by those who keep their draws
         self._positions: dict[int, int] = {}
         self._loads = False  # it has drawn from a loader
         self._ahead: list[Draw] = []  # in no item so far
-        self._borrowed: list[Any] = []  # resumed for another rank
-        self._returned: deque[Any] = deque()
 
     def __iter__(self) -> "Feed":
         return self
@@ -114,8 +112,9 @@ class Feed:
         draws = self._runtime.draws_since(mark)
         after = rng.read() if before is not None else None
         self._loads = self._loads or draws is None or bool(draws)
-        self._taken[self.count] = Taken(item, self._parts_of(item, draws), before, after)
-        self._runtime.fold(mark, Draw(self, self.count, item))
+        taken = Taken(item, self._parts_of(item, draws), before, after)
+        self._taken[self.count] = self._held[self.count] = taken
+        self._runtime.fold(mark, Draw(self, self.count, item, taken))
         self.count += 1
         return item
 
@@ -133,8 +132,6 @@ class Feed:
         return found or waiting
 
     def _resumed(self, value: Any) -> Any:
-        if self._returned:
-            return self._returned.popleft()
         try:
             return self._generator.send(value)
         except StopIteration:
@@ -147,11 +144,10 @@ class Feed:
         """Item `index` as `rank` would have got it. No exception may pass the script's generator
         that holds us: what cannot be served spoils the re-execution instead.
         """
-        taken = self._taken.get(index)
+        taken = self._held.get(index)
         try:
             if taken is not None and not self._loads:
-                self._borrowed.append(self._resumed(value))
-                return self._borrowed[-1]
+                return self._resumed(value)
             return self._served(rank, taken)
         except NotReplayable as reason:
             self._runtime.spoil(str(reason))
@@ -199,12 +195,6 @@ class Feed:
 
     # --------------------------------------------------------------------------- between steps
 
-    def begin_step(self) -> None:
-        """What was taken belongs to a step that is over."""
-        self._taken.clear()
-
-    def rehearsed(self, exact: bool) -> None:
-        """The rehearsal is over. If it went wrong, what it took is still to come."""
-        if not exact:
-            self._returned.extend(self._borrowed)
-        self._borrowed.clear()
+    def begin_step(self, floor: int) -> None:
+        """What was taken before item `floor` belongs to a step that is over."""
+        self._taken = {index: one for index, one in self._taken.items() if index >= floor}

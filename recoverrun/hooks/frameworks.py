@@ -5,14 +5,13 @@ that these define belong to what a slot is, as those of the script's own classes
 each other in there would not survive a loss by itself: `ADAPTATIONS` says how each of it does.
 """
 
-from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from recoverrun.hooks.arrivals import Arrived
+
 if TYPE_CHECKING:  # it imports torch, which only the script does
     from recoverrun.hooks.session import Session
-
-Arrived = Callable[[ModuleType], None]
 
 LIGHTNING = ("lightning.pytorch", "pytorch_lightning")
 """One framework under two names."""
@@ -59,14 +58,18 @@ def adaptations(session: "Session") -> dict[str, Arrived]:
         adapted[f"{name}.core.module"] = lightning_module
         adapted[f"{name}.loops.optimization.automatic"] = lightning_optimization
     for name in ("lightning.pytorch", "lightning.fabric", "pytorch_lightning", "lightning_fabric"):
-        adapted[f"{name}.strategies.parallel"] = lambda m: leads(m.ParallelStrategy, LEADS)
+        adapted[f"{name}.strategies.parallel"] = lambda m: leads(vars(m)["ParallelStrategy"], LEADS)
     return {
         **adapted,
-        "accelerate.state": lambda m: leads(m.PartialState, ACCELERATE_LEADS),
-        "transformers.training_args": lambda m: leads(m.TrainingArguments, TRANSFORMERS_LEAD),
+        "accelerate.state": lambda m: leads(vars(m)["PartialState"], ACCELERATE_LEADS),
+        "transformers.training_args": lambda m: leads(
+            vars(m)["TrainingArguments"], TRANSFORMERS_LEAD
+        ),
         "accelerate.utils.random": lambda m: replace(m, "synchronize_rng_state", agreed),
         "transformers.trainer": lambda m: replace(
-            m.Trainer, "_get_num_items_in_batch", lambda original: counting(session, original)
+            vars(m)["Trainer"],
+            "_get_num_items_in_batch",
+            lambda original: counting(session, original),
         ),
     }
 

@@ -110,6 +110,11 @@ def _alone(
     return elastic, made
 
 
+def several() -> bool:
+    """True if the script has put several ranks together."""
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+
 def release(layout: Layout) -> None:
     """Give the groups inside one replica their native communicator back: they are rigid."""
     for group in list(ElasticGroup.instances):

@@ -12,16 +12,18 @@ not surprise. A loss in between ends it; then this step is not looked at.
 """
 
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
 
 from ft_collectives.fabric import Fabric
 from ft_collectives.faults import Superseded
-from ft_collectives.reduce import Reducer
+from ft_collectives.gather import gather
 from ft_collectives.vote import Booth
-from recoverrun.hooks import rehearsal
-from recoverrun.hooks.data import NotReplayable
+from recoverrun.hooks.clones import NotReplayable
+from recoverrun.hooks.context import Context
+from recoverrun.hooks.lost import LostRank
 from recoverrun.hooks.strategy import Strategy
 from rendezvous.layout import Layout
 from rendezvous.messages import Notice, View
@@ -66,11 +68,11 @@ class Guard:
         """Raises FaultyRank if this replica's machine spoilt its gradients."""
         session = self._session
         fabric, layout, machine = session.fabric, session.layout, session.machine
-        strategy, reducer = session.strategy, session.reducer
+        strategy = session.strategy
         if not session.env.check_finite or session.refusal or machine is None:
             return
         assert fabric is not None and layout is not None, "protected"
-        assert strategy is not None and reducer is not None, "protected"
+        assert strategy is not None, "protected"
         if self._booth is None:  # all ranks come here first at the same commit point
             self._booth = Booth(fabric, range(layout.world_size), "guard")
         with session.changed:
@@ -83,7 +85,7 @@ class Guard:
             counts = self._booth.count(view.generation, own, lambda: None)
             odd = [slot for slot in view.live if counts[slot]]
             if odd and len(odd) < len(view.live):
-                self._examine(odd, view, _Parts(fabric, layout, strategy, reducer))
+                self._examine(odd, view, _Parts(fabric, layout, strategy))
         except Superseded:
             return  # a loss: its recovery comes first
 
@@ -113,46 +115,48 @@ class Guard:
 
     def _contexts(self, generation: int, parts: "_Parts") -> dict[int, bytes]:
         """Where each rank of our shard position stood as the step began."""
-        session = self._session
-        top = session.impersonator.captures.get((session.step, session.attempt, 1))
+        microbatches = self._session.runtime.microbatches
+        top = microbatches[0].top.context if microbatches else None
         mine = {"context": top.pack() if top is not None else b""}
         assert self._booth is not None, "just used"
-        said = rehearsal.gather(parts.fabric, self._booth.channel, generation, mine)
+        said = gather(parts.fabric, self._booth.channel, generation, mine)
         return {rank: one["context"] for rank, one in said.items()}
 
     def _again(self, slot: int, contexts: dict[int, bytes], parts: "_Parts") -> int:
         """Compute all microbatches of `slot` once more; what that shows."""
-        session, shape = self._session, self._session.runtime.shape
+        session, actor = self._session, self._session.impersonator
         rank = parts.layout.replicas[slot][parts.layout.place(session.env.rank)[1]]
-        context = contexts.get(rank)
-        if not context or shape is None or not session.makeup.exact:
+        context, mine = contexts.get(rank), session.runtime.microbatches[0].top.context
+        if not context or mine is None or not session.makeup.exact:
             return UNTOLD
-        impersonator = session.impersonator
-        kept = parts.strategy.set_aside()
-        parts.reducer.held_back = True
-        impersonator.inherit(rank, (context,))
+        odd = LostRank(rank, apart=session.runtime.apart_from(rank))
+        odd.learn(Context.unpack(context), mine)
+        kept, actor.lost[rank] = parts.strategy.set_aside(), odd
         try:
-            if not impersonator.knows(rank, session.step):
-                return UNTOLD
-            for index in range(len(session.runtime.microbatches)):
-                if not impersonator.execute(rank, index, shape):
-                    return UNTOLD
-            return SPOILT if finite(parts.strategy.accumulators()) else SAME
+            return SPOILT if all(self._each_finite(odd, parts.strategy)) else SAME
         except NotReplayable:
             return UNTOLD
         finally:
-            parts.reducer.held_back = False
             parts.strategy.put_back(kept)
-            impersonator.forget(rank)
+            del actor.lost[rank]
+
+    def _each_finite(self, odd: LostRank, strategy: Strategy) -> Iterator[bool]:
+        """Whether each microbatch of `odd` has finite gradients. Raises NotReplayable."""
+        session, actor = self._session, self._session.impersonator
+        for microbatch in session.runtime.microbatches:
+            top, points = microbatch.top.context, actor.captures.points
+            assert top is not None, "captured"
+            done = actor.execute(odd.rank, odd.at(top.point, points), session.step, microbatch)
+            yield finite(strategy.accumulators())
+            after = None if done.after is None else actor.captures.at(done.after.point)
+            if done.after is not None and after is not None:
+                odd.learn(done.after, after)
 
 
 class _Parts:
     """What is there once a session protects."""
 
-    __slots__ = ("fabric", "layout", "reducer", "strategy")
+    __slots__ = ("fabric", "layout", "strategy")
 
-    def __init__(
-        self, fabric: Fabric, layout: Layout, strategy: Strategy, reducer: Reducer
-    ) -> None:
-        self.fabric, self.layout = fabric, layout
-        self.strategy, self.reducer = strategy, reducer
+    def __init__(self, fabric: Fabric, layout: Layout, strategy: Strategy) -> None:
+        self.fabric, self.layout, self.strategy = fabric, layout, strategy

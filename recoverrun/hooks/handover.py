@@ -39,7 +39,7 @@ Told = Mapping[str, Any]
 
 def exchange(session: "Session", generation: int) -> None:
     """All ranks enter; rank 0 tells. Superseded if `generation` ends first."""
-    from recoverrun.hooks.rehearsal import gather
+    from ft_collectives.gather import gather
 
     runtime, env = session.runtime, session.env
     assert session.fabric is not None, "protected"

@@ -20,10 +20,13 @@ from types import CodeType, ModuleType
 from typing import Never
 
 from recoverrun.hooks import pipelines
-from recoverrun.hooks.callgraph import CallGraph, Hot, scan
+from recoverrun.hooks.arrivals import found_after
+from recoverrun.hooks.callgraph import CallGraph, Hot, Mentioned, scan, words_of
+from recoverrun.hooks.conditions import WORDS
 from recoverrun.hooks.imports import reachable
-from recoverrun.hooks.rewrite import CannotInstrument, Instrumented, instrument
+from recoverrun.hooks.rewrite import CannotInstrument, instrument
 from recoverrun.hooks.script import RUNTIME_NAME, Runtime
+from recoverrun.hooks.trees import uncollected
 
 # Bounds of the search for modules of the project, so that a home directory costs little.
 SCAN_DEPTH = 3
@@ -31,8 +34,8 @@ SCAN_FILES = 500
 SCAN_FILE_BYTES = 1 << 20
 SCAN_ENTRIES = 20_000  # of folders, whatever they are: data sets lie beside scripts, too
 
-GRADIENTS = re.compile(rb"\.grad\b(?!\s*\()")
-"""Gradients are mentioned: not `autograd.grad(...)`, nor `grad_fn`."""
+NOTHING: Mentioned = (set(), set())
+YIELDS = re.compile(rb"\byield\b")
 
 INSTALLED = frozenset({"site-packages", "dist-packages"})
 SKIPPED_FOLDERS = INSTALLED | {"__pycache__", "node_modules"}
@@ -89,22 +92,23 @@ class Instrumenter:
 
     runtime: Runtime
     graph: CallGraph
-    scanned: frozenset[str]  # files that are in `graph`
+    looped: Mapping[str, Mentioned]  # in the files that are in `graph`
     hot: Hot = field(init=False)
+    wanted: frozenset[str] = field(init=False)
     done: dict[tuple[str, bytes], CodeType | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.hot = self.graph.hot()
+        self.hot, self.wanted = self.graph.hot(), self.graph.wanted()
 
     @classmethod
     def for_project(cls, runtime: Runtime, project: Project) -> "Instrumenter":
         """Scan the project for what leads to a backward."""
         sources = reachable(dict(project.sources()), project.entry)
-        runtime.reads_gradients = any(map(GRADIENTS.search, sources.values()))
         imports = any(pipelines.NAME in text for text in sources.values())
         training = pipelines.TRAINS if imports else frozenset()
-        graph, scanned = scan(sources.items(), parse_or_none, training)
-        return cls(runtime, graph, scanned)
+        with uncollected():
+            graph, looped = scan(sources.items(), parse_or_none, training)
+        return cls(runtime, graph, looped)
 
     def code(
         self, path: str, data: bytes, training: frozenset[str] = frozenset()
@@ -114,10 +118,15 @@ class Instrumenter:
         `training` are names in it that lead to a backward by ways that cannot be seen.
         """
         if (path, data) not in self.done:
-            self.done[path, data] = self._code(path, data, training)
+            with uncollected():
+                self.done[path, data] = self._code(path, data, training)
         return self.done[path, data]
 
     def _code(self, path: str, data: bytes, training: frozenset[str]) -> CodeType | None:
+        leads = self._leads(path, data, training)
+        asks = YIELDS.search(data) is not None or WORDS.search(data) is not None
+        if not leads and not asks:
+            return None
         try:
             tree = ast.parse(data, path)
         except (SyntaxError, ValueError):
@@ -126,7 +135,11 @@ class Instrumenter:
             self.runtime.refuse(path, f"{path} nests expressions too deeply to be instrumented")
             return None
         try:
-            rewritten = self._instrument(tree, path, training)
+            hot, looped = self._hot(tree, path, training) if leads else (self.hot, NOTHING)
+            if not asks and not hot.meets(looped):
+                return None
+            rewritten = instrument(tree, path, hot, data)
+            code = rewritten.code if rewritten.changed else None
         except CannotInstrument as problem:
             self.runtime.refuse(path, str(problem))
             return None
@@ -134,20 +147,26 @@ class Instrumenter:
             # Protects the script from our mistakes: it runs as it is, and the mistake is known.
             self.runtime.refuse(path, f"{path} could not be instrumented: {problem!r}")
             return None
-        if not rewritten.changed:
-            return None
         for loop in rewritten.loops:
             self.runtime.register(loop)
         self.runtime.hand_on(rewritten.handed_on)
-        return rewritten.code
+        return code
 
-    def _instrument(self, tree: ast.Module, path: str, training: frozenset[str]) -> Instrumented:
-        if _real(path) in self.scanned:
-            return instrument(tree, path, self.hot)
+    def _leads(self, path: str, data: bytes, training: frozenset[str]) -> bool:
+        """Whether loops of this file may lead to a backward, as far as its words tell."""
+        looped = self.looped.get(_real(path))
+        if looped is not None:
+            return self.hot.meets(looped)
+        return not words_of(data).isdisjoint(self.wanted | training)
+
+    def _hot(self, tree: ast.Module, path: str, training: frozenset[str]) -> tuple[Hot, Mentioned]:
+        """What leads to a backward, and what the loops of this file mention."""
+        if (known := self.looped.get(_real(path))) is not None:
+            return self.hot, known
         graph = self.graph.above()
-        graph.add(tree)
+        looped = graph.add(tree)
         graph.train(training)
-        return instrument(tree, path, graph.hot())
+        return graph.hot(), looped
 
 
 class Finder:
@@ -168,7 +187,7 @@ class Finder:
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return what the finders after this one find, possibly with another loader."""
-        spec = self._ask_others(name, path, target)
+        spec = found_after(self, name, path, target)
         if spec is None or spec.origin is None or os.getpid() != self._pid:
             return spec  # A process that the script forked is none of our business.
         if type(spec.loader) is not SourceFileLoader:
@@ -185,18 +204,6 @@ class Finder:
         if code is not None:
             spec.loader = _Loader(spec.loader.name, spec.origin, code, self._instrumenter.runtime)
         return spec
-
-    def _ask_others(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None
-    ) -> ModuleSpec | None:
-        finders = list(sys.meta_path)
-        for finder in finders[finders.index(self) + 1 :]:
-            find_spec = getattr(finder, "find_spec", None)
-            spec = find_spec(name, path, target) if find_spec is not None else None
-            if spec is not None:
-                assert isinstance(spec, ModuleSpec), f"{finder!r} found {spec!r}"
-                return spec
-        return None
 
 
 class _Loader(SourceFileLoader):

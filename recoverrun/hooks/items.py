@@ -26,6 +26,38 @@ def shares(item: Any, drawn: Any) -> bool:
     return holds(item, drawn) or _has_copy(item, drawn, DEPTH)
 
 
+def within(iterable: Any, depth: int = DEPTH) -> list[Any]:
+    """What a loop over `iterable` will be given, as far as that lies in memory already: a list, or
+    Python's own iterators around some, as `enumerate(batches)`.
+    """
+    if type(iterable) in (list, tuple):
+        return list(iterable)
+    if depth and type(iterable).__module__ == "builtins" and hasattr(iterable, "__next__"):
+        try:
+            inner = iterable.__reduce__()[1]
+        except TypeError:  # a generator
+            return []
+        return [one for part in inner for one in within(part, depth - 1)]
+    return []
+
+
+def drawn_for(items: Sequence[Any], draws: Sequence[Draw]) -> list[Draw]:
+    """Those of `draws` that `items` are made of; the latest, where these may be copies."""
+    parts = set[int]().union(*map(_parts, items))
+    found = [draw for draw in draws if not parts.isdisjoint(_parts(draw.item))]
+    if found or not any(_has_tensor(item, DEPTH) for item in items[:1]):
+        return found
+    return list(draws[-len(items) - 1 :])  # a loader may be read one ahead
+
+
+def _has_tensor(item: Any, depth: int) -> bool:
+    if isinstance(item, torch.Tensor):
+        return True
+    inner = item.values() if isinstance(item, dict) else item
+    nested = depth and isinstance(item, dict | list | tuple)
+    return bool(nested) and any(_has_tensor(one, depth - 1) for one in inner)
+
+
 def served(item: Any, draws: Sequence[Draw], rank: int) -> list[tuple[Any, Any]]:
     """Of `draws`, those that are in `item`, each with what `rank` would have drawn.
 

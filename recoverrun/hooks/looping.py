@@ -29,6 +29,8 @@ class LoopIterator:
         if self._items is None:
             self._items = iter(self._iterable)
             self._runtime.push(self._turn, sys._getframe(1))
+            if not self._counts:
+                self._runtime.goes_over(self._turn, self._iterable)
         self._runtime.trim(self._turn)
         if not self._counts:
             self._runtime.begin_iteration(self._turn)

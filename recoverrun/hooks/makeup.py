@@ -1,38 +1,101 @@
 """Making up microbatches of lost slots, exactly where that can be done, honestly where it cannot.
 
-Exact: the survivor executes the script's code as the lost rank (`impersonate`). Where the lost rank
-left nothing usable, or what it would have drawn cannot be told, the survivor computes a microbatch
-of fresh data of its own instead: the step still has its B microbatches, and the run says that from
-here on its promise is `equal-count`.
+Exact: the survivor executes the script's code as the lost rank (`impersonate`), and holds what
+enters the model, and the loss, against what that rank had noted of the same microbatch. Before the
+transaction is reduced, all survivors tell each other where the lost ranks stand now. Starts that
+had been assumed are compared with what was told; where they differ, the microbatch is executed
+again. What cannot be told, or comes out otherwise, is made up with fresh data: the transaction
+still has its B microbatches, and the run says that from here on its promise is `equal-count`.
 """
 
 import threading
-from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
 
-from recoverrun.hooks.context import Context
-from recoverrun.hooks.data import NotReplayable
-from recoverrun.hooks.impersonate import Impersonator
-from recoverrun.hooks.runtime import Shape
-from rendezvous.messages import Legacy
+from ft_collectives.fabric import Channel
+from ft_collectives.gather import gather
+from ft_collectives.reduce import Piece, Reducer
+from recoverrun.hooks.clones import NotReplayable
+from recoverrun.hooks.context import Context, Key, key_of, told
+from recoverrun.hooks.evidence import Mark
+from recoverrun.hooks.impersonate import Executed
+from recoverrun.hooks.lost import Lacking, Moved, State, digest_of, lacking, lost_rank
+from recoverrun.hooks.remnants import contexts_in
+from recoverrun.hooks.runtime import Microbatch
+from rendezvous.messages import Identity, Legacy
+from rendezvous.remains import parse_marks
+
+if TYPE_CHECKING:
+    from recoverrun.hooks.session import Session
 
 LEGACY_WAIT_S = 2.0
 """What a lost rank left comes after the view without it: at once, if anything is there to come."""
 
+FRESH, AGAIN, WHOLE = 0, 1, 2
+"""What has to become of the microbatches that were made up, the worst of them first."""
+
+OTHERWISE = (
+    "rank {rank}'s microbatch {index} of transaction {step}, executed again here, {what}: "
+    "something that it depends on cannot be told"
+)
+UNEQUAL = (
+    "had other inputs than rank {rank} itself had noted",
+    "had the same inputs and another loss",
+)
+ENDLESS = "nobody can tell where rank {rank}'s microbatch {index} of transaction {step} begins"
+NOTHING = "rank {rank} left no context that can be used in transaction {step}"
+
+
+Words = tuple[list[str | list[str]], str]
+"""Of `Lacking`, as it travels."""
+
+End = tuple[int, int, bytes, bool, list[str], int, Words]
+"""Lost rank, microbatch, its context at the end; whether its start was assumed, what it drew from
+since, a digest of the start, and what is not known at the end.
+"""
+
+Start = tuple[int, bytes, Words]
+"""Lost rank, its context as its first microbatch of the transaction began, what is not known."""
+
+
+@dataclass(slots=True)
+class Made:
+    """One microbatch of a lost slot that this rank has made up."""
+
+    identity: Identity
+    rank: int
+    pieces: list[tuple[Reducer, Piece]]
+    start: State | None = None  # where the lost rank stood; None: made up with fresh data
+    executed: Executed | None = None
+    failed: str = ""  # why it is to be made up with fresh data
+    fresh: bool = False  # its pieces are of other data
+
 
 class MakeUp:
-    """`exact` tells whether the promise is still kept; `on_downgrade` is told the reason once."""
+    """Keeps what is known of lost ranks, and what this rank makes up for them."""
 
-    def __init__(self, impersonator: Impersonator, on_downgrade: Callable[[str], None]) -> None:
-        self._impersonator = impersonator
-        self._on_downgrade = on_downgrade
+    def __init__(self, session: "Session") -> None:
+        self._session = session
+        self._actor = session.impersonator
         self._came = threading.Condition()
-        self._legacy: dict[int, tuple[bytes, ...]] = {}
-        self.exact = True
+        self._contexts: dict[int, list[Context]] = {}  # by lost rank
+        self._marks: dict[int, dict[tuple[int, int], Mark]] = {}
+        self._made: dict[Identity, Made] = {}  # in the present transaction
+        self._folded: set[Identity] = set()  # of those, what reducers have
+        self._awaited: set[int] = set()
+        self._telling = True  # all members are exact, as far as all know
+        self._channel: Channel | None = None
+
+    # --------------------------------------------------------------------------- what was left
 
     def inherit(self, legacy: Legacy) -> None:
         """From the control thread: what lost ranks left."""
         with self._came:
-            self._legacy.update(legacy.contexts)
+            for rank, packed in legacy.contexts:
+                self._contexts[rank] = [one for part in packed for one in contexts_in(part)]
+            for rank, ring in legacy.marks:
+                self._marks[rank] = parse_marks(ring)
             self._came.notify_all()
 
     def await_legacy(self, rank: int) -> None:
@@ -41,76 +104,322 @@ class MakeUp:
         Before a decision it may not be there yet: the script's thread hears of a view as soon as
         its collectives do.
         """
-        if not self.exact:
+        if self.exact and rank not in self._awaited:
+            with self._came:
+                self._came.wait_for(lambda: rank in self._contexts, timeout=LEGACY_WAIT_S)
+            self._awaited.add(rank)
+
+    @property
+    def exact(self) -> bool:
+        """True if lost microbatches are made up with their own samples."""
+        return self._session.guarantee.exact
+
+    def absorb(self) -> None:
+        """Take in what lost ranks left, as soon as it is there: own points are kept not long."""
+        with self._came:
+            left = dict(self._contexts)
+        own, runtime = self._actor.captures.by_point, self._session.runtime
+        for rank in sorted(left.keys() - self._actor.lost.keys()):
+            apart = runtime.apart_from(rank)
+            lost = lost_rank(rank, left[rank], own, apart=apart)
+            if lost is not None:
+                lost.led = partial(runtime.has_done, rank)
+                self._actor.lost[rank] = lost
+
+    def follow(self, here: Context) -> None:
+        """This rank has come to its own point `here`: so have all lost ranks."""
+        if not self._session.lost or not self.exact:
             return
-        with self._came:
-            self._came.wait_for(lambda: rank in self._legacy, timeout=LEGACY_WAIT_S)
-
-    def absorb(self, step: int, *, over: bool = False) -> None:
-        """Take in what lost ranks left, as soon as it is there: own captures are kept not long.
-
-        If `step` is `over`, who had come to the next one is spoken for from there, at its top.
-        """
-        with self._came:
-            legacy = dict(self._legacy)
-        for rank in sorted(legacy):
-            self._impersonator.inherit(rank, legacy[rank])
-            if over and any(one.step > step for one in self._impersonator.remains[rank]):
-                continue
+        self.absorb()
+        for rank, lost in sorted(self._actor.lost.items()):
+            ahead = [one for one in self._contexts.get(rank, ()) if one.point == here.point]
+            if ahead and here.point not in lost.states:
+                lost.learn(ahead[0], here)
             try:
-                self._impersonator.knows(rank, step)
+                lost.at(here.point, self._actor.captures.points)
             except NotReplayable as reason:
                 self.downgrade(str(reason))
 
-    def begin_step(self, top: Context) -> None:
-        """A step begins at our own capture `top`."""
-        self.absorb(top.step)
+    def state_of(self, rank: int, microbatch: Microbatch) -> State:
+        """Where lost `rank` stood as this microbatch's iteration began. Raises NotReplayable."""
+        self.absorb()
+        lost, top = self._actor.lost.get(rank), microbatch.top.context
+        if lost is None or top is None:
+            raise NotReplayable(NOTHING.format(rank=rank, step=self._session.step))
+        return lost.at(top.point, self._actor.captures.points)
+
+    # --------------------------------------------------------------------------- computing
+
+    def compute(self, identity: Identity) -> None:
+        """Make up one microbatch of a lost slot. Raises what the script's own code raises."""
+        session, layout = self._session, self._session.layout
+        assert layout is not None, "protected"
+        rank = layout.replicas[identity[0]][layout.place(session.env.rank)[1]]
+        made = Made(identity, rank, [])
         if self.exact:
-            self._trying(lambda: self._impersonator.follow(top))
+            self._execute(made)
+        if made.executed is None and (layout.shards > 1 or not self.exact):
+            self._freshly(made)  # shard mates execute it, and their forward pass needs us
+        self._made[identity] = made
 
-    def end_step(self, step: int, shape: Shape | None) -> None:
-        """`step` is committed; what follows belongs to the next.
+    def _own(self, index: int) -> Microbatch:
+        return self._session.runtime.microbatches[index]
 
-        A rank that was lost in it and made up for by others begins its chain here, too.
-        """
-        self.absorb(step, over=True)
-        self._impersonator.runtime.begin_anew()
-        if self.exact and shape is not None:
-            self._trying(lambda: self._impersonator.complete(shape))
-
-    def _trying(self, act: Callable[[], None]) -> None:
+    def _execute(self, made: Made) -> None:
+        """As the lost rank; `made.failed` says why not."""
+        step, microbatch = self._session.step, self._own(made.identity[1])
+        made.start, made.executed, made.failed = None, None, ""
         try:
-            act()
+            made.start = self.state_of(made.rank, microbatch)
+            with _Apart(self._session) as apart:
+                made.executed = self._actor.execute(made.rank, made.start, step, microbatch)
+                made.pieces = apart.pieces(carried=not made.identity[1])
+                made.fresh = False
         except NotReplayable as reason:
-            self.downgrade(str(reason))
+            made.failed = str(reason)
+            return
+        after = made.executed.after
+        if after is not None:
+            self._learn(made.rank, after, lacking(made.start, after), assumed=made.start.assumed)
+        if not made.start.assumed:
+            made.failed = self._disproved(made, step)
 
-    def compute(self, rank: int, index: int, step: int, shape: Shape) -> None:
-        """Compute microbatch `index` of lost `rank` into our accumulators.
+    def _learn(self, rank: int, after: Context, unknown: Lacking, *, assumed: bool) -> None:
+        """The lost rank stands there at the end of a microbatch."""
+        own = self._actor.captures.at(after.point)
+        if own is not None and rank in self._actor.lost:
+            self._actor.lost[rank].learn(after, own, assumed=assumed, lacking=unknown)
 
-        Raises what the script's own code raises.
+    def _disproved(self, made: Made, step: int) -> str:
+        """Why what was executed is not what the lost rank had, or "", by its own mark."""
+        rank, (_, index) = made.rank, made.identity
+        known = self._marks.get(rank, {}).get((step, index))
+        if known is None or made.executed is None:
+            return ""
+        inputs, loss = made.executed.mark
+        through = {inputs} if known[1] else made.executed.entered  # or only to its first forward
+        what = ""
+        if known[0] and known[0] not in through:
+            what = UNEQUAL[0].format(rank=rank)
+        elif known[1] and known[1] != loss:
+            what = UNEQUAL[1]
+        return OTHERWISE.format(rank=rank, index=index, step=step, what=what) if what else ""
+
+    def _freshly(self, made: Made) -> None:
+        with _Apart(self._session) as apart:
+            self._actor.execute_fresh(self._own(made.identity[1]))
+            made.pieces = apart.pieces(carried=not made.identity[1])
+        made.executed, made.start, made.fresh = None, None, True
+
+    # --------------------------------------------------------------------------- telling
+
+    def tell(self, generation: int) -> None:
+        """Before gradients are reduced: agree with all survivors on where lost ranks stand.
+
+        Superseded if `generation` ends first.
         """
-        self.absorb(step)
-        if not self._compute_as(rank, index, step, shape):
-            self._impersonator.execute_fresh(index, shape)
+        session = self._session
+        if not session.lost:
+            return
+        rounds = 0
+        while self._telling:
+            ends, starts = self._exchange(generation)
+            bad = self._bad(ends, self._begun(starts), rounds)
+            worst = min(bad.values(), default=WHOLE) if self.exact else FRESH
+            verdict = session.booth.least(generation, worst)
+            if verdict == WHOLE:
+                break
+            self._mend(generation, verdict, bad)
+            rounds += 1
+        for identity, made in sorted(self._made.items()):
+            if identity not in self._folded:
+                self._folded.add(identity)
+                for reducer, piece in made.pieces:
+                    reducer.add(identity, piece)
 
-    def _compute_as(self, rank: int, index: int, step: int, shape: Shape) -> bool:
-        """Whether the microbatch could be computed as the lost rank's own."""
-        if not self.exact:
+    def _exchange(self, generation: int) -> tuple[list[End], list[Start]]:
+        """What ranks of this shard position have executed, by lost rank and microbatch, and where
+        lost ranks began, as only those know who did in their place what they do alone.
+        """
+        fabric = self._session.fabric
+        assert fabric is not None, "protected"
+        ends = [end for one in self._made.values() if (end := self._end_of(one))]
+        heard = gather(fabric, self.channel, generation, {"ends": ends, "starts": self._starts()})
+        return (
+            sorted(tuple(end) for one in heard.values() for end in one["ends"]),
+            sorted(tuple(start) for one in heard.values() for start in one["starts"]),
+        )
+
+    def _starts(self) -> list[Start]:
+        """Of lost ranks in whose place this one has drawn since the transaction before."""
+        top = self._own_all[0].top.context if self._own_all else None
+        if top is None:
+            return []
+        starts = []
+        for rank, lost in sorted(self._actor.lost.items()):
+            state = lost.states.get(top.point)
+            if lost.drawn and state is not None and not state.torch_known and not state.assumed:
+                starts.append((rank, state.context.pack(), _words(state.unknown, "")))
+        return starts
+
+    def _begun(self, starts: list[Start]) -> set[int]:
+        """Learn where lost ranks began: those of which this rank did not know it."""
+        news = set()
+        for rank, packed, words in starts:
+            self._absorbed(rank)
+            theirs, lost = Context.unpack(packed), self._actor.lost.get(rank)
+            mine = self._actor.captures.at(theirs.point)
+            if lost is None or mine is None:
+                continue
+            known = lost.states.get(theirs.point)
+            if known is None or known.torch_known:
+                lost.learn(theirs, mine, lacking=_heard(words))
+                news.add(rank)
+        return news
+
+    def _absorbed(self, rank: int) -> None:
+        self.await_legacy(rank)
+        self.absorb()
+
+    def _end_of(self, made: Made) -> End | None:
+        """What is told of a microbatch that was executed exactly, as far as this rank knows."""
+        if made.executed is None or made.executed.after is None or made.start is None:
+            return None
+        start, after = made.start.context, made.executed.after
+        used = Moved.between(start, after, seeded=False).names
+        digest = digest_of(start, used, self._actor.bearing.matters)
+        assumed = made.start.assumed and not made.failed
+        words = _words(*lacking(made.start, after))
+        return made.rank, made.identity[1], after.pack(), assumed, list(used), digest, words
+
+    @property
+    def channel(self) -> Channel:
+        """Of the ranks that hold the same part of the model; all open it at the same time."""
+        session = self._session
+        fabric, layout = session.fabric, session.layout
+        assert fabric is not None and layout is not None, "protected"
+        if self._channel is None:
+            _, shard = layout.place(session.env.rank)
+            ranks = [replica[shard] for replica in layout.replicas]
+            self._channel = fabric.open(f"slots{shard}", ranks)
+        return self._channel
+
+    def _bad(self, ends: list[End], news: set[int], rounds: int) -> dict[Identity, int]:
+        """Learn where lost ranks have ended. What this rank has made up that is not right."""
+        for rank in sorted({end[0] for end in ends}):
+            self._absorbed(rank)
+        step, wrong, told = self._session.step, set[tuple[int, int]](), set[tuple[int, int]]()
+        for rank, index, packed, assumed, used, digest, words in ends:
+            if assumed and not self._starts_there(rank, index, used, digest):
+                wrong.add((rank, index))
+            else:
+                told.add((rank, index))
+                self._learn(rank, Context.unpack(packed), _heard(words), assumed=False)
+        found: dict[Identity, int] = {}
+        for identity, made in self._made.items():
+            if made.start is not None and made.start.assumed and not made.failed:
+                if (made.rank, identity[1]) in wrong and rounds <= len(self._own_all):
+                    found[identity] = AGAIN
+                elif (made.rank, identity[1]) in wrong:
+                    made.failed = ENDLESS.format(rank=made.rank, index=identity[1], step=step)
+                else:
+                    made.start = replace(made.start, assumed=False)
+                    made.failed = self._disproved(made, step)
+            if made.failed:
+                # Where its start was not known, those may have told of it that executed what was
+                # before: it is as far as they are, one more microbatch in each round.
+                known = made.start is not None and not made.start.assumed
+                before = any((made.rank, index) in told for index in range(identity[1]))
+                later = before and not known and rounds <= len(self._own_all)
+                found[identity] = AGAIN if later or made.rank in news else FRESH
+        return found
+
+    @property
+    def _own_all(self) -> list[Microbatch]:
+        return self._session.runtime.microbatches
+
+    def _starts_there(self, rank: int, index: int, used: list[str], digest: int) -> bool:
+        """True if lost `rank` began microbatch `index` where its executor had assumed."""
+        lost, top = self._actor.lost.get(rank), self._own(index).top.context
+        if lost is None or top is None:
             return False
+        lost.states.pop(top.point, None)
         try:
-            if not self._impersonator.knows(rank, step):
-                self.downgrade(f"rank {rank} left no context that can be used in step {step}")
-                return False
-            if self._impersonator.execute(rank, index, shape):
-                return True
-        except NotReplayable as reason:
-            self.downgrade(str(reason))
+            state = lost.at(top.point, self._actor.captures.points)
+        except NotReplayable:
             return False
-        self.downgrade(f"re-executing {shape.region.id} as rank {rank} reached no backward")
-        return False
+        here = digest_of(state.context, used, self._actor.bearing.matters)
+        return not state.assumed and here == digest
+
+    def _mend(self, generation: int, verdict: int, bad: dict[Identity, int]) -> None:
+        """All survivors do again what has to be, as any rank of a replica says."""
+        session = self._session
+        fabric, layout = session.fabric, session.layout
+        assert fabric is not None and layout is not None, "protected"
+        failed = [one.failed for one in self._made.values() if one.failed]
+        mine = {
+            "fresh": [list(one) for one, what in bad.items() if what == FRESH],
+            "again": [list(one) for one, what in bad.items() if what == AGAIN],
+        }
+        heard = gather(fabric, session.booth.channel, generation, mine)
+        fresh = {(s, i) for one in heard.values() for s, i in one["fresh"]}
+        again = {(s, i) for one in heard.values() for s, i in one["again"]} - fresh
+        if verdict == FRESH:
+            self._telling = False
+            session.guarantee.weaken(failed[0] if failed else "", said=bool(failed))
+        for identity in sorted(self._made.keys() & (fresh | again)):
+            made = self._made[identity]
+            with session.phases.measure("redo"):
+                if identity in again and self.exact:
+                    self._execute(made)
+                together = layout.shards > 1  # mates, in whatever way each of them is at it
+                if identity in fresh or not self.exact:
+                    if together or not made.fresh:
+                        self._freshly(made)
+                    made.failed = ""
+                elif made.executed is None and together:
+                    self._freshly(made)
+
+    # --------------------------------------------------------------------------- the promise
 
     def downgrade(self, reason: str) -> None:
         """From now on lost microbatches are made up with fresh data."""
-        if self.exact:
-            self.exact = False
-            self._on_downgrade(reason)
+        self._session.guarantee.weaken(reason)
+
+    def end_step(self, step: int) -> None:
+        """The transaction is committed."""
+        self._made.clear()
+        self._folded.clear()
+        self._session.runtime.begin_anew()
+        self.absorb()
+        region = self._session.runtime.region()
+        began = region.top.context if region is not None and region.top is not None else None
+        for lost in self._actor.lost.values():
+            lost.forget((step, 0, 0, 0), began.point if began is not None else None)
+
+
+def _words(unknown: frozenset[Key], torch_known: str) -> Words:
+    return [told(key) for key in sorted(unknown, key=str)], torch_known
+
+
+def _heard(words: Words) -> Lacking:
+    return frozenset(map(key_of, words[0])), words[1]
+
+
+class _Apart:
+    """While this lasts, gradients are those of a microbatch that is made up."""
+
+    def __init__(self, session: "Session") -> None:
+        assert session.strategy is not None, "protected"
+        self._strategy = session.strategy
+
+    def __enter__(self) -> "_Apart":
+        self._kept = self._strategy.set_aside()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._strategy.put_back(self._kept)
+
+    def pieces(self, *, carried: bool) -> list[tuple[Reducer, Piece]]:
+        """What has come together so far; with what all ranks had before, if `carried`."""
+        return [(one, one.piece(carried)) for one in self._strategy.reducers()]

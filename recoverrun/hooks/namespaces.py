@@ -1,10 +1,8 @@
 """Variables and attributes of the script, taken and put back around a re-execution."""
 
-from collections.abc import Iterable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 
-from recoverrun.hooks import ownrng
 from recoverrun.hooks.context import Key, resolve
 from recoverrun.hooks.script import Loop
 
@@ -51,16 +49,6 @@ def around_of(loop: Loop, module: Mapping[str, Any], local: Mapping[str, Any]) -
         return seen_by(loop, module, local)
     made = (loop.assigned - loop.carried) | loop.targets
     return {**module, **{name: value for name, value in local.items() if name not in made}}
-
-
-def states_of(namespaces: Iterable[Mapping[str, Any]]) -> list[tuple[Any, Any]]:
-    """How to set every generator of the script's own back to where it stands."""
-    states: list[tuple[Any, Any]] = []
-    for namespace in namespaces:
-        for value in namespace.values():
-            if ownrng.is_generator(value):
-                states.append((partial(ownrng.put_state, value), ownrng.state_of(value)))
-    return states
 
 
 def copied(names: dict[str, Any]) -> dict[str, Any]:

@@ -1,16 +1,19 @@
 """The one table of what is replaced in torch, and when.
 
 Nothing is replaced before the script imports torch, and nothing outside a worker of ours. Each row
-names a module, an attribute, and what wraps the original; a module that is not imported yet is
-watched for. Names that torch copies into other modules are replaced there as well.
+names a module, an attribute, and what wraps the original; a module that is not there yet, or is not
+executed to its end, is waited for (`arrivals`). Names that torch copies into other modules are
+replaced there as well.
 
 | what | why |
 |---|---|
-| Tensor.backward, autograd.backward | a microbatch ends |
-| register_post_accumulate_grad_hook | the script uses gradients before a step could commit |
-| Optimizer.step (pre-hook), clip_grad_*, GradScaler | the first reader of gradients: commit |
+| Tensor.backward, autograd.backward | a microbatch ends, and with some a transaction |
+| register_post_accumulate_grad_hook | the script uses gradients before a transaction could commit |
+| constructors of generators | all generators of random numbers are known (`registry`) |
+| Optimizer.step (pre-hook) | steps of gradients that are reduced by hand |
 | Optimizer.step (post-hook) | what the ranks told each other in the update |
-| Optimizer.zero_grad, Module.zero_grad | nothing in re-execution; else a step that is dropped |
+| clip_grad_*, GradScaler | gradients are read before they are reduced by hand |
+| Optimizer.add_param_group | which optimizers there are |
 | DataLoader.__iter__, itertools.cycle | positions of other slots |
 | torch.manual_seed | whether a microbatch seeds before it draws |
 | dist.get_rank, broadcast, scatter, … | the acting rank; a lost root is an error, not a hang |
@@ -21,15 +24,14 @@ watched for. Names that torch copies into other modules are replaced there as we
 """
 
 import functools
-import importlib.machinery
-import importlib.util
 import itertools
-import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
+
+from recoverrun.hooks.arrivals import watch
 
 if TYPE_CHECKING:  # it imports torch, which only the script does
     from recoverrun.hooks.backwards import Backwards
@@ -50,9 +52,6 @@ SHARED_UPDATE = (
     "{} exchanges what ranks computed while it updates the parameters: its work is divided among "
     "them, and a loss takes a part of its state along"
 )
-SCALER_READS = ("unscale_", "step")
-"""What of a GradScaler reads gradients."""
-
 WRAPPED_WITHIN = 10
 """Optimizer steps: a script may warm something up before it wraps its model."""
 
@@ -60,61 +59,19 @@ Wrapper = Callable[[Any], Any]
 """Takes the original, returns what stands in its place."""
 
 
-def watch(name: str, arrived: Callable[[ModuleType], None]) -> None:
-    """Call `arrived` with the module `name` as soon as it is imported, at once if it is."""
-    if name in sys.modules:
-        arrived(sys.modules[name])
-    else:
-        sys.meta_path.insert(0, _Watch(name, arrived))
-
-
-class _Watch:
-    """Finds one module as the other finders do, and tells when it has been executed.
-
-    It stays until then: libraries ask for the spec of torch to know whether it is installed.
-    """
-
-    def __init__(self, name: str, arrived: Callable[[ModuleType], None]) -> None:
-        self._name = name
-        self._arrived = arrived
-        self._asking = False
-        self._pid = os.getpid()
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        if name != self._name or self._asking or os.getpid() != self._pid:
-            return None
-        self._asking = True
-        try:
-            spec = importlib.util.find_spec(name)
-        finally:
-            self._asking = False
-        if spec is None or spec.loader is None:
-            return spec
-        execute = spec.loader.exec_module
-
-        def exec_module(module: ModuleType) -> None:
-            if self in sys.meta_path:
-                sys.meta_path.remove(self)
-            execute(module)
-            self._arrived(module)
-
-        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
-
-
 def replace(owner: Any, name: str, wrapper: Wrapper) -> None:
-    """Put `wrapper(original)` in the place of `owner.name`, and wherever torch copied it to."""
-    original = getattr(owner, name)
+    """Put `wrapper(original)` in the place of `owner.name`, and of its copies in that package."""
+    is_module = isinstance(owner, ModuleType)
+    original = vars(owner)[name] if is_module else getattr(owner, name)
     stand_in = wrapper(original)
     if stand_in is original:
         return
     functools.update_wrapper(stand_in, original)
     setattr(owner, name, stand_in)
-    if isinstance(owner, ModuleType):
+    if is_module:
+        package = owner.__name__.partition(".")[0]
         for module_name, module in list(sys.modules.items()):
-            copied = module_name.startswith("torch") and isinstance(module, ModuleType)
+            copied = module_name.startswith(package) and isinstance(module, ModuleType)
             if copied and vars(module).get(name) is original:
                 setattr(module, name, stand_in)
 
@@ -133,6 +90,7 @@ def install(session: "Session") -> None:
     from recoverrun.hooks.backwards import Backwards
     from recoverrun.hooks.checkpoints import Checkpoints
     from recoverrun.hooks.pipelines import Pipelines
+    from recoverrun.hooks.registry import REGISTRY
     from recoverrun.hooks.strategies.by_hand import ByHand
     from recoverrun.hooks.strategies.ddp import Ddp
     from recoverrun.hooks.strategies.fsdp2 import Fsdp2
@@ -142,9 +100,10 @@ def install(session: "Session") -> None:
     replace(torch.optim.Optimizer, "add_param_group", hand.add_param_group)
     replace(torch.optim.Optimizer, "add_param_group", lambda one: _knowing(session, one))
     replace(c10d, "all_reduce", hand.all_reduce)
-    replace(c10d, "all_reduce", session.tallies.all_reduce)
     backwards = Backwards(session, hand)
     _gradients(session, hand, backwards)
+    REGISTRY.watch_torch(torch)
+    watch("numpy.random", REGISTRY.watch_numpy)
     _data(session)
     replace(c10d, "_new_process_group_helper", groups.wrapping)
     replace(c10d, "_store_based_barrier", groups.store_barrier)
@@ -165,7 +124,7 @@ def install(session: "Session") -> None:
     composable = "torch.distributed._composable.replicate_with_fsdp"
     watch(composable, lambda m: replace(m, "replicate", fsdp2.replicate))
     fsdp1 = "torch.distributed.fsdp.fully_sharded_data_parallel"
-    watch(fsdp1, lambda m: _fsdp1(session, hand, m))
+    watch(fsdp1, lambda m: _fsdp1(session, m))
     for part in ("saver", "loader"):
         name = f"torch.distributed.checkpoint.state_dict_{part}"
         watch(name, lambda m: _checkpoints(Checkpoints(session), m))
@@ -186,7 +145,7 @@ def _fsdp2(fsdp2: "Fsdp2", fully_shard: ModuleType) -> None:
     replace(state.FSDPState, "_pre_forward", fsdp2.pre_forward)
 
 
-def _fsdp1(session: "Session", hand: "ByHand", wrapped: ModuleType) -> None:
+def _fsdp1(session: "Session", wrapped: ModuleType) -> None:
     import torch.distributed.fsdp._runtime_utils as runtime_utils
 
     from recoverrun.hooks.strategies.fsdp1 import Fsdp1
@@ -196,7 +155,6 @@ def _fsdp1(session: "Session", hand: "ByHand", wrapped: ModuleType) -> None:
     replace(module, "__init__", fsdp1.init)
     replace(module, "forward", fsdp1.forward)
     replace(module, "no_sync", fsdp1.no_sync)
-    replace(module, "clip_grad_norm_", lambda original: _committing(session, hand, original))
     replace(runtime_utils, "_reduce_grad", fsdp1.reduce_grad)
 
 
@@ -222,30 +180,15 @@ def _pipelines(pipelines: "Pipelines", schedules: ModuleType) -> None:
         replace(stage, "scale_grads", pipelines.scale_grads)
 
 
-def _committing(session: "Session", hand: "ByHand", original: Any) -> Any:
-    """What reads gradients settles the step first."""
-
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        hand.read()
-        session.settle()
-        return original(*args, **kwargs)
-
-    return wrapper
-
-
 def _gradients(session: "Session", hand: "ByHand", backwards: "Backwards") -> None:
     import torch
 
-    def committing(original: Any) -> Any:
-        return _committing(session, hand, original)
+    def reading(original: Any) -> Any:
+        """Something but an all-reduce by hand reads gradients."""
 
-    def dropping(original: Any) -> Any:
-        def wrapper(owner: Any, /, *args: Any, **kwargs: Any) -> None:
-            if session.acting:
-                return  # the accumulators are not the re-executed code's to wipe
-            if session.dirty:
-                session.discard(_trained_by(owner))
-            original(owner, *args, **kwargs)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            hand.read()
+            return original(*args, **kwargs)
 
         return wrapper
 
@@ -254,32 +197,10 @@ def _gradients(session: "Session", hand: "ByHand", backwards: "Backwards") -> No
     replace(torch.Tensor, "register_post_accumulate_grad_hook", backwards.hooking)
     clip = sys.modules["torch.nn.utils.clip_grad"]
     for name in ("clip_grad_norm_", "clip_grad_value_", "get_total_norm", "clip_grads_with_norm_"):
-        if hasattr(clip, name):
-            replace(clip, name, committing)
-    for name in SCALER_READS:
-        replace(torch.amp.GradScaler, name, committing)
-    replace(torch.amp.GradScaler, "__init__", lambda original: _scaling(original, committing))
-    replace(torch.optim.Optimizer, "zero_grad", dropping)
-    replace(torch.nn.Module, "zero_grad", dropping)
+        if name in vars(clip):
+            replace(clip, name, reading)
+    replace(torch.amp.GradScaler, "unscale_", reading)
     _updates(session, hand)
-
-
-def _scaling(original: Any, committing: Wrapper) -> Any:
-    """`GradScaler.__init__`: kinds of it, such as FSDP's, read gradients in ways of their own."""
-    import torch
-
-    served: set[type] = set()
-
-    def wrapper(scaler: Any, /, *args: Any, **kwargs: Any) -> None:
-        original(scaler, *args, **kwargs)
-        kinds = type(scaler).__mro__
-        for kind in kinds[: kinds.index(torch.amp.GradScaler)]:
-            for name in SCALER_READS if kind not in served else ():
-                if name in vars(kind):
-                    replace(kind, name, committing)
-            served.add(kind)
-
-    return wrapper
 
 
 def _knowing(session: "Session", original: Any) -> Any:
@@ -301,10 +222,9 @@ def _updates(session: "Session", hand: "ByHand") -> None:
 
     heard: dict[int, int] = {}  # collectives of the script before the update, by optimizer
 
-    def stepping(optimizer: Any, args: Any, kwargs: Any) -> Any:
-        given = _stepping(session, hand, args, kwargs)
+    def stepping(optimizer: Any, args: Any, kwargs: Any) -> None:
+        _stepping(session, hand, optimizer)
         heard[id(optimizer)] = session.runtime.heard
-        return given
 
     def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
         evaluates = len(args) > 1 or kwargs.get("closure") is not None
@@ -316,52 +236,19 @@ def _updates(session: "Session", hand: "ByHand") -> None:
     register_optimizer_step_post_hook(stepped)
 
 
-def _trained_by(owner: Any) -> list[Any]:
-    """The parameters of a module or an optimizer."""
-    if hasattr(owner, "param_groups"):
-        return [param for group in owner.param_groups for param in group["params"]]
-    return list(owner.parameters())
-
-
-def _stepping(session: "Session", hand: "ByHand", args: Any, kwargs: Any) -> Any:
-    """An optimizer is about to step: after its closure, where it is given one."""
-    if not session.refusal and _is_divided(args[0]):
+def _stepping(session: "Session", hand: "ByHand", optimizer: Any) -> None:
+    """An optimizer is about to step."""
+    if not session.refusal and _is_divided(optimizer):
         session.refuse(DIVIDED)
     hand.stepping()
-    rest = list(args[1:])  # args[0] is the optimizer
-    closure = rest[0] if rest else kwargs.get("closure")
-    if closure is None or session.machine is None or not _calls_once(args[0]):
-        session.settle()
     if session.strategy is None and not session.refusal and _trains_together():
         _unwrapped_step(session)
-    if closure is None or session.machine is None:
-        return None
-    if not _calls_once(args[0]):
-        name = type(args[0]).__name__
-        session.refuse(f"{name} may evaluate its closure several times, for gradients of one step")
-
-    def settled() -> Any:
-        loss = closure()
-        session.settle()
-        return loss
-
-    if rest:
-        return (args[0], settled, *rest[1:]), kwargs
-    return args, {**kwargs, "closure": settled}
 
 
 def _is_divided(optimizer: Any) -> bool:
     """Whether a loss would take a part of its state along: ZeRO stage 1."""
     zero = sys.modules.get("torch.distributed.optim.zero_redundancy_optimizer")
     return zero is not None and isinstance(optimizer, zero.ZeroRedundancyOptimizer)
-
-
-def _calls_once(optimizer: Any) -> bool:
-    """Does its step begin with the closure, and not come back to it? torch's do, LBFGS apart."""
-    import torch
-
-    kind = type(optimizer)
-    return kind.__module__.startswith("torch.optim.") and kind is not torch.optim.LBFGS
 
 
 def _unwrapped_step(session: "Session") -> None:

@@ -163,20 +163,16 @@ class _Own:
 _own = _Own()
 
 
-def read(since: Streams | None = None) -> Streams:
-    """The present state of all streams.
-
-    With `since`, Python's and numpy's are taken from there unread: reading them costs more than all
-    else, and whether they moved within a step is seen at its end.
-    """
+def read() -> Streams:
+    """The present state of all streams."""
     cuda: tuple[bytes, ...] = ()
     if torch.cuda.is_initialized():
         cuda = tuple(tensor_bytes(state) for state in torch.cuda.get_rng_state_all())
     return Streams(
         torch_cpu=torch.default_generator.get_state(),
         torch_cuda=cuda,
-        python=_python_bytes() if since is None else since.python,
-        numpy=_numpy_bytes() if since is None else since.numpy,
+        python=_python_bytes(),
+        numpy=_numpy_bytes(),
         alone=_own.alone,
     )
 
@@ -383,7 +379,7 @@ def count_alone(before: Streams, where: str) -> None:
     What is no matter of counting (seeded anew, very many numbers) is left out: such a stream cannot
     be told from another's in any case.
     """
-    after = read(since=before)
+    after = read()
     if after == before:  # perhaps seeded, and put back
         _own.alone = before._alone
         return
@@ -399,32 +395,6 @@ def count_alone(before: Streams, where: str) -> None:
 def forget_alone() -> None:
     """Torch's streams are seeded anew."""
     _own.alone = ()
-
-
-def phase(streams: Streams, *, shared: bool = False) -> tuple[int, ...]:
-    """Streams that were seeded alike and drew equally often agree in this, whatever the seeds.
-
-    The other way round it is a strong hint: the place within the 624 words of torch's CPU
-    generator, and the offsets of CUDA's.
-    """
-    cpu, *cuda = streams.alone if shared else [0] * (1 + len(streams.torch_cuda))
-    offsets = [_offset(state) - one for state, one in zip(streams.torch_cuda, cuda, strict=True)]
-    return ((_left(streams.torch_cpu) + cpu) % _WORDS, *offsets)
-
-
-def apart(one: Streams, other: Streams, *, shared: bool = False) -> int:
-    """How many draws of torch's CPU generator lie between two streams, modulo its words."""
-    return (phase(one, shared=shared)[0] - phase(other, shared=shared)[0]) % _WORDS
-
-
-def draws_since_seed(streams: Streams, *, shared: bool = False) -> int | None:
-    """How many numbers torch's CPU generator has made since it was seeded; None if very many."""
-    state = streams.torch_cpu
-    generator = torch.Generator()
-    generator.manual_seed(int.from_bytes(state[:8], "little"))
-    fresh = tensor_bytes(generator.get_state())
-    drawn = draws_between(fresh[:_TAIL] + state[_TAIL:], state)
-    return drawn if drawn is None or not shared else drawn - streams.alone[0]
 
 
 def draws_between(before: bytes, after: bytes) -> int | None:
@@ -463,6 +433,17 @@ def advanced(state: bytes, draws: int) -> bytes:
     generator.set_state(_bytes_tensor(state))
     _draw(generator, draws)
     return tensor_bytes(generator.get_state())
+
+
+def advanced_like(
+    theirs: torch.Tensor, before: torch.Tensor, after: torch.Tensor
+) -> torch.Tensor | None:
+    """A generator of torch's for the CPU, moved on as far as ours; None where that is not told."""
+    states = [tensor_bytes(state) for state in (theirs, before, after)]
+    if any(len(state) != CPU_BYTES for state in states):
+        return None
+    draws = draws_between(states[1], states[2])
+    return None if draws is None else _bytes_tensor(advanced(states[0], draws))
 
 
 def _offset(state: bytes) -> int:

@@ -1,12 +1,10 @@
-"""Where the script is: its loops, the microbatches of the step so far, and what they saw.
+"""Where the script is: its loops, and the microbatches of the present transaction.
 
 The instrumented loops of the script call this object (`script.Runtime`). It keeps the stack of
-loops that are under way and, for every microbatch of the present step, a snapshot of what its
-region of code could see when it began: enough to execute that code again (see `impersonate`).
-
-Learned at the first commit point, never configured: the *region* is the body of the innermost loop
-around the backward; the *step loop* is the loop whose iteration contains the commit point. They are
-one loop for scripts without accumulation or with `(i + 1) % G`, two for `for micro in range(G)`."""
+loops that are under way and, as each iteration begins, a snapshot of what its body can see (`Top`):
+enough to execute that body again (`impersonate`). A microbatch is one backward of the script's own;
+it is known by the iterations around it and by how many backwards came before it in each of them.
+"""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,7 +21,7 @@ from recoverrun.hooks.script import Loop
 from rendezvous.layout import Layout
 
 if TYPE_CHECKING:  # they import torch, which the script imports when it wants to
-    from recoverrun.hooks.context import Key, Path
+    from recoverrun.hooks.context import Context, Key, Path
     from recoverrun.hooks.data import Source
     from recoverrun.hooks.rng import Streams
 
@@ -31,11 +29,8 @@ if TYPE_CHECKING:  # they import torch, which the script imports when it wants t
 class Senses(Protocol):
     """What can be seen of a process once the script has imported torch."""
 
-    def streams(self, since: "Streams | None") -> "Streams":
-        """Where the random streams stand; `since` is an earlier reading of the same step."""
-
-    def hosts(self) -> dict[str, bytes]:
-        """Where those of Python and numpy stand."""
+    def streams(self) -> "Streams":
+        """Where the random streams stand."""
 
     def attributes(
         self,
@@ -56,14 +51,11 @@ class Senses(Protocol):
     def iterators(self, module: Mapping[str, Any], local: Mapping[str, Any]) -> "dict[Key, Any]":
         """Copies of plain iterators among the variables and the attributes last looked at."""
 
-    def generators(self) -> dict[str, Any]:
-        """States of the generators among the variables that `attributes` last looked at."""
-
-    def left(self) -> "dict[Key, tuple[Any, Any]]":
-        """Those, and those among the attributes, each with its state."""
-
     def seen(self) -> frozenset[int]:
-        """Identities of the objects and generators that `attributes` last looked at."""
+        """Identities of the objects that `attributes` last looked at, and of all generators."""
+
+    def drawn_for(self, iterable: Iterable[Any], draws: list[Draw]) -> list[Draw]:
+        """Those of `draws` that are in what a loop over `iterable` will be given."""
 
     def copied(self, value: Any) -> Any:
         """A copy of what code may change in place (small tensors, containers), else `value`."""
@@ -73,8 +65,28 @@ class Unwind(BaseException):
     """Leaves a region that is being executed again; no script catches it."""
 
 
-class Refused(Exception):
-    """The script's shape cannot be served; the text is the one sentence that says why."""
+@dataclass(slots=True, eq=False)
+class Top:
+    """What the body of a loop could see as an iteration began."""
+
+    loop: Loop
+    frame_id: int
+    iteration: int
+    item: Any
+    streams: "Streams"  # before the loop's header drew anything for this iteration
+    body: "Streams | None"  # as the body began, if the header made an iterator
+    names: dict[str, Any]
+    globals: dict[str, Any]
+    attributes: "dict[Path, Any]"
+    bulk: "dict[Key, Any]"
+    iterators: "dict[Key, Any]"
+    positions: "list[tuple[Source, int]]"  # of every source, when the body began
+    draws: list[Draw]  # those of the loop's header
+    ahead: list[Draw]  # those before the iteration, which may have fetched this one's item
+    drew: bool = False  # data, in its body
+    heard: int = 0  # collectives of the script before it
+    seeded: bool = False  # torch's streams were seeded before anything was drawn
+    context: "Context | None" = None  # captured then
 
 
 @dataclass(slots=True, eq=False)
@@ -86,60 +98,43 @@ class Turn:
     iteration: int = -1
     item: Any = None
     streams: "Streams | None" = None
-    names: dict[str, Any] = field(default_factory=dict)
-    globals: dict[str, Any] = field(default_factory=dict)
-    before: dict[str, Any] | None = None  # in the first step: all that was visible at the top
     draws: list[Draw] = field(default_factory=list)
-    ahead: list[Draw] = field(default_factory=list)  # before this iteration: its item fetched ahead
+    ahead: list[Draw] = field(default_factory=list)
+    held: list[Draw] = field(default_factory=list)  # before it, of what it goes over
     adopted: int = 0  # iterators of the process when this iteration began
-    heard: int = 0  # collectives of the script before it
-    met: "Streams | None" = None  # where the body began, if the header made an iterator
-    header_draws: int = 0  # of `draws`, those that the loop itself made to get its item
-    positions: "list[tuple[Source, int]]" = field(default_factory=list)
-    attributes: "dict[Path, Any]" = field(default_factory=dict)
-    generators: dict[str, Any] = field(default_factory=dict)
-    bulk: "dict[Key, Any]" = field(default_factory=dict)
-    iterators: "dict[Key, Any]" = field(default_factory=dict)
-    backwards: int = 0
-    seeded: bool = False  # torch's streams, before anything was drawn in this iteration
+    heard: int = 0
+    backwards: int = 0  # in this iteration
+    seeded: bool = False
+    counts: dict[int, int] = field(default_factory=dict)  # of items, by source, before its header
+    top: Top | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a microbatch lies: in this iteration, after so many other backwards of it."""
+
+    top: Top
+    skip: int
 
 
 @dataclass(slots=True, eq=False)
 class Microbatch:
-    """One microbatch of the present step as this rank ran it."""
+    """One microbatch of the present transaction as this rank ran it."""
 
     index: int
-    turn: Turn
-    iteration: int
-    item: Any
-    streams: "Streams"
-    names: dict[str, Any]
-    attributes: "dict[Path, Any]"
-    generators: dict[str, Any]
-    bulk: "dict[Key, Any]"
-    iterators: "dict[Key, Any]"
-    draws: list[Draw]  # those of the loop's header
-    met: "Streams | None"  # where the body began, if that cannot be told from `streams`
-    ahead: list[Draw]  # those before the iteration, which may have fetched this one's item
-    positions: "list[tuple[Source, int]]"  # of every source, when the body began
-    heard: int  # collectives of the script before it
-    backwards: int = 1
-    seeded: bool = False
-    drew: bool = False  # data, in its body
-    hosts: dict[str, bytes] = field(default_factory=dict)  # as its latest backward ended
-    left: "dict[Key, tuple[Any, Any]]" = field(default_factory=dict)  # generators, just then
+    places: tuple[Place, ...]  # the innermost iteration first
+    chosen: int = 0  # the one from whose top it is executed again
+    mark: tuple[int, int] = (0, 0)  # see `evidence`, also for what follows
+    door: int = 0
+    gradient: int = 0
 
+    @property
+    def place(self) -> Place:
+        return self.places[min(self.chosen, len(self.places) - 1)]
 
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """How the script goes through a step."""
-
-    region: Loop
-    step_loop: Loop
-    microbatches: int
-    backwards: int  # of one microbatch
-    pattern: str  # "one microbatch a step", "by counting iterations", "by an inner loop"
-    slices: int = 0  # the batch of a step is one microbatch, trained on in so many
+    @property
+    def top(self) -> Top:
+        return self.place.top
 
 
 class ScriptRuntime(FirstRank):
@@ -154,25 +149,25 @@ class ScriptRuntime(FirstRank):
         self.own_modules: frozenset[str] = frozenset({"__main__"})
         self.stack: list[Turn] = []
         self.microbatches: list[Microbatch] = []
-        self.shape: Shape | None = None
+        self.outward: dict[str, int] = {}
+        """By loop around a backward: which of the iterations around it is executed again."""
         self.senses: Senses | None = None  # None until the script has imported torch
-        self.reads_gradients = False  # by `.grad`, as far as the script's sources tell
         self.active = True  # False in what the script forks, and where it cannot be served
         self.acting_rank: int | None = None
         self.speaks_as: int | None = None  # in a child: the rank whose code began it
         self.untold: Streams | None = None  # in another's place: not its own, to be seeded first
         self.layout: Layout | None = None  # once the replicas are known
         self.unwrapped_steps = 0  # of an optimizer, before a model is served
-        self.iterators = 0
         self.sources: list[Source] = []
         self.adopted = 0  # sources so far
         self.heard = 0  # collectives in which ranks may have said different things
         self.feeding: Callable[[Any, str], Any] | None = None  # set once torch is there
-        self.hosts_move = True  # Python's and numpy's streams, within a step; unknown at first
         self.spoiled = ""  # why what is being executed as another rank is not its microbatch
-        self.on_region_top: Callable[[Turn], None] = lambda turn: None
-        self.draws = Draws(lambda: self.expected)
+        self.on_top: Callable[[Top], None] = lambda top: None
+        self.draws = Draws(lambda: len(self.microbatches))
         self.idle = Idle()
+        self._trains: set[str] = set()  # loops around a backward
+        self._last: Microbatch | None = None
         self._over: list[Source] = []  # ended before this step; what they gave may be used in it
 
     # --------------------------------------------------------------------------- script.Runtime
@@ -216,34 +211,42 @@ class ScriptRuntime(FirstRank):
     def top(self, loop_id: str, local: dict[str, object], global_: dict[str, object]) -> None:
         if self.quiet:
             return
-        assert self.senses is not None, "not quiet"
         turn = self._under_way(loop_id)
         if turn is None:
             return
         if turn.loop.kind != "for":
             self.begin_iteration(turn)
-        if turn.streams is None or (self.shape is not None and turn.loop is not self.shape.region):
+        if turn.streams is None:
             return
-        turn.globals = global_
-        turn.names = self._snapshot(turn.loop, local)
-        turn.before = {**global_, **turn.names} if self.shape is None else None
-        self.draws.end_header()
-        turn.header_draws = len(turn.draws)
-        turn.met = None
-        if turn.adopted != self.adopted:
-            turn.met = self.senses.streams(None)
-        turn.positions = [(source, source.count) for source in self.sources]
-        turn.attributes = self.senses.attributes(
-            global_, turn.names, self.own_modules, not self.microbatches
-        )
-        turn.generators = self.senses.generators()
-        read = {name: local[name] for name in turn.loop.live_in if name in local}
-        turn.iterators = self.senses.iterators(global_, read)
-        carried = turn.loop.carried & turn.names.keys()
-        turn.bulk = self.senses.bulk({name: turn.names[name] for name in carried})
+        turn.top = self._top(turn, local, global_)
         if not turn.loop.module_level and sys.version_info < (3, 13):
             local.clear()  # the frame keeps this dict and would keep the last logits alive with it
-        self.on_region_top(turn)  # in the first step, of any loop: the last one before the backward
+        self.on_top(turn.top)
+
+    def _top(self, turn: Turn, local: dict[str, Any], global_: dict[str, Any]) -> Top:
+        assert self.senses is not None and turn.streams is not None, "not quiet"
+        self.draws.end_header()
+        names = self._snapshot(turn.loop, local)
+        attributes = self.senses.attributes(global_, names, self.own_modules, not self.microbatches)
+        read = {name: local[name] for name in turn.loop.live_in if name in local}
+        carried = turn.loop.carried & names.keys()
+        return Top(
+            loop=turn.loop,
+            frame_id=turn.frame_id,
+            iteration=turn.iteration,
+            item=turn.item,
+            streams=turn.streams,
+            body=self.senses.streams() if turn.adopted != self.adopted else None,
+            names=names,
+            globals=global_,
+            attributes=attributes,
+            bulk=self.senses.bulk({name: names[name] for name in carried}),
+            iterators=self.senses.iterators(global_, read),
+            positions=[(source, source.count) for source in self.sources],
+            draws=turn.draws[:],
+            ahead=turn.ahead,
+            heard=turn.heard,
+        )
 
     def generator(self, function: Any) -> Any:
         """A generator function of the script, whose generators may be sources of data."""
@@ -287,17 +290,21 @@ class ScriptRuntime(FirstRank):
 
     def begin_iteration(self, turn: Turn) -> None:
         turn.iteration += 1
-        turn.backwards, turn.heard, turn.seeded = 0, self.heard, False
-        if self.shape is not None and turn.loop is not self.shape.region:
-            return
+        turn.backwards, turn.heard, turn.seeded, turn.top = 0, self.heard, False, None
         assert self.senses is not None, "not quiet"
-        learning = self.shape is None and not self.microbatches
-        quiet = bool(self.microbatches) and not self.hosts_move
-        since = self.microbatches[0].streams if quiet else None
-        idle = learning and self.idle.passes(turn.loop.id)
-        turn.streams = None if idle else self.senses.streams(since)
+        # Until something has trained, any loop may be the one that does.
+        passed = turn.loop.id not in self._trains and self.idle.passes(turn.loop.id)
+        turn.streams = None if passed else self.senses.streams()
         turn.adopted = self.adopted
-        turn.draws, turn.ahead = self.draws.begin_iteration(first=not turn.iteration)
+        turn.counts = {id(source): source.count for source in self.sources}
+        turn.draws, ahead = self.draws.begin_iteration(first=not turn.iteration)
+        turn.ahead = turn.held + [draw for draw in ahead if draw not in turn.held]
+
+    def goes_over(self, turn: Turn, iterable: Iterable[Any]) -> None:
+        """A loop begins. Items that it holds already are held until it ends: so are their draws."""
+        draws = self.draws.before_now
+        if draws and self.senses is not None:
+            turn.held = self.senses.drawn_for(iterable, draws)
 
     def _snapshot(self, loop: Loop, local: dict[str, Any]) -> dict[str, Any]:
         """What the body can see of the variables around it, by reference."""
@@ -320,27 +327,32 @@ class ScriptRuntime(FirstRank):
         self.sources.append(source)
         self.adopted += 1
 
-    def drawn(self, source: "Source", index: int, item: Any, learning: bool) -> None:
+    def drawn(self, source: "Source", index: int, item: Any) -> None:
         """Note an item taken in normal work; it belongs to the iteration that has just begun."""
-        self.draws.note(Draw(source, index, item, learning))
+        self.draws.note(Draw(source, index, item))
 
     def hears(self) -> None:
         """The ranks are about to say something to each other that may be different."""
         self.heard += 1
 
     def seeding(self) -> None:
-        """Torch's numbers are about to be seeded: were any drawn since the microbatch began?"""
+        """Torch's numbers are about to be seeded: were any drawn since the iteration began?"""
         if self.senses is None or not self.active:
             return
-        turn = self.stack[-1] if self.stack and self.acting_rank is None else None
-        began = self.untold if turn is None else turn.streams
-        if began is None or (turn is not None and turn.seeded):
+        if self.acting_rank is not None:
+            if self.untold is not None and self._undrawn(self.untold):
+                self.untold = None
             return
-        now = self.senses.streams(began)
-        if (now.torch_cpu, now.torch_cuda) == (began.torch_cpu, began.torch_cuda):
-            self.untold = None
-            if turn is not None:
+        for turn in self.stack:
+            if turn.streams is not None and not turn.seeded and self._undrawn(turn.streams):
                 turn.seeded = True
+                if turn.top is not None:
+                    turn.top.seeded = True
+
+    def _undrawn(self, began: "Streams") -> bool:
+        assert self.senses is not None, "torch is there"
+        now = self.senses.streams()
+        return (now.torch_cpu, now.torch_cuda) == (began.torch_cpu, began.torch_cuda)
 
     def spoil(self, reason: str) -> None:
         """What is being executed as another rank is not its microbatch, for this reason."""
@@ -349,145 +361,57 @@ class ScriptRuntime(FirstRank):
     # --------------------------------------------------------------------------- microbatches
 
     def note_backward(self) -> Microbatch | None:
-        """A backward of normal work is done. Returns the microbatch if it is its first one."""
-        turn = self._training() if self.stack else None
-        if turn is None:
+        """A backward of normal work is done: the microbatch, None if no loop is around it."""
+        places = []
+        self._drop_stale(sys._getframe(1))
+        for turn in reversed(self.stack):
+            if turn.top is not None:
+                turn.top.drew = len(turn.draws) > len(turn.top.draws)
+                turn.top.seeded = turn.seeded
+                places.append(Place(turn.top, turn.backwards))
+                self._trains.add(turn.loop.id)
+            turn.backwards += 1
+        if not places:
             return None
-        turn.backwards += 1
-        if turn.backwards > 1 and self.microbatches and self.microbatches[-1].turn is turn:
-            self.microbatches[-1].backwards = turn.backwards
-            self._keep_hosts()
-        if turn.backwards > 1 or turn.streams is None:
-            return None
-        microbatch = self._begun(turn)
+        microbatch = Microbatch(len(self.microbatches), tuple(places))
+        microbatch.chosen = self.outward.get(places[0].top.loop.id, 0)
         self.microbatches.append(microbatch)
-        self._keep_hosts()
+        self._last = microbatch
         return microbatch
 
-    def before_backward(self) -> bool:
-        """Are we in a microbatch that has not begun its backward?"""
-        turn = self._training() if self.stack and self.acting_rank is None else None
-        known = turn is not None and self.shape is not None and turn.loop is self.shape.region
-        return known and turn is not None and not turn.backwards
+    def _drop_stale(self, frame: FrameType) -> None:
+        """Loops that were left by `break` or an error said nothing: is their code under way?"""
+        while self.stack:
+            turn = self.stack[-1]
+            at = find_frame(turn.frame_id, frame)
+            if at is not None and turn.loop.line <= at.f_lineno <= turn.loop.last_line:
+                return
+            self.stack.pop()
 
-    def _training(self) -> Turn:
-        """The loop that a backward belongs to here: the innermost one, if not that of slices."""
-        whole = self.shape.region if self.shape is not None and self.shape.slices else None
-        return next((one for one in reversed(self.stack) if one.loop is whole), self.stack[-1])
+    def trains(self, loop: Loop) -> bool:
+        """True if a backward of the script was seen in `loop`."""
+        return loop.id in self._trains
 
-    def _begun(self, turn: Turn) -> Microbatch:
-        """The microbatch of the present iteration of `turn`."""
-        assert turn.streams is not None, "taken as the iteration began"
-        return Microbatch(
-            index=len(self.microbatches),
-            turn=turn,
-            iteration=turn.iteration,
-            item=turn.item,
-            streams=turn.streams,
-            names=turn.names,
-            attributes=turn.attributes,
-            generators=turn.generators,
-            bulk=turn.bulk,
-            iterators=turn.iterators,
-            draws=turn.draws[: turn.header_draws],
-            met=turn.met,
-            ahead=turn.ahead,
-            positions=turn.positions,
-            heard=turn.heard,
-            seeded=turn.seeded,
-            drew=len(turn.draws) > turn.header_draws,
-        )
-
-    def _keep_hosts(self) -> None:
-        if self.senses is None:
-            return
-        self.microbatches[-1].left = self.senses.left()
-        if self.hosts_move:
-            self.microbatches[-1].hosts = self.senses.hosts()
+    def region(self) -> Turn | None:
+        """Where the last microbatch is executed again from, if the next one may be, too."""
+        if self._last is None:
+            return None
+        places = self._last.places
+        level = min(self.outward.get(places[0].top.loop.id, 0), len(places) - 1)
+        return next((turn for turn in self.stack if turn.top is places[level].top), None)
 
     def begin_step(self) -> None:
+        region = self.region()
+        counts = region.counts if region is not None else {}
         self.microbatches = []
         self.draws.begin_step()
         over, self._over = self._over, [s for s in self.sources if getattr(s, "ended", False)]
         self.sources = [source for source in self.sources if source not in over]
         for source in self.sources:
-            source.begin_step()
+            source.begin_step(counts.get(id(source), source.count))
 
-    @property
-    def expected(self) -> int:
-        """Microbatches of a step, as the first step had them; 0 while unknown."""
-        return self.shape.microbatches if self.shape is not None else 0
-
-    def learn(self) -> Shape:
-        """At the first commit point: how does this script go through a step? Raises Refused."""
-        if not self.microbatches:
-            raise Refused(self._why_no_loop())
-        last = self.microbatches[-1]
-        if self.senses is not None:
-            self.hosts_move = self.microbatches[0].streams.hosts != self.senses.hosts()
-        inner = last.turn
-        if inner.loop.refusal:
-            raise Refused(inner.loop.refusal)
-        here = bool(self.stack) and self.stack[-1] is inner and inner.iteration == last.iteration
-        backwards = last.backwards  # the turn itself may be over, or in its next iteration
-        count = len(self.microbatches)
-        if here:
-            pattern = "one microbatch a step" if count == 1 else "by counting iterations"
-            self._require_silence(self._around(inner))
-            return Shape(inner.loop, inner.loop, count, backwards, pattern)
-        outer = self._around(inner)
-        if outer is None:
-            raise Refused(f"no loop over steps is around the microbatches at {inner.loop.id}")
-        # An evaluation draws with gradients off, or goes through all of its loader.
-        before = any(draw.learning and not draw.source.ended for draw in outer.draws)
-        within = bool(inner.draws) or any(one.draws or one.drew for one in self.microbatches)
-        if before and not within and not any(map(self._is_fetched, self.microbatches)):
-            return self._sliced(outer, inner)
-        self._require_silence(outer)
-        return Shape(inner.loop, outer.loop, count, backwards, "by an inner loop")
-
-    def _sliced(self, outer: Turn, inner: Turn) -> Shape:
-        """A step draws one batch and trains on it in slices: they are one microbatch."""
-        if outer.loop.refusal or any(one.turn is not inner for one in self.microbatches):
-            raise Refused(
-                f"the batches of a step are drawn at {outer.loop.id}, before the loop over "
-                f"microbatches at {inner.loop.id}: they cannot be drawn again for another rank"
-            )
-        if outer.streams is None:
-            raise Refused(self.idle.why(outer.loop.id))
-        slices, self.microbatches = self.microbatches, []
-        whole = self._begun(outer)
-        whole.backwards = outer.backwards = sum(one.backwards for one in slices)
-        whole.left, whole.hosts = slices[-1].left, slices[-1].hosts
-        self.microbatches.append(whole)
-        self._require_silence(self._around(outer))
-        pattern = f"one microbatch a step, in {len(slices)} slices"
-        return Shape(outer.loop, outer.loop, 1, whole.backwards, pattern, len(slices))
-
-    def _is_fetched(self, microbatch: Microbatch) -> bool:
-        """Was its item drawn before the loop over microbatches began?"""
-        from recoverrun.hooks.items import shares  # it imports torch
-
-        return any(shares(microbatch.item, draw.item) for draw in self.draws.fetched)
-
-    def _require_silence(self, outer: Turn | None) -> None:
-        """What ranks tell each other of batches that they have drawn (a count of tokens) would
-        lack what a lost rank has to say. Raises Refused."""
-        first = self.microbatches[0]
-        if outer is not None and first.heard != outer.heard and self._is_fetched(first):
-            raise Refused(
-                f"the ranks talk to each other between drawing the batches of a step at "
-                f"{outer.loop.id} and the loop over microbatches at {first.turn.loop.id}: what a "
-                "lost rank would have said (a count of tokens, say) cannot be told"
-            )
-
-    def _around(self, inner: Turn) -> Turn | None:
-        if inner in self.stack:
-            at = self.stack.index(inner)
-            return self.stack[at - 1] if at else None
-        return self.stack[-1] if self.stack else None
-
-    def _why_no_loop(self) -> str:
+    def why_no_loop(self) -> str:
+        """Why no loop of the script is known around its backward."""
         if self.refusals:
             return self.refusals[0]
         idle = [why for turn in self.stack if (why := self.idle.why(turn.loop.id))]

@@ -47,18 +47,16 @@ def unchanged(
     modules: Iterable[nn.Module],
     optimizers: Iterable[torch.optim.Optimizer],
     own: frozenset[str],
-    apart: Iterable[Any] = (),
 ) -> Iterator[None]:
     """Around a re-execution: afterwards all that is found from these is what it was.
 
-    `own` are the names of the script's modules, whose objects are looked into. What is to be kept
-    `apart` is not this rank's, and goes on as it was left.
+    `own` are the names of the script's modules, whose objects are looked into.
     """
     trained = {
         id(p): p for one in optimizers for group in one.param_groups for p in group["params"]
     }
     parameters = {id(p): p for one in modules for p in one.parameters(recurse=False)}
-    look = _Look(own, apart, [p.grad for p in {**parameters, **trained}.values()])
+    look = _Look(own)
     for namespace in namespaces:
         look.at_names(namespace)
     for optimizer in optimizers:
@@ -106,16 +104,48 @@ def schedules_rest() -> Iterator[None]:
             setattr(kind, "step", step)  # noqa: B010
 
 
+@contextmanager
+def optimizers_rest(optimizers: Iterable[torch.optim.Optimizer]) -> Iterator[None]:
+    """While this lasts, an update does no more than the closure that it is given.
+
+    Code that is executed again may come by an update of the transaction before (a discriminator's,
+    or the first half of SAM), which has been made.
+    """
+    kept = [(vars(one), _updates(one)) for one in list(optimizers)]
+    before = [{n: own[n] for n in names if n in own} for own, names in kept]
+    for own, names in kept:
+        own.update(dict.fromkeys(names, _rest))
+    try:
+        yield
+    finally:
+        for (own, names), known in zip(kept, before, strict=True):
+            for name in names:
+                own.pop(name, None)
+            own.update(known)
+
+
+def _updates(optimizer: torch.optim.Optimizer) -> list[str]:
+    """Methods of an optimizer that make a step, or a part of one."""
+    kinds = [kind for kind in type(optimizer).__mro__ if kind is not object]
+    found = {name for kind in kinds for name in vars(kind) if _is_update(name)}
+    return sorted(found)
+
+
+def _is_update(name: str) -> bool:
+    return name == "step" or name.endswith("_step") and not name.startswith("_")
+
+
+def _rest(*args: Any, **kwargs: Any) -> Any:
+    closure = kwargs.get("closure", args[0] if args else None)
+    return closure() if callable(closure) else None
+
+
 class _Look:
     """Notes how to put back what it finds."""
 
-    def __init__(
-        self, own: frozenset[str], apart: Iterable[Any], gradients: Iterable[Any] = ()
-    ) -> None:
+    def __init__(self, own: frozenset[str]) -> None:
         self._own = own
-        # What is made up is added to them, also where a variable of the script holds them.
-        self._memory = {one.untyped_storage().data_ptr() for one in gradients if _is_plain(one)}
-        self._seen = set(map(id, apart))
+        self._seen: set[int] = set()
         self._left = ENTRIES
         self.undo: list[Undo] = []
 
@@ -149,7 +179,7 @@ class _Look:
         elif type(value) is tuple:
             self._each(value, depth)
         elif type(value) is torch.Tensor:
-            if _is_small(value) and value.untyped_storage().data_ptr() not in self._memory:
+            if _is_small(value):
                 self._seen.add(id(value))
                 self._note_tensor(value)
         elif is_plain_array(value):
@@ -245,12 +275,6 @@ def _content(container: Any) -> tuple[list[Any], list[Any]]:
 def _identical(now: list[Any], before: list[Any]) -> bool:
     """Entry for entry the same objects, in the same order."""
     return len(now) == len(before) and all(map(operator.is_, now, before))
-
-
-def _is_plain(value: Any) -> bool:
-    if type(value) is not torch.Tensor or value.layout is not torch.strided:
-        return False
-    return value.numel() > 0 and value.device.type != "meta"
 
 
 def _is_small(tensor: torch.Tensor) -> bool:

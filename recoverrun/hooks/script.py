@@ -52,6 +52,7 @@ class Loop:
     kind: LoopKind
     filename: str
     line: int
+    last_line: int
     module_level: bool  # locals() is globals() there
     qualname: str  # of the function around it; "<module>" at module level
 
@@ -74,9 +75,6 @@ class Runtime(Protocol):
     call: clear it once the wanted names are copied out. At module level (`Loop.module_level`), and
     in a class body, it *is* the namespace: never clear it there.
     """
-
-    reads_gradients: bool
-    """A source file of the project mentions `.grad`."""
 
     @property
     def Unwind(self) -> type[BaseException]:

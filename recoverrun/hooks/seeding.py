@@ -62,19 +62,17 @@ class Seeding:
         if key not in self._alike or self._alike[key] < read.made:
             raise NotReplayable(UNCOMPARED.format(data))
 
-    def compare(self, sources: Iterable[Source], partner: int, tell: Tell) -> str:
-        """After `partner`'s first microbatch was executed here, on all ranks at a time.
+    def compare(
+        self, sources: Iterable[Source], partner: int, looked: Mapping[str, Any], tell: Tell
+    ) -> str:
+        """After `partner`'s first microbatch was executed, on all ranks at a time.
 
-        Returns why what was drawn for it does not show that it will be so later, or "".
+        `looked` is what `look` has found there. Returns why what was drawn for it does not show
+        that it will be so later, or "".
         """
         iterators = _staffed(sources)
-        seen = {
-            number: one.traces[partner]
-            for number, one in iterators.items()
-            if partner in one.traces and (_begun(one) or one.traces[partner].made)
-        }
-        mine = {number: _retraced(iterators[number], one.index) for number, one in seen.items()}
-        heard = tell({"traces": [[n, *one.pack()] for n, one in mine.items() if one is not None]})
+        seen = {number: Trace(*packed) for number, *packed in looked["seen"]}
+        heard = tell({"traces": looked["mine"]})
         theirs = {n: Trace(*packed) for n, *packed in heard.get(partner, {}).get("traces", ())}
         found = [number for number, one in seen.items() if theirs.get(number) != one]
         said = tell({"otherwise": found})
@@ -92,6 +90,23 @@ class Seeding:
             if seen[number].drew
         ]
         return OTHERWISE.format(names[0]) if names else ""
+
+
+def look(sources: Iterable[Source], partner: int) -> dict[str, Any]:
+    """Where the generators of worker processes stood: of the copies that read as `partner`, and of
+    others that are begun like our own. As plain values.
+    """
+    iterators = _staffed(sources)
+    seen = {
+        number: one.traces[partner]
+        for number, one in iterators.items()
+        if partner in one.traces and (_begun(one) or one.traces[partner].made)
+    }
+    mine = {number: _retraced(iterators[number], one.index) for number, one in seen.items()}
+    return {
+        "seen": [[number, *one.pack()] for number, one in seen.items()],
+        "mine": [[number, *one.pack()] for number, one in mine.items() if one is not None],
+    }
 
 
 def has_workers(sources: Iterable[Source]) -> bool:

@@ -1,9 +1,9 @@
 """What the runtime can see of a process once the script has imported torch."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from recoverrun.hooks import iterators, ownrng, rng
+from recoverrun.hooks import iterators, rng
 from recoverrun.hooks.bulk import is_bulk
 from recoverrun.hooks.context import (
     ATTRIBUTE_TENSOR_BYTES,
@@ -14,8 +14,10 @@ from recoverrun.hooks.context import (
     is_small_tensor,
     objects_of,
     state_of,
-    values_of,
 )
+from recoverrun.hooks.draws import Draw
+from recoverrun.hooks.items import drawn_for, within
+from recoverrun.hooks.registry import REGISTRY
 
 
 class TorchSenses:
@@ -23,15 +25,10 @@ class TorchSenses:
 
     def __init__(self) -> None:
         self._owners: list[tuple[Path, Any]] = []
-        self._generators: dict[str, Any] = {}
-        self._all: dict[Key, Any] = {}  # generators, also among the attributes
         self._iterators: list[str] = []  # variables of the module
 
-    def streams(self, since: rng.Streams | None) -> rng.Streams:
-        return rng.read(since)
-
-    def hosts(self) -> dict[str, bytes]:
-        return rng.read_hosts()
+    def streams(self) -> rng.Streams:
+        return rng.read()
 
     def attributes(
         self,
@@ -44,11 +41,6 @@ class TorchSenses:
             visible = {**module, **local}
             self._owners = list(objects_of(visible, own))
             self._iterators = [n for n, v in module.items() if iterators.is_plain(v)]
-            self._generators = {n: v for n, v in visible.items() if ownrng.is_generator(v)}
-            self._all = dict(self._generators.items())
-            for path, owner in self._owners:
-                found = vars(owner).items()
-                self._all.update({(*path, n): v for n, v in found if ownrng.is_generator(v)})
         return {
             (*path, name): value
             for path, owner in self._owners
@@ -73,14 +65,13 @@ class TorchSenses:
             held.update({(*path, name): value for name, value in vars(owner).items()})
         return iterators.copies(held)
 
-    def generators(self) -> dict[str, Any]:
-        return values_of(self._generators) if self._generators else {}
-
-    def left(self) -> dict[Key, tuple[Any, Any]]:
-        return {key: (one, ownrng.state_of(one)) for key, one in self._all.items()}
-
     def seen(self) -> frozenset[int]:
-        return frozenset(map(id, [*(owner for _, owner in self._owners), *self._all.values()]))
+        generators = REGISTRY.alive().values()
+        return frozenset(map(id, [*(owner for _, owner in self._owners), *generators]))
+
+    def drawn_for(self, iterable: Iterable[Any], draws: list[Draw]) -> list[Draw]:
+        held = within(iterable)
+        return drawn_for(held, draws) if held else []
 
     def copied(self, value: Any) -> Any:
         if is_small_tensor(value) or is_result(value):

@@ -1,25 +1,25 @@
 """A worker's side of recovery: what carries out the decisions of the in-step machine.
 
-One thread listens to the launcher (`_listen`) and feeds views and decisions to the machine the
-moment they arrive; the script's thread feeds what the script does, and at the commit point carries
-out what the machine wants until the step is applied (`settle`). Both meet at one condition
-variable, which communicators share (`fabric`), so that any wait ends when the members change.
+A transaction is one synchronising backward: the one in which torch would have reduced gradients
+across replicas, with the backwards since the last such one. It is settled before that backward
+returns, and then gradients are what torch would have left there (docs/recovery.md).
 
-In a step without losses nothing here waits for the launcher: a step costs one vote on the data
-plane and one message that nobody answers.
+One thread listens to the launcher (`_listen`) and feeds views and decisions to the machine the
+moment they arrive; the script's thread feeds what the script does, and at the end of a
+synchronising backward carries out what the machine wants until the transaction is applied
+(`settle`). Both meet at one condition variable, which communicators share (`fabric`), so that any
+wait ends when the members change. Without losses nothing here waits for the launcher: a transaction
+costs one vote on the data plane and one message that nobody answers.
 """
 
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
 from datetime import timedelta
-from typing import assert_never
-
-import torch
+from typing import Any, Never, assert_never
 
 from ft_collectives.elastic import ElasticGroup
-from ft_collectives.fabric import Accelerator, Fabric
+from ft_collectives.fabric import HINT_AGAIN_S, Accelerator, Fabric
 from ft_collectives.faults import InvariantBroken, Superseded
 from ft_collectives.instep import (
     Accumulated,
@@ -44,33 +44,25 @@ from ft_collectives.instep import (
 from ft_collectives.reduce import Reducer
 from ft_collectives.store import LauncherStore
 from ft_collectives.vote import Booth
-from recoverrun.hooks import backwards, digest, exact, groups, rehearsal, slices
-from recoverrun.hooks.carried import Carried
-from recoverrun.hooks.crossing import Crossing
+from recoverrun.hooks import digest, exact, groups
+from recoverrun.hooks.evidence import Evidence
 from recoverrun.hooks.faultpoints import FaultPoints
+from recoverrun.hooks.guarantee import Guarantee
 from recoverrun.hooks.guard import Guard
 from recoverrun.hooks.impersonate import Impersonator
-from recoverrun.hooks.kinship import Kinship
 from recoverrun.hooks.makeup import MakeUp
+from recoverrun.hooks.operands import Operands
 from recoverrun.hooks.phases import Phases
-from recoverrun.hooks.runtime import ScriptRuntime, Turn
+from recoverrun.hooks.remnants import Remnants
+from recoverrun.hooks.runtime import ScriptRuntime, Top
 from recoverrun.hooks.senses import TorchSenses
 from recoverrun.hooks.sources import Sources
 from recoverrun.hooks.strategy import Strategy
-from recoverrun.hooks.tallies import Tallies
+from recoverrun.hooks.verification import Verification
 from recoverrun.hooks.voice import Voice
 from rendezvous.env import WorkerEnv
 from rendezvous.layout import Layout
-from rendezvous.messages import (
-    Committed,
-    Decision,
-    Identity,
-    Legacy,
-    Message,
-    Promise,
-    View,
-)
-from rendezvous.remains import Writer
+from rendezvous.messages import Committed, Decision, Legacy, Message, View
 from rendezvous.transport import WorkerLink
 
 VIEW_WITHIN_S = 60.0
@@ -79,43 +71,59 @@ VIEW_WITHIN_S = 60.0
 VICTIM_WAITS_S = 1.0
 """How long a rank whose replica broke waits for the launcher to end it, before it complains."""
 
+RESTART_WITHIN_S = 60.0
+"""How long a rank waits to be started again where another one was lost before all could serve."""
+
+LOST_FIRST = "a rank was lost as protection began, and this one was not started again"
+
 LISTEN_S, IDLE_S = 0.25, 1.0  # between looks at the machine's deadlines: if it has one, if not
+
+CHANGED = (
+    "the script changes gradients between the backward passes of one reduction: a lost rank's "
+    "microbatches cannot be made up among such gradients"
+)
+
+BEGUN_ANEW = (
+    "the script dropped gradients before they were reduced: where a lost rank stands after those "
+    "microbatches cannot be told"
+)
 
 
 class Session:
-    """Recovery in this worker. `protect` switches it on, once the script's groups are known."""
+    """Recovery in this worker. It begins with the end of the first synchronising backward."""
 
     def __init__(self, env: WorkerEnv, link: WorkerLink, runtime: ScriptRuntime) -> None:
         self.env = env
         self.link = link
         self.runtime = runtime
         self.faults = FaultPoints(env.inject, env.rank)
-        self.impersonator = Impersonator(runtime)
+        self.evidence = Evidence()
         self.voice = Voice(link, env.rank, lambda: self._generation, exact=env.exact)
-        self.makeup = MakeUp(self.impersonator, self.voice.downgraded)
+        self.guarantee = Guarantee(self.voice, lambda: max(1, len(runtime.microbatches)))
+        self.impersonator = Impersonator(runtime, self.evidence)
+        self.makeup = MakeUp(self)
         self.sources = Sources(runtime, self.impersonator)
         self.changed = threading.Condition()
         self.view: View | None = None
         self.layout: Layout | None = None
         self.fabric: Fabric | None = None
         self.machine: InStep | None = None
-        self.reducer: Reducer | None = None
         self.strategy: Strategy | None = None
-        self.promise: Promise | None = None
-        self.refusal = ""
         self.phases = Phases()
-        self.backwards, self.attempt = 0, 0  # of no replayable loop; at the present step
-        self.dirty = self.hooked = False  # gradients are not final; hooks in the backward use them
+        self.hooked = False  # the script uses gradients while backward runs
+        self.in_schedule = False  # of a pipeline: its parts are no microbatches
         self.guard = Guard(self)
-        self.tallies = Tallies(self)
-        self.preview = self.tallies.reading.preview
-        self.crossing, self._kinship, self.carried = Crossing(), Kinship(), Carried(self)
+        self.verification = Verification(self)
+        self._over: Accelerator | None = None
+        self._channels = 0  # of reducers so far
+        self._attempt = 0  # iterations since the last backward
+        self._usual = 1  # microbatches of the transaction before
+        self._standing: list[tuple[int, int]] = []  # of gradients, as the last backward ended
         self._booth: Booth | None = None
-        self.sketch = torch.empty(0)
         self._agenda: deque[Effect] = deque()
         self._untold: deque[Accumulated] = deque()
-        self._remains = Writer(env.context) if env.context else None
-        runtime.on_region_top = self._region_top
+        self._remnants = Remnants(env.context)
+        runtime.on_top = self._iteration_begins
         runtime.senses = TorchSenses()
         threading.Thread(target=self._listen, name="recoverrun-control", daemon=True).start()
 
@@ -150,8 +158,8 @@ class Session:
     def _feed(self, event: Event) -> None:
         """Give the machine an event; messages leave at once, work waits for the script's thread.
 
-        The script's own microbatches of the present step want nothing of anybody by themselves: the
-        machine hears of them before it hears of anything else.
+        The script's own microbatches of the present transaction want nothing of anybody by
+        themselves: the machine hears of them before it hears of anything else.
         """
         with self.changed:
             if self.machine is None:
@@ -181,33 +189,78 @@ class Session:
             timeout=timedelta(minutes=30),
         )
 
+    @property
+    def refusal(self) -> str:
+        """Why nothing is protected, "" if something is or may be."""
+        return self.guarantee.refusal
+
     def refuse(self, reason: str) -> None:
         """No protection for this script, for this reason; it runs as under torchrun."""
         if not self.refusal:
-            self.refusal = reason
-            self.runtime.active &= self.machine is not None  # else nothing is ever executed again
-            self.promise = "unprotected"
-            self.voice.promise(self.promise, 0, reason)
+            self.runtime.active &= self.machine is not None  # else torch goes on by itself
+            self.guarantee.state("unprotected", reason)
 
-    def protect(self, strategy: Strategy, layout: Layout, over: Accelerator | None = None) -> bool:
-        """Begin to serve the script with `strategy`. False: one replica, nothing to survive on.
-
-        Gradients go `over` an accelerator, if one is given.
+    def serve(self, strategy: Strategy, layout: Layout, over: Accelerator | None) -> bool:
+        """`strategy` is to serve a model that is replicated as `layout` says; gradients go `over`
+        an accelerator, if one is given. False if it is not to.
         """
         if self.hooked and strategy.early:
-            self.refuse(backwards.IN_BACKWARD)
+            self.refuse(IN_BACKWARD)
         if self.refusal:
             return False
+        if self.strategy is not None:
+            if self.strategy is not strategy or layout != self.layout:
+                self.refuse("the script trains models that are replicated in different ways")
+            return not self.refusal
         self._first_view()
         self.voice.topology(strategy.name, layout)
         if len(layout.replicas) == 1:
             self.refuse("the script has one replica: there is nothing to survive on")
             return False
         self.layout = self.runtime.layout = layout
-        self.strategy = strategy
+        self.strategy, self._over = strategy, over
+        if strategy.early:
+            self.runtime.microbatches = []  # what was trained so far was not this
+        return True
+
+    def _first_view(self) -> None:
         with self.changed:
-            assert self.view is not None, "just seen"
-            self.machine = InStep(rank=self.env.rank, layout=layout, view=self.view)
+            self.changed.wait_for(lambda: self.view is not None, timeout=VIEW_WITHIN_S)
+            if self.view is None:
+                raise RuntimeError(f"the coordinator said nothing for {VIEW_WITHIN_S:.0f} s")
+
+    def begin(self) -> None:
+        """The first synchronising backward is over, and torch has reduced it: all ranks are here.
+
+        What all of them can serve is protected from the next transaction on.
+        """
+        counts = len(self.runtime.microbatches)
+        fabric = self._connect()
+        try:
+            refusal = self.verification.fitness(fabric, self.booth)
+            if refusal:
+                self.refuse(refusal)
+                return
+            exact.require(self)
+            self._take_over(fabric, counts)
+            self.verification.first()
+        except Superseded:
+            self._await_restart()
+        self._begin_transaction()
+
+    def _await_restart(self) -> Never:
+        """A rank was lost before all could serve: all are started again."""
+        until = time.monotonic() + RESTART_WITHIN_S
+        while time.monotonic() < until:
+            self.voice.peer_fault(self._generation, LOST_FIRST)
+            with self.changed:
+                self.changed.wait_for(lambda: False, timeout=HINT_AGAIN_S)
+        raise RuntimeError(LOST_FIRST)
+
+    def _connect(self) -> Fabric:
+        assert self.layout is not None, "served"
+        with self.changed:
+            assert self.view is not None, "seen as the script was served"
             self.fabric = Fabric(
                 rank=self.env.rank,
                 view=self.view,
@@ -216,29 +269,46 @@ class Session:
                 timeout=timedelta(minutes=30),
                 on_hint=self.voice.peer_fault,
             )
+        self._booth = Booth(self.fabric, range(self.layout.world_size))
+        return self.fabric
+
+    def _take_over(self, fabric: Fabric, microbatches: int) -> None:
+        """Groups across replicas and gradients are ours from now on."""
+        layout, strategy = self.layout, self.strategy
+        assert layout is not None and strategy is not None, "served"
+        with self.changed:
+            assert self.view is not None, "connected"
+            machine = InStep(rank=self.env.rank, layout=layout, view=self.view)
+            self.machine = machine
         ElasticGroup.alone = staticmethod(lambda: self.acting)
         ElasticGroup.unheard = staticmethod(self.impersonator.unheard)
         ElasticGroup.heard = staticmethod(self.runtime.hears)
-        ElasticGroup.waits = staticmethod(self.preview.talks)
-        _, shard = layout.place(self.env.rank)
+        operands = Operands(self)
+        ElasticGroup.lend = staticmethod(operands.lend)
+        ElasticGroup.partial = staticmethod(operands.partial)
+        groups.release(layout)
         for group in list(ElasticGroup.instances):
             if len({layout.slot(rank) for rank in group.ranks}) > 1:
-                group.protect(self.fabric)
-        groups.late(self.fabric, layout)
-        replicas = [replica[shard] for replica in layout.replicas]
-        channel = self.fabric.open(f"gradients{shard}", replicas, over=over)
-        self.reducer = Reducer(self.fabric, channel)
-        self.reducer.on_launch = self._launched
-        exact.enter(self)
-        self._booth = Booth(self.fabric, range(layout.world_size))
-        self.impersonator.buffers = strategy.buffers
-        return True
+                group.protect(fabric)
+        groups.late(fabric, layout)
+        strategy.protect()
+        self.impersonator.serve(strategy, layout)
+        for effect in machine.reduced_by_torch(microbatches):
+            assert isinstance(effect, Send), f"nothing is left to do: {effect}"
+            self.link.send(effect.message)
 
-    def _first_view(self) -> None:
-        with self.changed:
-            self.changed.wait_for(lambda: self.view is not None, timeout=VIEW_WITHIN_S)
-            if self.view is None:
-                raise RuntimeError(f"the coordinator said nothing for {VIEW_WITHIN_S:.0f} s")
+    def new_reducer(self) -> Reducer:
+        """One for the gradients of a model; all ranks make theirs in the same order."""
+        fabric, layout = self.fabric, self.layout
+        assert fabric is not None and layout is not None, "protected"
+        _, shard = layout.place(self.env.rank)
+        replicas = [replica[shard] for replica in layout.replicas]
+        channel = fabric.open(f"gradients{shard}.{self._channels}", replicas, over=self._over)
+        self._channels += 1
+        reducer = Reducer(fabric, channel)
+        reducer.on_launch = self._launched
+        exact.sum_by(self, reducer)
+        return reducer
 
     # --------------------------------------------------------------------------- the step goes on
 
@@ -248,6 +318,7 @@ class Session:
 
     @property
     def step(self) -> int:
+        """The present transaction; 0 is the one that torch reduces."""
         return self.machine.step_index if self.machine is not None else 0
 
     @property
@@ -260,160 +331,152 @@ class Session:
         """Another slot's microbatch is being executed."""
         return self.runtime.acting_rank is not None
 
-    def _region_top(self, turn: Turn) -> None:
-        """A microbatch begins. Before the first of a step: leave our context for successors."""
-        self.preview.goes_on()
-        if self.machine is None or self.runtime.microbatches:
-            return
-        self.faults.strike(self.step - 1, "between")
-        top = self.impersonator.capture_top(self.step, self.attempt, turn)
-        self._leave(top.pack())
-        self.makeup.begin_step(top)
+    @property
+    def lost(self) -> bool:
+        """A replica is lost."""
+        machine = self.machine
+        return machine is not None and len(machine.view.live) < len(machine.layout.slots)
 
-    def _leave(self, context: bytes) -> None:
-        if self._remains is not None:
-            self._remains.write(context)
-
-    def forward_begins(self) -> None:
-        """The root module's forward, in training."""
-        self.preview.goes_on()
-        if self.machine is None or not self.faults.armed:
+    def _iteration_begins(self, top: Top) -> None:
+        """A loop's body begins, perhaps a microbatch's. Leave our context for successors."""
+        if not self._watches or not self.impersonator.is_region(top):
             return
-        if self.acting:
-            self.faults.strike(self.step, "redo")
-        elif self.microbatch == self.runtime.expected // 2:
-            self.faults.strike(self.step, "forward")
-
-    def backward_reaches_bucket(self) -> None:
-        if self.machine is None or not self.faults.armed or self.acting:
-            return
-        if self.microbatch >= self.runtime.expected // 2:
-            self.faults.strike(self.step, "backward")
+        index = len(self.runtime.microbatches)
+        if self.machine is not None and not index:
+            self.faults.strike(self.step - 1, "between")
+        self.evidence.begin()
+        context = self.impersonator.capture_top(self.step, index, self._attempt, top)
+        self._attempt += 1
+        if self.machine is not None:
+            if not index:
+                self._remnants.top(context)
+            self.makeup.follow(context)
 
     @property
-    def microbatch(self) -> int:
-        return len(self.runtime.microbatches) + self.backwards
+    def _watches(self) -> bool:
+        """True if the script is served, or may be once its first gradients are reduced by hand."""
+        return not self.refusal and (self.strategy is not None or groups.several())
 
-    def last_in_sight(self) -> int:
-        """The generation in which the backward now running may start its reductions, or 0.
+    def forward_begins(self, values: Any) -> None:
+        """The root module's forward, in training, with these inputs."""
+        self.impersonator.forward_begins(values)
+        if self.acting:
+            self.faults.strike(self.step, "redo")
+            return
+        if self.strategy is None or self.refusal:
+            return
+        index = len(self.runtime.microbatches)
+        self._remnants.mark(self.step, index, self.evidence.mark)
+        if index == self._usual // 2:
+            self.faults.strike(self.step, "forward")
 
-        It may if it is the last one before the commit point and everybody knows the plan.
+    def bucket_reached(self) -> None:
+        """A backward brings the gradients of a bucket."""
+        if not self.acting and len(self.runtime.microbatches) >= self._usual // 2:
+            self.faults.strike(self.step, "backward")
+
+    def final_in(self) -> int:
+        """The generation in which the synchronising backward that runs may start its reductions.
+
+        0 if it may not: replicas are lost, for which this rank may have to add more.
         """
-        machine, shape = self.machine, self.runtime.shape
-        if machine is None or shape is None or shape.backwards != 1 or self.crossing.due(self):
+        machine = self.machine
+        if machine is None or self.acting:
             return 0
         with self.changed:  # a view in between would make final what a loss has yet to fill
-            if machine.surprised:
-                return 0
-            whole = len(machine.view.live) == len(machine.layout.slots)
-            extras = () if whole else machine.extras()
-            if self.acting:
-                last = len([one for one in extras if one not in machine.done]) == 1
-            else:
-                last = self.microbatch == shape.microbatches - 1 and not extras
-            return machine.view.generation if last else 0
+            return 0 if machine.surprised or self.lost else machine.view.generation
+
+    def backward_begins(self, losses: Any) -> None:
+        """A backward, from these losses."""
+        self.evidence.ends(losses)
+        if self.acting:
+            self.impersonator.backward_begins()
+            return
+        strategy = self.strategy
+        if strategy is None or not self.runtime.active:
+            return
+        microbatches = self.runtime.microbatches
+        self._remnants.mark(self.step, len(microbatches), self.evidence.mark)
+        if microbatches and strategy.standing() != self._standing:
+            self._meddled(strategy)
+        if not self.runtime.microbatches:
+            strategy.begin()
+        strategy.backward_begins()
+
+    def _meddled(self, strategy: Strategy) -> None:
+        """The script has written to gradients that are not reduced yet."""
+        if not strategy.empty():
+            self.refuse(CHANGED)
+            return
+        self._feed(Discarded())  # a loss that is not finite, say: the transaction begins anew
+        if self.lost:
+            self.makeup.downgrade(BEGUN_ANEW)
+        self._untold.clear()
+        self._begin_transaction()
 
     def backward_done(self) -> None:
         """A backward of the script has returned."""
-        if self.machine is None or not self.runtime.active:
-            return
         if self.acting:
-            shape = self.runtime.shape
-            assert shape is not None, "only a known region is executed again"
-            self.impersonator.backward_done(shape)
+            self.impersonator.backward_done()
             return
-        self.dirty = True
-        self.preview.backward_done()
-        index = self.microbatch
-        if index and index == self.runtime.expected:
-            self._withdraw()  # one more than in the steps before: nothing was final yet
-        if self.runtime.note_backward() is None:
-            if self.runtime.microbatches:
-                return  # a further backward of the same microbatch
-            self.backwards += 1
-        self._untold.append(Accumulated(identity=(self.machine.slot, index)))
-        self.tallies.backward_done()
-        if not index and self.promise is None:
-            self.first_microbatch()
-        self.crossing.backward_done(self)
+        strategy = self.strategy
+        if not self.runtime.active or not self._watches and self.machine is None:
+            return
+        if strategy is not None:
+            strategy.backward_done()
+        microbatch = self.runtime.note_backward()
+        self._attempt = 0
+        if microbatch is not None:
+            self.impersonator.ran(self.step, microbatch, strategy)
+        if strategy is None:
+            return
+        if self.machine is None:
+            if strategy.synced:
+                self.begin()
+        else:
+            if microbatch is None:
+                self.refuse(self.runtime.why_no_loop())
+            index = self._accumulated()
+            self._untold.append(Accumulated(identity=(self.machine.slot, index)))
+            if strategy.synced:
+                self.settle()
+        self._standing = strategy.standing()
 
-    def first_microbatch(self) -> None:
-        """Nothing is known yet: keep what the rehearsal at the commit point compares."""
-        assert self.strategy is not None, "protected"
-        self.sketch = rehearsal.sketch(self.strategy.accumulators())
-        if self.runtime.microbatches:
-            turn = self.runtime.microbatches[0].turn
-            self._leave(self.impersonator.capture_top(self.step, self.attempt, turn).pack())
+    def _accumulated(self) -> int:
+        machine = self.machine
+        assert machine is not None, "protected"
+        with self.changed:
+            return len([one for one in machine.done if one[0] == machine.slot]) + len(self._untold)
 
     def _launched(self, number: int, total: int) -> None:
         self.faults.strike(self.step, "reduce", number, total)
 
-    # --------------------------------------------------------------------------- the commit point
+    # --------------------------------------------------------------------------- settling
 
     def settle(self) -> None:
-        """The script is about to use the gradients: make them whole, agreed and final."""
-        slices.committing(self)
-        if self.machine is None or not self.dirty or self.acting or not self.runtime.active:
+        """Make the gradients of this transaction whole, agreed and final."""
+        if self.machine is None or self.strategy is None or self.acting:
             return
-        assert self.reducer is not None, "protected"
         step, self.phases.digest = self.step, digest.due(self)
-        if self.promise is None:
-            rehearsal.learn(self)
-        count = self.microbatch
-        self.tallies.settling()
-        shape = self.runtime.shape
-        if not self.runtime.microbatches:
-            self.refuse("gradients are used that no loop of the script's own has computed")
-        elif shape is not None:
-            self._leave(self.impersonator.capture_ahead(self.step + 1, shape).pack())
-        self._kinship.agree(self)
+        if (context := self.impersonator.last_after()) is not None:
+            self._remnants.after(context)
         self.guard.check()
-        self._feed(Settled(microbatches=count))
+        self._feed(Settled(microbatches=self._accumulated()))
         while not self._carry_out(self._next()):
             pass
-        self.reducer.deliver()
-        self.carried.deliver()
-        if self.runtime.microbatches:
-            self.makeup.end_step(step, self.runtime.shape)
-        self._begin_step()
-        self.attempt = 0
+        for reducer in self.strategy.reducers():
+            reducer.deliver()
+        self.makeup.end_step(step)
+        self.verification.committed()
+        self._begin_transaction()
 
-    def discard(self, params: Iterable[torch.Tensor]) -> None:
-        """The script drops gradients that it never used, on a loss that is not finite, say."""
-        self.preview.goes_on()
-        if self.machine is None or self.strategy is None or self.reducer is None:
-            return
-        if not self.strategy.drop(params):
-            self.refuse("zero_grad drops a part of the gradients between backward and step")
-            return
-        if self.microbatch == self.runtime.expected:
-            self._withdraw()
-        self.carried.drop()
-        self._feed(Discarded())
-        self._begin_step()
-        self.attempt += 1
-
-    def _withdraw(self) -> None:
-        """Reductions that this rank or another has begun are of gradients that are not final."""
-        if self.machine is not None and self.reducer is not None and not self.machine.surprised:
-            self.reducer.withdraw(self.machine.view.generation)
-
-    def _begin_step(self) -> None:
-        assert self.reducer is not None, "protected"
-        self.reducer.begin()
-        self.tallies.end_step()
+    def _begin_transaction(self) -> None:
+        self._usual = max(1, len(self.runtime.microbatches))
+        if self.strategy is not None and self.machine is not None:
+            for reducer in self.strategy.reducers():
+                reducer.begin()
         self.runtime.begin_step()
-        self.backwards, self.dirty = 0, False
-
-    def conclude(self, promise: Promise, reason: str, found: Promise | None = None) -> None:
-        """The rehearsal's result; `found` and `reason` are what this rank has to say of it."""
-        shape = self.runtime.shape
-        if promise == "unprotected":
-            self.refusal = reason
-        self.makeup.exact = promise == "exact-samples"
-        self.sources.rehearsed(self.makeup.exact)
-        self.promise = promise
-        self.voice.promise(found or promise, shape.microbatches if shape is not None else 0, reason)
+        self._standing = []
 
     def _next(self) -> Effect:
         with self.changed:
@@ -426,7 +489,8 @@ class Session:
             match effect:
                 case Compute(identities=identities):
                     for identity in identities:
-                        self._compute(identity)
+                        with self.phases.measure("redo"):
+                            self.makeup.compute(identity)
                         self._feed(Accumulated(identity=identity))
                 case Reduce(generation=generation):
                     self._reduce(generation)
@@ -446,10 +510,11 @@ class Session:
         return False
 
     def _reduce(self, generation: int) -> None:
-        assert self.reducer is not None and self.fabric is not None, "protected"
-        self._kinship.redo(self)
+        assert self.strategy is not None and self.fabric is not None, "protected"
+        self.makeup.tell(generation)
         with self.phases.measure("reduce"):
-            self.reducer.finish(generation)
+            for reducer in self.strategy.reducers():
+                reducer.finish(generation)
         if generation > 1:
             self.phases.note("rebuild", self.fabric.rebuild_ms)
         self._feed(Reduced(generation=generation))
@@ -459,34 +524,28 @@ class Session:
             counts = self.booth.count(
                 generation, ballot, lambda: self.faults.strike(self.step, "vote")
             )
-        self._kinship.committed(generation)
         self._feed(Voted(generation=generation, counts=counts))
-
-    # --------------------------------------------------------------------------- making up
-
-    def _compute(self, identity: Identity) -> None:
-        """Compute a lost slot's microbatch into our accumulators."""
-        slot, index = identity
-        shape, layout = self.runtime.shape, self.layout
-        self._kinship.redo(self)
-        assert shape is not None and layout is not None, "protected, and past a first step"
-        _, shard = layout.place(self.env.rank)
-        rank = layout.replicas[slot][shard]
-        self.tallies.require_known()
-        with self.phases.measure("redo"), exact.apart(self, identity):
-            self.makeup.compute(rank, index, self.step, shape)
 
     # --------------------------------------------------------------------------- the end
 
     def farewell(self) -> None:
         """The script ended normally; nobody has to wait for this rank."""
-        self.preview.goes_on()
         self._feed(Ended())
-        generation = self._generation if self.fabric is None else self.fabric.part()
+        generation = self._generation if self.machine is None else self._part()
         self.voice.farewell(self.step, generation)
+
+    def _part(self) -> int:
+        assert self.fabric is not None, "protected"
+        return self.fabric.part()
 
     def await_end(self, error: BaseException) -> None:
         """A collective of our own replica broke. If a rank of it died, we are about to be ended."""
         if isinstance(error, RuntimeError) and "gloo" in str(error):
             with self.changed:
                 self.changed.wait_for(lambda: False, timeout=VICTIM_WAITS_S)
+
+
+IN_BACKWARD = (
+    "the script uses gradients within the backward pass (register_post_accumulate_grad_hook), as "
+    "an optimizer that steps in it does: then nobody can vote on the step"
+)

@@ -14,7 +14,7 @@ import torch
 from recoverrun.hooks.bulk import is_mark, is_plain_array, mark_of
 from recoverrun.hooks.clones import NotReplayable
 from recoverrun.hooks.context import Key, resolve
-from recoverrun.hooks.heritage import parted
+from recoverrun.hooks.lost import parted
 from recoverrun.hooks.rng import tensor_bytes
 
 MOST_BYTES = 16 << 20

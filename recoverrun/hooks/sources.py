@@ -6,7 +6,6 @@ from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from recoverrun.hooks.adopted import Adopted
@@ -43,11 +42,9 @@ class Sources:
         if runtime.acting_rank is not None:
             if self.fresh:
                 return make(loader)
-            own = told = Origin.of(loader, None, ())
-            heir = self._impersonator.heritage.get(runtime.acting_rank)
-            if heir is not None:
-                told = heir.created(own)
-            carried = told.against(own) if heir is not None else {}
+            own = Origin.of(loader, None, ())
+            told = self._impersonator.created_now(own, runtime.acting_rank)
+            carried = told.against(own)
             ranks = Ranks(runtime.own_rank, runtime.acting_rank, runtime.layout, carried)
             alone = isinstance(loader.dataset, IterableDataset) and not loader.num_workers
             stream = Kept(loader.dataset) if alone else None
@@ -81,10 +78,6 @@ class Sources:
         made = Cycle(iter(iterable), self, self._fed)
         runtime.adopt(Adopted(made))
         return made
-
-    def rehearsed(self, exact: bool) -> None:
-        for source in self._runtime.sources:
-            source.rehearsed(exact)
 
     asking = 0
 
@@ -132,7 +125,7 @@ class Sources:
 
     def drawn(self, source: Source, index: int, item: Any) -> None:
         if not self._runtime.quiet:
-            self._runtime.drawn(source, index, item, torch.is_grad_enabled())
+            self._runtime.drawn(source, index, item)
 
     def believe(self, loader: "DataLoader[Any]", read: Read) -> None:
         self.seeding.believe(loader, read)

@@ -1,53 +1,63 @@
 """What the session asks of a way of data-parallel training; the ways are in `strategies`."""
 
-from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
-
-class Lender(Protocol):
-    """Lets the script see its own gradients, where it would see none before they are reduced."""
-
-    parts: int  # in which the backward that runs comes; it reduces by itself after the last
-    divisor: int  # of what it adds to the accumulators
-
-    def lend(self) -> None: ...
-
-    def seen(self) -> list[torch.Tensor]:
-        """The gradients that the script sees: what was lent, or what was delivered."""
-
-    def take_back(self) -> None:
-        """What was lent is gone, with all that the script did to it."""
+from ft_collectives.reduce import Reducer
 
 
 class Strategy(Protocol):
-    """Serves the gradients of one model. docs/injection.md tells how to add one."""
+    """Serves the gradients of one script. docs/injection.md tells how to add one."""
 
     name: str
     early: bool  # takes gradients as the backward brings them: hooks in it see none, or part sums
+    alone: bool  # where a replica is one rank, that can run forward and backward by itself
+
+    unlike: str  # why a script cannot be served whose ranks differ in `terms`
 
     @property
-    def lender(self) -> Lender | None:
-        """None where the accumulators are the very gradients that the script sees."""
+    def terms(self) -> str:
+        """What all ranks must have found alike in the first transaction."""
 
     @property
     def synced(self) -> bool:
-        """Had torch reduced the gradients by the end of the last backward?"""
+        """True if torch reduces gradients across replicas in the backward that runs or ended."""
 
-    def owners(self) -> list[Any]:
-        """What has the gradients that the script sees, each as `grad`."""
+    def digest(self) -> int:
+        """Of this rank's gradient of the backward that has ended; 0 if that cannot be compared."""
+
+    def protect(self) -> None:
+        """The first transaction is over, which torch reduced: from now on this strategy does."""
+
+    def begin(self) -> None:
+        """The first backward of a transaction begins."""
+
+    def backward_begins(self) -> None:
+        """A backward of the script's own begins."""
+
+    def backward_done(self) -> None:
+        """It has ended."""
+
+    def reducers(self) -> list[Reducer]:
+        """Those of the present transaction."""
+
+    def standing(self) -> list[tuple[int, int]]:
+        """What tells whether the script has written to sums that are not reduced yet."""
+
+    def empty(self) -> bool:
+        """True if nothing is in those sums."""
 
     def accumulators(self) -> list[torch.Tensor]:
         """This rank's un-reduced gradient sums as they are now."""
 
     def set_aside(self) -> object:
-        """Take the accumulators away, for a rehearsal; `put_back` restores them exactly."""
+        """Take all gradients away, for another rank's microbatch; `put_back` restores them."""
+
+    def clear(self) -> None:
+        """Drop what that microbatch's code has left in gradients before its backward."""
 
     def put_back(self, kept: object) -> None: ...
-
-    def drop(self, params: Iterable[torch.Tensor]) -> bool:
-        """Forget the accumulators if `params` are all that is trained; False if they are not."""
 
     def buffers(self) -> list[torch.Tensor]:
         """What a forward pass may change in the model beside gradients, such as running means."""

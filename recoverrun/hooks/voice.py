@@ -55,6 +55,9 @@ class Voice:
         words = f"from here on {'not exact, ' * self._exact}equal-count: {reason}"
         self.notice(words, "promise.weaken")
 
+    def steered(self, reason: str) -> None:
+        self.notice(reason, "promise.steer")
+
     def notice(self, reason: str, event: str = "notice.give") -> None:
         self._link.send(
             Notice(

@@ -41,6 +41,10 @@ class ExactJob:
         return self.ranks // max(1, self.shards)
 
     @property
+    def transactions(self) -> int:
+        return self.steps
+
+    @property
     def identities(self) -> list[tuple[int, int]]:
         return [(slot, i) for slot in range(self.replicas) for i in range(self.accumulation)]
 
@@ -79,10 +83,10 @@ State = dict[str, torch.Tensor]
 
 
 def schedule(job: ExactJob, seed: int) -> str:
-    """Losses of 1 to R - 1 replicas, in any steps and phases, also within one step."""
+    """Losses of 1 to R - 1 replicas, in any phases of all steps but the first, or within one."""
     rng = random.Random(f"{job.name} {seed}")
     slots = rng.sample(range(job.replicas), rng.randint(1, job.replicas - 1))
-    at = rng.randrange(job.steps)
+    at = rng.randrange(1, job.steps)
     kills = []
     for slot in slots:
         ranks = job.replica_of(slot * max(1, job.shards))

@@ -5,13 +5,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One canary script on `ranks` workers, of which `shards` make one replica."""
+    """One canary script on `ranks` workers, of which `shards` make one replica.
+
+    A step is one transaction, or, where the script reduces `each` microbatch, as many as it has.
+    """
 
     name: str
     script: str
     ranks: int
     shards: int = 1
     accumulation: int = 3
+    each: bool = False
     steps: int = 8
     width: int = 64  # of the DDP model
     bucket_mb: float = 0.01  # of DDP: many buckets
@@ -27,14 +31,25 @@ class Job:
             if self.script == "canary_hsdp.py"
             else ("--width", self.width, "--bucket-mb", self.bucket_mb)
         )
+        how = (*more, *(["--each"] if self.each else []))
         return tuple(
-            str(a) for a in ("--steps", self.steps, "--accumulation", self.accumulation, *more)
+            str(a) for a in ("--steps", self.steps, "--accumulation", self.accumulation, *how)
         )
 
     @property
+    def transactions(self) -> int:
+        return self.steps * (self.accumulation if self.each else 1)
+
+    @property
     def identities(self) -> list[tuple[int, int]]:
-        """The microbatches of a step, each of which it must have once."""
-        return [(slot, i) for slot in range(self.replicas) for i in range(self.accumulation)]
+        """The microbatches of a transaction, each of which it must have once."""
+        many = 1 if self.each else self.accumulation
+        return [(slot, i) for slot in range(self.replicas) for i in range(many)]
+
+    @property
+    def canaries(self) -> int:
+        """Microbatches of all slots in a step."""
+        return self.replicas * self.accumulation
 
     def replica_of(self, rank: int) -> tuple[int, ...]:
         first = rank - rank % self.shards
@@ -48,6 +63,9 @@ class Job:
 HSDP = Job(name="hsdp2x2", script="canary_hsdp.py", ranks=4, shards=2)
 DDP3 = Job(name="ddp3x1", script="canary_ddp.py", ranks=3)
 DDP4 = Job(name="ddp4x1", script="canary_ddp.py", ranks=4)
+# As scripts are that do not say when gradients are reduced.
+HSDP_EACH = Job(name="hsdp2x2-each", script="canary_hsdp.py", ranks=4, shards=2, each=True, steps=4)
+DDP3_EACH = Job(name="ddp3x1-each", script="canary_ddp.py", ranks=3, each=True, steps=4)
 WHOLE = Job(name="ddp4x1-whole", script="canary_ddp.py", ranks=4, bucket_mb=25)  # one bucket
 # FSDP2 with several losses; steps of one microbatch; buckets that take gloo a while to move.
 FSDP4 = Job(name="hsdp4x1", script="canary_hsdp.py", ranks=4)

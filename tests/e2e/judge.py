@@ -64,10 +64,10 @@ def deaths(run: Run, dead: frozenset[int]) -> None:
 
 
 def ledger(run: Run) -> None:
-    """INV-1, INV-9: every step once, in order, with each of its B identities once."""
+    """INV-1, INV-9: every transaction once, in order, with each of its B identities once."""
     commits = run.records("step.commit")
     steps = [record["step"] for record in commits]
-    assert steps == list(range(run.job.steps)), f"committed {steps}{run.story()}"
+    assert steps == list(range(run.job.transactions)), f"committed {steps}{run.story()}"
     home = Counter(run.job.identities)
     for record in commits:
         found = Counter(_identities(record))
@@ -88,7 +88,7 @@ def canary(run: Run, dead: frozenset[int]) -> None:
         seen = run.canary(rank)
         assert len(seen) == run.job.steps, f"rank {rank} made {len(seen)} steps{run.story()}"
         for step, values in enumerate(seen):
-            assert len(values) == len(run.job.identities)
+            assert len(values) == run.job.canaries
             worst = max(abs(value - expected) for value in values)
             assert worst <= CANARY, f"rank {rank}, step {step}: {values}{run.story()}"
 
@@ -116,7 +116,7 @@ def proof(run: Run) -> None:
     assert done.returncode == 0, f"{done.stdout}{done.stderr}{run.story()}"
     found = json.loads(done.stdout)["invariant"]
     assert found["verdict"] == "proved"
-    assert found["steps"] == found["exact"] == run.job.steps
+    assert found["steps"] == found["exact"] == run.job.transactions
     assert found["microbatches"] == len(run.job.identities)
 
 

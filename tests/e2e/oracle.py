@@ -10,7 +10,8 @@ unit roundoff of float64, n the number of gradients in a step (ranks times accum
 1.  Reassociation. Each order of a sum of n terms is within gamma(n - 1) * sum|g| of the true sum,
     gamma(k) = k*u / (1 - k*u) (Higham, Accuracy and Stability, 4.2), so two orders differ by at
     most twice that. Dividing by the accumulation, the shards and the replicas adds at most three
-    roundings to each term: e = 2 * gamma(n + 2) * sum|g|, element by element. The gradients of one
+    roundings to each term: e = 2 * gamma(n + 2) * sum|g|, element by element. Where each microbatch
+    is reduced, what those before it left is divided again: two more for each. The gradients of one
     microbatch are the same bits wherever it is computed. Clipping at 1e6 multiplies by exactly 1.
 2.  Adam. Its moments are weighted means of the gradients so far. If each of these is off by at most
     e, the first moment is off by at most e and the root of the second, a norm, by at most e. With
@@ -200,6 +201,7 @@ def bound(job: Job) -> float:
     """The most by which two runs of `job` with the same microbatches may differ (see above)."""
     training = Training(job)
     terms = job.ranks * job.accumulation
+    reductions = job.accumulation if job.each else 1
     worst = [torch.zeros_like(weight) for weight in training.weights]  # of e, over the steps
     total = 0.0
     for step in range(job.steps):
@@ -207,7 +209,7 @@ def bound(job: Job) -> float:
         state = training.optimizer.state
         update = 0.0
         for place, weight in enumerate(training.weights):
-            error = 2 * gamma(terms + 2) * training.absolute[place]
+            error = 2 * gamma(terms + 2 * reductions) * training.absolute[place]
             worst[place] = torch.maximum(worst[place], error)
             second = state[weight]["exp_avg_sq"] / (1 - BETAS[1] ** (step + 1))
             update = max(update, float((worst[place] / (second.sqrt() + EPSILON)).max()))

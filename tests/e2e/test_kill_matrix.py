@@ -79,7 +79,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 )
 def test_a_kill_after_the_last_step_takes_nothing_back(job: Job, rank: int, tmp_path: Path) -> None:
     with running(job, tmp_path / "run") as run:
-        run.await_record("step.commit", lambda record: record["step"] == job.steps - 1)
+        run.await_record("step.commit", lambda record: record["step"] == job.transactions - 1)
         run.kill(rank)
 
         ended_well(run)

@@ -79,6 +79,7 @@ class World:
         self.given: dict[str, list[float]] = {}
         for key, size in sizes.items():
             self.reducer.register(self.bucket(key, size))
+        self.reducer.include(sizes)
         self.fabric._connect = self._connect  # type: ignore[method-assign]
 
     def bucket(self, key: str, size: int, **changes: Any) -> Bucket:
@@ -120,13 +121,94 @@ class World:
 SIZES = {"a": 1, "b": 2, "c": 3}
 
 
-def test_buckets_start_in_the_order_of_their_registration() -> None:
+def test_buckets_start_in_the_order_in_which_they_were_included() -> None:
     world = World(SIZES)
+    world.reducer.begin()
+    world.reducer.include(["b", "a"])
+    world.reducer.include(["a", "c", "b"])  # each has its place already, but for "c"
 
     world.reducer.finish(1)
 
-    assert world.sizes_begun(1) == [1, 2, 3]
+    assert world.sizes_begun(1) == [2, 1, 3]
     assert world.launched == [0, 1, 2]
+
+
+def test_what_is_not_included_is_not_reduced() -> None:
+    world = World(SIZES)
+    world.reducer.begin()
+    world.reducer.include("ac")
+
+    world.reducer.finish(1)
+    world.reducer.deliver()
+
+    assert world.sizes_begun(1) == [1, 3]
+    assert world.given == {"a": [2.0], "c": [2.0] * 3}
+
+
+def test_a_transaction_without_buckets_reduces_nothing() -> None:
+    world = World(SIZES)
+    world.reducer.begin()
+
+    world.reducer.finish(1)
+    world.reducer.deliver()
+
+    assert world.sizes_begun(1) == []
+    assert world.given == {}
+
+
+def test_what_is_offered_first_is_included() -> None:
+    world = World(SIZES)
+    world.reducer.begin()
+    for key in "cab":
+        world.reducer.offer(key, 1)
+
+    assert world.sizes_begun(1) == [3, 1, 2]
+
+
+def test_a_gradient_that_was_made_up_is_part_of_the_sum() -> None:
+    world = World(SIZES)
+    world.sums["a"] += 4
+    piece = world.reducer.piece(carried=False)
+    world.sums["a"] -= 4
+    world.reducer.add((1, 0), piece)
+    world.reducer.add((1, 1), world.reducer.piece(carried=False))
+
+    world.reducer.finish(1)
+    world.reducer.deliver()
+
+    assert world.given == {"a": [14.0], "b": [6.0] * 2, "c": [6.0] * 3}
+
+
+def test_what_was_made_up_is_kept_until_the_step_ends() -> None:
+    world = World(SIZES)
+    world.reducer.add((1, 0), world.reducer.piece(carried=False))
+    world.wires[1].by_itself = False
+    world.reducer.offer("a", 1)
+    world.meet(2)  # in the middle: all is reduced again
+    world.reducer.finish(2)
+    world.reducer.deliver()
+    again = dict(world.given)
+    world.reducer.begin()
+    world.reducer.include(SIZES)
+
+    world.reducer.finish(2)
+    world.reducer.deliver()
+
+    assert again == {"a": [4.0], "b": [4.0] * 2, "c": [4.0] * 3}
+    assert world.given == {"a": [2.0], "b": [2.0] * 2, "c": [2.0] * 3}
+
+
+def test_a_piece_holds_what_gradients_had_before_if_that_is_asked_for() -> None:
+    world = World({"a": 2})
+
+    def carry(staging: torch.Tensor) -> bool:
+        staging.fill_(10.0)
+        return True
+
+    world.reducer.register(world.bucket("a", 2, carry=carry))
+
+    assert world.reducer.piece(carried=False)["a"].tolist() == [1.0, 1.0]
+    assert world.reducer.piece(carried=True)["a"].tolist() == [11.0, 11.0]
 
 
 def test_offers_out_of_order_wait_for_their_turn() -> None:
@@ -237,26 +319,6 @@ def test_an_accumulator_that_was_final_before_a_loss_has_to_be_offered_again() -
     assert world.sizes_begun(3) == [1]
 
 
-def test_a_step_that_is_withdrawn_is_started_by_all_and_leaves_nothing() -> None:
-    before = set(fabric_module._buried)
-    world = World(SIZES)
-    world.wires[1].by_itself = False
-    world.reducer.offer("a", 1)
-
-    world.reducer.withdraw(1)
-    for one in world.wires[1].begun:
-        one.end()
-    world.wires[1].by_itself = True
-    for accumulator in world.sums.values():
-        accumulator += 1
-    world.reducer.finish(1)
-    world.reducer.deliver()
-
-    assert world.sizes_begun(1) == [1, 2, 3, 1, 2, 3]
-    assert world.given["c"] == [4.0] * 3
-    assert set(fabric_module._buried) == before
-
-
 def test_an_offer_of_an_older_generation_starts_nothing() -> None:
     world = World(SIZES)
     world.meet(2)
@@ -271,8 +333,10 @@ def test_a_step_reuses_the_memory_of_the_one_before() -> None:
     kept = set(fabric_module._buried)
     pointers = []
     for _ in range(50):
+        world.reducer.include(SIZES)
         world.reducer.finish(1)
         staged = [bucket.staging for bucket in world.reducer.buckets.values()]
+        assert all(one is not None for one in staged)
         pointers.append([one.data_ptr() for one in staged if one is not None])
         world.reducer.deliver()
         world.reducer.begin()
@@ -289,6 +353,7 @@ def test_gradients_that_become_views_are_not_reduced_over() -> None:
     bucket.deliver = kept.append
     world.reducer.register(bucket)
     for _ in range(2):
+        world.reducer.include("a")
         world.reducer.finish(1)
         world.reducer.deliver()
         world.reducer.begin()
@@ -300,14 +365,17 @@ def test_gradients_that_become_views_are_not_reduced_over() -> None:
 def test_a_bucket_of_another_kind_gets_memory_of_its_own() -> None:
     world = World({"a": 2})
     world.reducer.finish(1)
+    before = world.reducer.buckets["a"].staging
     world.reducer.begin()
 
     bucket = world.bucket("a", 2)
     bucket.dtype = torch.float64
     world.reducer.register(bucket)
+    world.reducer.include("a")
     world.reducer.finish(1)
 
     assert bucket.staging is not None and bucket.staging.dtype == torch.float64
+    assert before is not None and before.dtype == torch.float32
 
 
 def test_after_the_buckets_are_forgotten_new_ones_take_their_place() -> None:

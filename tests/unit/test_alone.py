@@ -1,5 +1,6 @@
 """Numbers that a rank draws in code for it alone: counted apart, and followed by its deputy."""
 
+import random
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -9,9 +10,9 @@ import pytest
 import torch
 
 from recoverrun.hooks import alone, deputy, rng
-from recoverrun.hooks.context import Context
-from recoverrun.hooks.heritage import Heritage, heir_of
-from recoverrun.hooks.kin import Kin
+from recoverrun.hooks.context import Context, Point
+from recoverrun.hooks.lost import ALONE, LostRank, lost_rank
+from tests.unit.contexts import at, draw
 
 
 @pytest.fixture(autouse=True)
@@ -32,10 +33,6 @@ class Runtime(deputy.FirstRank):
         self.seedings += 1
 
 
-def draw(count: int) -> None:
-    torch.empty(count, dtype=torch.int32).random_()
-
-
 def by_itself(count: int, runtime: Any = None) -> None:
     with alone.Alone(runtime or Runtime(own_rank=0), "train.py:5"):
         draw(count)
@@ -48,10 +45,6 @@ def stream(seed: int, shared: int, lonely: int = 0) -> rng.Streams:
     by_itself(lonely)
     draw(shared)
     return rng.read()
-
-
-def at(step: int, streams: rng.Streams, kind: Any = "top") -> Context:
-    return Context(step=step, attempt=0, kind=kind, loop="train.py:1", streams=streams)
 
 
 # --------------------------------------------------------------------------- counting
@@ -120,11 +113,9 @@ def test_where_something_was_drawn_is_remembered_and_travels() -> None:
     by_itself(3)
     assert rng.alone_at == {"train.py:5"}
 
-    left = at(3, rng.read())
-    left.alone_at = frozenset(rng.alone_at)
+    left = at(3, alone_at=frozenset(rng.alone_at))
 
     assert Context.unpack(left.pack()).alone_at == {"train.py:5"}
-    assert left.copy().alone_at == {"train.py:5"}
 
 
 @pytest.mark.parametrize(
@@ -138,8 +129,30 @@ def test_who_passed_a_place_before_it_was_the_deputy_missed_it(
     runtime.is_deputy = lambda: True
     runtime.first("a.py:1", True, False)
 
-    assert runtime.has_done(0, frozenset(places)) is done
-    assert not runtime.has_done(2, frozenset(places))
+    assert runtime.has_done(0, frozenset(places), since=None) is done
+    assert not runtime.has_done(2, frozenset(places), since=None)
+
+
+def test_what_is_missed_again_and_again_is_remembered_once() -> None:
+    """Nobody may ever commit anything: the script has one replica, say."""
+    runtime = Runtime(own_rank=1)
+    for _ in range(9):
+        runtime.first("a.py:2", True, False)
+
+    assert list(runtime.missed_at) == [(None, "a.py:2")]
+
+
+def test_of_earlier_transactions_only_so_much_is_remembered() -> None:
+    runtime = Runtime(own_rank=1)
+    for step in range(deputy.KEPT + 5):
+        runtime.last_point = lambda step=step: (step, 0, 1, 0)  # type: ignore[misc]
+        runtime.first("a.py:2", True, False)
+        runtime.begin_anew()
+
+    assert len(runtime.missed_at) == deputy.KEPT
+    assert not runtime.has_done(0, frozenset(), since=(deputy.KEPT + 4, 0, 1, 0))
+    assert not runtime.has_done(0, frozenset(), since=(5, 0, 1, 0))
+    assert runtime.has_done(0, frozenset(), since=(4, 0, 1, 0)), "forgotten"
 
 
 def test_counts_travel() -> None:
@@ -185,163 +198,199 @@ def test_counters_of_cuda_are_followed_likewise() -> None:
     before, after = streams(state(9, 8), 4), streams(state(9, 40), 24)
 
     moved = rng.jump(streams(state(7, 100), 0), before, after, shared=True)
+    told = rng.jump(streams(state(7, 100), 0), before, after)
 
     assert moved is not None and moved.torch_cuda == (state(7, 112),)
-    assert rng.phase(before, shared=True)[1:] == (4,)
+    assert told is not None and told.torch_cuda == (state(7, 132),)
 
 
 # --------------------------------------------------------------------------- lost ranks
 
 
-@pytest.mark.parametrize(
-    ("theirs", "mine", "kin"),
-    [
-        ((700, 0), (700, 200), "alike"),  # we evaluate, it does not
-        ((700, 200), (700, 0), "alike"),  # it did, we do not
-        ((700, 200), (700, 200), "alike"),  # both do, as first of a node
-        ((700, 0), (720, 200), "fewer"),
-        ((700, 200), (650, 250), "alike"),  # both do: then all that is drawn counts
-        ((700, 200), (650, 260), "fewer"),
-    ],
-)
-def test_kin_leaves_out_what_one_draws_alone(
-    theirs: tuple[int, int], mine: tuple[int, int], kin: Kin
-) -> None:
-    heir = Heritage(rank=1, theirs=at(3, stream(8, *theirs)), mine=at(3, stream(7, *mine)))
+def after(step: int, streams: rng.Streams, **more: Any) -> Context:
+    return at(step, kind="after", streams=streams, **more)
 
-    assert heir.kin == kin
+
+def followed(theirs: Context, own: list[Context], *, apart: bool) -> LostRank:
+    """Who left `theirs`, where we were too: the first of our `own` points."""
+    lost = lost_rank(0, [theirs], {one.point: one for one in own}, apart=apart)
+    assert lost is not None
+    return lost
 
 
 @pytest.mark.parametrize("apart", [False, True])
-def test_a_first_evaluation_after_a_loss_is_known_not_to_be_the_lost_rank_s(apart: bool) -> None:
-    """Unless that one might be the first of its node, which does what rank 0 does."""
-    heir = Heritage(1, at(3, stream(8, 700)), at(3, stream(7, 700)), apart=apart)
+def test_a_first_evaluation_after_a_loss_is_not_the_lost_rank_s_if_it_may_do_none(
+    apart: bool,
+) -> None:
+    mine = after(3, stream(7, 700))
+    lost = followed(after(3, stream(8, 700)), [mine], apart=apart)
     torch.manual_seed(7)
     rng.forget_alone()
     draw(720)
-    ahead = rng.read()
     by_itself(90)
+    here = at(4, streams=rng.read())
 
-    heir.follow(at(4, ahead, "ahead"), at(4, rng.read()))
+    state = lost.at(here.point, [mine, here])
 
-    assert heir.sure
-    assert heir.theirs.streams == stream(8, 720 if apart else 810)
+    assert not state.torch_known
+    assert state.context.streams == stream(8, 720 if apart else 810)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "mine", "drawn"),
+    [
+        ((700, 0), (700, 200), 720),  # we evaluate, it does not
+        ((700, 200), (700, 200), 830),  # both do, as first of a node: all that is drawn counts
+    ],
+)
+def test_that_somebody_drew_alone_tells_more_than_where_ranks_run(
+    theirs: tuple[int, int], mine: tuple[int, int], drawn: int
+) -> None:
+    own = after(3, stream(7, *mine))
+    lost = followed(after(3, stream(8, *theirs)), [own], apart=theirs[1] == mine[1])
+    torch.manual_seed(7)
+    rng.forget_alone()
+    by_itself(mine[1])
+    draw(mine[0] + 20)
+    by_itself(110)
+    here = at(4, streams=rng.read())
+
+    state = lost.at(here.point, [own, here])
+
+    assert state.context.streams == stream(8, drawn + theirs[1])
 
 
 @pytest.mark.parametrize("led", [False, True])
 def test_between_steps_only_its_deputy_knows_who_draws_alone(led: bool) -> None:
-    heir = Heritage(0, at(3, stream(8, 700, 50)), at(3, stream(7, 700)))
-    heir.end_step()
-    heir.led = led
+    own, here = after(3, stream(7, 700)), at(4, streams=stream(7, 720))
+    there = after(3, stream(8, 700, 50), alone_at=frozenset({"train.py:5"}))
+    lost = followed(there, [own], apart=False)
+    asked: list[Any] = []
+    lost.led = lambda *about: not asked.append(about) and led
 
-    heir.follow(at(4, stream(7, 720), "ahead"), at(4, stream(7, 720)))
+    state = lost.at(here.point, [own, here])
 
-    assert heir.sure is led
-
-
-def test_a_rank_is_known_by_the_last_point_where_both_were() -> None:
-    mine = {one.point: one for one in (at(2, stream(7, 1)), at(3, stream(7, 2), "ahead"))}
-    left = [at(3, stream(8, 2), "ahead"), at(2, stream(8, 1)), at(3, stream(8, 5))]
-
-    heir = heir_of(1, left, mine, apart=True)
-
-    assert heir is not None and heir.point == (3, 0, 0)
-    assert heir.earlier is not None and heir.earlier[0].point == (2, 0, 1)
-    assert heir_of(1, [at(9, stream(8, 1))], mine, apart=True) is None
+    assert asked == [({"train.py:5"}, own.point)]
+    assert state.torch_known == ("" if led else ALONE.format(rank=0))
 
 
 # --------------------------------------------------------------------------- the deputy
 
 
-class Actor:
-    def __init__(self, heir: Heritage | None) -> None:
-        self.heritage = {} if heir is None else {0: heir}
-        self.remains: dict[int, Any] = {0: ()}
-        self.interim: Heritage | None = None
-        self.standing: Heritage | None = None
-        self.met: Any = lambda rank, step: None
-
-
 class Deputy:
     """As much of a session as one who stands in for rank 0 needs."""
 
-    step = 4
-
-    def __init__(self, heir: Heritage | None) -> None:
+    def __init__(self, lost: LostRank | None, points: list[Context]) -> None:
         self.runtime = Runtime(own_rank=1)
-        self.impersonator = Actor(heir)
+        self.points = points
+        lost_ranks = {} if lost is None else {0: lost}
+        captures = SimpleNamespace(points=points)
+        self.impersonator = SimpleNamespace(lost=lost_ranks, captures=captures)
         self.said: list[str] = []
         self.downgraded: list[str] = []
+        self.awaited: list[int] = []
         self.voice = SimpleNamespace(notice=self.said.append)
-        self.makeup = SimpleNamespace(exact=True, downgrade=self.downgraded.append)
+        self.makeup = SimpleNamespace(
+            exact=True,
+            downgrade=self.downgraded.append,
+            await_legacy=self.awaited.append,
+            absorb=lambda: None,
+        )
 
     def standing_in(self, where: str = "train.py:7") -> deputy.StandingIn:
         return deputy.StandingIn(self, where)  # type: ignore[arg-type]
 
+    def streams_at(self, here: Context) -> rng.Streams:
+        """Rank 0's, as told at our next point."""
+        own = rng.read()
+        self.points.append(here)
+        state = self.impersonator.lost[0].at(here.point, self.points)
+        rng.restore(own)
+        return state.context.streams
 
-def _lost(drawn: int = 700) -> Heritage:
-    heir = Heritage(0, at(3, stream(8, drawn)), at(3, stream(7, 700)), apart=True)
-    stream(7, 720)  # where we are now
-    return heir
+
+def deputy_of(drawn: int = 700, within: Point | None = None) -> Deputy:
+    """We have drawn 720 numbers, of which the last 20 since rank 0 was at a point like ours."""
+    mine = after(3, stream(7, 700))
+    points = [mine]
+    if within is not None:
+        points.append(at(*within[:2], streams=stream(7, 720)))
+    lost = LostRank(0, apart=True)
+    lost.learn(after(3, stream(8, drawn)), mine)
+    stream(7, 720)
+    return Deputy(lost, points)
 
 
 def test_the_deputy_draws_what_rank_0_would_have_drawn_and_keeps_its_own() -> None:
-    session, own = Deputy(heir := _lost()), stream(7, 720)
+    session = deputy_of()
+    own = rng.read()
     with session.standing_in():
         seen = torch.rand(50)
 
     assert rng.read() == own and not session.downgraded
-    assert heir.theirs.streams == stream(8, 770)
-    assert heir.streams_at(stream(7, 730)) == stream(8, 780)
+    assert session.streams_at(at(4, streams=stream(7, 730))) == stream(8, 780)
     stream(8, 720)
     assert torch.equal(torch.rand(50), seen)
 
 
-def test_what_is_drawn_within_a_microbatch_counts_when_that_is_over() -> None:
-    session, own = Deputy(heir := _lost()), stream(7, 720)
-    session.runtime.within = lambda: True
+def test_what_is_drawn_within_a_microbatch_is_drawn_again_with_it() -> None:
+    session = deputy_of(within=(4, 0, 0, 0))
+    own = rng.read()
     with session.standing_in():
         torch.rand(50)
     with session.standing_in():
         more = torch.rand(5)
 
-    standing = session.impersonator.standing
-    assert rng.read() == own and not session.downgraded and session.impersonator.interim is None
-    assert heir.streams_at(own) == stream(8, 720)  # to be executed again with all of it
-    assert standing is not None and standing.streams_at(own) == stream(8, 775)
+    lost = session.impersonator.lost[0]
+    assert rng.read() == own and not session.downgraded
+    assert lost.at((4, 0, 0, 0), session.points).context.streams == stream(8, 720)
+    assert session.streams_at(after(4, stream(7, 735))) == stream(8, 735)
     stream(8, 770)
     assert torch.equal(torch.rand(5), more)
 
 
 def test_what_was_missed_within_a_microbatch_tells_in_the_next_step() -> None:
     runtime = Runtime(own_rank=2)
-    runtime.first("between", True, False, 2)
-    runtime.within = lambda: True
-    runtime.first("within", True, False, 2)
-    assert not runtime.has_done(0, frozenset({"between"}))
+    end, top, backward = (3, 0, 1, 0), (4, 0, 0, 0), (4, 0, 1, 0)
+    for point, where in ((end, "between"), (top, "within")):
+        runtime.last_point = lambda point=point: point  # type: ignore[misc]
+        runtime.first(where, True, False, 2)
+    runtime.last_point = lambda: backward
+    assert runtime.missed == {"between", "within"}
 
     runtime.begin_anew()
 
-    assert runtime.has_done(0, frozenset({"between"}))
-    assert not runtime.has_done(0, frozenset({"within"}))
+    assert runtime.missed == {"within"}
+    assert not runtime.has_done(0, frozenset({"between"}), end)
+    assert runtime.has_done(0, frozenset({"within"}), end), "it is executed with the microbatch"
+    assert not runtime.has_done(0, frozenset(), top)
+    assert runtime.has_done(0, frozenset(), backward)
+
+
+def test_what_was_missed_before_the_first_iteration_is_over_at_the_first_commit() -> None:
+    runtime = Runtime(own_rank=2)
+    runtime.first("log = open(...)", True, False)
+    runtime.last_point = lambda: (1, 0, 1, 0)
+
     runtime.begin_anew()
-    assert runtime.has_done(0, frozenset({"within"}))
+
+    assert not runtime.missed
 
 
 def test_calls_inside_go_on_drawing_rank_0_s_numbers() -> None:
-    session = Deputy(heir := _lost())
+    session = deputy_of()
     with session.standing_in():
         with session.standing_in():
             draw(20)
         with session.standing_in():
             draw(30)
 
-    assert heir.theirs.streams == stream(8, 770)
+    assert session.streams_at(at(4, streams=stream(7, 720))) == stream(8, 770)
 
 
 @pytest.mark.parametrize("drawn", [False, True])
 def test_what_fails_halfway_tells_no_numbers_any_more(drawn: bool) -> None:
-    session = Deputy(_lost())
+    session = deputy_of()
     with session.standing_in():
         with session.standing_in("train.py:8"):
             draw(9 if drawn else 0)
@@ -352,7 +401,7 @@ def test_what_fails_halfway_tells_no_numbers_any_more(drawn: bool) -> None:
 
 
 def test_who_does_not_know_rank_0_s_stream_says_so_if_it_is_drawn_from() -> None:
-    session, own = Deputy(None), stream(7, 720)
+    session, own = Deputy(None, [at(4)]), stream(7, 720)
     with session.standing_in():
         pass
     assert not session.downgraded
@@ -364,30 +413,26 @@ def test_who_does_not_know_rank_0_s_stream_says_so_if_it_is_drawn_from() -> None
     assert rng.read() == own
 
 
-def test_streams_of_python_that_a_chain_follows_must_not_move() -> None:
-    session = Deputy(heir := _lost())
-    heir.moving[("the stream of Python's random",)] = rng.read().python
+def test_the_numbers_of_python_that_rank_0_draws_alone_are_its_own() -> None:
+    session = deputy_of()
+    own = rng.read()
     with session.standing_in():
-        import random
-
         random.random()
+        drawn = rng.read().python
 
-    assert session.downgraded == [deputy.DRAWS]
+    assert rng.read() == own and not session.downgraded
+    streams = session.streams_at(at(4, streams=stream(7, 720)))
+    assert streams.python == drawn != own.python
 
 
-def test_before_it_speaks_for_rank_0_the_deputy_keeps_what_it_drew() -> None:
-    """A loss in the vote: the next step, in which rank 0 is followed, has not begun."""
-    theirs, mine = at(4, stream(8, 720), "ahead"), at(4, stream(7, 720), "ahead")
-    session = Deputy(None)
-    session.impersonator.met = lambda rank, step: Heritage(rank, theirs, mine)
+def test_before_it_speaks_for_rank_0_the_deputy_looks_at_what_that_left() -> None:
+    """A loss in the vote: what rank 0 left may come after the view without it."""
+    known = deputy_of()
+    session = Deputy(None, known.points)
+    session.makeup.absorb = lambda: session.impersonator.lost.update(known.impersonator.lost)
     for count in (40, 10):
         with session.standing_in():
             draw(count)
 
-    heir = Heritage(0, theirs, mine)
-    assert session.impersonator.interim is not None
-    heir.go_on_from(session.impersonator.interim)
-
-    assert not session.downgraded
-    assert heir.streams_at(stream(7, 730)) == stream(8, 780)
-    assert heir.theirs is not theirs and theirs.streams == stream(8, 720)
+    assert set(session.awaited) == {0} and not session.downgraded
+    assert session.streams_at(at(4, streams=stream(7, 730))) == stream(8, 780)

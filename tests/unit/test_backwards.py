@@ -1,117 +1,165 @@
-"""What the runtime learns of a microbatch: how often it goes backward, whether it seeds first."""
+"""Where a backward begins and ends: a transaction is settled before the script's call returns."""
 
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
-from recoverrun.hooks.runtime import Refused, ScriptRuntime
-from recoverrun.hooks.script import Loop
-from recoverrun.hooks.senses import TorchSenses
+from recoverrun.hooks.backwards import Backwards
+from recoverrun.hooks.runtime import Unwind
+from recoverrun.hooks.session import IN_BACKWARD
 
 
-def loop(name: str) -> Loop:
-    none: frozenset[str] = frozenset()
-    return Loop(
-        id=name, kind="for", filename="train.py", line=1, module_level=False, qualname="main",
-        assigned=none, live_in=none, carried=none, targets=none, global_names=none,
-        item_code=None, body_code=None, refusal="",
-    )  # fmt: skip
+class Told:
+    """A session, and what it and the watcher of reductions by hand are told, in order."""
+
+    def __init__(self, *, early: bool = True, by_hand: bool = False) -> None:
+        self.told: list[Any] = []
+        self.strategy = None if by_hand else SimpleNamespace(early=early)
+        self.hooked = False
+        self.refusals: list[str] = []
+        self.runtime = SimpleNamespace(active=True)
+        self.impersonator = SimpleNamespace(skips=lambda: False)
+        hand: Any = SimpleNamespace(backward_done=lambda: self.told.append("by hand"))
+        self.backwards = Backwards(self, hand)  # type: ignore[arg-type]
+
+    def backward_begins(self, losses: Any) -> None:
+        self.told.append(("begins", losses))
+
+    def backward_done(self) -> None:
+        self.told.append("done")
+
+    def refuse(self, reason: str) -> None:
+        self.refusals.append(reason)
 
 
-@pytest.mark.parametrize("times", [1, 2, 3])
-@pytest.mark.parametrize("batches", [range(3), [0, 1, 2]], ids=["range", "items"])
-def test_passes_of_an_inner_loop_are_counted_after_it_is_over(times: int, batches: object) -> None:
-    runtime = ScriptRuntime(own_rank=0)
-    runtime.senses = TorchSenses()
-    for name in ("steps", "micro"):
-        runtime.register(loop(name))
-    for _ in runtime.iterate("steps", [0]):
-        runtime.top("steps", locals(), globals())
-        for _ in runtime.iterate("micro", batches):  # type: ignore[arg-type]
-            runtime.top("micro", locals(), globals())
-            for _ in range(times):
-                runtime.note_backward()
+def test_the_end_is_told_before_the_script_goes_on() -> None:
+    session = Told()
 
-        shape = runtime.learn()
+    def original(loss: str) -> None:
+        session.told.append("gradients")
 
-    assert (shape.microbatches, shape.backwards) == (3, times)
+    session.backwards.around(original)("loss")
+
+    assert session.told == [("begins", "loss"), "gradients", "done"]
 
 
-@pytest.mark.parametrize("drawn", [False, True])
-def test_a_microbatch_seeds_torch_s_numbers_before_it_draws_or_after(drawn: bool) -> None:
-    runtime = ScriptRuntime(own_rank=0)
-    runtime.senses = TorchSenses()
-    runtime.register(loop("steps"))
-    for step in runtime.iterate("steps", range(3)):
-        runtime.top("steps", locals(), globals())
-        if drawn:
-            torch.rand(1)
-        if step:
-            runtime.seeding()
-            torch.manual_seed(step)
-            torch.rand(1)
-            runtime.seeding()  # again: the first one counts
-            torch.manual_seed(step)
-        runtime.note_backward()
+def test_a_loss_given_by_name_is_seen() -> None:
+    session = Told()
 
-    assert [one.seeded for one in runtime.microbatches] == [False, not drawn, not drawn]
+    session.backwards.around(lambda tensors: None)(tensors="loss")
+
+    assert session.told == [("begins", "loss"), "done"]
 
 
-@pytest.mark.parametrize("drawn", [False, True])
-def test_code_in_another_rank_s_place_must_seed_before_it_draws(drawn: bool) -> None:
-    runtime = ScriptRuntime(own_rank=0)
-    runtime.senses = TorchSenses()
-    runtime.acting_rank = 1
-    runtime.untold = runtime.senses.streams(None)
-    if drawn:
-        torch.rand(1)
+def test_a_backward_inside_another_belongs_to_it() -> None:
+    """`Tensor.backward` calls `autograd.backward`, and a checkpoint runs one within."""
+    session = Told()
+    inner = session.backwards.around(lambda loss: session.told.append("gradients"))
 
-    runtime.seeding()
+    session.backwards.around(inner)("loss")
 
-    assert (runtime.untold is not None) == drawn
+    assert session.told == [("begins", "loss"), "gradients", "done"]
 
 
-@pytest.mark.parametrize("times", [1, 3])
-def test_slices_of_a_batch_that_was_drawn_before_them_are_one_microbatch(times: int) -> None:
-    runtime = ScriptRuntime(own_rank=0)
-    runtime.senses = TorchSenses()
-    for name in ("steps", "slices"):
-        runtime.register(loop(name))
-    source = SimpleNamespace(ended=False, count=0)
+def test_a_schedule_ends_its_backward_before_it_returns() -> None:
+    session = Told()
 
-    def step() -> None:
-        runtime.top("steps", {}, globals())
-        runtime.drawn(source, 0, object(), learning=True)  # type: ignore[arg-type]
-        for _ in runtime.iterate("slices", range(times)):
-            runtime.top("slices", {}, globals())
-            runtime.note_backward()
+    with session.backwards.one(None):
+        session.backwards.ends()
+        session.told.append("divided")
+        session.backwards.ends()  # of each stage
 
-    steps = iter(runtime.iterate("steps", range(2)))
-    next(steps)
-    step()
-    runtime.shape = shape = runtime.learn()
-
-    assert (shape.region.id, shape.microbatches, shape.backwards) == ("steps", 1, times)
-    assert (shape.slices, len(runtime.microbatches)) == (times, 1)
-    runtime.begin_step()
-    next(steps)
-    step()
-    assert [(one.turn.loop.id, one.backwards) for one in runtime.microbatches] == [("steps", times)]
+    assert session.told == [("begins", None), "done", "divided"]
 
 
-def test_slices_of_several_batches_a_step_are_not_served() -> None:
-    runtime = ScriptRuntime(own_rank=0)
-    runtime.senses = TorchSenses()
-    for name in ("steps", "slices"):
-        runtime.register(loop(name))
-    source = SimpleNamespace(ended=False, count=0)
-    for _ in runtime.iterate("steps", range(2)):
-        runtime.top("steps", {}, globals())
-        runtime.drawn(source, 0, object(), learning=True)  # type: ignore[arg-type]
-        for _ in runtime.iterate("slices", range(2)):
-            runtime.top("slices", {}, globals())
-            runtime.note_backward()
-        if len(runtime.microbatches) == 4:
-            with pytest.raises(Refused, match="cannot be drawn again for another rank"):
-                runtime.learn()
+def test_every_backward_ends_by_itself() -> None:
+    session = Told()
+
+    for loss in "ab":
+        with session.backwards.one(loss):
+            session.backwards.ends()
+
+    assert session.told == [("begins", "a"), "done", ("begins", "b"), "done"]
+
+
+def test_where_nothing_is_served_yet_it_may_be_one_that_is_reduced_by_hand() -> None:
+    session = Told(by_hand=True)
+
+    session.backwards.around(lambda loss: None)("loss")
+
+    assert session.told == [("begins", "loss"), "by hand", "done"]
+
+
+def test_one_that_raises_has_brought_nothing() -> None:
+    session = Told()
+
+    with pytest.raises(RuntimeError, match="no graph"):
+        with session.backwards.one("loss"):
+            raise RuntimeError("no graph")
+    assert session.told == [("begins", "loss")]
+    session.backwards.around(lambda loss: None)("another")
+
+    assert session.told[1:] == [("begins", "another"), "done"]
+
+
+def test_re_executed_code_is_left_at_the_end_of_its_backward() -> None:
+    session = Told()
+
+    def unwind() -> None:
+        raise Unwind("backward")
+
+    session.backward_done = unwind  # type: ignore[method-assign]
+    with pytest.raises(Unwind):
+        session.backwards.around(lambda loss: session.told.append("gradients"))("loss")
+
+    assert session.told == [("begins", "loss"), "gradients"]
+
+
+def test_what_belongs_to_earlier_microbatches_is_passed_over_but_for_what_is_inside_another() -> (
+    None
+):
+    session, left = Told(), [True, False]
+    session.impersonator.skips = lambda: left.pop(0)
+    inner = session.backwards.around(lambda loss: session.told.append("gradients"))
+    backward = session.backwards.around(inner)
+
+    backward("earlier")
+    backward("own")
+
+    assert session.told == [("begins", "own"), "gradients", "done"]
+    assert left == []
+
+
+def _module(name: str, session: Told) -> Any:
+    """Code of a module called so, which registers a hook."""
+    module = ModuleType(name)
+    wrapped = session.backwards.hooking(torch.Tensor.register_post_accumulate_grad_hook)
+    module.__dict__.update(register=wrapped)
+    exec("def hook(tensor):\n    return register(tensor, lambda p: None)", module.__dict__)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("early", "refusals"), [(True, [IN_BACKWARD]), (False, [])], ids=["ddp", "fsdp"]
+)
+def test_who_steps_within_the_backward_is_not_served_where_gradients_are_taken_early(
+    early: bool, refusals: list[str]
+) -> None:
+    session = Told(early=early)
+
+    handle = _module("train", session).hook(torch.zeros(1, requires_grad=True))
+
+    handle.remove()
+    assert session.hooked
+    assert (session.refusals, session.runtime.active) == (refusals, not refusals)
+
+
+@pytest.mark.parametrize("module", ["torch.distributed.fsdp", "recoverrun.hooks.strategies.ddp"])
+def test_hooks_of_torch_s_own_and_of_ours_are_no_matter(module: str) -> None:
+    session = Told()
+
+    _module(module, session).hook(torch.zeros(1, requires_grad=True))
+
+    assert not session.hooked and not session.refusals

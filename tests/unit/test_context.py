@@ -12,28 +12,15 @@ import numpy
 import pytest
 import torch
 
-from recoverrun.hooks import context, rng
-from recoverrun.hooks.context import Context, differences, put, same, values_of
-from recoverrun.hooks.data import NotReplayable
+from recoverrun.hooks import context, ownrng, rng
+from recoverrun.hooks.context import Context, put, same, values_of
+from recoverrun.hooks.lost import differing
 from recoverrun.hooks.origins import Origin
-
-
-def make(**changes: Any) -> Context:
-    fields: dict[str, Any] = {
-        "step": 3,
-        "attempt": 0,
-        "kind": "top",
-        "loop": "train.py:1",
-        "streams": rng.read(),
-        "names": {},
-        "attributes": {},
-        "loaders": {},
-    }
-    return Context(**{**fields, **changes})
+from tests.unit.contexts import at
 
 
 def through(names: dict[str, Any]) -> dict[str, Any]:
-    return Context.unpack(make(names=names).pack()).names
+    return Context.unpack(at(3, names=names).pack()).names
 
 
 VALUES = {
@@ -78,13 +65,47 @@ def test_tensors_travel_bit_for_bit(name: str) -> None:
     assert torch.equal(arrived, TENSORS[name])
 
 
-def test_a_context_travels_whole() -> None:
-    sent = make(
+@pytest.mark.parametrize("kind", context.KINDS)
+def test_a_context_travels_whole(kind: context.Kind) -> None:
+    sent = at(
+        7,
+        2,
+        kind,
+        4,
+        names={"seen": 3},
         attributes={("loader", "position"): 7, ("a", "b", "c"): (1, 2)},
+        generators={"train.py:3#0": b"state"},
         loaders={4: Origin(streams=rng.read(), generators=(b"x",), cuts=(range(9),), rows=9)},
+        alone_at=frozenset({"train.py:9"}),
     )
 
-    assert Context.unpack(sent.pack()) == sent
+    arrived = Context.unpack(sent.pack())
+
+    assert arrived == sent
+    assert arrived.point == (7, 2, context.KINDS.index(kind), 4)
+
+
+def test_points_grow_as_a_transaction_goes_on() -> None:
+    """Iterations that trained nothing, a microbatch, its backward, the next one, the next step."""
+    course = [
+        at(3, 0), at(3, 0, attempt=1), at(3, 0, "after"), at(3, 1), at(3, 1, "after"), at(4, 0)
+    ]  # fmt: skip
+
+    points = [one.point for one in course]
+
+    assert points == sorted(set(points))
+
+
+def test_values_are_variables_and_attributes_and_others_can_stand_in_their_place() -> None:
+    mine = at(3, names={"rank": 0}, attributes={("loader", "at"): 3})
+    assert mine.values == {"rank": 0, ("loader", "at"): 3}
+
+    theirs = mine.with_values({"rank": 1, "more": 2, ("loader", "at"): 4})
+
+    assert theirs.names == {"rank": 1, "more": 2}
+    assert theirs.attributes == {("loader", "at"): 4}
+    assert (theirs.point, theirs.streams) == (mine.point, mine.streams)
+    assert mine.names == {"rank": 0}
 
 
 def _legacy(bits: Any) -> Any:
@@ -121,36 +142,31 @@ GENERATORS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
 def test_generators_travel_as_their_state(name: str) -> None:
     generator, draw = GENERATORS[name]
     draw(generator)  # the next may be in the middle of something
-    names = {"g": generator}
-    arrived = through(values_of(names))
+    sent = at(3, generators={"train.py:3#0": ownrng.state_of(generator)})
+    arrived = Context.unpack(sent.pack()).generators["train.py:3#0"]
     expected = draw(generator)
 
-    put(names, "g", arrived["g"])
+    ownrng.put_state(generator, arrived)
 
-    assert names["g"] is generator
     assert draw(generator) == expected
 
 
 def test_a_generator_is_not_given_the_state_of_another_kind() -> None:
-    states = values_of({name: generator for name, (generator, _) in GENERATORS.items()})
     kinds = ("torch", "python", "PCG64", "MT19937", "legacy over Philox")
     for one, other in itertools.permutations(kinds, 2):
-        with pytest.raises(NotReplayable, match="g is another generator"):
-            put({"g": GENERATORS[one][0]}, "g", states[other])
+        state = ownrng.state_of(GENERATORS[other][0])
+        with pytest.raises(ValueError):
+            ownrng.put_state(GENERATORS[one][0], state)
 
 
-def test_what_has_become_of_a_generator_is_not_overwritten() -> None:
-    state = values_of({"g": random.Random(1)})["g"]
-    names: dict[str, Any] = {"g": 3}
-
-    with pytest.raises(NotReplayable, match="g is a int here"):
-        put(names, "g", state)
-
-    assert names == {"g": 3}
+def test_generators_are_no_values() -> None:
+    """The registry knows them, wherever they are kept."""
+    assert values_of({name: one for name, (one, _) in GENERATORS.items()}) == {}
 
 
 def test_a_generator_without_a_state_is_none() -> None:
-    assert values_of({"system": random.SystemRandom()}) == {}
+    assert not ownrng.is_generator(random.SystemRandom())
+    assert all(ownrng.is_generator(one) for one, _ in GENERATORS.values())
 
 
 class Colour(enum.IntEnum):
@@ -205,7 +221,7 @@ def test_what_is_put_may_change_without_changing_the_context() -> None:
 
 
 def _hostile() -> dict[str, bytes]:
-    good = msgpack.unpackb(make(names={"t": torch.ones(2)}).pack())
+    good = msgpack.unpackb(at(3, names={"t": torch.ones(2)}).pack())
 
     def with_name(value: Any) -> bytes:
         return bytes(msgpack.packb({**good, "names": {"t": value}}))
@@ -215,16 +231,17 @@ def _hostile() -> dict[str, bytes]:
         deep = [deep]
     return {
         "nothing": b"",
-        "half": make().pack()[:-3],
-        "more": make().pack() + b"\x00",
+        "half": at(3).pack()[:-3],
+        "more": at(3).pack() + b"\x00",
         "text": b"hello",
         "number": msgpack.packb(7),
         "list": msgpack.packb([1, 2]),
         "bad unicode": b"\xa2\xff\xff",
-        "no step": msgpack.packb({"kind": "top"}),
-        "endless step": bytes(msgpack.packb({**good, "step": math.inf})),
-        "worded step": bytes(msgpack.packb({**good, "step": "x"})),
-        "kind": bytes(msgpack.packb({**good, "kind": "other"})),
+        "no point": msgpack.packb({"loop": "train.py:1"}),
+        "endless step": bytes(msgpack.packb({**good, "point": [math.inf, 0, 0, 0]})),
+        "worded step": bytes(msgpack.packb({**good, "point": ["x", 0, 0, 0]})),
+        "kind": bytes(msgpack.packb({**good, "point": [3, 0, 2, 0]})),
+        "short point": bytes(msgpack.packb({**good, "point": [3, 0]})),
         "names": bytes(msgpack.packb({**good, "names": [1]})),
         "names of bytes": bytes(msgpack.packb({**good, "names": {b"x": 1}})),
         "streams": bytes(msgpack.packb({**good, "streams": 3})),
@@ -270,17 +287,16 @@ def test_what_only_looks_the_same_is_not(one: Any, other: Any) -> None:
     assert not same(one, other)
 
 
-def test_differences_are_what_both_have_and_do_not_share() -> None:
-    mine = make(
+def test_what_differs_is_what_both_have_and_do_not_share() -> None:
+    mine = at(
+        3,
         names={"rank": 0, "step": 5, "mine": 1, "local_rank": 0, "device_id": 0},
         attributes={("loader", "at"): 3, ("loader", "gpu"): 0, ("loader", "n"): 8},
     )
-    theirs = make(
+    theirs = at(
+        3,
         names={"rank": 1, "step": 5, "theirs": 1, "local_rank": 1, "device_id": 1},
         attributes={("loader", "at"): 4, ("loader", "gpu"): 1, ("loader", "n"): 8},
     )
 
-    found = differences(theirs, mine)
-
-    assert found.names == {"rank": 1}
-    assert found.attributes == {("loader", "at"): 4}
+    assert differing(theirs, mine) == {"rank": 1, ("loader", "at"): 4}

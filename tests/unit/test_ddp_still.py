@@ -1,11 +1,13 @@
 """Which gradients DDP has no part in, from when on, and when they are reduced."""
 
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import torch
 
+from ft_collectives.reduce import Reducer
 from recoverrun.hooks.session import Session
 from recoverrun.hooks.strategies.ddp_buckets import Gradients
 from recoverrun.hooks.strategies.ddp_still import Arrivals, Still
@@ -41,36 +43,40 @@ def part(*kilobytes: int, dtype: torch.dtype = torch.float32, counts: bool = Fal
 
 
 class Steps:
-    """A session at the step and microbatch that a test wants."""
+    """A session at the transaction and microbatch that a test wants."""
 
     def __init__(self) -> None:
         self.step = 1
-        self.microbatch = 0
+        self.runtime = SimpleNamespace(microbatches=[])
 
     def begin(self, step: int) -> None:
-        self.step, self.microbatch = step, 0
+        self.step = step
+        self.runtime.microbatches = []
+
+    def has_run(self, microbatches: int) -> None:
+        self.runtime.microbatches = [object()] * microbatches
 
 
 def looked(module: Any, *parts: Gradients) -> tuple[Still, Steps]:
-    """After the backward of step 1, in which DDP has filled these buckets."""
+    """After the backward of transaction 1, in which DDP has filled these buckets."""
     steps = Steps()
     still = Still(cast("Session", steps))
     for count in range(1, len(parts) + 1):
         still.look(module, Bucket(last=count == len(parts)), parts[:count])
-    steps.microbatch = 1
+    steps.has_run(1)
     return still, steps
 
 
-def test_ddp_keeps_still_from_the_step_that_follows() -> None:
+def test_ddp_keeps_still_from_the_transaction_that_follows() -> None:
     first, second = part(1, 2), part(3)
     still, steps = looked(ddp(), first, second)
 
     assert still.due() == []
-    steps.microbatch = 0  # it begins again: others may have reduced the first bucket already
+    steps.has_run(0)  # it begins again: others may have reduced the first bucket already
     assert still.due() == []
     steps.begin(2)
     assert still.due() == [first, second]
-    steps.microbatch = 1
+    steps.has_run(1)
     assert still.due() == []
 
 
@@ -148,22 +154,24 @@ def test_in_a_join_context_ddp_reduces_by_itself() -> None:
 
 
 class Reduced:
-    """A session whose next backward may be a step's last one, and what is offered in it."""
+    """A session, its reducer, and what is offered to that."""
 
     def __init__(self) -> None:
         self.generation = 3
         self.acting = False
         self.offers: list[tuple[int, int]] = []  # which bucket, in which generation
         self.reached = 0
+        self.included: list[int] = []  # buckets that the transaction reduces
         self.runtime = SimpleNamespace(active=True)
-        self.faults = SimpleNamespace(armed=False)
-        self.reducer = self
 
-    def last_in_sight(self) -> int:
+    def final_in(self) -> int:
         return self.generation
 
-    def backward_reaches_bucket(self) -> None:
+    def bucket_reached(self) -> None:
         self.reached += 1
+
+    def include(self, keys: Iterable[tuple[int, ...]]) -> None:
+        self.included = [self.keys.index(key) for key in keys]
 
     def offer(self, key: tuple[int, ...], generation: int) -> None:
         self.offers.append((self.keys.index(key), generation))
@@ -171,7 +179,7 @@ class Reduced:
     def serves(self, *parts: Gradients) -> Arrivals:
         buckets = {tuple(map(id, one.params)): one for one in parts}
         self.keys = list(buckets)
-        return Arrivals(cast("Session", self), buckets)
+        return Arrivals(cast("Session", self), cast("Reducer", self), buckets)
 
 
 def backward(*parts: Gradients) -> None:
@@ -187,6 +195,7 @@ def test_a_bucket_is_offered_when_its_last_gradient_has_arrived() -> None:
     assert session.offers == []
     backward(second)
     assert session.offers == [(1, 3)]
+    assert session.included == [0, 1], "in the order of DDP, whichever arrives first"
     first.params[0].sum().backward()
     assert session.offers == [(1, 3), (0, 3)]
 
@@ -202,18 +211,24 @@ def test_each_backward_is_counted_anew() -> None:
     assert session.offers == [(0, 3)] * 2
 
 
-@pytest.mark.parametrize(
-    "synced",
-    [pytest.param(True, id="not the last microbatch"), pytest.param(False, id="no_sync")],
-)
-def test_gradients_that_are_not_final_are_not_offered(synced: bool) -> None:
+def test_gradients_of_a_backward_without_a_reduction_are_not_offered() -> None:
     session, one = Reduced(), part(1)
-    session.generation = 3 * (not synced)
-    session.serves(one).begin(synced)
+    session.serves(one).begin(synced=False)
+
+    backward(one)
+    backward(one)
+
+    assert (session.offers, session.reached, session.included) == ([], 0, [])
+
+
+def test_gradients_to_which_a_loss_may_add_are_not_offered() -> None:
+    session, one = Reduced(), part(1, 1)
+    session.generation = 0
+    session.serves(one).begin(synced=True)
 
     backward(one)
 
-    assert session.offers == []
+    assert (session.offers, session.reached, session.included) == ([], 1, [0])
 
 
 def test_a_loss_during_the_backward_ends_the_offers() -> None:
@@ -231,10 +246,13 @@ def test_nothing_is_offered_for_another_rank() -> None:
     session, one = Reduced(), part(1)
     session.serves(one).begin(synced=True)
     session.acting = True
+    backward(one)
+    assert (session.offers, session.reached) == ([], 0)
 
+    session.acting = False
     backward(one)
 
-    assert session.offers == []
+    assert session.offers == [(0, 3)], "another rank's gradients are none of those awaited"
 
 
 def test_a_second_gradient_in_one_backward_is_an_error_as_it_is_in_ddp() -> None:
@@ -246,23 +264,15 @@ def test_a_second_gradient_in_one_backward_is_an_error_as_it_is_in_ddp() -> None
         backward(one)
 
 
-def test_a_second_backward_of_the_microbatch_is_none() -> None:
+def test_a_backward_after_the_one_that_reduces_is_none_of_ddp() -> None:
     session, one = Reduced(), part(1)
-    session.serves(one).begin(synced=True)
+    arrivals = session.serves(one)
+    arrivals.begin(synced=True)
     backward(one)
-    session.generation = 0  # the microbatch is done: it is no longer the one before the last
+    arrivals.begin(synced=False)  # as that backward ends
 
     backward(one)
 
     assert one.params[0].grad is not None
     assert one.params[0].grad[0] == 2
-
-
-def test_a_bucket_is_reached_once_in_a_synced_backward_where_faults_are_armed() -> None:
-    session, one = Reduced(), part(1, 1)
-    session.generation, session.faults.armed = 0, True
-    session.serves(one).begin(synced=True)
-
-    backward(one)
-
-    assert (session.reached, session.offers) == (1, [])
+    assert session.offers == [(0, 3)]

@@ -299,12 +299,38 @@ def test_gradients_that_the_script_drops_leave_no_credit() -> None:
     assert rank.machine.report().done == ((0, 0), (0, 1))
 
 
-def test_slices_that_were_taken_for_microbatches_are_one_in_the_end() -> None:
+# --------------------------------------------------------------------------- the first transaction
+
+
+def test_what_torch_reduced_is_the_first_transaction_of_all() -> None:
     rank = Rank()
-    rank.feed(*(Accumulated(identity=(0, index)) for index in range(3)), Viewed(view=SECOND))
 
-    effects = rank.feed(Settled(microbatches=1))
+    (committed,) = rank.machine.reduced_by_torch(2)
 
-    assert rank.machine.done == [(0, 0)]
-    (said,) = [one.message for one in effects if isinstance(one, Send)]
-    assert isinstance(said, Report) and (said.done, said.microbatches) == (((0, 0),), 1)
+    assert isinstance(committed, Send) and isinstance(committed.message, Committed)
+    assert (committed.message.step, committed.message.done) == (0, ((0, 0), (0, 1)))
+    assert (rank.machine.step_index, rank.machine.done) == (1, [])
+    assert rank.home() == [Reduce(generation=1)]
+    apply, _ = rank.commit()
+    assert apply == Apply(step=1)
+
+
+def test_a_view_during_the_first_transaction_is_met_at_the_end_of_the_second() -> None:
+    rank = Rank()
+    rank.feed(Viewed(view=SECOND))
+
+    committed, asked = rank.machine.reduced_by_torch(2)
+
+    assert isinstance(committed, Send) and isinstance(committed.message, Committed)
+    assert (_said([asked]).step, _said([asked]).generation) == (1, 2)
+    said = _said(rank.home())
+    assert (said.step, said.phase, said.done) == (1, "settle", ((0, 0), (0, 1)))
+
+
+def test_torch_reduces_no_transaction_but_the_first() -> None:
+    rank = Rank()
+    rank.home()
+    rank.commit()
+
+    with pytest.raises(AssertionError, match="begun already"):
+        rank.machine.reduced_by_torch(2)

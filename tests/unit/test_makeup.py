@@ -1,114 +1,421 @@
-"""Making up: one gradient for each identity, as the lost rank for as long as that can be told."""
+"""Making up: each identity once, with what its slot would have had for as long as that is known."""
 
 import itertools
+import random
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch
 
-from recoverrun.hooks.data import NotReplayable
-from recoverrun.hooks.makeup import LEGACY_WAIT_S, MakeUp
+from recoverrun.hooks import makeup as makeup_module
+from recoverrun.hooks import rng
+from recoverrun.hooks.evidence import Mark
+from recoverrun.hooks.impersonate import Executed
+from recoverrun.hooks.lost import State, host
+from recoverrun.hooks.makeup import ENDLESS, LEGACY_WAIT_S, OTHERWISE, UNEQUAL
+from recoverrun.hooks.runtime import Microbatch
 from rendezvous.messages import Legacy
-
-BEHAVIOURS = ("exact", "knows nothing", "cannot be known", "no backward", "cannot be replayed")
-RANK, SHAPE = 7, type("Shape", (), {"region": type("Region", (), {"id": "train.py:3"})})()
-
-
-class Impersonator:
-    """Computes as told; `gradients` says how each of them came about."""
-
-    def __init__(self) -> None:
-        self.behaviour = "exact"
-        self.gradients: list[tuple[str, int]] = []
-        self.inherited: dict[int, tuple[bytes, ...]] = {}
-
-    def inherit(self, rank: int, packed: tuple[bytes, ...]) -> None:
-        self.inherited[rank] = packed
-
-    def knows(self, rank: int, step: int) -> bool:
-        if self.behaviour == "cannot be known":
-            raise NotReplayable("x differs between ranks and moves")
-        return self.behaviour != "knows nothing"
-
-    def execute(self, rank: int, index: int, shape: Any) -> bool:
-        if self.behaviour == "cannot be replayed":
-            raise NotReplayable("random numbers move")
-        if self.behaviour == "no backward":
-            return False
-        self.gradients.append(("exact", index))
-        return True
-
-    def execute_fresh(self, index: int, shape: Any) -> bool:
-        self.gradients.append(("fresh", index))
-        return True
+from rendezvous.remains import MARKS_BYTES
+from tests.unit.contexts import at
+from tests.unit.survivors import (
+    LOST,
+    STEP,
+    Crew,
+    Exchange,
+    Survivor,
+    executed,
+    left_at_top,
+    mark_of,
+)
 
 
-def made() -> tuple[Impersonator, MakeUp, list[str]]:
-    impersonator = Impersonator()
-    told: list[str] = []
-    return impersonator, MakeUp(impersonator, told.append), told  # type: ignore[arg-type]
+@pytest.fixture(autouse=True)
+def _streams(streams_put_back: None) -> Iterator[None]:
+    yield
 
 
-@pytest.mark.parametrize("length", [1, 2, 3, 4])
-def test_each_identity_has_one_gradient_whatever_comes_in_between(length: int) -> None:
-    for course in itertools.product(BEHAVIOURS, repeat=length):
-        impersonator, makeup, told = made()
-        for index, behaviour in enumerate(course):
-            impersonator.behaviour = behaviour
-            makeup.compute(RANK, index, 5, SHAPE)
+@pytest.fixture(autouse=True)
+def _gather(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gather(fabric: Any, channel: Survivor, generation: int, mine: Any) -> dict[int, Any]:
+        return channel.exchange.all(channel.env.rank, mine)
 
-        exact = len(list(itertools.takewhile(lambda one: one == "exact", course)))
-        kinds = ["exact"] * exact + ["fresh"] * (length - exact)
-        assert impersonator.gradients == list(zip(kinds, range(length), strict=True)), course
-        assert len(told) == (exact < length), course
-        assert makeup.exact == (exact == length)
+    monkeypatch.setattr(makeup_module, "gather", gather)
 
 
-def test_what_lost_ranks_left_is_taken_in_before_anything_is_computed() -> None:
-    impersonator, makeup, _ = made()
-    makeup.inherit(Legacy(generation=2, contexts=((RANK, (b"context",)),)))
+EXACT, EQUAL = ["exact-samples"] * 2, ["equal-count"] * 2
 
-    makeup.compute(RANK, 0, 5, SHAPE)
 
-    assert impersonator.inherited == {RANK: (b"context",)}
+# --------------------------------------------------------------------------- told, not inferred
+
+
+def test_each_executes_its_share_once_where_the_assumed_start_was_right() -> None:
+    crew = Crew(program=lambda x: x)
+    crew.inherit(left_at_top())
+
+    crew.make_up()
+
+    assert crew.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("own", 5)}
+    assert crew.executions == [[(0, 5)], [(1, 5)]]
+    assert (crew.promises, crew.said) == (EXACT, [])
+
+
+def test_a_start_that_was_assumed_wrongly_is_made_good() -> None:
+    """Only the lost rank's code knows what becomes of its `x`: ours rests."""
+    crew = Crew()
+    crew.inherit(left_at_top())
+
+    crew.make_up()
+
+    assert crew.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("own", 6)}
+    assert crew.executions == [[(0, 5)], [(1, 5), (1, 6)]]
+    assert (crew.promises, crew.said) == (EXACT, [])
+
+
+def test_who_makes_up_all_of_a_slot_assumes_nothing() -> None:
+    crew = Crew()
+    crew.inherit(left_at_top())
+
+    crew.make_up(((0, 1), ()))
+
+    assert crew.executions == [[(0, 5), (1, 6)], []]
+    assert crew.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("own", 6)}
+
+
+@pytest.mark.parametrize(
+    "shares", [((0, 2), (1, 3)), ((3, 1), (2, 0)), ((0, 3), (1, 2)), ((1, 2, 3), (0,))]
+)
+def test_wrong_starts_are_made_good_one_after_the_other(
+    shares: tuple[tuple[int, ...], ...],
+) -> None:
+    crew = Crew(microbatches=4)
+    crew.inherit(left_at_top())
+
+    crew.make_up(shares)
+
+    assert crew.gradients == {(LOST, n): ("own", 5 + n) for n in range(4)}
+    assert crew.promises == EXACT
+
+
+def test_all_know_where_the_lost_rank_stands_afterwards() -> None:
+    crew = Crew()
+    crew.inherit(left_at_top())
+    crew.make_up()
+
+    for survivor in crew.survivors:
+        captures = survivor.impersonator.captures
+        captures.points.append(at(STEP + 1, names={"x": 0}))
+        survivor.makeup.end_step(STEP)
+        state = survivor.impersonator.lost[LOST].at((STEP + 1, 0, 0, 0), captures.points)
+        assert (state.context.values, state.assumed) == ({"x": 7}, False)
+
+
+def test_a_wrong_start_of_which_nothing_is_used_is_no_matter() -> None:
+    crew = Crew()
+    for survivor in crew.survivors:
+        survivor.impersonator.bearing.matters = lambda key, value: False
+    crew.inherit(left_at_top())
+
+    crew.make_up()
+
+    assert crew.executions == [[(0, 5)], [(1, 5)]]
+    assert crew.promises == EXACT
+
+
+def test_what_was_made_up_before_a_second_loss_is_added_once() -> None:
+    crew = Crew()
+    crew.inherit(left_at_top())
+    crew.make_up()
+
+    crew.make_up(((), ()))
+
+    assert crew.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("own", 6)}
+
+
+def test_gradients_of_one_s_own_are_none_of_it() -> None:
+    crew = Crew()
+    crew.inherit(left_at_top())
+    for survivor in crew.survivors:
+        survivor.present = [("own", "home")]
+
+    crew.make_up()
+
+    assert [one.present for one in crew.survivors] == [[("own", "home")]] * 2
+
+
+def test_what_nobody_knew_of_the_lost_rank_is_not_known_after_its_microbatch_either() -> None:
+    """Its `y` moved between the steps, as its stream of Python did, and no code has set them."""
+    crew = Crew(program=lambda x: x, microbatches=1)
+    after = at(STEP - 1, 0, "after", names={"x": 0, "y": 1})
+    random.seed(9)
+    for survivor in crew.survivors:
+        survivor.impersonator.bearing.matters = lambda key, value: False
+        captures = survivor.impersonator.captures
+        captures.points = [after, at(STEP, names={"x": 0, "y": 2}), *captures.points[1:]]
+        survivor.runtime.microbatches[0].top.context = captures.points[1]
+        captures.points.append(at(STEP + 1, names={"x": 0, "y": 2}))
+    random.seed(8)
+    crew.inherit(at(STEP - 1, 0, "after", names={"x": 5, "y": 7}))
+
+    crew.make_up(((0,), ()))
+
+    for survivor in crew.survivors:
+        points, lost = survivor.impersonator.captures.points, survivor.impersonator.lost[LOST]
+        for point in ((STEP, 0, 1, 0), (STEP + 1, 0, 0, 0)):
+            assert lost.at(point, points).unknown == {"y", host("python")}
+    assert crew.promises == EXACT
+
+
+# --------------------------------------------------------------------------- proved by marks
+
+
+@pytest.mark.parametrize("known", [(11, 12), (11, 0), (10, 0), (0, 12), (0, 0)])
+def test_what_the_lost_rank_noted_is_the_proof(known: Mark) -> None:
+    crew = Crew()
+    crew.inherit(left_at_top(), marks={0: known, 1: known})
+
+    crew.make_up()
+
+    assert crew.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("own", 6)}
+    assert crew.promises == EXACT
+
+
+@pytest.mark.parametrize(
+    ("known", "what"),
+    [
+        ((99, 12), UNEQUAL[0].format(rank=LOST)),
+        ((99, 0), UNEQUAL[0].format(rank=LOST)),
+        ((10, 12), UNEQUAL[0].format(rank=LOST)),  # its backward began after one forward
+        ((11, 99), UNEQUAL[1]),
+    ],
+)
+@pytest.mark.parametrize("index", [0, 1])
+def test_what_is_not_as_the_lost_rank_noted_is_of_fresh_data_and_told(
+    index: int, known: Mark, what: str
+) -> None:
+    crew = Crew()
+    crew.inherit(left_at_top(), marks={index: known})
+
+    crew.make_up()
+
+    first = ("own", 5) if index else ("fresh", 0)
+    assert crew.gradients == {(LOST, 0): first, (LOST, 1): ("fresh", 1)}, "which follows from it"
+    why = OTHERWISE.format(rank=LOST, index=index, step=STEP, what=what)
+    assert (crew.promises, crew.said) == (EQUAL, [why])
+
+
+def test_a_mark_of_another_microbatch_proves_nothing() -> None:
+    crew = Crew()
+    ring = mark_of(STEP - 1, 0, (99, 99)).ljust(MARKS_BYTES, b"\0")
+    crew.inherit(left_at_top())
+    for one in crew.survivors:
+        one.makeup.inherit(Legacy(generation=2, contexts=(), marks=((LOST, ring),)))
+
+    crew.make_up()
+
+    assert crew.promises == EXACT
+
+
+# --------------------------------------------------------------------------- fresh data
+
+
+def test_where_nothing_was_left_all_is_of_fresh_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(makeup_module, "LEGACY_WAIT_S", 0.01)
+    crew = Crew()
+
+    crew.make_up()
+
+    assert crew.gradients == {(LOST, 0): ("fresh", 0), (LOST, 1): ("fresh", 1)}
+    assert crew.promises == EQUAL
+    assert all("left no context that can be used" in words for words in crew.said)
+
+
+def test_what_comes_after_the_promise_was_lowered_is_of_fresh_data_at_once() -> None:
+    crew = Crew(program=lambda x: x)
+    crew.inherit(left_at_top(), marks={0: (99, 99)})
+    crew.make_up()
+    for survivor in crew.survivors:
+        survivor.makeup.end_step(STEP)
+        survivor.reduced.clear()
+        survivor.executions.clear()
+
+    crew.make_up()
+
+    assert crew.gradients == {(LOST, 0): ("fresh", 0), (LOST, 1): ("fresh", 1)}
+    assert crew.executions == [[], []] and len(crew.said) == 1
+
+
+BEHAVIOURS = ("right", "cannot be executed", "not as noted", "promise was lowered")
+
+
+@pytest.mark.parametrize("moves", [False, True])
+@pytest.mark.parametrize("shares", [((0,), (1,)), ((1,), (0,)), ((0, 1), ()), ((), (1, 0))])
+def test_each_identity_has_one_gradient_whatever_comes_in_between(
+    shares: tuple[tuple[int, ...], ...], moves: bool
+) -> None:
+    """It is the slot's own, or the promise is lowered everywhere, and somebody says why."""
+    for course in itertools.product(BEHAVIOURS, repeat=2):
+        crew = Crew(program=lambda x: x + moves)
+        bad = {n for n, one in enumerate(course) if one == "not as noted"}
+        crew.inherit(left_at_top(), marks=dict.fromkeys(bad, (99, 99)))
+        for survivor, one in zip(crew.survivors, course, strict=True):
+            survivor.refuses = {
+                n for n, behaviour in enumerate(course) if behaviour == "cannot be executed"
+            }
+            if one == "promise was lowered":
+                survivor.makeup.downgrade("the deputy failed")
+
+        crew.make_up(shares)
+
+        assert crew.gradients.keys() == {(LOST, 0), (LOST, 1)}, course
+        right = {(LOST, n): ("own", 5 + n * moves) for n in range(2)}
+        for identity, (kind, x) in crew.gradients.items():
+            assert kind == "fresh" or (kind, x) == right[identity], course
+        if all(one == "right" for one in course):
+            assert crew.gradients == right and crew.promises == EXACT, course
+        else:
+            assert crew.promises == EQUAL and crew.said, course
+
+
+def test_a_start_that_nobody_can_tell_is_of_fresh_data_and_told() -> None:
+    crew = Crew()
+    crew.inherit(left_at_top())
+    silent = crew.survivors[0].makeup
+    silent._end_of = lambda made: None  # type: ignore[method-assign]
+
+    crew.make_up()
+
+    assert crew.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("fresh", 1)}
+    assert crew.said == [ENDLESS.format(rank=LOST, index=1, step=STEP)]
+    assert crew.promises == EQUAL
+
+
+# --------------------------------------------------------------------------- what was left
+
+
+def alone() -> Survivor:
+    return Survivor(0, Exchange(1), lambda x: x, 1)
 
 
 def test_who_needs_a_context_at_once_waits_for_it() -> None:
-    impersonator, makeup, _ = made()
-    legacy = Legacy(generation=2, contexts=((RANK, (b"context",)),))
-    found: list[dict[int, tuple[bytes, ...]]] = []
+    crew = Crew()
+    (survivor, _), found = crew.survivors, list[Any]()
 
     def look() -> None:
-        makeup.await_legacy(RANK)
-        makeup.absorb(5)
-        found.append(dict(impersonator.inherited))
+        survivor.makeup.await_legacy(LOST)
+        survivor.makeup.absorb()
+        found.append(dict(survivor.impersonator.lost))
 
     waiting = threading.Thread(target=look)
     waiting.start()
-    makeup.inherit(Legacy(generation=2, contexts=((RANK + 1, (b"another's",)),)))
-    makeup.inherit(legacy)
+    survivor.makeup.inherit(Legacy(generation=2, contexts=((LOST + 1, ()),)))
+    crew.inherit(left_at_top())
     waiting.join(timeout=LEGACY_WAIT_S / 2)
 
-    assert [one[RANK] for one in found] == [(b"context",)]
+    assert [set(one) for one in found] == [{LOST}]
 
 
 def test_nobody_waits_for_ever_for_what_a_lost_rank_did_not_leave(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    impersonator, makeup, _ = made()
-    monkeypatch.setattr("recoverrun.hooks.makeup.LEGACY_WAIT_S", 0.01)
+    survivor = alone()
+    monkeypatch.setattr(makeup_module, "LEGACY_WAIT_S", 0.01)
 
-    makeup.await_legacy(RANK)
-    makeup.absorb(5)
+    survivor.makeup.await_legacy(LOST)
+    survivor.makeup.absorb()
 
-    assert impersonator.inherited == {}
+    assert survivor.impersonator.lost == {}
 
 
 def test_a_context_that_is_of_no_use_is_told_once_and_before_it_is_needed() -> None:
-    impersonator, makeup, told = made()
-    impersonator.behaviour = "cannot be known"
-    makeup.inherit(Legacy(generation=2, contexts=((RANK, (b"context",)),)))
-    for step in range(3):
-        makeup.absorb(step)
+    """The lost rank left it from the midst of its transaction, which this rank has ended."""
+    crew = Crew()
+    crew.inherit(left_at_top())
+    survivor = crew.survivors[0]
+    for step in (STEP + 1, STEP + 2):
+        here = at(step, names={"x": 0})
+        survivor.impersonator.captures.points.append(here)
+        survivor.makeup.follow(here)
 
-    assert told == ["x differs between ranks and moves"]
+    assert len(survivor.said) == 1
+    assert "left nothing from the end of the last microbatch" in survivor.said[0]
+    assert survivor.guarantee.promise == "equal-count"
+
+
+def test_a_lost_rank_is_followed_from_step_to_step() -> None:
+    crew = Crew()
+    crew.inherit(at(STEP, 1, "after", names={"x": 8}))
+    survivor = crew.survivors[0]
+    here = at(STEP + 1, names={"x": 0})
+    survivor.impersonator.captures.points.append(here)
+
+    survivor.makeup.follow(here)
+
+    known = survivor.impersonator.lost[LOST].states[here.point]
+    assert (known.context.values, survivor.said) == ({"x": 8}, [])
+
+
+def test_one_that_had_gone_on_further_is_known_by_its_own_word() -> None:
+    """It was lost within the transaction that this rank is about to begin."""
+    crew = Crew()
+    crew.inherit(at(STEP, 1, "after", names={"x": 8}), at(STEP + 1, names={"x": 40}))
+    survivor = crew.survivors[0]
+    survivor.makeup.absorb()
+    here = at(STEP + 1, names={"x": 0})
+    survivor.impersonator.captures.points.append(here)
+
+    survivor.makeup.follow(here)
+
+    assert survivor.impersonator.lost[LOST].states[here.point].context.values == {"x": 40}
+
+
+def test_while_nothing_is_lost_nobody_is_followed() -> None:
+    crew = Crew()
+    crew.inherit(left_at_top())
+    survivor = crew.survivors[0]
+    survivor.lost = False
+
+    survivor.makeup.follow(at(STEP + 1))
+    survivor.makeup.tell(generation=1)
+
+    assert survivor.impersonator.lost == {} and survivor.said == []
+
+
+def test_streams_of_the_lost_rank_are_told_too() -> None:
+    """Python's numbers decide how many of torch's a microbatch draws."""
+    crew = Crew(program=lambda x: x)
+    started: list[rng.Streams] = []
+    for survivor in crew.survivors:
+        survivor.impersonator.execute = _drawing(survivor, started)
+    random.seed(8)
+    torch.manual_seed(8)
+    crew.inherit(at(STEP, names={"x": 5}))
+    lost = rng.read()
+    _draw_as_told()
+    expected = [lost, rng.read()]
+
+    crew.make_up()
+
+    assert crew.promises == EXACT
+    assert started[-1] == expected[1]
+    assert expected[0] in started and len(started) == 3
+
+
+def _draw_as_told() -> None:
+    torch.rand(1 + random.randrange(100))
+
+
+_one_at_a_time = threading.Lock()
+
+
+def _drawing(survivor: Survivor, started: list[rng.Streams]) -> Any:
+    def execute(rank: int, state: State, step: int, microbatch: Microbatch) -> Executed:
+        with _one_at_a_time:
+            rng.restore(state.context.streams)
+            started.append(rng.read())
+            _draw_as_told()
+            survivor.present.append(("own", 5))
+            return executed(at(step, microbatch.index, "after", names={"x": 5}))
+
+    return execute

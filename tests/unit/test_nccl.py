@@ -149,6 +149,7 @@ class Rig:
                 deliver=lambda total: self.delivered.append(total.clone()),
             )
         )  # fmt: skip
+        self.reducer.include(["weights"])
         self.fabric.ready(channel)
 
     def in_a_thread(self, generation: int) -> "SimpleQueue[object]":

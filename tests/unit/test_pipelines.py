@@ -1,111 +1,132 @@
-"""One step of a pipeline's schedule is one backward, whose gradients are divided as they come."""
+"""One step of a pipeline is one backward, which ends before its gradients are divided."""
 
-from contextlib import nullcontext
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-import torch
-
-from recoverrun.hooks.pipelines import ALONE, SCALED_TWICE, Pipelines
+from recoverrun.hooks.backwards import Backwards
+from recoverrun.hooks.pipelines import Pipelines
+from recoverrun.hooks.runtime import Unwind
 
 
 class Schedule:
-    """As torch's do: the gradient of each part, then the division of the sum."""
+    """As torch's do: backwards of each part, then the division of the sum."""
 
-    def __init__(self, parts: int, scales: bool = True) -> None:
-        self._n_microbatches, self.scale_grads = parts, scales
-        self._has_backward = True
+    def __init__(self, parts: int, told: list[Any], scale: Callable[[Any, int], None]) -> None:
+        self._n_microbatches, self._has_backward = parts, True
+        self._told, self._scale = told, scale
 
-
-def served(*, microbatch: int = 0, acting: bool = False, lends: bool = True) -> Any:
-    lender = SimpleNamespace(parts=1, divisor=1) if lends else None
-    said: list[str] = []
-    gradient = torch.tensor([6.0])
-    return SimpleNamespace(
-        machine=object(),
-        runtime=SimpleNamespace(active=True, hosts_move=False),
-        impersonator=SimpleNamespace(replaying=False),
-        strategy=SimpleNamespace(lender=lender, accumulators=lambda: [gradient]),
-        microbatch=microbatch,
-        acting=acting,
-        refuse=said.append,
-        said=said,
-        gradient=gradient,
-    )
+    def step(self, *args: Any, **kwargs: Any) -> str:
+        for part in range(self._n_microbatches):
+            self._told.append(("part", part))
+        self._scale(self, self._n_microbatches)
+        return "outputs"
 
 
-def run(session: Any, schedule: Schedule) -> tuple[list[tuple[int, int]], list[int]]:
-    """What the lender was told while the schedule ran, and which divisions were left to torch."""
-    backwards: Any = SimpleNamespace(one=nullcontext)
-    pipelines = Pipelines(session, backwards)
-    seen: list[tuple[int, int]] = []
-    divided: list[int] = []
-    scale = pipelines.scale_grads(lambda stage, factor: divided.append(factor))
+class Play:
+    """A session, and all that is told to it or done by torch, in order."""
 
-    def step(schedule: Schedule) -> None:
-        lender = session.strategy.lender
-        seen.append((lender.parts, lender.divisor) if lender is not None else (1, 1))
-        if schedule.scale_grads:
-            scale(None, schedule._n_microbatches)
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+        self.strategy = object()
+        self.acting = self.in_schedule = False
+        self.skipped = 0
+        self.impersonator = SimpleNamespace(skips=self.skips)
+        self.pipelines = Pipelines(self, Backwards(self, None))  # type: ignore[arg-type]
 
-    pipelines.step(step)(schedule)
-    return seen, divided
+    def skips(self) -> bool:
+        self.skipped += 1
+        return self.acting and self.skipped == 1
 
+    def forward_begins(self, values: Any) -> None:
+        self.told.append(("enters", values))
 
-def test_gradients_are_divided_as_they_come_and_not_again() -> None:
-    session = served()
+    def backward_begins(self, losses: Any) -> None:
+        self.told.append("begins")
 
-    assert run(session, Schedule(3)) == ([(3, 3)], [])
-    assert (session.strategy.lender.parts, session.strategy.lender.divisor) == (1, 1)
+    def backward_done(self) -> None:
+        self.told.append("done")
+        if self.acting:
+            raise Unwind("backward")
 
+    def schedule(self, parts: int = 2) -> Schedule:
+        divide = self.pipelines.scale_grads(lambda stage, by: self.told.append(("divided", by)))
+        return Schedule(parts, self.told, divide)
 
-def test_sums_are_left_as_they_are() -> None:
-    assert run(served(), Schedule(3, scales=False)) == ([(3, 1)], [])
-
-
-@pytest.mark.parametrize("served_as", ["not served", "given back", "sees its gradients"])
-def test_torch_divides_what_it_reduces_itself(served_as: str) -> None:
-    session = served(lends=served_as != "sees its gradients")
-    if served_as == "not served":
-        session.machine = session.strategy = None
-        session.strategy = SimpleNamespace(lender=None)
-    if served_as == "given back":
-        session.runtime.active = False
-
-    assert run(session, Schedule(3)) == ([(1, 1)], [3])
+    def step(self, schedule: Schedule, *args: Any, **kwargs: Any) -> Any:
+        return self.pipelines.step(Schedule.step)(schedule, *args, **kwargs)
 
 
-def test_a_second_step_divides_what_the_first_one_gave_once_more_as_torch_does() -> None:
-    session = served(microbatch=1)
+def test_the_transaction_is_settled_before_torch_divides_its_gradients() -> None:
+    play = Play()
 
-    run(session, Schedule(3))
+    assert play.step(play.schedule(), "x", target="y") == "outputs"
 
-    assert session.said == [SCALED_TWICE]
-    assert session.gradient.item() == 2.0
-
-
-def test_in_another_rank_s_place_nothing_of_our_own_is_divided() -> None:
-    session = served(microbatch=1, acting=True)
-
-    assert run(session, Schedule(3)) == ([(3, 3)], [])
-    assert session.said == [] and session.gradient.item() == 6.0
+    assert play.told == [
+        ("enters", ("x", "y")), "begins", ("part", 0), ("part", 1), "done", ("divided", 2)
+    ]  # fmt: skip
 
 
-def test_a_forward_pass_alone_is_refused_where_it_might_draw_numbers_of_python() -> None:
-    session, said = served(), list[str]()
-    session.impersonator.replaying = session.runtime.hosts_move = True
-    session.runtime.spoil = said.append
+def test_one_that_divides_nothing_is_settled_at_its_end() -> None:
+    play = Play()
+    schedule = play.schedule()
+    schedule._scale = lambda stage, factor: None
 
-    run(session, Schedule(3))
+    play.step(schedule)
 
-    assert said == [ALONE]
+    assert play.told[-2:] == [("part", 1), "done"]
+
+
+def test_its_parts_are_no_microbatches_of_the_script() -> None:
+    play = Play()
+    seen: list[bool] = []
+    schedule = play.schedule()
+    schedule._scale = lambda stage, factor: seen.append(play.in_schedule)
+
+    play.step(schedule)
+
+    assert seen == [True] and not play.in_schedule
+
+
+def test_it_is_over_after_an_error() -> None:
+    play = Play()
+    schedule = play.schedule()
+    schedule._n_microbatches = None  # type: ignore[assignment]
+
+    try:
+        play.step(schedule)
+    except TypeError:
+        play.told.append("raised")
+
+    assert play.told[-1] == "raised" and not play.in_schedule
+
+
+def test_another_rank_s_microbatch_is_left_before_anything_is_divided() -> None:
+    play = Play()
+    play.acting, play.skipped = True, 1  # there is none before it
+
+    try:
+        play.step(play.schedule())
+    except Unwind:
+        play.told.append("left")
+
+    assert play.told[-2:] == ["done", "left"]
+    assert ("divided", 2) not in play.told
+
+
+def test_a_step_of_an_earlier_microbatch_is_passed_over_in_another_rank_s_place() -> None:
+    play = Play()
+    play.acting = True
+
+    assert play.step(play.schedule()) is None
+    assert play.told == []
 
 
 def test_an_evaluation_is_no_backward() -> None:
-    session = served()
-    schedule = Schedule(3)
+    play = Play()
+    schedule = play.schedule()
     schedule._has_backward = False
-    pipelines = Pipelines(session, None)  # type: ignore[arg-type]  # it must not be asked
+    schedule._scale = lambda stage, factor: None
 
-    assert pipelines.step(lambda schedule: "outputs")(schedule) == "outputs"
+    assert play.step(schedule) == "outputs"
+    assert play.told == [("part", 0), ("part", 1)]

@@ -204,9 +204,9 @@ def test_what_is_asked_for_again_is_as_it_was_and_not_read_again() -> None:
 
     assert torch.equal(iterator.serve(OTHER, 4), theirs.items[0][4])
     assert iterator.twins[OTHER] is twin
-    iterator.begin_step()
+    iterator.begin_step(iterator.count)
     assert sorted(twin.kept) == [4, 5]
-    iterator.begin_step()
+    iterator.begin_step(iterator.count)
     assert not twin.kept
 
 

@@ -84,16 +84,6 @@ def test_what_is_no_streams_is_refused(packed: object) -> None:
         rng.Streams.unpack(packed)  # type: ignore[arg-type]
 
 
-def test_since_an_earlier_reading_only_torch_is_read_anew() -> None:
-    before = rng.read()
-    random.random()
-    torch.rand(1)
-
-    after = rng.read(before)
-
-    assert after.python == before.python and after.torch_cpu != before.torch_cpu
-
-
 # --------------------------------------------------------------------------- jumping
 
 DRAWS: dict[str, Callable[[int], object]] = {

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from recoverrun.hooks.modules import untouched
-from recoverrun.hooks.scene import LONG, schedules_rest, unchanged
+from recoverrun.hooks.scene import LONG, optimizers_rest, schedules_rest, unchanged
+from recoverrun.hooks.strategies import plain
 
 
 class Own:
@@ -82,16 +83,6 @@ def test_it_is_as_it_was(change: str) -> None:
     assert all(names[name] is value for name, value in objects.items())
 
 
-def test_what_is_kept_apart_goes_on() -> None:
-    names = {"mine": [1], "theirs": [1]}
-
-    with unchanged([names], [], [], frozenset(), apart=[names["theirs"]]):
-        names["mine"].append(2)
-        names["theirs"].append(2)
-
-    assert names == {"mine": [1], "theirs": [1, 2]}
-
-
 def test_schedules_and_averages() -> None:
     model, average = nn.Linear(2, 2), nn.Linear(2, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=torch.tensor(0.5))
@@ -154,17 +145,75 @@ def test_an_error_leaves_it_as_it_was() -> None:
     assert names == {"counts": {"n": 0}}
 
 
-def test_gradients_in_variables_of_the_script_keep_what_is_made_up() -> None:
+def test_gradients_in_variables_of_the_script_are_none_of_what_is_made_up() -> None:
     model = nn.Linear(3, 2)
     model(torch.ones(1, 3)).sum().backward()
-    assert model.weight.grad is not None
-    names = {"gradients": [model.weight.grad], "flat": model.weight.grad.view(-1)}
-    optimizer = torch.optim.SGD(model.parameters())
+    own, params = model.weight.grad, list(model.parameters())
+    assert own is not None
+    names = {"gradients": [own], "flat": own.view(-1)}
 
-    with unchanged([names], [model], [optimizer], frozenset()):
-        model(torch.ones(1, 3)).sum().backward()
+    kept = plain.set_aside(params)
+    with unchanged([names], [model], [torch.optim.SGD(params)], frozenset()):
+        model(torch.full((1, 3), 5.0)).sum().backward()
+        own.mul_(3)
+    made_up = model.weight.grad
+    plain.put_back(params, kept)
 
-    assert model.weight.grad.tolist() == [[2.0] * 3] * 2
+    assert made_up is not None and made_up.tolist() == [[5.0] * 3] * 2
+    assert model.weight.grad is own and own.tolist() == [[1.0] * 3] * 2
+
+
+class Sam(torch.optim.SGD):
+    """An optimizer with steps of other names, as scripts write them."""
+
+    stepped: list[str] = []
+
+    def first_step(self) -> None:
+        self.stepped.append("first")
+
+    def second_step(self) -> None:
+        self.stepped.append("second")
+
+
+def test_updates_that_were_made_are_not_made_again() -> None:
+    weight = nn.Parameter(torch.ones(1))
+    weight.grad = torch.ones(1)
+    optimizer = Sam([weight], lr=0.5)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)  # it wraps `step`
+
+    with optimizers_rest([optimizer]):
+        optimizer.step()
+        optimizer.first_step()
+        optimizer.second_step()
+
+    assert float(weight) == 1.0 and not Sam.stepped
+    optimizer.step()
+    optimizer.first_step()
+    schedule.step()
+    assert float(weight) == 0.5 and Sam.stepped == ["first"]
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_the_closure_of_an_update_runs(named: bool) -> None:
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.5)
+
+    with optimizers_rest([optimizer]):
+        loss: Any = optimizer.step(closure=lambda: 3) if named else optimizer.step(lambda: 3)
+
+    assert loss == 3
+
+
+def test_updates_are_made_again_after_an_error() -> None:
+    weight = nn.Parameter(torch.ones(1))
+    weight.grad = torch.ones(1)
+    optimizer = torch.optim.SGD([weight], lr=0.5)
+
+    with pytest.raises(ValueError, match="bad"):
+        with optimizers_rest([optimizer]):
+            raise ValueError("bad")
+    optimizer.step()
+
+    assert float(weight) == 0.5 and "step" not in vars(optimizer)
 
 
 def test_output_that_is_kept_back_still_has_a_file() -> None:

@@ -16,7 +16,7 @@ from recoverrun.hooks.clones import NotReplayable
 from recoverrun.hooks.data import LoaderIterator
 from recoverrun.hooks.origins import Origin
 from recoverrun.hooks.points import Point
-from recoverrun.hooks.seeding import Seeding, has_workers
+from recoverrun.hooks.seeding import Seeding, has_workers, look
 from tests.unit.test_data import ORIGINAL_ITER, OTHER, OWN, Play
 
 ROWS, LATE = 24, 12
@@ -94,7 +94,7 @@ class Rank:
         return self.iterator.serve(OTHER, index).tolist()
 
     def compare(self, theirs: "Rank", said: tuple[int, ...] = ()) -> str:
-        """As the rehearsal does; `said` are numbers that a third rank found otherwise."""
+        """As the proof does; `said` are numbers that a third rank found otherwise."""
         words: list[dict[str, Any]] = []
 
         def tell(mine: dict[str, Any]) -> dict[int, dict[str, Any]]:
@@ -105,8 +105,9 @@ class Rank:
             return {OWN: mine, OTHER: {"otherwise": list(said)}}
 
         self.serve(0)
+        looked = look(self.sources, OTHER)
         self.iterator.forget(OTHER)
-        found = self.seeding.compare(self.sources, OTHER, tell)
+        found = self.seeding.compare(self.sources, OTHER, looked, tell)
         assert [list(one) for one in words] == [["traces"], ["otherwise"]]
         return found
 
@@ -228,7 +229,8 @@ def test_a_loader_that_was_not_compared_is_believed_if_torch_alone_seeds_its_wor
 ) -> None:
     mine, theirs = ranks(late, begin)
 
-    mine.seeding.compare([], OTHER, lambda said: {OTHER: {"traces": [], "otherwise": []}})
+    nothing = look([], OTHER)
+    mine.seeding.compare([], OTHER, nothing, lambda said: {OTHER: {"traces": [], "otherwise": []}})
 
     if begin is unseeded:
         assert mine.serve(LATE // 2) == theirs.items[LATE // 2]
@@ -269,17 +271,20 @@ def test_a_data_set_that_refuses_one_more_reader_does_not_end_the_run() -> None:
         said.append(word)
         return {OTHER: {"traces": [[0, *theirs.iterator.retrace(0).pack()]], "otherwise": []}}
 
-    assert not mine.seeding.compare(mine.sources, OTHER, tell)
+    looked = look(mine.sources, OTHER)
+    assert not mine.seeding.compare(mine.sources, OTHER, looked, tell)
     assert said == [{"traces": []}, {"otherwise": []}], "the other rank finds that it is missing"
 
 
 def test_a_rank_that_could_not_look_is_not_believed() -> None:
     mine, _ = ranks(late, documented)
     mine.serve(0)
+    looked = look(mine.sources, OTHER)
     mine.iterator.forget(OTHER)
+    silent: dict[str, Any] = {"traces": [], "otherwise": []}
 
     assert not mine.seeding.compare(
-        mine.sources, OTHER, lambda said: {OWN: said, OTHER: {"traces": [], "otherwise": []}}
+        mine.sources, OTHER, looked, lambda said: {OWN: said, OTHER: silent}
     )
     with pytest.raises(NotReplayable, match=OTHERWISE):
         mine.serve(LATE // 2)

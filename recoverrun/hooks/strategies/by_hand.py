@@ -6,23 +6,25 @@
 
 The first optimizer step is watched, and runs as it is (`by_hand_watch`): what is reduced, over all
 ranks, must be the gradients as the backward left them, once each, maybe multiplied by one factor.
-From the next step on the first such `all_reduce` is the commit point. Then every gradient is its
+From the next step on the first such `all_reduce` ends the transaction. Then every gradient is its
 sum over all replicas, and each of the script's own calls is answered with the sums, times the
 factor: what it had put into its tensor before is overwritten. What does not fit is refused with a
 sentence, and runs as under torchrun.
 
 Later steps must be as the first one was, and are compared with it (`by_hand_sums`). A rank that
-finds otherwise at the commit point gives its part as the script changed it, which is right as long
+finds otherwise there gives its part as the script changed it, which is right as long
 as nobody is lost, and says that nothing is protected any more; after that it can only end the run.
 """
 
 import gc
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from ft_collectives.reduce import Reducer
+from recoverrun.hooks.evidence import crc_of_gradient
 from recoverrun.hooks.session import Session
 from recoverrun.hooks.strategies import plain
 from recoverrun.hooks.strategies.by_hand_pieces import Reduction
@@ -36,14 +38,19 @@ class ByHand:
 
     name = "by-hand"
     early = synced = False
-    lender = None
+    alone = True
+    unlike = (
+        "the script reduces its gradients by hand, but before that it multiplies them by other "
+        "factors on other ranks"
+    )
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._optimizers: list[Any] = []
         self._watch: Watch | None = None
         self._sums = Sums([], [], factor=1.0, world_size=1)
-        self._uneven = False  # the first step that is served is not as the one before
+        self._reducer: Reducer | None = None
+        self._open = False  # a backward is over, and its gradients are not reduced yet
         self._modules: list[torch.nn.Module] = []
         self._places: dict[int, torch.Tensor] | None = None  # parameters, by their gradient's place
 
@@ -73,7 +80,7 @@ class ByHand:
             reduction = self._asked(tensor, op)
             if reduction is None:
                 return original(tensor, op, group, async_op)
-            committing = self._session.dirty
+            committing = self._open
             if committing:
                 self._commit(reduction, tensor)
             if not self._serves():
@@ -86,8 +93,9 @@ class ByHand:
     def backward_done(self) -> None:
         """Gradients have changed."""
         self._places = None
-        if self._serves():
+        if self._protects:
             if not self._session.acting:
+                self._open = True
                 self._sums.begin()
         elif self._may_serve() and self._optimizers:
             plain_ones = [param for param in self._all() if _is_plain(param.grad)]
@@ -95,15 +103,17 @@ class ByHand:
 
     def read(self) -> None:
         """Something but an all-reduce reads gradients: a clipping, a scaler."""
-        if self._serves() and self._session.dirty and not self._session.acting:
+        if self._protects and self._open and not self._session.acting:
             self._give_up("they are clipped or scaled before they are reduced")
         if self._watch is not None and not self._watch.reductions:
             self._watch.blame(EARLY)
 
     def stepping(self) -> None:
         """The optimizer steps: what came before it is all that there is of this step."""
-        if self._serves():
-            if self._session.dirty and not self._session.acting:
+        if self._session.acting:
+            return
+        if self._protects:
+            if self._open:
                 self._give_up("an optimizer steps with gradients that were not reduced")
             elif self._sums.unasked:
                 raise RuntimeError(
@@ -112,6 +122,8 @@ class ByHand:
         watch, self._watch, self._places = self._watch, None, None
         if watch is not None and self._may_serve() and (watch.reductions or watch.why == TWICE):
             self._conclude(watch)
+        elif self._session.strategy is None:
+            self._session.runtime.begin_step()
 
     def _give_up(self, why: str) -> None:
         """The script does what it did not do in its first step: from here on it runs by itself."""
@@ -121,9 +133,11 @@ class ByHand:
     # --------------------------------------------------------------------------- the first step
 
     def _serves(self) -> bool:
-        session = self._session
-        served = session.machine is not None and session.strategy is self
-        return served and session.runtime.active
+        return self._session.strategy is self and self._session.runtime.active
+
+    @property
+    def _protects(self) -> bool:
+        return self._serves() and self._session.machine is not None
 
     def _may_serve(self) -> bool:
         session = self._session
@@ -160,32 +174,31 @@ class ByHand:
         )
         # By its type: what looks like an object of another class may do so with a warning.
         self._modules = [one for one in gc.get_objects() if issubclass(type(one), torch.nn.Module)]
-        if session.protect(self, Layout(tuple((r,) for r in range(dist.get_world_size())))):
-            session.tallies.reading.by_hand = self
-            assert session.reducer is not None, "protected"
-            for bucket in self._sums.buckets():
-                session.reducer.register(bucket)
+        layout = Layout(tuple((r,) for r in range(dist.get_world_size())))
+        if session.serve(self, layout, None):
+            if len(session.runtime.microbatches) == 1:
+                session.runtime.microbatches[0].gradient = watch.digest()
             self._await_forward()
+            session.begin()
 
     def _await_forward(self) -> None:
-        """Faults may strike in a forward: there may be no root module that has one."""
-        session = self._session
-        if not session.faults.armed:
-            return
+        """Modules that hold what is trained, and are in no other such module."""
 
-        def begins(*_: Any) -> None:
-            if torch.is_grad_enabled():
-                session.forward_begins()
+        def begins(_: Any, args: Any, kwargs: Any) -> None:
+            if torch.is_grad_enabled() and self._serves():
+                self._session.forward_begins((*args, kwargs))
 
         served = {id(param) for param in self._sums.params}
-        for module in self._modules:
-            if any(id(param) in served for param in module.parameters(recurse=False)):
-                module.register_forward_pre_hook(begins)
+        holding = [m for m in self._modules if any(id(p) in served for p in m.parameters())]
+        inside = {id(one) for m in holding for one in m.modules() if one is not m}
+        for module in holding:
+            if id(module) not in inside:
+                module.register_forward_pre_hook(begins, with_kwargs=True)
 
     # --------------------------------------------------------------------------- reduction
 
     def _asked(self, tensor: torch.Tensor, op: Any) -> Reduction | None:
-        if self._session.acting or not self._serves() or not _is_plain(tensor):
+        if self._session.acting or not self._protects or not _is_plain(tensor):
             return None
         found = self._sums.asked(tensor, self._param_of(tensor))
         averages = op == dist.ReduceOp.AVG
@@ -194,46 +207,60 @@ class ByHand:
 
     def _commit(self, reduction: Reduction, tensor: torch.Tensor) -> None:
         """The first reduction of a step: make all gradients sums over all replicas."""
-        session, sums = self._session, self._sums
-        proving = session.promise is None
-        self._uneven = sums.uneven(reduction, tensor, self._all())
-        if not proving:
-            if self._uneven:
-                session.refuse(f"the script reduces its gradients by hand, but {UNLIKE}")
-                sums.adopt(reduction, tensor)
-            sums.undo()
+        session, sums, reducer = self._session, self._sums, self._reducer
+        assert reducer is not None, "protected"
+        if sums.uneven(reduction, tensor, self._all()):
+            session.refuse(f"the script reduces its gradients by hand, but {UNLIKE}")
+            sums.adopt(reduction, tensor)
+        sums.undo()
+        reducer.include(reducer.buckets)
+        self._open = False
         session.settle()
-        if proving and session.refusal:
-            session.runtime.active = False  # as `concluded` says, and on all ranks
-
-    def factor(self) -> float:
-        """On this rank, in the first step that is served. See `reading.Hand`."""
-        return float("nan") if self._uneven else self._sums.factor
-
-    def concluded(self) -> None:
-        """The rehearsal is over. What is refused goes on with gradients as the script left them."""
-        if self._session.refusal:
-            self._sums.withheld = True
-        else:
-            self._sums.undo()
 
     # --------------------------------------------------------------------------- Strategy
 
-    def owners(self) -> list[Any]:
-        return self._all()
+    @property
+    def terms(self) -> str:
+        return str(self._sums.factor)
+
+    def protect(self) -> None:
+        self._reducer = self._session.new_reducer()
+        for bucket in self._sums.buckets():
+            self._reducer.register(bucket)
+
+    def begin(self) -> None:
+        """What gradients held before is dropped by all, or reduced with the rest."""
+
+    def backward_begins(self) -> None:
+        """`Backwards` tells by itself."""
+
+    def reducers(self) -> list[Reducer]:
+        return [self._reducer] if self._reducer is not None else []
+
+    def standing(self) -> list[tuple[int, int]]:
+        return plain.standing(self._sums.params) if self._open else []
+
+    def empty(self) -> bool:
+        return plain.empty(self._sums.params)
+
+    def digest(self) -> int:
+        own = 0
+        for place, param in enumerate(self._sums.params):
+            own ^= crc_of_gradient(place, param.grad, param)
+        return own
 
     def accumulators(self) -> list[torch.Tensor]:
         return plain.accumulators(self._sums.params)
 
     def set_aside(self) -> object:
-        return plain.set_aside(self._sums.params)
+        return plain.set_aside(self._all())
+
+    def clear(self) -> None:
+        plain.clear(self._all())
 
     def put_back(self, kept: object) -> None:
-        plain.put_back(self._sums.params, kept)
-
-    def drop(self, params: Iterable[torch.Tensor]) -> bool:
-        self._sums.end()
-        return {id(param) for param in self._sums.params} <= {id(param) for param in params}
+        assert isinstance(kept, list), "what set_aside returned"
+        plain.put_back(self._all(), kept)
 
     def buffers(self) -> list[torch.Tensor]:
         found = {id(one): one for module in self._modules for one in module.buffers()}

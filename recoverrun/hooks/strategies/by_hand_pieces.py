@@ -14,7 +14,8 @@ from fractions import Fraction
 
 import torch
 
-from recoverrun.hooks.reading import common_factor
+EVEN = 1e-4
+"""How far, relative to their norm, gradients may be from a multiple of what they were."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -160,3 +161,15 @@ def _walk(flat: torch.Tensor, kept: Sequence[torch.Tensor], factor: float) -> li
         else:
             return None
     return found
+
+
+def common_factor(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> float:
+    """By which the first of each pair is a multiple of the second, NaN if it is none."""
+    square = sum(float(b.double().square().sum()) for _, b in pairs)
+    if not square:
+        return 1.0
+    factor = sum(float((a.double() * b.double()).sum()) for a, b in pairs) / square
+    rest = sum(float((a.double() - factor * b.double()).square().sum()) for a, b in pairs)
+    if not rest <= (EVEN * factor) ** 2 * square:
+        return float("nan")
+    return 1.0 if abs(factor - 1) < 1e-7 and rest == 0 else factor

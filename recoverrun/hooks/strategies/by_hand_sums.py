@@ -32,7 +32,6 @@ class Sums:
         self.params = params
         self.factor = factor
         self._world_size = world_size
-        self.withheld = False  # nothing is delivered: the script goes on by itself
         self._reductions = reductions
         self._open: list[Reduction] = []  # not asked for yet in this step
         self._marks: dict[int, Mark] = {}  # of this rank's gradients, by parameter
@@ -131,8 +130,6 @@ class Sums:
         return found
 
     def _deliver(self, params: list[torch.Tensor], total: torch.Tensor) -> None:
-        if self.withheld:
-            return
         scaled = {id(param) for param in self._scaled}
         for param, part in zip(params, _parts(params, total), strict=True):
             self._totals[id(param)] = part  # of the reducer, which leaves it until the next step

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from recoverrun.hooks.reading import common_factor
-from recoverrun.hooks.strategies.by_hand_pieces import Reduction, factor_of, order_in
+from recoverrun.hooks.evidence import crc_of_gradient
+from recoverrun.hooks.strategies.by_hand_pieces import Reduction, common_factor, factor_of, order_in
 
 TWICE = "gradients are reduced more than once in an optimizer step"
 EARLY = "gradients are clipped or scaled before they are reduced"
@@ -47,6 +47,13 @@ class Watch:
     def factor(self) -> float:
         """By which gradients are multiplied before they are reduced."""
         return 1.0 if self._factor is None else self._factor
+
+    def digest(self) -> int:
+        """Of this rank's gradients, before anything was reduced."""
+        own = 0
+        for place, param in enumerate(self._params):
+            own ^= crc_of_gradient(place, self._kept[id(param)], param)
+        return own
 
     def blame(self, why: str) -> None:
         """The first reason is the one that is told."""

@@ -1,49 +1,37 @@
 """DistributedDataParallel: one replica per rank of its group, or per tensor-parallel group.
 
-A comm hook (`DDP.register_comm_hook`) gets every bucket when its gradients are ready. It hands the
-bucket back un-reduced, so `p.grad` stays this rank's own accumulator until the commit point, with
-`no_sync` and without; in the last microbatch it also starts the reduction of a copy. At the commit
-point the reduced sum, divided by the original world size as DDP divides, is written to `p.grad`.
-
-Re-executed microbatches run as under `no_sync`: they only accumulate. So do most others, once DDP
-has settled its buckets and is of no use any more (see `ddp_still`).
+A script may wrap several models; each is a `DdpModule` with a reducer of its own, and a transaction
+reduces those whose gradients torch would have reduced in that backward.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from ft_collectives.reduce import Bucket
-from recoverrun.hooks import accelerator, groups
+from ft_collectives.reduce import Reducer
+from recoverrun.hooks import accelerator
 from recoverrun.hooks.blocks import layout_over
 from recoverrun.hooks.session import Session
 from recoverrun.hooks.strategies import plain
-from recoverrun.hooks.strategies.ddp_buckets import EVEN, UNEVEN, Gradients, wire_of
+from recoverrun.hooks.strategies.ddp_buckets import EVEN, UNEVEN
 from recoverrun.hooks.strategies.ddp_forward import Forwards
-from recoverrun.hooks.strategies.ddp_still import Arrivals, Still
+from recoverrun.hooks.strategies.ddp_module import DdpModule
 
 
 class Ddp:
-    """Serves the script's one DDP module."""
+    """Serves the script's DDP modules."""
 
     name = "ddp"
-    early = True
-    lender = None
+    early = alone = True
+    terms = unlike = ""
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._module: DistributedDataParallel | None = None
-        self._gradients: dict[tuple[int, ...], Gradients] = {}  # by the bucket's key
-        self._still = Still(session)
-        self._arrivals: Arrivals | None = None
-        self.forwards = Forwards(session, self)
-        self._hooked = False  # by the script
-        self._wire: torch.dtype | None = None  # what its hook sends
-        self._theirs: tuple[Any, Any] | None = None  # a hook that is not served, and its state
+        self._modules: list[DdpModule] = []
+        self.forwards = Forwards(session, self.find)
 
     # --------------------------------------------------------------------------- hooks
 
@@ -60,11 +48,12 @@ class Ddp:
         """A hook of the script's: torch's compressing ones are served, others are left alone."""
 
         def wrapper(module: DistributedDataParallel, state: Any, hook: Any) -> None:
-            if not self.serves(module) or hook == self._reduce:
+            wrapped = self.find(module)
+            if wrapped is None or hook == wrapped.reduce:
                 original(module, state, hook)
                 return
             module._check_comm_hook(hook)
-            self._take_hook(state, hook)
+            self._take_hook(wrapped, state, hook)
 
         return wrapper
 
@@ -72,33 +61,23 @@ class Ddp:
         """The same hooks, written in C++."""
 
         def wrapper(module: DistributedDataParallel, kind: Any) -> None:
-            if self.serves(module):
-                self._take_hook(None, kind)
-            else:
+            wrapped = self.find(module)
+            if wrapped is None:
                 original(module, kind)
+            else:
+                self._take_hook(wrapped, None, kind)
 
         return wrapper
 
-    def _take_hook(self, state: Any, hook: Any) -> None:
-        if self._hooked:
-            raise RuntimeError("a DDP communication hook can only be registered once")
-        self._hooked = True
-        try:
-            self._wire = wire_of(hook)
-        except (KeyError, TypeError):  # a callable object need not have a hash
-            name = getattr(hook, "__qualname__", type(hook).__name__)
-            self._give_back(
-                f"the communication hook {name} changes what DDP reduces; a lost rank's part in "
-                "it cannot be made up",
-                state,
-                hook,
-            )
+    def _take_hook(self, wrapped: DdpModule, state: Any, hook: Any) -> None:
+        if refusal := wrapped.take_hook(state, hook):
+            self._give_back(refusal)
 
-    def _give_back(self, reason: str, state: Any, hook: Any) -> None:
-        """DDP reduces by this hook from now on, and nothing is protected."""
+    def _give_back(self, reason: str) -> None:
+        """DDP reduces by itself from now on, and nothing is protected."""
         self._session.refuse(reason)
-        self._session.runtime.active = False
-        self._theirs = (state, hook)
+        for wrapped in self._modules:
+            wrapped.gone = True
 
     def join(self, original: Callable[..., None]) -> Callable[..., None]:
         """`Join.__init__`: in it ranks take as many steps as they have batches, and no vote."""
@@ -107,36 +86,26 @@ class Ddp:
             context: Any, joinables: Any, enable: bool = True, *args: Any, **kwargs: Any
         ) -> None:
             original(context, joinables, enable, *args, **kwargs)
-            if not enable or not any(self.serves(one) for one in joinables):
+            if not enable or not any(self.find(one) is not None for one in joinables):
                 return
-            if not kwargs.get("divide_by_initial_world_size", True):
+            if self._session.lost and not kwargs.get("divide_by_initial_world_size", True):
                 raise RuntimeError(f"{UNEVEN}; run it with --no-protect")
-            self._give_back(EVEN, self._served.process_group, allreduce_hook)
+            self._give_back(EVEN)
 
         return wrapper
 
     # --------------------------------------------------------------------------- topology
 
-    @property
-    def synced(self) -> bool:
-        return self.forwards.synced
-
-    def serves(self, module: DistributedDataParallel) -> bool:
-        """Is this the module, and are its gradients ours to reduce?"""
-        served = self._session.machine is not None and self._theirs is None
-        return served and module is self._module and self._session.runtime.active
-
-    @property
-    def _served(self) -> DistributedDataParallel:
-        assert self._module is not None, "protected"
-        return self._module
+    def find(self, module: Any) -> DdpModule | None:
+        """The module, if its gradients are ours to reduce."""
+        if not self._session.runtime.active:
+            return None
+        found = (one for one in self._modules if one.module is module and not one.gone)
+        return next(found, None)
 
     def _learn(self, module: DistributedDataParallel) -> None:
         session = self._session
         if session.refusal:
-            return
-        if session.strategy is not None:
-            session.refuse("the script wraps more than one model in DDP")
             return
         layout = layout_over(module.process_group)
         if layout is None:
@@ -152,124 +121,86 @@ class Ddp:
         if refusal:
             session.refuse(refusal)
             return
-        self._module = module
-        groups.release(layout)
         over = accelerator.communicators(next(module.parameters()).device)
-        if session.protect(self, layout, over):
-            module.register_comm_hook(None, self._reduce)
-
-    # --------------------------------------------------------------------------- reduction
-
-    def _reduce(
-        self,
-        _: object,
-        bucket: dist.GradBucket,  # type: ignore[name-defined]  # DDP checks this very name
-    ) -> torch.futures.Future[torch.Tensor]:
-        session = self._session
-        if self._theirs is not None or not session.runtime.active:
-            state, hook = self._theirs or (self._served.process_group, allreduce_hook)
-            theirs: torch.futures.Future[torch.Tensor] = hook(state, bucket)
-            return theirs
-        session.backward_reaches_bucket()
-        if not self._still.gradients:
-            key = self._known(bucket)
-            generation = session.last_in_sight()
-            if generation and session.reducer is not None:
-                session.reducer.offer(key, generation)
-            self._still.look(self._served, bucket, self._gradients.values())
-        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        future.set_result(bucket.buffer())
-        return future
-
-    def reduces(self, module: DistributedDataParallel) -> bool:
-        """Whether DDP has a part in the reduction of the gradients of a forward that begins."""
-        parts = self._still.due()
-        if parts:
-            self._take(parts)
-        if self._arrivals is not None:
-            self._arrivals.begin(self.synced)
-        return not self._still.serves(module)
-
-    def _take(self, parts: list[Gradients]) -> None:
-        """DDP has no part in these any more."""
-        if self._still.whole:
-            self._gather([param for part in parts for param in part.params])
-        else:
-            self._arrivals = Arrivals(self._session, dict(self._gradients))
-        self._still.gradients = list(self._gradients.values())
-
-    def _gather(self, params: list[torch.nn.Parameter]) -> None:
-        """All gradients are one bucket from now on."""
-        reducer = self._session.reducer
-        assert reducer is not None, "protected"
-        reducer.forget()
-        self._gradients.clear()
-        self._register(params, params[0])
-        if self._session.faults.armed:
-            reaches = self._session.backward_reaches_bucket
-            for param in params:  # the first one may be unused
-                param.register_hook(lambda _: reaches())
-
-    def _known(self, bucket: Any) -> tuple[int, ...]:
-        """The bucket's key. DDP divides the parameters into buckets anew after the first step."""
-        reducer = self._session.reducer
-        assert reducer is not None, "protected"
-        params = list(bucket.parameters())
-        key = tuple(id(param) for param in params)
-        if key in reducer.buckets:
-            return key
-        if bucket.index() == 0:
-            reducer.forget()
-            self._gradients.clear()
-        self._register(params, bucket.buffer())
-        return key
-
-    def _register(self, params: list[torch.nn.Parameter], like: torch.Tensor) -> None:
-        """A bucket of these, which DDP would reduce in memory of this kind."""
-        reducer, module = self._session.reducer, self._served
-        assert reducer is not None, "protected"
-        gradients = Gradients(
-            params=params,
-            replicas=module.process_group.size(),
-            counts=module.find_unused_parameters or module.static_graph,
-            wire=self._wire,
-        )
-        key = tuple(id(param) for param in params)
-        self._gradients[key] = gradients
-        reducer.register(
-            Bucket(
-                key=key,
-                size=gradients.size,
-                dtype=self._wire or like.dtype,
-                fill=gradients.fill,
-                deliver=gradients.deliver,
-                device=accelerator.staging(like.device),
-            )
-        )
+        if session.serve(self, layout, over):
+            wrapped = DdpModule(session, module)
+            self._modules = [one for one in self._modules if one.module is not None]
+            self._modules.append(wrapped)
+            module.register_comm_hook(None, wrapped.reduce)
+            if session.machine is not None:
+                wrapped.reducer = session.new_reducer()
 
     # --------------------------------------------------------------------------- Strategy
 
-    def _params(self) -> list[torch.nn.Parameter]:
-        return [param for param in self._served.parameters() if param.requires_grad]
+    def protect(self) -> None:
+        """Gradients are ours to reduce from now on."""
+        for wrapped in self._modules:
+            wrapped.reducer = self._session.new_reducer()
 
-    def owners(self) -> list[Any]:
-        return self._params()
+    def begin(self) -> None:
+        for wrapped in self._modules:
+            wrapped.begin()
+
+    def backward_begins(self) -> None:
+        for wrapped in self._modules:
+            wrapped.backward_begins()
+
+    def backward_done(self) -> None:
+        for wrapped in self._modules:
+            wrapped.backward_done()
+
+    @property
+    def synced(self) -> bool:
+        return any(wrapped.synced for wrapped in self._modules)
+
+    def digest(self) -> int:
+        own = 0
+        for wrapped in self._modules:
+            if wrapped.carries:
+                return 0  # gradients of earlier transactions are among them
+            native = wrapped.reducer is None and wrapped.synced  # torch has reduced them
+            own ^= wrapped.own if native else wrapped.digest()
+        return own
+
+    def reducers(self) -> list[Reducer]:
+        found = [one.reducer for one in self._modules if one.synced and one.reducer is not None]
+        return found
+
+    def standing(self) -> list[tuple[int, int]]:
+        return plain.standing(self._params())
+
+    def empty(self) -> bool:
+        return plain.empty(self._params())
+
+    def _params(self) -> list[torch.nn.Parameter]:
+        found = {id(param): param for wrapped in self._modules for param in wrapped.params}
+        return list(found.values())
 
     def accumulators(self) -> list[torch.Tensor]:
         return plain.accumulators(self._params())
 
     def set_aside(self) -> object:
-        return plain.set_aside(self._params())
+        params = self._params()
+        return params, plain.set_aside(params)
+
+    def clear(self) -> None:
+        plain.clear(self._params())
 
     def put_back(self, kept: object) -> None:
-        plain.put_back(self._params(), kept)
-
-    def drop(self, params: Iterable[torch.Tensor]) -> bool:
-        return {id(param) for param in self._params()} <= {id(param) for param in params}
+        assert isinstance(kept, tuple), "what set_aside returned"
+        plain.put_back(*kept)
 
     def buffers(self) -> list[torch.Tensor]:
-        return list(self._served.buffers())
+        return [buffer for module in self._alive() for buffer in module.buffers()]
 
     def parameters(self) -> dict[str, torch.Tensor]:
-        module = self._served.module
-        return {n: p.detach() for n, p in (*module.named_parameters(), *module.named_buffers())}
+        named: dict[str, torch.Tensor] = {}
+        for place, module in enumerate(self._alive()):
+            prefix = f"{place}." if place else ""
+            inner = module.module
+            for name, one in (*inner.named_parameters(), *inner.named_buffers()):
+                named[f"{prefix}{name}"] = one.detach()
+        return named
+
+    def _alive(self) -> list[DistributedDataParallel]:
+        return [module for one in self._modules if (module := one.module) is not None]

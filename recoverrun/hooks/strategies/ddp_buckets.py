@@ -23,6 +23,9 @@ class Gradients:
     replicas: int
     counts: bool = False
     wire: torch.dtype | None = None  # what is sent, divided before it is rounded
+    divides: bool = False  # torch divides; without a hook of the script's it multiplies by 1 / n
+    carried: list[torch.Tensor | None] = field(default_factory=list)
+    """What the gradients held before the transaction: torch reduces that, too."""
     _of: torch.Tensor | None = None
     _views: list[torch.Tensor] = field(default_factory=list)
     lacking: bool = False  # the last step gave no gradient to one of them
@@ -40,10 +43,35 @@ class Gradients:
         if self.counts:
             given = [float(param.grad is not None) for param in self.params]
             staging[-len(given) :] = torch.tensor(given)
-        if grads:
-            torch._foreach_copy_(parts, grads)
-        if self.wire is not None:
-            staging.div_(self.replicas)
+        self._scaled(grads, parts)
+
+    def carry(self, staging: torch.Tensor) -> bool:
+        """Copy what the gradients held before the transaction; False if that was nothing."""
+        known = [
+            (before, part)
+            for before, part in zip(self.carried, self._parts(staging), strict=False)
+            if before is not None
+        ]
+        self._scaled([before for before, _ in known], [part for _, part in known])
+        return bool(known)
+
+    def _scaled(self, grads: list[torch.Tensor], parts: list[torch.Tensor]) -> None:
+        """Copy to `parts` and scale as DDP does before it reduces (reducer.cpp, torch 2.13).
+
+        INV-8: by the original world, never by the survivors.
+        """
+        if self.divides or self.wire is not None:
+            if grads:
+                torch._foreach_copy_(parts, grads)
+            for part in parts:
+                part.div_(self.replicas)
+            return
+        with torch.no_grad():
+            for grad, part in zip(grads, parts, strict=True):
+                if grad.device == part.device:
+                    torch.mul(grad, 1.0 / self.replicas, out=part)
+                else:
+                    part.copy_(grad).mul_(1.0 / self.replicas)
 
     def deliver(self, total: torch.Tensor) -> None:
         if self.counts:
@@ -51,14 +79,9 @@ class Gradients:
             for param, count in zip(self.params, used, strict=True):
                 if count and param.grad is None:
                     param.grad = torch.empty_like(param)
-        # INV-8: of the original world, never of the survivors
-        replicas = self.replicas if self.wire is None else 1
         with torch.no_grad():
             for grad, part in zip(*self._given(total), strict=True):
-                if grad.device == part.device:
-                    torch.div(part, replicas, out=grad)
-                else:
-                    grad.copy_(part).div_(replicas)
+                grad.copy_(part)
 
     def _given(self, flat: torch.Tensor) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """The gradients that exist, and their places in `flat`."""

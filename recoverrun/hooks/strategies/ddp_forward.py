@@ -15,37 +15,37 @@ from recoverrun.hooks.session import Session
 from recoverrun.hooks.strategies.ddp_buckets import Resting
 
 
-class Owner(Protocol):
-    """Who says what a module's forward is to be."""
+class Wrapped(Protocol):
+    """One DDP module: its forward's side."""
 
-    def serves(self, module: DistributedDataParallel) -> bool:
-        """Is this the module, and are its gradients ours to reduce?"""
+    stained: bool  # re-executed microbatches left traces in DDP's books
+    still: bool  # DDP has no part in the reduction of the present forward's gradients
 
-    def reduces(self, module: DistributedDataParallel) -> bool:
-        """Whether DDP has a part in the reduction of the gradients of a forward that begins."""
+    def arm(self, synced: bool) -> None:
+        """A forward of the script's own begins; in its backward torch would reduce if `synced`."""
 
 
 class Forwards:
-    """Forwards of the one module that is served."""
+    """Forwards of the modules that are served; `find` tells which those are."""
 
-    def __init__(self, session: Session, ddp: Owner) -> None:
+    def __init__(
+        self, session: Session, find: Callable[[DistributedDataParallel], Wrapped | None]
+    ) -> None:
         self._session = session
-        self._ddp = ddp
-        self.synced = True  # the script has not said `no_sync`
-        self._stained = False  # re-executed microbatches left traces in DDP's books
-        self._still = False  # DDP has no part in the reduction of the present forward's gradients
+        self._find = find
         self._called = False  # by the script, not by what `replicate` makes of a module
 
     def forward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """`DDP.forward`; a re-executed microbatch runs as under `no_sync`."""
 
         def wrapper(module: DistributedDataParallel, /, *args: Any, **kwargs: Any) -> Any:
-            if not self._learns(module):
+            wrapped = self._learning(module)
+            if wrapped is None:
                 return original(module, *args, **kwargs)
-            self._begin(module)
+            self._begin(wrapped, module, args, kwargs)
             self._called = True
             try:
-                return self._held(original, module, *args, ends=True, **kwargs)
+                return self._held(original, wrapped, module, *args, ends=True, **kwargs)
             finally:
                 self._called = False
 
@@ -55,10 +55,11 @@ class Forwards:
         """`DDP._pre_forward`: there `replicate` begins, which has a forward of its own."""
 
         def wrapper(module: DistributedDataParallel, /, *args: Any, **kwargs: Any) -> Any:
-            if self._called or not self._learns(module):
+            wrapped = None if self._called else self._learning(module)
+            if wrapped is None:
                 return original(module, *args, **kwargs)
-            self._begin(module)
-            return self._held(original, module, *args, ends=False, **kwargs)
+            self._begin(wrapped, module, args, kwargs)
+            return self._held(original, wrapped, module, *args, ends=False, **kwargs)
 
         return wrapper
 
@@ -66,9 +67,10 @@ class Forwards:
         """`DDP._post_forward`: there it ends."""
 
         def wrapper(module: DistributedDataParallel, output: Any) -> Any:
-            if self._called or not self._learns(module):
+            wrapped = None if self._called else self._learning(module)
+            if wrapped is None:
                 return original(module, output)
-            return self._held(original, module, output, ends=True)
+            return self._held(original, wrapped, module, output, ends=True)
 
         return wrapper
 
@@ -76,31 +78,33 @@ class Forwards:
         """Buffers are broadcast in the script's own microbatches only."""
 
         def wrapper(module: DistributedDataParallel) -> None:
-            if not (self._ddp.serves(module) and self._session.acting):
+            if self._find(module) is None or not self._session.acting:
                 original(module)
 
         return wrapper
 
-    def _learns(self, module: DistributedDataParallel) -> bool:
+    def _learning(self, module: DistributedDataParallel) -> Wrapped | None:
         # Not `module.training`: Lightning evaluates, and leaves the wrapper in that mode.
-        return self._ddp.serves(module) and torch.is_grad_enabled()
+        return self._find(module) if torch.is_grad_enabled() else None
 
-    def _begin(self, module: DistributedDataParallel) -> None:
+    def _begin(
+        self, wrapped: Wrapped, module: DistributedDataParallel, args: Any, kwargs: Any
+    ) -> None:
         """A microbatch's forward, ours or another rank's."""
         session = self._session
-        session.forward_begins()
-        self.synced = module.require_backward_grad_sync
+        session.forward_begins((*args, kwargs))
         if session.acting:
-            self._stained = self._still = True
+            wrapped.stained = wrapped.still = True
             return
-        if self._stained:
-            self._stained = False
+        if wrapped.stained:
+            wrapped.stained = False
             Resting.forget(module)
-        self._still = not self._ddp.reduces(module)
+        wrapped.arm(module.require_backward_grad_sync)
 
     def _held(
         self,
         call: Callable[..., Any],
+        wrapped: Wrapped,
         module: DistributedDataParallel,
         /,
         *args: Any,
@@ -108,11 +112,12 @@ class Forwards:
         **kwargs: Any,
     ) -> Any:
         """`call`, as under `no_sync` if DDP is to keep still; a forward `ends` with it or not."""
-        if not self._still:
+        if not wrapped.still:
             return call(module, *args, **kwargs)
         acting = self._session.acting
         own = vars(module)  # what a module does when it is given an attribute takes its time
-        copied, reducer = own["require_forward_param_sync"], own["reducer"]
+        copied, synced = own["require_forward_param_sync"], own["require_backward_grad_sync"]
+        reducer = own["reducer"]
         own["require_backward_grad_sync"] = False
         if acting:
             own["reducer"] = Resting(reducer)
@@ -120,5 +125,5 @@ class Forwards:
             return call(module, *args, **kwargs)
         finally:
             own["reducer"] = reducer
-            own["require_backward_grad_sync"] = self.synced
-            own["require_forward_param_sync"] = self.synced if ends and not acting else copied
+            own["require_backward_grad_sync"] = synced
+            own["require_forward_param_sync"] = synced if ends and not acting else copied

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from ft_collectives.reduce import Reducer
 from recoverrun.hooks.session import Session
 from recoverrun.hooks.strategies.ddp_buckets import Gradients
 
@@ -50,7 +51,7 @@ class Still:
     def due(self) -> list[Gradients]:
         """DDP's buckets, where its part in them ends before the forward that begins."""
         session = self._session
-        fresh = session.step >= self._from_step and not session.microbatch
+        fresh = session.step >= self._from_step and not session.runtime.microbatches
         return self._parts if fresh and not self.gradients else []
 
     def serves(self, module: DistributedDataParallel) -> bool:
@@ -62,14 +63,20 @@ class Still:
 
 
 class Arrivals:
-    """Offers each bucket once all of its gradients have arrived in a step's last backward.
+    """Offers each bucket once all of its gradients have arrived in a synchronising backward.
 
     Without `find_unused_parameters` and `static_graph` every parameter gets one gradient in a
     backward; DDP raises an error in the first steps of a script that does otherwise.
     """
 
-    def __init__(self, session: Session, buckets: dict[tuple[int, ...], Gradients]) -> None:
+    def __init__(
+        self,
+        session: Session,
+        reducer: Reducer,
+        buckets: dict[tuple[int, ...], Gradients],
+    ) -> None:
         self._session = session
+        self._reducer = reducer
         self._buckets = buckets
         self._missing: dict[tuple[int, ...], set[int]] = {}  # none: nobody waits for them
         for key, part in buckets.items():
@@ -77,12 +84,8 @@ class Arrivals:
                 param.register_post_accumulate_grad_hook(partial(self._arrived, key))
 
     def begin(self, synced: bool) -> None:
-        """A forward begins; if it is `synced`, its gradients may be the last ones."""
-        session = self._session
-        if synced and (session.faults.armed or session.last_in_sight()):
-            self._missing = {key: set(key) for key in self._buckets}
-        else:
-            self._missing = {}
+        """A forward begins, or a backward has ended: are the gradients that come now `synced`?"""
+        self._missing = {key: set(key) for key in self._buckets} if synced else {}
 
     def _arrived(self, key: tuple[int, ...], param: torch.Tensor) -> None:
         session = self._session
@@ -90,19 +93,17 @@ class Arrivals:
             return
         missing = self._missing[key]
         if id(param) not in missing:
-            if session.last_in_sight():  # or else it is a further backward of the microbatch
-                raise RuntimeError(
-                    "a parameter got a second gradient in one backward pass, as with reentrant "
-                    "checkpoints: DDP serves that with static_graph=True only"
-                )
-            return
+            raise RuntimeError(
+                "a parameter got a second gradient in one backward pass, as with reentrant "
+                "checkpoints: DDP serves that with static_graph=True only"
+            )
         missing.remove(id(param))
         if missing:
             return
-        session.backward_reaches_bucket()
-        generation = session.last_in_sight()
-        if generation and session.reducer is not None:
-            session.reducer.offer(key, generation)
+        session.bucket_reached()
+        self._reducer.include(self._buckets)
+        if generation := session.final_in():
+            self._reducer.offer(key, generation)
 
 
 def _settled(module: DistributedDataParallel) -> bool:

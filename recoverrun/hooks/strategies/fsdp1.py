@@ -1,17 +1,17 @@
 """FSDP1 with hybrid sharding: `FullyShardedDataParallel` with HYBRID_SHARD or _HYBRID_SHARD_ZERO2.
 
 torch reduces the gradient of a flat parameter in `_reduce_grad`: reduce-scatter inside the replica,
-then all-reduce across replicas (torch/distributed/fsdp/_runtime_utils.py). Told that its handle is
-fully sharded, it leaves out the all-reduce, divides by the original numbers of shards and replicas
-all the same, and adds the result to the sharded gradient. So that one, `flat_param.grad`, stays
-this rank's own accumulator until the commit point, where the sum over all replicas is written to
-it in place: with `use_orig_params` the gradients of the original parameters are views of it.
+all-reduce across replicas, division, and addition to the sharded gradient
+(torch/distributed/fsdp/_runtime_utils.py). Told that its handle is fully sharded and that nothing
+is to be divided, it leaves out the second and the third; what it would add is this rank's own
+accumulator. As the backward ends, the sum over all replicas is divided and added, in place: with
+`use_orig_params` the gradients of the original parameters are views of the sharded one.
 
 Under `no_sync` gradients are kept unsharded until the last microbatch: that is left as it is, but
-re-executed microbatches, and those of the first step, are each reduced by themselves.
+re-executed microbatches are each reduced by themselves.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -19,12 +19,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ft_collectives.reduce import Bucket
-from recoverrun.hooks import groups
+from ft_collectives.reduce import Bucket, Reducer
 from recoverrun.hooks.blocks import layout_of
 from recoverrun.hooks.session import Session
 
 HYBRID = ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2")
+
+_SAVED = "_saved_grad_shard"
+"""Where a flat parameter keeps its sharded gradient while a backward is running."""
 
 
 @dataclass(slots=True, eq=False)
@@ -32,39 +34,50 @@ class Flat:
     """The sharded gradient of one flat parameter."""
 
     param: Any
+    divisor: float  # after the sum
+    accumulator: torch.Tensor | None = None
+    earlier: bool = False  # there was a gradient before this transaction
 
     @property
     def gradient(self) -> torch.Tensor | None:
-        """Where torch adds it up: elsewhere while a backward is running."""
-        saved = getattr(self.param, "_saved_grad_shard", None)
+        """As the script finds it once the backward has ended."""
+        saved = getattr(self.param, _SAVED, None)
         found: torch.Tensor | None = self.param.grad if saved is None else saved
         return found
 
     def fill(self, staging: torch.Tensor) -> None:
-        gradient = self.gradient
-        if gradient is None:
+        if self.accumulator is None:
             staging.zero_()
         else:
-            staging.copy_(gradient)
+            staging.copy_(self.accumulator)
 
     def deliver(self, total: torch.Tensor) -> None:
-        """Divided already, by the original numbers of shards and replicas (INV-8)."""
+        """INV-8: divided by the original numbers of shards and replicas."""
+        if self.divisor > 1:
+            total.div_(self.divisor)
         gradient = self.gradient
-        assert gradient is not None, "a bucket is registered by its first gradient"
-        gradient.copy_(total)
+        assert gradient is not None, "left there by `reduce_grad`"
+        if self.earlier:
+            gradient.add_(total)
+        else:
+            gradient.copy_(total)
+        self.accumulator = None
 
 
 class Fsdp1:
     """Serves every flat parameter of the script's FSDP1 module."""
 
     name = "fsdp1"
-    early = synced = True
-    lender = None
+    early = True
+    terms = unlike = ""
+    alone = False  # a forward pass needs the other shards
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._flat: dict[int, Flat] = {}
+        self._reducer: Reducer | None = None
         self._module: Any = None  # the outermost: it is made last
+        self.synced = False  # torch reduces in the present backward
 
     # --------------------------------------------------------------------------- hooks
 
@@ -87,13 +100,23 @@ class Fsdp1:
             if not self._serves() or strategy.name not in HYBRID:
                 original(state, handle)
                 return
-            self._session.backward_reaches_bucket()
+            self._session.bucket_reached()
+            self.synced |= not self._session.acting
+            if self._reducer is None:
+                original(state, handle)
+                return
+            param, factor = handle.flat_param, state._gradient_postdivide_factor
+            before = getattr(param, _SAVED, None)
+            if before is not None:
+                delattr(param, _SAVED)
             handle._sharding_strategy = type(strategy).FULL_SHARD
+            state._gradient_postdivide_factor = 1.0
             try:
                 original(state, handle)
             finally:
                 handle._sharding_strategy = strategy
-            self._reduced(handle.flat_param)
+                state._gradient_postdivide_factor = factor
+            self._reduced(param, before, factor, self._reducer)
 
         return wrapper
 
@@ -103,9 +126,8 @@ class Fsdp1:
         """`FullyShardedDataParallel.no_sync`, which code that is executed again does not heed."""
 
         def wrapper(module: Any) -> AbstractContextManager[None]:
-            session = self._session
-            each = session.acting or session.crossing.proving(session)
-            return nullcontext() if self._serves() and each else original(module)
+            each = self._serves() and self._session.acting
+            return nullcontext() if each else original(module)
 
         return wrapper
 
@@ -114,8 +136,7 @@ class Fsdp1:
 
         def wrapper(module: Any, /, *args: Any, **kwargs: Any) -> Any:
             if module is self._module and torch.is_grad_enabled():
-                self._session.forward_begins()
-                self.synced = bool(module._sync_gradients)
+                self._session.forward_begins((*args, kwargs))
             return original(module, *args, **kwargs)
 
         return wrapper
@@ -123,13 +144,11 @@ class Fsdp1:
     # --------------------------------------------------------------------------- topology
 
     def _serves(self) -> bool:
-        session = self._session
-        served = session.machine is not None and session.strategy is self
-        return served and session.runtime.active
+        return self._session.strategy is self and self._session.runtime.active
 
     def _learn(self, module: Any) -> None:
         session = self._session
-        if session.strategy is not None or session.refusal:
+        if session.strategy not in (None, self) or session.refusal:
             return
         strategy = module.sharding_strategy
         if strategy.name not in HYBRID:
@@ -148,60 +167,94 @@ class Fsdp1:
                 "replicas of neighbouring ranks that make up the whole world"
             )
             return
-        groups.release(layout)
-        session.protect(self, layout)
+        session.serve(self, layout, None)
 
     # --------------------------------------------------------------------------- reduction
 
-    def _reduced(self, param: Any) -> None:
-        """This rank's gradient of a flat parameter has grown by a microbatch."""
-        session, key = self._session, id(param)
-        assert session.reducer is not None, "protected"
+    def _reduced(
+        self, param: Any, before: torch.Tensor | None, divisor: float, reducer: Reducer
+    ) -> None:
+        """torch has added this rank's part of the gradient of a flat parameter to nothing."""
+        key, part = id(param), getattr(param, _SAVED)
         flat = self._flat.get(key)
         if flat is None:
-            flat = self._flat[key] = Flat(param)
-            gradient = flat.gradient
-            assert gradient is not None, "just reduced"
-            session.reducer.register(
+            flat = self._flat[key] = Flat(param, divisor)
+            reducer.register(
                 Bucket(
                     key=key,
-                    size=gradient.numel(),
-                    dtype=gradient.dtype,
+                    size=part.numel(),
+                    dtype=part.dtype,
                     fill=flat.fill,
                     deliver=flat.deliver,
                 )
             )
-        generation = session.last_in_sight()
-        if generation:
-            session.reducer.offer(key, generation)
+        first = flat.accumulator is None
+        if first:
+            flat.accumulator = part.clone() if before is None else part
+            flat.earlier = before is not None
+        else:
+            flat.accumulator += part
+        if before is not None:
+            setattr(param, _SAVED, before)
+        if not self._session.acting:
+            reducer.include([key])
+            if generation := self._session.final_in():
+                reducer.offer(key, generation)
 
     # --------------------------------------------------------------------------- Strategy
 
-    def owners(self) -> list[Any]:
-        return [flat.param for flat in self._flat.values()]
+    def protect(self) -> None:
+        """Gradients are ours to reduce from now on."""
+        self._reducer = self._session.new_reducer()
+
+    def begin(self) -> None:
+        """What gradients held before is not reduced again: what is new is added to it."""
+
+    def backward_begins(self) -> None:
+        self.synced = False
+
+    def backward_done(self) -> None:
+        """`_reduce_grad` has told."""
+
+    def digest(self) -> int:
+        return 0
+
+    def reducers(self) -> list[Reducer]:
+        return [self._reducer] if self._reducer is not None else []
+
+    def standing(self) -> list[tuple[int, int]]:
+        """What is not reduced yet is unsharded, and torch's own affair."""
+        return []
+
+    def empty(self) -> bool:
+        return False
 
     def accumulators(self) -> list[torch.Tensor]:
-        found = [flat.gradient for flat in self._flat.values()]
-        return [one for one in found if one is not None]
+        return [one.accumulator for one in self._flat.values() if one.accumulator is not None]
 
     def set_aside(self) -> object:
-        kept = {}
-        for key, flat in self._flat.items():
-            if (gradient := flat.gradient) is not None:
-                kept[key] = gradient.clone()
-                gradient.zero_()
+        kept = []
+        for flat in self._flat.values():
+            gradient = flat.gradient
+            value = None if gradient is None else gradient.clone()
+            kept.append((flat, flat.accumulator, flat.earlier, value))
+            flat.accumulator = None
         return kept
 
-    def put_back(self, kept: object) -> None:
-        assert isinstance(kept, dict), "what set_aside returned"
-        for key, value in kept.items():
-            gradient = self._flat[key].gradient
-            assert gradient is not None, "only added to in between"
-            gradient.copy_(value)
+    def clear(self) -> None:
+        for flat in self._flat.values():
+            flat.accumulator = None
 
-    def drop(self, params: Iterable[torch.Tensor]) -> bool:
-        ours = {id(param) for param in self._module.parameters() if param.requires_grad}
-        return ours <= {id(param) for param in params}
+    def put_back(self, kept: object) -> None:
+        """In place: parameters hold views of the gradient."""
+        assert isinstance(kept, list), "what set_aside returned"
+        for flat, accumulator, earlier, value in kept:
+            flat.accumulator, flat.earlier = accumulator, earlier
+            gradient = flat.gradient
+            if value is None or gradient is None:
+                flat.param.grad = value
+            else:
+                gradient.copy_(value)
 
     def buffers(self) -> list[torch.Tensor]:
         return list(self._module.buffers()) if self._module is not None else []

@@ -6,22 +6,21 @@ Where the mesh is a part of a larger one, ranks that differ in the places of its
 torch reduces a parameter group's gradient in `foreach_reduce`: reduce-scatter inside the replica,
 then all-reduce across replicas (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py). Here the
 first half runs as it is; its result, the un-reduced sharded gradient, is added to an accumulator of
-ours, and the second half is the reducer's. Gradients are written at the commit point, with the
+ours, and the second half is the reducer's. Gradients are written as the backward ends, with the
 divisors that torch would have used for the original mesh.
 """
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from ft_collectives.reduce import Bucket
-from recoverrun.hooks import groups
+from ft_collectives.reduce import Bucket, Reducer
 from recoverrun.hooks.blocks import layout_of_mesh, layout_over
 from recoverrun.hooks.session import Session
-from recoverrun.hooks.strategies.fsdp2_shards import Lending, Shards
+from recoverrun.hooks.strategies.fsdp2_shards import Shards
 
 ARGUMENTS = (
     "fsdp_params",
@@ -47,12 +46,15 @@ class Fsdp2:
     """Serves every parameter group of the script's FSDP2 modules."""
 
     name = "fsdp2"
-    early = synced = True
+    early = True
+    terms = unlike = ""
+    alone = False  # a forward pass needs the other shards
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._shards: dict[int, Shards] = {}
-        self.lender = Lending(self._shards)
+        self._reducer: Reducer | None = None
+        self.synced = False  # torch reduces across replicas in the present backward
         self._modules: list[torch.nn.Module] = []
 
     # --------------------------------------------------------------------------- hooks
@@ -89,7 +91,11 @@ class Fsdp2:
             call = dict(zip(known, args, strict=False)) | kwargs
             if not self._serves() or call["all_reduce_group"] is None:
                 return original(*args, **kwargs)
-            return self._reduce(original, call)
+            self._session.bucket_reached()
+            self.synced |= bool(call["all_reduce_grads"]) and not self._session.acting
+            if self._reducer is None:
+                return original(*args, **kwargs)
+            return self._reduce(original, call, self._reducer)
 
         return wrapper if known == ARGUMENTS else self._unknown(original)
 
@@ -98,10 +104,8 @@ class Fsdp2:
 
         def wrapper(group: Any, *unused: Any) -> Any:
             session = self._session
-            self.synced = group.reduce_grads
-            each = session.acting or session.crossing.proving(session) or session.env.exact
-            each = each and self.lender.parts == 1
-            if not (self._serves() and each) or group.reduce_grads:
+            each = (session.acting or session.env.exact) and not session.in_schedule
+            if not (self._serves() and each) or group.reduce_grads or self._reducer is None:
                 return original(group, *unused)
             group.reduce_grads = True
             try:
@@ -115,12 +119,19 @@ class Fsdp2:
         """`FSDPState._pre_forward`, to know when the root's forward begins in training."""
 
         def wrapper(state: Any, module: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
+            known = state._is_root is not None  # else it becomes known in its first forward
+            if known:
+                self._enters(state, (*args, kwargs))  # before anything is gathered
             begun = original(state, module, *args, **kwargs)
-            if state._is_root and torch.is_grad_enabled():
-                self._session.forward_begins()
+            if not known:
+                self._enters(state, (*args, kwargs))
             return begun
 
         return wrapper
+
+    def _enters(self, state: Any, values: tuple[Any, ...]) -> None:
+        if state._is_root and torch.is_grad_enabled() and not self._session.in_schedule:
+            self._session.forward_begins(values)
 
     def _unknown(self, original: Callable[..., Any]) -> Callable[..., Any]:
         self._session.refuse(
@@ -132,8 +143,7 @@ class Fsdp2:
 
     def _serves(self) -> bool:
         session = self._session
-        served = session.machine is not None and session.strategy is self
-        return served and session.runtime.active
+        return session.strategy is self and session.runtime.active
 
     def _learn(self, sharded: bool, mesh: Any = None, dp_mesh_dims: Any = None, **_: Any) -> None:
         """From the arguments of `fully_shard`, or of `replicate`, which are not `sharded`."""
@@ -161,17 +171,11 @@ class Fsdp2:
         if device != "cpu":
             session.refuse(f"FSDP2 on {device} is not served yet, only on the CPU")
             return
-        if session.strategy is None:
-            groups.release(layout)
-            session.protect(self, layout)
-        elif layout != session.layout:
-            session.refuse("FSDP2 replicates some parts of the model over other ranks than others")
+        session.serve(self, layout, None)
 
     # --------------------------------------------------------------------------- reduction
 
-    def _reduce(self, original: Callable[..., Any], call: dict[str, Any]) -> Any:
-        session = self._session
-        session.backward_reaches_bucket()
+    def _reduce(self, original: Callable[..., Any], call: dict[str, Any], reducer: Reducer) -> Any:
         params, grads = list(call["fsdp_params"]), call["unsharded_grads"]
         sizes = tuple(grad.size() for grad in grads)
         dtype = call["reduce_dtype"] or grads[0].dtype
@@ -180,16 +184,17 @@ class Fsdp2:
             call, all_reduce_grads=False, partial_reduce_output=None, all_reduce_hook=None
         )
         result = original(**partial)
-        shards = self._group(call, params, sizes, dtype, hook, result[-1].numel())
-        if self.lender.divisor > 1:
-            result[-1].div_(self.lender.divisor)
-        if shards.accumulator is None:
-            shards.accumulator = result[-1]
-        else:
-            shards.accumulator += result[-1]
-        generation = session.last_in_sight()
-        if generation and session.reducer is not None:
-            session.reducer.offer(id(params[0]), generation)
+        shards = self._group(call, params, sizes, dtype, hook, result[-1].numel(), reducer)
+        for gradient in (call["partial_reduce_output"], result[-1]):
+            if gradient is not None and shards.accumulator is None:
+                shards.accumulator = gradient
+            elif gradient is not None:
+                shards.accumulator += gradient
+        if call["all_reduce_grads"] and not self._session.acting:
+            key = id(params[0])
+            reducer.include([key])
+            if generation := self._session.final_in():
+                reducer.offer(key, generation)
         return (*result[:-1], None)
 
     def _group(
@@ -200,6 +205,7 @@ class Fsdp2:
         dtype: torch.dtype,
         hook: Callable[[torch.Tensor], None] | None,
         numel: int,
+        reducer: Reducer,
     ) -> Shards:
         """The accumulator of these parameters, made at their first backward."""
         key = id(params[0])
@@ -219,8 +225,7 @@ class Fsdp2:
             hook=hook,
         )
         self._shards[key] = shards
-        assert self._session.reducer is not None, "protected"
-        self._session.reducer.register(
+        reducer.register(
             Bucket(
                 key=key,
                 size=numel,
@@ -234,30 +239,46 @@ class Fsdp2:
 
     # --------------------------------------------------------------------------- Strategy
 
-    def owners(self) -> list[Any]:
-        return [one.sharded_param for s in self._shards.values() for one in s.params]
+    def protect(self) -> None:
+        """Gradients are ours to reduce from now on."""
+        self._reducer = self._session.new_reducer()
+
+    def begin(self) -> None:
+        """What gradients held before is not reduced again: what is new is added to it."""
+
+    def backward_begins(self) -> None:
+        self.synced = False
+
+    def backward_done(self) -> None:
+        """`foreach_reduce` has told."""
+
+    def digest(self) -> int:
+        return 0
+
+    def reducers(self) -> list[Reducer]:
+        return [self._reducer] if self._reducer is not None else []
+
+    def standing(self) -> list[tuple[int, int]]:
+        """What is not reduced yet lies where no script looks."""
+        return []
+
+    def empty(self) -> bool:
+        return False
 
     def accumulators(self) -> list[torch.Tensor]:
         return [s.accumulator for s in self._shards.values() if s.accumulator is not None]
 
     def set_aside(self) -> object:
-        kept = {key: shards.accumulator for key, shards in self._shards.items()}
+        return [(shards, shards.set_aside()) for shards in self._shards.values()]
+
+    def clear(self) -> None:
         for shards in self._shards.values():
-            shards.accumulator = None
-        return kept
+            shards.set_aside()
 
     def put_back(self, kept: object) -> None:
-        assert isinstance(kept, dict), "what set_aside returned"
-        for key, accumulator in kept.items():
-            self._shards[key].accumulator = accumulator
-
-    def drop(self, params: Iterable[torch.Tensor]) -> bool:
-        ours = set(map(id, self.owners()))
-        if not ours <= {id(param) for param in params}:
-            return False
-        for shards in self._shards.values():
-            shards.accumulator = None
-        return True
+        assert isinstance(kept, list), "what set_aside returned"
+        for shards, what in kept:
+            shards.put_back(what)
 
     def buffers(self) -> list[torch.Tensor]:
         return [buffer for module in self._roots() for buffer in module.buffers()]

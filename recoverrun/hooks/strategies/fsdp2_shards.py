@@ -1,7 +1,7 @@
 """What `fsdp2` keeps of a parameter group: its gradient before the all-reduce, and its way back."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,7 +19,6 @@ class Shards:
     post_divide: float | None
     hook: Callable[[torch.Tensor], None] | None
     accumulator: torch.Tensor | None = None
-    lent: list[Any] = field(default_factory=list)
 
     def fill(self, staging: torch.Tensor) -> None:
         if self.accumulator is None:
@@ -27,18 +26,18 @@ class Shards:
         else:
             staging.copy_(self.accumulator)
 
-    def lend(self) -> None:
-        """Until it is reduced, let the script see the gradient of this replica alone."""
-        if self.accumulator is not None:
-            kept = self.accumulator
-            self.lent = [param for param in self.params if param.sharded_param.grad is None]
-            self.deliver(kept.clone())
-            self.accumulator = kept
+    def set_aside(self) -> tuple[torch.Tensor | None, list[tuple[Any, Any]]]:
+        """Take away the accumulator, and what parameters hold, sharded or not."""
+        kept = [(one.sharded_param.grad, one.unsharded_accumulated_grad) for one in self.params]
+        for one in self.params:
+            one.sharded_param.grad = one.unsharded_accumulated_grad = None
+        accumulator, self.accumulator = self.accumulator, None
+        return accumulator, kept
 
-    def take_back(self) -> None:
-        for param in self.lent:
-            param.sharded_param.grad = None
-        self.lent = []
+    def put_back(self, kept: tuple[torch.Tensor | None, list[tuple[Any, Any]]]) -> None:
+        self.accumulator, gradients = kept
+        for one, (sharded, unsharded) in zip(self.params, gradients, strict=True):
+            one.sharded_param.grad, one.unsharded_accumulated_grad = sharded, unsharded
 
     def deliver(self, total: torch.Tensor) -> None:
         """As the second half of `foreach_reduce` does after its all-reduce."""
@@ -80,23 +79,3 @@ def _padded_numel(size: torch.Size, shards: int) -> int:
     for length in size[1:]:
         rest *= length
     return padded * rest
-
-
-class Lending:
-    """Until they are reduced, the script sees no gradients, as FSDP2 writes them then."""
-
-    def __init__(self, shards: Mapping[Any, Shards]) -> None:
-        self._shards = shards
-        self.parts = self.divisor = 1
-
-    def lend(self) -> None:
-        for shards in self._shards.values():
-            shards.lend()
-
-    def seen(self) -> list[torch.Tensor]:
-        gradients = [p.sharded_param.grad for s in self._shards.values() for p in s.params]
-        return [gradient._local_tensor for gradient in gradients if gradient is not None]
-
-    def take_back(self) -> None:
-        for shards in self._shards.values():
-            shards.take_back()

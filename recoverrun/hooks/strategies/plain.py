@@ -1,6 +1,6 @@
 """Accumulators that are the `grad` of plain parameters, out of the way and back."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 
@@ -9,19 +9,29 @@ def accumulators(params: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     return [torch.zeros_like(p) if p.grad is None else p.grad for p in params]
 
 
-def set_aside(params: Sequence[torch.Tensor]) -> object:
-    """Zeros in their place, for what comes in between."""
-    kept = [None if p.grad is None else p.grad.clone() for p in params]
-    for param in params:
-        if param.grad is not None:
-            param.grad.zero_()
+def set_aside(params: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
+    """No gradients in their place, for what comes in between; `put_back` gives them back."""
+    kept = [param.grad for param in params]
+    clear(params)
     return kept
 
 
-def put_back(params: Sequence[torch.Tensor], kept: object) -> None:
-    assert isinstance(kept, list), "what set_aside returned"
+def clear(params: Iterable[torch.Tensor]) -> None:
+    for param in params:
+        param.grad = None
+
+
+def put_back(params: Sequence[torch.Tensor], kept: Sequence[torch.Tensor | None]) -> None:
     for param, gradient in zip(params, kept, strict=True):
-        if gradient is None or param.grad is None:
-            param.grad = gradient
-        else:
-            param.grad.copy_(gradient)  # in place: it may be a view of somebody's bucket
+        param.grad = gradient
+
+
+def standing(params: Iterable[torch.Tensor]) -> list[tuple[int, int]]:
+    """What tells whether gradients were written to: 0, 0 where there is none."""
+    return [(0, 0) if p.grad is None else (id(p.grad), p.grad._version) for p in params]
+
+
+def empty(params: Iterable[torch.Tensor]) -> bool:
+    """True if there is nothing in any of the gradients."""
+    held = [param.grad.detach() for param in params if param.grad is not None]
+    return not any(bool(one.any()) for one in held)

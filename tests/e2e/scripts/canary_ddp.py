@@ -38,6 +38,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--accumulation", type=int, default=3)
+    parser.add_argument("--each", action="store_true", help="reduce after each microbatch")
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--bucket-mb", type=float, default=0.01)
     parser.add_argument("--dies", default="", help="RANK:STEP")
@@ -65,8 +66,8 @@ def main() -> None:
     while step < args.steps:
         optimizer.zero_grad()
         for micro in range(args.accumulation):
-            last = micro == args.accumulation - 1
-            with nullcontext() if last else model.no_sync():
+            reduced = args.each or micro == args.accumulation - 1
+            with nullcontext() if reduced else model.no_sync():
                 x, y = batch()
                 loss = model(x, y, rank * args.accumulation + micro) / args.accumulation
                 loss.backward()

@@ -49,6 +49,7 @@ def main() -> None:
     parser.add_argument("--shards", type=int, default=2)
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--accumulation", type=int, default=3)
+    parser.add_argument("--each", action="store_true", help="reduce after each microbatch")
     args = parser.parse_args()
 
     dist.init_process_group("gloo")
@@ -74,6 +75,7 @@ def main() -> None:
         sampler.set_epoch(epoch)
         epoch += 1
         for x, y in loader:
+            model.set_requires_all_reduce(args.each or micro == args.accumulation - 1)
             loss = model(x, y, slot * args.accumulation + micro) / args.accumulation
             loss.backward()
             micro += 1

@@ -1,0 +1,124 @@
+"""Where this rank stands, point by point: as iterations begin, and as backwards end.
+
+Every rank captures at the same points, so that what a lost rank left can be held against what this
+one had there (`lost`).
+"""
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from recoverrun.hooks import rng
+from recoverrun.hooks.bulk import marks
+from recoverrun.hooks.context import (
+    CARRIED_TENSOR_BYTES,
+    Context,
+    Kind,
+    Path,
+    Point,
+    attributes_of,
+    values_of,
+)
+from recoverrun.hooks.looping import find_frame
+from recoverrun.hooks.namespaces import around_of, seen_by
+from recoverrun.hooks.origins import Origin
+from recoverrun.hooks.registry import REGISTRY
+from recoverrun.hooks.runtime import Microbatch, ScriptRuntime, Top
+from recoverrun.hooks.script import Loop
+
+KEPT_STEPS = 2
+"""Transactions whose points are kept: a lost rank may have stopped one before."""
+
+
+class Captures:
+    """Of this rank, oldest first."""
+
+    def __init__(self, runtime: ScriptRuntime) -> None:
+        self._runtime = runtime
+        self.points: list[Context] = []
+
+    def top(self, step: int, index: int, attempt: int, top: Top) -> Context:
+        """An iteration begins, perhaps that of microbatch `index` of the transaction `step`."""
+        context = capture(
+            point=(step, index, "top", attempt),
+            loop=top.loop,
+            streams=top.streams,
+            names=seen_by(top.loop, top.globals, top.names),
+            loaders=self.loaders(),
+            attributes=top.attributes,
+        )
+        top.context = context
+        return self._keep(context)
+
+    def after(self, step: int, microbatch: Microbatch) -> Context:
+        """The backward of `microbatch` has ended."""
+        return self._keep(self.present(step, microbatch.index, microbatch.top))
+
+    def present(self, step: int, index: int, top: Top) -> Context:
+        """Where this rank stands now, after the backward of a microbatch that began at `top`."""
+        frame = find_frame(top.frame_id, sys._getframe(1))
+        local = frame.f_locals if frame is not None and not top.loop.module_level else {}
+        names = seen_by(top.loop, top.globals, local)
+        around = around_of(top.loop, top.globals, local)
+        if sys.version_info < (3, 13):
+            local.clear()  # the frame would keep every local alive until the next call
+        return capture(
+            point=(step, index, "after", 0),
+            loop=top.loop,
+            streams=rng.read(),
+            names=names,
+            loaders=self.loaders(),
+            attributes=attributes_of(around, self._runtime.own_modules),
+        )
+
+    def loaders(self) -> dict[int, Origin]:
+        return {
+            source.number: source.origin
+            for source in self._runtime.sources
+            if not getattr(source, "gone", False) and hasattr(source, "origin")
+        }
+
+    def at(self, point: Point) -> Context | None:
+        return next((one for one in self.points if one.point == point), None)
+
+    @property
+    def by_point(self) -> dict[Point, Context]:
+        return {one.point: one for one in self.points}
+
+    def _keep(self, context: Context) -> Context:
+        if self.points and self.points[-1].point >= context.point:  # what was there counts no more
+            self.points = [one for one in self.points if one.point < context.point]
+        oldest = context.step - KEPT_STEPS
+        if self.points and self.points[0].step < oldest:
+            region = self._runtime.region()
+            kept = region.top.context if region is not None and region.top is not None else None
+            self.points = [one for one in self.points if one.step >= oldest or one is kept]
+        self.points.append(context)
+        return context
+
+
+def capture(
+    *,
+    point: tuple[int, int, Kind, int],
+    loop: Loop,
+    streams: rng.Streams,
+    names: Mapping[str, Any],
+    loaders: Mapping[int, Origin],
+    attributes: Mapping[Path, Any],
+) -> Context:
+    """The context that `names` (what the region sees) and the script's objects make."""
+    step, index, kind, attempt = point
+    carried = {name: names[name] for name in sorted(loop.carried & names.keys())}
+    return Context(
+        step=step,
+        index=index,
+        kind=kind,
+        attempt=attempt,
+        loop=loop.id,
+        streams=streams,
+        names=values_of(names, loop.carried) | marks(carried, CARRIED_TENSOR_BYTES),
+        attributes=dict(attributes),
+        generators=REGISTRY.states(),
+        loaders=dict(loaders),
+        alone_at=frozenset(rng.alone_at),
+    )

@@ -1,0 +1,417 @@
+"""Proof that another rank's microbatches can be executed here, before anybody is lost.
+
+At the end of the first transaction every rank executes the first microbatch of the next slot, from
+the context that this slot's rank captured, in a forked child (`forked`); and so it does once more
+at the end of the second, from where it would take that rank to stand by what that had at the end of
+the first (`lost`). It compares what enters the model, the random streams there, the loss and the
+gradient with what that rank noted of its own. A loop, or a backward in it, that comes later is
+proved as the first one was. Where a forward pass needs other ranks of the replica, the child stops
+where data enter the model: the forward is taken to be a function of these.
+
+If an iteration draws its batch in a loop further out, that loop's body is what has to be executed
+again: which one gives the right microbatch is tried. What cannot be re-executed is protected in
+`equal-count` mode or not at all, never run wrongly.
+"""
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ft_collectives.fabric import Fabric
+from ft_collectives.faults import Superseded
+from ft_collectives.gather import Words, gather
+from ft_collectives.vote import Booth
+from recoverrun.hooks import digest, exact, forked, handover, seeding
+from recoverrun.hooks.bulk import marks
+from recoverrun.hooks.clones import NotReplayable
+from recoverrun.hooks.context import AFTER, ATTRIBUTE_TENSOR_BYTES, Context, Key, key_of, told
+from recoverrun.hooks.evidence import crc_of_streams
+from recoverrun.hooks.impersonate import TALKS, Executed
+from recoverrun.hooks.lost import LostRank, named
+from recoverrun.hooks.runtime import Microbatch
+from recoverrun.hooks.shares import unlike
+from rendezvous.messages import Promise
+from rendezvous.promises import WEAKEST_FIRST
+
+if TYPE_CHECKING:
+    from recoverrun.hooks.session import Session
+
+WITHIN_S, LONGER = 10.0, 20
+"""So long the child may take, or so many times as long as the microbatch took here."""
+
+LEVELS = 3
+"""Loops around a backward of which the body is tried."""
+
+UNEQUAL = "ranks take unequally many microbatches to one reduction: {}"
+
+TRACE = (
+    "executing a microbatch at {} once more moves something of the script that cannot be put back: "
+    "a lost rank's could not be made up without taking data of this rank's own"
+)
+WRITES = "the script changes its parameters between the top of the loop at {} and the backward"
+
+UNSAID = "another rank says why"
+
+
+class Verification:
+    """Asks all ranks to prove, and concludes what the run promises."""
+
+    def __init__(self, session: "Session") -> None:
+        self._session = session
+        self._programs: dict[tuple[str, int], int] = {}  # loop and skip: proofs of it so far
+
+    # --------------------------------------------------------------------------- before anything
+
+    def fitness(self, fabric: Fabric, booth: Booth) -> str:
+        """Why this script cannot be served, as all ranks find it, or ""."""
+        session, runtime = self._session, self._session.runtime
+        why = session.refusal
+        if not runtime.microbatches:
+            why = why or runtime.why_no_loop()
+        elif all(place.top.loop.refusal for place in runtime.microbatches[0].places):
+            why = why or runtime.microbatches[0].top.loop.refusal
+        strategy = session.strategy
+        assert strategy is not None, "served"
+        mine = {"refusal": why, "count": len(runtime.microbatches), "terms": strategy.terms}
+        said = gather(fabric, booth.channel, fabric.view.generation, mine)
+        refused = [one["refusal"] for _, one in sorted(said.items()) if one["refusal"]]
+        if refused:
+            return str(why or refused[0])
+        if len({one["terms"] for one in said.values()}) > 1:
+            return strategy.unlike
+        counts = {rank: one["count"] for rank, one in said.items()}
+        if len(set(counts.values())) > 1:
+            words = ", ".join(f"{count} on rank {rank}" for rank, count in sorted(counts.items()))
+            return UNEQUAL.format(words)
+        return ""
+
+    def first(self) -> None:
+        """The first transaction is over: what does this run promise?"""
+        session = self._session
+        fabric = session.fabric
+        assert fabric is not None, "protected"
+        generation = fabric.view.generation
+        promise, reason = self._prove(0, generation, followed=False)
+        weakest = self._everybody(generation, promise)
+        if weakest != "unprotected":
+            handover.exchange(session, generation)
+        self._conclude(weakest, promise, reason)
+
+    def committed(self) -> None:
+        """A transaction is committed; those of a new kind are proved."""
+        session = self._session
+        if not session.guarantee.exact or session.lost or not session.runtime.microbatches:
+            return
+        program = self._program(session.runtime.microbatches[-1])
+        proofs = self._programs.get(program, 0)
+        if proofs == 2 or session.fabric is None:
+            return
+        generation = session.fabric.view.generation
+        try:
+            promise, reason = self._prove(session.step - 1, generation, followed=bool(proofs))
+            weakest = self._everybody(generation, promise)
+        except Superseded:
+            return  # then it shows when it matters
+        self._conclude(weakest, promise, reason)
+
+    @staticmethod
+    def _program(microbatch: Microbatch) -> tuple[str, int]:
+        return microbatch.places[0].top.loop.id, microbatch.places[0].skip
+
+    def _everybody(self, generation: int, promise: Promise) -> Promise:
+        """The weakest promise of any rank holds for all."""
+        least = self._session.booth.least(generation, WEAKEST_FIRST.index(promise))
+        return WEAKEST_FIRST[least]
+
+    def _conclude(self, weakest: Promise, own: Promise, reason: str) -> None:
+        session = self._session
+        why = reason if own == weakest else UNSAID
+        if session.guarantee.promise is None or weakest != "exact-samples":
+            session.guarantee.state(weakest, reason, own)
+        exact.insist(session, weakest, why)
+
+    # --------------------------------------------------------------------------- the proof
+
+    def _prove(self, step: int, generation: int, *, followed: bool) -> tuple[Promise, str]:
+        """All ranks enter. `followed`: the other rank is taken from where it ended before."""
+        session = self._session
+        layout, machine = session.layout, session.machine
+        assert layout is not None and machine is not None, "protected"
+        microbatch = session.runtime.microbatches[0]
+        self._programs[self._program(session.runtime.microbatches[-1])] = 1 + followed
+        assert session.fabric is not None, "protected"
+        tell = partial(gather, session.fabric, session.makeup.channel, generation)
+        others = tell(self._words(step, microbatch))
+        slots, (_, shard) = len(layout.replicas), layout.place(session.env.rank)
+        partner = layout.replicas[(machine.slot + 1) % slots][shard]
+        trial = _Trial(session, partner, others[partner], step, microbatch, followed)
+        found = self._tried(trial)
+        level = self._agreed(found, generation)
+        if level is None and session.booth.least(generation, int(self._shared(trial, found, tell))):
+            found = self._tried(trial)
+            level = self._agreed(found, generation)
+        if any(one["workers"] for one in others.values()):
+            otherwise = session.sources.seeding.compare(
+                session.runtime.sources, partner, found["traces"], tell
+            )
+            if otherwise and level is not None:
+                return "equal-count", otherwise
+        if level is None:
+            return found["promise"], str(found["reason"])
+        session.runtime.outward[microbatch.places[0].top.loop.id] = level
+        self._adopt(found, microbatch, level)
+        return "exact-samples", trial.praise(microbatch.places[level].top.loop.id)
+
+    def _adopt(self, found: Words, microbatch: Microbatch, level: int) -> None:
+        """What the child has learned is true here."""
+        actor = self._session.impersonator
+        microbatch.chosen = level
+        actor.regions = {
+            one for one in actor.regions if one != microbatch.places[0].top.loop.id
+        } | {microbatch.top.loop.id}
+        actor.talked |= bool(found["talked"])
+        actor.fed.update(found["fed"])
+        actor.bearing.immaterial |= frozenset(key_of(key) for key in found["immaterial"])
+
+    def _words(self, step: int, microbatch: Microbatch) -> Words:
+        session = self._session
+        captures = session.impersonator.captures
+        after = captures.at((step, microbatch.index, AFTER, 0))
+        before = [one for one in captures.points if one.kind == "after" and one.step < step]
+        places = microbatch.places[:LEVELS]
+        return {
+            "tops": [p.top.context.pack() if p.top.context else b"" for p in places],
+            "before": before[-1].pack() if before else b"",
+            "mark": list(microbatch.mark),
+            "door": microbatch.door,
+            "gradient": microbatch.gradient,
+            "end": crc_of_streams(after.streams) if after is not None else 0,
+            "bulk": _bulk(microbatch),
+            "workers": seeding.has_workers(session.runtime.sources),
+        }
+
+    def _tried(self, trial: "_Trial") -> Words:
+        """What the child says; where nothing comes of it, that is the reason."""
+        took = self._session.impersonator.longest_s
+        try:
+            found = forked.run(trial.work, max(WITHIN_S, LONGER * took))
+        except forked.Failed as problem:
+            found = {"failed": str(problem)}
+        if "failed" in found:
+            loop = trial.microbatch.places[0].top.loop.id
+            reason = (
+                f"{loop}: rank {trial.partner}'s microbatch cannot be executed: {found['failed']}"
+            )
+            return {**EMPTY, "reason": reason}
+        return found
+
+    def _agreed(self, found: Words, generation: int) -> int | None:
+        """The loop from which all ranks have executed the right microbatch, if there is one."""
+        fabric, channel = self._session.fabric, self._session.booth.channel
+        assert fabric is not None, "protected"
+        mine = {"exact": found["exact"], "immaterial": found["immaterial"]}
+        said = gather(fabric, channel, generation, mine)
+        common = set.intersection(*(set(one["exact"]) for one in said.values()))
+        found["immaterial"] = [key for _, one in sorted(said.items()) for key in one["immaterial"]]
+        return min(common, default=None)
+
+    def _shared(self, trial: "_Trial", found: Words, tell: Any) -> bool:
+        """True if all ranks now know what others hold otherwise: one more try is worth it."""
+        different = {key_of(key) for key in found["different"]}
+        heard = tell({"different": [told(key) for key in sorted(different, key=str)]})
+        keys = {key_of(key) for one in heard.values() for key in one["different"]}
+        if not keys:
+            return False
+        top, shares = trial.microbatch.places[0].top, self._session.impersonator.shares
+        mine = shares.own(keys, {**top.globals, **top.names})
+        given = tell({"shares": mine})
+        theirs = {rank: one["shares"] for rank, one in given.items()}
+        known = shares.hear(theirs, self._session.env.rank)
+        return all(one["known"] for one in tell({"known": known}).values())
+
+
+EMPTY: Words = {
+    "exact": [], "promise": "equal-count", "reason": "", "talked": False, "fed": {},
+    "immaterial": [], "different": [], "traces": {"seen": [], "mine": []},
+}  # fmt: skip
+
+
+class _Trial:
+    """The execution of one microbatch of `partner`, by what that rank has `said` of it."""
+
+    def __init__(
+        self,
+        session: "Session",
+        partner: int,
+        said: Words,
+        step: int,
+        microbatch: Microbatch,
+        followed: bool,
+    ) -> None:
+        self._session = session
+        self._actor = session.impersonator
+        self.partner = partner
+        self._said = said
+        self._step = step
+        self.microbatch = microbatch
+        self._followed = followed
+        self._door = 0  # of the execution that was right
+        strategy, layout = session.strategy, session.layout
+        assert strategy is not None and layout is not None, "protected"
+        self._strategy = strategy
+        self._whole = strategy.alone and layout.shards == 1
+        self._threads = torch.get_num_threads()
+
+    def praise(self, loop: str) -> str:
+        what = "the identical gradient"
+        if not self._whole:
+            what = "identical inputs and random numbers (its forward pass needs the other shards)"
+        elif self._threads > 1:
+            what = "identical inputs and random numbers (sums of several threads differ in a copy)"
+        elif not self._said["gradient"]:
+            what = "identical inputs, random numbers and loss"
+        return f"{loop}: checked: replaying rank {self.partner}'s microbatch gave {what}"
+
+    def work(self) -> Words:
+        """In the child."""
+        session, actor = self._session, self._actor
+        session.runtime.active, session.runtime.speaks_as = True, None
+        session.faults.disarm()
+        found = {**EMPTY, "exact": [], "immaterial": []}
+        parameters = digest.of(self._strategy)
+        for level, place in enumerate(self.microbatch.places[:LEVELS]):
+            self.microbatch.chosen = level
+            if place.top.context is None or not self._said["tops"][level]:
+                continue
+            why, unknown = self._try(level)
+            if digest.of(self._strategy) != parameters:
+                found["promise"], found["reason"] = "unprotected", WRITES.format(place.top.loop.id)
+                break
+            if not why and self._leaves_a_trace(level):
+                found["promise"], found["reason"] = "unprotected", TRACE.format(place.top.loop.id)
+                break
+            if not why:
+                found["exact"].append(level)
+                found["immaterial"] = [told(key) for key in sorted(unknown, key=str)]
+                break
+            found["reason"] = found["reason"] or why
+        found["talked"], found["fed"] = actor.talked, actor.fed
+        found["different"] = [told(key) for key in sorted(self._different(), key=str)]
+        found["traces"] = seeding.look(session.runtime.sources, self.partner)
+        return found
+
+    def _try(self, level: int) -> tuple[str, frozenset[Key]]:
+        """Why level `level` does not give the partner's microbatch, or "", and what was unknown."""
+        actor = self._actor
+        actor.rehearsing, actor.only_inputs = True, not self._whole
+        kept = self._strategy.set_aside()
+        try:
+            lost, unknown = self._partner(level)
+            actor.lost[self.partner] = lost
+            top = self.microbatch.top.context
+            assert top is not None, "captured"
+            state = lost.at(top.point, actor.captures.points)
+            if self._followed:
+                actor.bearing.immaterial |= unknown
+            done = actor.execute(self.partner, state, self._step, self.microbatch)
+            self._door = done.door
+            why = self._unlike(done)
+            return why and self._explained(why, unknown), unknown
+        except NotReplayable as reason:
+            return str(reason), frozenset()
+        finally:
+            self._strategy.put_back(kept)
+            actor.rehearsing = actor.only_inputs = False
+
+    def _partner(self, level: int) -> tuple[LostRank, frozenset[Key]]:
+        """Where the partner stood, and what of it would not be known if it were lost."""
+        actor, own = self._actor, self._actor.captures
+        there = Context.unpack(self._said["tops"][level])
+        mine = self.microbatch.places[level].top.context
+        assert mine is not None, "captured"
+        lost = LostRank(self.partner, apart=self._session.runtime.apart_from(self.partner))
+        before = Context.unpack(self._said["before"]) if self._said["before"] else None
+        mine_before = own.at(before.point) if before is not None else None
+        follows = mine_before is not None and mine_before.point < mine.point
+        if not self._followed or before is None or mine_before is None or not follows:
+            lost.learn(there, mine)
+            return lost, frozenset()
+        runtime = self._session.runtime
+        lost.led = partial(runtime.has_done, self.partner)
+        lost.learn(before, mine_before)
+        lost.loops.add(mine.loop)
+        unknown = lost.at(mine.point, own.points).unknown
+        values = mine.values
+        matter = {
+            key for key in unknown if key in values and actor.bearing.matters(key, values[key])
+        }
+        return lost, frozenset(matter)
+
+    def _unlike(self, done: Executed) -> str:
+        """In what it is not the partner's microbatch, or ""."""
+        said, one_thread = self._said, self._threads == 1
+        noted = bool(said["mark"][0])  # its model may not have been known before it trained
+        if noted and done.door != said["door"]:
+            same = done.mark[0] == said["mark"][0]
+            return "it drew other random numbers" if same else "other data entered the model"
+        if not self._whole:
+            return ""
+        if noted and done.mark[0] != said["mark"][0]:
+            return "other data entered the model"
+        if one_thread and said["mark"][1] and done.mark[1] != said["mark"][1]:
+            return "its loss was another one"
+        assert done.after is not None, "it came to its end"
+        if crc_of_streams(done.after.streams) != said["end"]:
+            return "it drew other random numbers"
+        if one_thread and said["gradient"] and self._strategy.digest() != said["gradient"]:
+            return "its gradient was another one"
+        return ""
+
+    def _explained(self, what: str, unknown: frozenset[Key]) -> str:
+        loop, actor = self.microbatch.top.loop.id, self._actor
+        if actor.talked:
+            return TALKS
+        if unknown:
+            from recoverrun.hooks.lost import parted
+
+            return parted(sorted(unknown, key=str), "between steps")
+        why = "its data or random numbers come from a source that cannot be replayed"
+        if different := sorted(map(named, self._different())):
+            names = ", ".join(name.removesuffix("#") for name in different[:3])
+            why = f"rank {self.partner} holds other data in {names} than this rank"
+        return f"{loop}: replaying rank {self.partner}'s microbatch here, {what}: {why}"
+
+    def _different(self) -> set[Key]:
+        """Large data of the partner that are not ours, by their marks."""
+        there = Context.unpack(self._said["tops"][0]) if self._said["tops"][0] else None
+        mine = self.microbatch.places[0].top.context
+        found = set(unlike(_bulk(self.microbatch), self._said["bulk"]))
+        if there is not None and mine is not None:
+            found |= unlike(mine.attributes, there.attributes)
+        return found
+
+    def _leaves_a_trace(self, level: int) -> bool:
+        """True if the same microbatch, executed once more, comes out otherwise."""
+        actor = self._actor
+        actor.rehearsing = actor.only_inputs = True
+        kept = self._strategy.set_aside()
+        try:
+            top = self.microbatch.top.context
+            assert top is not None, "captured"
+            state = actor.lost[self.partner].at(top.point, actor.captures.points)
+            done = actor.execute(self.partner, state, self._step, self.microbatch)
+            return done.door != self._door
+        except NotReplayable:
+            return True
+        finally:
+            self._strategy.put_back(kept)
+            actor.rehearsing = actor.only_inputs = False
+
+
+def _bulk(microbatch: Microbatch) -> dict[str, str]:
+    """Marks of large data among the variables that a microbatch reads."""
+    top = microbatch.places[0].top
+    visible = {**top.globals, **top.names}
+    read = {name: visible[name] for name in sorted(top.loop.live_in & visible.keys())}
+    return marks(read, ATTRIBUTE_TENSOR_BYTES)

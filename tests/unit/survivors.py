@@ -1,0 +1,215 @@
+"""Survivors of a lost rank, as threads: what they make up, and what they tell each other.
+
+A lost rank's microbatch gives a gradient that tells with what it was computed: its own `x`, or
+fresh data of whoever made it up. Only the lost rank's program moves `x`; that of survivors rests.
+"""
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import msgpack
+
+from recoverrun.hooks.captures import Captures
+from recoverrun.hooks.clones import NotReplayable
+from recoverrun.hooks.context import Context
+from recoverrun.hooks.evidence import Mark
+from recoverrun.hooks.guarantee import Guarantee
+from recoverrun.hooks.impersonate import Executed
+from recoverrun.hooks.lost import State
+from recoverrun.hooks.makeup import MakeUp
+from recoverrun.hooks.runtime import Microbatch, Place
+from rendezvous.layout import Layout
+from rendezvous.messages import Identity, Legacy
+from rendezvous.remains import MARK, MARKS_BYTES, _check
+from tests.unit.contexts import at
+
+LOST, STEP = 2, 3
+LAYOUT = Layout(((0,), (1,), (LOST,)))
+WITHIN_S = 20.0
+
+Gradient = tuple[str, Any]
+"""How it came about: "own" and the slot's `x`, or "fresh" and who made it up."""
+
+
+class Exchange:
+    """What survivors say to each other, all at a time."""
+
+    def __init__(self, members: int) -> None:
+        self.barrier = threading.Barrier(members)
+        self.said: dict[int, Any] = {}
+
+    def all(self, rank: int, word: Any) -> dict[int, Any]:
+        self.said[rank] = msgpack.unpackb(msgpack.packb(word))  # lists for tuples, as it travels
+        self.barrier.wait(WITHIN_S)
+        heard = dict(sorted(self.said.items()))
+        self.barrier.wait(WITHIN_S)
+        return heard
+
+
+def executed(after: Context | None) -> Executed:
+    """Two forwards entered the model, and then the backward began."""
+    return Executed(mark=(11, 12), entered=frozenset({10, 11}), door=0, after=after)
+
+
+class Survivor:
+    """As much of a session as making up needs."""
+
+    def __init__(
+        self, rank: int, exchange: Exchange, program: Callable[[int], int], microbatches: int
+    ) -> None:
+        self.env = SimpleNamespace(rank=rank)
+        self.exchange = exchange
+        self.program = program  # what a microbatch makes of the lost rank's `x`
+        self.layout, self.step, self.lost = LAYOUT, STEP, True
+        self.executions: list[tuple[int, int]] = []  # which microbatch, with which `x`
+        self.refuses: set[int] = set()  # microbatches that cannot be executed here
+        self.said: list[str] = []
+        voice: Any = SimpleNamespace(downgraded=self.said.append)
+        self.guarantee = Guarantee(voice, lambda: 1)
+        self.guarantee.promise = "exact-samples"
+        self.phases = SimpleNamespace(measure=lambda name: nullcontext())
+        self.fabric = SimpleNamespace(open=lambda name, ranks: self)
+        self.booth = SimpleNamespace(channel=self, least=self._least)
+        self.present: list[Gradient] = []  # in the accumulators
+        self.reduced: list[tuple[Identity, Gradient]] = []
+        self.strategy = SimpleNamespace(
+            set_aside=self._set_aside, put_back=self._put_back, reducers=lambda: [self]
+        )
+        self.runtime: Any = SimpleNamespace(
+            sources=[], own_modules=frozenset(), microbatches=[], begin_anew=lambda: None,
+            apart_from=lambda rank: False, has_done=lambda rank, places, since: False,
+            region=lambda: None,
+        )  # fmt: skip
+        captures = Captures(self.runtime)
+        bearing = SimpleNamespace(matters=lambda key, value: True)
+        self.impersonator = SimpleNamespace(
+            captures=captures, lost={}, bearing=bearing,
+            execute=self._execute, execute_fresh=self._execute_fresh,
+        )  # fmt: skip
+        self._run(captures, microbatches)
+        self.makeup = MakeUp(self)  # type: ignore[arg-type]
+
+    def _run(self, captures: Captures, microbatches: int) -> None:
+        """Its own transaction: `x` rests here."""
+        for index in range(microbatches):
+            top = at(STEP, index, names={"x": 0})
+            captures.points += [top, at(STEP, index, "after", names={"x": 0})]
+            place: Any = Place(SimpleNamespace(context=top), 0)  # type: ignore[arg-type]
+            self.runtime.microbatches.append(Microbatch(index, (place,)))
+
+    # ----------------------------------------------------------------------- the actor
+
+    def _execute(self, rank: int, state: State, step: int, microbatch: Microbatch) -> Executed:
+        index, x = microbatch.index, state.context.names["x"]
+        if index in self.refuses:
+            raise NotReplayable("random numbers move")
+        self.executions.append((index, x))
+        self.present.append(("own", x))
+        after = at(step, index, "after", names={**state.context.names, "x": self.program(x)})
+        return executed(after)
+
+    def _execute_fresh(self, microbatch: Microbatch) -> Executed:
+        self.present.append(("fresh", self.env.rank))
+        return executed(None)
+
+    # ----------------------------------------------------------------------- gradients
+
+    def _set_aside(self) -> list[Gradient]:
+        kept, self.present = self.present, []
+        return kept
+
+    def _put_back(self, kept: object) -> None:
+        self.present = kept  # type: ignore[assignment]
+
+    def piece(self, carried: bool) -> dict[str, Gradient]:
+        (one,) = self.present
+        return {"weights": one}
+
+    def add(self, identity: Identity, piece: Any) -> None:
+        self.reduced.append((identity, piece["weights"]))
+
+    # ----------------------------------------------------------------------- the others
+
+    def _least(self, generation: int, value: int) -> int:
+        return min(self.exchange.all(self.env.rank, value).values())
+
+    # ----------------------------------------------------------------------- a transaction
+
+    def make_up(self, indices: tuple[int, ...]) -> None:
+        for index in indices:
+            self.makeup.compute((LOST, index))
+        self.makeup.tell(generation=2)
+
+
+class Crew:
+    """Two survivors, who share out what the third rank did not do."""
+
+    def __init__(
+        self, program: Callable[[int], int] = lambda x: x + 1, microbatches: int = 2
+    ) -> None:
+        exchange = Exchange(2)
+        self.survivors = [Survivor(rank, exchange, program, microbatches) for rank in range(2)]
+
+    def inherit(self, *contexts: Context, marks: dict[int, Mark] | None = None) -> None:
+        left = msgpack.packb([one.pack() for one in contexts])
+        ring = b"".join(mark_of(STEP, n, one) for n, one in (marks or {}).items())
+        legacy = Legacy(
+            generation=2,
+            contexts=((LOST, (bytes(left),)),),
+            marks=((LOST, ring.ljust(MARKS_BYTES, b"\0")),),
+        )
+        for one in self.survivors:
+            one.makeup.inherit(legacy)
+
+    def make_up(self, shares: tuple[tuple[int, ...], ...] = ((0,), (1,))) -> None:
+        """All at a time; then the transaction is reduced."""
+        failed: list[BaseException] = []
+
+        def run(survivor: Survivor, indices: tuple[int, ...]) -> None:
+            try:
+                survivor.make_up(indices)
+            except BaseException as error:  # the test's own thread raises it
+                failed.append(error)
+                survivor.exchange.barrier.abort()
+
+        threads = [
+            threading.Thread(target=run, args=pair, daemon=True)
+            for pair in zip(self.survivors, shares, strict=True)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(WITHIN_S)
+        assert not failed, failed
+        assert not any(thread.is_alive() for thread in threads)
+
+    @property
+    def gradients(self) -> dict[Identity, Gradient]:
+        """Of what is made up, in the sum."""
+        pairs = [pair for one in self.survivors for pair in one.reduced]
+        assert all(count == 1 for count in Counter(identity for identity, _ in pairs).values())
+        return dict(pairs)
+
+    @property
+    def executions(self) -> list[list[tuple[int, int]]]:
+        return [one.executions for one in self.survivors]
+
+    @property
+    def promises(self) -> list[str | None]:
+        return [one.guarantee.promise for one in self.survivors]
+
+    @property
+    def said(self) -> list[str]:
+        return [words for one in self.survivors for words in one.said]
+
+
+def mark_of(step: int, index: int, mark: Mark) -> bytes:
+    return MARK.pack(step, index, *mark, _check(step, index, *mark))
+
+
+def left_at_top(x: int = 5) -> Context:
+    return at(STEP, names={"x": x})

@@ -1,0 +1,155 @@
+"""Where this rank stands: a point as each iteration begins, and one as each backward ends."""
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from recoverrun.hooks import captures as captures_module
+from recoverrun.hooks.captures import KEPT_STEPS, Captures
+from recoverrun.hooks.context import Context
+from recoverrun.hooks.origins import Origin
+from recoverrun.hooks.registry import Registry
+from recoverrun.hooks.runtime import Top
+from tests.unit.contexts import at
+from tests.unit.test_runtime import Play
+
+pytestmark = pytest.mark.usefixtures("streams_put_back")
+
+
+@pytest.fixture(autouse=True)
+def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
+    own = Registry()
+    monkeypatch.setattr(captures_module, "REGISTRY", own)
+    yield own
+
+
+class Rank(Play):
+    """A script that is captured as the session has it: one microbatch is one transaction."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.captures = Captures(self.runtime)
+        self.runtime.on_top = self._top
+        self.step = self.attempt = 0
+
+    def _top(self, top: Top) -> None:
+        self.captures.top(self.step, 0, self.attempt, top)
+        self.attempt += 1
+
+    def backward(self, item: Any) -> None:
+        torch.rand(1)
+        microbatch = self.runtime.note_backward()
+        assert microbatch is not None
+        self.captures.after(self.step, microbatch)
+        self.runtime.begin_step()
+        self.step, self.attempt = self.step + 1, 0
+
+    @property
+    def points(self) -> list[tuple[int, str, int]]:
+        return [(one.step, one.kind, one.attempt) for one in self.captures.points]
+
+
+def test_a_point_as_an_iteration_begins_and_one_as_its_backward_has_ended() -> None:
+    rank = Rank()
+
+    rank.run("flat", "ab")
+
+    assert rank.points == [(0, "top", 0), (0, "after", 0), (1, "top", 0), (1, "after", 0)]
+    assert all(one.loop == "s.py:3" for one in rank.captures.points)
+
+
+def test_iterations_that_train_nothing_are_told_apart() -> None:
+    rank = Rank()
+
+    rank.script.flat("abc", lambda item: rank.backward(item) if item == "c" else None)
+
+    assert rank.points == [(0, "top", 0), (0, "top", 1), (0, "top", 2), (0, "after", 0)]
+
+
+def test_streams_are_those_of_the_moment() -> None:
+    rank = Rank()
+    torch.manual_seed(3)
+
+    rank.run("flat", "ab")
+
+    first, backward, second, _ = rank.captures.points
+    assert first.streams != backward.streams == second.streams
+
+
+def test_variables_are_those_that_the_body_reads_as_they_are_then() -> None:
+    rank = Rank()
+
+    rank.run("endless")
+
+    points = [(one.kind, one.names.get("count")) for one in rank.captures.points[:4]]
+    assert points == [("top", 0), ("after", 1), ("top", 1), ("after", 2)]
+
+
+def test_a_top_knows_its_context() -> None:
+    rank, tops = Rank(), list[Top]()
+    rank.runtime.on_top = lambda top: (tops.append(top), rank._top(top))[0]
+
+    rank.run("flat", "a")
+
+    assert tops[0].context is rank.captures.points[0]
+
+
+def test_points_of_transactions_that_are_long_over_are_forgotten() -> None:
+    rank = Rank()
+
+    rank.run("flat", range(6))
+
+    assert {one.step for one in rank.captures.points} == set(range(5 - KEPT_STEPS, 6))
+
+
+def test_a_transaction_that_begins_anew_has_its_points_once() -> None:
+    """A script drops gradients of a loss that is not finite, and goes on with the next batch."""
+    captures = Captures(SimpleNamespace(sources=[]))  # type: ignore[arg-type]
+    course = [at(3), at(3, 0, "after"), at(3, 1), at(3, 1, "after"), at(3, names={"x": 1})]
+    for one in course:
+        captures._keep(one)
+
+    assert captures.points == [course[-1]]
+
+
+def test_points_are_found_by_when_they_were() -> None:
+    captures = Captures(SimpleNamespace(sources=[]))  # type: ignore[arg-type]
+    points = [captures._keep(one) for one in (at(3), at(3, 0, "after"))]
+
+    assert captures.at((3, 0, 1, 0)) is points[1]
+    assert captures.at((3, 1, 0, 0)) is None
+    assert captures.by_point == {(3, 0, 0, 0): points[0], (3, 0, 1, 0): points[1]}
+
+
+def test_generators_and_iterators_are_captured_with_it(registry: Registry) -> None:
+    rank, generator = Rank(), torch.Generator().manual_seed(5)
+    made = Origin(streams=None)
+    registry._known["train.py:3#0"] = lambda: generator
+    rank.runtime.sources = [
+        SimpleNamespace(number=4, origin=made, count=0),
+        SimpleNamespace(number=5, origin=made, count=0, gone=True),
+        SimpleNamespace(number=6, count=0),
+    ]  # type: ignore[assignment]
+
+    rank.script.flat("a", lambda item: None)
+
+    (top,) = rank.captures.points
+    assert top.loaders == {4: made}
+    assert torch.equal(torch.as_tensor(top.generators["train.py:3#0"]), generator.get_state())
+
+
+def test_what_is_captured_does_not_move_with_the_script() -> None:
+    rank = Rank()
+    seen: list[Context] = []
+
+    def backward(item: Any) -> None:
+        seen.append(Context.unpack(rank.captures.points[0].pack()))
+        rank.backward(item)
+
+    rank.script.endless(backward)
+
+    assert len(seen) == 3 and all(one == seen[0] for one in seen)
+    assert seen[0].names["count"] == 0
