@@ -1,4 +1,7 @@
-"""`make compat`: every row with a kill in each of three phases, as the table of the docs."""
+"""`make compat`: every row with a kill in each of three phases, as the table of the docs.
+
+At its end every row is compared with torchrun, without a loss (`tests.truth.differential`).
+"""
 
 import argparse
 import importlib.metadata
@@ -14,6 +17,7 @@ import torch
 from tests.compat.row import PHASES, Row
 from tests.compat.rows import ROWS
 from tests.compat.trials import Outcome, judge, run
+from tests.truth.differential import compare
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "compatibility.md"
 SURVIVES, ABSENT = "survives", "no such point"
@@ -96,7 +100,7 @@ def main() -> int:
     if not args.print:
         foot = f"\nPython {sys.version.split()[0]}, torch {torch.__version__}, gloo, CPU.\n"
         PAGE.write_text(HEAD + "\n".join(lines) + "\n" + foot)
-    return min(problems, 1)
+    return min(problems + compare(wanted), 1)
 
 
 if __name__ == "__main__":

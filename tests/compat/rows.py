@@ -239,7 +239,7 @@ BY_HAND = (
         name="by-hand-rollouts",
         script="rollouts.py",
         promise="equal-count",  # a rank's rollouts are its own, and too large to travel
-        why="gave another gradient",
+        why="its loss was another one",
         kills=("r1@step:4:reduce,r0@step:12:forward",),
     ),
     by_hand("every", promise="unprotected", why=f"{UNCLEAN}reduced more than once"),

@@ -1,0 +1,110 @@
+"""Scripts that once went wrong without a word, and what must come of each today."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+SCRIPTS = Path(__file__).parent / "scripts"
+Contract = Literal["exact", "told", "either"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """`script` takes the folder that it leaves its weights in, then `arguments`.
+
+    Two replicas give the bits of torchrun; a sum of three may be ordered otherwise, within `apart`.
+    `contract` holds for every one of `kills`: the weights of the run without a loss and a promise
+    that stands, a promise that is taken back, or one of these.
+    """
+
+    name: str
+    script: str
+    arguments: tuple[str, ...] = ()
+    ranks: int = 2
+    kills: tuple[str, ...] = ()
+    contract: Contract = "exact"
+    told: str = ""  # part of what must be said after a kill
+    apart: float = 1e-12
+    needs: str = ""  # a package beside torch
+
+    @property
+    def bitwise(self) -> bool:
+        return self.ranks == 2
+
+
+def case(name: str, script: str, *kills: str, **more: object) -> Case:
+    """A row whose name ends with the argument of its script, if it has one."""
+    row, _, way = name.partition("-")
+    arguments = (way,) if way else ()
+    return Case(**{"name": name, "script": script, "arguments": arguments, "kills": kills, **more})  # type: ignore[arg-type]
+
+
+GRADIENTS = (
+    case("A1-clip", "adaptive.py", "r1@step:7:forward"),
+    case("A1-rate", "adaptive.py", "r0@step:3:reduce"),
+    case("A1-logs", "adaptive.py"),
+    # Replicas that went apart cannot be made up: what a lost one had by itself is gone.
+    Case(name="A2", script="local_sgd.py", kills=("r1@step:3:forward",), ranks=3, contract="told"),
+)
+PLACES = tuple(
+    case(f"A3-{way}", "places.py", "r1@step:4:forward", contract="either")
+    for way in (
+        "closure",
+        "attribute",
+        "count",
+        "slots",
+        "queue",
+        "thread",
+        "file",
+        "pipe",
+        "database",
+    )
+)
+STARTS = (
+    Case(name="A4", script="arguments_first.py", needs="transformers"),
+    case("A6-always", "budget.py"),
+)
+STREAMS = (
+    case("B1-layers", "chance.py", "r1@step:3:forward", "r0@step:4:vote", ranks=3),
+    case("B1-images", "chance.py", "r1@step:3:forward,r2@step:6:reduce", ranks=3),
+    case("B2-closure", "hidden.py", "r1@step:7:forward", "r0@step:3:reduce", ranks=3),
+    case("B2-dict", "hidden.py", "r1@step:7:forward", ranks=3),
+    case("B2-list", "hidden.py", "r2@step:3:vote", ranks=3),
+)
+STEERED = tuple(
+    case(
+        f"B3-{way}",
+        "plateau.py",
+        "r1@step:4:forward",
+        ranks=3,
+        contract="told",
+        told="is over 2 of 3 replicas",
+    )
+    for way in ("rate", "skip")
+)
+CONSTANTS = (Case(name="B4", script="constant.py", kills=("r1@step:4:forward",), ranks=3),)
+SHAPES = (
+    Case(
+        name="C1",
+        script="unfreezing.py",
+        kills=("r1@step:3:forward", "r1@step:10:reduce"),
+        ranks=3,
+        contract="either",
+    ),
+    Case(
+        name="C2",
+        script="epoch_ends.py",
+        kills=("r1@step:3:forward", "r0@step:5:reduce", "r1@step:2:vote"),
+        ranks=3,
+    ),
+)
+MODELS = tuple(
+    Case(name=f"C4-{name}", script=script, kills=("r1@step:5:forward",), contract="either")
+    for name, script in (
+        ("adversaries", "adversaries.py"),
+        ("sharpness", "sharpness.py"),
+        ("rate-range", "rate_range.py"),
+        ("tokenizing", "tokenizing.py"),
+    )
+)
+CASES = (*GRADIENTS, *PLACES, *STARTS, *STREAMS, *STEERED, *CONSTANTS, *SHAPES, *MODELS)

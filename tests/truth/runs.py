@@ -1,0 +1,89 @@
+"""Runs of one script under either launcher, and how far apart they ended."""
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from recoverrun.trial import Trial, launch
+from tests.bench import jobs
+from tests.e2e.plain import unaborted
+from tests.truth.cases import SCRIPTS, Case
+
+ROOT = Path(__file__).resolve().parents[2]
+WITHIN_S = 90.0
+FIGURES = re.compile(r"^step .*", re.M)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """What the ranks of a run that is over have left."""
+
+    code: int | None  # None: it was ended by us
+    weights: dict[int, dict[str, torch.Tensor]]
+    figures: tuple[str, ...]  # the lines that the script printed
+    output: str
+    wall_s: float
+
+
+def under_torchrun(case: Case, folder: Path, within_s: float = WITHIN_S) -> Left:
+    """The run that ours is held to."""
+
+    def attempt(number: int) -> Left:
+        place = folder / str(number)
+        out = place / "out"
+        out.mkdir(parents=True)
+        script = str(SCRIPTS / case.script)
+        arguments = (str(out), *case.arguments)
+        ran = jobs.run(
+            "torchrun", case.ranks, script, arguments, directory=place, timeout_s=within_s
+        )
+        return _left(ran.code, out, ran.output + ran.errors, ran.wall_s)
+
+    return unaborted(attempt, lambda left: left.output)
+
+
+def ours(
+    case: Case, folder: Path, inject: str = "", within_s: float = WITHIN_S
+) -> tuple[Left, Trial]:
+    """Raises RecoverrunError where it is not over within `within_s`."""
+    out = folder / "out"
+    out.mkdir(parents=True)
+    said: list[str] = []
+    trial = launch(
+        (f"--nproc-per-node={case.ranks}", str(SCRIPTS / case.script), str(out), *case.arguments),
+        run_dir=folder / "run",
+        inject=inject,
+        timeout_s=within_s,
+        environment={"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
+        on_line=said.append,
+    )
+    return _left(trial.exit_code, out, "\n".join(said), trial.wall_s), trial
+
+
+def _left(code: int | None, out: Path, output: str, wall_s: float) -> Left:
+    weights = {
+        int(path.stem.removeprefix("weights")): torch.load(path, weights_only=True)
+        for path in sorted(out.glob("weights*.pt"))
+    }
+    figures = tuple(sorted(FIGURES.findall(output)))
+    return Left(code=code, weights=weights, figures=figures, output=output, wall_s=wall_s)
+
+
+def apart(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> float:
+    """The largest difference of two ranks' weights; infinite where they do not compare."""
+    if one.keys() != two.keys():
+        return float("inf")
+    return max(
+        float((one[name].double() - two[name].double()).abs().nan_to_num(torch.inf).max())
+        for name in one
+    )
+
+
+def story(left: Left, trial: Trial) -> str:
+    """For a failing test."""
+    facts = trial.history
+    promise = f"{facts.promise}: {facts.promise_reason}; weakened: {facts.weakened}"
+    return os.linesep.join([f"exit {left.code}", promise, *trial.notices, *trial.tail[-25:]])

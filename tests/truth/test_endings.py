@@ -1,0 +1,106 @@
+"""Runs that go wrong by themselves: they end as they would under torchrun, in good time.
+
+A sample that ends whoever looks at it ends no more than it must.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.truth.cases import Case
+from tests.truth.runs import Left, apart, ours, story, under_torchrun
+
+pytestmark = pytest.mark.e2e
+
+PATIENCE_S = 60.0
+"""What a run gets for what torchrun does in seconds."""
+
+
+def test_a_rank_that_reduces_once_too_often_ends_the_run(tmp_path: Path) -> None:
+    case = Case(name="A5", script="halves.py", arguments=("twice",))
+    expected = under_torchrun(case, tmp_path / "torchrun")
+    assert expected.code not in (0, None), "torchrun sees that it goes wrong"
+
+    left, trial = ours(case, tmp_path / "ours", within_s=PATIENCE_S)
+
+    assert left.code != 0, story(left, trial)
+    assert "rank 0" in left.output and "rank 1" in left.output, story(left, trial)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(name="A5", script="halves.py", arguments=("once",)),
+        Case(name="A6", script="budget.py", arguments=("later",)),
+    ],
+    ids=lambda case: f"{case.name}-{case.arguments[0]}",
+)
+def test_unequal_microbatches_are_torchruns_run_or_one_error_that_names_both_sides(
+    case: Case, tmp_path: Path
+) -> None:
+    expected = under_torchrun(case, tmp_path / "torchrun")
+    assert expected.code == 0, expected.output
+
+    left, trial = ours(case, tmp_path / "ours", within_s=PATIENCE_S)
+
+    if left.code == 0:
+        assert not any(apart(left.weights[rank], expected.weights[rank]) for rank in (0, 1))
+    else:
+        assert "rank 0" in left.output and "rank 1" in left.output, story(left, trial)
+        assert "microbatches" in left.output, story(left, trial)
+
+
+def test_the_scripts_own_limit_of_time_holds(tmp_path: Path) -> None:
+    limit_s = 5
+    case = Case(name="A7", script="limit.py", arguments=(str(limit_s),))
+    expected = under_torchrun(case, tmp_path / "torchrun")
+    assert expected.code not in (0, None), expected.output
+
+    left, trial = ours(case, tmp_path / "ours", within_s=PATIENCE_S)
+
+    assert left.code != 0, story(left, trial)
+    assert left.wall_s < expected.wall_s + 4 * limit_s, story(left, trial)
+
+
+# ------------------------------------------------------------------------------- one bad sample
+
+
+def _survivors(left: Left) -> list[int]:
+    """Ranks that came to the end, all with the same weights."""
+    assert not any(apart(left.weights[min(left.weights)], one) for one in left.weights.values())
+    return sorted(left.weights)
+
+
+@pytest.mark.parametrize("way", ["exit", "hard"])
+def test_code_that_ends_a_process_ends_only_the_rank_that_ran_it_for_itself(
+    way: str, tmp_path: Path
+) -> None:
+    case = Case(name="C3", script="fatal.py", arguments=(way,), ranks=3)
+
+    left, trial = ours(case, tmp_path)
+
+    assert left.code == 0, story(left, trial)
+    assert _survivors(left) == [0, 2], story(left, trial)
+    assert trial.weakened, "its microbatch was made up with another one"
+    assert "fatal.py:" in trial.weakened, "where it ends"
+
+
+def test_a_microbatch_kills_no_more_than_twice(tmp_path: Path) -> None:
+    case = Case(name="C3", script="fatal.py", arguments=("fault",), ranks=3)
+
+    left, trial = ours(case, tmp_path)
+
+    assert left.code == 0, story(left, trial)
+    assert _survivors(left), story(left, trial)
+    assert trial.weakened, "its microbatch was made up with another one"
+
+
+@pytest.mark.matrix  # it waits out the time that an execution may take
+def test_code_that_waits_for_ever_is_not_waited_for(tmp_path: Path) -> None:
+    case = Case(name="C3", script="fatal.py", arguments=("lock",), ranks=3)
+
+    left, trial = ours(case, tmp_path, inject="r1@step:5:forward", within_s=150)
+
+    assert left.code == 0, story(left, trial)
+    assert _survivors(left), story(left, trial)
+    assert trial.weakened, "its microbatch was made up with another one"

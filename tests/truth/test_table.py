@@ -1,0 +1,110 @@
+"""Scripts that once went wrong without a word: now exact, or it is said.
+
+Without a loss each ends with the weights that it has under torchrun, and prints the same figures.
+With a loss it ends with these weights, too, or the promise is taken back.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from recoverrun.judgement import faults
+from recoverrun.trial import Trial
+from rendezvous.schedule import parse
+from tests.truth.cases import CASES, Case
+from tests.truth.runs import Left, apart, ours, story, under_torchrun
+
+pytestmark = pytest.mark.e2e
+
+Reference = Callable[[Case], Left]
+STEERS = "what follows from it may differ"
+"""Of a figure over the survivors alone, which the script goes on with."""
+
+KILLED = [(case, inject) for case in CASES for inject in case.kills]
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Reference:
+    """What torchrun makes of a case, run once for all tests."""
+
+    @cache
+    def known(case: Case) -> Left:
+        if case.needs:
+            pytest.importorskip(case.needs, reason="`make compat` installs it")
+        left = under_torchrun(case, tmp_path_factory.mktemp(case.name))
+        assert left.code == 0, left.output
+        assert sorted(left.weights) == list(range(case.ranks))
+        return left
+
+    return known
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_without_a_loss_it_is_the_run_under_torchrun(
+    case: Case, reference: Reference, tmp_path: Path
+) -> None:
+    expected = reference(case)
+
+    left, trial = ours(case, tmp_path)
+
+    assert left.code == 0, story(left, trial)
+    assert left.figures == expected.figures, story(left, trial)
+    for rank, weights in expected.weights.items():
+        distance = apart(left.weights[rank], weights)
+        assert distance <= (0.0 if case.bitwise else case.apart), story(left, trial)
+
+
+@pytest.mark.parametrize(
+    ("case", "inject"), KILLED, ids=[f"{case.name}-{inject}" for case, inject in KILLED]
+)
+def test_a_loss_changes_nothing_or_it_is_said(
+    case: Case, inject: str, reference: Reference, tmp_path: Path
+) -> None:
+    expected = reference(case)
+
+    left, trial = ours(case, tmp_path, inject)
+
+    problems = judged(case, inject, left, trial, expected)
+    assert not problems, "\n".join([*problems, story(left, trial)])
+
+
+def judged(case: Case, inject: str, left: Left, trial: Trial, expected: Left) -> list[str]:
+    """What of the contract was broken."""
+    facts = trial.history
+    if facts.promise == "unprotected" and not facts.recoveries:  # as under torchrun
+        missing = [] if facts.promise_reason else ["unprotected, and nobody says why"]
+        return missing + (["it must be protected"] if case.contract == "exact" else [])
+    problems = [] if left.code == 0 else [f"exit code {left.code}"]
+    problems += [f"never struck: {kill}" for kill in faults(parse(inject), facts).missed]
+    if trial.proof.verdict != "proved":
+        proof = trial.proof
+        problems.append(f"the ledger is {proof.verdict}: {proof.violations} {proof.unproved}")
+    problems += _ended(case, inject, left)
+    steered = any(STEERS in notice for notice in trial.notices)
+    stands = facts.promise == "exact-samples" and not facts.weakened and not steered
+    distance = max(
+        (apart(weights, expected.weights[rank]) for rank, weights in left.weights.items()),
+        default=float("inf"),
+    )
+    if stands and not distance <= case.apart:
+        problems.append(f"exact-samples stands, and the weights are {distance:.1e} off")
+    if stands and case.contract == "told":
+        problems.append("the promise still stands")
+    if not stands and case.contract == "exact":
+        problems.append(f"the promise was taken back: {facts.weakened or facts.promise_reason}")
+    if case.told and not any(case.told in notice for notice in trial.notices):
+        problems.append(f"nobody said {case.told!r}")
+    return problems
+
+
+def _ended(case: Case, inject: str, left: Left) -> list[str]:
+    """Survivors come to their end, all with the same weights."""
+    lost = {kill.rank for kill in parse(inject)}
+    survivors = [rank for rank in range(case.ranks) if rank not in lost]
+    problems = [f"no weights of rank {rank}" for rank in survivors if rank not in left.weights]
+    found = [left.weights[rank] for rank in survivors if rank in left.weights]
+    if any(apart(found[0], other) for other in found[1:]):
+        problems.append("survivors have different weights")
+    return problems
