@@ -4,6 +4,7 @@ SEED ?=
 SEEDS ?= 5000
 FRAMES ?= 1000000
 TRIALS ?= 300
+SCRIPTS ?= 2000
 AT_ONCE ?= 1
 # Where torch comes from, if not from the default index. On a machine without a GPU this is smaller:
 #   make test TORCH_INDEX=https://download.pytorch.org/whl/cpu
@@ -14,7 +15,7 @@ INSTALLED := .venv/.installed
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format readme sim sim-soak chaos fuzz bench matrix exact compat dist clean
+.PHONY: help demo test check format readme sim sim-soak chaos fuzz bench matrix exact compat hunt dist clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -73,6 +74,10 @@ exact: $(INSTALLED)  ## 50 random schedules of losses with --exact, up to 8 repl
 compat: $(INSTALLED)  ## try every script and framework that is served, and write the table of the docs
 	$(BIN)/python -m pip install --quiet -c constraints.txt --editable '.[dev,compat]'
 	$(BIN)/python -m tests.compat
+
+hunt: $(INSTALLED)  ## 2,000 scripts made by chance, with and without a loss; make hunt SEED=53 replays one
+	$(BIN)/python -m tests.hunt --at-once $(AT_ONCE) \
+		$(if $(SEED),--once $(SEED),--scripts $(SCRIPTS))
 
 dist: $(INSTALLED)  ## build wheel and sdist
 	$(BIN)/python -m build

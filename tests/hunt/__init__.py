@@ -1,0 +1,1 @@
+"""Plain training scripts made by chance, run beside plain torch: who finds one that differs?"""

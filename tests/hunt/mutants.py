@@ -1,0 +1,102 @@
+"""Planted bugs: each takes away one decision that keeps runs true, and a generated script shows it.
+
+`old` becomes `new` in the text of `module` in all processes of a run. A mutant whose text has gone
+is an error, not a test that passes for nothing.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from tests.hunt.plan import Plan, planned
+
+FOLDER = Path(__file__).parent / "planted"
+
+SIMPLE = replace(
+    planned(0), world=2, place="permutation", stream="none", when="at once", reader="nothing",
+    reads_from=0, accumulation="single", judge="nobody", wrapper="ddp", shape="module",
+    loop="flat", optimizer="sgd", schedule=False, books="kept open", ranks_seed=True, victim=1,
+    step=4, phase="forward", odd="",
+)  # fmt: skip
+
+LATE = """\
+            if strategy.synced:
+                if not hasattr(self, "late"):
+                    from torch.optim.optimizer import register_optimizer_step_pre_hook as hook
+
+                    hook(lambda *_: self.late.pop()() if self.late else None)
+                self.late = [self.settle]
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutant:
+    """`choices` are those of the script that shows it, without a loss or with one."""
+
+    name: str
+    module: str
+    old: str
+    new: str
+    choices: Mapping[str, object]
+    lossy: bool
+    kind: str = "finding"  # what the verdict becomes
+
+    @property
+    def plan(self) -> Plan:
+        """The simplest script with these choices; rank 1 dies if one does."""
+        return replace(SIMPLE, **self.choices)  # type: ignore[arg-type]
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """With which the processes of a run have it."""
+        text = {name: asdict(self)[name] for name in ("module", "old", "new")}
+        return {
+            "PYTHONPATH": str(FOLDER),
+            "HUNT_MUTANT": json.dumps(text),
+        }
+
+
+MUTANTS = (
+    Mutant(
+        name="gradients are settled as the optimizer steps",
+        module="recoverrun.hooks.session",
+        old="            if strategy.synced:\n                self.settle()\n",
+        new=LATE,
+        choices={"reader": "rate", "reads_from": 4},
+        lossy=False,
+    ),
+    Mutant(
+        name="proofs are made in the process itself",
+        module="recoverrun.hooks.forked",
+        old="    shared = _shared_writable()\n    total",
+        new="    return work()\n    shared = _shared_writable()\n    total",
+        choices={"place": "iterator"},
+        lossy=False,
+    ),
+    Mutant(
+        name="assumed starts are believed",
+        module="recoverrun.hooks.makeup",
+        old="if assumed and not self._starts_there(",
+        new="if False and not self._starts_there(",
+        choices={"world": 3, "accumulation": "no-sync-3", "stream": "random-decides"},
+        lossy=True,
+    ),
+    Mutant(
+        name="nobody looks at what the lost rank had noted",
+        module="recoverrun.hooks.makeup",
+        old="        known = self._marks.get(rank, {}).get((step, index))\n",
+        new="        known = None\n",
+        choices={"stream": "numpy-spawned", "when": "from 5", "step": 7, "phase": "backward"},
+        lossy=True,
+    ),
+    Mutant(
+        name="generators are not known by their constructors",
+        module="recoverrun.hooks.registry",
+        old="        place = _place(frame)\n",
+        new="        place = None\n",
+        choices={"stream": "torch-closure"},
+        lossy=True,
+        kind="told",
+    ),
+)

@@ -1,0 +1,39 @@
+"""Sixty scripts made by chance, and planted bugs that such scripts must find."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.hunt.__main__ import hunt, line
+from tests.hunt.mutants import MUTANTS, Mutant
+from tests.hunt.plain import Plain
+from tests.hunt.trials import tried
+
+pytestmark = pytest.mark.e2e
+
+CHUNK = 6
+
+
+@pytest.mark.parametrize("first", range(0, 60, CHUNK))
+def test_no_script_is_silently_another_one(first: int, tmp_path: Path) -> None:
+    """Every third is also run without a loss; the others show the same up to the loss."""
+    seeds = list(range(first, first + CHUNK))
+    cases = list(hunt(seeds, tmp_path, at_once=2, whole_every=3))
+
+    assert [line(case) for case in cases if case.findings] == []
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_planted_bug_is_found(mutant: Mutant, tmp_path: Path) -> None:
+    with Plain() as plain:
+        case = tried(
+            mutant.plan,
+            tmp_path / "case",
+            plain,
+            whole=not mutant.lossy,
+            lossy=mutant.lossy,
+            environment=mutant.environment,
+        )
+
+    [verdict] = case.verdicts
+    assert verdict.kind == mutant.kind, line(case)

@@ -1,0 +1,126 @@
+"""Runs a generated script: under plain torch, without a loss, and with one."""
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from recoverrun.errors import RecoverrunError
+from recoverrun.judgement import faults
+from recoverrun.trial import launch
+from rendezvous.schedule import parse
+from tests.hunt import verdict
+from tests.hunt.books import Books, read
+from tests.hunt.places import SHARDS
+from tests.hunt.plain import ROOT, Plain
+from tests.hunt.plan import Plan
+from tests.hunt.script import AGAIN, written
+from tests.hunt.verdict import Ended, Verdict
+
+WITHIN_S = 60.0
+STEERED = re.compile(r"is over \d+ of \d+ replicas")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """What came of one plan."""
+
+    plan: Plan
+    whole: Verdict | None  # without a loss, if that was run
+    lossy: Verdict | None
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        return [one for one in (self.whole, self.lossy) if one is not None]
+
+    @property
+    def findings(self) -> list[Verdict]:
+        return [one for one in self.verdicts if one.kind == "finding"]
+
+
+def tried(
+    plan: Plan,
+    folder: Path,
+    plain: Plain,
+    *,
+    whole: bool = True,
+    lossy: bool = True,
+    within_s: float = WITHIN_S,
+    environment: Mapping[str, str] | None = None,
+) -> Case:
+    """Run the script of `plan` without a loss (`whole`) and with one (`lossy`)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    script = folder / "train.py"
+    script.write_text(written(plan))
+    if plan.place == "module":
+        (folder / "shards.py").write_text(SHARDS)
+    reference = _plainly(script, folder / "plain", plan, plain)
+    first = second = None
+    run = partial(_run, script, plan, within_s=within_s, environment=environment or {})
+    if whole:
+        found, ended = run(folder / "whole", lossy=False)
+        disagree = plan.odd == "halves"
+        first = verdict.without_loss(reference, found, ended, plan.world, disagree=disagree)
+    if lossy:
+        found, ended = run(folder / "lossy", lossy=True)
+        poisonous = plan.odd in AGAIN
+        second = verdict.with_loss(reference, found, ended, plan.world, poisonous=poisonous)
+    return Case(plan=plan, whole=first, lossy=second)
+
+
+def _plainly(script: Path, folder: Path, plan: Plan, plain: Plain) -> Books:
+    folder.mkdir()
+    codes = plain.run(script, folder, plan.world)
+    output = (folder / "out.0").read_text().splitlines()
+    assert not any(codes), f"seed {plan.seed} is no script: {codes} {output[-20:]}"
+    return read(folder, output)
+
+
+def _run(
+    script: Path,
+    plan: Plan,
+    folder: Path,
+    *,
+    lossy: bool,
+    within_s: float,
+    environment: Mapping[str, str],
+) -> tuple[Books, Ended]:
+    folder.mkdir()
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    if more := environment.get("PYTHONPATH"):
+        path = os.pathsep.join([more, path])
+    environment = {
+        **environment, "OMP_NUM_THREADS": "1", "PYTHONPATH": path, "HUNT_FOLDER": str(folder)
+    }  # fmt: skip
+    if lossy and plan.suicide:
+        environment["HUNT_DIES"] = plan.suicide
+    inject = plan.inject if lossy else ""
+    output: list[str] = []
+    try:
+        trial = launch(
+            (f"--nproc-per-node={plan.world}", str(script)),
+            run_dir=folder / "run",
+            inject=inject,
+            timeout_s=within_s,
+            environment=environment,
+            on_line=output.append,
+        )
+    except RecoverrunError:
+        (folder / "output").write_text("\n".join(output))
+        struck = bool(inject) or (folder / "died").exists()
+        return read(folder, output), Ended(code=-1, hung=True, struck=struck, tail=output[-30:])
+    (folder / "output").write_text("\n".join(output))
+    history = trial.history
+    missed = faults(parse(inject), history).missed if inject else ()
+    steered = next((one for one in trial.notices if STEERED.search(one)), "")
+    return read(folder, output), Ended(
+        code=trial.exit_code,
+        promise=history.promise,
+        reason=history.promise_reason,
+        weakened=trial.weakened,
+        steered=steered,
+        struck=not missed if inject else (folder / "died").exists(),
+        tail=trial.tail,
+    )

@@ -1,0 +1,184 @@
+"""Whether two runs of one script are the same run: by the scripts' own logs alone.
+
+Two ranks are held to the bit, three to rounding: an order of sums is nobody's promise. After a loss
+the run is whole, if its promise of exact samples stands and nothing is different, or told, if it
+said that something may be. All else is a finding.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from tests.hunt.books import Books, Rank
+
+NEAR, FAR = 1e-12, 1e-9
+"""Without a loss and three ranks; after a loss: relative to the largest weight."""
+
+NUMBER = re.compile(r"-?\d+\.\d+(?:e[-+]?\d+)?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How a run of the program under test came to its end, as it says itself."""
+
+    code: int
+    promise: str = ""
+    reason: str = ""
+    weakened: str = ""
+    steered: str = ""  # what follows from numbers over the survivors alone
+    struck: bool = False
+    hung: bool = False
+    tail: Sequence[str] = ()
+
+    @property
+    def crashed(self) -> bool:
+        """True if it ended by an error that nobody meant."""
+        return bool(self.code) and any("Traceback" in line for line in self.tail)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    kind: str  # "whole", "told" or "finding"
+    reason: str = ""
+    details: list[str] = field(default_factory=list)
+
+
+def without_loss(
+    reference: Books, found: Books, ended: Ended, world: int, *, disagree: bool = False
+) -> Verdict:
+    """A run in which nobody died; `disagree`: ranks may be told that they do, and end."""
+    if ended.hung:
+        return Verdict("finding", "without a loss it hangs")
+    if disagree and ended.code and not ended.crashed:
+        return Verdict("told", f"exit {ended.code}: {_last(ended.tail)}")
+    if ended.code:
+        return Verdict("finding", f"without a loss it ends with {ended.code}", list(ended.tail))
+    problems = list(_unlike(reference, found, bits=world == 2, until=None))
+    if problems:
+        return Verdict("finding", f"without a loss {problems[0]}", problems)
+    return Verdict("whole", ended.promise)
+
+
+def with_loss(
+    reference: Books, found: Books, ended: Ended, world: int, *, poisonous: bool = False
+) -> Verdict:
+    """A run in which one rank was killed; `poisonous`: so is whoever executes its work again."""
+    if not ended.struck:
+        return Verdict("told", "never struck")
+    if ended.hung:
+        return Verdict("finding", "it hangs after a loss", list(ended.tail))
+    before = list(_unlike(reference, found, bits=world == 2, until=_last_common(found)))
+    if before:
+        return Verdict("finding", f"before the loss {before[0]}", before)
+    if poisonous and ended.promise != "unprotected" and not found.finished:
+        return Verdict("finding", f"one microbatch ends them all, {ended.code}", list(ended.tail))
+    if ended.promise != "exact-samples":
+        return _told(ended, f"{ended.promise or 'no promise'}: {ended.reason}")
+    if ended.weakened:
+        return _told(ended, f"taken back: {ended.weakened}")
+    if ended.code:
+        return _told(ended, f"exit {ended.code}: {_last(ended.tail)}")
+    problems = list(_incomplete(reference, found))
+    if problems and ended.steered:
+        return Verdict("told", f"steered: {ended.steered}")
+    if problems:
+        return Verdict("finding", f"silently {problems[0]}", problems)
+    return Verdict("whole")
+
+
+def _told(ended: Ended, reason: str) -> Verdict:
+    if ended.crashed:
+        return Verdict("finding", f"a crash after a loss: {_last(ended.tail)}", list(ended.tail))
+    return Verdict("told", reason)
+
+
+def _last(tail: Sequence[str]) -> str:
+    return next((line for line in reversed(tail) if line.strip()), "")
+
+
+def _last_common(found: Books) -> int:
+    """The first step of which a killed rank has not written that it is over."""
+    return min(len(one.losses) for one in found.ranks.values())
+
+
+def _unlike(reference: Books, found: Books, *, bits: bool, until: int | None) -> Iterator[str]:
+    """Differences up to step `until`, which may be unfinished; None: to the end."""
+    ours, theirs = found.by_rank, reference.by_rank
+    if len(found.ranks) != len(theirs):
+        yield f"{len(found.ranks)} processes began"
+    for number in sorted(theirs.keys() & ours.keys()):
+        yield from _unlike_rank(theirs[number], ours[number], bits=bits, until=until)
+    if until is None:
+        if found.strangers:
+            yield f"a process that is no rank wrote {found.strangers[0]}"
+        if found.others:
+            yield f"rank {found.others[0][1][0]}'s work is done by another one"
+        if sorted(ours) != sorted(theirs):
+            yield f"ranks {sorted(ours)} wrote something"
+        yield from _unlike_numbers(reference.printed, found.printed, bits=bits)
+
+
+def _unlike_rank(theirs: Rank, ours: Rank, *, bits: bool, until: int | None) -> Iterator[str]:
+    last = math.inf if until is None else until
+    expected = [one for one in theirs.own if one[0][1] < last]
+    done = [one for one in ours.own if one[0][1] < last]
+    if expected != done:
+        pairs = zip([*expected, None], [*done, None], strict=False)
+        first = next(pair for pair in pairs if pair[0] != pair[1])
+        yield f"rank {ours.rank} has other samples or draws: {first[1]} instead of {first[0]}"
+    for (step, loss), (_, own) in zip(theirs.losses, ours.losses, strict=False):
+        if step < last and not (loss == own if bits else _near(loss, own, NEAR)):
+            yield f"rank {ours.rank}'s loss in step {step} is {own!r} instead of {loss!r}"
+            return
+    if until is None and (worst := apart(theirs.weights, ours.weights)) > (0 if bits else NEAR):
+        yield f"rank {ours.rank}'s weights are {worst:.1e} apart"
+
+
+def _unlike_numbers(theirs: list[str], ours: list[str], *, bits: bool) -> Iterator[str]:
+    if bits and theirs != ours or len(theirs) != len(ours):
+        pairs = zip([*theirs, ""], [*ours, ""], strict=False)
+        first = next(pair for pair in pairs if pair[0] != pair[1])
+        yield f"it prints {first[1]!r} instead of {first[0]!r}"
+        return
+    for there, here in zip(theirs, ours, strict=True):
+        expected, found = ([float(word) for word in NUMBER.findall(one)] for one in (there, here))
+        alike = len(expected) == len(found) and all(
+            _near(one, other, 100 * NEAR) for one, other in zip(expected, found, strict=True)
+        )
+        if not alike or NUMBER.sub("", there) != NUMBER.sub("", here):
+            yield f"it prints {here!r} instead of {there!r}"
+            return
+
+
+def _incomplete(reference: Books, found: Books) -> Iterator[str]:
+    """What differs at the end of a run that promised that nothing would."""
+    finished = found.finished
+    if not finished:
+        yield "no survivor came to its end"
+    for number, rank in sorted(finished.items()):
+        worst = apart(reference.by_rank[number].weights, rank.weights)
+        if worst > FAR:
+            yield f"rank {number}'s weights are {worst:.1e} apart"
+        if rank.own != reference.by_rank[number].own:
+            yield f"rank {number} had other samples or draws of its own"
+    work, expected = found.work, reference.work
+    for key in sorted(expected):
+        [right] = expected[key]
+        if not work.get(key, {}).get(right):
+            had = "nothing" if key not in work else f"{list(work[key])}"
+            yield f"microbatch {key} is {had} instead of {right}"
+            return
+
+
+def apart(theirs: Sequence[float], ours: Sequence[float]) -> float:
+    """The largest difference, relative to the largest value."""
+    if len(theirs) != len(ours):
+        return math.inf
+    scale = max((abs(one) for one in theirs), default=1.0)
+    worst = max((abs(a - b) for a, b in zip(theirs, ours, strict=True)), default=0.0)
+    return math.inf if math.isnan(worst) else worst / scale
+
+
+def _near(one: float, other: float, within: float) -> bool:
+    return abs(one - other) <= within * max(abs(one), abs(other), 1e-3)
