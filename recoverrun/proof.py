@@ -105,8 +105,7 @@ def step_fault(commit: Commit, facts: History) -> tuple[str, str]:
         if commit.total <= 0 or commit.total % slots:
             return f"step {commit.step}: the vote counted {commit.total} of {whole}", ""
         microbatches = commit.total // slots  # An epoch may end in a step of another length.
-        at_home = commit.done is None and set(commit.quota.values()) == {microbatches}
-        if commit.total < whole and not at_home:
+        if commit.total < whole and not _length_said(commit, microbatches):
             return "", (
                 f"step {commit.step} has B = {commit.total} instead of {whole} and runs on "
                 "fewer replicas: a shorter step of the script, or microbatches that are gone"
@@ -119,6 +118,18 @@ def step_fault(commit: Commit, facts: History) -> tuple[str, str]:
     if fault:
         return f"step {commit.step}: {fault}", ""
     return _inferred(commit, facts)
+
+
+def _length_said(commit: Commit, microbatches: int) -> bool:
+    """True if each replica there says that its own script took so many microbatches to the step:
+    they know it when it ends, and have all voted for the same.
+    """
+    if commit.done is None:
+        return set(commit.quota.values()) == {microbatches}
+    own = {
+        slot: {index for home, index in done if home == slot} for slot, done in commit.done.items()
+    }
+    return all(indices == set(range(microbatches)) for indices in own.values())
 
 
 def _identities(commit: Commit, home: Iterable[Identity]) -> str:
@@ -257,7 +268,7 @@ def _notes(facts: History) -> list[str]:
     notes = []
     whole = facts.microbatches * len(facts.replicas)
     for kind, uneven in (
-        ("shorter", [c for c in facts.commits if 0 < c.total < whole and c.done is None]),
+        ("shorter", [c for c in facts.commits if 0 < c.total < whole]),
         ("longer", [c for c in facts.commits if 0 < whole < c.total]),
     ):
         if uneven:

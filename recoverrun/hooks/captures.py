@@ -38,7 +38,10 @@ class Captures:
         self.points: list[Context] = []
 
     def top(self, step: int, index: int, attempt: int, top: Top) -> Context:
-        """An iteration begins, perhaps that of microbatch `index` of the transaction `step`."""
+        """An iteration begins, perhaps that of microbatch `index` of the transaction `step`.
+
+        It is one of our points once it is kept.
+        """
         context = capture(
             point=(step, index, "top", attempt),
             loop=top.loop,
@@ -48,11 +51,11 @@ class Captures:
             attributes=top.attributes,
         )
         top.context = context
-        return self._keep(context)
+        return context
 
     def after(self, step: int, microbatch: Microbatch) -> Context:
         """The backward of `microbatch` has ended."""
-        return self._keep(self.present(step, microbatch.index, microbatch.top))
+        return self.keep(self.present(step, microbatch.index, microbatch.top))
 
     def present(self, step: int, index: int, top: Top) -> Context:
         """Where this rank stands now, after the backward of a microbatch that began at `top`."""
@@ -85,7 +88,12 @@ class Captures:
     def by_point(self) -> dict[Point, Context]:
         return {one.point: one for one in self.points}
 
-    def _keep(self, context: Context) -> Context:
+    def include(self, context: Context) -> None:
+        """Take a point that was not kept for one of ours, at its place among them."""
+        others = [one for one in self.points if one.point != context.point]
+        self.points = sorted([*others, context], key=lambda one: one.point)
+
+    def keep(self, context: Context) -> Context:
         if self.points and self.points[-1].point >= context.point:  # what was there counts no more
             self.points = [one for one in self.points if one.point < context.point]
         oldest = context.step - KEPT_STEPS

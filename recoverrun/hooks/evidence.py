@@ -28,7 +28,7 @@ Mark = tuple[int, int]
 
 
 class Evidence:
-    """Of the microbatch that is under way: the script's own, or one that is executed again."""
+    """Of what was done since an iteration began, by the script itself or executed again."""
 
     def __init__(self) -> None:
         self.inputs = 0
@@ -36,38 +36,37 @@ class Evidence:
         self.loss = 0
         self.entered: list[int] = []  # `inputs`, after each forward
 
-    def begin(self) -> None:
-        """A microbatch begins."""
-        self.inputs = self.door = self.loss = 0
-        self.entered = []
-
-    def enters(self, values: Iterable[Any]) -> None:
-        """`values` enter the model."""
-        crc = self.inputs
-        for value in values:
-            crc = _digested(value, crc, DEPTH)
-        self.inputs = crc or 1
+    def enters(self, digest: int, streams: rng.Streams | None) -> None:
+        """What has this digest enters the model; the streams matter at the first forward."""
+        self.inputs = zlib.crc32(digest.to_bytes(4, "little"), self.inputs) or 1
         self.loss = 0  # that of the microbatch before
         self.entered.append(self.inputs)
+        if not self.door and streams is not None:
+            self.door = crc_of_streams(streams, self.inputs)
 
-    def ends(self, losses: Any) -> None:
-        """The backward begins, from `losses`."""
-        crc = 0
-        for loss in losses if isinstance(losses, list | tuple) else (losses,):
-            if isinstance(loss, torch.Tensor) and loss.is_cpu:
-                crc = _of_tensor(loss.detach(), crc)
-        self.loss = crc
-
-    def kept(self) -> tuple[int, int, int, list[int]]:
-        """What is known of the microbatch that is under way, while another one is executed."""
-        return self.inputs, self.door, self.loss, self.entered
-
-    def put_back(self, kept: tuple[int, int, int, list[int]]) -> None:
-        self.inputs, self.door, self.loss, self.entered = kept
+    def ends(self, digest: int) -> None:
+        """The backward begins, from a loss that has this digest."""
+        self.loss = digest
 
     @property
     def mark(self) -> Mark:
         return self.inputs, self.loss
+
+
+def digest_of_inputs(values: Iterable[Any]) -> int:
+    crc = 0
+    for value in values:
+        crc = _digested(value, crc, DEPTH)
+    return crc
+
+
+def digest_of_losses(losses: Any) -> int:
+    """0 where there is nothing to digest."""
+    crc = 0
+    for loss in losses if isinstance(losses, list | tuple) else (losses,):
+        if isinstance(loss, torch.Tensor) and loss.is_cpu:
+            crc = _of_tensor(loss.detach(), crc)
+    return crc
 
 
 def _digested(value: Any, crc: int, depth: int) -> int:

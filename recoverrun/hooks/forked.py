@@ -2,9 +2,9 @@
 
 The child has a copy of all memory: iterators, queues and generators of the script may be moved
 there as one likes. Files that are open for reading get descriptors and places of their own, what is
-written goes nowhere, memory that processes share is copied, and all else is closed. There are no
-other threads; who waits for one runs into the bound of time. Whatever the child is caught in, it
-ends with it, and so do the processes that it begins.
+written goes nowhere (`nowhere`), memory that processes share is copied, and all else is closed.
+There are no other threads; who waits for one runs into the bound of time. Whatever the child is
+caught in, it ends with it, and so do the processes that it begins.
 """
 
 import ctypes
@@ -25,6 +25,7 @@ import msgpack
 import torch
 
 from recoverrun.hooks import rng
+from recoverrun.hooks.nowhere import lead_nowhere
 
 MOST_SHARED_BYTES = 1 << 30
 """Writable memory shared with other processes, of which the child gets a copy."""
@@ -138,6 +139,7 @@ def _alone(writer: int, parent: int, shared: list[tuple[int, int]]) -> None:
     for start, end in shared:
         _copy(libc, start, end - start)
     _part_with_files(writer)
+    lead_nowhere()
     torch.set_num_threads(1)  # those of the pool are not here
 
 

@@ -36,7 +36,7 @@ from recoverrun.hooks.context import (
     put,
     resolve,
 )
-from recoverrun.hooks.evidence import Evidence, Mark, crc_of_streams
+from recoverrun.hooks.evidence import Evidence, Mark, digest_of_inputs, digest_of_losses
 from recoverrun.hooks.items import served, substituted
 from recoverrun.hooks.iterators import Bound, copy_of
 from recoverrun.hooks.lost import UNTOLD, LostRank, Moved, State, differing, named, require
@@ -56,6 +56,10 @@ TALKS = (
 )
 
 RAISED = "{}: executed as rank {}, the script's code raised {!r}"
+
+
+class NothingReached(NotReplayable):
+    """The code came to its end before the backward that was wanted."""
 
 
 @dataclass(slots=True)
@@ -82,9 +86,8 @@ class Executed:
 class Impersonator:
     """Executes microbatches as other ranks."""
 
-    def __init__(self, runtime: ScriptRuntime, evidence: Evidence) -> None:
+    def __init__(self, runtime: ScriptRuntime) -> None:
         self.runtime = runtime
-        self.evidence = evidence
         self.bearing = Bearing(runtime)
         self.captures = Captures(runtime)
         self.shares = Shares()
@@ -96,12 +99,13 @@ class Impersonator:
         self.looking_back = False  # what is served was drawn before the region
         self.fresh = False  # executing as ourselves, on fresh data
         self.only_inputs = False  # the execution ends where data enter the model
-        self.proving = True  # it is not settled yet from which loop, and gradients are compared
+        self.proving = True  # gradients of first microbatches are compared
         self.longest_s = 0.0  # of our own microbatches
         self._began_at = 0.0
         self._strategy: Strategy | None = None
         self._skip = 0  # backwards still to be passed over
         self._reached = False
+        self._shown = Evidence()  # of what is executed
 
     def serve(self, strategy: Strategy, layout: Layout) -> None:
         """Gradients are those of `strategy` from now on."""
@@ -111,18 +115,29 @@ class Impersonator:
 
     def is_region(self, top: Top) -> bool:
         """True if a microbatch may be executed again from here, as far as is known."""
-        known = not self.proving and self.runtime.trains(top.loop)
-        return top.loop.id in self.regions or not known
+        return top.loop.id in self.regions or not self.runtime.trains(top.loop)
 
-    def capture_top(self, step: int, index: int, attempt: int, top: Top) -> Context:
+    def capture_top(
+        self, step: int, index: int, attempt: int, top: Top, *, wanted: bool
+    ) -> Context | None:
+        """Where this rank stands, if a microbatch may be executed again from here. It is noted,
+        too, if that is `wanted` for a proof.
+        """
+        region = self.is_region(top)
+        if not region and not wanted:
+            return None
+        context = self.captures.top(step, index, attempt, top)
+        if not region:
+            return None
         self.bearing.top, self._began_at = top, time.monotonic()
-        return self.captures.top(step, index, attempt, top)
+        return self.captures.keep(context)
 
     def ran(self, step: int, microbatch: Microbatch, strategy: Strategy | None) -> None:
         """The backward of one of our own microbatches has ended."""
         self.longest_s = max(self.longest_s, time.monotonic() - self._began_at)
         self.regions.add(microbatch.top.loop.id)
-        microbatch.mark, microbatch.door = self.evidence.mark, self.evidence.door
+        of_all = [place.top.evidence or Evidence() for place in microbatch.places]
+        microbatch.shown = tuple((one.mark, one.door) for one in of_all)
         if strategy is not None and not microbatch.index and self.proving:
             microbatch.gradient = strategy.digest()
         self.captures.after(step, microbatch)
@@ -225,11 +240,9 @@ class Impersonator:
         originals = held(names, top.iterators)
         self._lend(names, top, costume)
         self.fresh, self.runtime.acting_rank = True, self.runtime.own_rank
-        self._skip = microbatch.place.skip
         try:
             with self._unchanged(top, names), scene.schedules_rest(), scene.training():
-                item = self._item_of(top, self.runtime.own_rank)
-                return self._run(top, names, item, microbatch, -1)
+                return self._run_fresh(top, names, microbatch)
         finally:
             self.fresh, self.runtime.acting_rank = False, None
             hold(names, originals)
@@ -239,25 +252,35 @@ class Impersonator:
             if saved is not None:
                 put_back(top.globals, saved)
 
+    def _run_fresh(self, top: Top, names: dict[str, Any], microbatch: Microbatch) -> Executed:
+        """The same backward on other data; an earlier one where these have not as many, as the
+        last batch of an epoch may be cut into fewer parts.
+        """
+        for skip in range(microbatch.place.skip, -1, -1):
+            self._skip = skip
+            item = self._item_of(top, self.runtime.own_rank)
+            try:
+                return self._run(top, names, item, microbatch, -1)
+            except NothingReached:
+                continue
+        raise NothingReached(f"re-executing {top.loop.id} reached no backward")
+
     def _run(
         self, top: Top, names: dict[str, Any], item: Any, microbatch: Microbatch, step: int
     ) -> Executed:
-        region, own, shown = top.loop, self.evidence.kept(), self.evidence
+        region, shown = top.loop, Evidence()
         assert region.body_code is not None, f"{region.id} was refused: {region.refusal}"
         names[RUNTIME_NAME] = self.runtime
         self._reached = False
         self.runtime.spoiled = ""
-        self.evidence.begin()
-        try:
-            self._execute_code(top, names, item)
-            if self.runtime.spoiled:
-                raise NotReplayable(self.runtime.spoiled)
-            after = None
-            if self._reached and not self.fresh and not self.only_inputs:
-                after = self._after(names, microbatch, step)
-            return Executed(shown.mark, frozenset(shown.entered), shown.door, after)
-        finally:
-            self.evidence.put_back(own)
+        self._shown = shown
+        self._execute_code(top, names, item)
+        if self.runtime.spoiled:
+            raise NotReplayable(self.runtime.spoiled)
+        after = None
+        if self._reached and not self.fresh and not self.only_inputs:
+            after = self._after(names, microbatch, step)
+        return Executed(shown.mark, frozenset(shown.entered), shown.door, after)
 
     def _execute_code(self, top: Top, names: dict[str, Any], item: Any) -> None:
         region = top.loop
@@ -284,7 +307,7 @@ class Impersonator:
             problem = RAISED.format(region.id, self.runtime.acting_rank, error)
             raise NotReplayable(problem) from error
         if not self._reached and not self.runtime.spoiled:
-            raise NotReplayable(f"re-executing {region.id} reached no backward")
+            raise NothingReached(f"re-executing {region.id} reached no backward")
 
     def _after(self, names: dict[str, Any], microbatch: Microbatch, step: int) -> Context:
         """Where the impersonated rank stands at the end of its microbatch."""
@@ -431,10 +454,11 @@ class Impersonator:
 
     def forward_begins(self, values: Iterable[Any]) -> None:
         """Inputs enter the model, in our own microbatch or another rank's."""
-        first = not self.evidence.inputs
-        self.evidence.enters(values)
-        if first:
-            self.evidence.door = crc_of_streams(rng.read(), self.evidence.inputs)
+        digest, evidence = digest_of_inputs(values), self._evidence()
+        first = any(not one.door for one in evidence)
+        streams = rng.read() if first else None
+        for one in evidence:
+            one.enters(digest, streams)
         if self.only_inputs and self.runtime.acting_rank is not None:
             self._reached = True
             raise Unwind("door")
@@ -445,6 +469,17 @@ class Impersonator:
             return False
         self._skip -= 1
         return True
+
+    def ends(self, losses: Any) -> None:
+        """A backward begins, from these losses."""
+        digest = digest_of_losses(losses)
+        for one in self._evidence():
+            one.ends(digest)
+
+    def _evidence(self) -> list[Evidence]:
+        if self.runtime.acting_rank is not None:
+            return [self._shown]
+        return [top.evidence for top in self.runtime.tops_around() if top.evidence is not None]
 
     def backward_begins(self) -> None:
         """The backward of a re-executed microbatch. Nothing that is spoiled may be accumulated."""

@@ -23,6 +23,7 @@ from rendezvous.layout import Layout
 if TYPE_CHECKING:  # they import torch, which the script imports when it wants to
     from recoverrun.hooks.context import Context, Key, Path
     from recoverrun.hooks.data import Source
+    from recoverrun.hooks.evidence import Evidence, Mark
     from recoverrun.hooks.rng import Streams
 
 
@@ -87,6 +88,7 @@ class Top:
     heard: int = 0  # collectives of the script before it
     seeded: bool = False  # torch's streams were seeded before anything was drawn
     context: "Context | None" = None  # captured then
+    evidence: "Evidence | None" = None  # of what the iteration does
 
 
 @dataclass(slots=True, eq=False)
@@ -124,8 +126,7 @@ class Microbatch:
     index: int
     places: tuple[Place, ...]  # the innermost iteration first
     chosen: int = 0  # the one from whose top it is executed again
-    mark: tuple[int, int] = (0, 0)  # see `evidence`, also for what follows
-    door: int = 0
+    shown: "tuple[tuple[Mark, int], ...]" = ()  # by place: its mark and door (`evidence`)
     gradient: int = 0
 
     @property
@@ -391,6 +392,21 @@ class ScriptRuntime(FirstRank):
     def trains(self, loop: Loop) -> bool:
         """True if a backward of the script was seen in `loop`."""
         return loop.id in self._trains
+
+    def tops_around(self) -> list[Top]:
+        """Of the iterations that are under way, the innermost first: of loops that are known to
+        train, once any is.
+        """
+        under_way = [turn for turn in reversed(self.stack) if turn.top is not None]
+        training = [turn for turn in under_way if turn.loop.id in self._trains]
+        return [turn.top for turn in training or under_way if turn.top is not None]
+
+    def top_around(self) -> Top | None:
+        """The iteration from which what runs now would be executed again."""
+        tops = self.tops_around()
+        if not tops:
+            return None
+        return tops[min(self.outward.get(tops[0].loop.id, 0), len(tops) - 1)]
 
     def region(self) -> Turn | None:
         """Where the last microbatch is executed again from, if the next one may be, too."""

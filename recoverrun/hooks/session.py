@@ -97,10 +97,9 @@ class Session:
         self.link = link
         self.runtime = runtime
         self.faults = FaultPoints(env.inject, env.rank)
-        self.evidence = Evidence()
         self.voice = Voice(link, env.rank, lambda: self._generation, exact=env.exact)
         self.guarantee = Guarantee(self.voice, lambda: max(1, len(runtime.microbatches)))
-        self.impersonator = Impersonator(runtime, self.evidence)
+        self.impersonator = Impersonator(runtime)
         self.makeup = MakeUp(self)
         self.sources = Sources(runtime, self.impersonator)
         self.changed = threading.Condition()
@@ -339,15 +338,18 @@ class Session:
 
     def _iteration_begins(self, top: Top) -> None:
         """A loop's body begins, perhaps a microbatch's. Leave our context for successors."""
-        if not self._watches or not self.impersonator.is_region(top):
+        if not self._watches:
             return
+        top.evidence = Evidence()
         index = len(self.runtime.microbatches)
-        if self.machine is not None and not index:
+        if self.machine is not None and not index and self.impersonator.is_region(top):
             self.faults.strike(self.step - 1, "between")
-        self.evidence.begin()
-        context = self.impersonator.capture_top(self.step, index, self._attempt, top)
+        wanted = self.verification.wants(top)
+        context = self.impersonator.capture_top(
+            self.step, index, self._attempt, top, wanted=wanted
+        )
         self._attempt += 1
-        if self.machine is not None:
+        if self.machine is not None and context is not None:
             if not index:
                 self._remnants.top(context)
             self.makeup.follow(context)
@@ -366,9 +368,15 @@ class Session:
         if self.strategy is None or self.refusal:
             return
         index = len(self.runtime.microbatches)
-        self._remnants.mark(self.step, index, self.evidence.mark)
+        self._note(index)
         if index == self._usual // 2:
             self.faults.strike(self.step, "forward")
+
+    def _note(self, index: int) -> None:
+        """Leave a mark of the microbatch that is under way."""
+        top = self.runtime.top_around()
+        if top is not None and top.evidence is not None:
+            self._remnants.mark(self.step, index, top.evidence.mark)
 
     def bucket_reached(self) -> None:
         """A backward brings the gradients of a bucket."""
@@ -388,7 +396,7 @@ class Session:
 
     def backward_begins(self, losses: Any) -> None:
         """A backward, from these losses."""
-        self.evidence.ends(losses)
+        self.impersonator.ends(losses)
         if self.acting:
             self.impersonator.backward_begins()
             return
@@ -396,7 +404,7 @@ class Session:
         if strategy is None or not self.runtime.active:
             return
         microbatches = self.runtime.microbatches
-        self._remnants.mark(self.step, len(microbatches), self.evidence.mark)
+        self._note(len(microbatches))
         if microbatches and strategy.standing() != self._standing:
             self._meddled(strategy)
         if not self.runtime.microbatches:

@@ -29,7 +29,7 @@ from recoverrun.hooks.context import AFTER, ATTRIBUTE_TENSOR_BYTES, Context, Key
 from recoverrun.hooks.evidence import crc_of_streams
 from recoverrun.hooks.impersonate import TALKS, Executed
 from recoverrun.hooks.lost import LostRank, named
-from recoverrun.hooks.runtime import Microbatch
+from recoverrun.hooks.runtime import Microbatch, Place, Top
 from recoverrun.hooks.shares import unlike
 from rendezvous.messages import Promise
 from rendezvous.promises import WEAKEST_FIRST
@@ -53,13 +53,18 @@ WRITES = "the script changes its parameters between the top of the loop at {} an
 
 UNSAID = "another rank says why"
 
+Program = tuple[str, int]
+"""The loop around a backward, and which one of its backwards it is."""
+
 
 class Verification:
     """Asks all ranks to prove, and concludes what the run promises."""
 
     def __init__(self, session: "Session") -> None:
         self._session = session
-        self._programs: dict[tuple[str, int], int] = {}  # loop and skip: proofs of it so far
+        self._begun: set[Program] = set()  # executed as they first ran
+        self._followed: set[tuple[Program, int]] = set()  # across so many loops
+        self._before: tuple[Place, ...] = ()  # of the transaction before, its last microbatch
 
     # --------------------------------------------------------------------------- before anything
 
@@ -92,7 +97,9 @@ class Verification:
         fabric = session.fabric
         assert fabric is not None, "protected"
         generation = fabric.view.generation
-        promise, reason = self._prove(0, generation, followed=False)
+        last = session.runtime.microbatches[-1]
+        promise, reason = self._prove(0, generation, _program(last), 0)
+        self._before = last.places
         weakest = self._everybody(generation, promise)
         if weakest != "unprotected":
             handover.exchange(session, generation)
@@ -103,21 +110,41 @@ class Verification:
         session = self._session
         if not session.guarantee.exact or session.lost or not session.runtime.microbatches:
             return
-        program = self._program(session.runtime.microbatches[-1])
-        proofs = self._programs.get(program, 0)
-        if proofs == 2 or session.fabric is None:
+        wanted = self._wanted()
+        self._before = session.runtime.microbatches[-1].places
+        if not wanted or session.fabric is None:
             return
         generation = session.fabric.view.generation
         try:
-            promise, reason = self._prove(session.step - 1, generation, followed=bool(proofs))
+            promise, reason = self._prove(session.step - 1, generation, *wanted)
             weakest = self._everybody(generation, promise)
         except Superseded:
             return  # then it shows when it matters
         self._conclude(weakest, promise, reason)
 
-    @staticmethod
-    def _program(microbatch: Microbatch) -> tuple[str, int]:
-        return microbatch.places[0].top.loop.id, microbatch.places[0].skip
+    def _wanted(self) -> tuple[Program, int] | None:
+        """What the present transaction is that no proof has shown yet."""
+        microbatches = self._session.runtime.microbatches
+        program, crossed = _program(microbatches[-1]), self._crossed(microbatches[0].places)
+        known = program in self._begun and (program, crossed) in self._followed
+        return None if known else (program, crossed)
+
+    def _crossed(self, places: tuple[Place, ...]) -> int:
+        """Of the loops around a microbatch, how many began another iteration since the transaction
+        before: the inner ones.
+        """
+        same = {id(place.top) for place in self._before}
+        return next((n for n, place in enumerate(places) if id(place.top) in same), len(places))
+
+    def wants(self, top: Top) -> bool:
+        """True if an iteration of a loop around those that are executed again may have to be tried
+        instead: nobody has been followed into another one of it yet.
+        """
+        around = [place.top.loop.id for place in self._before[:LEVELS]]
+        if top.loop.id not in around:
+            return not self._before
+        outward = around.index(top.loop.id)
+        return not any(crossed > outward for _, crossed in self._followed)
 
     def _everybody(self, generation: int, promise: Promise) -> Promise:
         """The weakest promise of any rank holds for all."""
@@ -133,13 +160,21 @@ class Verification:
 
     # --------------------------------------------------------------------------- the proof
 
-    def _prove(self, step: int, generation: int, *, followed: bool) -> tuple[Promise, str]:
-        """All ranks enter. `followed`: the other rank is taken from where it ended before."""
+    def _prove(
+        self, step: int, generation: int, program: Program, crossed: int
+    ) -> tuple[Promise, str]:
+        """All ranks enter. What has been executed once is followed: the other rank is taken from
+        where it ended the transaction before.
+        """
         session = self._session
         layout, machine = session.layout, session.machine
         assert layout is not None and machine is not None, "protected"
         microbatch = session.runtime.microbatches[0]
-        self._programs[self._program(session.runtime.microbatches[-1])] = 1 + followed
+        followed = program in self._begun
+        self._begun.add(program)
+        if followed:
+            self._followed.add((program, crossed))
+            session.impersonator.proving = False
         assert session.fabric is not None, "protected"
         tell = partial(gather, session.fabric, session.makeup.channel, generation)
         others = tell(self._words(step, microbatch))
@@ -159,7 +194,10 @@ class Verification:
                 return "equal-count", otherwise
         if level is None:
             return found["promise"], str(found["reason"])
-        session.runtime.outward[microbatch.places[0].top.loop.id] = level
+        outward, loop = session.runtime.outward, microbatch.places[0].top.loop.id
+        if outward.get(loop, level) != level:
+            self._followed.clear()  # it has to be shown anew from there
+        outward[loop] = level
         self._adopt(found, microbatch, level)
         return "exact-samples", trial.praise(microbatch.places[level].top.loop.id)
 
@@ -183,8 +221,7 @@ class Verification:
         return {
             "tops": [p.top.context.pack() if p.top.context else b"" for p in places],
             "before": before[-1].pack() if before else b"",
-            "mark": list(microbatch.mark),
-            "door": microbatch.door,
+            "shown": [[list(mark), door] for mark, door in microbatch.shown[:LEVELS]],
             "gradient": microbatch.gradient,
             "end": crc_of_streams(after.streams) if after is not None else 0,
             "bulk": _bulk(microbatch),
@@ -237,6 +274,10 @@ EMPTY: Words = {
 }  # fmt: skip
 
 
+def _program(microbatch: Microbatch) -> Program:
+    return microbatch.places[0].top.loop.id, microbatch.places[0].skip
+
+
 class _Trial:
     """The execution of one microbatch of `partner`, by what that rank has `said` of it."""
 
@@ -281,8 +322,9 @@ class _Trial:
         found = {**EMPTY, "exact": [], "immaterial": []}
         parameters = digest.of(self._strategy)
         for level, place in enumerate(self.microbatch.places[:LEVELS]):
+            tried = level >= session.runtime.outward.get(self.microbatch.places[0].top.loop.id, 0)
             self.microbatch.chosen = level
-            if place.top.context is None or not self._said["tops"][level]:
+            if not tried or place.top.context is None or not self._said["tops"][level]:
                 continue
             why, unknown = self._try(level)
             if digest.of(self._strategy) != parameters:
@@ -303,20 +345,20 @@ class _Trial:
 
     def _try(self, level: int) -> tuple[str, frozenset[Key]]:
         """Why level `level` does not give the partner's microbatch, or "", and what was unknown."""
-        actor = self._actor
+        actor, mine = self._actor, self.microbatch.top.context
+        assert mine is not None, "captured"
+        actor.captures.include(mine)
         actor.rehearsing, actor.only_inputs = True, not self._whole
         kept = self._strategy.set_aside()
         try:
             lost, unknown = self._partner(level)
             actor.lost[self.partner] = lost
-            top = self.microbatch.top.context
-            assert top is not None, "captured"
-            state = lost.at(top.point, actor.captures.points)
+            state = lost.at(mine.point, actor.captures.points)
             if self._followed:
                 actor.bearing.immaterial |= unknown
             done = actor.execute(self.partner, state, self._step, self.microbatch)
             self._door = done.door
-            why = self._unlike(done)
+            why = self._unlike(done, *self._said["shown"][level])
             return why and self._explained(why, unknown), unknown
         except NotReplayable as reason:
             return str(reason), frozenset()
@@ -348,18 +390,18 @@ class _Trial:
         }
         return lost, frozenset(matter)
 
-    def _unlike(self, done: Executed) -> str:
-        """In what it is not the partner's microbatch, or ""."""
+    def _unlike(self, done: Executed, mark: tuple[int, int], door: int) -> str:
+        """In what it is not the partner's microbatch, which left these, or ""."""
         said, one_thread = self._said, self._threads == 1
-        noted = bool(said["mark"][0])  # its model may not have been known before it trained
-        if noted and done.door != said["door"]:
-            same = done.mark[0] == said["mark"][0]
+        noted = bool(mark[0])  # its model may not have been known before it trained
+        if noted and done.door != door:
+            same = done.mark[0] == mark[0]
             return "it drew other random numbers" if same else "other data entered the model"
         if not self._whole:
             return ""
-        if noted and done.mark[0] != said["mark"][0]:
+        if noted and done.mark[0] != mark[0]:
             return "other data entered the model"
-        if one_thread and said["mark"][1] and done.mark[1] != said["mark"][1]:
+        if one_thread and mark[1] and done.mark[1] != mark[1]:
             return "its loss was another one"
         assert done.after is not None, "it came to its end"
         if crc_of_streams(done.after.streams) != said["end"]:

@@ -86,7 +86,7 @@ SHAPES = (
     *(
         Row(name=f"slices-{way}", script="slices.py", arguments=(way,), kills=kills)
         for way, kills in (
-            ("chunks", ("r1@step:0:forward,r0@step:5:reduce",)),
+            ("chunks", ("r1@step:1:forward,r0@step:5:reduce",)),
             ("looped", ("r0@step:4:reduce,r2@step:9:vote",)),
             ("clipped", ("r1@step:3:forward",)),
         )

@@ -203,9 +203,20 @@ def test_a_longer_step_that_lacks_a_microbatch_violates_the_ledger(tmp_path: Pat
     assert [one.invariant for one in _proof(scene.close()).violations] == ["INV-1"]
 
 
-def test_a_shorter_step_on_fewer_replicas_is_left_in_doubt(tmp_path: Path) -> None:
+def test_a_shorter_step_on_fewer_replicas_is_proved_by_its_identities(tmp_path: Path) -> None:
     scene = _scene(tmp_path)
     done = {0: [(0, 0), (0, 1), (1, 0)], 2: [(2, 0), (2, 1), (1, 1)]}
+    scene.commit(3, done, total=6)
+    scene.end()
+
+    proof = _proof(scene.close())
+    assert (proof.verdict, proof.exit_code) == ("proved", 0)
+    assert proof.notes == ("the script's own shorter steps, all replicas alike: 3",)
+
+
+def test_a_step_whose_replicas_do_not_say_its_length_is_left_in_doubt(tmp_path: Path) -> None:
+    scene = _scene(tmp_path)
+    done = {0: [(0, 0), (1, 0), (1, 1)], 2: [(2, 0), (2, 1), (0, 1)]}
     scene.commit(3, done, total=6)
     scene.end()
 
