@@ -35,6 +35,7 @@ from recoverrun.hooks.context import (
     objects_of,
     put,
     resolve,
+    same,
 )
 from recoverrun.hooks.evidence import Evidence, Mark, digest_of_inputs, digest_of_losses
 from recoverrun.hooks.items import served, substituted
@@ -71,6 +72,7 @@ class Costume:
     globals: dict[str, Any] | None = None
     changed_globals: dict[str, Any] = field(default_factory=dict)
     attributes: list[tuple[Any, dict[str, Any]]] = field(default_factory=list)
+    lists: list[tuple[list[Any], list[Any]]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,12 +352,40 @@ class Impersonator:
             if owner is not None:
                 put(vars(owner), path[-1], value)
         variables = {k: v for k, v in theirs.items() if isinstance(k, str)}
+        variables.update(self._moved(top, names, theirs))
         for name in sorted(variables.keys() - top.loop.targets):
+            if name not in top.loop.carried and self._filled(names, name, variables, costume):
+                continue
             put(names, name, variables[name])
             if name not in top.names and names is not module and not is_mark(name):
                 costume.changed_globals[name] = module[name]
                 module[name] = names[name]  # functions that the region calls read it there
         return names
+
+    def _moved(
+        self, top: Top, names: Mapping[str, Any], theirs: Mapping[Key, Any]
+    ) -> dict[str, Any]:
+        """Lists that were alike as the iteration began, and have been changed in place since."""
+        assert top.context is not None, "captured as it began"
+        return {
+            name: value
+            for name, value in top.context.names.items()
+            if type(value) is list and name not in theirs and not same(names.get(name), value)
+        }
+
+    @staticmethod
+    def _filled(
+        names: Mapping[str, Any], name: str, variables: Mapping[str, Any], costume: Costume
+    ) -> bool:
+        """Give a list its content where it lies: closures and other names see it, too."""
+        present, value = names.get(name), variables[name]
+        if type(present) is not list or type(value) is not list:
+            return False
+        costume.lists.append((present, present[:]))
+        copy: dict[str, Any] = {}
+        put(copy, name, value)
+        present[:] = copy[name]
+        return True
 
     def _require_same(self, key: Key, value: Any) -> None:
         """Raises NotReplayable if another rank holds other large data that may matter."""
@@ -371,6 +401,8 @@ class Impersonator:
         module.update(costume.changed_globals)
         for owner, attributes in costume.attributes:
             put_back(vars(owner), attributes)
+        for changed, content in reversed(costume.lists):
+            changed[:] = content
         REGISTRY.restore(costume.generators)
         rng.restore(costume.streams)
 
