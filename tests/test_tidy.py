@@ -25,7 +25,7 @@ COLUMNS = 100
 # What a layer may import besides the standard library and itself.
 MAY_IMPORT = {
     "rendezvous": {"msgpack"},
-    "ft_collectives": {"rendezvous", "torch"},
+    "ft_collectives": {"rendezvous", "msgpack", "torch"},
     "recoverrun.hooks": {"ft_collectives", "rendezvous", "msgpack", "torch"},
     "recoverrun": {"rendezvous", "msgpack", "typer", "click", "rich", "psutil", "templates"},
     "templates": {"torch"},
