@@ -6,8 +6,9 @@
 
 The lost rank's microbatches were executed by survivors, who know what its variables are worth at
 the end of the last one. What a rank gives to a reduction is looked for among its own variables
-there: the same variables of the lost rank are what that rank would have given. Where this is not known, or not
-unique, the result is over the survivors, and the run says so, once for each place in the script.
+there: the same variables of the lost rank are what that rank would have given. Where this is not
+known, or not unique, the result is over the survivors, and the run says so, once for each place in
+the script.
 """
 
 import sys

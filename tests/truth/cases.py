@@ -36,7 +36,8 @@ def case(name: str, script: str, *kills: str, **more: object) -> Case:
     """A row whose name ends with the argument of its script, if it has one."""
     row, _, way = name.partition("-")
     arguments = (way,) if way else ()
-    return Case(**{"name": name, "script": script, "arguments": arguments, "kills": kills, **more})  # type: ignore[arg-type]
+    known = {"name": name, "script": script, "arguments": arguments, "kills": kills}
+    return Case(**{**known, **more})  # type: ignore[arg-type]
 
 
 GRADIENTS = (
