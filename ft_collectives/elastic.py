@@ -28,11 +28,11 @@ from ft_collectives.c10d import (
     ReduceOp,
     Work,
     options,
-    work_of,
 )
 from ft_collectives.fabric import Communicator, Fabric
 from ft_collectives.faults import PeerLost
 from ft_collectives.pairs import Call, Pairs
+from ft_collectives.results import Give, completed, finish, fold_by, giving, put
 from ft_collectives.spokesmen import (
     Site,
     answer_of,
@@ -45,20 +45,10 @@ from ft_collectives.transaction import Deliver, Fold, Launch, Lend, Transactions
 
 T = TypeVar("T")
 
-FOLDS: tuple[tuple[Any, Any], ...] = (
-    (ReduceOp.SUM, torch.add),
-    (ReduceOp.AVG, torch.add),
-    (ReduceOp.MIN, torch.minimum),
-    (ReduceOp.MAX, torch.maximum),
-)
-
 JOINT = ("all_reduce", "reduce", "reduce_scatter", "all_gather", "gather", "all_to_all")
 """Calls in whose result all members have a part."""
 
 UNSERVED = "of tensors on an accelerator, between replicas that may be lost, is not served"
-
-Give = Callable[[list[torch.Tensor]], None]
-"""Takes one tensor per rank of the original group, in order."""
 
 
 class ElasticGroup(ProcessGroup):
@@ -172,18 +162,11 @@ class ElasticGroup(ProcessGroup):
             return [now.group.allreduce([one], inner) for one in staged]
 
         def deliver(staged: list[torch.Tensor], among: Communicator) -> None:
-            size = self.size() if among.whole else len(among.members)
             for target, result in zip(tensors, staged, strict=True):
-                if average:
-                    result.div_(size)  # raises for integers, as gloo does
-                elif op == ReduceOp.SUM and size != self.size():
-                    if _is_float(result):
-                        result.mul_(self.size() / size)
-                    elif among.alike:
-                        result.copy_(result // size * self.size())
+                finish(result, op, among, self.size())
                 target.detach().copy_(result)
 
-        self._transact(asked(call, tensors, root, op), tensors, launch, deliver, _fold(op))
+        self._transact(asked(call, tensors, root, op), tensors, launch, deliver, fold_by(op))
 
     def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any = None) -> Work:
         return self.allreduce(tensors, opts)
@@ -227,7 +210,7 @@ class ElasticGroup(ProcessGroup):
         for out, parts in zip(outs, ins, strict=True):
             whole = [part.detach().clone() for part in parts]
             self._reduce_all("reduce_scatter", whole, opts)
-            _put(out, whole[self.rank()])
+            put(out, whole[self.rank()])
         return completed(outs)
 
     def reduce_scatter_single(
@@ -242,7 +225,7 @@ class ElasticGroup(ProcessGroup):
         whole = source.detach().clone(memory_format=torch.contiguous_format)
         self._reduce_all("reduce_scatter", [whole], opts)
         start = self.rank() * out.numel()
-        _put(out, whole.view(-1)[start : start + out.numel()])
+        put(out, whole.view(-1)[start : start + out.numel()])
         return completed([out])
 
     _reduce_scatter_base = reduce_scatter_single
@@ -285,7 +268,7 @@ class ElasticGroup(ProcessGroup):
         if not self.protected:
             return self.native.allgather(outs, ins, opts or options("AllgatherOptions"))
         for slots, source in zip(outs, ins, strict=True):
-            self._gather_all(source, _giving(slots))
+            self._gather_all(source, giving(slots))
         return completed(outs[0] if len(outs) == 1 else outs)
 
     allgather_coalesced = allgather
@@ -295,7 +278,7 @@ class ElasticGroup(ProcessGroup):
             return self.native._allgather_base(out, source, opts or options("AllgatherOptions"))
         if out.numel() != source.numel() * self.size():
             raise ValueError(f"{out.numel()} elements are not {self.size()} * {source.numel()}")
-        self._gather_all(source, lambda parts: _put(out, torch.stack(parts)))
+        self._gather_all(source, lambda parts: put(out, torch.stack(parts)))
         return completed([out])
 
     _allgather_base = all_gather_single
@@ -313,7 +296,7 @@ class ElasticGroup(ProcessGroup):
             return self.native.gather(outs, ins, opts)
         root = int(opts.rootRank)
         mine = self.rank() == root
-        self._gather_all(ins[0], _giving(outs[0]) if mine else lambda parts: None, root)
+        self._gather_all(ins[0], giving(outs[0]) if mine else lambda parts: None, root)
         return completed(outs[0] if mine else [])
 
     def all_to_all_single(
@@ -331,7 +314,7 @@ class ElasticGroup(ProcessGroup):
         rows_in = list(in_sizes) or [source.size(0) // self.size()] * self.size()
         targets = [torch.empty_like(part) for part in out.detach().split(rows_out)]
         self._exchange_all(targets, source.detach().split(rows_in))
-        _put(out, torch.cat(targets))
+        put(out, torch.cat(targets))
         return completed([out])
 
     alltoall_base = all_to_all_single
@@ -358,7 +341,7 @@ class ElasticGroup(ProcessGroup):
             received = staged[self.rank()] if among.group is None else staged[-1]
             for at, out in enumerate(outs):
                 if self.ranks[at] in among.members:
-                    _put(out, received[: out.numel()])
+                    put(out, received[: out.numel()])
                     received = received[out.numel() :]
                 else:
                     out.detach().zero_()
@@ -425,7 +408,7 @@ class ElasticGroup(ProcessGroup):
         parts = ins[0] if self.rank() == root else [out] * self.size()
         whole = [part.detach().clone() for part in parts]
         self._spread("scatter", whole, root, named=True)
-        _put(out, whole[self.rank()])
+        put(out, whole[self.rank()])
         return completed(outs)
 
     def require(self, virtual: int, call: str) -> None:
@@ -497,39 +480,3 @@ def _take_over(outer: Any, native: Any) -> None:
         outer._register_backend(device, kind, backend)
     outer._set_group_name(native.group_name)
     outer._set_group_desc(native.group_desc)
-
-
-def _fold(op: Any) -> Fold | None:
-    """How one more member's inputs are put into a reduction by `op`; None where that is not served."""
-    by = next((by for one, by in FOLDS if op == one), None)
-    if by is None:
-        return None
-
-    def fold(staged: list[torch.Tensor], more: Sequence[torch.Tensor]) -> None:
-        for mine, theirs in zip(staged, more, strict=True):
-            by(mine, theirs.to(mine).view(mine.shape), out=mine)
-
-    return fold
-
-
-def _is_float(tensor: torch.Tensor) -> bool:
-    return tensor.is_floating_point() or tensor.is_complex()
-
-
-def _put(target: torch.Tensor, value: torch.Tensor) -> None:
-    target.detach().copy_(value.reshape(target.shape))
-
-
-def _giving(slots: Sequence[torch.Tensor]) -> Give:
-    def give(parts: list[torch.Tensor]) -> None:
-        for slot, part in zip(slots, parts, strict=True):
-            _put(slot, part)
-
-    return give
-
-
-def completed(outputs: Any) -> Work:
-    """What `async_op=True` returns; its future gives the outputs, as gloo's own does."""
-    future: torch.futures.Future[Any] = torch.futures.Future()
-    future.set_result(outputs)
-    return work_of(future)

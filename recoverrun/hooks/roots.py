@@ -17,8 +17,9 @@ import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
-from ft_collectives.elastic import ElasticGroup, completed
+from ft_collectives.elastic import ElasticGroup
 from ft_collectives.faults import MembersChanged, PeerLost
+from ft_collectives.results import completed
 from ft_collectives.spokesmen import (
     ObjectSite,
     Site,

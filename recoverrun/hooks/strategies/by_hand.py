@@ -278,6 +278,6 @@ def _is_plain(tensor: Any) -> bool:
 
 def _done(tensor: torch.Tensor) -> Any:
     """The work of an asynchronous call that has nothing left to do."""
-    from ft_collectives.elastic import completed
+    from ft_collectives.results import completed
 
     return completed([tensor])
