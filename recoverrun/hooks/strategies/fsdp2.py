@@ -20,7 +20,7 @@ import torch.distributed as dist
 from ft_collectives.reduce import Bucket, Reducer
 from recoverrun.hooks.blocks import layout_of_mesh, layout_over
 from recoverrun.hooks.session import Session
-from recoverrun.hooks.strategies.fsdp2_shards import Shards
+from recoverrun.hooks.strategies.fsdp2_shards import Shapes, Shards, made_for
 
 ARGUMENTS = (
     "fsdp_params",
@@ -176,60 +176,38 @@ class Fsdp2:
     # --------------------------------------------------------------------------- reduction
 
     def _reduce(self, original: Callable[..., Any], call: dict[str, Any], reducer: Reducer) -> Any:
-        params, grads = list(call["fsdp_params"]), call["unsharded_grads"]
-        sizes = tuple(grad.size() for grad in grads)
-        dtype = call["reduce_dtype"] or grads[0].dtype
-        hook = call["all_reduce_hook"]
+        key = id(call["fsdp_params"][0])
+        shapes = Shapes.of(call)
         partial = dict(
             call, all_reduce_grads=False, partial_reduce_output=None, all_reduce_hook=None
         )
         result = original(**partial)
-        shards = self._group(call, params, sizes, dtype, hook, result[-1].numel(), reducer)
+        shards = self._group(key, call, shapes, result[-1].numel(), reducer)
         for gradient in (call["partial_reduce_output"], result[-1]):
             if gradient is not None and shards.accumulator is None:
                 shards.accumulator = gradient
             elif gradient is not None:
                 shards.accumulator += gradient
         if call["all_reduce_grads"] and not self._session.acting:
-            key = id(params[0])
             reducer.include([key])
             if generation := self._session.final_in():
                 reducer.offer(key, generation)
         return (*result[:-1], None)
 
     def _group(
-        self,
-        call: dict[str, Any],
-        params: list[Any],
-        sizes: tuple[torch.Size, ...],
-        dtype: torch.dtype,
-        hook: Callable[[torch.Tensor], None] | None,
-        numel: int,
-        reducer: Reducer,
+        self, key: int, call: dict[str, Any], shapes: Shapes, numel: int, reducer: Reducer
     ) -> Shards:
         """The accumulator of these parameters, made at their first backward."""
-        key = id(params[0])
         known = self._shards.get(key)
-        if known is not None and known.unsharded_sizes == sizes:
-            known.hook = hook
+        if known is not None and known.unsharded_sizes == shapes.sizes:
+            known.hook = call["all_reduce_hook"]
             return known
-        average, post = _divisors(call, dtype)
-        scatter = call["reduce_scatter_group"]
-        shards = Shards(
-            params=params,
-            unsharded_sizes=sizes,
-            shards=scatter.size() if scatter else 1,
-            orig_dtype=call["orig_dtype"],
-            average_over=average,
-            post_divide=post,
-            hook=hook,
-        )
-        self._shards[key] = shards
+        self._shards[key] = shards = made_for(call, shapes)
         reducer.register(
             Bucket(
                 key=key,
                 size=numel,
-                dtype=dtype,
+                dtype=shapes.dtype,
                 fill=shards.fill,
                 deliver=shards.deliver,
                 keeps=True,
@@ -299,20 +277,3 @@ class Fsdp2:
             id(one) for module in self._modules for one in module.modules() if one is not module
         }
         return [module for module in self._modules if id(module) not in within]
-
-
-def _divisors(call: dict[str, Any], dtype: torch.dtype) -> tuple[int, float | None]:
-    """(replicas to average over, factor to divide by afterwards) for the original mesh."""
-    from torch.distributed.fsdp._fully_shard._fsdp_collectives import _get_gradient_divide_factors
-
-    group = call["all_reduce_group"]
-    _, post, _, operation = _get_gradient_divide_factors(
-        call["reduce_scatter_group"],
-        group,
-        dtype,
-        call["device"].type,
-        call["gradient_divide_factor"],
-        call["force_sum_reduction_for_comms"],
-    )
-    average = operation == dist.ReduceOp.AVG
-    return (group.size() if average else 1), post

@@ -5,6 +5,22 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.distributed as dist
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """Of a parameter group's gradients as torch is about to reduce them, which lets go of them."""
+
+    sizes: tuple[torch.Size, ...]  # unsharded
+    dtype: torch.dtype
+
+    @staticmethod
+    def of(call: dict[str, Any]) -> "Shapes":
+        """In this call of `foreach_reduce`."""
+        gradients = call["unsharded_grads"]
+        sizes = tuple(gradient.size() for gradient in gradients)
+        return Shapes(sizes, call["reduce_dtype"] or gradients[0].dtype)
 
 
 @dataclass(slots=True, eq=False)
@@ -60,6 +76,38 @@ class Shards:
             _give(param, gradient)
             offset += _padded_numel(size, self.shards) // self.shards
         self.accumulator = None
+
+
+def made_for(call: dict[str, Any], shapes: Shapes) -> Shards:
+    """Those of the parameters that this call of `foreach_reduce` is about."""
+    average, post = _divisors(call, shapes.dtype)
+    scatter = call["reduce_scatter_group"]
+    return Shards(
+        params=list(call["fsdp_params"]),
+        unsharded_sizes=shapes.sizes,
+        shards=scatter.size() if scatter else 1,
+        orig_dtype=call["orig_dtype"],
+        average_over=average,
+        post_divide=post,
+        hook=call["all_reduce_hook"],
+    )
+
+
+def _divisors(call: dict[str, Any], dtype: torch.dtype) -> tuple[int, float | None]:
+    """(replicas to average over, factor to divide by afterwards) for the original mesh."""
+    from torch.distributed.fsdp._fully_shard._fsdp_collectives import _get_gradient_divide_factors
+
+    group = call["all_reduce_group"]
+    _, post, _, operation = _get_gradient_divide_factors(
+        call["reduce_scatter_group"],
+        group,
+        dtype,
+        call["device"].type,
+        call["gradient_divide_factor"],
+        call["force_sum_reduction_for_comms"],
+    )
+    average = operation == dist.ReduceOp.AVG
+    return (group.size() if average else 1), post
 
 
 def _give(param: Any, gradient: torch.Tensor) -> None:
