@@ -62,6 +62,13 @@ class Writer:
         place = 2 * self._half + (self._marks % MARKS) * MARK.size
         self._map[place : place + MARK.size] = entry
 
+    def unmark(self, step: int) -> None:
+        """Take back the marks of a transaction."""
+        assert self._map is not None, f"unmark in {self._path} after close"
+        for place in range(2 * self._half, 2 * self._half + MARKS_BYTES, MARK.size):
+            if MARK.unpack_from(self._map, place)[0] == step:
+                self._map[place : place + MARK.size] = bytes(MARK.size)  # no check is 0
+
     def close(self) -> None:
         """Unmap; the file stays."""
         if self._map is not None:

@@ -6,6 +6,7 @@ computes the microbatches of the odd one again, as that slot. What is not finite
 script's own (a loss that overflowed, say), and the step goes on as it would have. What is finite
 there was spoilt by the machine: the odd replica leaves with an error, and its microbatches are made
 up for as after any loss. So a fault that gives NaN on one machine costs a replica, not the run.
+What that replica had noted of them (`evidence`) is spoilt as well: nobody is to be held to it.
 
 All ranks take part in the same collectives in the same order: those that the plan of the step does
 not surprise. A loss in between ends it; then this step is not looked at.
@@ -95,6 +96,8 @@ class Guard:
         assert booth is not None and machine is not None, "just used"
         generation = view.generation
         contexts = self._contexts(generation, parts)
+        if machine.slot in odd:  # before a verdict, behind which a rank may be ended at any moment
+            session.remnants.unmark(session.step)
         for slot, examiner in examiners(odd, view.live).items():
             found = SPOILT
             if examiner == machine.slot:
@@ -104,6 +107,9 @@ class Guard:
             told = f"step {session.step}: the gradients of replica {slot} are not finite"
             if verdict == SPOILT and slot == machine.slot:
                 raise FaultyRank(f"{told}; replica {examiner} computed the same ones, and they are")
+            if slot == machine.slot:
+                for one in session.runtime.microbatches:
+                    session.remnants.mark(session.step, one.index, one.mark)
             if verdict != SPOILT and session.env.rank == first:
                 why = (
                     "nor when replica {} computes them" if verdict == SAME else "{} cannot tell why"

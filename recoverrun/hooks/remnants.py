@@ -34,6 +34,11 @@ class Remnants:
         if self._writer is not None:
             self._writer.mark(step, index, *mark)
 
+    def unmark(self, step: int) -> None:
+        """What was left of the microbatches of this transaction is not to be relied on."""
+        if self._writer is not None:
+            self._writer.unmark(step)
+
     def _write(self) -> None:
         if self._writer is None:
             return

@@ -121,7 +121,7 @@ class Session:
         self._booth: Booth | None = None
         self._agenda: deque[Effect] = deque()
         self._untold: deque[Accumulated] = deque()
-        self._remnants = Remnants(env.context)
+        self.remnants = Remnants(env.context)
         runtime.on_top = self._iteration_begins
         runtime.senses = TorchSenses()
         threading.Thread(target=self._listen, name="recoverrun-control", daemon=True).start()
@@ -351,7 +351,7 @@ class Session:
         self._attempt += 1
         if self.machine is not None and context is not None:
             if not index:
-                self._remnants.top(context)
+                self.remnants.top(context)
             self.makeup.follow(context)
 
     @property
@@ -376,7 +376,7 @@ class Session:
         """Leave a mark of the microbatch that is under way."""
         top = self.runtime.top_around()
         if top is not None and top.evidence is not None:
-            self._remnants.mark(self.step, index, top.evidence.mark)
+            self.remnants.mark(self.step, index, top.evidence.mark)
 
     def bucket_reached(self) -> None:
         """A backward brings the gradients of a bucket."""
@@ -467,7 +467,7 @@ class Session:
             return
         step, self.phases.digest = self.step, digest.due(self)
         if (context := self.impersonator.last_after()) is not None:
-            self._remnants.after(context)
+            self.remnants.after(context)
         self.guard.check()
         self._feed(Settled(microbatches=self._accumulated()))
         while not self._carry_out(self._next()):

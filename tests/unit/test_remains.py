@@ -109,6 +109,21 @@ def test_only_the_latest_marks_are_kept(tmp_path: Path) -> None:
     assert sorted(marks) == [(step, 0) for step in range(remains.MARKS, 2 * remains.MARKS)]
 
 
+def test_marks_that_are_taken_back_are_not_read_and_may_be_given_again(tmp_path: Path) -> None:
+    path = str(tmp_path / "context")
+    writer = remains.Writer(path)
+    for step in (2, 3):
+        for index in range(2):
+            writer.mark(step, index, 10 * step, index)
+
+    writer.unmark(3)
+    without = remains.parse_marks(remains.read_marks(path))
+    writer.mark(3, 0, 30, 7)
+
+    assert without == {(2, 0): (20, 0), (2, 1): (20, 1)}
+    assert remains.parse_marks(remains.read_marks(path)) == {**without, (3, 0): (30, 7)}
+
+
 def test_no_marks_are_read_where_none_were_written(tmp_path: Path) -> None:
     remains.Writer(str(tmp_path / "context")).close()
 
