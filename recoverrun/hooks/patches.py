@@ -69,11 +69,16 @@ def replace(owner: Any, name: str, wrapper: Wrapper) -> None:
     functools.update_wrapper(stand_in, original)
     setattr(owner, name, stand_in)
     if is_module:
-        package = owner.__name__.partition(".")[0]
-        for module_name, module in list(sys.modules.items()):
-            copied = module_name.startswith(package) and isinstance(module, ModuleType)
-            if copied and vars(module).get(name) is original:
-                setattr(module, name, stand_in)
+        _replace_copies(owner, name, original, stand_in)
+
+
+def _replace_copies(owner: ModuleType, name: str, original: Any, stand_in: Any) -> None:
+    """In the modules of that package, which have imported the name from `owner` by now."""
+    package = owner.__name__.partition(".")[0]
+    for module_name, module in list(sys.modules.items()):
+        copied = module_name.startswith(package) and isinstance(module, ModuleType)
+        if copied and vars(module).get(name) is original:
+            setattr(module, name, stand_in)
 
 
 # --------------------------------------------------------------------------- the script's torch
@@ -167,9 +172,11 @@ def _checkpoints(checkpoints: "Checkpoints", module: ModuleType) -> None:
 def _places_in_checkpoints(utils: ModuleType) -> None:
     from recoverrun.hooks.checkpoints import among_survivors
 
-    names = vars(utils)
-    if "_DistWrapper" in names:  # a class, which other modules copy only after this one is there
-        names["_DistWrapper"] = among_survivors(names["_DistWrapper"])
+    original = vars(utils).get("_DistWrapper")
+    if original is not None:  # a class, which needs none of what a function takes over
+        stand_in = among_survivors(original)
+        utils._DistWrapper = stand_in  # type: ignore[attr-defined]
+        _replace_copies(utils, "_DistWrapper", original, stand_in)
 
 
 def _pipelines(pipelines: "Pipelines", schedules: ModuleType) -> None:
