@@ -16,6 +16,7 @@ class FaultPoints:
     def __init__(self, schedule: str, rank: int) -> None:
         self._kills: tuple[Kill, ...] = tuple(k for k in parse(schedule) if k.rank == rank)
         self.armed = bool(self._kills)  # any kill is meant for this process
+        self._updates = 0  # of optimizers, while nothing is protected
 
     def disarm(self) -> None:
         """Nobody dies here: this process is a copy of the one that is meant."""
@@ -28,3 +29,13 @@ class FaultPoints:
             here = phase != "reduce" or bucket == min(wanted, buckets - 1)
             if kill.step == step and kill.phase == phase and here:
                 os.kill(os.getpid(), signal.SIGKILL)
+
+    def update(self, refused: bool) -> None:
+        """An optimizer is about to step in a script that is not protected, or not yet.
+
+        Where protection is `refused` nobody looks at phases: a step's kill strikes here.
+        """
+        for kill in self._kills:
+            if refused and kill.step == self._updates:
+                os.kill(os.getpid(), signal.SIGKILL)
+        self._updates += 1

@@ -245,6 +245,8 @@ def _updates(session: "Session", hand: "ByHand") -> None:
 
 def _stepping(session: "Session", hand: "ByHand", optimizer: Any) -> None:
     """An optimizer is about to step."""
+    if session.machine is None:
+        session.faults.update(refused=bool(session.refusal))
     if not session.refusal and _is_divided(optimizer):
         session.refuse(DIVIDED)
     hand.stepping()

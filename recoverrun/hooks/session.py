@@ -365,7 +365,7 @@ class Session:
         if self.acting:
             self.faults.strike(self.step, "redo")
             return
-        if self.strategy is None or self.refusal:
+        if self.strategy is None or (self.refusal and self.machine is None):
             return
         index = len(self.runtime.microbatches)
         self._note(index)
