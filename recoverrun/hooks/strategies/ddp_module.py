@@ -60,8 +60,12 @@ class DdpModule:
 
     @property
     def params(self) -> list[torch.nn.Parameter]:
+        """Those that DDP was given, too: a tensor-parallel module shows them until its forward."""
         module = self.module
-        return [] if module is None else [p for p in module.parameters() if p.requires_grad]
+        if module is None:
+            return []
+        known = {id(one): one for one in (*module._module_parameters, *module.parameters())}
+        return [param for param in known.values() if param.requires_grad]
 
     # --------------------------------------------------------------------------- hooks
 
