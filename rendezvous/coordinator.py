@@ -303,7 +303,7 @@ class Coordinator:
     def _lose(self, struck: Sequence[Loss]) -> list[Effect]:
         """One generation change covers all of `struck`; the first of a replica is its root."""
         first, layout = struck[0], self.members.layout
-        rest = self.members.without(loss.slot for loss in struck)
+        rest = self.members.without(loss.slot for loss in struck) - self.members.gone
         if layout is None or not self.beginning.serves(layout, rest):
             return self._stop(exit_code(first.code), first.reason, first.root_rank)
         twin = first.twin(self.losses.values(), self.book.committed_at)

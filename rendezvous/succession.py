@@ -120,6 +120,8 @@ def succeed(
         if ended or message_rank(message) not in coordinator.members.live_ranks:
             effects += coordinator.step(Received(message=message), now)
     before = coordinator.generation
+    # Of all at once: nobody asks what one who is gone has promised, and nobody has been told.
+    coordinator.members.gone |= {rank for _, ranks, _ in vacancy.lost for rank in ranks}
     for name, ranks, why in vacancy.lost:
         # Those whom the predecessor has missed already are in no view any more.
         if coordinator.members.live_ranks.intersection(ranks):

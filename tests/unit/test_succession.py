@@ -66,6 +66,16 @@ def test_a_successor_begins_a_generation_of_its_own_without_the_lost_node() -> N
     assert all(isinstance(m, View) and m.live == (1, 2) for m in told.values())
 
 
+def test_of_two_nodes_that_were_lost_at_once_nobody_has_to_know_a_promise() -> None:
+    lost = (("node0", (0,), "it is gone"), ("node1", (1,), "it is gone, too"))
+    both = Vacancy(tenure=2, world=(0, 1, 2), min_replicas=1, lost=lost, reason="another one")
+
+    coordinator, effects = succeed(both, [begun(2)], 5.0)
+
+    assert coordinator.members.live_ranks == {2}
+    assert not any(isinstance(effect, StopJob) for effect in effects)
+
+
 def test_a_successor_of_whom_nobody_was_lost_gathers_all_the_same() -> None:
     standings = [begun(rank) for rank in (0, 1, 2)]
 
