@@ -121,7 +121,7 @@ class Communicator:
     aligned: tuple[Totals, ...] = ()
     device: Any = None
     whole: bool = True  # a result among these is as if nobody were lost
-    alike: bool = False  # all gave the same, bit for bit; only known where somebody is lost
+    alike: bool = False  # several gave the same, bit for bit; only known where somebody is lost
 
     def position(self, rank: int) -> int:
         """Place of the global `rank` among the members."""

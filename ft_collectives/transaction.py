@@ -166,7 +166,8 @@ class Transactions:
                 lent = lend(now.members) if lost and lend is not None else ()
                 given = self._agree(asked, now, len(lent), digest(inputs) if lost else 0)
                 whole = sum(count for count, _ in given) == lost
-                among = replace(now, whole=whole, alike=len({crc for _, crc in given}) == 1)
+                alike = len(given) > 1 and len({crc for _, crc in given}) == 1
+                among = replace(now, whole=whole, alike=alike)
                 return self._attempt(number, among, inputs, launch, fold, lent if whole else ())
             except Superseded as end:
                 failures[now.members] += bool(end.reason)

@@ -318,11 +318,13 @@ def failing_for_ever(member: Member) -> str:
 def solo(member: Member) -> list[Any]:
     """The last of two."""
     member.protect()
+    told: list[list[Any]] = []
+    ElasticGroup.partial = staticmethod(lambda call, some, of: told.append([call, some, of]))
     if member.rank == 1:
         member.die()
     results = [operate(name, 1, 0, 2, 4) for name in OPERATIONS if name != "broadcast"]
     results += [functions.all_to_all(torch.ones(1), 2), functions.gather(torch.ones(1), 2)]
-    return [functions.plain(result) for result in results]
+    return [told, *(functions.plain(result) for result in results)]
 
 
 def models(member: Member) -> list[Any]:

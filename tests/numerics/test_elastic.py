@@ -177,8 +177,13 @@ def test_a_call_that_names_a_lost_rank_says_so() -> None:
 
 
 def test_the_last_of_a_group_goes_on_alone() -> None:
-    results = worlds.run(scripts.solo, size=2).results[0]
+    told, *results = worlds.run(scripts.solo, size=2).results[0]
 
+    assert [
+        "all_reduce",
+        1,
+        2,
+    ] in told  # one alone shows nothing of what the other would have given
     mine = [11.0, 12.0, 13.0, 14.0]
     assert results[:4] == [[2 * one for one in mine], mine, [11, 12, 13, 14], mine]
     assert results[7] == [*mine, 0.0, 0.0, 0.0, 0.0]
