@@ -138,7 +138,8 @@ class MakeUp:
             try:
                 lost.at(here.point, self._actor.captures.points)
             except NotReplayable as reason:
-                self.downgrade(str(reason))
+                if here.loop in self._actor.regions:  # nobody begins anywhere else
+                    self.downgrade(str(reason))
 
     def state_of(self, rank: int, microbatch: Microbatch) -> State:
         """Where lost `rank` stood as this microbatch's iteration began. Raises NotReplayable."""

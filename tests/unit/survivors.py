@@ -87,7 +87,7 @@ class Survivor:
         captures = Captures(self.runtime)
         bearing = SimpleNamespace(matters=lambda key, value: True)
         self.impersonator = SimpleNamespace(
-            captures=captures, lost={}, bearing=bearing,
+            captures=captures, lost={}, bearing=bearing, regions={at(STEP).loop},
             execute=self._execute, execute_fresh=self._execute_fresh,
         )  # fmt: skip
         self._run(captures, microbatches)

@@ -343,6 +343,22 @@ def test_a_context_that_is_of_no_use_is_told_once_and_before_it_is_needed() -> N
     assert survivor.guarantee.promise == "equal-count"
 
 
+def test_a_loop_from_which_nobody_begins_costs_no_promise() -> None:
+    """Another epoch, say: the lost rank has left nothing from the top of that loop."""
+    crew = Crew()
+    crew.inherit(at(STEP, 1, "after", names={"x": 8}))
+    survivor = crew.survivors[0]
+    outer = at(STEP + 1, names={"x": 0}, loop="train.py:outer")
+    here = at(STEP + 1, attempt=1, names={"x": 0})
+    for one in (outer, here):
+        survivor.impersonator.captures.points.append(one)
+        survivor.makeup.follow(one)
+
+    assert not survivor.said
+    assert survivor.guarantee.promise == "exact-samples"
+    assert survivor.impersonator.lost[LOST].states[here.point].context.names == {"x": 8}
+
+
 def test_a_lost_rank_is_followed_from_step_to_step() -> None:
     crew = Crew()
     crew.inherit(at(STEP, 1, "after", names={"x": 8}))
