@@ -137,6 +137,12 @@ class Microbatch:
     def top(self) -> Top:
         return self.place.top
 
+    @property
+    def mark(self) -> "Mark":
+        """As it is known again when it is executed from that top."""
+        at = min(self.chosen, len(self.shown) - 1)
+        return self.shown[at][0] if self.shown else (0, 0)
+
 
 class ScriptRuntime(FirstRank):
     """The `script.Runtime` of a protected worker. `own_rank` is that of this process."""

@@ -100,10 +100,20 @@ class Verification:
         last = session.runtime.microbatches[-1]
         promise, reason = self._prove(0, generation, _program(last), 0)
         self._before = last.places
+        if promise == "exact-samples":  # before any rank can know that all have promised
+            self._leave()
         weakest = self._everybody(generation, promise)
         if weakest != "unprotected":
             handover.exchange(session, generation)
         self._conclude(weakest, promise, reason)
+
+    def _leave(self) -> None:
+        """Leave where this rank stands after the first transaction, for successors."""
+        session, microbatches = self._session, self._session.runtime.microbatches
+        top = microbatches[0].top.context
+        assert top is not None, "executed from there"
+        session.remnants.top(top)
+        session.remnants.after(session.impersonator.captures.after(0, microbatches[-1]))
 
     def committed(self) -> None:
         """A transaction is committed; those of a new kind are proved."""
@@ -203,11 +213,13 @@ class Verification:
 
     def _adopt(self, found: Words, microbatch: Microbatch, level: int) -> None:
         """What the child has learned is true here."""
-        actor = self._session.impersonator
-        microbatch.chosen = level
-        actor.regions = {
-            one for one in actor.regions if one != microbatch.places[0].top.loop.id
-        } | {microbatch.top.loop.id}
+        actor, loop = self._session.impersonator, microbatch.places[0].top.loop
+        for one in self._session.runtime.microbatches:
+            if one.places[0].top.loop is loop:
+                one.chosen = level
+        if microbatch.top.context is not None:
+            actor.captures.include(microbatch.top.context)
+        actor.regions = {one for one in actor.regions if one != loop.id} | {microbatch.top.loop.id}
         actor.talked |= bool(found["talked"])
         actor.fed.update(found["fed"])
         actor.bearing.immaterial |= frozenset(key_of(key) for key in found["immaterial"])
