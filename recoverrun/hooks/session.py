@@ -345,9 +345,7 @@ class Session:
         if self.machine is not None and not index and self.impersonator.is_region(top):
             self.faults.strike(self.step - 1, "between")
         wanted = self.verification.wants(top)
-        context = self.impersonator.capture_top(
-            self.step, index, self._attempt, top, wanted=wanted
-        )
+        context = self.impersonator.capture_top(self.step, index, self._attempt, top, wanted=wanted)
         self._attempt += 1
         if self.machine is not None and context is not None:
             if not index:
