@@ -26,6 +26,7 @@ from recoverrun.hooks.bearing import Bearing
 from recoverrun.hooks.bulk import is_mark
 from recoverrun.hooks.captures import Captures, capture
 from recoverrun.hooks.clones import NotReplayable
+from recoverrun.hooks.constants import Constants
 from recoverrun.hooks.context import (
     AFTER,
     Context,
@@ -93,6 +94,7 @@ class Impersonator:
         self.bearing = Bearing(runtime)
         self.captures = Captures(runtime)
         self.shares = Shares()
+        self.constants = Constants()
         self.regions: set[str] = set()  # loops whose bodies are executed again
         self.lost: dict[int, LostRank] = {}
         self.optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
@@ -213,7 +215,11 @@ class Impersonator:
             item = self._item_of(top, rank)
             if top.body is not None:  # what making an iterator draws is not drawn again
                 self._restore_body(top, theirs, mine)
-            with self._unchanged(top, names), scene.training():
+            with (
+                self.constants.of(rank),
+                self._unchanged(top, names),
+                scene.training(),
+            ):
                 return self._run(top, names, item, microbatch, step)
         finally:
             self.runtime.acting_rank, self.runtime.untold = None, None

@@ -36,10 +36,10 @@ class Shares:
         """This rank's shares, packed; None if they cannot be told, or are too much."""
         self._keys = tuple(sorted({_unmarked(key) for key in keys}, key=str))
         values = [value_of(visible, key) for key in self._keys]
-        if not all(map(_travels, values)) or sum(map(_size, values)) > MOST_BYTES:
+        if not all(map(travels, values)) or sum(map(size_of, values)) > MOST_BYTES:
             return None
         self._marks = dict(zip(self._keys, map(mark_of, values), strict=True))
-        return [_packed(value) for value in values]
+        return [packed(value) for value in values]
 
     def hear(self, said: Mapping[int, list[Any] | None], own_rank: int) -> bool:
         """Keep what the others told; False if one of them could not, or it is too much in all."""
@@ -48,10 +48,10 @@ class Shares:
         if len(told) < len(said) - 1:
             return False
         theirs = {
-            rank: dict(zip(self._keys, map(_unpacked, shares), strict=True))
+            rank: dict(zip(self._keys, map(unpacked, shares), strict=True))
             for rank, shares in told.items()
         }
-        total = sum(_size(value) for shares in theirs.values() for value in shares.values())
+        total = sum(size_of(value) for shares in theirs.values() for value in shares.values())
         if total <= MOST_HEARD_BYTES:
             self._theirs = theirs
         return total <= MOST_HEARD_BYTES
@@ -61,7 +61,7 @@ class Shares:
         theirs = self._theirs.get(rank, {})
         for key in theirs:
             value = value_of(visible, key)
-            if not _travels(value) or mark_of(value) != self._marks[key]:
+            if not travels(value) or mark_of(value) != self._marks[key]:
                 raise NotReplayable(parted([key], "between steps"))
         return theirs
 
@@ -89,7 +89,7 @@ def unlike(mine: Mapping[Any, Any], theirs: Mapping[Any, Any]) -> set[Any]:
     }
 
 
-def _travels(value: Any) -> bool:
+def travels(value: Any) -> bool:
     """A plain tensor or array, or a list of plain values."""
     if type(value) is torch.Tensor:
         plain = value.layout is torch.strided and not value.is_quantized
@@ -99,14 +99,14 @@ def _travels(value: Any) -> bool:
     return type(value) is list and all(type(one) in (int, float, bool, str) for one in value)
 
 
-def _size(value: Any) -> int:
+def size_of(value: Any) -> int:
     """Bytes, of a list about."""
     if type(value) is torch.Tensor:
         return value.numel() * value.element_size()
     return int(value.nbytes) if is_plain_array(value) else 8 * len(value)
 
 
-def _packed(value: Any) -> list[Any]:
+def packed(value: Any) -> list[Any]:
     """What it is, its type, its shape, and its content."""
     if type(value) is torch.Tensor:
         kind = str(value.dtype).removeprefix("torch.")
@@ -116,8 +116,8 @@ def _packed(value: Any) -> list[Any]:
     return ["list", "", [], value]
 
 
-def _unpacked(packed: list[Any]) -> Any:
-    what, kind, shape, content = packed
+def unpacked(given: list[Any]) -> Any:
+    what, kind, shape, content = given
     if what == "list":
         return list(content)
     if what == "array":

@@ -188,6 +188,8 @@ class Verification:
         assert session.fabric is not None, "protected"
         tell = partial(gather, session.fabric, session.makeup.channel, generation)
         others = tell(self._words(step, microbatch))
+        if not followed:
+            session.impersonator.constants.exchange(session.runtime.own_modules, tell)
         slots, (_, shard) = len(layout.replicas), layout.place(session.env.rank)
         partner = layout.replicas[(machine.slot + 1) % slots][shard]
         trial = _Trial(session, partner, others[partner], step, microbatch, followed)
