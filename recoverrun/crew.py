@@ -40,12 +40,14 @@ from rendezvous.effects import Json, Record
 from rendezvous.messages import (
     Broken,
     Committed,
+    Discord,
     Exited,
     Farewell,
     Hello,
     Kill,
     Message,
     Notice,
+    Overdue,
     PeerFault,
     Remains,
     Report,
@@ -59,7 +61,8 @@ from rendezvous.messages import (
 from rendezvous.transport import QUEUE, Incoming, Router, Station
 
 FROM_WORKERS = (
-    Hello, Topology, Verdict, Notice, PeerFault, Farewell, Report, Committed, Broken
+    Hello, Topology, Verdict, Notice, PeerFault, Farewell, Report, Committed, Broken, Discord,
+    Overdue,
 )  # fmt: skip
 
 HELD = 1000

@@ -23,13 +23,18 @@ nobody waits for it. Those totals make the ledger of the journal.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import assert_never
 
 from rendezvous import gathering as gather
+from rendezvous.apart import missed
 from rendezvous.beginning import Beginning, introduction
 from rendezvous.effects import Effect, Json, KillRanks, Record, StopJob, ToRank
 from rendezvous.gathering import Gathering, announcement, resend_after
+from rendezvous.happenings import Event as Event
+from rendezvous.happenings import NodeLost as NodeLost
+from rendezvous.happenings import Received as Received
+from rendezvous.happenings import Resumed as Resumed
+from rendezvous.happenings import Tick as Tick
 from rendezvous.layout import Layout
 from rendezvous.losses import Loss, exit_code
 from rendezvous.membership import FIRST_GENERATION, Membership
@@ -37,12 +42,14 @@ from rendezvous.messages import (
     Broken,
     Committed,
     Decision,
+    Discord,
     Exited,
     Farewell,
     Hello,
     Kill,
     Message,
     Notice,
+    Overdue,
     PeerFault,
     Remains,
     Report,
@@ -60,35 +67,6 @@ REMAINS_WAIT_S = 1.0
 EXIT_ERROR, EXIT_BELOW_MIN, EXIT_INVARIANT = 1, 81, 85
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Received:
-    message: Message
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeLost:
-    """A launcher is silent or gone, and with it the workers it hosted."""
-
-    node: str
-    ranks: tuple[int, ...]
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Resumed:
-    """This coordinator has taken over from another: everybody reports in a new generation."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """Time passed."""
-
-
-Event = Received | NodeLost | Resumed | Tick
-
-
 class Coordinator:
     """Machine for `world` ranks; the job stops below `min_replicas` replicas."""
 
@@ -97,6 +75,7 @@ class Coordinator:
         self.min_replicas = max(1, min_replicas)
         self.greeted: set[tuple[int, int]] = set()  # (rank, incarnation)
         self.losses: dict[int, Loss] = {}  # by slot
+        self.overdue: set[int] = set()  # ranks whose script was told that others do not come
         self.beginning = Beginning()
         self.gathering: Gathering | None = None
         self.book = StepBook()
@@ -190,6 +169,11 @@ class Coordinator:
                 return self._account(message)
             case Broken(rank=rank, invariant=invariant, reason=reason):
                 return self._break(invariant, f"rank {rank}: {reason}", rank)
+            case Discord(reason=reason):
+                return self._stop(EXIT_ERROR, reason, -1)
+            case Overdue(rank=rank, reason=reason):
+                self.overdue.add(rank)
+                return [Record("notice.give", reason, {"rank": rank})]
             case StoreCall():
                 raise AssertionError("store calls go to the kv machine")
             case _:
@@ -284,6 +268,8 @@ class Coordinator:
             return [Record("notice.give", reason, {"rank": rank}), *self._done()]
         layout, generation = self.members.layout, self.generation + 1
         loss = Loss.of_exit(exited, layout=layout, generation=generation, now=self.now)
+        if rank in self.overdue and exited.code > 0:  # it waited for one that lives, and hangs
+            return self._stop(exit_code(exited.code), loss.reason, rank)
         return self._lose([loss])
 
     def _lose_node(self, node: str, ranks: tuple[int, ...], reason: str) -> list[Effect]:
@@ -410,11 +396,13 @@ class Coordinator:
             reason = f"step {step}: every survivor holds every bucket of generation {held}"
             return [*self._tell(dict.fromkeys(reports, decision)), announcement(decision, reason)]
         if self.members.ended:
-            return self._go_on_without(self.members.ended, step)
+            return self._go_on_without(self.members.ended, step, sorted(reports))
         if self._waits_for_remains(gathering):
             return []
         assert self.members.layout is not None, "replicas are known once anything is gathered"
         redo = gather.redo(self.generation, reports, self.members.layout, self.members.live)
+        if isinstance(redo, gather.Unequal):
+            return self._stop(EXIT_ERROR, redo.reason, -1)
         if isinstance(redo, gather.Broken):
             return self._break(redo.invariant, redo.reason, redo.rank)
         gathering.decided = True
@@ -422,9 +410,16 @@ class Coordinator:
         reason = f"step {step}: what is missing is dealt out, all buckets are reduced anew"
         return [*self._tell(dict.fromkeys(reports, redo)), announcement(redo, reason)]
 
-    def _go_on_without(self, ended: Sequence[int], step: int) -> list[Effect]:
-        """Scripts that ended take no part in a step that is still to be reduced."""
+    def _go_on_without(self, ended: Sequence[int], step: int, waiting: list[int]) -> list[Effect]:
+        """Scripts that ended take no part in a step that is still to be reduced.
+
+        Where they ended well, they were to take fewer steps than others: no loss, but an error.
+        """
         assert self.members.layout is not None, "replicas are known once anything is gathered"
+        finished = self.members.finished
+        parted = {rank: finished[rank] for rank in ended if 0 <= finished[rank] <= step}
+        if parted:
+            return self._stop(EXIT_ERROR, missed(step, waiting, parted), -1)
         slots = sorted({self.members.layout.slot(rank) for rank in ended})
         reason = f"ranks {list(ended)} ended before step {step}"
         if set(slots) == set(self.members.live):
@@ -473,6 +468,7 @@ class Coordinator:
 
     def _account(self, committed: Committed) -> list[Effect]:
         live_ranks, gathering = self.members.live_ranks, self.gathering
+        self.overdue.discard(committed.rank)
         self.beginning.voted |= committed.step > 0
         if not self.book.enter(committed, self.now, live=len(live_ranks)):
             return []

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from rendezvous.apart import unequal
 from rendezvous.effects import Json, Record
 from rendezvous.layout import Layout
 from rendezvous.ledger import Ledger
@@ -34,6 +35,13 @@ class Broken:
     invariant: str
     reason: str
     rank: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unequal:
+    """The script's ranks differ, so that nothing can be dealt out."""
+
+    reason: str
 
 
 def resend_after(ranks: int) -> float:
@@ -193,13 +201,13 @@ def commit(generation: int, step: int, held: int) -> Decision:
 
 def redo(
     generation: int, reports: Reports, layout: Layout, live: Iterable[int]
-) -> Decision | Broken:
+) -> Decision | Unequal | Broken:
     """Deal the missing identities of the step out to the replicas `live`, whose ranks all wait."""
     step = max(report.step for report in reports.values())
-    counts = sorted({report.microbatches for report in reports.values()})
+    taken = {rank: report.microbatches for rank, report in reports.items()}
+    counts = sorted(set(taken.values()))
     if len(counts) != 1:
-        reason = f"replicas run {counts} microbatches in step {step}"
-        return Broken(invariant="INV-1", reason=reason, rank=-1)
+        return Unequal(reason=unequal(step, taken))
     ledger = Ledger(slots=layout.slots, microbatches=counts[0])
     for slot in live:
         sets = [frozenset(reports[rank].done) for rank in layout.replicas[slot]]

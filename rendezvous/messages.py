@@ -317,6 +317,27 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Discord:
+    """W -> C: the script's ranks do different things, which no transaction can be made of."""
+
+    rank: int
+    generation: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overdue:
+    """W -> C: others did not come within the script's own limit of time; the script is told.
+
+    If this rank ends by that error, nobody is lost: the run ends, as under torchrun.
+    """
+
+    rank: int
+    generation: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Broken:
     """W -> C: an invariant does not hold; the job must stop with exit code 85."""
 
@@ -431,6 +452,8 @@ Message = (
     | Legacy
     | Committed
     | Broken
+    | Discord
+    | Overdue
     | Stop
     | Leaving
     | Kill

@@ -20,9 +20,11 @@ from rendezvous.messages import (
     Broken,
     Committed,
     Decision,
+    Discord,
     Exited,
     Farewell,
     Message,
+    Overdue,
     Remains,
     Topology,
     Verdict,
@@ -36,7 +38,10 @@ TENURE_GENERATIONS = 1000
 STEPS_KEPT = PATIENCE + 2
 """Committed steps of each rank that are told again: the account waits no longer for any."""
 
-RETOLD = (Committed, Topology, Verdict, Farewell, Exited, Remains, Broken, View, Decision)
+RETOLD = (
+    Committed, Topology, Verdict, Farewell, Overdue, Exited, Remains, Broken, Discord, View,
+    Decision,
+)  # fmt: skip
 """What a standing is made of."""
 
 Standing = tuple[Message, ...]
@@ -63,7 +68,10 @@ class Memory:
             case Committed(rank=rank, step=step):
                 self._steps[rank, step] = message
                 self._steps.pop((rank, step - STEPS_KEPT), None)
+                self._facts.pop((Overdue.__name__, rank), None)  # it has gone on
             case Topology() | Verdict() | Farewell() | Exited() | Remains() | Broken():
+                self._facts[type(message).__name__, message.rank] = message
+            case Discord() | Overdue():
                 self._facts[type(message).__name__, message.rank] = message
             case _:
                 pass  # asked for again, or of no use to anybody else
@@ -111,7 +119,7 @@ def succeed(
     coordinator = Coordinator(world=vacancy.world, min_replicas=vacancy.min_replicas)
     _take_over(coordinator, vacancy, told)
     effects: list[Effect] = []
-    for message in _of(told, Topology, Verdict, Committed, Remains, Farewell):
+    for message in _of(told, Topology, Verdict, Committed, Remains, Farewell, Overdue):
         # Views in answer to these would be of a generation that nobody has begun.
         answers = coordinator.step(Received(message=message), now)
         effects += [effect for effect in answers if not isinstance(effect, ToRank)]
@@ -129,7 +137,7 @@ def succeed(
             effects += coordinator.step(node, now)
     if coordinator.generation == before:
         effects += coordinator.step(Resumed(reason=vacancy.reason), now)
-    for message in _of(told, Exited, Broken):
+    for message in _of(told, Exited, Broken, Discord):
         effects += coordinator.step(Received(message=message), now)
     return coordinator, effects
 

@@ -20,7 +20,7 @@ import msgpack
 
 from rendezvous.messages import Message
 
-PROTOCOL = 3
+PROTOCOL = 4
 """Raised by a change that an older peer would misunderstand; peers of two numbers never talk."""
 
 FRAME_BYTES = 8 << 20

@@ -223,6 +223,8 @@ class Book:
         allowed = {81, 137, 1}
 
         demand(stop.exit_code in allowed, "stop", f"exit code {stop.exit_code}: {stop.reason}")
+        if stop.exit_code == 1 and self._parted(left):
+            return
         left = [slot for slot in left if not set(self.plan.layout[slot]) <= self.ended]
         below = len(left) < max(1, self.plan.min_replicas)
         demand(self.early or below, "stop", f"{left} could go on: {stop.exit_code}, {stop.reason}")
@@ -244,6 +246,12 @@ class Book:
             for rank in self.plan.layout[slot]:
                 done = self.next_step[rank]
                 demand(done == steps, "INV-6", f"rank {rank} ended after {done} of {steps} steps")
+
+    def _parted(self, left: Sequence[int]) -> bool:
+        """True if a script ended before one that is left comes to the transactions after it."""
+        ended = [s for s, ranks in enumerate(self.plan.layout) if set(ranks) & self.ended]
+        last = max((self.plan.ends[slot] for slot in left), default=0)
+        return any(self.plan.ends[slot] < last for slot in ended)
 
     def _made_good(self, left: Sequence[int]) -> None:
         """Each loss that the coordinator was told of left its records."""

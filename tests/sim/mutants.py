@@ -136,7 +136,7 @@ MUTANTS = (
     ),
     Mutant(
         "a plan outlives its step", instep, "InStep._apply",
-        "self.plan = None", "pass", "INV-1", 78,
+        "self.plan = None", "pass", "INV-1", 251,
     ),
     Mutant(
         "credit outlives its step", instep, "InStep._apply", "self.done = []", "pass", "assert", 0,
@@ -161,7 +161,7 @@ MUTANTS = (
     ),
     Mutant(
         "what the dead did is credited to home slots", steps, "_line",
-        "planned.get(identity, identity[0])", "identity[0]", "ledger", 426,
+        "planned.get(identity, identity[0])", "identity[0]", "ledger", 1125,
     ),
     Mutant(
         "shard mates are levelled once", gathering, "levels",
