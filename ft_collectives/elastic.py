@@ -31,6 +31,7 @@ from ft_collectives.c10d import (
 )
 from ft_collectives.fabric import Communicator, Fabric
 from ft_collectives.faults import PeerLost
+from ft_collectives.limits import limit_of
 from ft_collectives.pairs import Call, Pairs
 from ft_collectives.results import Give, completed, finish, fold_by, giving, put
 from ft_collectives.spokesmen import (
@@ -116,6 +117,9 @@ class ElasticGroup(ProcessGroup):
         self.pairs = Pairs(fabric, name)
         known = gloo if connected else None
         self.transactions = Transactions(fabric, name, self.ranks, known)
+        self.transactions.channel.limit = self.pairs.limit = functools.partial(
+            limit_of, self.native
+        )
 
     def shutdown(self) -> None:
         """`destroy_process_group`. NCCL would flush first, for ever where a member is lost."""

@@ -19,12 +19,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
 import torch
 
-from ft_collectives import loops
+from ft_collectives import limits, loops
 from ft_collectives.c10d import Gloo, PrefixStore, Work, connect
 from ft_collectives.faults import Superseded
 from rendezvous.membership import FIRST_GENERATION
@@ -51,8 +51,8 @@ class Flight(Protocol):
 
     def passed(self) -> bool: ...
 
-    def wait(self, bell: "SimpleQueue[object]") -> None:
-        """Until it has passed or failed, or until `bell` rings."""
+    def wait(self, bell: "SimpleQueue[object]", within_s: float) -> None:
+        """Until it has passed or failed, or until `bell` rings; raises Empty after `within_s`."""
 
     def conclude(self) -> None:
         """Raises RuntimeError if it failed."""
@@ -90,6 +90,7 @@ class Pending:
     future: Any = None
     bell: "SimpleQueue[object]" = field(default_factory=SimpleQueue)
     flight: Flight | None = None
+    channel: "Channel | None" = None
 
     @property
     def done(self) -> bool:
@@ -144,6 +145,8 @@ class Channel:
     on_align: Callable[[], Totals] | None = None  # asked by the builder, in its thread
     now: Communicator = Communicator()
     over: Accelerator | None = None
+    limit: Callable[[], timedelta] | None = None  # of a wait, where it is not the fabric's
+    what: str = ""  # is done over it, to people
 
     @property
     def generation(self) -> int:
@@ -176,6 +179,7 @@ class Fabric:
         self.changed = changed
         self.rebuild_ms = 0.0
         self.timeout = timeout
+        self.patience = limits.Patience(timeout)
         self.on_change: list[Callable[[View], None]] = []
         self._store = store
         self._on_hint = on_hint
@@ -252,7 +256,8 @@ class Fabric:
 
     def connect(self, store: Any, rank: int, size: int) -> Gloo:
         """A new group. Blocks until all members are there; raises what gloo and the store do."""
-        made = connect(store, rank, size, timeout=self.timeout, devices=self._devices)
+        longest = self.patience.longest
+        made = connect(store, rank, size, timeout=longest, devices=self._devices)
         loops.calm()
         return made
 
@@ -328,12 +333,25 @@ class Fabric:
         """As `ready`, with all that belongs to that generation."""
         with self.changed:
             while channel.generation != self.view.generation:
+                generation = self.view.generation
                 if self._failure is None:
-                    self.changed.wait(timeout=1.0)
+                    self._await_connection(channel, generation)
                 else:
-                    reason = f"{channel.name}: {self._failure}"
-                    self._await_change(self.view.generation, reason)
+                    self._await_change(channel, generation, f"{channel.name}: {self._failure}")
             return channel.now
+
+    def _await_connection(self, channel: Channel, generation: int) -> None:
+        """Wait until `channel` serves `generation`, or cannot, or another one begins."""
+        over = self.changed.wait_for(
+            lambda: (
+                channel.generation == generation
+                or self.view.generation != generation
+                or self._failure is not None
+            ),
+            timeout=self._within_s(channel),
+        )
+        if not over:
+            raise self._overdue(channel)
 
     def part(self) -> int:
         """Meet all who may wait for this rank; it is not needed any more in that generation."""
@@ -359,7 +377,7 @@ class Fabric:
         pendings = []
         for work in start(now):
             assert work is not None, "gloo returns a work for every operation"
-            pending = Pending(work=work, future=work.get_future())
+            pending = Pending(work=work, future=work.get_future(), channel=channel)
             pending.future.add_done_callback(pending.bell.put)
             pendings.append(pending)
         return pendings
@@ -373,7 +391,10 @@ class Fabric:
         return now
 
     def finish(self, pendings: Sequence[Pending], generation: int) -> None:
-        """Wait for operations of `generation`; Superseded if a newer one begins first."""
+        """Wait for operations of `generation`; Superseded if a newer one begins first.
+
+        Raises TimedOut where others do not come within the channel's limit.
+        """
         for pending in pendings:
             self._await(pending, generation)
         if self.view.generation != generation:
@@ -382,7 +403,9 @@ class Fabric:
             try:
                 pending.conclude()
             except RuntimeError as failure:
-                self._outlive(generation, str(failure))
+                if limits.is_time(str(failure)):
+                    raise self._overdue(pending.channel) from failure
+                self._outlive(pending.channel, generation, str(failure))
 
     def _await(self, pending: Pending, generation: int) -> None:
         with self.changed:  # a new View rings for those who are in the list by then
@@ -390,10 +413,13 @@ class Fabric:
                 return
             self._bells.append(pending.bell)
         try:
+            within_s = self._within_s(pending.channel)
             if pending.flight is None:
-                pending.bell.get()
+                pending.bell.get(timeout=within_s)
             else:
-                pending.flight.wait(pending.bell)
+                pending.flight.wait(pending.bell, within_s)
+        except Empty:
+            raise self._overdue(pending.channel) from None
         finally:
             with self.changed:
                 self._bells.remove(pending.bell)
@@ -418,21 +444,40 @@ class Fabric:
         for tensor in staged:
             _buried.pop(id(tensor), None)
 
-    def _outlive(self, generation: int, reason: str) -> None:
+    def _outlive(self, channel: Channel | None, generation: int, reason: str) -> None:
         """A peer's socket failed: the launcher's word follows. Without it, ask to meet again."""
         with self.changed:
-            self._await_change(generation, reason)
+            self._await_change(channel, generation, reason)
         raise Superseded(reason)
 
-    def _await_change(self, generation: int, reason: str) -> None:
+    def _await_change(self, channel: Channel | None, generation: int, reason: str) -> None:
         """Wait for a newer generation, and ask for one that does not come by itself."""
-        patience = HINT_AFTER_S
+        patience, until = HINT_AFTER_S, time.monotonic() + self._within_s(channel)
         words = reason.splitlines()[0][:200] if reason else "collective failed"
         while not self.changed.wait_for(
             lambda: self.view.generation != generation, timeout=patience
         ):
+            if time.monotonic() > until:
+                raise self._overdue(channel)
             self._on_hint(generation, words)
             patience = HINT_AGAIN_S
+
+    # --------------------------------------------------------------------------- limits of time
+
+    def await_word(self, ready: Callable[[], bool], what: str) -> None:
+        """Wait until `ready`, which others bring about. Raises TimedOut. `changed` is held."""
+        if not self.changed.wait_for(ready, timeout=self.patience.within_s()):
+            raise self._overdue(None, what)
+
+    def _within_s(self, channel: Channel | None) -> float:
+        return self.patience.within_s(channel.limit if channel is not None else None)
+
+    def _overdue(self, channel: Channel | None, what: str = "") -> limits.TimedOut:
+        ranks = channel.ranks if channel is not None else self.view.live_ranks
+        what = what or (channel.what or channel.name if channel is not None else "")
+        others = [rank for rank in ranks if rank != self.rank]
+        within_s = self._within_s(channel)
+        return self.patience.end(self.view.generation, self.rank, what, within_s, others)
 
 
 def _exchange(group: Gloo, size: int, mine: Totals) -> tuple[Totals, ...]:

@@ -133,10 +133,12 @@ class Flight:
     def passed(self) -> bool:
         return self._stamp.query()
 
-    def wait(self, bell: "SimpleQueue[object]") -> None:
-        """Until it has passed or failed, or until `bell` rings."""
-        pause = SHORTEST_S
+    def wait(self, bell: "SimpleQueue[object]", within_s: float) -> None:
+        """Until it has passed or failed, or until `bell` rings; raises Empty after `within_s`."""
+        pause, until = SHORTEST_S, time.monotonic() + within_s
         while not self._stamp.query():
+            if time.monotonic() > until:
+                raise Empty
             self._failure = self._trouble()
             if self._failure:
                 return
@@ -165,7 +167,7 @@ class Crash:
     def passed(self) -> bool:
         return False
 
-    def wait(self, bell: "SimpleQueue[object]") -> None:
+    def wait(self, bell: "SimpleQueue[object]", within_s: float) -> None:
         return
 
     def conclude(self) -> None:

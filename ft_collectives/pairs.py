@@ -10,7 +10,7 @@ them, and is left behind if the peer is lost; what it receives goes to private m
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal
@@ -20,6 +20,7 @@ import torch
 from ft_collectives.c10d import Gloo, Work, WorkBase
 from ft_collectives.fabric import Fabric
 from ft_collectives.faults import PeerLost
+from ft_collectives.limits import LONGEST_S, TimedOut
 from rendezvous.messages import View
 
 Call = Literal["send", "recv"]
@@ -40,11 +41,15 @@ class Message(WorkBase):
         self.tag = tag
         self.failure: PeerLost | None = None
         self._over = threading.Event()
+        self.within_s = LONGEST_S  # where the script gives no limit of its own to `wait`
+        self.overdue: Callable[[], TimedOut] | None = None
         self._future: torch.futures.Future[Any] = torch.futures.Future()
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
-        """Raises PeerLost, or RuntimeError after `timeout` if it is not zero."""
-        if not self._over.wait(timeout.total_seconds() or None):
+        """Raises PeerLost, or RuntimeError after `timeout`, or the group's limit if it is zero."""
+        if not self._over.wait(timeout.total_seconds() or self.within_s):
+            if self.overdue is not None and not timeout:
+                raise self.overdue()
             raise RuntimeError(f"dist.{self.call}: nothing passed within {timeout}")
         if self.failure is not None:
             raise self.failure
@@ -93,6 +98,7 @@ class Pairs:
     def __init__(self, fabric: Fabric, name: str) -> None:
         self._fabric = fabric
         self._name = name
+        self.limit: Callable[[], timedelta] | None = None  # of a wait, where it is not the fabric's
         self._lock = threading.Lock()
         self._pairs: dict[int, Pair] = {}
         self._abandoned: list[Pair] = []  # gloo may still be in them
@@ -104,6 +110,8 @@ class Pairs:
         Raises PeerLost; so does the work, if the peer dies before the message has passed.
         """
         message = Message(call, tensors, peer, tag)
+        message.within_s = self._fabric.patience.within_s(self.limit)
+        message.overdue = lambda: self._overdue(message)
         with self._lock:
             if peer not in self._fabric.view.live_ranks:
                 raise PeerLost(f"dist.{call}: rank {peer} is lost")
@@ -117,6 +125,11 @@ class Pairs:
             else:
                 self._launch(pair, message)
         return message
+
+    def _overdue(self, message: Message) -> TimedOut:
+        fabric, what = self._fabric, f"dist.{message.call}"
+        generation, rank = fabric.view.generation, fabric.rank
+        return fabric.patience.end(generation, rank, what, message.within_s, [message.peer])
 
     def _in_thread(self, target: Any, *args: Any) -> None:
         threading.Thread(target=target, args=args, name="recoverrun-pair", daemon=True).start()

@@ -99,6 +99,7 @@ class Transactions:
         arguments, or if the members fail again and again.
         """
         with self._turn:
+            self.channel.what = f"dist.{asked.call}"
             lending = lend if fold is not None else None
             held = self._hold(asked, inputs, launch, lending, fold)
             self.completed, self._held = held.number, None

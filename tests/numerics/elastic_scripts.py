@@ -17,7 +17,7 @@ from ft_collectives import fabric as fabric_module
 from ft_collectives import loops
 from ft_collectives.elastic import ElasticGroup
 from ft_collectives.spokesmen import Site, naming_roots
-from ft_collectives.vote import EXCHANGED, Booth
+from ft_collectives.vote import EXCHANGED, Booth, Tally
 from recoverrun.hooks.checkpoints import Checkpoints, among_survivors
 from tests.numerics import elastic_functions as functions
 from tests.numerics.worlds import Member
@@ -285,7 +285,7 @@ def broken_without_a_death(member: Member) -> float:
 
     def failing(pendings: Any, generation: int) -> None:
         if member.rank == 1 and pendings and generation == 1:
-            fabric._outlive(generation, "Connection closed by peer")
+            fabric._outlive(None, generation, "Connection closed by peer")
         finish(pendings, generation)
 
     fabric.finish = failing  # type: ignore[method-assign]
@@ -304,7 +304,7 @@ def failing_for_ever(member: Member) -> str:
 
     def failing(pendings: Any, generation: int) -> None:
         if pendings:
-            fabric._outlive(generation, "Connection closed by peer")
+            fabric._outlive(None, generation, "Connection closed by peer")
 
     fabric.finish = failing  # type: ignore[method-assign]
     try:
@@ -371,6 +371,26 @@ def votes(member: Member) -> list[Any]:
     summed = booth.count(1, [member.rank] * long, lambda: None)
     unequal = booth.count(1, [1] * (1 + member.rank), lambda: None)
     return [short, set(summed), unequal, booth.least(1, 5 - member.rank)]
+
+
+def tallies(member: Member) -> list[Tally]:
+    """Equal and unequal numbers of microbatches, in ballots of any length."""
+    fabric = member.protect()
+    booth = Booth(fabric, range(member.size))
+
+    def vote(many: int, word: int) -> Tally:
+        ballot = [int(member.rank == slot) for slot in range(member.size) for _ in range(many)]
+        return booth.tally(1, ballot, lambda: None, microbatches=many, word=word)
+
+    many = EXCHANGED // member.size
+    return [
+        vote(2, 1),
+        vote(40, member.rank),  # more than there is room for at first
+        vote(3, 0),
+        vote(1 + 40 * member.rank, 0),  # of different lengths
+        vote(many, 0),  # summed
+        vote(many + member.rank // 2, 3),
+    ]
 
 
 # --------------------------------------------------------------------------- cost
