@@ -7,12 +7,13 @@ that do not agree all raise the same sentence (compare torch's TORCH_DISTRIBUTED
 compares by a monitored barrier with a time-out).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
 from ft_collectives.c10d import ReduceOp
+from rendezvous.apart import told_apart
 
 CALLS = (
     "all_reduce",
@@ -69,21 +70,6 @@ def disagreement(rows: Sequence[Sequence[int]], members: Sequence[int]) -> str:
         return ""
     said = told_apart({rank: _words(row) for rank, row in zip(members, rows, strict=True)})
     return f"ranks of one group make different calls, so none of them is carried out: {said}"
-
-
-def told_apart(said: Mapping[int, str]) -> str:
-    """Which ranks say what, most of them first; "" if all say the same."""
-    ranks_by_words: dict[str, list[int]] = {}
-    for rank, words in sorted(said.items()):
-        ranks_by_words.setdefault(words, []).append(rank)
-    if len(ranks_by_words) < 2:
-        return ""
-    found = sorted(ranks_by_words.items(), key=lambda item: (-len(item[1]), item[1]))
-    return "; ".join(f"{_of(ranks)}: {words}" for words, ranks in found)
-
-
-def _of(ranks: Sequence[int]) -> str:
-    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
 def _words(row: Sequence[int]) -> str:

@@ -25,6 +25,10 @@ class MembersChanged(PeerLost):
     """Work that has to be among the same members from its begin to its end lost one on the way."""
 
 
+class RanksDiffer(RuntimeError):
+    """The script's ranks do different things, which no transaction can be made of."""
+
+
 class InvariantBroken(RuntimeError):
     """A promise of docs/invariants.md does not hold; the job stops with exit code 85."""
 

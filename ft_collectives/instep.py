@@ -21,9 +21,10 @@ The machine is silent in a step without losses: no message is waited for.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, assert_never
 
+from rendezvous.apart import unequal
 from rendezvous.layout import Layout
 from rendezvous.membership import FIRST_GENERATION
 from rendezvous.messages import Committed, Decision, Identity, Message, Phase, Report, View
@@ -74,10 +75,14 @@ class Reduced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Voted:
-    """The vote of `generation` is complete; `counts` is how often each identity is in the sum."""
+    """The vote of `generation` is complete; `counts` is how often each identity is in the sum.
+
+    `taken` is how many microbatches each rank has taken, where that differs.
+    """
 
     generation: int
     counts: tuple[int, ...]
+    taken: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +143,14 @@ class Break:
     reason: str
 
 
-Effect = Send | Compute | Reduce | Vote | Apply | Break
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Differ:
+    """The script's ranks differ, so that this step is not one step of all; stop the job."""
+
+    reason: str
+
+
+Effect = Send | Compute | Reduce | Vote | Apply | Break | Differ
 
 State = Literal["open", "asking", "computing", "reducing", "voting", "ended"]
 
@@ -182,8 +194,8 @@ class InStep:
                 effects = self._discard()
             case Reduced(generation=generation):
                 effects = self._reduce(generation)
-            case Voted(generation=generation, counts=counts):
-                effects = self._vote(generation, counts)
+            case Voted(generation=generation, counts=counts, taken=taken):
+                effects = self._vote(generation, counts, taken)
             case Ended():
                 self.state = "ended"
                 effects = []
@@ -364,9 +376,13 @@ class InStep:
             for index in range(self.microbatches)
         )
 
-    def _vote(self, generation: int, counts: tuple[int, ...]) -> list[Effect]:
+    def _vote(
+        self, generation: int, counts: tuple[int, ...], taken: Mapping[int, int]
+    ) -> list[Effect]:
         if generation != self.view.generation or self.state != "voting":
             return []
+        if taken:
+            return [Differ(reason=unequal(self.step_index, taken))]
         if any(count != self.layout.shards for count in counts):
             return [
                 _broken(

@@ -2,26 +2,52 @@
 
 Only a rank that holds every bucket enters it, so whoever completes it knows that all members do.
 The ballot counts identities, and the sum shows on the data plane what is in the step (INV-1).
+Beside it each rank says how many microbatches it has taken, so that ranks that disagree can be
+named (`Tally`), and a word about what it wants done next: what all must enter together is agreed
+on here, and nobody waits in it for ranks that do something else.
 Small ballots go from everyone to everyone, all at once: half the messages of a reduction, and no
-rank waits for what a third one has to say first. Ballots have room to spare, because ranks that
-disagree about the length of a step must still be able to find out: gloo ends the process where the
-sizes of an operation differ.
+rank waits for what a third one has to say first. gloo ends the process where the sizes of an
+operation differ, and ranks that disagree about the length of a step must still be able to find out:
+so ballots have the room that all have agreed on in this generation, and where the same number of
+microbatches needs more, all vote again in more.
 """
 
 from array import array
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 
 from ft_collectives.c10d import Gloo, ReduceOp, Work, options
 from ft_collectives.fabric import Communicator, Fabric
 from ft_collectives.faults import Superseded
+from ft_collectives.gather import gather
 
 ROOM = 64
 """The length of a ballot is a multiple of this."""
 
 EXCHANGED = 1 << 14
 """All ballots together are exchanged up to this many numbers, and summed on their way beyond."""
+
+
+WORDS = 4
+"""A word is one of 0 to this."""
+
+HEAD = 2 + WORDS
+"""Numbers before a ballot: microbatches, their square, and how often each word is said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """What a vote came to. `said` is how many ranks said each word.
+
+    `taken` is how many microbatches each rank has taken, where that differs; then nothing is
+    counted.
+    """
+
+    counts: tuple[int, ...]
+    said: tuple[int, ...]
+    taken: dict[int, int]
 
 
 class _Papers:
@@ -54,6 +80,7 @@ class Booth:
         self._concluded = 0
         self.channel = fabric.open(name, ranks, lambda: (self._concluded,))
         self._papers: _Papers | None = None
+        self._room = (0, ROOM)  # a generation, and the length of ballots that all know in it
         self._how = options("AllToAllOptions")
 
     def count(
@@ -62,6 +89,38 @@ class Booth:
         """The sum of all members' ballots. Superseded if `generation` ends first."""
         rows = self._together(generation, ballot, ReduceOp.SUM, on_launch)
         return tuple(map(sum, zip(*rows, strict=True)))
+
+    def tally(
+        self,
+        generation: int,
+        ballot: Sequence[int],
+        on_launch: Callable[[], None],
+        *,
+        microbatches: int,
+        word: int = 0,
+    ) -> Tally:
+        """As `count`, among ranks that need not have taken the same number of `microbatches`."""
+        room = self._room[1] if self._room[0] == generation else ROOM
+        said = [int(word == one) for one in range(WORDS)]
+        row = [microbatches, microbatches**2, *said, *ballot]
+        needed = _rounded(len(row))
+        first = row if needed <= room else row[:HEAD]
+        rows = self._together(generation, first, ReduceOp.SUM, on_launch, room)
+        sums = tuple(map(sum, zip(*rows, strict=True)))
+        members = sum(sums[2:HEAD])
+        if members * sums[1] != sums[0] ** 2:
+            taken = self._taken(generation, microbatches)
+            return Tally(counts=(), said=sums[2:HEAD], taken=taken)
+        if needed > room:  # on all ranks, as they have taken equally many
+            rows = self._together(generation, row, ReduceOp.SUM, lambda: None, needed)
+            self._room = (generation, needed)
+            sums = tuple(map(sum, zip(*rows, strict=True)))
+        return Tally(counts=sums[HEAD:], said=sums[2:HEAD], taken={})
+
+    def _taken(self, generation: int, microbatches: int) -> dict[int, int]:
+        """How many microbatches each member has taken."""
+        said = gather(self._fabric, self.channel, generation, {"taken": microbatches})
+        return {rank: one["taken"] for rank, one in said.items()}
 
     def least(self, generation: int, value: int) -> int:
         """The least value of any member. Superseded if `generation` ends first."""
@@ -94,19 +153,20 @@ class Booth:
         ballot: Sequence[int],
         operation: object,
         on_launch: Callable[[], None],
+        room: int = 0,
     ) -> list[list[int]]:
         """All members' ballots, or one that is the sum or the least of them by `operation`."""
         now = self._fabric.meet(self.channel)
         if now.generation != generation:
             raise Superseded
-        length = max(1, -(-len(ballot) // ROOM)) * ROOM
+        length = room or _rounded(len(ballot))
         if now.group is None:
             on_launch()
             return [list(ballot)]
         if len(now.members) * length <= EXCHANGED:
             return self._exchanged(now, ballot, length, on_launch)
-        mine = torch.zeros(length, dtype=torch.int32)
-        mine[: len(ballot)] = torch.tensor(ballot, dtype=torch.int32)
+        mine = torch.zeros(length, dtype=torch.int64)
+        mine[: len(ballot)] = torch.tensor(ballot, dtype=torch.int64)
         how = options("AllreduceOptions", reduceOp=operation)
         self._carry_out(generation, [mine], lambda group: group.allreduce([mine], how), on_launch)
         return [mine[: len(ballot)].tolist()]
@@ -145,3 +205,7 @@ class Booth:
         on_launch()
         fabric.finish([pending], generation)
         fabric.unbury(staged)
+
+
+def _rounded(length: int) -> int:
+    return max(1, -(-length // ROOM)) * ROOM

@@ -18,15 +18,17 @@ from collections import deque
 from datetime import timedelta
 from typing import Any, Never, assert_never
 
+from ft_collectives.c10d import GroupMember
 from ft_collectives.elastic import ElasticGroup
 from ft_collectives.fabric import HINT_AGAIN_S, Accelerator, Fabric
-from ft_collectives.faults import InvariantBroken, Superseded
+from ft_collectives.faults import InvariantBroken, RanksDiffer, Superseded
 from ft_collectives.instep import (
     Accumulated,
     Apply,
     Break,
     Compute,
     Decided,
+    Differ,
     Discarded,
     Effect,
     Ended,
@@ -41,6 +43,7 @@ from ft_collectives.instep import (
     Vote,
     Voted,
 )
+from ft_collectives.limits import TimedOut, limit_of
 from ft_collectives.reduce import Reducer
 from ft_collectives.store import LauncherStore
 from ft_collectives.vote import Booth
@@ -116,6 +119,7 @@ class Session:
         self._over: Accelerator | None = None
         self._channels = 0  # of reducers so far
         self._attempt = 0  # iterations since the last backward
+        self._failure: RuntimeError | None = None  # of a transaction: none can follow it
         self._usual = 1  # microbatches of the transaction before
         self._standing: list[tuple[int, int]] = []  # of gradients, as the last backward ended
         self._booth: Booth | None = None
@@ -268,6 +272,8 @@ class Session:
                 timeout=timedelta(minutes=30),
                 on_hint=self.voice.peer_fault,
             )
+        self.fabric.patience.limit = lambda: limit_of(GroupMember.WORLD)
+        self.fabric.patience.on_end = self.voice.overdue
         self._booth = Booth(self.fabric, range(self.layout.world_size))
         return self.fabric
 
@@ -304,6 +310,7 @@ class Session:
         replicas = [replica[shard] for replica in layout.replicas]
         channel = fabric.open(f"gradients{shard}.{self._channels}", replicas, over=self._over)
         self._channels += 1
+        channel.what = "the reduction of gradients"
         reducer = Reducer(fabric, channel)
         reducer.on_launch = self._launched
         exact.sum_by(self, reducer)
@@ -399,6 +406,8 @@ class Session:
             self.impersonator.backward_begins()
             return
         strategy = self.strategy
+        if self._failure is not None:
+            raise self._failure
         if strategy is None or not self.runtime.active:
             return
         microbatches = self.runtime.microbatches
@@ -468,8 +477,12 @@ class Session:
             self.remnants.after(context)
         self.guard.check()
         self._feed(Settled(microbatches=self._accumulated()))
-        while not self._carry_out(self._next()):
-            pass
+        try:
+            while not self._carry_out(self._next()):
+                pass
+        except (TimedOut, RanksDiffer) as failure:
+            self._failure = failure
+            raise
         for reducer in self.strategy.reducers():
             reducer.deliver()
         self.makeup.end_step(step)
@@ -485,8 +498,9 @@ class Session:
         self._standing = []
 
     def _next(self) -> Effect:
+        assert self.fabric is not None, "protected"
         with self.changed:
-            self.changed.wait_for(lambda: bool(self._agenda))
+            self.fabric.await_word(lambda: bool(self._agenda), f"transaction {self.step}")
             return self._agenda.popleft()
 
     def _carry_out(self, effect: Effect) -> bool:
@@ -507,6 +521,9 @@ class Session:
                 case Break(invariant=invariant, reason=reason):
                     self.voice.broken(invariant, reason)
                     raise InvariantBroken(invariant, reason)
+                case Differ(reason=reason):
+                    self.voice.discord(reason)
+                    raise RanksDiffer(reason)
                 case Send():
                     raise AssertionError("messages leave when they are made")
                 case _:
@@ -526,11 +543,18 @@ class Session:
         self._feed(Reduced(generation=generation))
 
     def _vote(self, generation: int, ballot: tuple[int, ...]) -> None:
+        assert self.layout is not None, "protected"
+        self.booth.channel.what = f"the vote on transaction {self.step}"
         with self.phases.measure("vote"):
-            counts = self.booth.count(
-                generation, ballot, lambda: self.faults.strike(self.step, "vote")
+            tally = self.booth.tally(
+                generation,
+                ballot,
+                lambda: self.faults.strike(self.step, "vote"),
+                microbatches=len(ballot) // len(self.layout.slots),
+                word=self.verification.word(),
             )
-        self._feed(Voted(generation=generation, counts=counts))
+        self.verification.hear(tally)
+        self._feed(Voted(generation=generation, counts=tally.counts, taken=tally.taken))
 
     # --------------------------------------------------------------------------- the end
 

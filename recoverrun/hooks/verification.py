@@ -14,14 +14,14 @@ again: which one gives the right microbatch is tried. What cannot be re-executed
 """
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
 from ft_collectives.fabric import Fabric
 from ft_collectives.faults import Superseded
 from ft_collectives.gather import Words, gather
-from ft_collectives.vote import Booth
+from ft_collectives.vote import Booth, Tally
 from recoverrun.hooks import digest, exact, forked, handover, seeding
 from recoverrun.hooks.bulk import marks
 from recoverrun.hooks.clones import NotReplayable
@@ -51,6 +51,21 @@ TRACE = (
 )
 WRITES = "the script changes its parameters between the top of the loop at {} and the backward"
 
+ALONE = (
+    "{}: ranks took different ways through the script to transaction {}, and the microbatches of "
+    "this one cannot be compared with any of theirs"
+)
+
+NOTHING, PROVED, FIRST, SECOND = range(4)  # words of a vote: what is to be proved after it
+
+
+def agreed(said: tuple[int, ...]) -> Literal["prove", "part", "go on"]:
+    """What so many ranks for each word do together; nobody enters a proof that others do not."""
+    if said[NOTHING] or not said[FIRST] + said[SECOND]:
+        return "go on"
+    return "part" if said[PROVED] else "prove"
+
+
 UNSAID = "another rank says why"
 
 Program = tuple[str, int]
@@ -65,6 +80,7 @@ class Verification:
         self._begun: set[Program] = set()  # executed as they first ran
         self._followed: set[tuple[Program, int]] = set()  # across so many loops
         self._before: tuple[Place, ...] = ()  # of the transaction before, its last microbatch
+        self._tally: Tally | None = None  # of the vote on the transaction that commits
 
     # --------------------------------------------------------------------------- before anything
 
@@ -98,7 +114,8 @@ class Verification:
         assert fabric is not None, "protected"
         generation = fabric.view.generation
         last = session.runtime.microbatches[-1]
-        promise, reason = self._prove(0, generation, _program(last), 0)
+        with fabric.patience.lenient(self._longest_s()):
+            promise, reason = self._prove(0, generation, _program(last), 0)
         self._before = last.places
         if promise == "exact-samples":  # before any rank can know that all have promised
             self._leave()
@@ -116,20 +133,26 @@ class Verification:
         session.remnants.after(session.impersonator.captures.after(0, microbatches[-1]))
 
     def committed(self) -> None:
-        """A transaction is committed; those of a new kind are proved."""
-        session = self._session
-        if not session.guarantee.exact or session.lost or not session.runtime.microbatches:
+        """A transaction is committed; those of a new kind are proved, if all ranks do so."""
+        session, (tally, self._tally) = self._session, (self._tally, None)
+        microbatches = session.runtime.microbatches
+        if tally is None or session.lost or session.fabric is None or not microbatches:
             return
-        wanted = self._wanted()
-        self._before = session.runtime.microbatches[-1].places
-        if not wanted or session.fabric is None:
+        will, wanted = agreed(tally.said), self._wanted()
+        if will == "part":
+            self._part()
+        self._before = microbatches[-1].places
+        if will != "prove" or wanted is None:
             return
         generation = session.fabric.view.generation
+        begun, followed = set(self._begun), set(self._followed)
         try:
-            promise, reason = self._prove(session.step - 1, generation, *wanted)
+            with session.fabric.patience.lenient(self._longest_s()):
+                promise, reason = self._prove(session.step - 1, generation, *wanted)
             weakest = self._everybody(generation, promise)
         except Superseded:
-            return  # then it shows when it matters
+            self._begun, self._followed = begun, followed  # it shows when it matters, or later
+            return
         self._conclude(weakest, promise, reason)
 
     def _wanted(self) -> tuple[Program, int] | None:
@@ -155,6 +178,36 @@ class Verification:
             return not self._before
         outward = around.index(top.loop.id)
         return not any(crossed > outward for _, crossed in self._followed)
+
+    def word(self) -> int:
+        """What this rank would do once the transaction is committed, for all to hear."""
+        session = self._session
+        if not session.guarantee.exact or session.lost or not session.runtime.microbatches:
+            return NOTHING
+        wanted = self._wanted()
+        if wanted is None:
+            return PROVED
+        return SECOND if wanted[0] in self._begun else FIRST
+
+    def hear(self, tally: Tally) -> None:
+        """What all of them would do."""
+        self._tally = tally
+
+    def _part(self) -> None:
+        """Some ranks have trained in a loop that others did not: nobody can compare."""
+        session = self._session
+        loop, _ = _program(session.runtime.microbatches[-1])
+        own = self.word() in (FIRST, SECOND)
+        reason = ALONE.format(loop, session.step - 1)
+        session.guarantee.weaken(reason, said=own)
+        exact.insist(session, "equal-count", reason if own else UNSAID)
+
+    def _longest_s(self) -> float:
+        """What children of other ranks may take; their microbatches are not much longer."""
+        return 2 * self._within_s()
+
+    def _within_s(self) -> float:
+        return max(WITHIN_S, LONGER * self._session.impersonator.longest_s)
 
     def _everybody(self, generation: int, promise: Promise) -> Promise:
         """The weakest promise of any rank holds for all."""
@@ -244,9 +297,8 @@ class Verification:
 
     def _tried(self, trial: "_Trial") -> Words:
         """What the child says; where nothing comes of it, that is the reason."""
-        took = self._session.impersonator.longest_s
         try:
-            found = forked.run(trial.work, max(WITHIN_S, LONGER * took))
+            found = forked.run(trial.work, self._within_s())
         except forked.Failed as problem:
             found = {"failed": str(problem)}
         if "failed" in found:

@@ -8,8 +8,10 @@ from collections.abc import Callable
 from rendezvous.layout import Layout
 from rendezvous.messages import (
     Broken,
+    Discord,
     Farewell,
     Notice,
+    Overdue,
     PeerFault,
     Promise,
     Topology,
@@ -80,6 +82,12 @@ class Voice:
                 reason=reason,
             )
         )
+
+    def discord(self, reason: str) -> None:
+        self._link.send(Discord(rank=self._rank, generation=self._generation(), reason=reason))
+
+    def overdue(self, generation: int, reason: str) -> None:
+        self._link.send(Overdue(rank=self._rank, generation=generation, reason=reason))
 
     def farewell(self, step: int, generation: int) -> None:
         self._link.send(Farewell(rank=self._rank, generation=generation, step=step))

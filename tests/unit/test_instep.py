@@ -11,6 +11,7 @@ from ft_collectives.instep import (
     Break,
     Compute,
     Decided,
+    Differ,
     Discarded,
     Effect,
     Ended,
@@ -334,3 +335,24 @@ def test_torch_reduces_no_transaction_but_the_first() -> None:
 
     with pytest.raises(AssertionError, match="begun already"):
         rank.machine.reduced_by_torch(2)
+
+
+def test_ranks_that_have_taken_unequally_many_microbatches_are_named_and_nothing_is_applied() -> (
+    None
+):
+    rank = Rank()
+    rank.home()
+
+    (effect,) = rank.feed(Reduced(generation=1), Voted(generation=1, counts=(), taken={0: 2, 1: 1}))
+
+    assert isinstance(effect, Differ)
+    assert "rank 0: 2 microbatches; rank 1: 1 microbatch" in effect.reason
+    assert rank.machine.step_index == 0
+
+
+def test_what_ranks_have_taken_counts_no_more_once_the_members_have_changed() -> None:
+    rank = Rank()
+    rank.home()
+    rank.feed(Reduced(generation=1), Viewed(view=SECOND))
+
+    assert rank.feed(Voted(generation=1, counts=(), taken={0: 2, 1: 1})) == []

@@ -1,17 +1,29 @@
 """What ranks ask each other before anything is promised, and what they conclude from a proof."""
 
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from ft_collectives.faults import Superseded
+from ft_collectives.limits import Patience
+from ft_collectives.vote import Tally
 from recoverrun.hooks import forked, verification
 from recoverrun.hooks.evidence import crc_of_streams
 from recoverrun.hooks.guarantee import Guarantee
 from recoverrun.hooks.impersonate import TALKS, Executed
 from recoverrun.hooks.runtime import Microbatch, Place
-from recoverrun.hooks.verification import EMPTY, UNEQUAL, UNSAID, Verification, _Trial
+from recoverrun.hooks.verification import (
+    EMPTY,
+    FIRST,
+    NOTHING,
+    PROVED,
+    UNEQUAL,
+    UNSAID,
+    Verification,
+    _Trial,
+)
 from rendezvous.layout import Layout
 from rendezvous.messages import Promise
 from rendezvous.promises import WEAKEST_FIRST
@@ -51,6 +63,9 @@ class Play:
         )
         self.view = SimpleNamespace(generation=GENERATION)
         self.fabric: Any = self
+        self.patience = Patience(timedelta(seconds=1))
+        self.downgrades: list[str] = []
+        voice.downgraded = self.downgrades.append
         self.least_of_others = WEAKEST_FIRST.index("exact-samples")
         self.booth: Any = SimpleNamespace(
             channel=object(), least=lambda generation, mine: min(mine, self.least_of_others)
@@ -188,9 +203,14 @@ class Proofs:
             raise Superseded
         return self.result
 
-    def commit(self, *steps: int) -> None:
+    def commit(self, *steps: int, theirs: int | None = None) -> None:
+        """`theirs`: the other rank's word, where it is not ours."""
         for step in steps:
             self.play.step = step
+            words = [self.play.verification.word()]
+            words.append(words[0] if theirs is None else theirs)
+            said = tuple(words.count(word) for word in range(4))
+            self.play.verification.hear(Tally(counts=(), said=said, taken={}))
             self.play.verification.committed()
 
 
@@ -234,6 +254,46 @@ def test_nothing_is_proved_where_nothing_would_follow(
     proofs.commit(1)
 
     assert proofs.made == []
+
+
+def test_a_loop_in_which_only_this_rank_trains_lowers_the_promise_and_nobody_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    play = Play()
+    proofs = Proofs(play, monkeypatch)
+    proofs.commit(1, 2)
+    play.runtime.microbatches = [microbatch(loop("retry.py:9"))]
+
+    proofs.commit(6, theirs=PROVED)
+
+    assert len(proofs.made) == 2
+    assert play.guarantee.promise == "equal-count"
+    (words,) = play.downgrades
+    assert words.startswith("retry.py:9: ranks took different ways") and "transaction 5" in words
+
+
+def test_where_another_rank_trains_in_a_loop_of_its_own_that_rank_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    play = Play()
+    proofs = Proofs(play, monkeypatch)
+    proofs.commit(1, 2)
+
+    proofs.commit(6, theirs=FIRST)
+
+    assert play.guarantee.promise == "equal-count" and play.downgrades == []
+
+
+def test_a_rank_that_cannot_prove_anything_keeps_nobody_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    play = Play()
+    proofs = Proofs(play, monkeypatch)
+
+    proofs.commit(1, theirs=NOTHING)
+    play.verification.committed()  # by the coordinator's word, without a vote
+
+    assert proofs.made == [] and play.guarantee.promise == "exact-samples"
 
 
 def test_a_loss_during_a_proof_changes_no_promise(monkeypatch: pytest.MonkeyPatch) -> None:
