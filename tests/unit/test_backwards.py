@@ -17,7 +17,7 @@ class Told:
     def __init__(self, *, early: bool = True, by_hand: bool = False) -> None:
         self.told: list[Any] = []
         self.strategy = None if by_hand else SimpleNamespace(early=early)
-        self.hooked = False
+        self.hooked = self.in_schedule = False
         self.refusals: list[str] = []
         self.runtime = SimpleNamespace(active=True)
         self.impersonator = SimpleNamespace(skips=lambda: False)
