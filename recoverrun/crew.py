@@ -406,6 +406,7 @@ class Crew:
                 incarnation=worker.incarnation,
                 contexts=_bounded(remains.read(worker.context)),
                 marks=remains.read_marks(worker.context),
+                doing=remains.read_doing(worker.context, ended_by_us=gone.ours),
             ),
             Exited(
                 rank=worker.rank,

@@ -227,14 +227,15 @@ class Exited:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remains:
-    """L -> C: what a worker left in its shared memory: the newest contexts, oldest first, and the
-    marks of its latest microbatches.
+    """L -> C: what a worker left in its shared memory: the newest contexts, oldest first, the marks
+    of its latest microbatches, and in which microbatch it died (`remains.Doing`).
     """
 
     rank: int
     incarnation: int
     contexts: tuple[bytes, ...]
     marks: bytes = b""
+    doing: tuple[int, ...] = ()
 
 
 # ---------------------------------------------------------------------------- generations
@@ -297,6 +298,7 @@ class Legacy:
     generation: int
     contexts: tuple[tuple[int, tuple[bytes, ...]], ...]  # (lost rank, its contexts)
     marks: tuple[tuple[int, bytes], ...] = ()  # (lost rank, the marks of its microbatches)
+    doing: tuple[tuple[int, tuple[int, ...]], ...] = ()  # (lost rank, the microbatch it died in)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,9 @@ state. The reader believes a buffer only if the checksum agrees. The payload is 
 Behind the buffers lies a ring of marks, one for each microbatch: which one it is, and digests of
 what entered it and of its loss. A mark is written anew as more is known of its microbatch.
 
+At the end stands what the worker is doing: which microbatch it computes, of its own or of a lost
+slot. Who dies while it stands there has died in it, as far as anybody can tell.
+
 The memory belongs to the kernel once it is mapped; no flush is needed for it to outlive the writer.
 """
 
@@ -22,6 +25,14 @@ MARKS = 128
 """Kept of the latest microbatches."""
 
 MARKS_BYTES = MARKS * MARK.size
+DOING = struct.Struct("<IIIII")  # slot, transaction, microbatch, whether it was given up, check
+TAIL_BYTES = MARKS_BYTES + DOING.size
+"""What lies behind the buffers."""
+
+Doing = tuple[int, ...]
+"""Slot, transaction and index of a microbatch, and 1 if whoever was at it had given it up, else 0;
+() if the worker was at none."""
+
 LEAST_BYTES = 16 << 10
 MOST_BYTES = 1 << 20
 """Larger payloads are not left: a reader must not be made to hold what it cannot pass on."""
@@ -69,6 +80,12 @@ class Writer:
             if MARK.unpack_from(self._map, place)[0] == step:
                 self._map[place : place + MARK.size] = bytes(MARK.size)  # no check is 0
 
+    def do(self, doing: Doing) -> None:
+        """Leave which microbatch is computed from now on, () for none. Bounds are a mark's."""
+        assert self._map is not None, f"doing in {self._path} after close"
+        entry = DOING.pack(*doing, _check(*doing)) if doing else bytes(DOING.size)
+        self._map[-DOING.size :] = entry
+
     def close(self) -> None:
         """Unmap; the file stays."""
         if self._map is not None:
@@ -92,8 +109,8 @@ class Writer:
         fd = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             # Allocated now: a full file system is an OSError here and a SIGBUS in `write`.
-            os.posix_fallocate(fd, 0, 2 * half + MARKS_BYTES)
-            grown = mmap.mmap(fd, 2 * half + MARKS_BYTES)
+            os.posix_fallocate(fd, 0, 2 * half + TAIL_BYTES)
+            grown = mmap.mmap(fd, 2 * half + TAIL_BYTES)
         finally:
             os.close(fd)
         if self._map is not None:
@@ -110,7 +127,7 @@ def read(path: str) -> tuple[bytes, ...]:
     """The whole payloads in the file at `path`, oldest first; () if there is no such file."""
     try:
         with open(path, "rb") as file:
-            if os.fstat(file.fileno()).st_size > 2 * (HEADER.size + MOST_BYTES) + MARKS_BYTES:
+            if os.fstat(file.fileno()).st_size > 2 * (HEADER.size + MOST_BYTES) + TAIL_BYTES:
                 return ()
             return parse(file.read())
     except OSError:
@@ -119,13 +136,30 @@ def read(path: str) -> tuple[bytes, ...]:
 
 def read_marks(path: str) -> bytes:
     """The ring of marks in the file at `path`, b"" if there is none."""
+    return _tail(path)[:MARKS_BYTES]
+
+
+def read_doing(path: str, *, ended_by_us: bool) -> Doing:
+    """Which microbatch the worker died in that left the file at `path`, () if in none.
+
+    Of a worker that was ended because its replica was, only one that it had given up.
+    """
+    tail = _tail(path)
+    if not tail:
+        return ()
+    *doing, check = DOING.unpack_from(tail, MARKS_BYTES)
+    whole = check == _check(*doing)
+    return tuple(doing) if whole and (doing[3] or not ended_by_us) else ()
+
+
+def _tail(path: str) -> bytes:
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
-            if size < MARKS_BYTES:
+            if size < TAIL_BYTES:
                 return b""
-            file.seek(size - MARKS_BYTES)
-            return file.read(MARKS_BYTES)
+            file.seek(size - TAIL_BYTES)
+            return file.read(TAIL_BYTES)
     except OSError:
         return b""
 
@@ -147,7 +181,7 @@ def _check(*numbers: int) -> int:
 
 def parse(content: bytes) -> tuple[bytes, ...]:
     """The valid payloads (0 to 2) of a file's content, ordered by sequence. Never raises."""
-    half = (len(content) - MARKS_BYTES) // 2
+    half = (len(content) - TAIL_BYTES) // 2
     found = [_payload(content, start, half) for start in (0, half)]
     valid = sorted(entry for entry in found if entry is not None)
     return tuple(payload for _sequence, payload in valid)

@@ -6,6 +6,7 @@ Only `recoverrun inject`, `recoverrun demo` and tests fill the schedule; normall
 
 import os
 import signal
+from collections.abc import Callable
 
 from rendezvous.schedule import MIDDLE, Kill, Phase, parse
 
@@ -17,6 +18,7 @@ class FaultPoints:
         self._kills: tuple[Kill, ...] = tuple(k for k in parse(schedule) if k.rank == rank)
         self.armed = bool(self._kills)  # any kill is meant for this process
         self._updates = 0  # of optimizers, while nothing is protected
+        self.before: Callable[[], None] = lambda: None  # the last thing that this process does
 
     def disarm(self) -> None:
         """Nobody dies here: this process is a copy of the one that is meant."""
@@ -28,6 +30,7 @@ class FaultPoints:
             wanted = buckets // 2 if kill.bucket == MIDDLE else kill.bucket
             here = phase != "reduce" or bucket == min(wanted, buckets - 1)
             if kill.step == step and kill.phase == phase and here:
+                self.before()
                 os.kill(os.getpid(), signal.SIGKILL)
 
     def update(self, refused: bool) -> None:

@@ -14,9 +14,9 @@ import sys
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Never
 
 import torch
 
@@ -38,12 +38,14 @@ from recoverrun.hooks.context import (
     resolve,
     same,
 )
+from recoverrun.hooks.custody import Custody
 from recoverrun.hooks.evidence import Evidence, Mark, digest_of_inputs, digest_of_losses
 from recoverrun.hooks.items import served, substituted
 from recoverrun.hooks.iterators import Bound, copy_of
 from recoverrun.hooks.lost import UNTOLD, LostRank, Moved, State, differing, named, require
 from recoverrun.hooks.namespaces import around_of, copied, held, hold, put_back, seen_by
 from recoverrun.hooks.origins import Origin
+from recoverrun.hooks.patience import SERVING_LEAST_S, limit_s
 from recoverrun.hooks.poison import poisoned
 from recoverrun.hooks.registry import REGISTRY
 from recoverrun.hooks.runtime import Microbatch, ScriptRuntime, Top, Unwind
@@ -56,8 +58,6 @@ TALKS = (
     "what the ranks tell each other before the backward (a count of tokens, say) changes the "
     "gradient, and a lost rank's word cannot be told"
 )
-
-RAISED = "{}: executed as rank {}, the script's code raised {!r}"
 
 
 class NothingReached(NotReplayable):
@@ -95,6 +95,7 @@ class Impersonator:
         self.captures = Captures(runtime)
         self.shares = Shares()
         self.constants = Constants()
+        self.custody = Custody(runtime)
         self.regions: set[str] = set()  # loops whose bodies are executed again
         self.lost: dict[int, LostRank] = {}
         self.optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
@@ -212,7 +213,7 @@ class Impersonator:
                 source.seek(rank, count)
             REGISTRY.restore(theirs.generators)
             rng.restore(theirs.streams)
-            item = self._item_of(top, rank)
+            item = self._served(top, rank)
             if top.body is not None:  # what making an iterator draws is not drawn again
                 self._restore_body(top, theirs, mine)
             with (
@@ -284,7 +285,7 @@ class Impersonator:
         self._shown = shown
         self._execute_code(top, names, item)
         if self.runtime.spoiled:
-            raise NotReplayable(self.runtime.spoiled)
+            raise self.custody.failure()
         after = None
         if self._reached and not self.fresh and not self.only_inputs:
             after = self._after(names, microbatch, step)
@@ -294,28 +295,45 @@ class Impersonator:
         region = top.loop
         assert region.body_code is not None, "not refused"
         try:
-            if region.item_code is not None:
-                names[ITEM_NAME] = item
-                exec(region.item_code, names)
-            exec(region.body_code, names)
+            with (
+                nullcontext() if self.fresh else self.custody.of(region.id, limit_s(self.longest_s))
+            ):
+                if region.item_code is not None:
+                    names[ITEM_NAME] = item
+                    exec(region.item_code, names)
+                exec(region.body_code, names)
         except Unwind:
             pass
         except (NotReplayable, Superseded, InvariantBroken):
             raise
-        except SystemExit as request:  # meant for the rank whose code this is
-            raise NotReplayable(
-                RAISED.format(region.id, self.runtime.acting_rank, request)
-            ) from request
+        except (SystemExit, KeyboardInterrupt) as request:
+            self._ended_by(request)
         except Exception as error:  # protects a healthy run from what its code says to others' data
             why = self.runtime.spoiled or (TALKS if self.rehearsing and self.talked else "")
             if why:
                 raise NotReplayable(why) from error
-            if self.fresh or "gloo" in str(error):
-                raise
-            problem = RAISED.format(region.id, self.runtime.acting_rank, error)
-            raise NotReplayable(problem) from error
+            self._ended_by(error)
         if not self._reached and not self.runtime.spoiled:
             raise NothingReached(f"re-executing {region.id} reached no backward")
+
+    def _ended_by(self, error: BaseException) -> Never:
+        """Code that runs for another rank raised what is not meant for this one."""
+        if self.fresh or "gloo" in str(error) or self.custody.asked_by_user(error):
+            raise error
+        raise self.custody.raised(error) from error
+
+    def _served(self, top: Top, rank: int) -> Any:
+        """The loop's item for another rank, whatever the script's own data sets do meanwhile."""
+        self.runtime.spoiled = ""
+        try:
+            with self.custody.of(top.loop.id, limit_s(self.longest_s, SERVING_LEAST_S)):
+                return self._item_of(top, rank)
+        except Unwind:
+            raise self.custody.failure() from None
+        except (NotReplayable, Superseded, InvariantBroken):
+            raise
+        except (Exception, SystemExit, KeyboardInterrupt) as error:  # protects as around the body
+            self._ended_by(error)
 
     def _after(self, names: dict[str, Any], microbatch: Microbatch, step: int) -> Context:
         """Where the impersonated rank stands at the end of its microbatch."""
@@ -526,6 +544,7 @@ class Impersonator:
         if self.runtime.spoiled:
             raise Unwind("backward")
         assert self._strategy is not None, "gradients are somebody's"
+        self.custody.patience.too_late_to_interrupt()
         self._strategy.clear()
 
     def backward_done(self) -> None:

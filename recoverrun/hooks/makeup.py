@@ -18,6 +18,8 @@ from ft_collectives.gather import gather
 from ft_collectives.reduce import Piece, Reducer
 from recoverrun.hooks.clones import NotReplayable
 from recoverrun.hooks.context import Context, Key, key_of, told
+from recoverrun.hooks.custody import GivenUp
+from recoverrun.hooks.deaths import KILLS, Deaths, which
 from recoverrun.hooks.evidence import Mark
 from recoverrun.hooks.impersonate import Executed
 from recoverrun.hooks.lost import Lacking, Moved, State, digest_of, lacking, lost_rank
@@ -79,6 +81,7 @@ class MakeUp:
         self._session = session
         self._actor = session.impersonator
         self._came = threading.Condition()
+        self.deaths = Deaths()
         self._contexts: dict[int, list[Context]] = {}  # by lost rank
         self._marks: dict[int, dict[tuple[int, int], Mark]] = {}
         self._made: dict[Identity, Made] = {}  # in the present transaction
@@ -94,6 +97,7 @@ class MakeUp:
         with self._came:
             for rank, packed in legacy.contexts:
                 self._contexts[rank] = [one for part in packed for one in contexts_in(part)]
+            self.deaths.learn(legacy.doing)
             for rank, ring in legacy.marks:
                 self._marks[rank] = parse_marks(ring)
             self._came.notify_all()
@@ -170,20 +174,36 @@ class MakeUp:
         """As the lost rank; `made.failed` says why not."""
         step, microbatch = self._session.step, self._own(made.identity[1])
         made.start, made.executed, made.failed = None, None, ""
+        one, remnants = which(step, made.identity), self._session.remnants
         try:
+            self._require_harmless(made, microbatch)
             made.start = self.state_of(made.rank, microbatch)
+            remnants.enters(one)
             with _Apart(self._session) as apart:
                 made.executed = self._actor.execute(made.rank, made.start, step, microbatch)
                 made.pieces = apart.pieces(carried=not made.identity[1])
                 made.fresh = False
         except NotReplayable as reason:
             made.failed = str(reason)
+            if isinstance(reason, GivenUp):
+                self.deaths.give_up(one, str(reason))
+                remnants.gives_up()  # shard mates may hang in it, and take this rank along
             return
+        finally:
+            remnants.rests()
         after = made.executed.after
         if after is not None:
             self._learn(made.rank, after, lacking(made.start, after), assumed=made.start.assumed)
         if not made.start.assumed:
             made.failed = self._disproved(made, step)
+
+    def _require_harmless(self, made: Made, microbatch: Microbatch) -> None:
+        """Raises NotReplayable if too many have died in it, or it was given up."""
+        (_, index), step = made.identity, self._session.step
+        why = self.deaths.forbid(which(step, made.identity))
+        if why:
+            words = KILLS.format(rank=made.rank, index=index, step=step, why=why)
+            raise NotReplayable(f"{microbatch.top.loop.id}: {words}")
 
     def _learn(self, rank: int, after: Context, unknown: Lacking, *, assumed: bool) -> None:
         """The lost rank stands there at the end of a microbatch."""
@@ -332,7 +352,9 @@ class MakeUp:
                 known = made.start is not None and not made.start.assumed
                 before = any((made.rank, index) in told for index in range(identity[1]))
                 later = before and not known and rounds <= len(self._own_all)
-                found[identity] = AGAIN if later or made.rank in news else FRESH
+                later = later and not self.deaths.forbid(which(step, identity))
+                again = later or made.rank in news
+                found[identity] = AGAIN if again else FRESH
         return found
 
     @property

@@ -2,12 +2,14 @@
 
 Three contexts: as the first microbatch of the present transaction began, as the last one of the
 transaction before ended, and as the first one of that began, by which it can be proved that this
-rank is followed rightly. And a mark of each microbatch (`evidence`). A SIGKILL takes none of it.
+rank is followed rightly. And a mark of each microbatch (`evidence`), and which microbatch this
+rank is at. A SIGKILL takes none of it.
 """
 
 import msgpack
 
 from recoverrun.hooks.context import Context
+from recoverrun.hooks.deaths import Which
 from recoverrun.hooks.evidence import Mark
 from rendezvous.remains import MOST_BYTES, Writer
 
@@ -18,6 +20,7 @@ class Remnants:
     def __init__(self, path: str) -> None:
         self._writer = Writer(path) if path else None
         self._before = self._after = self._top = b""
+        self._at: Which | None = None
 
     def top(self, context: Context) -> None:
         """The first microbatch of a transaction begins."""
@@ -38,6 +41,24 @@ class Remnants:
         """What was left of the microbatches of this transaction is not to be relied on."""
         if self._writer is not None:
             self._writer.unmark(step)
+
+    def enters(self, which: Which) -> None:
+        """From now on this rank computes that microbatch, its own or a lost slot's."""
+        self._at = which
+        if self._writer is not None:
+            self._writer.do((*which, 0))
+
+    def rests(self) -> None:
+        """No microbatch is to blame for what happens now; one that was given up stays so."""
+        at, self._at = self._at, None
+        if self._writer is not None and at is not None:
+            self._writer.do(())
+
+    def gives_up(self) -> None:
+        """Nobody else shall try the microbatch that this rank is at. From any thread."""
+        at, self._at = self._at, None
+        if self._writer is not None and at is not None:
+            self._writer.do((*at, 1))
 
     def _write(self) -> None:
         if self._writer is None:

@@ -16,6 +16,7 @@ import threading
 import time
 from collections import deque
 from datetime import timedelta
+from functools import partial
 from typing import Any, Never, assert_never
 
 from ft_collectives.c10d import GroupMember
@@ -52,6 +53,7 @@ from recoverrun.hooks.evidence import Evidence
 from recoverrun.hooks.faultpoints import FaultPoints
 from recoverrun.hooks.guarantee import Guarantee
 from recoverrun.hooks.guard import Guard
+from recoverrun.hooks.hung import leave_hung
 from recoverrun.hooks.impersonate import Impersonator
 from recoverrun.hooks.makeup import MakeUp
 from recoverrun.hooks.operands import Operands
@@ -126,6 +128,8 @@ class Session:
         self._agenda: deque[Effect] = deque()
         self._untold: deque[Accumulated] = deque()
         self.remnants = Remnants(env.context)
+        self.faults.before = self.remnants.rests  # it stands for a machine that fails
+        self.impersonator.custody.patience.let_go = partial(leave_hung, self)
         runtime.on_top = self._iteration_begins
         runtime.senses = TorchSenses()
         threading.Thread(target=self._listen, name="recoverrun-control", daemon=True).start()
@@ -140,6 +144,7 @@ class Session:
                 self._hear(message)
             if waits:
                 self._feed(Tick())
+            self.impersonator.custody.patience.look()
 
     def _hear(self, message: Message) -> None:
         match message:
@@ -453,6 +458,7 @@ class Session:
                 self.refuse(self.runtime.why_no_loop())
             index = self._accumulated()
             self._untold.append(Accumulated(identity=(self.machine.slot, index)))
+            self.remnants.enters((self.machine.slot, self.step, index + 1))
             if strategy.synced:
                 self.settle()
         self._standing = strategy.standing()
@@ -475,6 +481,7 @@ class Session:
         step, self.phases.digest = self.step, digest.due(self)
         if (context := self.impersonator.last_after()) is not None:
             self.remnants.after(context)
+        self.remnants.rests()
         self.guard.check()
         self._feed(Settled(microbatches=self._accumulated()))
         try:
@@ -494,6 +501,7 @@ class Session:
         if self.strategy is not None and self.machine is not None:
             for reducer in self.strategy.reducers():
                 reducer.begin()
+            self.remnants.enters((self.machine.slot, self.step, 0))
         self.runtime.begin_step()
         self._standing = []
 

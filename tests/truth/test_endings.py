@@ -85,22 +85,26 @@ def test_code_that_ends_a_process_ends_only_the_rank_that_ran_it_for_itself(
     assert "fatal.py:" in trial.weakened, "where it ends"
 
 
-def test_a_microbatch_kills_no_more_than_twice(tmp_path: Path) -> None:
-    case = Case(name="C3", script="fatal.py", arguments=("fault",), ranks=3)
+@pytest.mark.parametrize("way", ["fault", "crash"])
+def test_a_microbatch_kills_no_more_than_twice(way: str, tmp_path: Path) -> None:
+    case = Case(name="C3", script="fatal.py", arguments=(way,), ranks=3)
 
     left, trial = ours(case, tmp_path)
 
     assert left.code == 0, story(left, trial)
-    assert _survivors(left), story(left, trial)
+    assert len(_survivors(left)) == {"fault": 2, "crash": 1}[way], story(left, trial)
     assert trial.weakened, "its microbatch was made up with another one"
+    assert "fatal.py:" in trial.weakened, "where it ends"
 
 
 @pytest.mark.matrix  # it waits out the time that an execution may take
-def test_code_that_waits_for_ever_is_not_waited_for(tmp_path: Path) -> None:
-    case = Case(name="C3", script="fatal.py", arguments=("lock",), ranks=3)
+@pytest.mark.parametrize("way", ["lock", "deaf"])
+def test_code_that_waits_for_ever_is_not_waited_for(way: str, tmp_path: Path) -> None:
+    case = Case(name="C3", script="fatal.py", arguments=(way,), ranks=3)
 
     left, trial = ours(case, tmp_path, inject="r1@step:5:forward", within_s=150)
 
     assert left.code == 0, story(left, trial)
-    assert _survivors(left), story(left, trial)
+    assert len(_survivors(left)) == {"lock": 2, "deaf": 1}[way], story(left, trial)
     assert trial.weakened, "its microbatch was made up with another one"
+    assert "fatal.py:" in trial.weakened, "where it ends"

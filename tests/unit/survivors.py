@@ -16,11 +16,13 @@ import msgpack
 from recoverrun.hooks.captures import Captures
 from recoverrun.hooks.clones import NotReplayable
 from recoverrun.hooks.context import Context
+from recoverrun.hooks.custody import GivenUp
 from recoverrun.hooks.evidence import Mark
 from recoverrun.hooks.guarantee import Guarantee
 from recoverrun.hooks.impersonate import Executed
 from recoverrun.hooks.lost import State
 from recoverrun.hooks.makeup import MakeUp
+from recoverrun.hooks.remnants import Remnants
 from recoverrun.hooks.runtime import Microbatch, Place
 from rendezvous.layout import Layout
 from rendezvous.messages import Identity, Legacy
@@ -67,6 +69,8 @@ class Survivor:
         self.layout, self.step, self.lost = LAYOUT, STEP, True
         self.executions: list[tuple[int, int]] = []  # which microbatch, with which `x`
         self.refuses: set[int] = set()  # microbatches that cannot be executed here
+        self.ends: set[int] = set()  # microbatches whose code would end this process
+        self.remnants = Remnants("")
         self.said: list[str] = []
         voice: Any = SimpleNamespace(downgraded=self.said.append)
         self.guarantee = Guarantee(voice, lambda: 1)
@@ -98,7 +102,8 @@ class Survivor:
         for index in range(microbatches):
             top = at(STEP, index, names={"x": 0})
             captures.points += [top, at(STEP, index, "after", names={"x": 0})]
-            place: Any = Place(SimpleNamespace(context=top), 0)  # type: ignore[arg-type]
+            loop = SimpleNamespace(id="train.py:9")
+            place: Any = Place(SimpleNamespace(context=top, loop=loop), 0)  # type: ignore[arg-type]
             self.runtime.microbatches.append(Microbatch(index, (place,)))
 
     # ----------------------------------------------------------------------- the actor
@@ -108,6 +113,8 @@ class Survivor:
         if index in self.refuses:
             raise NotReplayable("random numbers move")
         self.executions.append((index, x))
+        if index in self.ends:
+            raise GivenUp("the script's code would end this process")
         self.present.append(("own", x))
         after = at(step, index, "after", names={**state.context.names, "x": self.program(x)})
         return executed(after)

@@ -435,3 +435,50 @@ def _drawing(survivor: Survivor, started: list[rng.Streams]) -> Any:
             return executed(at(step, microbatch.index, "after", names={"x": 5}))
 
     return execute
+
+
+# --------------------------------------------------------------------------- what ends who does it
+
+
+def test_what_two_ranks_died_in_is_executed_by_nobody_and_told() -> None:
+    crew = Crew(program=lambda x: x)
+    crew.inherit(left_at_top())
+    died = Legacy(
+        generation=2, contexts=(), doing=((LOST, (LOST, STEP, 1, 0)), (7, (LOST, STEP, 1, 0)))
+    )
+    for one in crew.survivors:
+        one.makeup.inherit(died)
+
+    crew.make_up()
+
+    assert crew.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("fresh", 1)}
+    assert crew.executions == [[(0, 5)], []]
+    assert crew.promises == EQUAL
+    (words,) = crew.said
+    assert words.startswith("train.py:9: ")
+    assert "ranks 2 and 7 died in it" in words
+
+
+def test_one_death_in_it_is_no_reason() -> None:
+    crew = Crew(program=lambda x: x)
+    crew.inherit(left_at_top())
+    for one in crew.survivors:
+        one.makeup.inherit(Legacy(generation=2, contexts=(), doing=((LOST, (LOST, STEP, 1, 0)),)))
+
+    crew.make_up()
+
+    assert crew.executions == [[(0, 5)], [(1, 5)]]
+    assert crew.promises == EXACT
+
+
+def test_what_would_end_its_executor_is_tried_once() -> None:
+    """Its start was assumed wrongly: anything else would be executed again."""
+    crew = Crew()
+    crew.inherit(left_at_top())
+    crew.survivors[1].ends = {1}
+
+    crew.make_up()
+
+    assert crew.executions == [[(0, 5)], [(1, 5)]]
+    assert crew.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("fresh", 1)}
+    assert crew.promises == EQUAL

@@ -1,0 +1,140 @@
+"""What would end this process is refused, while its thread executes code for another rank.
+
+A script may end its process on purpose: a sample that must not be, a record that is damaged. That
+is meant for the rank whose sample it is. `SystemExit` and `KeyboardInterrupt` are exceptions, which
+the executor catches; what asks the system itself is replaced here, for as long as the execution
+takes, also under the names by which the script's own modules have imported it. Processes that the
+script begins meanwhile, and other threads, end as ever.
+"""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from types import FrameType, ModuleType
+from typing import Any
+
+HARMLESS = (signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH)
+"""Signals that nobody has to handle; 0 is none."""
+
+Refuse = Callable[[str, FrameType], None]
+"""Does not return: it raises what ends the execution. Takes the name of the call, and who calls."""
+
+
+def deadly(number: int) -> bool:
+    """True if this process would end, or stop, by that signal as things are."""
+    if number == 0 or number in HARMLESS:
+        return False
+    handler = signal.getsignal(number)
+    return handler in (signal.SIG_DFL, signal.default_int_handler)
+
+
+def _always(*_: Any) -> bool:
+    return True
+
+
+def _kills_us(pid: int, number: int) -> bool:
+    ours = (0, -1, os.getpid(), -os.getpgrp())
+    return pid in ours and deadly(number)
+
+
+def _kills_our_group(group: int, number: int) -> bool:
+    return group in (0, os.getpgrp()) and deadly(number)
+
+
+def _of_number(number: int) -> bool:
+    return deadly(number)
+
+
+def _of_thread(thread: int, number: int) -> bool:
+    return deadly(number)
+
+
+TABLE: tuple[tuple[ModuleType, str, Callable[..., bool]], ...] = (
+    (os, "_exit", _always),
+    (os, "abort", _always),
+    (os, "execv", _always),
+    (os, "execve", _always),
+    (os, "kill", _kills_us),
+    (os, "killpg", _kills_our_group),
+    (signal, "raise_signal", _of_number),
+    (signal, "pthread_kill", _of_thread),
+)
+"""Calls that may end a process, and when they would."""
+
+
+@contextmanager
+def refused(refuse: Refuse, own: Collection[str]) -> Iterator[None]:
+    """In this thread of this process, calls of `TABLE` go to `refuse`; `own` are module names."""
+    originals = [(module, name, vars(module)[name]) for module, name, _ in TABLE]
+    stand_ins = {
+        id(original): _stand_in(original, f"{module.__name__}.{name}", ends, refuse)
+        for (module, name, ends), (_, _, original) in zip(TABLE, originals, strict=True)
+    }
+    spaces = [vars(sys.modules[name]) for name in sorted(own) if name in sys.modules]
+    copies = [
+        (space, key, value)
+        for space in spaces
+        for key, value in list(space.items())
+        if id(value) in stand_ins
+    ]
+    try:
+        for module, name, original in originals:
+            setattr(module, name, stand_ins[id(original)])
+        for space, key, value in copies:
+            space[key] = stand_ins[id(value)]
+        yield
+    finally:
+        _put_back(originals, copies)
+
+
+def _put_back(
+    originals: list[tuple[ModuleType, str, Any]], copies: list[tuple[dict[str, Any], str, Any]]
+) -> None:
+    for module, name, original in originals:
+        setattr(module, name, original)
+    for space, key, value in copies:
+        space[key] = value
+
+
+def _stand_in(
+    original: Callable[..., Any], name: str, ends: Callable[..., bool], refuse: Refuse
+) -> Callable[..., Any]:
+    pid, thread = os.getpid(), threading.get_ident()
+
+    def stand_in(*args: Any, **kwargs: Any) -> Any:
+        here = os.getpid() == pid and threading.get_ident() == thread
+        if here and ends(*args, *kwargs.values()):
+            refuse(name, sys._getframe(1))
+        return original(*args, **kwargs)
+
+    return stand_in
+
+
+class Interrupts:
+    """Tells a Ctrl-C of the user's from a `KeyboardInterrupt` that the script's code raises."""
+
+    def __init__(self) -> None:
+        self.came = False
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Only the main thread is ever interrupted, and may change who hears of it."""
+        handler = signal.getsignal(signal.SIGINT)
+        if not callable(handler) or threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        self.came = False
+
+        def note(number: int, frame: FrameType | None) -> Any:
+            self.came = True
+            return handler(number, frame)
+
+        signal.signal(signal.SIGINT, note)
+        try:
+            yield
+        finally:
+            if signal.getsignal(signal.SIGINT) is note:
+                signal.signal(signal.SIGINT, handler)
