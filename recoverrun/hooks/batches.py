@@ -9,6 +9,8 @@ from recoverrun.hooks.items import served, substituted
 if TYPE_CHECKING:
     from recoverrun.hooks.session import Session
 
+PLACE = "the batches of a step"
+
 
 def batches_of(session: "Session", rank: int, own: list[Any]) -> list[Any] | None:
     """What lost `rank` would have drawn where we drew `own`; None if that cannot be told.
@@ -20,19 +22,22 @@ def batches_of(session: "Session", rank: int, own: list[Any]) -> list[Any] | Non
     makeup.absorb()
     if not makeup.exact:
         return None
-    before = rng.read()
+    before, actor = rng.read(), session.impersonator
+
+    def theirs() -> list[list[tuple[Any, Any]]]:
+        return [served(batch, runtime.draws.before_now, rank) for batch in own]
+
     try:
         if rank not in session.impersonator.lost:
             raise NotReplayable(f"rank {rank} left nothing by which its batches could be told")
-        draws = runtime.draws.before_now
-        session.impersonator.looking_back = True
-        pairs = [served(batch, draws, rank) for batch in own]
+        actor.looking_back = True
+        pairs = actor.custody.serve(PLACE, rank, actor.longest_s, theirs)
         if not all(pairs) or rng.read() != before:
             raise NotReplayable("the batches of a step are not just what a loader gave")
     except NotReplayable as reason:
         makeup.downgrade(str(reason))
         return None
     finally:
-        session.impersonator.looking_back = False
+        actor.looking_back = False
         rng.restore(before)
     return [substituted(batch, pair) for batch, pair in zip(own, pairs, strict=True)]

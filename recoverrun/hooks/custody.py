@@ -6,21 +6,24 @@ left in its shared memory at which microbatch it was (`remnants`), and others ju
 (`deaths`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Never
+from typing import Never, TypeVar
 
+from ft_collectives.faults import InvariantBroken, Superseded
 from recoverrun.hooks import places
 from recoverrun.hooks.clones import NotReplayable
 from recoverrun.hooks.exits import Interrupts, refused
-from recoverrun.hooks.patience import Patience
+from recoverrun.hooks.patience import SERVING_LEAST_S, Patience, limit_s
 from recoverrun.hooks.runtime import ScriptRuntime, Unwind
 
 RAISED = "{}: executed as rank {}, the script's code raised {!r}{}"
 ENDS = "{}: executed as rank {}, the script's code would end this process by {}{}"
 LATE = "{}: executed as rank {}, the script's code had not ended after {:.0f} s; it was{}"
 SOMEWHERE = " in a library"
+
+T = TypeVar("T")
 
 
 class GivenUp(NotReplayable):
@@ -34,45 +37,57 @@ class Custody:
         self.patience = Patience()
         self._runtime = runtime
         self._interrupts = Interrupts()
-        self._region = ""
+        self._region, self._rank = "", -1
         self._given_up = False
 
     @contextmanager
-    def of(self, region: str, limit_s: float) -> Iterator[None]:
+    def of(self, region: str, rank: int, limit_s: float) -> Iterator[None]:
         """Code within is ended by Unwind, and then `failure` tells why."""
-        self._region, self._given_up = region, False
+        self._region, self._rank, self._given_up = region, rank, False
         own = self._runtime.own_modules
         with self._interrupts.noted(), refused(self._refuse, own):
             with self.patience.within(limit_s, self._interrupt):
                 yield
 
+    def serve(self, region: str, rank: int, longest_s: float, work: Callable[[], T]) -> T:
+        """Data of `rank`, read by the script's own data sets. Raises NotReplayable."""
+        self._runtime.spoiled = ""
+        try:
+            with self.of(region, rank, limit_s(longest_s, SERVING_LEAST_S)):
+                return work()
+        except Unwind:
+            raise self.failure() from None
+        except (NotReplayable, Superseded, InvariantBroken):
+            raise
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
+            # Protects a healthy run from what its code says to others' data.
+            self.end_by(error)
+
+    def end_by(self, error: BaseException) -> Never:
+        """Code that runs for another rank raised what is not meant for this one."""
+        users = isinstance(error, KeyboardInterrupt) and self._interrupts.came
+        if users or "gloo" in str(error):
+            raise error
+        where = places.of_error(error, self._runtime.own_modules)
+        words = RAISED.format(self._region, self._rank, error, where)
+        raise (NotReplayable if isinstance(error, Exception) else GivenUp)(words) from error
+
     def failure(self) -> NotReplayable:
         """What became of an execution that was left by Unwind, and is no microbatch."""
         return (GivenUp if self._given_up else NotReplayable)(self._runtime.spoiled)
 
-    def asked_by_user(self, error: BaseException) -> bool:
-        """True if it is the user who interrupts this process, and not the code within."""
-        return isinstance(error, KeyboardInterrupt) and self._interrupts.came
-
-    def raised(self, error: BaseException) -> NotReplayable:
-        """An exception of the script's, as the reason why nothing came of the execution."""
-        where = places.of_error(error, self._runtime.own_modules)
-        words = RAISED.format(self._region, self._runtime.acting_rank, error, where)
-        return NotReplayable(words) if isinstance(error, Exception) else GivenUp(words)
-
-    def late(self, thread: int, limit_s: float) -> str:
+    def late(self, thread: int, took_s: float) -> str:
         """In words, where the script's thread is that cannot be interrupted."""
         where = places.of_thread(thread, self._runtime.own_modules) or SOMEWHERE
-        return LATE.format(self._region, self._runtime.acting_rank, limit_s, where)
+        return LATE.format(self._region, self._rank, took_s, where)
 
     def _refuse(self, name: str, frame: FrameType) -> Never:
         where = places.of_frame(frame, self._runtime.own_modules)
-        words = ENDS.format(self._region, self._runtime.acting_rank, name, where)
-        self._leave(words)
+        self._leave(ENDS.format(self._region, self._rank, name, where))
 
-    def _interrupt(self, frame: FrameType | None, limit_s: float) -> Never:
+    def _interrupt(self, frame: FrameType | None, took_s: float) -> Never:
         where = places.of_frame(frame, self._runtime.own_modules) or SOMEWHERE
-        self._leave(LATE.format(self._region, self._runtime.acting_rank, limit_s, where))
+        self._leave(LATE.format(self._region, self._rank, took_s, where))
 
     def _leave(self, words: str) -> Never:
         self._given_up = True

@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, Never
+from typing import Any
 
 import torch
 
@@ -45,7 +45,7 @@ from recoverrun.hooks.iterators import Bound, copy_of
 from recoverrun.hooks.lost import UNTOLD, LostRank, Moved, State, differing, named, require
 from recoverrun.hooks.namespaces import around_of, copied, held, hold, put_back, seen_by
 from recoverrun.hooks.origins import Origin
-from recoverrun.hooks.patience import SERVING_LEAST_S, limit_s
+from recoverrun.hooks.patience import limit_s
 from recoverrun.hooks.poison import poisoned
 from recoverrun.hooks.registry import REGISTRY
 from recoverrun.hooks.runtime import Microbatch, ScriptRuntime, Top, Unwind
@@ -213,7 +213,9 @@ class Impersonator:
                 source.seek(rank, count)
             REGISTRY.restore(theirs.generators)
             rng.restore(theirs.streams)
-            item = self._served(top, rank)
+            item = self.custody.serve(
+                top.loop.id, rank, self.longest_s, lambda: self._item_of(top, rank)
+            )
             if top.body is not None:  # what making an iterator draws is not drawn again
                 self._restore_body(top, theirs, mine)
             with (
@@ -292,12 +294,12 @@ class Impersonator:
         return Executed(shown.mark, frozenset(shown.entered), shown.door, after)
 
     def _execute_code(self, top: Top, names: dict[str, Any], item: Any) -> None:
-        region = top.loop
-        assert region.body_code is not None, "not refused"
+        region, rank = top.loop, self.runtime.acting_rank
+        assert region.body_code is not None and rank is not None, "not refused, as somebody"
+        limit = limit_s(self.longest_s)
+        theirs = nullcontext() if self.fresh else self.custody.of(region.id, rank, limit)
         try:
-            with (
-                nullcontext() if self.fresh else self.custody.of(region.id, limit_s(self.longest_s))
-            ):
+            with theirs:
                 if region.item_code is not None:
                     names[ITEM_NAME] = item
                     exec(region.item_code, names)
@@ -306,34 +308,17 @@ class Impersonator:
             pass
         except (NotReplayable, Superseded, InvariantBroken):
             raise
-        except (SystemExit, KeyboardInterrupt) as request:
-            self._ended_by(request)
-        except Exception as error:  # protects a healthy run from what its code says to others' data
-            why = self.runtime.spoiled or (TALKS if self.rehearsing and self.talked else "")
-            if why:
-                raise NotReplayable(why) from error
-            self._ended_by(error)
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
+            # Protects a healthy run from what its code says to others' data.
+            if self.runtime.spoiled:
+                raise self.custody.failure() from error
+            if self.rehearsing and self.talked and isinstance(error, Exception):
+                raise NotReplayable(TALKS) from error
+            if self.fresh:
+                raise
+            self.custody.end_by(error)
         if not self._reached and not self.runtime.spoiled:
             raise NothingReached(f"re-executing {region.id} reached no backward")
-
-    def _ended_by(self, error: BaseException) -> Never:
-        """Code that runs for another rank raised what is not meant for this one."""
-        if self.fresh or "gloo" in str(error) or self.custody.asked_by_user(error):
-            raise error
-        raise self.custody.raised(error) from error
-
-    def _served(self, top: Top, rank: int) -> Any:
-        """The loop's item for another rank, whatever the script's own data sets do meanwhile."""
-        self.runtime.spoiled = ""
-        try:
-            with self.custody.of(top.loop.id, limit_s(self.longest_s, SERVING_LEAST_S)):
-                return self._item_of(top, rank)
-        except Unwind:
-            raise self.custody.failure() from None
-        except (NotReplayable, Superseded, InvariantBroken):
-            raise
-        except (Exception, SystemExit, KeyboardInterrupt) as error:  # protects as around the body
-            self._ended_by(error)
 
     def _after(self, names: dict[str, Any], microbatch: Microbatch, step: int) -> Context:
         """Where the impersonated rank stands at the end of its microbatch."""
