@@ -30,10 +30,16 @@ EXCHANGED = 1 << 14
 """All ballots together are exchanged up to this many numbers, and summed on their way beyond."""
 
 
+HALF_BITS = 12
+HALF = (1 << HALF_BITS) - 1
+"""Of a digest: the square of it fits into what a ballot holds. Numbers are the same on all members
+if and only if the square of their sum is as many times the sum of their squares.
+"""
+
 WORDS = 4
 """A word is one of 0 to this."""
 
-HEAD = 2 + WORDS
+HEAD = 2 + WORDS + 4
 """Numbers before a ballot: microbatches, their square, and how often each word is said."""
 
 
@@ -48,6 +54,7 @@ class Tally:
     counts: tuple[int, ...]
     said: tuple[int, ...]
     taken: dict[int, int]
+    alike: bool = True  # all digests were the same
 
 
 class _Papers:
@@ -98,24 +105,28 @@ class Booth:
         *,
         microbatches: int,
         word: int = 0,
+        digest: int = 0,
     ) -> Tally:
         """As `count`, among ranks that need not have taken the same number of `microbatches`."""
         room = self._room[1] if self._room[0] == generation else ROOM
         said = [int(word == one) for one in range(WORDS)]
-        row = [microbatches, microbatches**2, *said, *ballot]
+        low, high = digest & HALF, digest >> HALF_BITS & HALF
+        row = [microbatches, microbatches**2, *said, low, low**2, high, high**2, *ballot]
         needed = _rounded(len(row))
         first = row if needed <= room else row[:HEAD]
         rows = self._together(generation, first, ReduceOp.SUM, on_launch, room)
         sums = tuple(map(sum, zip(*rows, strict=True)))
-        members = sum(sums[2:HEAD])
+        words = sums[2 : 2 + WORDS]
+        members = sum(words)
         if members * sums[1] != sums[0] ** 2:
             taken = self._taken(generation, microbatches)
-            return Tally(counts=(), said=sums[2:HEAD], taken=taken)
+            return Tally(counts=(), said=words, taken=taken)
         if needed > room:  # on all ranks, as they have taken equally many
             rows = self._together(generation, row, ReduceOp.SUM, lambda: None, needed)
             self._room = (generation, needed)
             sums = tuple(map(sum, zip(*rows, strict=True)))
-        return Tally(counts=sums[HEAD:], said=sums[2:HEAD], taken={})
+        alike = all(members * sums[n + 1] == sums[n] ** 2 for n in (HEAD - 4, HEAD - 2))
+        return Tally(counts=sums[HEAD:], said=words, taken={}, alike=alike)
 
     def _taken(self, generation: int, microbatches: int) -> dict[int, int]:
         """How many microbatches each member has taken."""

@@ -47,6 +47,8 @@ AFTER = KINDS.index("after")
 Point = tuple[int, int, int, int]
 """Transaction, microbatch, place in `KINDS`, iterations since the last backward. Grows."""
 
+STREAM = "the stream of"
+
 DEVICE_WORDS = ("local", "device", "gpu", "cuda")
 """A name with one of these belongs to the executing process: its hardware, not its data."""
 
@@ -234,6 +236,22 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, float):
         return bool(one == other or (one != one and other != other))
     return bool(one == other)
+
+
+def bits(value: Any) -> bytes:
+    """For digests."""
+    if isinstance(value, torch.Tensor):
+        return rng.tensor_bytes(value.detach())
+    return repr(value).encode(errors="replace")
+
+
+def host(name: str) -> tuple[str, str]:
+    """What a stream of `rng.HOSTS` is called among unknown values; no attribute is called so."""
+    return (STREAM, name)
+
+
+def last(key: Key) -> str:
+    return key if isinstance(key, str) else key[-1]
 
 
 def belongs_to_process(name: str) -> bool:

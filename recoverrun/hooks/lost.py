@@ -13,7 +13,7 @@ be compared with what the executor tells, before the transaction commits.
 """
 
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,7 +22,16 @@ import torch
 from recoverrun.hooks import rng
 from recoverrun.hooks.bulk import is_mark
 from recoverrun.hooks.clones import NotReplayable
-from recoverrun.hooks.context import Context, Key, Point, belongs_to_process, same
+from recoverrun.hooks.context import (
+    Context,
+    Key,
+    Point,
+    belongs_to_process,
+    bits,
+    host,
+    last,
+    same,
+)
 from recoverrun.hooks.origins import Origin, Pairs
 
 NUMBERS_MOVE = (
@@ -37,6 +46,10 @@ UNTOLD = (
 ALONE = (
     "rank {rank} draws random numbers in code for it alone, and nobody has run that in its place: "
     "its stream cannot be told"
+)
+UNEQUAL = (
+    "ranks draw unequally many of torch's random numbers between one transaction and the next: the "
+    "stream of another rank cannot be told"
 )
 ELSEWHERE = "rank {rank} has never come to the loop at {loop}: its variables there cannot be told"
 
@@ -82,6 +95,8 @@ class LostRank:
     resets: dict[Key, Any] = field(default_factory=dict)  # values that all had at the last top
     nothings: dict[Key, Any] = field(default_factory=dict)  # and zeros and the like, at any top
     loops: set[str] = field(default_factory=set)  # to which it has come
+    alone: frozenset[Key] = frozenset()  # what ranks are known not to have in common
+    unequal: frozenset[str] = frozenset()  # streams of which they draw unequally many numbers
     led: Callable[[frozenset[str], Point], bool] = lambda places, since: False
     """Has this rank done all that the lost one does alone there, right after that point?"""
     drawn: tuple[Point, rng.Streams, rng.Streams] | None = None
@@ -135,7 +150,7 @@ class LostRank:
         theirs = state.context
         within = after.kind == "after"  # a microbatch lies between
         streams, why = self._streams(state, before, after, within)
-        values, apart = merged(before.values, after.values, theirs.values, self._begins)
+        values, apart = merged(before.values, after.values, theirs.values, self._begins, self.alone)
         begun = {
             k
             for k in state.unknown
@@ -185,6 +200,9 @@ class LostRank:
             if not self.led(state.context.alone_at, before.point):
                 why = ALONE.format(rank=self.rank)
         moved = rng.jump(theirs, mine, after.streams, hosts=False, shared=self.apart)
+        rested = mine.torch_cpu == after.streams.torch_cpu
+        if "torch" in self.unequal and not within and drawn is None and not rested:
+            why = why or UNEQUAL
         if moved is None:
             moved, why = after.streams, why or UNTOLD
         kept, own = theirs.hosts, after.streams.hosts
@@ -258,17 +276,21 @@ def merged(
     after: Mapping[Any, Any],
     theirs: Mapping[Any, Any],
     begins: Callable[[Any, Any], bool] = lambda key, now: False,
+    alone: Container[Any] = (),
 ) -> tuple[dict[Any, Any], set[Any]]:
     """Another rank's values where ours went from `before` to `after` and `theirs` stood before.
 
-    Returns also the keys of those that differ and moved: theirs are unknown. A value that `begins`
-    anew is one that all ranks had when a microbatch began: what is ours again is theirs again.
+    Returns also the keys of those that differ and moved: theirs are unknown. So is what moves of
+    those that ranks are known not to have in common, whether or not it was the same just now
+    (`alone`). A value that `begins` anew is one that all ranks had when a microbatch began: what is
+    ours again is theirs again.
     """
     values: dict[Any, Any] = {}
     apart: set[Any] = set()
     for key, now in after.items():
         was, their = before.get(key, _ABSENT), theirs.get(key, _ABSENT)
-        if their is _ABSENT or same(their, was) or same(their, now):
+        common = same(their, was) and (key not in alone or same(was, now))
+        if their is _ABSENT or common or same(their, now):
             values[key] = now  # common to all, or not there yet
         elif same(was, now):
             values[key] = their
@@ -286,7 +308,7 @@ def differing(theirs: Context, mine: Context) -> dict[Key, Any]:
     return {
         key: value
         for key, value in theirs.values.items()
-        if key in own and not same(value, own[key]) and not belongs_to_process(_last(key))
+        if key in own and not same(value, own[key]) and not belongs_to_process(last(key))
     }
 
 
@@ -301,7 +323,7 @@ def require(
     apart = [
         key
         for key in sorted(state.unknown, key=str)
-        if key in values and not is_mark(_last(key)) and matters(key, values[key])
+        if key in values and not is_mark(last(key)) and matters(key, values[key])
     ]
     if apart:
         raise NotReplayable(parted(apart, "between steps"))
@@ -362,20 +384,9 @@ def digest_of(context: Context, drawn: Sequence[str], matters: Callable[[Key, An
         state: Any = known.get(name, context.generators.get(name, b""))
         crc = zlib.crc32(rng.tensor_bytes(state) if isinstance(state, torch.Tensor) else state, crc)
     for key, value in sorted(context.values.items(), key=lambda pair: str(pair[0])):
-        if not belongs_to_process(_last(key)) and matters(key, value):
-            crc = zlib.crc32(str(key).encode(errors="replace") + _bits(value), crc)
+        if not belongs_to_process(last(key)) and matters(key, value):
+            crc = zlib.crc32(str(key).encode(errors="replace") + bits(value), crc)
     return crc
-
-
-def _bits(value: Any) -> bytes:
-    if isinstance(value, torch.Tensor):
-        return rng.tensor_bytes(value.detach())
-    return repr(value).encode(errors="replace")
-
-
-def host(name: str) -> tuple[str, str]:
-    """What a stream of `rng.HOSTS` is called among unknown values; no attribute is called so."""
-    return ("the stream of", name)
 
 
 def _generator(key: str) -> Key:
@@ -427,7 +438,3 @@ def parted(keys: Iterable[Key], where: str) -> str:
 
 def named(key: Key) -> str:
     return key if isinstance(key, str) else ".".join(key)
-
-
-def _last(key: Key) -> str:
-    return key if isinstance(key, str) else key[-1]

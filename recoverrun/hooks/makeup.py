@@ -128,7 +128,7 @@ class MakeUp:
             lost = lost_rank(rank, left[rank], own, apart=apart)
             if lost is not None:
                 lost.led = partial(runtime.has_done, rank)
-                self._actor.lost[rank] = lost
+                self._actor.lost[rank] = self._session.alike.informs(lost)
 
     def follow(self, here: Context) -> None:
         """This rank has come to its own point `here`: so have all lost ranks."""

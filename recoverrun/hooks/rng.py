@@ -385,7 +385,7 @@ def count_alone(before: Streams, where: str) -> None:
         return
     cuda = zip(before.torch_cuda, after.torch_cuda, strict=False)  # it may have begun in between
     drawn = [draws_between(before.torch_cpu, after.torch_cpu) or 0]
-    drawn += [max(0, _offset(new) - _offset(old)) for old, new in cuda]
+    drawn += [max(0, offset(new) - offset(old)) for old, new in cuda]
     counts = [old + new for old, new in zip(before.alone, drawn, strict=True)]
     alone_at.add(where)
     seeds = [state[:8] for state in (before.torch_cpu, *before.torch_cuda)]
@@ -446,11 +446,11 @@ def advanced_like(
     return None if draws is None else _bytes_tensor(advanced(states[0], draws))
 
 
-def _offset(state: bytes) -> int:
+def offset(state: bytes) -> int:
     """CUDA's counter-based generator: (seed, offset), 8 bytes each (CUDAGeneratorImpl.cpp)."""
     return int.from_bytes(state[8:16], "little")
 
 
 def _philox_jump(state: bytes, before: bytes, after: bytes, *, less: int = 0) -> bytes:
-    moved = _offset(state) + _offset(after) - _offset(before) - less
+    moved = offset(state) + offset(after) - offset(before) - less
     return state[:8] + moved.to_bytes(8, "little") + state[16:]

@@ -49,6 +49,8 @@ from ft_collectives.reduce import Reducer
 from ft_collectives.store import LauncherStore
 from ft_collectives.vote import Booth
 from recoverrun.hooks import digest, exact, groups
+from recoverrun.hooks.alike import Alike
+from recoverrun.hooks.context import Context
 from recoverrun.hooks.evidence import Evidence
 from recoverrun.hooks.faultpoints import FaultPoints
 from recoverrun.hooks.guarantee import Guarantee
@@ -105,6 +107,7 @@ class Session:
         self.voice = Voice(link, env.rank, lambda: self._generation, exact=env.exact)
         self.guarantee = Guarantee(self.voice, lambda: max(1, len(runtime.microbatches)))
         self.impersonator = Impersonator(runtime)
+        self.alike = Alike(self.impersonator.bearing.matters)
         self.makeup = MakeUp(self)
         self.sources = Sources(runtime, self.impersonator)
         self.changed = threading.Condition()
@@ -362,7 +365,15 @@ class Session:
         if self.machine is not None and context is not None:
             if not index:
                 self.remnants.top(context)
+                self._look(context)
             self.makeup.follow(context)
+
+    def _look(self, top: Context) -> None:
+        """Has this rank gone on as the others have, since the transaction before?"""
+        before = [one for one in self.impersonator.captures.points if one.kind == "after"]
+        known = before and before[-1].step == self.step - 1
+        if known and self.guarantee.exact and not self.lost:
+            self.alike.look(before[-1], top)
 
     @property
     def _watches(self) -> bool:
@@ -494,6 +505,7 @@ class Session:
             reducer.deliver()
         self.makeup.end_step(step)
         self.verification.committed()
+        self.alike.committed(self)
         self._begin_transaction()
 
     def _begin_transaction(self) -> None:
@@ -560,8 +572,10 @@ class Session:
                 lambda: self.faults.strike(self.step, "vote"),
                 microbatches=len(ballot) // len(self.layout.slots),
                 word=self.verification.word(),
+                digest=self.alike.word,
             )
         self.verification.hear(tally)
+        self.alike.hear(tally)
         self._feed(Voted(generation=generation, counts=tally.counts, taken=tally.taken))
 
     # --------------------------------------------------------------------------- the end

@@ -445,6 +445,7 @@ class _Trial:
         if not self._followed or before is None or mine_before is None or not follows:
             lost.learn(there, mine)
             return lost, frozenset()
+        self._session.alike.informs(lost)
         runtime = self._session.runtime
         lost.led = partial(runtime.has_done, self.partner)
         lost.learn(before, mine_before)
