@@ -108,14 +108,19 @@ class Alike:
             heard = gather(session.fabric, session.booth.channel, session.view.generation, mine)
         except Superseded:
             return  # the ranks will differ again
-        self._hear_values([one["values"] for one in heard.values()])
+        if self._hear_values([one["values"] for one in heard.values()]):
+            session.verification.renew()
         self._hear_drawn({rank: one["drawn"] for rank, one in heard.items()}, session)
 
-    def _hear_values(self, said: list[list[list[Any]]]) -> None:
+    def _hear_values(self, said: list[list[list[Any]]]) -> bool:
+        """True if more values are known not to be common."""
+        more = False
         known = [{key_of(key): crc for key, crc in values} for values in said]
         for key in set[Key]().union(*known):
             if len({values.get(key) for values in known}) > 1:
                 self.apart.add(key)
+                more = True
+        return more
 
     def _hear_drawn(self, said: Mapping[int, Mapping[str, int]], session: "Session") -> None:
         for stream in sorted(set[str]().union(*said.values())):

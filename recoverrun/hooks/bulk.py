@@ -3,7 +3,8 @@
 A hand-written loader that goes through files keeps the present one in an attribute. Whether another
 rank holds the same one cannot be read from a name, and its contents are too many to send. So they
 are sampled: two values with different marks are different, and then another rank's microbatches
-cannot be executed here, unless it has been followed since both held the same (`heritage`).
+cannot be executed here, unless this process holds the other value, too: in a list of all of them,
+say, or because it has seen it before.
 
 A mark is kept under the name of what it marks and `#`, which no variable has.
 """
@@ -34,6 +35,21 @@ def marks(names: Mapping[str, Any], beyond_bytes: int) -> dict[str, str]:
         f"{name}#": mark_of(value) for name, value in names.items() if is_bulk(value, beyond_bytes)
     }
     return {name: mark for name, mark in found.items() if mark}
+
+
+def find(mark: str, names: Mapping[str, Any]) -> Any:
+    """What has this mark, among containers in `names` and what was marked before; else None."""
+    for value in names.values():
+        inner = value.values() if type(value) is dict else value
+        if type(value) in (list, tuple, dict) and len(value) <= FEW:
+            for one in inner:
+                if is_bulk(one, 0) and mark_of(one) == mark:
+                    return one
+    for held, version, known in list(_known.values()):
+        tensor = held()
+        if known == mark and tensor is not None and tensor._version == version:
+            return tensor
+    return None
 
 
 def is_bulk(value: Any, beyond_bytes: int) -> bool:

@@ -23,7 +23,7 @@ import torch
 from ft_collectives.faults import InvariantBroken, Superseded
 from recoverrun.hooks import modules, rng, scene
 from recoverrun.hooks.bearing import Bearing
-from recoverrun.hooks.bulk import is_mark
+from recoverrun.hooks.bulk import find, is_mark
 from recoverrun.hooks.captures import Captures, capture
 from recoverrun.hooks.clones import NotReplayable
 from recoverrun.hooks.constants import Constants
@@ -205,6 +205,7 @@ class Impersonator:
         try:
             names = self._dress(top, differing(theirs, mine), costume)
             hold(names, top.bulk)
+            self._find(top, differing(theirs, mine), names, costume)
             self._share(rank, top, names, costume)
             self._lend(names, top, costume)
             for source in self.runtime.sources:  # one that the body made had given nothing yet
@@ -351,9 +352,6 @@ class Impersonator:
         visible = {**module, **top.names}
         owners = [owner for _, owner in objects_of(visible, self.runtime.own_modules)]
         costume.attributes = [(owner, dict(vars(owner))) for owner in owners]
-        for key, value in theirs.items():
-            if is_mark(key if isinstance(key, str) else key[-1]):
-                self._require_same(key, value)
         attributes: dict[Any, Any] = {k: v for k, v in top.attributes.items() if k not in theirs}
         attributes.update({k: v for k, v in theirs.items() if not isinstance(k, str)})
         for path, value in attributes.items():
@@ -396,12 +394,33 @@ class Impersonator:
         present[:] = copy[name]
         return True
 
-    def _require_same(self, key: Key, value: Any) -> None:
-        """Raises NotReplayable if another rank holds other large data that may matter."""
-        if self.bearing.matters(key, value):
-            raise NotReplayable(
-                f"another rank holds other data in {named(key).removesuffix('#')} than this one"
-            )
+    def _find(
+        self, top: Top, theirs: Mapping[Key, Any], names: dict[str, Any], costume: Costume
+    ) -> None:
+        """Put large data of another rank in place, if this process holds them, too.
+
+        Raises NotReplayable if it does not, and they may matter.
+        """
+        visible = {**top.globals, **names}
+        for key, mark in theirs.items():
+            path = (key,) if isinstance(key, str) else key
+            if not is_mark(path[-1]) or not self.bearing.matters(key, mark):
+                continue
+            name = path[-1].removesuffix("#")
+            owner = resolve(visible, path) if path[1:] else None
+            if path[1:] and owner is None:
+                continue
+            found = find(mark, visible if owner is None else vars(owner))
+            if found is None:
+                where = named(key).removesuffix("#")
+                raise NotReplayable(f"another rank holds other data in {where} than this one")
+            if owner is not None:
+                vars(owner)[name] = found
+            else:
+                names[name] = found
+                if name not in top.names and names is not top.globals:
+                    costume.changed_globals.setdefault(name, top.globals[name])
+                    top.globals[name] = found
 
     def _undress(self, top: Top, costume: Costume) -> None:
         module = top.globals

@@ -135,7 +135,10 @@ def _place(frame: FrameType | None) -> str | None:
         name = str(frame.f_globals.get("__name__", ""))
         if name == "random" or name.startswith(LOADERS):
             return None
-        if name.partition(".")[0] not in MAKERS:
+        package = name.partition(".")[0]
+        if package not in MAKERS and package in sys.stdlib_module_names:
+            return None  # names of temporary files, say
+        if package not in MAKERS:
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back
     return None

@@ -504,8 +504,8 @@ class Session:
         for reducer in self.strategy.reducers():
             reducer.deliver()
         self.makeup.end_step(step)
+        self.alike.committed(self)  # first: a proof then knows what ranks do not have in common
         self.verification.committed()
-        self.alike.committed(self)
         self._begin_transaction()
 
     def _begin_transaction(self) -> None:

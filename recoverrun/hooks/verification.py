@@ -125,12 +125,15 @@ class Verification:
         self._conclude(weakest, promise, reason)
 
     def _leave(self) -> None:
-        """Leave where this rank stands after the first transaction, for successors."""
+        """Leave where this rank stands after this transaction, for successors, and where it began
+        from the loop that has been chosen.
+        """
         session, microbatches = self._session, self._session.runtime.microbatches
         top = microbatches[0].top.context
         assert top is not None, "executed from there"
         session.remnants.top(top)
-        session.remnants.after(session.impersonator.captures.after(0, microbatches[-1]))
+        captures, step = session.impersonator.captures, top.step
+        session.remnants.after(captures.after(step, microbatches[-1]))
 
     def committed(self) -> None:
         """A transaction is committed; those of a new kind are proved, if all ranks do so."""
@@ -144,6 +147,7 @@ class Verification:
         self._before = microbatches[-1].places
         if will != "prove" or wanted is None:
             return
+        level = microbatches[0].chosen
         generation = session.fabric.view.generation
         begun, followed = set(self._begun), set(self._followed)
         try:
@@ -154,6 +158,8 @@ class Verification:
             self._begun, self._followed = begun, followed  # it shows when it matters, or later
             return
         self._conclude(weakest, promise, reason)
+        if microbatches[0].chosen != level:
+            self._leave()
 
     def _wanted(self) -> tuple[Program, int] | None:
         """What the present transaction is that no proof has shown yet."""
@@ -178,6 +184,10 @@ class Verification:
             return not self._before
         outward = around.index(top.loop.id)
         return not any(crossed > outward for _, crossed in self._followed)
+
+    def renew(self) -> None:
+        """More is known not to be common to all ranks: does anything depend on it?"""
+        self._followed.clear()
 
     def word(self) -> int:
         """What this rank would do once the transaction is committed, for all to hear."""
