@@ -36,7 +36,7 @@ class Rank(Play):
         self.step = self.attempt = 0
 
     def _top(self, top: Top) -> None:
-        self.captures.top(self.step, 0, self.attempt, top)
+        self.captures.keep(self.captures.top(self.step, 0, self.attempt, top))
         self.attempt += 1
 
     def backward(self, item: Any) -> None:
@@ -110,18 +110,39 @@ def test_a_transaction_that_begins_anew_has_its_points_once() -> None:
     captures = Captures(SimpleNamespace(sources=[]))  # type: ignore[arg-type]
     course = [at(3), at(3, 0, "after"), at(3, 1), at(3, 1, "after"), at(3, names={"x": 1})]
     for one in course:
-        captures._keep(one)
+        captures.keep(one)
 
     assert captures.points == [course[-1]]
 
 
 def test_points_are_found_by_when_they_were() -> None:
     captures = Captures(SimpleNamespace(sources=[]))  # type: ignore[arg-type]
-    points = [captures._keep(one) for one in (at(3), at(3, 0, "after"))]
+    points = [captures.keep(one) for one in (at(3), at(3, 0, "after"))]
 
     assert captures.at((3, 0, 1, 0)) is points[1]
     assert captures.at((3, 1, 0, 0)) is None
     assert captures.by_point == {(3, 0, 0, 0): points[0], (3, 0, 1, 0): points[1]}
+
+
+def test_a_point_is_one_of_ours_once_it_is_kept() -> None:
+    rank = Rank()
+    rank.runtime.on_top = lambda top: (rank.captures.top(0, 0, 0, top), None)[1]
+
+    rank.script.flat("a", lambda item: None)
+
+    assert rank.points == []
+
+
+def test_a_point_that_was_noted_is_included_at_its_place_and_once() -> None:
+    captures = Captures(SimpleNamespace(sources=[]))  # type: ignore[arg-type]
+    first, last = captures.keep(at(3)), captures.keep(at(3, 0, "after"))
+    noted = at(3, 0, "top", 1)
+
+    captures.include(noted)
+    captures.include(noted)
+
+    assert captures.points == [first, noted, last]
+    assert captures.at((3, 0, 0, 1)) is noted
 
 
 def test_generators_and_iterators_are_captured_with_it(registry: Registry) -> None:

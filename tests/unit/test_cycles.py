@@ -12,7 +12,6 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from recoverrun.hooks.cycles import Cycle
 from recoverrun.hooks.data import NotReplayable
-from recoverrun.hooks.evidence import Evidence
 from recoverrun.hooks.impersonate import Impersonator
 from recoverrun.hooks.runtime import ScriptRuntime
 from recoverrun.hooks.sources import Sources
@@ -30,7 +29,7 @@ def _sources() -> tuple[ScriptRuntime, Sources]:
     runtime = ScriptRuntime(0)
     runtime.senses = SimpleNamespace(seen=frozenset)  # type: ignore[assignment]  # torch is there
     runtime.own_modules = frozenset({__name__})
-    return runtime, Sources(runtime, Impersonator(runtime, Evidence()))
+    return runtime, Sources(runtime, Impersonator(runtime))
 
 
 def _cycle(sources: Sources, items: Any) -> Iterator[Any]:

@@ -12,22 +12,23 @@ from recoverrun.hooks.evidence import (
     crc_of,
     crc_of_gradient,
     crc_of_streams,
+    digest_of_inputs,
+    digest_of_losses,
 )
 
 pytestmark = pytest.mark.usefixtures("streams_put_back")
 
 
 def inputs(*values: Any) -> int:
-    evidence = Evidence()
-    evidence.begin()
-    evidence.enters(values)
-    return evidence.inputs
+    return digest_of_inputs(values)
 
 
-def loss(value: Any) -> int:
+def entered(*digests: int) -> Evidence:
+    """What had these digests has entered the model, one forward after the other."""
     evidence = Evidence()
-    evidence.ends(value)
-    return evidence.loss
+    for digest in digests:
+        evidence.enters(digest, None)
+    return evidence
 
 
 # --------------------------------------------------------------------------- inputs
@@ -54,13 +55,8 @@ def test_other_inputs_have_another_digest(one: Any, other: Any) -> None:
     assert inputs(one) != inputs(other)
 
 
-def test_the_order_of_inputs_and_of_forwards_counts() -> None:
-    evidence = Evidence()
-    for value in (1, 2):
-        evidence.enters([value])
-
-    assert evidence.inputs == inputs(1, 2) != inputs(2, 1)
-    assert evidence.entered == [inputs(1), inputs(1, 2)]
+def test_the_order_of_inputs_counts() -> None:
+    assert inputs(1, 2) != inputs(2, 1)
 
 
 def test_how_a_tensor_lies_in_memory_is_no_matter() -> None:
@@ -106,52 +102,63 @@ def test_what_cannot_be_looked_into_counts_by_its_kind() -> None:
     assert inputs("\udc80") != 0, "it cannot be encoded"
 
 
-def test_something_has_entered_even_if_it_was_nothing() -> None:
-    """0 says that no forward began."""
-    assert Evidence().mark == (0, 0)
-    assert inputs() != 0
-
-
 # --------------------------------------------------------------------------- losses
 
 
 def test_a_loss_counts_by_its_bits() -> None:
     value = torch.tensor(0.1, requires_grad=True)
+    digest = digest_of_losses(value)
 
-    assert loss(value) == loss(value.detach().clone())
-    assert loss(value) != loss(value + 1e-7)
-    assert loss([value, value * 2]) == loss((value, value * 2)) != loss(value)
+    assert digest_of_losses(value.detach().clone()) == digest
+    assert digest_of_losses(value + 1e-7) != digest
+    assert digest_of_losses([value, value * 2]) == digest_of_losses((value, value * 2)) != digest
 
 
 @pytest.mark.parametrize("nothing", [None, (), [None], torch.empty(1, device="meta")])
 def test_where_there_is_no_loss_in_memory_there_is_no_digest(nothing: Any) -> None:
-    assert loss(nothing) == 0
+    assert digest_of_losses(nothing) == 0
 
 
-def test_a_new_microbatch_begins_with_nothing() -> None:
-    evidence = Evidence()
-    evidence.enters([1])
-    evidence.ends(torch.ones(1))
-    evidence.door = 3
-
-    evidence.begin()
-
-    assert (evidence.mark, evidence.door, evidence.entered) == ((0, 0), 0, [])
+# --------------------------------------------------------------------------- of an iteration
 
 
-def test_what_is_known_of_one_s_own_microbatch_survives_another_s() -> None:
-    evidence = Evidence()
-    evidence.enters([1])
-    evidence.ends(torch.ones(1))
-    evidence.door = 3
-    before = (evidence.mark, evidence.door, list(evidence.entered))
-    kept = evidence.kept()
-    evidence.begin()
-    evidence.enters([2])
+def test_the_order_of_forwards_counts() -> None:
+    assert entered(1, 2).entered == [entered(1).inputs, entered(1, 2).inputs]
+    assert entered(1, 2).inputs != entered(2, 1).inputs
 
-    evidence.put_back(kept)
 
-    assert (evidence.mark, evidence.door, evidence.entered) == before
+def test_something_has_entered_even_if_it_was_nothing() -> None:
+    """0 says that no forward began."""
+    assert Evidence().mark == (0, 0)
+    assert entered(0).inputs != 0
+
+
+def test_a_loss_is_that_of_the_last_microbatch() -> None:
+    """Several may lie in one iteration, and what entered in all of them counts."""
+    evidence = entered(1)
+    evidence.ends(7)
+    first = evidence.mark
+    evidence.enters(2, None)
+    between = evidence.mark
+    evidence.ends(8)
+
+    assert (first, between) == ((entered(1).inputs, 7), (entered(1, 2).inputs, 0))
+    assert evidence.mark == (entered(1, 2).inputs, 8)
+
+
+def test_the_door_is_the_first_forward_and_where_the_streams_stood_there() -> None:
+    evidence, streams = Evidence(), rng.read()
+    evidence.enters(1, streams)
+    door = evidence.door
+    torch.rand(1)
+    moved = Evidence()
+    moved.enters(1, rng.read())
+
+    evidence.enters(2, rng.read())
+
+    assert evidence.door == door == crc_of_streams(streams, entered(1).inputs)
+    assert 0 != moved.door != door
+    assert entered(1).door == 0, "the streams were not read"
 
 
 # --------------------------------------------------------------------------- gradients, streams

@@ -102,16 +102,22 @@ def test_what_a_microbatch_drew_from() -> None:
     assert moved.seeded
 
 
-def test_what_a_microbatch_has_set_is_known_at_its_end() -> None:
+def test_what_a_microbatch_makes_of_unknown_values_is_not_known_either() -> None:
     keys = frozenset({"rests", "set", "gone", host("python")})
     names = {"rests": 1, "set": 2, "gone": 3}
     start = State(at(4, names=names, streams=stream(7, 5)), keys, torch_known="seeded anew")
 
-    rested = at(4, 0, "after", names={"rests": 1, "set": 9}, streams=stream(7, 5))
-    assert lacking(start, rested) == (keys - {"set"}, "seeded anew")
+    after = at(4, 0, "after", names={"rests": 1, "set": 9}, streams=stream(7, 5))
 
-    seeded = at(4, 0, "after", names={"rests": 1, "set": 9}, streams=stream(3, 1))
-    assert lacking(start, seeded) == (keys - {"set"}, "")
+    assert lacking(start, after) == (keys, "seeded anew")
+
+
+def test_where_a_microbatch_has_seeded_torch_s_stream_it_is_known_at_its_end() -> None:
+    start = State(at(4, streams=stream(7, 5)), torch_known="seeded anew")
+
+    after = at(4, 0, "after", streams=stream(3, 1))
+
+    assert lacking(start, after) == (frozenset(), "")
 
 
 def test_what_its_executor_does_not_know_is_not_known_to_others() -> None:
