@@ -162,6 +162,23 @@ def test_parts_of_an_item_are_replaced() -> None:
     assert as_other(play, feed, 1) == {"x": torch.tensor([10]), "n": 3}
 
 
+def test_an_item_is_served_for_as_long_as_somebody_keeps_its_draw() -> None:
+    """A loop goes over a list of batches: each is a transaction."""
+    play = Play()
+    feed = Feed((one for one in play.loader()), "endless", play, 0)
+    own = [int(next(feed)) for _ in range(3)]
+    held, play.draws = play.draws[:2], []
+    for _ in range(2):
+        feed.begin_step(3)
+
+    served = [int(as_other(play, feed, one.index)) for one in held]
+    held.clear()
+    as_other(play, feed, 0)
+
+    assert (own, served) == ([0, 1, 2], [0, 10])
+    assert "is asked for more by another rank" in play.spoiled
+
+
 def test_one_feed_over_another_is_one_source() -> None:
     play = Play()
     inner = Feed((one for one in play.loader()), "inner", play, 0)

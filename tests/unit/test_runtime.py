@@ -260,6 +260,47 @@ def test_code_in_another_rank_s_place_must_seed_before_it_draws(drawn: bool) -> 
     assert (runtime.untold is not None) == drawn
 
 
+# --------------------------------------------------------------------------- draws
+
+BATCHES = [torch.tensor([float(n)]) for n in range(4)]
+
+
+@pytest.mark.parametrize("around", [list, enumerate])
+def test_draws_of_what_a_loop_goes_over_are_held_until_it_ends(around: Any) -> None:
+    """Each item is a transaction; of other draws, those of the one before are kept."""
+    play, aheads = Play(), list[list[int]]()
+    source: Any = Source()
+    for index, batch in enumerate(BATCHES):
+        play.runtime.drawn(source, index, batch)
+
+    def backward(item: Any) -> None:
+        microbatch = play.runtime.note_backward()
+        assert microbatch is not None
+        aheads.append([draw.index for draw in microbatch.top.ahead])
+        play.runtime.begin_step()
+
+    play.script.flat(around(BATCHES[:3]), backward)
+    play.script.flat("a", backward)
+
+    assert aheads == [[0, 1, 2, 3], [0, 1, 2, 3], [0, 1, 2], []]
+
+
+def test_what_goes_round_by_numbers_holds_no_draws() -> None:
+    play, aheads = Play(), list[list[Any]]()
+    source: Any = Source()
+    play.runtime.drawn(source, 0, BATCHES[0])
+
+    def backward(item: Any) -> None:
+        microbatch = play.runtime.note_backward()
+        assert microbatch is not None
+        aheads.append(microbatch.top.ahead)
+        play.runtime.begin_step()
+
+    play.script.flat(range(3), backward)
+
+    assert [len(one) for one in aheads] == [1, 1, 0]
+
+
 # --------------------------------------------------------------------------- sources
 
 
