@@ -146,6 +146,15 @@ class Survivor:
 
     # ----------------------------------------------------------------------- a transaction
 
+    def inherit(self, *contexts: Context, marks: dict[int, Mark] | None = None) -> None:
+        left = msgpack.packb([one.pack() for one in contexts])
+        ring = b"".join(mark_of(STEP, n, one) for n, one in (marks or {}).items())
+        self.makeup.inherit(Legacy(
+            generation=2,
+            contexts=((LOST, (bytes(left),)),),
+            marks=((LOST, ring.ljust(MARKS_BYTES, b"\0")),),
+        ))  # fmt: skip
+
     def make_up(self, indices: tuple[int, ...]) -> None:
         for index in indices:
             self.makeup.compute((LOST, index))
@@ -162,15 +171,8 @@ class Crew:
         self.survivors = [Survivor(rank, exchange, program, microbatches) for rank in range(2)]
 
     def inherit(self, *contexts: Context, marks: dict[int, Mark] | None = None) -> None:
-        left = msgpack.packb([one.pack() for one in contexts])
-        ring = b"".join(mark_of(STEP, n, one) for n, one in (marks or {}).items())
-        legacy = Legacy(
-            generation=2,
-            contexts=((LOST, (bytes(left),)),),
-            marks=((LOST, ring.ljust(MARKS_BYTES, b"\0")),),
-        )
         for one in self.survivors:
-            one.makeup.inherit(legacy)
+            one.inherit(*contexts, marks=marks)
 
     def make_up(self, shares: tuple[tuple[int, ...], ...] = ((0,), (1,))) -> None:
         """All at a time; then the transaction is reduced."""

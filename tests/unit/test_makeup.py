@@ -13,7 +13,7 @@ from recoverrun.hooks import makeup as makeup_module
 from recoverrun.hooks import rng
 from recoverrun.hooks.evidence import Mark
 from recoverrun.hooks.impersonate import Executed
-from recoverrun.hooks.lost import State, host
+from recoverrun.hooks.lost import BEHIND, State, host
 from recoverrun.hooks.makeup import ENDLESS, LEGACY_WAIT_S, OTHERWISE, UNEQUAL
 from recoverrun.hooks.runtime import Microbatch
 from rendezvous.messages import Legacy
@@ -96,6 +96,52 @@ def test_wrong_starts_are_made_good_one_after_the_other(
 
     assert crew.gradients == {(LOST, n): ("own", 5 + n) for n in range(4)}
     assert crew.promises == EXACT
+
+
+def one_knows_the_start(microbatches: int) -> Crew:
+    """The second survivor has ended a transaction since the lost rank left what it has of it."""
+    crew = Crew(microbatches=microbatches)
+    knows, lacks = crew.survivors
+    before = [at(STEP - 2, names={"x": 0}), at(STEP - 1, 0, "after", names={"x": 0})]
+    lacks.impersonator.captures.points[:0] = before
+    knows.inherit(left_at_top())
+    lacks.inherit(at(STEP - 2, names={"x": 3}))
+    return crew
+
+
+@pytest.mark.parametrize("shares", [((0,), (1,)), ((0, 2), (1, 3)), ((0, 3), (2, 1))])
+def test_who_lacks_a_start_waits_for_those_who_execute_what_is_before(
+    shares: tuple[tuple[int, ...], ...],
+) -> None:
+    count = sum(map(len, shares))
+    crew = one_knows_the_start(count)
+
+    crew.make_up(shares)
+
+    assert crew.gradients == {(LOST, n): ("own", 5 + n) for n in range(count)}
+    assert (crew.promises, crew.said) == (EXACT, [])
+
+
+def test_who_lacks_the_start_of_all_gives_up_at_once() -> None:
+    crew = one_knows_the_start(2)
+
+    crew.make_up(((1,), (0,)))
+
+    assert crew.gradients == {(LOST, 0): ("fresh", 1), (LOST, 1): ("fresh", 0)}
+    assert (crew.promises, crew.said) == (EQUAL, [BEHIND.format(rank=LOST)])
+    assert crew.executions == [[(1, 5)], []]
+
+
+def test_nobody_waits_for_ever_for_a_start() -> None:
+    """What is told of the microbatches before is of no use here."""
+    crew = one_knows_the_start(2)
+    lacks = crew.survivors[1]
+    lacks.makeup._learn = lambda *what, **how: None  # type: ignore[method-assign]
+
+    crew.make_up()
+
+    assert crew.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("fresh", 1)}
+    assert (crew.promises, crew.said) == (EQUAL, [BEHIND.format(rank=LOST)])
 
 
 def test_all_know_where_the_lost_rank_stands_afterwards() -> None:
