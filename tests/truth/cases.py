@@ -98,6 +98,8 @@ SHAPES = (
         kills=("r1@step:3:forward", "r0@step:5:reduce", "r1@step:2:vote"),
         ranks=3,
     ),
+    # Ranks find in different steps that there is something to prove: they hung.
+    Case(name="C5", script="uneven.py", kills=("r1@step:7:forward",), ranks=3, contract="either"),
 )
 MODELS = tuple(
     Case(name=f"C4-{name}", script=script, kills=("r1@step:5:forward",), contract="either")
