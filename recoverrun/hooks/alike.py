@@ -9,7 +9,7 @@ microbatches draw from a stream of which ranks draw unequally many numbers, the 
 """
 
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,9 +28,10 @@ from recoverrun.hooks.context import (
     host,
     key_of,
     last,
+    same,
     told,
 )
-from recoverrun.hooks.lost import LostRank
+from recoverrun.hooks.lost import LostRank, is_nothing
 
 if TYPE_CHECKING:
     from recoverrun.hooks.session import Session
@@ -43,6 +44,7 @@ UNEQUAL = (
     "next ({counts}), and microbatches draw some, too: where a lost rank stands cannot be told"
 )
 TORCH = "torch"
+MISSING = object()
 
 Matters = Callable[[Key, Any], bool]
 
@@ -58,6 +60,7 @@ class Alike:
         self._drawn: dict[str, int] = {}
         self._top: Context | None = None
         self._differ = False
+        self._nothings: dict[Key, Any] = {}  # with which all ranks have begun
 
     def look(self, before: Context, top: Context) -> None:
         """A transaction begins at `top`; the one before ended at `before`."""
@@ -76,7 +79,19 @@ class Alike:
     def informs(self, lost: LostRank) -> LostRank:
         """Let what is known of all ranks hold for one that is lost."""
         lost.alone, lost.unequal = frozenset(self.apart), frozenset(self.unequal)
+        lost.nothings = {**self._nothings, **lost.nothings}
         return lost
+
+    def begins(self, tops: Sequence[Sequence[bytes]]) -> None:
+        """All ranks have begun a first microbatch there, in each of the loops around it."""
+        for level in zip(*tops, strict=False):
+            if all(level):
+                contexts = [Context.unpack(packed) for packed in level]
+                for key, value in contexts[0].values.items():
+                    if is_nothing(value) and all(
+                        same(value, one.values.get(key, MISSING)) for one in contexts
+                    ):
+                        self._nothings[key] = value
 
     @property
     def word(self) -> int:

@@ -177,7 +177,7 @@ class LostRank:
     def _reset_to(self, theirs: Mapping[Key, Any], mine: Mapping[Key, Any]) -> None:
         """What all have at a top. A counter may come back to nothing only several tops later."""
         self.resets = {k: v for k, v in theirs.items() if same(v, mine.get(k, _ABSENT))}
-        self.nothings |= {k: v for k, v in self.resets.items() if _is_nothing(v)}
+        self.nothings |= {k: v for k, v in self.resets.items() if is_nothing(v)}
 
     def _begins(self, key: Key, now: Any) -> bool:
         """True if `now` is what all had at a top, and so what all have again."""
@@ -266,7 +266,7 @@ class LostRank:
         return None if self.drawn is None or self.drawn[0] != here else self.drawn[1:]
 
 
-def _is_nothing(value: Any) -> bool:
+def is_nothing(value: Any) -> bool:
     """True of what counters begin with."""
     return not bool(value.any()) if isinstance(value, torch.Tensor) else not value
 

@@ -253,6 +253,7 @@ class Verification:
         others = tell(self._words(step, microbatch))
         if not followed:
             session.impersonator.constants.exchange(session.runtime.own_modules, tell)
+            session.alike.begins([one["tops"] for one in others.values()])
         slots, (_, shard) = len(layout.replicas), layout.place(session.env.rank)
         partner = layout.replicas[(machine.slot + 1) % slots][shard]
         trial = _Trial(session, partner, others[partner], step, microbatch, followed)
