@@ -13,9 +13,9 @@ made up with fresh data (`makeup`), never with wrong ones.
 import sys
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -23,27 +23,21 @@ import torch
 from ft_collectives.faults import InvariantBroken, Superseded
 from recoverrun.hooks import modules, rng, scene
 from recoverrun.hooks.bearing import Bearing
-from recoverrun.hooks.bulk import find, is_mark
 from recoverrun.hooks.captures import Captures, capture
 from recoverrun.hooks.clones import NotReplayable
 from recoverrun.hooks.constants import Constants
 from recoverrun.hooks.context import (
     AFTER,
     Context,
-    Key,
     attributes_of,
     is_framework,
     objects_of,
-    put,
-    resolve,
-    same,
 )
 from recoverrun.hooks.custody import Custody
 from recoverrun.hooks.evidence import Evidence, Mark, digest_of_inputs, digest_of_losses
 from recoverrun.hooks.items import served, substituted
-from recoverrun.hooks.iterators import Bound, copy_of
-from recoverrun.hooks.lost import UNTOLD, LostRank, Moved, State, differing, named, require
-from recoverrun.hooks.namespaces import around_of, copied, held, hold, put_back, seen_by
+from recoverrun.hooks.lost import UNTOLD, LostRank, Moved, State, differing, require
+from recoverrun.hooks.namespaces import around_of, held, hold, put_back, seen_by
 from recoverrun.hooks.origins import Origin
 from recoverrun.hooks.patience import limit_s
 from recoverrun.hooks.poison import poisoned
@@ -52,6 +46,7 @@ from recoverrun.hooks.runtime import Microbatch, ScriptRuntime, Top, Unwind
 from recoverrun.hooks.script import ITEM_NAME, RUNTIME_NAME
 from recoverrun.hooks.shares import Shares
 from recoverrun.hooks.strategy import Strategy
+from recoverrun.hooks.substitution import Costume, Substitution
 from rendezvous.layout import Layout
 
 TALKS = (
@@ -62,18 +57,6 @@ TALKS = (
 
 class NothingReached(NotReplayable):
     """The code came to its end before the backward that was wanted."""
-
-
-@dataclass(slots=True)
-class Costume:
-    """What a re-execution changed and has to put back."""
-
-    streams: rng.Streams
-    generators: dict[str, Any]
-    globals: dict[str, Any] | None = None
-    changed_globals: dict[str, Any] = field(default_factory=dict)
-    attributes: list[tuple[Any, dict[str, Any]]] = field(default_factory=list)
-    lists: list[tuple[list[Any], list[Any]]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +78,7 @@ class Impersonator:
         self.captures = Captures(runtime)
         self.shares = Shares()
         self.constants = Constants()
+        self._substitution = Substitution(runtime, self.bearing, self.shares)
         self.custody = Custody(runtime)
         self.regions: set[str] = set()  # loops whose bodies are executed again
         self.lost: dict[int, LostRank] = {}
@@ -177,7 +161,7 @@ class Impersonator:
         assert mine is not None and after is not None, "captured as they were"
         moved = Moved.between(mine, after, top.seeded)
         require(state, mine, moved, self.bearing.matters)
-        self._require_copies(top)
+        self._substitution.require_copies(top)
         untold = state.context.streams if state.torch_known and moved.torch else None
         theirs = state.context
         done = self._as(rank, theirs, step, microbatch, untold)
@@ -203,11 +187,11 @@ class Impersonator:
         self.runtime.acting_rank, self.runtime.untold = rank, untold
         self._skip = microbatch.place.skip
         try:
-            names = self._dress(top, differing(theirs, mine), costume)
+            names = self._substitution.dress(top, differing(theirs, mine), costume)
             hold(names, top.bulk)
-            self._find(top, differing(theirs, mine), names, costume)
-            self._share(rank, top, names, costume)
-            self._lend(names, top, costume)
+            self._substitution.find(top, differing(theirs, mine), names, costume)
+            self._substitution.share(rank, top, names, costume)
+            self._substitution.lend(names, top, costume)
             for source in self.runtime.sources:  # one that the body made had given nothing yet
                 source.seek(rank, 0)
             for source, count in top.positions:
@@ -227,7 +211,7 @@ class Impersonator:
                 return self._run(top, names, item, microbatch, step)
         finally:
             self.runtime.acting_rank, self.runtime.untold = None, None
-            self._undress(top, costume)
+            self._substitution.undress(top, costume)
 
     def _restore_body(self, top: Top, theirs: Context, mine: Context) -> None:
         assert top.body is not None, "an iterator was made in the header"
@@ -241,7 +225,7 @@ class Impersonator:
         top = microbatch.top
         at_module = top.loop.module_level
         saved = dict(top.globals) if at_module else None
-        names = self._namespace(top)
+        names = self._substitution.namespace(top)
         visible = {**top.globals, **top.names}
         kept = [
             (vars(owner), dict(vars(owner)))  # their counts are of the script's own microbatches
@@ -250,7 +234,7 @@ class Impersonator:
         ]
         costume = Costume(rng.read(), {})
         originals = held(names, top.iterators)
-        self._lend(names, top, costume)
+        self._substitution.lend(names, top, costume)
         self.fresh, self.runtime.acting_rank = True, self.runtime.own_rank
         try:
             with self._unchanged(top, names), scene.schedules_rest(), scene.training():
@@ -332,135 +316,6 @@ class Impersonator:
             loaders={},
             attributes=attributes_of(around_of(loop, top.globals, names), self.runtime.own_modules),
         )
-
-    # ------------------------------------------------------------------------- what is put in place
-
-    def _namespace(self, top: Top) -> dict[str, Any]:
-        """Where the region runs. Code at module level needs the true globals: functions that it
-        calls read them.
-        """
-        if top.loop.module_level:
-            top.globals.update(copied(top.names))
-            return top.globals
-        return {**top.globals, **copied(top.names)}
-
-    def _dress(self, top: Top, theirs: Mapping[Key, Any], costume: Costume) -> dict[str, Any]:
-        module = top.globals
-        if top.loop.module_level:
-            costume.globals = dict(module)
-        names = self._namespace(top)
-        visible = {**module, **top.names}
-        owners = [owner for _, owner in objects_of(visible, self.runtime.own_modules)]
-        costume.attributes = [(owner, dict(vars(owner))) for owner in owners]
-        attributes: dict[Any, Any] = {k: v for k, v in top.attributes.items() if k not in theirs}
-        attributes.update({k: v for k, v in theirs.items() if not isinstance(k, str)})
-        for path, value in attributes.items():
-            owner = resolve(visible, path)
-            if owner is not None:
-                put(vars(owner), path[-1], value)
-        variables = {k: v for k, v in theirs.items() if isinstance(k, str)}
-        variables.update(self._moved(top, names, theirs))
-        for name in sorted(variables.keys() - top.loop.targets):
-            if name not in top.loop.carried and self._filled(names, name, variables, costume):
-                continue
-            put(names, name, variables[name])
-            if name not in top.names and names is not module and not is_mark(name):
-                costume.changed_globals[name] = module[name]
-                module[name] = names[name]  # functions that the region calls read it there
-        return names
-
-    def _moved(
-        self, top: Top, names: Mapping[str, Any], theirs: Mapping[Key, Any]
-    ) -> dict[str, Any]:
-        """Lists that were alike as the iteration began, and have been changed in place since."""
-        assert top.context is not None, "captured as it began"
-        return {
-            name: value
-            for name, value in top.context.names.items()
-            if type(value) is list and name not in theirs and not same(names.get(name), value)
-        }
-
-    @staticmethod
-    def _filled(
-        names: Mapping[str, Any], name: str, variables: Mapping[str, Any], costume: Costume
-    ) -> bool:
-        """Give a list its content where it lies: closures and other names see it, too."""
-        present, value = names.get(name), variables[name]
-        if type(present) is not list or type(value) is not list:
-            return False
-        costume.lists.append((present, present[:]))
-        copy: dict[str, Any] = {}
-        put(copy, name, value)
-        present[:] = copy[name]
-        return True
-
-    def _find(
-        self, top: Top, theirs: Mapping[Key, Any], names: dict[str, Any], costume: Costume
-    ) -> None:
-        """Put large data of another rank in place, if this process holds them, too.
-
-        Raises NotReplayable if it does not, and they may matter.
-        """
-        visible = {**top.globals, **names}
-        for key, mark in theirs.items():
-            path = (key,) if isinstance(key, str) else key
-            if not is_mark(path[-1]) or not self.bearing.matters(key, mark):
-                continue
-            name = path[-1].removesuffix("#")
-            owner = resolve(visible, path) if path[1:] else None
-            if path[1:] and owner is None:
-                continue
-            found = find(mark, visible if owner is None else vars(owner))
-            if found is None:
-                where = named(key).removesuffix("#")
-                raise NotReplayable(f"another rank holds other data in {where} than this one")
-            if owner is not None:
-                vars(owner)[name] = found
-            else:
-                names[name] = found
-                if name not in top.names and names is not top.globals:
-                    costume.changed_globals.setdefault(name, top.globals[name])
-                    top.globals[name] = found
-
-    def _undress(self, top: Top, costume: Costume) -> None:
-        module = top.globals
-        if costume.globals is not None:
-            put_back(module, costume.globals)
-        module.update(costume.changed_globals)
-        for owner, attributes in costume.attributes:
-            put_back(vars(owner), attributes)
-        for changed, content in reversed(costume.lists):
-            changed[:] = content
-        REGISTRY.restore(costume.generators)
-        rng.restore(costume.streams)
-
-    def _require_copies(self, top: Top) -> None:
-        for key, copy in top.iterators.items():
-            if isinstance(copy, Bound) and self.bearing.matters(key, None):
-                raise NotReplayable(f"{named(key)} is an iterator that no other rank can read here")
-
-    def _lend(self, names: dict[str, Any], top: Top, costume: Costume) -> None:
-        """Give re-executed code copies of the script's plain iterators."""
-        module = top.globals
-        lent = {key: copy_of(kept) for key, kept in top.iterators.items()}
-        hold(names, {key: one for key, one in lent.items() if not isinstance(one, Bound)})
-        for key in lent:
-            if isinstance(key, str) and key in module and names is not module:
-                costume.changed_globals.setdefault(key, module[key])
-                module[key] = names[key]  # functions that the region calls read it there
-
-    def _share(self, rank: int, top: Top, names: dict[str, Any], costume: Costume) -> None:
-        """Put the rank's shares of the data in the place of ours."""
-        module = top.globals
-        visible = {**module, **top.names}
-        shares = self.shares.of(rank, visible)
-        hold(visible, {key: one for key, one in shares.items() if not isinstance(key, str)})
-        for name, value in shares.items():
-            if isinstance(name, str):
-                names[name] = value
-                if name not in top.names and names is not module:
-                    costume.changed_globals.setdefault(name, module[name])
-                    module[name] = value  # functions that the region calls read it there
 
     @contextmanager
     def _unchanged(self, top: Top, names: dict[str, Any]) -> Iterator[None]:

@@ -17,38 +17,28 @@ import time
 from collections import deque
 from datetime import timedelta
 from functools import partial
-from typing import Any, Never, assert_never
+from typing import Any
 
-from ft_collectives.c10d import GroupMember
-from ft_collectives.elastic import ElasticGroup
-from ft_collectives.fabric import HINT_AGAIN_S, Accelerator, Fabric
-from ft_collectives.faults import InvariantBroken, RanksDiffer, Superseded
+from ft_collectives.fabric import Accelerator, Fabric
+from ft_collectives.faults import RanksDiffer, Superseded
 from ft_collectives.instep import (
     Accumulated,
-    Apply,
-    Break,
-    Compute,
     Decided,
-    Differ,
     Discarded,
     Effect,
     Ended,
     Event,
     InStep,
-    Reduce,
-    Reduced,
     Send,
     Settled,
     Tick,
     Viewed,
-    Vote,
-    Voted,
 )
-from ft_collectives.limits import TimedOut, limit_of
+from ft_collectives.limits import TimedOut
 from ft_collectives.reduce import Reducer
 from ft_collectives.store import LauncherStore
 from ft_collectives.vote import Booth
-from recoverrun.hooks import digest, exact, groups
+from recoverrun.hooks import digest, exact, groups, protecting
 from recoverrun.hooks.alike import Alike
 from recoverrun.hooks.context import Context
 from recoverrun.hooks.evidence import Evidence
@@ -58,11 +48,11 @@ from recoverrun.hooks.guard import Guard
 from recoverrun.hooks.hung import leave_hung
 from recoverrun.hooks.impersonate import Impersonator
 from recoverrun.hooks.makeup import MakeUp
-from recoverrun.hooks.operands import Operands
 from recoverrun.hooks.phases import Phases
 from recoverrun.hooks.remnants import Remnants
 from recoverrun.hooks.runtime import ScriptRuntime, Top
 from recoverrun.hooks.senses import TorchSenses
+from recoverrun.hooks.settling import Settling
 from recoverrun.hooks.sources import Sources
 from recoverrun.hooks.strategy import Strategy
 from recoverrun.hooks.verification import Verification
@@ -77,11 +67,6 @@ VIEW_WITHIN_S = 60.0
 
 VICTIM_WAITS_S = 1.0
 """How long a rank whose replica broke waits for the launcher to end it, before it complains."""
-
-RESTART_WITHIN_S = 60.0
-"""How long a rank waits to be started again where another one was lost before all could serve."""
-
-LOST_FIRST = "a rank was lost as protection began, and this one was not started again"
 
 LISTEN_S, IDLE_S = 0.25, 1.0  # between looks at the machine's deadlines: if it has one, if not
 
@@ -104,7 +89,7 @@ class Session:
         self.link = link
         self.runtime = runtime
         self.faults = FaultPoints(env.inject, env.rank)
-        self.voice = Voice(link, env.rank, lambda: self._generation, exact=env.exact)
+        self.voice = Voice(link, env.rank, lambda: self.generation, exact=env.exact)
         self.guarantee = Guarantee(self.voice, lambda: max(1, len(runtime.microbatches)))
         self.impersonator = Impersonator(runtime)
         self.alike = Alike(self.impersonator.bearing.matters)
@@ -120,6 +105,7 @@ class Session:
         self.hooked = False  # the script uses gradients while backward runs
         self.in_schedule = False  # of a pipeline: its parts are no microbatches
         self.guard = Guard(self)
+        self._settling = Settling(self)
         self.verification = Verification(self)
         self._over: Accelerator | None = None
         self._channels = 0  # of reducers so far
@@ -128,7 +114,7 @@ class Session:
         self._usual = 1  # microbatches of the transaction before
         self._standing: list[tuple[int, int]] = []  # of gradients, as the last backward ended
         self._booth: Booth | None = None
-        self._agenda: deque[Effect] = deque()
+        self.agenda: deque[Effect] = deque()
         self._untold: deque[Accumulated] = deque()
         self.remnants = Remnants(env.context)
         self.faults.before = self.remnants.rests  # it stands for a machine that fails
@@ -146,7 +132,7 @@ class Session:
             if message is not None:
                 self._hear(message)
             if waits:
-                self._feed(Tick())
+                self.feed(Tick())
             self.impersonator.custody.patience.look()
 
     def _hear(self, message: Message) -> None:
@@ -156,17 +142,17 @@ class Session:
                     if self.view is None or message.generation > self.view.generation:
                         self.view = message
                     self.changed.notify_all()
-                self._feed(Viewed(view=message))
+                self.feed(Viewed(view=message))
                 if self.fabric is not None:
                     self.fabric.change(message)
             case Decision():
-                self._feed(Decided(decision=message))
+                self.feed(Decided(decision=message))
             case Legacy():
                 self.makeup.inherit(message)
             case _:
                 ...  # nothing else is meant for a worker
 
-    def _feed(self, event: Event) -> None:
+    def feed(self, event: Event) -> None:
         """Give the machine an event; messages leave at once, work waits for the script's thread.
 
         The script's own microbatches of the present transaction want nothing of anybody by
@@ -186,7 +172,7 @@ class Session:
                         told = self.phases.complete(told)
                     self.link.send(told)
                 else:
-                    self._agenda.append(effect)
+                    self.agenda.append(effect)
                     self.changed.notify_all()
 
     # --------------------------------------------------------------------------- switching on
@@ -246,69 +232,20 @@ class Session:
         What all of them can serve is protected from the next transaction on.
         """
         counts = len(self.runtime.microbatches)
-        fabric = self._connect()
+        fabric = protecting.connect(self)
+        assert self.layout is not None, "served"
+        self._booth = Booth(fabric, range(self.layout.world_size))
         try:
             refusal = self.verification.fitness(fabric, self.booth)
             if refusal:
                 self.refuse(refusal)
                 return
             exact.require(self)
-            self._take_over(fabric, counts)
+            protecting.take_over(self, fabric, counts)
             self.verification.first()
         except Superseded:
-            self._await_restart()
+            protecting.await_restart(self)
         self._begin_transaction()
-
-    def _await_restart(self) -> Never:
-        """A rank was lost before all could serve: all are started again."""
-        until = time.monotonic() + RESTART_WITHIN_S
-        while time.monotonic() < until:
-            self.voice.peer_fault(self._generation, LOST_FIRST)
-            with self.changed:
-                self.changed.wait_for(lambda: False, timeout=HINT_AGAIN_S)
-        raise RuntimeError(LOST_FIRST)
-
-    def _connect(self) -> Fabric:
-        assert self.layout is not None, "served"
-        with self.changed:
-            assert self.view is not None, "seen as the script was served"
-            self.fabric = Fabric(
-                rank=self.env.rank,
-                view=self.view,
-                store=self.store,
-                changed=self.changed,
-                timeout=timedelta(minutes=30),
-                on_hint=self.voice.peer_fault,
-            )
-        self.fabric.patience.limit = lambda: limit_of(GroupMember.WORLD)
-        self.fabric.patience.on_end = self.voice.overdue
-        self._booth = Booth(self.fabric, range(self.layout.world_size))
-        return self.fabric
-
-    def _take_over(self, fabric: Fabric, microbatches: int) -> None:
-        """Groups across replicas and gradients are ours from now on."""
-        layout, strategy = self.layout, self.strategy
-        assert layout is not None and strategy is not None, "served"
-        with self.changed:
-            assert self.view is not None, "connected"
-            machine = InStep(rank=self.env.rank, layout=layout, view=self.view)
-            self.machine = machine
-        ElasticGroup.alone = staticmethod(lambda: self.acting)
-        ElasticGroup.unheard = staticmethod(self.impersonator.unheard)
-        ElasticGroup.heard = staticmethod(self.runtime.hears)
-        operands = Operands(self)
-        ElasticGroup.lend = staticmethod(operands.lend)
-        ElasticGroup.partial = staticmethod(operands.partial)
-        groups.release(layout)
-        for group in list(ElasticGroup.instances):
-            if len({layout.slot(rank) for rank in group.ranks}) > 1:
-                group.protect(fabric)
-        groups.late(fabric, layout)
-        strategy.protect()
-        self.impersonator.serve(strategy, layout)
-        for effect in machine.reduced_by_torch(microbatches):
-            assert isinstance(effect, Send), f"nothing is left to do: {effect}"
-            self.link.send(effect.message)
 
     def new_reducer(self) -> Reducer:
         """One for the gradients of a model; all ranks make theirs in the same order."""
@@ -327,7 +264,7 @@ class Session:
     # --------------------------------------------------------------------------- the step goes on
 
     @property
-    def _generation(self) -> int:
+    def generation(self) -> int:
         return self.view.generation if self.view is not None else 1
 
     @property
@@ -439,7 +376,7 @@ class Session:
         if not strategy.empty():
             self.refuse(CHANGED)
             return
-        self._feed(Discarded())  # a loss that is not finite, say: the transaction begins anew
+        self.feed(Discarded())  # a loss that is not finite, say: the transaction begins anew
         if self.lost:
             self.makeup.downgrade(BEGUN_ANEW)
         self._untold.clear()
@@ -494,10 +431,9 @@ class Session:
             self.remnants.after(context)
         self.remnants.rests()
         self.guard.check()
-        self._feed(Settled(microbatches=self._accumulated()))
+        self.feed(Settled(microbatches=self._accumulated()))
         try:
-            while not self._carry_out(self._next()):
-                pass
+            self._settling.run()
         except (TimedOut, RanksDiffer) as failure:
             self._failure = failure
             raise
@@ -517,73 +453,12 @@ class Session:
         self.runtime.begin_step()
         self._standing = []
 
-    def _next(self) -> Effect:
-        assert self.fabric is not None, "protected"
-        with self.changed:
-            self.fabric.await_word(lambda: bool(self._agenda), f"transaction {self.step}")
-            return self._agenda.popleft()
-
-    def _carry_out(self, effect: Effect) -> bool:
-        """Do what the machine wants; True once the step is applied."""
-        try:
-            match effect:
-                case Compute(identities=identities):
-                    for identity in identities:
-                        with self.phases.measure("redo"):
-                            self.makeup.compute(identity)
-                        self._feed(Accumulated(identity=identity))
-                case Reduce(generation=generation):
-                    self._reduce(generation)
-                case Vote(generation=generation, ballot=ballot):
-                    self._vote(generation, ballot)
-                case Apply():
-                    return True
-                case Break(invariant=invariant, reason=reason):
-                    self.voice.broken(invariant, reason)
-                    raise InvariantBroken(invariant, reason)
-                case Differ(reason=reason):
-                    self.voice.discord(reason)
-                    raise RanksDiffer(reason)
-                case Send():
-                    raise AssertionError("messages leave when they are made")
-                case _:
-                    assert_never(effect)
-        except Superseded:
-            pass  # the machine knows the newer view, or will in a moment
-        return False
-
-    def _reduce(self, generation: int) -> None:
-        assert self.strategy is not None and self.fabric is not None, "protected"
-        self.makeup.tell(generation)
-        with self.phases.measure("reduce"):
-            for reducer in self.strategy.reducers():
-                reducer.finish(generation)
-        if generation > 1:
-            self.phases.note("rebuild", self.fabric.rebuild_ms)
-        self._feed(Reduced(generation=generation))
-
-    def _vote(self, generation: int, ballot: tuple[int, ...]) -> None:
-        assert self.layout is not None, "protected"
-        self.booth.channel.what = f"the vote on transaction {self.step}"
-        with self.phases.measure("vote"):
-            tally = self.booth.tally(
-                generation,
-                ballot,
-                lambda: self.faults.strike(self.step, "vote"),
-                microbatches=len(ballot) // len(self.layout.slots),
-                word=self.verification.word(),
-                digest=self.alike.word,
-            )
-        self.verification.hear(tally)
-        self.alike.hear(tally)
-        self._feed(Voted(generation=generation, counts=tally.counts, taken=tally.taken))
-
     # --------------------------------------------------------------------------- the end
 
     def farewell(self) -> None:
         """The script ended normally; nobody has to wait for this rank."""
-        self._feed(Ended())
-        generation = self._generation if self.machine is None else self._part()
+        self.feed(Ended())
+        generation = self.generation if self.machine is None else self._part()
         self.voice.farewell(self.step, generation)
 
     def _part(self) -> int:

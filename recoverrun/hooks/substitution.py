@@ -1,0 +1,170 @@
+"""What is a lost rank's, in the place of what is ours, while its microbatch is executed here.
+
+Variables and attributes that differ, lists that were changed in place since the iteration began,
+large data and shares of data, and copies of the script's plain iterators. `undress` puts all back.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from recoverrun.hooks import rng
+from recoverrun.hooks.bearing import Bearing
+from recoverrun.hooks.bulk import find as find_bulk
+from recoverrun.hooks.bulk import is_mark
+from recoverrun.hooks.clones import NotReplayable
+from recoverrun.hooks.context import Key, objects_of, put, resolve, same
+from recoverrun.hooks.iterators import Bound, copy_of
+from recoverrun.hooks.lost import named
+from recoverrun.hooks.namespaces import copied, hold, put_back
+from recoverrun.hooks.registry import REGISTRY
+from recoverrun.hooks.runtime import ScriptRuntime, Top
+from recoverrun.hooks.shares import Shares
+
+
+@dataclass(slots=True)
+class Costume:
+    """What a re-execution changed and has to put back."""
+
+    streams: rng.Streams
+    generators: dict[str, Any]
+    globals: dict[str, Any] | None = None
+    changed_globals: dict[str, Any] = field(default_factory=dict)
+    attributes: list[tuple[Any, dict[str, Any]]] = field(default_factory=list)
+    lists: list[tuple[list[Any], list[Any]]] = field(default_factory=list)
+
+
+class Substitution:
+    """Changes namespaces and objects of the script, and notes in a `Costume` what they were."""
+
+    def __init__(self, runtime: ScriptRuntime, bearing: Bearing, shares: Shares) -> None:
+        self._runtime = runtime
+        self._bearing = bearing
+        self._shares = shares
+
+    def namespace(self, top: Top) -> dict[str, Any]:
+        """Where the region runs. Code at module level needs the true globals: functions that it
+        calls read them.
+        """
+        if top.loop.module_level:
+            top.globals.update(copied(top.names))
+            return top.globals
+        return {**top.globals, **copied(top.names)}
+
+    def dress(self, top: Top, theirs: Mapping[Key, Any], costume: Costume) -> dict[str, Any]:
+        module = top.globals
+        if top.loop.module_level:
+            costume.globals = dict(module)
+        names = self.namespace(top)
+        visible = {**module, **top.names}
+        owners = [owner for _, owner in objects_of(visible, self._runtime.own_modules)]
+        costume.attributes = [(owner, dict(vars(owner))) for owner in owners]
+        attributes: dict[Any, Any] = {k: v for k, v in top.attributes.items() if k not in theirs}
+        attributes.update({k: v for k, v in theirs.items() if not isinstance(k, str)})
+        for path, value in attributes.items():
+            owner = resolve(visible, path)
+            if owner is not None:
+                put(vars(owner), path[-1], value)
+        variables = {k: v for k, v in theirs.items() if isinstance(k, str)}
+        variables.update(self._moved(top, names, theirs))
+        for name in sorted(variables.keys() - top.loop.targets):
+            if name not in top.loop.carried and self._filled(names, name, variables, costume):
+                continue
+            put(names, name, variables[name])
+            if name not in top.names and names is not module and not is_mark(name):
+                costume.changed_globals[name] = module[name]
+                module[name] = names[name]  # functions that the region calls read it there
+        return names
+
+    def _moved(
+        self, top: Top, names: Mapping[str, Any], theirs: Mapping[Key, Any]
+    ) -> dict[str, Any]:
+        """Lists that were alike as the iteration began, and have been changed in place since."""
+        assert top.context is not None, "captured as it began"
+        return {
+            name: value
+            for name, value in top.context.names.items()
+            if type(value) is list and name not in theirs and not same(names.get(name), value)
+        }
+
+    @staticmethod
+    def _filled(
+        names: Mapping[str, Any], name: str, variables: Mapping[str, Any], costume: Costume
+    ) -> bool:
+        """Give a list its content where it lies: closures and other names see it, too."""
+        present, value = names.get(name), variables[name]
+        if type(present) is not list or type(value) is not list:
+            return False
+        costume.lists.append((present, present[:]))
+        copy: dict[str, Any] = {}
+        put(copy, name, value)
+        present[:] = copy[name]
+        return True
+
+    def find(
+        self, top: Top, theirs: Mapping[Key, Any], names: dict[str, Any], costume: Costume
+    ) -> None:
+        """Put large data of another rank in place, if this process holds them, too.
+
+        Raises NotReplayable if it does not, and they may matter.
+        """
+        visible = {**top.globals, **names}
+        for key, mark in theirs.items():
+            path = (key,) if isinstance(key, str) else key
+            if not is_mark(path[-1]) or not self._bearing.matters(key, mark):
+                continue
+            name = path[-1].removesuffix("#")
+            owner = resolve(visible, path) if path[1:] else None
+            if path[1:] and owner is None:
+                continue
+            found = find_bulk(mark, visible if owner is None else vars(owner))
+            if found is None:
+                where = named(key).removesuffix("#")
+                raise NotReplayable(f"another rank holds other data in {where} than this one")
+            if owner is not None:
+                vars(owner)[name] = found
+            else:
+                names[name] = found
+                if name not in top.names and names is not top.globals:
+                    costume.changed_globals.setdefault(name, top.globals[name])
+                    top.globals[name] = found
+
+    def undress(self, top: Top, costume: Costume) -> None:
+        module = top.globals
+        if costume.globals is not None:
+            put_back(module, costume.globals)
+        module.update(costume.changed_globals)
+        for owner, attributes in costume.attributes:
+            put_back(vars(owner), attributes)
+        for changed, content in reversed(costume.lists):
+            changed[:] = content
+        REGISTRY.restore(costume.generators)
+        rng.restore(costume.streams)
+
+    def require_copies(self, top: Top) -> None:
+        for key, copy in top.iterators.items():
+            if isinstance(copy, Bound) and self._bearing.matters(key, None):
+                raise NotReplayable(f"{named(key)} is an iterator that no other rank can read here")
+
+    def lend(self, names: dict[str, Any], top: Top, costume: Costume) -> None:
+        """Give re-executed code copies of the script's plain iterators."""
+        module = top.globals
+        lent = {key: copy_of(kept) for key, kept in top.iterators.items()}
+        hold(names, {key: one for key, one in lent.items() if not isinstance(one, Bound)})
+        for key in lent:
+            if isinstance(key, str) and key in module and names is not module:
+                costume.changed_globals.setdefault(key, module[key])
+                module[key] = names[key]  # functions that the region calls read it there
+
+    def share(self, rank: int, top: Top, names: dict[str, Any], costume: Costume) -> None:
+        """Put the rank's shares of the data in the place of ours."""
+        module = top.globals
+        visible = {**module, **top.names}
+        shares = self._shares.of(rank, visible)
+        hold(visible, {key: one for key, one in shares.items() if not isinstance(key, str)})
+        for name, value in shares.items():
+            if isinstance(name, str):
+                names[name] = value
+                if name not in top.names and names is not module:
+                    costume.changed_globals.setdefault(name, module[name])
+                    module[name] = value  # functions that the region calls read it there
