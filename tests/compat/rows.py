@@ -102,16 +102,14 @@ SHAPES = (
         name="slices-by-hand",
         script="slices.py",
         arguments=("by-hand",),
-        promise="unprotected",
-        why="and gradients are reduced by hand",
+        kills=("r1@step:3:forward",),
     ),
     Row(name="step-batches", script="step_batches.py", kills=("r2@step:3:reduce",)),
     Row(
         name="step-tokens",
         script="step_batches.py",
         arguments=("tokens",),
-        promise="unprotected",
-        why="the ranks talk to each other between drawing the batches",
+        kills=("r1@step:3:forward",),
     ),
     *(
         Row(
@@ -128,15 +126,12 @@ SHAPES = (
         name="fetching-ahead",
         script="habits.py",
         arguments=("fetching-ahead",),
-        promise="equal-count",
-        why="differ between ranks and move between steps",
+        kills=("r2@step:3:reduce",),
     ),
     Row(
         name="moving-on-late",
         script="habits.py",
         arguments=("moving-on-late",),
-        promise="equal-count",
-        why="at differs between ranks and moves between steps",
         kills=("r2@step:4:forward",),
     ),
     Row(
@@ -274,7 +269,7 @@ RECIPES = (
     recipe("ddp", kill="r1@step:3:forward,r0@step:5:vote"),
     recipe("ddp", "packed"),
     recipe("ddp", "mean"),
-    recipe("ddp", "late", promise="unprotected", why="counted after the backward"),
+    recipe("ddp", "late", kill="r1@step:3:forward", taken_back="is over 2 of 3 replicas"),
     recipe("hsdp", kill="r3@step:3:forward"),
 )
 
@@ -345,7 +340,7 @@ CLIPPED = (
     clipped("ddp", "each", "r1@step:3:forward,r0@step:6:vote"),
     clipped("ddp", "no-grad", "r1@step:3:forward,r0@step:5:reduce"),
     clipped("ddp", "inference"),
-    clipped("ddp", "between", promise="unprotected", why="between the backward passes"),
+    clipped("ddp", "between", "r1@step:3:forward"),
     clipped("hsdp", "values"),
     clipped("hsdp", "loosely", "r3@step:3:forward"),
     clipped("hsdp", "each"),
@@ -382,11 +377,7 @@ MESHES = (
     meshes("cp"),
     meshes("pp", "r2@step:3:forward"),
     meshes("pp-sums"),
-    meshes(
-        "pp-twice",
-        promise="unprotected",
-        why="divides the gradients of those before it",
-    ),
+    meshes("pp-twice", "r2@step:3:forward"),
     meshes("pp-interleaved"),
     meshes("pp-zero-bubble"),
     meshes("pp-tp", ranks=8),
