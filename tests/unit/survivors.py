@@ -75,6 +75,7 @@ class Survivor:
         voice: Any = SimpleNamespace(downgraded=self.said.append)
         self.guarantee = Guarantee(voice, lambda: 1)
         self.guarantee.promise = "exact-samples"
+        self.alike = SimpleNamespace(informs=lambda lost: lost)
         self.phases = SimpleNamespace(measure=lambda name: nullcontext())
         self.fabric = SimpleNamespace(open=lambda name, ranks: self)
         self.booth = SimpleNamespace(channel=self, least=self._least)

@@ -9,8 +9,8 @@ import pytest
 from ft_collectives.faults import Superseded
 from ft_collectives.limits import Patience
 from ft_collectives.vote import Tally
-from recoverrun.hooks import forked, verification
-from recoverrun.hooks.evidence import crc_of_streams
+from recoverrun.hooks import digest, forked, handover, verification
+from recoverrun.hooks.evidence import Mark, crc_of_streams
 from recoverrun.hooks.guarantee import Guarantee
 from recoverrun.hooks.impersonate import TALKS, Executed
 from recoverrun.hooks.runtime import Microbatch, Place
@@ -19,6 +19,7 @@ from recoverrun.hooks.verification import (
     FIRST,
     NOTHING,
     PROVED,
+    SECOND,
     UNEQUAL,
     UNSAID,
     Verification,
@@ -37,11 +38,19 @@ OWN, PARTNER, GENERATION = 0, 1, 3
 def microbatch(*loops: Any, skip: int = 0) -> Microbatch:
     """In these loops, the innermost first."""
     tops: list[Any] = [
-        SimpleNamespace(loop=one, names={}, globals={}, context=at(0, loop=one.id))
-        for one in loops or (loop(),)
+        SimpleNamespace(
+            loop=one, names={}, globals={}, context=at(0, attempt=9 - number, loop=one.id)
+        )
+        for number, one in enumerate(loops or (loop(),))
     ]
     places = [Place(top, skip) for top in tops]
     return Microbatch(0, tuple(places))
+
+
+def following(before: Microbatch, crossed: int, *, skip: int = 0) -> Microbatch:
+    """A later one, after this many of the loops around it began another iteration."""
+    fresh = microbatch(*(place.top.loop for place in before.places), skip=skip)
+    return Microbatch(0, fresh.places[:crossed] + before.places[crossed:])
 
 
 class Play:
@@ -57,6 +66,9 @@ class Play:
         self.runtime = SimpleNamespace(
             microbatches=list(microbatches) or [microbatch()],
             why_no_loop=lambda: "no loop was seen",
+            outward={},
+            sources=[],
+            own_modules=frozenset(),
         )
         self.strategy: Any = SimpleNamespace(
             terms="2 buckets", unlike="ranks hold other parameters", alone=True, digest=lambda: 55
@@ -70,16 +82,30 @@ class Play:
         self.booth: Any = SimpleNamespace(
             channel=object(), least=lambda generation, mine: min(mine, self.least_of_others)
         )
-        captures = SimpleNamespace(points=[], at=lambda point: None)
-        self.impersonator: Any = SimpleNamespace(talked=False, longest_s=0.0, captures=captures)
+        self.makeup = SimpleNamespace(channel=object())
+        self.left: list[Any] = []  # for successors: where this rank began
+        self.remnants = SimpleNamespace(top=self.left.append, after=lambda context: None)
+        captures = SimpleNamespace(
+            points=[], at=lambda point: None, include=lambda context: None,
+            after=lambda step, microbatch: None,
+        )  # fmt: skip
+        bearing = SimpleNamespace(immaterial=frozenset())
+        self.impersonator: Any = SimpleNamespace(
+            talked=False, longest_s=0.0, captures=captures, proving=True, regions=set(), fed={},
+            bearing=bearing, lost={}, shares=SimpleNamespace(own=lambda keys, visible: []),
+            constants=SimpleNamespace(exchange=lambda modules, tell: None),
+        )  # fmt: skip
+        self.machine = SimpleNamespace(slot=0)
+        self.alike = SimpleNamespace(informs=lambda lost: lost)
         self.layout = Layout(((OWN,), (PARTNER,)))
         self.env = SimpleNamespace(exact=False, error_file="", rank=OWN)
+        self.faults = SimpleNamespace(disarm=lambda: None)
         self.lost, self.step = False, 1
         self.verification = Verification(self)  # type: ignore[arg-type]
 
     def gather(self, mine: dict[str, Any]) -> dict[int, Any]:
         self.said.append(mine)
-        return {OWN: mine, PARTNER: {**mine, **self.heard.pop(0)}}
+        return {OWN: mine, PARTNER: {**mine, **(self.heard.pop(0) if self.heard else {})}}
 
     def fitness(self, **other: Any) -> str:
         self.heard = [other]
@@ -185,137 +211,237 @@ def test_who_asked_for_exact_sums_is_refused_them_with_a_reason(
 
 
 class Proofs:
-    """Counts proofs in the place of the real one."""
+    """What a child would say, in the place of one; every proof that is made."""
 
     def __init__(self, play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.made: list[tuple[int, bool]] = []
-        self.result: tuple[Promise, str] | None = ("exact-samples", "checked")
+        self.made: list[tuple[int, bool]] = []  # of which transaction; was the other rank followed
+        self.words: list[int] = []  # this rank's, of each vote
+        self.found: dict[str, Any] | None = {**EMPTY, "exact": [0]}
         self.play = play
-        monkeypatch.setattr(play.verification, "_prove", self.prove)
-        play.guarantee.promise = "exact-samples"
+        monkeypatch.setattr(play.verification, "_tried", self.tried)
+        monkeypatch.setattr(handover, "exchange", lambda session, generation: None)
+        play.verification.first()
 
-    def prove(self, step: int, generation: int, *, followed: bool) -> tuple[Promise, str]:
-        self.made.append((step, followed))
-        last = self.play.runtime.microbatches[-1]
-        known = self.play.verification._programs
-        known[self.play.verification._program(last)] = 1 + followed
-        if self.result is None:
+    def tried(self, made: _Trial) -> dict[str, Any]:
+        self.made.append((made._step, made._followed))
+        if self.found is None:
             raise Superseded
-        return self.result
+        return dict(self.found)
 
-    def commit(self, *steps: int, theirs: int | None = None) -> None:
-        """`theirs`: the other rank's word, where it is not ours."""
-        for step in steps:
-            self.play.step = step
-            words = [self.play.verification.word()]
-            words.append(words[0] if theirs is None else theirs)
-            said = tuple(words.count(word) for word in range(4))
-            self.play.verification.hear(Tally(counts=(), said=said, taken={}))
-            self.play.verification.committed()
+    def commit(self, crossed: int, *, skip: int = 0, theirs: int | None = None) -> None:
+        """The next transaction, in another iteration of this many loops."""
+        (before,) = self.play.runtime.microbatches
+        self.of(following(before, crossed, skip=skip), theirs=theirs)
+
+    def of(self, *microbatches: Microbatch, theirs: int | None = None) -> None:
+        """`theirs`: the other rank's word in the vote, where it is not ours."""
+        self.play.runtime.microbatches = list(microbatches)
+        self.play.step += 1
+        self.words.append(self.play.verification.word())
+        both = [self.words[-1], self.words[-1] if theirs is None else theirs]
+        said = tuple(both.count(word) for word in range(4))
+        self.play.verification.hear(Tally(counts=(), said=said, taken={}))
+        self.play.verification.committed()
 
 
-def test_a_kind_of_transaction_is_proved_twice_the_second_time_as_followed(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.fixture
+def nested(monkeypatch: pytest.MonkeyPatch) -> Proofs:
+    """In two loops, the first transaction of which is proved."""
+    inner, outer = loop("train.py:5"), loop("train.py:1")
+    return Proofs(Play(microbatch(inner, outer)), monkeypatch)
+
+
+def test_a_kind_of_transaction_is_proved_twice_the_second_time_as_followed(nested: Proofs) -> None:
+    for _ in range(3):
+        nested.commit(1)
+
+    assert nested.made == [(0, False), (1, True)]
+    assert nested.play.guarantee.promise == "exact-samples"
+    assert len(nested.play.promises) == 1, "a proof that holds says nothing anew"
+
+
+def test_whoever_is_followed_into_another_iteration_further_out_is_proved_anew(
+    nested: Proofs,
 ) -> None:
-    play = Play()
-    proofs = Proofs(play, monkeypatch)
+    """Of an epoch, say."""
+    for crossed in (1, 1, 2, 1, 2):
+        nested.commit(crossed)
 
-    proofs.commit(1, 2, 3, 4)
-
-    assert proofs.made == [(0, False), (1, True)]
+    assert nested.made == [(0, False), (1, True), (3, True)]
 
 
-def test_another_loop_or_another_backward_in_it_is_another_kind(
-    monkeypatch: pytest.MonkeyPatch,
+def test_transactions_of_one_iteration_are_a_kind_too(nested: Proofs) -> None:
+    (before,) = nested.play.runtime.microbatches
+    other = Microbatch(0, tuple(Place(place.top, 1) for place in before.places))
+
+    for _ in range(3):
+        nested.of(other)
+
+    assert nested.made == [(0, False), (1, False), (2, True)]
+
+
+def test_another_loop_or_another_backward_in_it_is_another_kind(nested: Proofs) -> None:
+    nested.commit(1)
+    nested.commit(1, skip=1)
+    nested.of(microbatch(loop("tune.py:9")))
+
+    assert nested.made[2:] == [(2, False), (3, False)]
+
+
+def test_the_first_microbatch_tells_which_loops_were_crossed_and_the_last_one_the_kind(
+    nested: Proofs,
 ) -> None:
-    play = Play()
-    proofs = Proofs(play, monkeypatch)
-    proofs.commit(1, 2)
-    for later in (microbatch(loop("tune.py:9")), microbatch(skip=1)):
-        play.runtime.microbatches = [later]
-        proofs.commit(3)
+    (before,) = nested.play.runtime.microbatches
+    for _ in range(2):
+        first = following(before, 2)
+        before = following(first, 1, skip=1)  # accumulation that ends in the same outer iteration
+        nested.of(first, before)
 
-    assert proofs.made[2:] == [(2, False), (2, False)]
+    assert nested.made[1:] == [(1, False), (2, True)]
+    program = ("train.py:5", 1)
+    assert nested.play.verification._followed == {(program, 2)}
+
+
+def test_where_another_loop_turns_out_to_be_the_one_all_is_shown_anew(nested: Proofs) -> None:
+    nested.commit(1)
+    nested.found = {**EMPTY, "exact": [1]}
+    nested.commit(2)
+    assert nested.play.runtime.outward == {"train.py:5": 1}
+    assert [one.loop for one in nested.play.left] == ["train.py:5", "train.py:1"]
+    assert nested.play.impersonator.regions == {"train.py:1"}
+
+    for crossed in (1, 2, 1, 2):
+        nested.commit(crossed)
+
+    assert nested.made == [(0, False), (1, True), (2, True), (3, True), (4, True)]
+
+
+def test_gradients_are_compared_until_somebody_was_followed(nested: Proofs) -> None:
+    """They cost time."""
+    before = nested.play.impersonator.proving
+
+    nested.commit(1)
+
+    assert (before, nested.play.impersonator.proving) == (True, False)
 
 
 @pytest.mark.parametrize("change", ["lost", "lowered", "no loop"])
-def test_nothing_is_proved_where_nothing_would_follow(
-    change: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    play = Play()
-    proofs = Proofs(play, monkeypatch)
+def test_nothing_is_proved_where_nothing_would_follow(change: str, nested: Proofs) -> None:
+    play, later = nested.play, [microbatch()]
     if change == "lost":
         play.lost = True
     elif change == "lowered":
         play.guarantee.promise = "equal-count"
     else:
-        play.runtime.microbatches = []
+        later = []
 
-    proofs.commit(1)
+    nested.of(*later)
 
-    assert proofs.made == []
+    assert nested.made == [(0, False)]
 
 
 def test_a_loop_in_which_only_this_rank_trains_lowers_the_promise_and_nobody_waits(
-    monkeypatch: pytest.MonkeyPatch,
+    nested: Proofs,
 ) -> None:
-    play = Play()
-    proofs = Proofs(play, monkeypatch)
-    proofs.commit(1, 2)
-    play.runtime.microbatches = [microbatch(loop("retry.py:9"))]
+    play = nested.play
+    nested.commit(1)
+    play.step = 5
 
-    proofs.commit(6, theirs=PROVED)
+    nested.of(microbatch(loop("retry.py:9")), theirs=PROVED)
 
-    assert len(proofs.made) == 2
+    assert len(nested.made) == 2
     assert play.guarantee.promise == "equal-count"
     (words,) = play.downgrades
     assert words.startswith("retry.py:9: ranks took different ways") and "transaction 5" in words
 
 
-def test_where_another_rank_trains_in_a_loop_of_its_own_that_rank_says_so(
-    monkeypatch: pytest.MonkeyPatch,
+def test_where_another_rank_trains_in_a_loop_of_its_own_that_rank_says_so(nested: Proofs) -> None:
+    nested.commit(1)
+
+    nested.commit(1, theirs=FIRST)
+
+    assert nested.play.guarantee.promise == "equal-count" and nested.play.downgrades == []
+
+
+@pytest.mark.parametrize("theirs", [FIRST, SECOND])
+def test_ranks_that_have_something_to_prove_enter_together_whatever_it_is(
+    theirs: int, nested: Proofs
 ) -> None:
-    play = Play()
-    proofs = Proofs(play, monkeypatch)
-    proofs.commit(1, 2)
+    nested.commit(1, theirs=theirs)
 
-    proofs.commit(6, theirs=FIRST)
-
-    assert play.guarantee.promise == "equal-count" and play.downgrades == []
+    assert nested.words == [SECOND] and nested.made[1:] == [(1, True)]
 
 
-def test_a_rank_that_cannot_prove_anything_keeps_nobody_waiting(
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_rank_that_cannot_prove_anything_keeps_nobody_waiting(nested: Proofs) -> None:
+    nested.commit(1, theirs=NOTHING)
+    nested.play.verification.committed()  # by the coordinator's word, without a vote
+
+    assert nested.made == [(0, False)] and nested.play.guarantee.promise == "exact-samples"
+
+
+def test_each_vote_says_what_would_be_proved_after_it(nested: Proofs) -> None:
+    nested.commit(1)
+    nested.commit(1)
+    nested.of(microbatch(loop("tune.py:9")))
+    nested.play.lost = True
+    nested.commit(1)
+
+    assert nested.words == [SECOND, PROVED, FIRST, NOTHING]
+
+
+def test_who_was_followed_is_proved_anew_once_less_is_known_to_be_common(nested: Proofs) -> None:
+    nested.commit(1)
+    nested.play.verification.renew()
+
+    nested.commit(1)
+    nested.commit(1)
+
+    assert nested.made == [(0, False), (1, True), (2, True)]
+
+
+def test_a_loss_during_a_proof_changes_no_promise(nested: Proofs) -> None:
+    nested.found = None
+
+    nested.commit(1)
+
+    assert nested.play.guarantee.promise == "exact-samples" and len(nested.play.promises) == 1
+
+
+@pytest.mark.parametrize("crossed", [1, 2])
+def test_a_later_proof_that_fails_lowers_the_promise(crossed: int, nested: Proofs) -> None:
+    nested.commit(3 - crossed)
+    nested.found = {**EMPTY, "reason": "it drew other random numbers"}
+
+    nested.commit(crossed)
+
+    assert nested.play.guarantee.promise == "equal-count"
+    assert nested.play.promises[1:] == [("equal-count", "it drew other random numbers")]
+
+
+# --------------------------------------------------------------------------- what is noted for it
+
+
+def top(name: str) -> Any:
+    return SimpleNamespace(loop=loop(name))
+
+
+def test_any_iteration_may_be_tried_before_there_was_a_proof() -> None:
+    assert Play().verification.wants(top("train.py:1"))
+
+
+def test_an_iteration_may_be_tried_until_somebody_was_followed_into_another_one(
+    nested: Proofs,
 ) -> None:
-    play = Play()
-    proofs = Proofs(play, monkeypatch)
+    inner, outer = top("train.py:5"), top("train.py:1")
+    wants, found = nested.play.verification.wants, list[tuple[bool, bool]]()
+    found.append((wants(inner), wants(outer)))
 
-    proofs.commit(1, theirs=NOTHING)
-    play.verification.committed()  # by the coordinator's word, without a vote
+    for crossed in (0, 1, 2):
+        nested.commit(crossed)
+        found.append((wants(inner), wants(outer)))
 
-    assert proofs.made == [] and play.guarantee.promise == "exact-samples"
-
-
-def test_a_loss_during_a_proof_changes_no_promise(monkeypatch: pytest.MonkeyPatch) -> None:
-    play = Play()
-    proofs = Proofs(play, monkeypatch)
-    proofs.result = None
-
-    proofs.commit(1)
-
-    assert play.guarantee.promise == "exact-samples" and play.promises == []
-
-
-def test_a_later_proof_that_fails_lowers_the_promise(monkeypatch: pytest.MonkeyPatch) -> None:
-    play = Play()
-    proofs = Proofs(play, monkeypatch)
-    proofs.commit(1)
-    proofs.result = "equal-count", "it drew other random numbers"
-
-    proofs.commit(2)
-
-    assert play.guarantee.promise == "equal-count"
-    assert play.promises == [("equal-count", "it drew other random numbers")]
+    assert found == [(True, True), (True, True), (False, True), (False, False)]
+    assert not wants(top("tune.py:9")), "no loop around what trains"
 
 
 # --------------------------------------------------------------------------- levels
@@ -369,65 +495,139 @@ def test_a_child_of_which_nothing_comes_is_a_reason(
 # --------------------------------------------------------------------------- the comparison
 
 END = at(0, 0, "after")
+MARK, DOOR = (11, 12), 7
 TRUTH: dict[str, Any] = {
-    "door": 7, "mark": [11, 12], "end": crc_of_streams(END.streams), "gradient": 55,
+    "shown": [[[11, 12], 7]], "end": crc_of_streams(END.streams), "gradient": 55,
 }  # fmt: skip
 
 
 def trial(play: Play, *, whole: bool = True, threads: int = 1, **said: Any) -> _Trial:
+    session: Any = play
     made = _Trial(
-        play,
-        PARTNER,
-        {**TRUTH, **said},
-        0,
-        play.runtime.microbatches[0],
-        False,  # type: ignore[arg-type]
+        session, PARTNER, {**TRUTH, **said}, 0, play.runtime.microbatches[0], followed=False
     )
     made._whole, made._threads = whole, threads
     return made
 
 
 def done(**different: Any) -> Executed:
-    usual: dict[str, Any] = {"mark": (11, 12), "entered": frozenset({11}), "door": 7, "after": END}
+    usual: dict[str, Any] = {"mark": MARK, "entered": frozenset({11}), "door": DOOR, "after": END}
     return Executed(**{**usual, **different})
 
 
 def test_the_same_microbatch_is_known() -> None:
-    assert trial(Play())._unlike(done()) == ""
+    assert trial(Play())._unlike(done(), MARK, DOOR) == ""
 
 
 @pytest.mark.parametrize(
-    ("different", "said", "why"),
+    ("different", "mark", "said", "why"),
     [
-        ({"door": 8, "mark": (99, 12)}, {}, "other data entered the model"),
-        ({"door": 8}, {}, "it drew other random numbers"),  # before the model's door
-        ({"mark": (99, 12)}, {}, "other data entered the model"),  # later than the first forward
-        ({"mark": (11, 99)}, {}, "its loss was another one"),
-        ({}, {"end": 1}, "it drew other random numbers"),  # behind the door
-        ({}, {"gradient": 56}, "its gradient was another one"),
-        ({}, {"gradient": 0}, ""),  # it cannot be compared
-        ({"mark": (11, 99)}, {"mark": [11, 0]}, ""),  # nor can its loss
+        ({"door": 8, "mark": (99, 12)}, MARK, {}, "other data entered the model"),
+        ({"door": 8}, MARK, {}, "it drew other random numbers"),  # before the model's door
+        ({"mark": (99, 12)}, MARK, {}, "other data entered the model"),  # after the first forward
+        ({"mark": (11, 99)}, MARK, {}, "its loss was another one"),
+        ({}, MARK, {"end": 1}, "it drew other random numbers"),  # behind the door
+        ({}, MARK, {"gradient": 56}, "its gradient was another one"),
+        ({}, MARK, {"gradient": 0}, ""),  # it cannot be compared
+        ({"mark": (11, 99)}, (11, 0), {}, ""),  # nor can its loss
+        ({"mark": (99, 12), "door": 8}, (0, 12), {}, ""),  # its model was not known then
     ],
 )
 def test_what_is_not_the_same_is_named(
-    different: dict[str, Any], said: dict[str, Any], why: str
+    different: dict[str, Any], mark: Mark, said: dict[str, Any], why: str
 ) -> None:
-    assert trial(Play(), **said)._unlike(done(**different)) == why
+    assert trial(Play(), **said)._unlike(done(**different), mark, DOOR) == why
 
 
 def test_where_the_forward_needs_other_ranks_what_enters_is_compared() -> None:
     stopped = done(mark=(11, 0), after=None)
+    shards = trial(Play(), whole=False)
 
-    assert trial(Play(), whole=False)._unlike(stopped) == ""
-    assert trial(Play(), whole=False, door=8)._unlike(stopped) == "it drew other random numbers"
+    assert shards._unlike(stopped, MARK, DOOR) == ""
+    assert shards._unlike(stopped, MARK, 8) == "it drew other random numbers"
 
 
 def test_sums_of_several_threads_are_not_compared_bit_for_bit() -> None:
     """A child has one thread; the streams and what entered must be the same all the more."""
     other = done(mark=(11, 99))
 
-    assert trial(Play(), threads=4, gradient=56)._unlike(other) == ""
-    assert trial(Play(), threads=4, end=1)._unlike(other) == "it drew other random numbers"
+    assert trial(Play(), threads=4, gradient=56)._unlike(other, MARK, DOOR) == ""
+    drawn = trial(Play(), threads=4, end=1)
+    assert drawn._unlike(other, MARK, DOOR) == "it drew other random numbers"
+
+
+@pytest.mark.parametrize("level", [0, 1])
+def test_what_is_executed_from_an_iteration_is_held_against_what_that_one_has_done(
+    level: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Since an outer iteration began, more has entered the model than since the inner one."""
+    play = Play(microbatch(loop("train.py:5"), loop("train.py:1")))
+    play.strategy.set_aside = play.strategy.put_back = lambda *kept: None
+    play.impersonator.execute = lambda *what: done(mark=(21, 12), door=8)
+    made = trial(play, shown=[[[11, 12], 7], [[21, 12], 8]], tops=[b""], bulk={})
+    lost: Any = SimpleNamespace(at=lambda point, own: None)
+    monkeypatch.setattr(made, "_partner", lambda level: (lost, frozenset()))
+    made.microbatch.chosen = level
+
+    why, _ = made._try(level)
+
+    assert (why == "") == (level == 1)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "right", "tried", "exact"),
+    [
+        (None, 0, [0], [0]),
+        (None, 2, [0, 1, 2], [2]),
+        (1, 1, [1], [1]),
+        (1, 2, [1, 2], [2]),
+        (1, 0, [1, 2], []),
+    ],
+)
+def test_loops_within_the_one_that_was_found_are_not_tried_again(
+    chosen: int | None,
+    right: int,
+    tried: list[int],
+    exact: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    play = Play(microbatch(*(loop(f"train.py:{line}") for line in (7, 5, 3, 1))))
+    if chosen is not None:
+        play.runtime.outward["train.py:7"] = chosen
+    made, found = trial(play, tops=[b"top"] * 3), list[int]()
+
+    def attempt(level: int) -> tuple[str, frozenset[Any]]:
+        found.append(level)
+        return "" if level == right else "other data entered the model", frozenset()
+
+    monkeypatch.setattr(made, "_try", attempt)
+    monkeypatch.setattr(made, "_leaves_a_trace", lambda level: False)
+    monkeypatch.setattr(made, "_different", set)
+    monkeypatch.setattr(digest, "of", lambda strategy: 0)
+
+    said = made.work()
+
+    assert (found, said["exact"]) == (tried, exact)
+
+
+def test_an_iteration_that_either_rank_has_not_noted_is_not_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    play = Play(microbatch(*(loop(f"train.py:{line}") for line in (5, 3, 1))))
+    play.runtime.microbatches[0].places[0].top.context = None
+    made, found = trial(play, tops=[b"top", b"", b"top"]), list[int]()
+
+    def attempt(level: int) -> tuple[str, frozenset[Any]]:
+        found.append(level)
+        return "other data entered the model", frozenset()
+
+    monkeypatch.setattr(made, "_try", attempt)
+    monkeypatch.setattr(made, "_different", set)
+    monkeypatch.setattr(digest, "of", lambda strategy: 0)
+
+    made.work()
+
+    assert found == [2]
 
 
 @pytest.mark.parametrize(
