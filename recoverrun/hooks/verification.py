@@ -16,21 +16,15 @@ again: which one gives the right microbatch is tried. What cannot be re-executed
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-import torch
-
 from ft_collectives.fabric import Fabric
 from ft_collectives.faults import Superseded
 from ft_collectives.gather import Words, gather
 from ft_collectives.vote import Booth, Tally
-from recoverrun.hooks import digest, exact, forked, handover, seeding
-from recoverrun.hooks.bulk import marks
-from recoverrun.hooks.clones import NotReplayable
-from recoverrun.hooks.context import AFTER, ATTRIBUTE_TENSOR_BYTES, Context, Key, key_of, told
+from recoverrun.hooks import exact, forked, handover, seeding
+from recoverrun.hooks.context import AFTER, key_of, told
 from recoverrun.hooks.evidence import crc_of_streams
-from recoverrun.hooks.impersonate import TALKS, Executed
-from recoverrun.hooks.lost import LostRank, named
+from recoverrun.hooks.retrial import EMPTY, LEVELS, Trial, bulk_of
 from recoverrun.hooks.runtime import Microbatch, Place, Top
-from recoverrun.hooks.shares import unlike
 from rendezvous.messages import Promise
 from rendezvous.promises import WEAKEST_FIRST
 
@@ -40,16 +34,9 @@ if TYPE_CHECKING:
 WITHIN_S, LONGER = 10.0, 20
 """So long the child may take, or so many times as long as the microbatch took here."""
 
-LEVELS = 3
-"""Loops around a backward of which the body is tried."""
 
 UNEQUAL = "ranks take unequally many microbatches to one reduction: {}"
 
-TRACE = (
-    "executing a microbatch at {} once more moves something of the script that cannot be put back: "
-    "a lost rank's could not be made up without taking data of this rank's own"
-)
-WRITES = "the script changes its parameters between the top of the loop at {} and the backward"
 
 ALONE = (
     "{}: ranks took different ways through the script to transaction {}, and the microbatches of "
@@ -256,7 +243,7 @@ class Verification:
             session.alike.begins([one["tops"] for one in others.values()])
         slots, (_, shard) = len(layout.replicas), layout.place(session.env.rank)
         partner = layout.replicas[(machine.slot + 1) % slots][shard]
-        trial = _Trial(session, partner, others[partner], step, microbatch, followed)
+        trial = Trial(session, partner, others[partner], step, microbatch, followed)
         found = self._tried(trial)
         level = self._agreed(found, generation)
         if level is None and session.booth.least(generation, int(self._shared(trial, found, tell))):
@@ -302,11 +289,11 @@ class Verification:
             "shown": [[list(mark), door] for mark, door in microbatch.shown[:LEVELS]],
             "gradient": microbatch.gradient,
             "end": crc_of_streams(after.streams) if after is not None else 0,
-            "bulk": _bulk(microbatch),
+            "bulk": bulk_of(microbatch),
             "workers": seeding.has_workers(session.runtime.sources),
         }
 
-    def _tried(self, trial: "_Trial") -> Words:
+    def _tried(self, trial: Trial) -> Words:
         """What the child says; where nothing comes of it, that is the reason."""
         try:
             found = forked.run(trial.work, self._within_s())
@@ -330,7 +317,7 @@ class Verification:
         found["immaterial"] = [key for _, one in sorted(said.items()) for key in one["immaterial"]]
         return min(common, default=None)
 
-    def _shared(self, trial: "_Trial", found: Words, tell: Any) -> bool:
+    def _shared(self, trial: Trial, found: Words, tell: Any) -> bool:
         """True if all ranks now know what others hold otherwise: one more try is worth it."""
         different = {key_of(key) for key in found["different"]}
         heard = tell({"different": [told(key) for key in sorted(different, key=str)]})
@@ -345,193 +332,5 @@ class Verification:
         return all(one["known"] for one in tell({"known": known}).values())
 
 
-EMPTY: Words = {
-    "exact": [], "promise": "equal-count", "reason": "", "talked": False, "fed": {},
-    "immaterial": [], "different": [], "traces": {"seen": [], "mine": []},
-}  # fmt: skip
-
-
 def _program(microbatch: Microbatch) -> Program:
     return microbatch.places[0].top.loop.id, microbatch.places[0].skip
-
-
-class _Trial:
-    """The execution of one microbatch of `partner`, by what that rank has `said` of it."""
-
-    def __init__(
-        self,
-        session: "Session",
-        partner: int,
-        said: Words,
-        step: int,
-        microbatch: Microbatch,
-        followed: bool,
-    ) -> None:
-        self._session = session
-        self._actor = session.impersonator
-        self.partner = partner
-        self._said = said
-        self._step = step
-        self.microbatch = microbatch
-        self._followed = followed
-        self._door = 0  # of the execution that was right
-        strategy, layout = session.strategy, session.layout
-        assert strategy is not None and layout is not None, "protected"
-        self._strategy = strategy
-        self._whole = strategy.alone and layout.shards == 1
-        self._threads = torch.get_num_threads()
-
-    def praise(self, loop: str) -> str:
-        what = "the identical gradient"
-        if not self._whole:
-            what = "identical inputs and random numbers (its forward pass needs the other shards)"
-        elif self._threads > 1:
-            what = "identical inputs and random numbers (sums of several threads differ in a copy)"
-        elif not self._said["gradient"]:
-            what = "identical inputs, random numbers and loss"
-        return f"{loop}: checked: replaying rank {self.partner}'s microbatch gave {what}"
-
-    def work(self) -> Words:
-        """In the child."""
-        session, actor = self._session, self._actor
-        session.runtime.active, session.runtime.speaks_as = True, None
-        session.faults.disarm()
-        found = {**EMPTY, "exact": [], "immaterial": []}
-        parameters = digest.of(self._strategy)
-        for level, place in enumerate(self.microbatch.places[:LEVELS]):
-            tried = level >= session.runtime.outward.get(self.microbatch.places[0].top.loop.id, 0)
-            self.microbatch.chosen = level
-            if not tried or place.top.context is None or not self._said["tops"][level]:
-                continue
-            why, unknown = self._try(level)
-            if digest.of(self._strategy) != parameters:
-                found["promise"], found["reason"] = "unprotected", WRITES.format(place.top.loop.id)
-                break
-            if not why and self._leaves_a_trace(level):
-                found["promise"], found["reason"] = "unprotected", TRACE.format(place.top.loop.id)
-                break
-            if not why:
-                found["exact"].append(level)
-                found["immaterial"] = [told(key) for key in sorted(unknown, key=str)]
-                break
-            found["reason"] = found["reason"] or why
-        found["talked"], found["fed"] = actor.talked, actor.fed
-        found["different"] = [told(key) for key in sorted(self._different(), key=str)]
-        found["traces"] = seeding.look(session.runtime.sources, self.partner)
-        return found
-
-    def _try(self, level: int) -> tuple[str, frozenset[Key]]:
-        """Why level `level` does not give the partner's microbatch, or "", and what was unknown."""
-        actor, mine = self._actor, self.microbatch.top.context
-        assert mine is not None, "captured"
-        actor.captures.include(mine)
-        actor.rehearsing, actor.only_inputs = True, not self._whole
-        kept = self._strategy.set_aside()
-        try:
-            lost, unknown = self._partner(level)
-            actor.lost[self.partner] = lost
-            state = lost.at(mine.point, actor.captures.points)
-            if self._followed:
-                actor.bearing.immaterial |= unknown
-            done = actor.execute(self.partner, state, self._step, self.microbatch)
-            self._door = done.door
-            why = self._unlike(done, *self._said["shown"][level])
-            return why and self._explained(why, unknown), unknown
-        except NotReplayable as reason:
-            return str(reason), frozenset()
-        finally:
-            self._strategy.put_back(kept)
-            actor.rehearsing = actor.only_inputs = False
-
-    def _partner(self, level: int) -> tuple[LostRank, frozenset[Key]]:
-        """Where the partner stood, and what of it would not be known if it were lost."""
-        actor, own = self._actor, self._actor.captures
-        there = Context.unpack(self._said["tops"][level])
-        mine = self.microbatch.places[level].top.context
-        assert mine is not None, "captured"
-        lost = LostRank(self.partner, apart=self._session.runtime.apart_from(self.partner))
-        before = Context.unpack(self._said["before"]) if self._said["before"] else None
-        mine_before = own.at(before.point) if before is not None else None
-        follows = mine_before is not None and mine_before.point < mine.point
-        if not self._followed or before is None or mine_before is None or not follows:
-            lost.learn(there, mine)
-            return lost, frozenset()
-        self._session.alike.informs(lost)
-        runtime = self._session.runtime
-        lost.led = partial(runtime.has_done, self.partner)
-        lost.learn(before, mine_before)
-        lost.loops.add(mine.loop)
-        unknown = lost.at(mine.point, own.points).unknown
-        values = mine.values
-        matter = {
-            key for key in unknown if key in values and actor.bearing.matters(key, values[key])
-        }
-        return lost, frozenset(matter)
-
-    def _unlike(self, done: Executed, mark: tuple[int, int], door: int) -> str:
-        """In what it is not the partner's microbatch, which left these, or ""."""
-        said, one_thread = self._said, self._threads == 1
-        noted = bool(mark[0])  # its model may not have been known before it trained
-        if noted and done.door != door:
-            same = done.mark[0] == mark[0]
-            return "it drew other random numbers" if same else "other data entered the model"
-        if not self._whole:
-            return ""
-        if noted and done.mark[0] != mark[0]:
-            return "other data entered the model"
-        if one_thread and mark[1] and done.mark[1] != mark[1]:
-            return "its loss was another one"
-        assert done.after is not None, "it came to its end"
-        if crc_of_streams(done.after.streams) != said["end"]:
-            return "it drew other random numbers"
-        if one_thread and said["gradient"] and self._strategy.digest() != said["gradient"]:
-            return "its gradient was another one"
-        return ""
-
-    def _explained(self, what: str, unknown: frozenset[Key]) -> str:
-        loop, actor = self.microbatch.top.loop.id, self._actor
-        if actor.talked:
-            return TALKS
-        if unknown:
-            from recoverrun.hooks.lost import parted
-
-            return parted(sorted(unknown, key=str), "between steps")
-        why = "its data or random numbers come from a source that cannot be replayed"
-        if different := sorted(map(named, self._different())):
-            names = ", ".join(name.removesuffix("#") for name in different[:3])
-            why = f"rank {self.partner} holds other data in {names} than this rank"
-        return f"{loop}: replaying rank {self.partner}'s microbatch here, {what}: {why}"
-
-    def _different(self) -> set[Key]:
-        """Large data of the partner that are not ours, by their marks."""
-        there = Context.unpack(self._said["tops"][0]) if self._said["tops"][0] else None
-        mine = self.microbatch.places[0].top.context
-        found = set(unlike(_bulk(self.microbatch), self._said["bulk"]))
-        if there is not None and mine is not None:
-            found |= unlike(mine.attributes, there.attributes)
-        return found
-
-    def _leaves_a_trace(self, level: int) -> bool:
-        """True if the same microbatch, executed once more, comes out otherwise."""
-        actor = self._actor
-        actor.rehearsing = actor.only_inputs = True
-        kept = self._strategy.set_aside()
-        try:
-            top = self.microbatch.top.context
-            assert top is not None, "captured"
-            state = actor.lost[self.partner].at(top.point, actor.captures.points)
-            done = actor.execute(self.partner, state, self._step, self.microbatch)
-            return done.door != self._door
-        except NotReplayable:
-            return True
-        finally:
-            self._strategy.put_back(kept)
-            actor.rehearsing = actor.only_inputs = False
-
-
-def _bulk(microbatch: Microbatch) -> dict[str, str]:
-    """Marks of large data among the variables that a microbatch reads."""
-    top = microbatch.places[0].top
-    visible = {**top.globals, **top.names}
-    read = {name: visible[name] for name in sorted(top.loop.live_in & visible.keys())}
-    return marks(read, ATTRIBUTE_TENSOR_BYTES)

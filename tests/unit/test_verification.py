@@ -13,9 +13,9 @@ from recoverrun.hooks import digest, forked, handover, verification
 from recoverrun.hooks.evidence import Mark, crc_of_streams
 from recoverrun.hooks.guarantee import Guarantee
 from recoverrun.hooks.impersonate import TALKS, Executed
+from recoverrun.hooks.retrial import EMPTY, Trial
 from recoverrun.hooks.runtime import Microbatch, Place
 from recoverrun.hooks.verification import (
-    EMPTY,
     FIRST,
     NOTHING,
     PROVED,
@@ -23,7 +23,6 @@ from recoverrun.hooks.verification import (
     UNEQUAL,
     UNSAID,
     Verification,
-    _Trial,
 )
 from rendezvous.layout import Layout
 from rendezvous.messages import Promise
@@ -222,7 +221,7 @@ class Proofs:
         monkeypatch.setattr(handover, "exchange", lambda session, generation: None)
         play.verification.first()
 
-    def tried(self, made: _Trial) -> dict[str, Any]:
+    def tried(self, made: Trial) -> dict[str, Any]:
         self.made.append((made._step, made._followed))
         if self.found is None:
             raise Superseded
@@ -501,9 +500,9 @@ TRUTH: dict[str, Any] = {
 }  # fmt: skip
 
 
-def trial(play: Play, *, whole: bool = True, threads: int = 1, **said: Any) -> _Trial:
+def trial(play: Play, *, whole: bool = True, threads: int = 1, **said: Any) -> Trial:
     session: Any = play
-    made = _Trial(
+    made = Trial(
         session, PARTNER, {**TRUTH, **said}, 0, play.runtime.microbatches[0], followed=False
     )
     made._whole, made._threads = whole, threads
