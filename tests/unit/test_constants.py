@@ -1,0 +1,208 @@
+"""What modules of the project know of a rank is told, and put in place for whoever acts as it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+import msgpack
+import numpy
+import pytest
+import torch
+
+from recoverrun.hooks import constants as constants_module
+from recoverrun.hooks.clones import NotReplayable
+from recoverrun.hooks.constants import Constants
+from recoverrun.hooks.context import same
+
+NAME = "common_of_test_constants"
+
+
+class Settings:
+    """An object of the project's own."""
+
+    def __init__(self, **attributes: Any) -> None:
+        vars(self).update(attributes)
+
+
+class _Said(Exception):
+    """The other rank has said its word; nobody answers it."""
+
+
+class Two:
+    """This rank, and another one on which that module knows something else."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.module = ModuleType(NAME)
+        monkeypatch.setitem(constants_module.sys.modules, NAME, self.module)
+        monkeypatch.setattr(Settings, "__module__", NAME)
+        self.theirs: dict[str, Any] = {}
+        self.asked: list[dict[str, Any]] = []
+        self.constants = Constants()
+
+    def tell(self, mine: dict[str, Any]) -> dict[int, Any]:
+        self.asked.append(mine)
+        said: dict[int, Any] = {0: mine, 1: self._other()}
+        found: dict[int, Any] = msgpack.unpackb(msgpack.packb(said), strict_map_key=False)
+        return found
+
+    def _other(self) -> dict[str, Any]:
+        said: list[dict[str, Any]] = []
+
+        def tell(words: dict[str, Any]) -> dict[int, Any]:
+            said.append(words)
+            if len(said) == len(self.asked):
+                raise _Said
+            return {0: self.asked[len(said) - 1], 1: words}
+
+        with self._theirs(), pytest.raises(_Said):
+            Constants().exchange([NAME], tell)
+        return said[-1]
+
+    @contextmanager
+    def _theirs(self) -> Iterator[None]:
+        names, own = vars(self.module), dict(vars(self.module))
+        names.update(self.theirs)
+        yield
+        names.clear()
+        names.update(own)
+
+    def exchange(self, mine: dict[str, Any], theirs: dict[str, Any]) -> None:
+        vars(self.module).update(mine)
+        self.theirs = theirs
+        self.constants.exchange([NAME], self.tell)
+
+
+@pytest.fixture
+def two(monkeypatch: pytest.MonkeyPatch) -> Two:
+    return Two(monkeypatch)
+
+
+DATA = [list(range(100)), list(range(100, 200))]
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs"),
+    [
+        (0, 1),
+        ("cats", "dogs"),
+        (None, 0.5),
+        (float("nan"), -1.0),
+        ([0, 2], [1, 3]),
+        ((0, (2, [4])), (1, (3, [5, (6,)]))),
+        (DATA[0], DATA[1]),
+        (torch.arange(3), torch.arange(4)),
+        (torch.zeros(2, 2, dtype=torch.bfloat16), torch.ones(2, 2, dtype=torch.bfloat16)),
+        (torch.tensor(1), torch.tensor(2)),
+        (torch.arange(3), torch.empty(0)),
+    ],
+    ids=str,
+)
+def test_what_differs_is_put_in_place_for_the_other_rank_and_put_back(
+    mine: Any, theirs: Any, two: Two
+) -> None:
+    two.exchange({"x": mine, "same": 5}, {"x": theirs, "same": 5})
+
+    with two.constants.of(1):
+        there = vars(two.module)["x"], vars(two.module)["same"]
+
+    assert same(there[0], theirs) and there[1] == 5
+    assert vars(two.module)["x"] is mine
+
+
+def test_arrays_are_put_in_place_with_their_types_and_shapes(two: Two) -> None:
+    mine, theirs = numpy.arange(6, dtype="int16").reshape(2, 3), numpy.arange(4) / 2
+    two.exchange({"x": mine}, {"x": theirs})
+
+    with two.constants.of(1):
+        there = vars(two.module)["x"]
+
+    assert there.dtype == theirs.dtype and numpy.array_equal(there, theirs)
+    assert vars(two.module)["x"] is mine
+
+
+def test_attributes_of_own_objects_are_put_in_place_and_the_objects_stay(two: Two) -> None:
+    mine = Settings(rank=0, inner=Settings(shard=(0, 2)), world=2)
+    two.exchange({"s": mine}, {"s": Settings(rank=1, inner=Settings(shard=(1, 2)), world=2)})
+
+    with two.constants.of(1):
+        assert vars(two.module)["s"] is mine
+        assert (mine.rank, mine.inner.shard, mine.world) == (1, (1, 2), 2)  # type: ignore[attr-defined]
+
+    assert (mine.rank, mine.inner.shard) == (0, (0, 2))  # type: ignore[attr-defined]
+
+
+def test_where_nothing_differs_ranks_tell_each_other_once(two: Two) -> None:
+    two.exchange({"x": 1, "s": Settings(lr=0.1)}, {"x": 1, "s": Settings(lr=0.1)})
+
+    with two.constants.of(1):
+        assert vars(two.module)["x"] == 1
+
+    assert [list(words) for words in two.asked] == [["constants"]]
+
+
+@pytest.mark.parametrize("name", ["local_rank", "device", "__file__"])
+def test_what_belongs_to_the_process_is_not_told(name: str, two: Two) -> None:
+    two.exchange({name: 0}, {name: 1})
+
+    assert len(two.asked) == 1
+
+
+def test_what_only_one_rank_has_and_what_is_no_value_is_left_alone(two: Two) -> None:
+    two.exchange(
+        {"x": 1, "f": len, "d": {1: 2}, "g": torch.ones(1, requires_grad=True)},
+        {"y": 2, "f": max, "d": {1: 3}, "g": torch.zeros(1, requires_grad=True)},
+    )
+
+    assert len(two.asked) == 1
+
+
+def test_in_place_of_oneself_and_of_ranks_that_did_not_tell_all_is_as_it_is(two: Two) -> None:
+    two.exchange({"x": 0}, {"x": 1})
+
+    for rank in (0, 7):
+        with two.constants.of(rank):
+            assert vars(two.module)["x"] == 0
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_what_moved_since_is_not_known_and_nothing_is_changed(gone: bool, two: Two) -> None:
+    two.exchange({"a": 0, "x": 0}, {"a": 1, "x": 1})
+    if gone:
+        del vars(two.module)["x"]
+    else:
+        vars(two.module)["x"] = 2
+    before = dict(vars(two.module))
+
+    with pytest.raises(NotReplayable, match=rf"{NAME}\.x differs"), two.constants.of(1):
+        pass
+
+    assert vars(two.module) == before
+
+
+def test_data_that_were_changed_in_place_have_moved(two: Two) -> None:
+    mine = torch.arange(3)
+    two.exchange({"x": mine}, {"x": torch.arange(4)})
+    mine.add_(1)
+
+    with pytest.raises(NotReplayable), two.constants.of(1):
+        pass
+
+
+def test_what_ends_in_an_error_is_put_back(two: Two) -> None:
+    two.exchange({"x": 0}, {"x": 1})
+
+    with pytest.raises(ValueError), two.constants.of(1):
+        raise ValueError
+
+    assert vars(two.module)["x"] == 0
+
+
+def test_what_is_too_much_is_told_by_nobody(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants_module, "MOST_BYTES", 900)
+
+    two.exchange({"x": DATA[0], "y": DATA[0]}, {"x": DATA[1], "y": DATA[1]})
+
+    assert two.asked[1] == {"values": None}
+    with two.constants.of(1):
+        assert vars(two.module)["x"] is DATA[0]
