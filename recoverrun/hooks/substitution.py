@@ -68,7 +68,7 @@ class Substitution:
         variables = {k: v for k, v in theirs.items() if isinstance(k, str)}
         variables.update(self._moved(top, names, theirs))
         for name in sorted(variables.keys() - top.loop.targets):
-            if name not in top.loop.carried and self._filled(names, name, variables, costume):
+            if name not in top.loop.carried and self._filled(top, names, name, variables, costume):
                 continue
             put(names, name, variables[name])
             if name not in top.names and names is not module and not is_mark(name):
@@ -89,16 +89,17 @@ class Substitution:
 
     @staticmethod
     def _filled(
-        names: Mapping[str, Any], name: str, variables: Mapping[str, Any], costume: Costume
+        top: Top, names: dict[str, Any], name: str, variables: Mapping[str, Any], costume: Costume
     ) -> bool:
         """Give a list its content where it lies: closures and other names see it, too."""
-        present, value = names.get(name), variables[name]
+        present, value = top.names.get(name, names.get(name)), variables[name]
         if type(present) is not list or type(value) is not list:
             return False
         costume.lists.append((present, present[:]))
         copy: dict[str, Any] = {}
         put(copy, name, value)
         present[:] = copy[name]
+        names[name] = present  # of a function's variables there are copies only
         return True
 
     def find(
