@@ -23,6 +23,7 @@ from recoverrun.hooks import rng
 from recoverrun.hooks.bulk import is_mark
 from recoverrun.hooks.clones import NotReplayable
 from recoverrun.hooks.context import (
+    STREAM,
     Context,
     Key,
     Point,
@@ -158,6 +159,8 @@ class LostRank:
         }
         generators, moved = self._generators(before, after, theirs)
         unknown = (state.unknown - begun) | apart | moved | _hosts_apart(before, after, theirs)
+        if not within:
+            unknown |= self._moved_alone(before, after)
         loaders = {
             number: theirs.loaders.get(number) or self.created(own, state, before)
             for number, own in after.loaders.items()
@@ -200,8 +203,7 @@ class LostRank:
             if not self.led(state.context.alone_at, before.point):
                 why = ALONE.format(rank=self.rank)
         moved = rng.jump(theirs, mine, after.streams, hosts=False, shared=self.apart)
-        rested = mine.torch_cpu == after.streams.torch_cpu
-        if "torch" in self.unequal and not within and drawn is None and not rested:
+        if not within and drawn is None and self.unequal & _torch_moved(mine, after.streams):
             why = why or UNEQUAL
         if moved is None:
             moved, why = after.streams, why or UNTOLD
@@ -223,6 +225,18 @@ class LostRank:
                     values[key] = moved
                     apart.discard(key)
         return values, {_generator(key) for key in apart}
+
+    def _moved_alone(self, before: Context, after: Context) -> set[Key]:
+        """Streams and generators that moved here, and otherwise on other ranks."""
+        states, hosts = before.generators, before.streams.hosts
+        found: set[Key] = {
+            _generator(key)
+            for key, state in after.generators.items()
+            if (key in self.unequal or (STREAM, key) in self.alone)
+            and not same(state, states.get(key))
+        }
+        moved = {host(name) for name, now in after.streams.hosts.items() if now != hosts[name]}
+        return found | (moved & self.alone)
 
     def created(self, own: Origin, state: State, mine: Context) -> Origin:
         """Where it would have stood as it made an iterator that we made at `own`."""
@@ -391,6 +405,13 @@ def digest_of(context: Context, drawn: Sequence[str], matters: Callable[[Key, An
 
 def _generator(key: str) -> Key:
     return ("the generator made at", key)
+
+
+def _torch_moved(before: rng.Streams, after: rng.Streams) -> set[str]:
+    """Which of torch's streams did, by what votes call them."""
+    cuda = enumerate(zip(before.torch_cuda, after.torch_cuda, strict=False))
+    found = {f"cuda{number}" for number, (was, now) in cuda if was != now}
+    return found | ({"torch"} if before.torch_cpu != after.torch_cpu else set())
 
 
 def _hosts_apart(before: Context, after: Context, theirs: Context) -> set[Key]:
