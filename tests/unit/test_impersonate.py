@@ -8,11 +8,13 @@ import pytest
 import torch
 
 from recoverrun.hooks import captures as captures_module
+from recoverrun.hooks import rng
 from recoverrun.hooks.evidence import Evidence
-from recoverrun.hooks.impersonate import Impersonator, NothingReached
+from recoverrun.hooks.impersonate import Costume, Impersonator, NothingReached
 from recoverrun.hooks.registry import Registry
-from recoverrun.hooks.runtime import Microbatch, Top
+from recoverrun.hooks.runtime import Microbatch, ScriptRuntime, Top
 from rendezvous.layout import Layout
+from tests.unit.contexts import at, loop
 from tests.unit.test_runtime import Play
 
 pytestmark = pytest.mark.usefixtures("streams_put_back")
@@ -175,3 +177,86 @@ def test_fresh_data_without_a_backward_are_told() -> None:
         rank.actor.execute_fresh(microbatch)
 
     assert rank.runtime.acting_rank is None and not rank.actor.fresh
+
+
+# --------------------------------------------------------------------------- lists
+
+
+class Stage:
+    """An iteration that began with a list as it was `then`; since that it was changed in place."""
+
+    def __init__(self, where: str, then: list[Any], now: list[Any], **more: Any) -> None:
+        self.rows, self.where = now, where
+        other = self.rows
+        module = where == "module"
+        seen = {"rows": self.rows, "other": self.rows, "peek": lambda: other}
+        context = at(0, names={"rows": then, "other": then})
+        self.top: Any = SimpleNamespace(
+            globals={} if where == "function" else seen, names=seen if where == "function" else {},
+            loop=loop(module_level=module, **more), attributes={}, context=context,
+        )  # fmt: skip
+        self.actor = Impersonator(ScriptRuntime(0))
+        self.costume = Costume(rng.read(), {})
+
+    def dress(self, **theirs: Any) -> dict[str, Any]:
+        return self.actor._dress(self.top, theirs, self.costume)
+
+    def undress(self) -> None:
+        self.actor._undress(self.top, self.costume)
+
+
+WHERE = ["module", "global", "function"]
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_a_list_that_was_changed_in_place_since_the_iteration_began_is_as_it_was_then(
+    where: str,
+) -> None:
+    stage = Stage(where, [[1], 2], [3, 4, 5])
+
+    names = stage.dress()
+
+    assert names["rows"] == names["other"] == names["peek"]() == [[1], 2]
+    stage.undress()
+    assert stage.rows == [3, 4, 5]
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_another_rank_s_list_is_seen_by_closures_and_under_other_names(where: str) -> None:
+    stage = Stage(where, [1], [1])
+
+    names = stage.dress(rows=[7, 8], other=[7, 8])
+    names["rows"].append(9)
+
+    assert names["peek"]() == names["other"] == [7, 8, 9]
+    stage.undress()
+    assert stage.rows == [1] and names["peek"]() is stage.rows
+
+
+def test_what_is_put_in_place_is_not_what_was_noted() -> None:
+    """An iteration may be executed more than once."""
+    stage = Stage("module", [[1]], [])
+
+    names = stage.dress()
+    names["rows"][0].append(2)
+    names["rows"].clear()
+
+    assert stage.top.context.names["rows"] == [[1]]
+
+
+def test_a_list_that_one_iteration_hands_to_the_next_is_the_snapshot_s() -> None:
+    stage = Stage("function", [1], [2], carried=frozenset({"rows", "other"}))
+
+    names = stage.dress(rows=[5])
+
+    assert (names["rows"], names["peek"]()) == ([5], [2])
+
+
+def test_a_list_in_the_place_of_something_else_is_another_one() -> None:
+    stage = Stage("module", [1], [1])
+    stage.top.globals["rows"] = None
+
+    assert stage.dress(rows=[5])["rows"] == [5]
+    assert stage.rows == [1]
+    stage.undress()
+    assert stage.top.globals["rows"] is None

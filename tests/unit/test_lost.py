@@ -1,6 +1,7 @@
 """Where a lost rank stands at our points: what is told, what is followed, what cannot be known."""
 
 import random
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 
 from recoverrun.hooks import ownrng, rng
 from recoverrun.hooks.clones import NotReplayable
-from recoverrun.hooks.context import Context
+from recoverrun.hooks.context import STREAM, Context
 from recoverrun.hooks.lost import (
     UNTOLD,
     LostRank,
@@ -28,6 +29,7 @@ from tests.unit.contexts import at, stream
 pytestmark = pytest.mark.usefixtures("streams_put_back")
 
 MADE_AT = "train.py:3#0"
+NUMPY_AT = "train.py:4#0"
 
 
 def anything(key: Any, value: Any) -> bool:
@@ -75,6 +77,28 @@ def test_what_begins_anew_for_all_is_known_again() -> None:
     """A count of tokens that each step sets to nothing."""
     assert merged({"x": 40}, {"x": 0}, {"x": 37}, _zero) == ({"x": 0}, set())
     assert merged({"x": 40}, {"x": 5}, {"x": 37}, _zero) == ({"x": 37}, {"x"})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "theirs", "known"),
+    [
+        (1, 2, 1, False),  # the same just now, but who knows
+        (1, 1, 1, True),
+        (1, 1, 7, True),
+        (1, 2, 2, True),
+        (1, 2, 7, False),
+    ],
+)
+def test_what_ranks_do_not_have_in_common_is_not_known_once_it_moves(
+    before: int, after: int, theirs: int, known: bool
+) -> None:
+    values, apart = merged({"x": before}, {"x": after}, {"x": theirs}, alone={"x"})
+
+    assert values == {"x": theirs} and apart == (set() if known else {"x"})
+
+
+def test_what_ranks_do_not_have_in_common_begins_anew_for_all() -> None:
+    assert merged({"x": 4}, {"x": 0}, {"x": 4}, _zero, alone={"x"}) == ({"x": 0}, set())
 
 
 def test_what_was_not_there_yet_is_ours_and_what_is_gone_is_gone() -> None:
@@ -372,3 +396,48 @@ def test_the_sentence_names_the_first_few() -> None:
         parted(["x", ("meter", "value"), "y", "z"], "between steps")
         == "x, meter.value, y and more differ between ranks and move between steps"
     )
+
+
+# --------------------------------------------------------------------------- unequal draws
+
+
+def moved_by(place: str, count: int) -> list[Context]:
+    """After a microbatch and as the next one begins, so many numbers of `place` later."""
+    made, numbers = torch.Generator().manual_seed(4), numpy.random.default_rng(5)
+    streams = stream(5, 0)
+    contexts = []
+    for kind, step in (("after", 3), ("top", 4)):
+        if kind == "top":
+            here = {"torch": None, MADE_AT: made}
+            if place in here:
+                torch.empty(count, dtype=torch.int32).random_(generator=here[place])
+            for _ in range(count):
+                random.random() if place == "python" else None
+                numbers.random() if place == NUMPY_AT else None
+            streams = rng.read()
+        offset = count if (place, kind) == ("cuda0", "top") else 0
+        gpu = struct.pack("<QQ", 7, 4 * offset)
+        given = rng.Streams(
+            torch_cpu=streams.torch_cpu, torch_cuda=(gpu,),
+            python=streams.python, numpy=streams.numpy,
+        )  # fmt: skip
+        states = {MADE_AT: ownrng.state_of(made), NUMPY_AT: ownrng.state_of(numbers)}
+        contexts.append(at(step, 0, kind, streams=given, generators=states))  # type: ignore[arg-type]
+    return contexts
+
+
+@pytest.mark.parametrize("place", ["torch", "cuda0", MADE_AT, NUMPY_AT, "python"])
+@pytest.mark.parametrize(("unequal", "count"), [(True, 3), (True, 0), (False, 3)])
+def test_a_stream_that_moves_otherwise_on_other_ranks_is_known_while_it_rests(
+    place: str, unequal: bool, count: int
+) -> None:
+    own = moved_by(place, count)
+    counted = place in ("torch", "cuda0", MADE_AT)
+    said: frozenset[Any] = frozenset({place if counted else (STREAM, place)} if unequal else ())
+    lost = lost_at(own[0], own[0], **{"unequal" if counted else "alone": said})
+
+    state = lost.at(own[1].point, own)
+
+    known = not unequal or not count
+    assert (state.torch_known == "") == (known or place not in ("torch", "cuda0"))
+    assert (not state.unknown) == (known or place in ("torch", "cuda0"))

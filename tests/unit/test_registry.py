@@ -168,6 +168,17 @@ def test_those_of_loaders_and_of_the_module_itself_are_none_of_the_script_s(modu
     assert names["g"] is not None and watched.registry.alive() == {}
 
 
+@pytest.mark.parametrize("module", ["tempfile", "uuid", "concurrent.futures.thread"])
+def test_those_of_the_standard_library_are_none_of_the_script_s(module: str) -> None:
+    """Names of temporary files, say."""
+    watched = Watched()
+    library = watched.run("def make():\n    return random.Random()", module=module)
+
+    names = watched.run("a = make()\nb = random.Random()", make=library["make"])
+
+    assert watched.registry.alive() == {"train.py:2#0": names["b"]}
+
+
 def test_one_without_a_state_is_none() -> None:
     watched = Watched()
     source = (
