@@ -118,6 +118,7 @@ class Alike:
         mine = {
             "values": [[told(key), crc] for key, crc in self._values.items()],
             "drawn": self._drawn,
+            "draws": self._draws(session),
         }
         try:
             heard = gather(session.fabric, session.booth.channel, session.view.generation, mine)
@@ -125,7 +126,8 @@ class Alike:
             return  # the ranks will differ again
         if self._hear_values([one["values"] for one in heard.values()]):
             session.verification.renew()
-        self._hear_drawn({rank: one["drawn"] for rank, one in heard.items()}, session)
+        draws = set[str]().union(*(one["draws"] for one in heard.values()))
+        self._hear_drawn({rank: one["drawn"] for rank, one in heard.items()}, draws, session)
 
     def _hear_values(self, said: list[list[list[Any]]]) -> bool:
         """True if more values are known not to be common."""
@@ -137,28 +139,33 @@ class Alike:
                 more = True
         return more
 
-    def _hear_drawn(self, said: Mapping[int, Mapping[str, int]], session: "Session") -> None:
+    def _hear_drawn(
+        self, said: Mapping[int, Mapping[str, int]], draws: set[str], session: "Session"
+    ) -> None:
+        """`draws` are streams of which some rank's microbatch draws numbers."""
         for stream in sorted(set[str]().union(*said.values())):
             counts = {rank: drawn.get(stream, 0) for rank, drawn in sorted(said.items())}
             if len(set(counts.values())) == 1:
                 continue
             self.unequal.add(stream)
-            if self._top is None or not self._draws(stream, session):
+            if stream not in draws:
                 continue
             words = ", ".join(f"{count} on rank {rank}" for rank, count in _few(counts))
             plain = stream == TORCH or stream.startswith("cuda")
             name = stream if plain else f"the generator made at {stream}"
-            reason = UNEQUAL.format(loop=self._top.loop, stream=name, counts=words)
+            loop = self._top.loop if self._top is not None else "the loop"
+            reason = UNEQUAL.format(loop=loop, stream=name, counts=words)
             first = min(said) == session.env.rank
             session.guarantee.weaken(reason, said=first)
             exact.insist(session, "equal-count", reason)
 
-    def _draws(self, stream: str, session: "Session") -> bool:
-        """True if the microbatch that began at the last top drew from that stream."""
-        assert self._top is not None, "looked"
+    def _draws(self, session: "Session") -> list[str]:
+        """Streams from which the microbatch drew that began at the last top."""
+        if self._top is None:
+            return []
         after = [one for one in session.impersonator.captures.points if one.kind == "after"]
         ended = next((one for one in after if one.point > self._top.point), None)
-        return ended is not None and stream in _drawn(self._top, ended, any_at_all=True)
+        return [] if ended is None else sorted(_drawn(self._top, ended, any_at_all=True))
 
 
 def _few(counts: Mapping[int, int]) -> list[tuple[int, int]]:

@@ -237,6 +237,18 @@ def test_unequal_draws_lower_the_promise_if_microbatches_draw_and_one_rank_says_
     assert one.guarantee.promise == other.guarantee.promise == "equal-count"
 
 
+@pytest.mark.parametrize("drawing", [0, 1])
+def test_all_ranks_lower_the_promise_if_the_microbatch_of_one_of_them_draws(drawing: int) -> None:
+    ranks = Ranks()
+    for number, drawn in enumerate((3, 8)):
+        ranks.ranks[number].goes(top(drawn), draws=2 * (number == drawing))
+
+    ranks.vote()
+
+    assert [rank.guarantee.promise for rank in ranks.ranks] == ["equal-count"] * 2
+    assert [len(rank.downgrades) for rank in ranks.ranks] == [1, 0]
+
+
 def test_unequal_draws_cost_nothing_if_microbatches_draw_none_and_are_told_once() -> None:
     ranks = Ranks()
     ranks.go(top(3), top(8))
