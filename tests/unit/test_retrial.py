@@ -1,0 +1,175 @@
+"""What a trial of another rank's microbatch compares with what that rank noted of its own."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from recoverrun.hooks import digest
+from recoverrun.hooks.evidence import Mark, crc_of_streams
+from recoverrun.hooks.impersonate import TALKS, Executed
+from recoverrun.hooks.retrial import Trial
+from tests.unit.contexts import at, loop
+from tests.unit.test_verification import PARTNER, Play, microbatch
+
+pytestmark = pytest.mark.usefixtures("streams_put_back")
+
+END = at(0, 0, "after")
+MARK, DOOR = (11, 12), 7
+TRUTH: dict[str, Any] = {
+    "shown": [[[11, 12], 7]], "end": crc_of_streams(END.streams), "gradient": 55,
+}  # fmt: skip
+
+
+def trial(play: Play, *, whole: bool = True, threads: int = 1, **said: Any) -> Trial:
+    session: Any = play
+    made = Trial(
+        session, PARTNER, {**TRUTH, **said}, 0, play.runtime.microbatches[0], followed=False
+    )
+    made._whole, made._threads = whole, threads
+    return made
+
+
+def done(**different: Any) -> Executed:
+    usual: dict[str, Any] = {"mark": MARK, "entered": frozenset({11}), "door": DOOR, "after": END}
+    return Executed(**{**usual, **different})
+
+
+def test_the_same_microbatch_is_known() -> None:
+    assert trial(Play())._unlike(done(), MARK, DOOR) == ""
+
+
+@pytest.mark.parametrize(
+    ("different", "mark", "said", "why"),
+    [
+        ({"door": 8, "mark": (99, 12)}, MARK, {}, "other data entered the model"),
+        ({"door": 8}, MARK, {}, "it drew other random numbers"),  # before the model's door
+        ({"mark": (99, 12)}, MARK, {}, "other data entered the model"),  # after the first forward
+        ({"mark": (11, 99)}, MARK, {}, "its loss was another one"),
+        ({}, MARK, {"end": 1}, "it drew other random numbers"),  # behind the door
+        ({}, MARK, {"gradient": 56}, "its gradient was another one"),
+        ({}, MARK, {"gradient": 0}, ""),  # it cannot be compared
+        ({"mark": (11, 99)}, (11, 0), {}, ""),  # nor can its loss
+        ({"mark": (99, 12), "door": 8}, (0, 12), {}, ""),  # its model was not known then
+    ],
+)
+def test_what_is_not_the_same_is_named(
+    different: dict[str, Any], mark: Mark, said: dict[str, Any], why: str
+) -> None:
+    assert trial(Play(), **said)._unlike(done(**different), mark, DOOR) == why
+
+
+def test_where_the_forward_needs_other_ranks_what_enters_is_compared() -> None:
+    stopped = done(mark=(11, 0), after=None)
+    shards = trial(Play(), whole=False)
+
+    assert shards._unlike(stopped, MARK, DOOR) == ""
+    assert shards._unlike(stopped, MARK, 8) == "it drew other random numbers"
+
+
+def test_sums_of_several_threads_are_not_compared_bit_for_bit() -> None:
+    """A child has one thread; the streams and what entered must be the same all the more."""
+    other = done(mark=(11, 99))
+
+    assert trial(Play(), threads=4, gradient=56)._unlike(other, MARK, DOOR) == ""
+    drawn = trial(Play(), threads=4, end=1)
+    assert drawn._unlike(other, MARK, DOOR) == "it drew other random numbers"
+
+
+@pytest.mark.parametrize("level", [0, 1])
+def test_what_is_executed_from_an_iteration_is_held_against_what_that_one_has_done(
+    level: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Since an outer iteration began, more has entered the model than since the inner one."""
+    play = Play(microbatch(loop("train.py:5"), loop("train.py:1")))
+    play.strategy.set_aside = play.strategy.put_back = lambda *kept: None
+    play.impersonator.execute = lambda *what: done(mark=(21, 12), door=8)
+    made = trial(play, shown=[[[11, 12], 7], [[21, 12], 8]], tops=[b""], bulk={})
+    lost: Any = SimpleNamespace(at=lambda point, own: None)
+    monkeypatch.setattr(made, "_partner", lambda level: (lost, frozenset()))
+    made.microbatch.chosen = level
+
+    why, _ = made._try(level)
+
+    assert (why == "") == (level == 1)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "right", "tried", "exact"),
+    [
+        (None, 0, [0], [0]),
+        (None, 2, [0, 1, 2], [2]),
+        (1, 1, [1], [1]),
+        (1, 2, [1, 2], [2]),
+        (1, 0, [1, 2], []),
+    ],
+)
+def test_loops_within_the_one_that_was_found_are_not_tried_again(
+    chosen: int | None,
+    right: int,
+    tried: list[int],
+    exact: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    play = Play(microbatch(*(loop(f"train.py:{line}") for line in (7, 5, 3, 1))))
+    if chosen is not None:
+        play.runtime.outward["train.py:7"] = chosen
+    made, found = trial(play, tops=[b"top"] * 3), list[int]()
+
+    def attempt(level: int) -> tuple[str, frozenset[Any]]:
+        found.append(level)
+        return "" if level == right else "other data entered the model", frozenset()
+
+    monkeypatch.setattr(made, "_try", attempt)
+    monkeypatch.setattr(made, "_leaves_a_trace", lambda level: False)
+    monkeypatch.setattr(made, "_different", set)
+    monkeypatch.setattr(digest, "of", lambda strategy: 0)
+
+    said = made.work()
+
+    assert (found, said["exact"]) == (tried, exact)
+
+
+def test_an_iteration_that_either_rank_has_not_noted_is_not_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    play = Play(microbatch(*(loop(f"train.py:{line}") for line in (5, 3, 1))))
+    play.runtime.microbatches[0].places[0].top.context = None
+    made, found = trial(play, tops=[b"top", b"", b"top"]), list[int]()
+
+    def attempt(level: int) -> tuple[str, frozenset[Any]]:
+        found.append(level)
+        return "other data entered the model", frozenset()
+
+    monkeypatch.setattr(made, "_try", attempt)
+    monkeypatch.setattr(made, "_different", set)
+    monkeypatch.setattr(digest, "of", lambda strategy: 0)
+
+    made.work()
+
+    assert found == [2]
+
+
+@pytest.mark.parametrize(
+    ("more", "gave"),
+    [
+        ({}, "gave the identical gradient"),
+        ({"whole": False}, "gave identical inputs and random numbers (its forward pass needs"),
+        ({"threads": 4}, "gave identical inputs and random numbers (sums of several threads"),
+        ({"gradient": 0}, "gave identical inputs, random numbers and loss"),
+    ],
+)
+def test_what_is_praised_is_what_was_compared(more: dict[str, Any], gave: str) -> None:
+    assert gave in trial(Play(), **more).praise("train.py:1")
+
+
+def test_the_first_known_cause_is_named() -> None:
+    play = Play()
+    made = trial(play, tops=[b""], bulk={})
+    why = made._explained("other data entered the model", frozenset())
+    assert "rank 1's microbatch here, other data entered the model: its data or random" in why
+
+    unknown = frozenset({"seen"})
+    assert made._explained("x", unknown) == "seen differs between ranks and moves between steps"
+    play.impersonator.talked = True
+    assert made._explained("x", unknown) == TALKS
