@@ -63,6 +63,7 @@ def test_one_that_nobody_holds_any_more_is_gone() -> None:
 
 def test_what_nobody_has_seen_is_not_found() -> None:
     held = {"shards": [shard(1), numpy.arange(3), 7, None, "x"], "many": [shard(2)] * (FEW + 1)}
+    marks = [mark_of(numpy.arange(4)), mark_of(shard(2))]  # of what nobody holds
 
-    assert find(mark_of(numpy.arange(4)), held) is None
-    assert find(mark_of(shard(2)), held) is None, "it looks into short containers alone"
+    assert find(marks[0], held) is None
+    assert find(marks[1], held) is None, "it looks into short containers alone"
