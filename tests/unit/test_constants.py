@@ -127,7 +127,8 @@ def test_attributes_of_own_objects_are_put_in_place_and_the_objects_stay(two: Tw
 
     with two.constants.of(1):
         assert vars(two.module)["s"] is mine
-        assert (mine.rank, mine.inner.shard, mine.world) == (1, (1, 2), 2)  # type: ignore[attr-defined]
+        there: Any = mine
+        assert (there.rank, there.inner.shard, there.world) == (1, (1, 2), 2)
 
     assert (mine.rank, mine.inner.shard) == (0, (0, 2))  # type: ignore[attr-defined]
 

@@ -10,9 +10,10 @@ import torch
 from recoverrun.hooks import captures as captures_module
 from recoverrun.hooks import rng
 from recoverrun.hooks.evidence import Evidence
-from recoverrun.hooks.impersonate import Costume, Impersonator, NothingReached
+from recoverrun.hooks.impersonate import Impersonator, NothingReached
 from recoverrun.hooks.registry import Registry
 from recoverrun.hooks.runtime import Microbatch, ScriptRuntime, Top
+from recoverrun.hooks.substitution import Costume, Substitution
 from rendezvous.layout import Layout
 from tests.unit.contexts import at, loop
 from tests.unit.test_runtime import Play
@@ -195,14 +196,15 @@ class Stage:
             globals={} if where == "function" else seen, names=seen if where == "function" else {},
             loop=loop(module_level=module, **more), attributes={}, context=context,
         )  # fmt: skip
-        self.actor = Impersonator(ScriptRuntime(0))
+        actor = Impersonator(ScriptRuntime(0))
+        self.substitution = Substitution(actor.runtime, actor.bearing, actor.shares)
         self.costume = Costume(rng.read(), {})
 
     def dress(self, **theirs: Any) -> dict[str, Any]:
-        return self.actor._dress(self.top, theirs, self.costume)
+        return self.substitution.dress(self.top, theirs, self.costume)
 
     def undress(self) -> None:
-        self.actor._undress(self.top, self.costume)
+        self.substitution.undress(self.top, self.costume)
 
 
 WHERE = ["module", "global", "function"]

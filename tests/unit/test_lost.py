@@ -422,7 +422,8 @@ def moved_by(place: str, count: int) -> list[Context]:
             python=streams.python, numpy=streams.numpy,
         )  # fmt: skip
         states = {MADE_AT: ownrng.state_of(made), NUMPY_AT: ownrng.state_of(numbers)}
-        contexts.append(at(step, 0, kind, streams=given, generators=states))  # type: ignore[arg-type]
+        made_there: Any = at(step, 0, kind, streams=given, generators=states)  # type: ignore
+        contexts.append(made_there)
     return contexts
 
 

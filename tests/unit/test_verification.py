@@ -93,7 +93,7 @@ class Play:
             constants=SimpleNamespace(exchange=lambda modules, tell: None),
         )  # fmt: skip
         self.machine = SimpleNamespace(slot=0)
-        self.alike = SimpleNamespace(informs=lambda lost: lost)
+        self.alike = SimpleNamespace(informs=lambda lost: lost, begins=lambda tops: None)
         self.layout = Layout(((OWN,), (PARTNER,)))
         self.env = SimpleNamespace(exact=False, error_file="", rank=OWN)
         self.faults = SimpleNamespace(disarm=lambda: None)
