@@ -41,7 +41,7 @@ from recoverrun.hooks.namespaces import around_of, held, hold, put_back, seen_by
 from recoverrun.hooks.origins import Origin
 from recoverrun.hooks.patience import limit_s
 from recoverrun.hooks.poison import poisoned
-from recoverrun.hooks.registry import REGISTRY
+from recoverrun.hooks.registry import MOST, REGISTRY
 from recoverrun.hooks.runtime import Microbatch, ScriptRuntime, Top, Unwind
 from recoverrun.hooks.script import ITEM_NAME, RUNTIME_NAME
 from recoverrun.hooks.shares import Shares
@@ -53,6 +53,9 @@ TALKS = (
     "what the ranks tell each other before the backward (a count of tokens, say) changes the "
     "gradient, and a lost rank's word cannot be told"
 )
+
+
+CROWDED = f"the script holds more than {MOST} generators of random numbers"
 
 
 class NothingReached(NotReplayable):
@@ -157,6 +160,8 @@ class Impersonator:
         top = microbatch.top
         if top.loop.refusal:
             raise NotReplayable(top.loop.refusal)
+        if REGISTRY.crowded:
+            raise NotReplayable(CROWDED)
         mine, after = top.context, self.captures.at((step, microbatch.index, AFTER, 0))
         assert mine is not None and after is not None, "captured as they were"
         moved = Moved.between(mine, after, top.seeded)

@@ -3,7 +3,8 @@
 Constructors are watched, so that closures, dicts and slots are no hiding place. A generator is
 known by the place in the code that made it and how many had been made there before: ranks that run
 the same code make the same generators, whatever one of them makes elsewhere. Generators that
-torch's data loaders make for themselves are not among them: copies of a loader have their own.
+torch's data loaders make for themselves, or data sets as they give an item, are not among them:
+copies of a loader have their own.
 """
 
 import functools
@@ -32,6 +33,7 @@ class Registry:
     def __init__(self) -> None:
         self._known: dict[str, Callable[[], Any]] = {}
         self._made: Counter[str] = Counter()  # by place
+        self.crowded = False  # there have been more than are told of
 
     def note(self, generator: Any, frame: FrameType | None) -> None:
         """`generator` was just made, in code that `frame` called."""
@@ -55,6 +57,8 @@ class Registry:
                 del self._known[key]
             elif len(found) < MOST:
                 found[key] = generator
+            else:
+                self.crowded = True
         return found
 
     def states(self) -> "dict[str, State]":
@@ -139,9 +143,19 @@ def _place(frame: FrameType | None) -> str | None:
         if package not in MAKERS and package in sys.stdlib_module_names:
             return None  # names of temporary files, say
         if package not in MAKERS:
-            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+            inside = _is_for_loader(frame)
+            return None if inside else f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back
     return None
+
+
+def _is_for_loader(frame: FrameType | None) -> bool:
+    """True if code of a data set runs, to give a loader its next item."""
+    while frame is not None:
+        if str(frame.f_globals.get("__name__", "")).startswith(LOADERS):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _alone(held: list[Any]) -> Any:

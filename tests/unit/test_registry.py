@@ -179,6 +179,15 @@ def test_those_of_the_standard_library_are_none_of_the_script_s(module: str) -> 
     assert watched.registry.alive() == {"train.py:2#0": names["b"]}
 
 
+def test_those_that_a_data_set_makes_for_an_item_are_none_of_the_script_s() -> None:
+    watched = Watched()
+    make = watched.run("make = lambda: random.Random(1)")["make"]
+
+    loader = watched.run("made = make()", "torch.utils.data._utils.fetch", make=make)
+    assert isinstance(loader["made"], random.Random)
+    assert not watched.registry.states()
+
+
 def test_one_without_a_state_is_none() -> None:
     watched = Watched()
     source = (
@@ -197,6 +206,7 @@ def test_so_many_are_told_of() -> None:
 
     assert len(names["gs"]) == MOST + 3
     assert len(watched.registry.states()) == MOST
+    assert watched.registry.crowded, "then a loss is not made up exactly"
 
 
 # --------------------------------------------------------------------------- the script's classes
