@@ -72,6 +72,17 @@ STREAMS = (
     case("B2-dict", "hidden.py", "r1@step:7:forward", ranks=3),
     case("B2-list", "hidden.py", "r2@step:3:vote", ranks=3),
 )
+BETWEEN = (
+    case(
+        "B5-numbers",
+        "between.py",
+        "r1@step:8:forward",
+        ranks=3,
+        contract="told",
+        told="draw unequally many random numbers of torch",
+    ),
+    case("B5-value", "between.py", "r1@step:8:forward", ranks=3, contract="told"),
+)
 STEERED = tuple(
     case(
         f"B3-{way}",
@@ -110,4 +121,4 @@ MODELS = tuple(
         ("tokenizing", "tokenizing.py"),
     )
 )
-CASES = (*GRADIENTS, *PLACES, *STARTS, *STREAMS, *STEERED, *CONSTANTS, *SHAPES, *MODELS)
+CASES = (*GRADIENTS, *PLACES, *STARTS, *STREAMS, *BETWEEN, *STEERED, *CONSTANTS, *SHAPES, *MODELS)
