@@ -139,7 +139,7 @@ def test_nothing_is_read_where_there_is_no_file(path: str) -> None:
 def test_an_injected_kill_blames_no_microbatch(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     remnants, faults = Remnants(path), FaultPoints("r1@step:5:redo", 1)
     faults.before = remnants.rests
-    monkeypatch.setattr("os.kill", lambda pid, number: None)
+    monkeypatch.setattr("recoverrun.hooks.faultpoints.end", lambda pid, number: None)
     remnants.enters(ONE)
 
     faults.strike(STEP, "redo")

@@ -1,7 +1,7 @@
 """Between two steps each rank draws as many numbers as its own loss says, once it is warm.
 
-`between.py OUT numbers`: of torch's stream, from which dropout draws as well. `between.py OUT value`:
-into a variable that all ranks have had in common, and that scales the loss of the next step.
+`between.py OUT numbers`: of torch's stream, from which dropout draws as well. `... value`: into a
+variable that all ranks have had in common, and that scales the loss of the next step.
 """
 
 import sys
