@@ -30,7 +30,11 @@ class TimedOut(dist.DistBackendError):
 
 
 def limit_of(group: Any) -> timedelta:
-    """What the script gave to `init_process_group` or `new_group`, or has set since."""
+    """What the script gave to `init_process_group` or `new_group`, or has set since; torch's own
+    where there is no group any more.
+    """
+    if group is None:
+        return dist.constants.default_pg_timeout
     backends = [group._get_backend(device) for device in group._device_types]
     limits: list[timedelta] = [one.options._timeout for one in backends]
     return max(limits, default=dist.constants.default_pg_timeout)
