@@ -36,13 +36,30 @@ class Ddp:
     # --------------------------------------------------------------------------- hooks
 
     def init(self, original: Callable[..., None]) -> Callable[..., None]:
-        """`DDP.__init__` that takes the module under protection."""
+        """`DDP.__init__` that takes the module under protection.
+
+        Code that is executed for a lost rank and wraps a model anew (unfreezing) gets the one that
+        this rank's own code has wrapped there: ranks open their channels together.
+        """
 
         def wrapper(module: DistributedDataParallel, /, *args: Any, **kwargs: Any) -> None:
+            known = self._wrapped_here(args[0] if args else kwargs.get("module"))
+            if known is not None:
+                object.__setattr__(module, "__dict__", vars(known))
+                return
             original(module, *args, **kwargs)
             self._learn(module)
 
         return wrapper
+
+    def _wrapped_here(self, inner: Any) -> DistributedDataParallel | None:
+        """Where another rank's code runs: the latest of our modules around the model `inner`."""
+        if not self._session.acting:
+            return None
+        known = [one.module for one in self._modules if not one.gone]
+        return next(
+            (one for one in reversed(known) if one is not None and one.module is inner), None
+        )
 
     def register_comm_hook(self, original: Callable[..., None]) -> Callable[..., None]:
         """A hook of the script's: torch's compressing ones are served, others are left alone."""
@@ -100,7 +117,11 @@ class Ddp:
         """The module, if its gradients are ours to reduce."""
         if not self._session.runtime.active:
             return None
-        found = (one for one in self._modules if one.module is module and not one.gone)
+        found = (
+            one
+            for one in self._modules
+            if one.module is not None and vars(one.module) is vars(module) and not one.gone
+        )
         return next(found, None)
 
     def _learn(self, module: DistributedDataParallel) -> None:
