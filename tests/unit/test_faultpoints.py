@@ -1,17 +1,17 @@
 """A kill strikes where it is meant to, and nowhere else."""
 
-import os
 import signal
 
 import pytest
 
+from recoverrun.hooks import faultpoints
 from recoverrun.hooks.faultpoints import FaultPoints
 
 
 @pytest.fixture
 def killed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     signals: list[int] = []
-    monkeypatch.setattr(os, "kill", lambda _, number: signals.append(number))
+    monkeypatch.setattr(faultpoints, "end", lambda _, number: signals.append(number))
     return signals
 
 
