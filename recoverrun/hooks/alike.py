@@ -114,14 +114,16 @@ class Alike:
         self._values, self._drawn, self._top, self._differ = {}, {}, None, False
 
     def _compare(self, session: "Session") -> None:
-        assert session.fabric is not None and session.view is not None, "protected"
+        fabric = session.fabric
+        assert fabric is not None, "protected"
+        generation = fabric.view.generation  # not later than what the machine knows of losses
         mine = {
             "values": [[told(key), crc] for key, crc in self._values.items()],
             "drawn": self._drawn,
             "draws": self._draws(session),
         }
         try:
-            heard = gather(session.fabric, session.booth.channel, session.view.generation, mine)
+            heard = gather(fabric, session.booth.channel, generation, mine)
         except Superseded:
             return  # the ranks will differ again
         if self._hear_values([one["values"] for one in heard.values()]):

@@ -5,8 +5,8 @@ proved in the first transaction (`verification`). A lost slot's gradients never 
 accumulators of the rank that computes them: they are kept apart, by slot and index (`Reducer.add`).
 And all are added up in an order that knows slots and indices only (`ft_collectives.canonical`).
 
-Where one of these does not hold, the run ends before its first optimizer step with a sentence, or
-before its second, where only that shows it.
+Where one of these does not hold, the run ends with a sentence: before its first optimizer step, or
+where a later proof shows it (as another batch or another epoch begins).
 """
 
 import sys

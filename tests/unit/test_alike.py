@@ -38,7 +38,9 @@ class Rank:
         self.guarantee = Guarantee(voice, lambda: 1)
         self.guarantee.promise = "exact-samples"
         self.env = SimpleNamespace(rank=number, exact=False, error_file="")
-        self.lost, self.fabric, self.view = False, (ranks, number), SimpleNamespace(generation=1)
+        self.lost = False
+        view = SimpleNamespace(generation=1)
+        self.fabric = SimpleNamespace(ranks=ranks, number=number, view=view)
         self.booth = SimpleNamespace(channel=None)
         self.verification = SimpleNamespace(renew=self._renew)
         self.captures = SimpleNamespace(points=list[Context]())
@@ -101,7 +103,7 @@ class _NotAll(Exception):
 @pytest.fixture(autouse=True)
 def _gather(monkeypatch: pytest.MonkeyPatch) -> None:
     def gather(fabric: Any, channel: Any, generation: int, mine: Any) -> Any:
-        ranks, number = fabric
+        ranks, number = fabric.ranks, fabric.number
         return ranks.gather(number, mine)
 
     monkeypatch.setattr(alike_module, "gather", gather)
