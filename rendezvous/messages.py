@@ -171,7 +171,7 @@ class Topology:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """W -> C: what the rehearsal of the first step showed on this rank."""
+    """W -> C: what the proof after the first step showed on this rank."""
 
     rank: int
     generation: int

@@ -86,7 +86,7 @@ class Impersonator:
         self.regions: set[str] = set()  # loops whose bodies are executed again
         self.lost: dict[int, LostRank] = {}
         self.optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
-        self.rehearsing = self.talked = False
+        self.proves = self.talked = False
         self.fed: dict[str, bool] = {}  # by region: an item is what some iterator gave
         self.looking_back = False  # what is served was drawn before the region
         self.fresh = False  # executing as ourselves, on fresh data
@@ -302,7 +302,7 @@ class Impersonator:
             # Protects a healthy run from what its code says to others' data.
             if self.runtime.spoiled:
                 raise self.custody.failure() from error
-            if self.rehearsing and self.talked and isinstance(error, Exception):
+            if self.proves and self.talked and isinstance(error, Exception):
                 raise NotReplayable(TALKS) from error
             if self.fresh:
                 raise
@@ -349,7 +349,7 @@ class Impersonator:
             self.looking_back = False
         if rng.read() != before and not self.fresh:
             raise NotReplayable("data that are fetched ahead draw random numbers as they are read")
-        if self.rehearsing:
+        if self.proves:
             self.fed[top.loop.id] = bool(drawn)
         elif self.fed.get(top.loop.id) and not drawn and not self.fresh:
             raise NotReplayable("the data of a microbatch were drawn too long before it began")
@@ -360,12 +360,12 @@ class Impersonator:
     def unheard(self, alone: torch.Tensor) -> torch.Tensor:
         """A collective of re-executed code, in which this rank is `alone`.
 
-        In the rehearsal its result is poisoned: if the gradient is right all the same, nothing
+        In a proof its result is poisoned: if the gradient is right all the same, nothing
         depends on what other ranks would have said, as with a loss that is summed for the log.
         """
         if self.fresh:
             return alone
-        if self.rehearsing:
+        if self.proves:
             self.talked = True
             return poisoned(alone)
         if not self.talked:

@@ -3,7 +3,7 @@
 `torch.Generator`, `random.Random`, and numpy's `Generator`, `RandomState` and bit generators where
 the script has imported numpy. How many numbers a call takes of them only its code knows (`choice`
 may draw again), so they are never jumped ahead: their states are captured, put in place, and moved
-along by running code (`heritage`). The streams of the process are found by `rng`.
+along by running code (`lost`). The streams of the process are found by `rng`.
 """
 
 import random

@@ -1,4 +1,4 @@
-"""What a collective answers in a rehearsal: nothing that code could take for the truth."""
+"""What a collective answers in a proof: nothing that code could take for the truth."""
 
 import torch
 

@@ -109,7 +109,7 @@ class Trial:
         actor, mine = self._actor, self.microbatch.top.context
         assert mine is not None, "captured"
         actor.captures.include(mine)
-        actor.rehearsing, actor.only_inputs = True, not self._whole
+        actor.proves, actor.only_inputs = True, not self._whole
         kept = self._strategy.set_aside()
         try:
             lost, unknown = self._partner(level)
@@ -125,7 +125,7 @@ class Trial:
             return str(reason), frozenset()
         finally:
             self._strategy.put_back(kept)
-            actor.rehearsing = actor.only_inputs = False
+            actor.proves = actor.only_inputs = False
 
     def _partner(self, level: int) -> tuple[LostRank, frozenset[Key]]:
         """Where the partner stood, and what of it would not be known if it were lost."""
@@ -196,7 +196,7 @@ class Trial:
     def _leaves_a_trace(self, level: int) -> bool:
         """True if the same microbatch, executed once more, comes out otherwise."""
         actor = self._actor
-        actor.rehearsing = actor.only_inputs = True
+        actor.proves = actor.only_inputs = True
         kept = self._strategy.set_aside()
         try:
             top = self.microbatch.top.context
@@ -208,7 +208,7 @@ class Trial:
             return True
         finally:
             self._strategy.put_back(kept)
-            actor.rehearsing = actor.only_inputs = False
+            actor.proves = actor.only_inputs = False
 
 
 def bulk_of(microbatch: Microbatch) -> dict[str, str]:

@@ -318,14 +318,14 @@ def _bytes_tensor(packed: bytes) -> torch.Tensor:
 # ------------------------------------------------------------------------- jumping ahead
 #
 # All slots run the same code on data of the same shapes, so they draw equally often. Where that
-# holds (the rehearsal shows it), the stream of a lost slot at a later microbatch is its stream now,
+# holds (the proofs show it), the stream of a lost slot at a later microbatch is its stream now,
 # advanced by as many draws as this rank's own stream made over the same microbatches.
 
 _HEAD = 24  # seed, left, seeded, next: at::CPUGeneratorImplStateLegacy (ATen/CPUGeneratorImpl.cpp)
 _WORDS = 624
 _TAIL = _HEAD + 8 * _WORDS
 MAX_DRAWS = 1 << 25
-"""So many are counted, within a third of a second; the rehearsal counts those of two steps, and
+"""So many are counted, within a third of a second; a proof counts those of two steps, and
 dropout draws two for each of its numbers. More than these cannot be told from being seeded anew.
 """
 

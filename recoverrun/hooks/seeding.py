@@ -2,8 +2,8 @@
 
 Their seeds follow from where the rank made its iterator. But a `worker_init_fn` may seed them anew,
 and a data set may make a generator there, by anything: `args.rank`, a seed that differs by rank.
-Where numbers are drawn from the first item on, the rehearsal's gradient shows that. Where it begins
-later (only large pictures are cropped), it does not. So ranks compare in the rehearsal where the
+Where numbers are drawn from the first item on, a proof's gradient shows that. Where it begins
+later (only large pictures are cropped), it does not. So ranks compare in each proof where the
 generators of their worker processes stand after an item that was read, with where they stand in the
 copy that another rank has of them. As long as nothing is drawn, it does not matter if they differ.
 """
@@ -38,7 +38,7 @@ Tell = Callable[[dict[str, Any]], Mapping[int, dict[str, Any]]]
 
 
 class Seeding:
-    """What the rehearsal has shown of the loaders that have worker processes."""
+    """What a proof has shown of the loaders that have worker processes."""
 
     def __init__(self) -> None:
         self._judged = False

@@ -1,6 +1,6 @@
 """Each rank's share of the data, cut out before the loop: `mine = data[rank::world]`.
 
-Such a share is too large for a context, and belongs to the rank alone. So where the rehearsal finds
+Such a share is too large for a context, and belongs to the rank alone. So where a proof finds
 that ranks hold different data under one name, they tell each other once, and keep what they heard.
 It holds as long as nobody's share changes: a new epoch that cuts out new ones ends it.
 """

@@ -8,6 +8,7 @@ seconds in which a new process loads torch; no thread and no process group is in
 import json
 import os
 import runpy
+import select
 import signal
 import socket
 import subprocess
@@ -87,15 +88,21 @@ def _ranks(request: dict[str, Any]) -> list[int]:
 def _codes(pids: list[int]) -> list[int]:
     """Wait for all of them; one that is too late, or whose mate has failed, is ended."""
     codes: dict[int, int] = {}
-    until = time.monotonic() + WITHIN_S
-    while len(codes) < len(pids):
-        for pid in pids:
-            if pid not in codes and (done := os.waitpid(pid, os.WNOHANG))[0]:
-                codes[pid] = os.waitstatus_to_exitcode(done[1])
-        if time.monotonic() > until or any(codes.values()):
-            for pid in set(pids) - codes.keys():
+    until, poll = time.monotonic() + WITHIN_S, select.poll()
+    ends = {os.pidfd_open(pid): pid for pid in pids}
+    for end in ends:
+        poll.register(end, select.POLLIN)
+    while ends:
+        over = poll.poll(max(0.0, 1000 * (until - time.monotonic())))
+        for end, _ in over:
+            pid = ends.pop(end)
+            poll.unregister(end)
+            os.close(end)
+            codes[pid] = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        if not over or any(codes.values()):
+            for pid in ends.values():
                 os.kill(pid, signal.SIGKILL)
-        time.sleep(0.002)  # There is no event for several children at once, short of signals.
+            until = time.monotonic() + WITHIN_S  # they end at once
     return [codes[pid] for pid in pids]
 
 

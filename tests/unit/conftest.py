@@ -1,6 +1,7 @@
 """What several unit tests need."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -13,3 +14,14 @@ def streams_put_back() -> Iterator[None]:
     before = rng.read()
     yield
     rng.restore(before)
+
+
+@pytest.fixture
+def exchanging(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Survivors of one `survivors.Crew` tell each other, in the place of ranks."""
+
+    def gather(fabric: Any, channel: Any, generation: int, mine: Any) -> dict[int, Any]:
+        told: dict[int, Any] = channel.exchange.all(channel.env.rank, mine)
+        return told
+
+    monkeypatch.setattr("recoverrun.hooks.makeup.gather", gather)

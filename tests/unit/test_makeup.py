@@ -2,8 +2,6 @@
 
 import itertools
 import random
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -18,24 +16,11 @@ from tests.unit.survivors import (
     LOST,
     STEP,
     Crew,
-    Survivor,
     left_at_top,
     mark_of,
 )
 
-
-@pytest.fixture(autouse=True)
-def _streams(streams_put_back: None) -> Iterator[None]:
-    yield
-
-
-@pytest.fixture(autouse=True)
-def _gather(monkeypatch: pytest.MonkeyPatch) -> None:
-    def gather(fabric: Any, channel: Survivor, generation: int, mine: Any) -> dict[int, Any]:
-        return channel.exchange.all(channel.env.rank, mine)
-
-    monkeypatch.setattr(makeup_module, "gather", gather)
-
+pytestmark = pytest.mark.usefixtures("streams_put_back", "exchanging")
 
 EXACT, EQUAL = ["exact-samples"] * 2, ["equal-count"] * 2
 

@@ -2,7 +2,6 @@
 
 import random
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -26,19 +25,7 @@ from tests.unit.survivors import (
     left_at_top,
 )
 
-
-@pytest.fixture(autouse=True)
-def _streams(streams_put_back: None) -> Iterator[None]:
-    yield
-
-
-@pytest.fixture(autouse=True)
-def _gather(monkeypatch: pytest.MonkeyPatch) -> None:
-    def gather(fabric: Any, channel: Survivor, generation: int, mine: Any) -> dict[int, Any]:
-        return channel.exchange.all(channel.env.rank, mine)
-
-    monkeypatch.setattr(makeup_module, "gather", gather)
-
+pytestmark = pytest.mark.usefixtures("streams_put_back", "exchanging")
 
 EXACT, EQUAL = ["exact-samples"] * 2, ["equal-count"] * 2
 
