@@ -216,6 +216,8 @@ def _knowing(session: "Session", original: Any) -> Any:
     def wrapper(optimizer: Any, *args: Any, **kwargs: Any) -> None:
         original(optimizer, *args, **kwargs)
         session.impersonator.optimizers.add(optimizer)
+        if _is_divided(optimizer):
+            session.refuse(DIVIDED)
 
     return wrapper
 
@@ -247,8 +249,6 @@ def _stepping(session: "Session", hand: "ByHand", optimizer: Any) -> None:
     """An optimizer is about to step."""
     if session.machine is None:
         session.faults.update(refused=bool(session.refusal))
-    if not session.refusal and _is_divided(optimizer):
-        session.refuse(DIVIDED)
     hand.stepping()
     if session.strategy is None and not session.refusal and _trains_together():
         _unwrapped_step(session)
