@@ -92,7 +92,8 @@ def _run(
     if more := environment.get("PYTHONPATH"):
         path = os.pathsep.join([more, path])
     environment = {
-        **environment, "OMP_NUM_THREADS": "1", "PYTHONPATH": path, "HUNT_FOLDER": str(folder)
+        **environment, "OMP_NUM_THREADS": "1", "PYTHONPATH": path, "HUNT_FOLDER": str(folder),
+        "PYTHONUNBUFFERED": "",  # else a line and its end are written apart, and lines mix
     }  # fmt: skip
     if lossy and plan.suicide:
         environment["HUNT_DIES"] = plan.suicide
