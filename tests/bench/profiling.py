@@ -20,7 +20,15 @@ MODULES = (
     "recoverrun.hooks.session",
     "recoverrun.hooks.runtime",
     "recoverrun.hooks.impersonate",
+    "recoverrun.hooks.alike",
+    "recoverrun.hooks.captures",
     "recoverrun.hooks.context",
+    "recoverrun.hooks.earlier",
+    "recoverrun.hooks.evidence",
+    "recoverrun.hooks.registry",
+    "recoverrun.hooks.remnants",
+    "recoverrun.hooks.settling",
+    "recoverrun.hooks.verification",
     "recoverrun.hooks.rng",
     "recoverrun.hooks.data",
     "recoverrun.hooks.senses",
@@ -42,6 +50,8 @@ MODULES = (
 
 SMALL = frozenset(
     {
+        "iterate",  # these two look at the frame that calls them
+        "enter",
         "is_simple",
         "is_own",
         "is_small_tensor",
@@ -150,7 +160,7 @@ class Profile:
 
         for one in gc.get_objects():
             if isinstance(one, Session):
-                one.runtime.on_region_top = one._region_top
+                one.runtime.on_top = one._iteration_begins
 
     def _wrap_torch(self) -> None:
         from torch.distributed.fsdp._fully_shard import _fsdp_param_group
