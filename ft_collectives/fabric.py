@@ -466,6 +466,8 @@ class Fabric:
 
     def await_word(self, ready: Callable[[], bool], what: str) -> None:
         """Wait until `ready`, which others bring about. Raises TimedOut. `changed` is held."""
+        if ready():
+            return
         if not self.changed.wait_for(ready, timeout=self.patience.within_s()):
             raise self._overdue(None, what)
 

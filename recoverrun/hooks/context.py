@@ -7,6 +7,7 @@ never as pickle, and it is left in shared memory before the work begins, so that
 take it. Every rank captures at the same points, so that contexts compare (`lost`).
 """
 
+import functools
 from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from types import BuiltinFunctionType, FunctionType, ModuleType
@@ -34,6 +35,9 @@ DEPTH = 4
 
 CODE = frozenset({FunctionType, BuiltinFunctionType, ModuleType, type})
 """Kinds of most variables of a module: nothing of a microbatch is in them."""
+
+KEPT = frozenset({str, int, float, bool, type(None), tuple, list, torch.Tensor})
+"""Kinds of values that may be captured."""
 
 Path = tuple[str, ...]
 Key = str | Path
@@ -129,7 +133,7 @@ def values_of(names: Mapping[str, Any], carried: frozenset[str] = frozenset()) -
     """The simple values and small tensors among `names`; tensors are copied."""
     kept: dict[str, Any] = {}
     for name, value in names.items():
-        if type(value) in CODE or name.startswith("__"):
+        if type(value) not in KEPT or name.startswith("__"):
             continue
         if is_simple(value):
             kept[name] = _copied(value)
@@ -175,13 +179,23 @@ def objects_of(names: Mapping[str, Any], modules: frozenset[str]) -> Iterator[tu
 
 
 def is_framework(value: Any) -> bool:
-    return type(value).__module__.partition(".")[0] in FRAMEWORKS
+    return _is_of_framework(type(value))
+
+
+def _is_of_framework(kind: type[Any]) -> bool:
+    return kind.__module__.partition(".")[0] in FRAMEWORKS
 
 
 def is_own(value: Any, modules: frozenset[str]) -> bool:
-    if type(value).__module__ not in modules and not is_framework(value):
-        return False
-    return not isinstance(value, type | torch.nn.Module) and hasattr(value, "__dict__")
+    kind: Any = type(value)
+    return _is_own_kind(kind, modules) and hasattr(value, "__dict__")
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_own_kind(kind: Any, modules: frozenset[str]) -> bool:
+    """Asked of every variable, several times in a step."""
+    own = kind.__module__ in modules or _is_of_framework(kind)
+    return own and not issubclass(kind, type | torch.nn.Module)
 
 
 def is_simple(value: Any, depth: int = DEPTH) -> bool:

@@ -14,7 +14,7 @@ import torch
 
 from recoverrun.hooks import rng
 
-WHOLE_BYTES = 1 << 16
+WHOLE_BYTES = 1 << 14
 """Tensors up to here are digested whole; of larger ones as many bytes, evenly spread."""
 
 PARTS = 64

@@ -30,7 +30,7 @@ class Bound:
 
 def copies(names: Mapping[Any, Any]) -> dict[Any, Any]:
     """Copies of the iterators among the values; `Bound` where there can be none."""
-    return {key: copy_of(value) for key, value in names.items() if is_plain(value)}
+    return {k: copy_of(v) for k, v in names.items() if hasattr(type(v), "__next__") and is_plain(v)}
 
 
 def is_plain(value: Any) -> bool:

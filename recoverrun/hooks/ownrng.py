@@ -8,6 +8,7 @@ along by running code (`lost`). The streams of the process are found by `rng`.
 
 import random
 import sys
+import weakref
 from collections.abc import Iterable
 from types import FunctionType, ModuleType
 from typing import Any
@@ -29,6 +30,8 @@ BARREN = type | ModuleType | FunctionType | torch.nn.Module
 OWN_KINDS = (torch.Generator, random.Random)
 
 _told: dict[tuple[type[Any], bool], bool] = {}  # by type, and whether numpy's could be known
+
+_memos: weakref.WeakKeyDictionary[random.Random, rng.Memo] = weakref.WeakKeyDictionary()
 
 _INT, _ARRAY = "i", "a"
 
@@ -62,10 +65,13 @@ def _is_kind(kind: type[Any]) -> bool:
 
 
 def state_of(generator: Any) -> State:
+    if isinstance(generator, random.Random):
+        memo = _memos.get(generator)
+        if memo is None:
+            memo = _memos[generator] = rng.Memo()
+        return rng.python_bytes(generator, memo)
     if isinstance(generator, torch.Generator):
         return generator.get_state()
-    if isinstance(generator, random.Random):
-        return rng.pack_python(generator.getstate())
     return bytes(msgpack.packb(_plain(_numpy_state(generator)), use_bin_type=True))
 
 

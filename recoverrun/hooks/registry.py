@@ -63,9 +63,9 @@ class Registry:
 
     def states(self) -> "dict[str, State]":
         """Where each of them stands."""
-        from recoverrun.hooks import ownrng
+        from recoverrun.hooks.ownrng import state_of
 
-        return {key: ownrng.state_of(one) for key, one in self.alive().items()}
+        return {key: state_of(one) for key, one in self.alive().items()}
 
     def restore(self, states: "dict[str, State]") -> None:
         """Make the numbers that followed `states` follow again. Raises ValueError."""

@@ -138,7 +138,7 @@ class Streams:
         return streams.with_alone(alone)
 
 
-class _Memo:
+class Memo:
     """The last state of a generator as it lies in memory, and what it was packed to.
 
     These generators seldom move, and asking them for their state makes 625 numbers; a look at their
@@ -150,8 +150,8 @@ class _Memo:
         self.packed = b""
 
 
-_python = _Memo()
-_numpy = _Memo()
+_python = Memo()
+_numpy = Memo()
 
 
 class _Own:
@@ -208,23 +208,26 @@ def unpack_python(packed: bytes) -> Any:
 
 
 def _python_bytes() -> bytes:
-    image = _python_image()
-    if not image or image != _python.image:
-        _python.packed = pack_python(random.getstate())
-        _python.image = image
-    return _python.packed
+    return python_bytes(random._inst, _python)  # what `random` uses
 
 
-def _python_image() -> bytes:
-    """The words and the position of `random`'s generator in memory, with the cached Gaussian.
+def python_bytes(generator: random.Random, memo: Memo) -> bytes:
+    """As `pack_python` has them; `memo` is of this generator."""
+    image = _python_image(generator)
+    if not image or image != memo.image:
+        memo.packed, memo.image = pack_python(generator.getstate()), image
+    return memo.packed
+
+
+def _python_image(generator: Any) -> bytes:
+    """The words and the position of a `random.Random` in memory; b"" if it has to be asked.
 
     In CPython the struct is the object's header, an int and the words (Modules/_randommodule.c);
-    elsewhere, or if it looks different, b"": it has to be asked.
+    elsewhere it may look different, and a cached Gaussian is not in it.
     """
-    own: Any = random._inst  # what the module's functions draw from
-    if _RANDOM_AT is None or own.gauss_next is not None:
+    if _RANDOM_AT is None or generator.gauss_next is not None:
         return b""
-    return ctypes.string_at(id(own) + _RANDOM_AT, 4 * 625)
+    return ctypes.string_at(id(generator) + _RANDOM_AT, 4 * 625)
 
 
 def _random_at() -> int | None:

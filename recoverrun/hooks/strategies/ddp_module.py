@@ -52,6 +52,7 @@ class DdpModule:
         self._arrivals: Arrivals | None = None
         self._grads: list[tuple[int, int]] = []  # before the present backward
         self._carried: dict[int, torch.Tensor] = {}  # before the transaction, by parameter
+        self._params: list[torch.nn.Parameter] = []
 
     @property
     def module(self) -> DistributedDataParallel | None:
@@ -60,6 +61,12 @@ class DdpModule:
 
     @property
     def params(self) -> list[torch.nn.Parameter]:
+        """Those of this transaction that are trained."""
+        if not self._params:
+            self._params = self._found()
+        return self._params
+
+    def _found(self) -> list[torch.nn.Parameter]:
         """Those that DDP was given, too: a tensor-parallel module shows them until its forward."""
         module = self.module
         if module is None:
@@ -127,8 +134,9 @@ class DdpModule:
         """As DDP reduces without a hook of ours, to the last bit."""
         self._session.bucket_reached()
         self.synced |= bool(bucket.is_last())
+        places = self._places()
         for param, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
-            self.own ^= crc_of_gradient(self._places()[id(param)], gradient, param)
+            self.own ^= crc_of_gradient(places[id(param)], gradient, param)
         if self._theirs is not None and callable(self._theirs[1]):
             state, hook = self._theirs
             theirs: torch.futures.Future[torch.Tensor] = hook(state, bucket)
@@ -139,6 +147,7 @@ class DdpModule:
 
     def begin(self) -> None:
         """A transaction's first backward begins: torch reduces what is there already, too."""
+        self._params = self._found()
         self._carried = {
             id(param): param.grad.detach().clone()
             for param in self.params
