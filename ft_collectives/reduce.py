@@ -117,6 +117,17 @@ class Reducer:
                 piece[key] += before
         return piece
 
+    def share(self, parts: int, carried: bool) -> Piece:
+        """One of so many equal parts of this rank's own microbatches (`carried` as above)."""
+        piece = self.piece(carried=False)
+        for key, own in piece.items():
+            before = torch.zeros_like(own)
+            held = self.buckets[key].carry(before)  # else they are zeros
+            own.sub_(before).div_(parts)
+            if held and carried:
+                own.add_(before)
+        return piece
+
     def add(self, identity: Identity, piece: Piece) -> None:
         """Another slot's microbatch is part of this rank's contribution."""
         if self.canonical is not None:

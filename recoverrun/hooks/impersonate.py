@@ -14,7 +14,7 @@ import sys
 import time
 import weakref
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,6 +34,7 @@ from recoverrun.hooks.context import (
     objects_of,
 )
 from recoverrun.hooks.custody import Custody
+from recoverrun.hooks.earlier import Earlier, Weights
 from recoverrun.hooks.evidence import Evidence, Mark, digest_of_inputs, digest_of_losses
 from recoverrun.hooks.items import served, substituted
 from recoverrun.hooks.lost import UNTOLD, LostRank, Moved, State, differing, require
@@ -83,6 +84,9 @@ class Impersonator:
         self.constants = Constants()
         self._substitution = Substitution(runtime, self.bearing, self.shares)
         self.custody = Custody(runtime)
+        self.earlier = Earlier()
+        self.rewrites = False  # code between a top and a backward changes parameters
+        self._weights: Weights | None = None  # in this execution, if it may
         self.regions: set[str] = set()  # loops whose bodies are executed again
         self.lost: dict[int, LostRank] = {}
         self.optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
@@ -96,6 +100,8 @@ class Impersonator:
         self._began_at = 0.0
         self._strategy: Strategy | None = None
         self._skip = 0  # backwards still to be passed over
+        self._top: Top | None = None  # of what is executed
+        self._passed = 0  # of its backwards
         self._reached = False
         self._shown = Evidence()  # of what is executed
 
@@ -122,6 +128,8 @@ class Impersonator:
         if not region:
             return None
         self.bearing.top, self._began_at = top, time.monotonic()
+        self.earlier.begins(top)
+        top.groups = [(one, one.param_groups[:]) for one in self.optimizers]
         return self.captures.keep(context)
 
     def ran(self, step: int, microbatch: Microbatch, strategy: Strategy | None) -> None:
@@ -226,7 +234,10 @@ class Impersonator:
         rng.restore(moved.hosted(rng.read_hosts()))
 
     def execute_fresh(self, microbatch: Microbatch) -> Executed:
-        """Compute one more microbatch as ourselves, on our own next data (equal-count)."""
+        """Compute one more microbatch as ourselves, on our own next data (equal-count).
+
+        Raises NotReplayable where the script's code comes to no backward on them.
+        """
         top = microbatch.top
         at_module = top.loop.module_level
         saved = dict(top.globals) if at_module else None
@@ -240,6 +251,7 @@ class Impersonator:
         costume = Costume(rng.read(), {})
         originals = held(names, top.iterators)
         self._substitution.lend(names, top, costume)
+        self._substitution.regroup(top, costume)
         self.fresh, self.runtime.acting_rank = True, self.runtime.own_rank
         try:
             with self._unchanged(top, names), scene.schedules_rest(), scene.training():
@@ -247,6 +259,7 @@ class Impersonator:
         finally:
             self.fresh, self.runtime.acting_rank = False, None
             hold(names, originals)
+            costume.refill()
             top.globals.update(costume.changed_globals)
             for attributes, values in kept:
                 put_back(attributes, values)
@@ -257,9 +270,12 @@ class Impersonator:
         """The same backward on other data; an earlier one where these have not as many, as the
         last batch of an epoch may be cut into fewer parts.
         """
+        rank = self.runtime.own_rank
         for skip in range(microbatch.place.skip, -1, -1):
             self._skip = skip
-            item = self._item_of(top, self.runtime.own_rank)
+            item = self.custody.serve(
+                top.loop.id, rank, self.longest_s, lambda: self._item_of(top, rank)
+            )
             try:
                 return self._run(top, names, item, microbatch, -1)
             except NothingReached:
@@ -272,7 +288,7 @@ class Impersonator:
         region, shown = top.loop, Evidence()
         assert region.body_code is not None, f"{region.id} was refused: {region.refusal}"
         names[RUNTIME_NAME] = self.runtime
-        self._reached = False
+        self._reached, self._top, self._passed = False, top, 0
         self.runtime.spoiled = ""
         self._shown = shown
         self._execute_code(top, names, item)
@@ -287,9 +303,8 @@ class Impersonator:
         region, rank = top.loop, self.runtime.acting_rank
         assert region.body_code is not None and rank is not None, "not refused, as somebody"
         limit = limit_s(self.longest_s)
-        theirs = nullcontext() if self.fresh else self.custody.of(region.id, rank, limit)
         try:
-            with theirs:
+            with self.custody.of(region.id, rank, limit):
                 if region.item_code is not None:
                     names[ITEM_NAME] = item
                     exec(region.item_code, names)
@@ -304,8 +319,6 @@ class Impersonator:
                 raise self.custody.failure() from error
             if self.proves and self.talked and isinstance(error, Exception):
                 raise NotReplayable(TALKS) from error
-            if self.fresh:
-                raise
             self.custody.end_by(error)
         if not self._reached and not self.runtime.spoiled:
             raise NothingReached(f"re-executing {region.id} reached no backward")
@@ -335,8 +348,21 @@ class Impersonator:
         spaces = [] if self.fresh else [*spaces, top.names, names]
         buffers = self._strategy.buffers() if self._strategy is not None else []
         with modules.untouched(found, buffers), scene.optimizers_rest(self.optimizers):
-            with scene.unchanged(spaces, found, self.optimizers, mine):
+            with scene.unchanged(spaces, found, self.optimizers, mine), self._weights_held():
                 yield
+
+    @contextmanager
+    def _weights_held(self) -> Iterator[None]:
+        """Parameters are what they are, if the code is known to change them."""
+        if not self.rewrites or self._strategy is None:
+            yield
+            return
+        self._weights = Weights(self._strategy.parameters().values())
+        try:
+            with self._weights.held():
+                yield
+        finally:
+            self._weights = None
 
     def _item_of(self, top: Top, rank: int) -> Any:
         """The loop's item with what was drawn for it replaced by what `rank` would have drawn."""
@@ -376,6 +402,8 @@ class Impersonator:
         """Inputs enter the model, in our own microbatch or another rank's."""
         digest, evidence = digest_of_inputs(values), self._evidence()
         first = any(not one.door for one in evidence)
+        if self._weights is not None and self.runtime.acting_rank is not None:
+            self._weights.restore()
         streams = rng.read() if first else None
         for one in evidence:
             one.enters(digest, streams)
@@ -387,7 +415,10 @@ class Impersonator:
         """True if the backward that would begin is passed over."""
         if self.runtime.acting_rank is None or not self._skip:
             return False
+        assert self._top is not None, "something is executed"
+        self.earlier.give(self._top, self._passed)
         self._skip -= 1
+        self._passed += 1
         return True
 
     def ends(self, losses: Any) -> None:

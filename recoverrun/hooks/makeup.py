@@ -46,6 +46,10 @@ UNEQUAL = (
     "had the same inputs and another loss",
 )
 ENDLESS = "nobody can tell where rank {rank}'s microbatch {index} of transaction {step} begins"
+REPEATS = (
+    "no other data can be had in the place of rank {}'s microbatches from transaction {} on, the "
+    "mean of a survivor's own stands for them: {}"
+)
 NOTHING = "rank {rank} left no context that can be used in transaction {step}"
 
 
@@ -87,6 +91,7 @@ class MakeUp:
         self._made: dict[Identity, Made] = {}  # in the present transaction
         self._folded: set[Identity] = set()  # of those, what reducers have
         self._awaited: set[int] = set()
+        self._repeats = False  # said: other data cannot be had
         self._telling = True  # all members are exact, as far as all know
         self._channel: Channel | None = None
 
@@ -227,10 +232,24 @@ class MakeUp:
         return OTHERWISE.format(rank=rank, index=index, step=step, what=what) if what else ""
 
     def _freshly(self, made: Made) -> None:
-        with _Apart(self._session) as apart:
-            self._actor.execute_fresh(self._own(made.identity[1]))
-            made.pieces = apart.pieces(carried=not made.identity[1])
+        carried = not made.identity[1]
+        try:
+            with _Apart(self._session) as apart:
+                self._actor.execute_fresh(self._own(made.identity[1]))
+                made.pieces = apart.pieces(carried=carried)
+        except NotReplayable as reason:
+            made.pieces = self._own_again(carried)
+            if not self._repeats:
+                self._repeats = True
+                words = REPEATS.format(made.rank, self._session.step, reason)
+                self._session.voice.notice(words)
         made.executed, made.start, made.fresh = None, None, True
+
+    def _own_again(self, carried: bool) -> list[tuple[Reducer, Piece]]:
+        """What is left where the script's code gives nothing: the mean of own microbatches."""
+        assert self._session.strategy is not None, "protected"
+        count = len(self._own_all)
+        return [(one, one.share(count, carried)) for one in self._session.strategy.reducers()]
 
     # --------------------------------------------------------------------------- telling
 

@@ -15,6 +15,7 @@ from recoverrun.hooks import digest, seeding
 from recoverrun.hooks.bulk import marks
 from recoverrun.hooks.clones import NotReplayable
 from recoverrun.hooks.context import ATTRIBUTE_TENSOR_BYTES, Context, Key, told
+from recoverrun.hooks.earlier import Weights
 from recoverrun.hooks.evidence import crc_of_streams
 from recoverrun.hooks.impersonate import TALKS, Executed
 from recoverrun.hooks.lost import LostRank, named, parted
@@ -31,11 +32,15 @@ TRACE = (
     "executing a microbatch at {} once more moves something of the script that cannot be put back: "
     "a lost rank's could not be made up without taking data of this rank's own"
 )
-WRITES = "the script changes its parameters between the top of the loop at {} and the backward"
+WRITES = (
+    "what the script changes in its parameters between the top of the loop at {} and the backward "
+    "cannot be put back"
+)
 
 EMPTY: Words = {
     "exact": [], "promise": "equal-count", "reason": "", "talked": False, "fed": {},
-    "immaterial": [], "different": [], "traces": {"seen": [], "mine": []},
+    "immaterial": [], "different": [], "rewrites": False,
+    "traces": {"seen": [], "mine": []},
 }  # fmt: skip
 
 
@@ -87,7 +92,12 @@ class Trial:
             self.microbatch.chosen = level
             if not tried or place.top.context is None or not self._said["tops"][level]:
                 continue
+            weights = Weights(self._strategy.parameters().values())
             why, unknown = self._try(level)
+            if digest.of(self._strategy) != parameters and not actor.rewrites:
+                weights.restore()
+                actor.rewrites = True
+                why, unknown = self._try(level)
             if digest.of(self._strategy) != parameters:
                 found["promise"], found["reason"] = "unprotected", WRITES.format(place.top.loop.id)
                 break
@@ -100,6 +110,7 @@ class Trial:
                 break
             found["reason"] = found["reason"] or why
         found["talked"], found["fed"] = actor.talked, actor.fed
+        found["rewrites"] = actor.rewrites
         found["different"] = [told(key) for key in sorted(self._different(), key=str)]
         found["traces"] = seeding.look(session.runtime.sources, self.partner)
         return found

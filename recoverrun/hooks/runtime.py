@@ -21,6 +21,8 @@ from recoverrun.hooks.script import Loop
 from rendezvous.layout import Layout
 
 if TYPE_CHECKING:  # they import torch, which the script imports when it wants to
+    from torch.optim import Optimizer
+
     from recoverrun.hooks.context import Context, Key, Path
     from recoverrun.hooks.data import Source
     from recoverrun.hooks.evidence import Evidence, Mark
@@ -89,6 +91,7 @@ class Top:
     seeded: bool = False  # torch's streams were seeded before anything was drawn
     context: "Context | None" = None  # captured then
     evidence: "Evidence | None" = None  # of what the iteration does
+    groups: "list[tuple[Optimizer, list[dict[str, Any]]]]" = field(default_factory=list)
 
 
 @dataclass(slots=True, eq=False)

@@ -241,6 +241,7 @@ class Session:
                 self.refuse(refusal)
                 return
             exact.require(self)
+            self.impersonator.earlier.ended(self.runtime.microbatches, self.impersonator.optimizers)
             protecting.take_over(self, fabric, counts)
             self.verification.first()
         except Superseded:
@@ -409,7 +410,7 @@ class Session:
             self.remnants.enters((self.machine.slot, self.step, index + 1))
             if strategy.synced:
                 self.settle()
-        self._standing = strategy.standing()
+        self._standing = [] if strategy.synced else strategy.standing()
 
     def _accumulated(self) -> int:
         machine = self.machine
@@ -439,6 +440,7 @@ class Session:
             raise
         for reducer in self.strategy.reducers():
             reducer.deliver()
+        self.impersonator.earlier.ended(self.runtime.microbatches, self.impersonator.optimizers)
         self.makeup.end_step(step)
         self.alike.committed(self)  # first: a proof then knows what ranks do not have in common
         self.verification.committed()

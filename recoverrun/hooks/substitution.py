@@ -33,6 +33,11 @@ class Costume:
     attributes: list[tuple[Any, dict[str, Any]]] = field(default_factory=list)
     lists: list[tuple[list[Any], list[Any]]] = field(default_factory=list)
 
+    def refill(self) -> None:
+        """Lists get back what they held."""
+        for changed, content in reversed(self.lists):
+            changed[:] = content
+
 
 class Substitution:
     """Changes namespaces and objects of the script, and notes in a `Costume` what they were."""
@@ -65,6 +70,7 @@ class Substitution:
             owner = resolve(visible, path)
             if owner is not None:
                 put(vars(owner), path[-1], value)
+        self.regroup(top, costume)
         variables = {k: v for k, v in theirs.items() if isinstance(k, str)}
         variables.update(self._moved(top, names, theirs))
         for name in sorted(variables.keys() - top.loop.targets):
@@ -130,6 +136,13 @@ class Substitution:
                     costume.changed_globals.setdefault(name, top.globals[name])
                     top.globals[name] = found
 
+    @staticmethod
+    def regroup(top: Top, costume: Costume) -> None:
+        """Optimizers get the groups that they had: the code may be about to add one."""
+        for optimizer, groups in top.groups:
+            costume.lists.append((optimizer.param_groups, optimizer.param_groups[:]))
+            optimizer.param_groups[:] = groups
+
     def undress(self, top: Top, costume: Costume) -> None:
         module = top.globals
         if costume.globals is not None:
@@ -137,8 +150,7 @@ class Substitution:
         module.update(costume.changed_globals)
         for owner, attributes in costume.attributes:
             put_back(vars(owner), attributes)
-        for changed, content in reversed(costume.lists):
-            changed[:] = content
+        costume.refill()
         REGISTRY.restore(costume.generators)
         rng.restore(costume.streams)
 

@@ -311,8 +311,9 @@ class Verification:
         """The loop from which all ranks have executed the right microbatch, if there is one."""
         fabric, channel = self._session.fabric, self._session.booth.channel
         assert fabric is not None, "protected"
-        mine = {"exact": found["exact"], "immaterial": found["immaterial"]}
+        mine = {name: found[name] for name in ("exact", "immaterial", "rewrites")}
         said = gather(fabric, channel, generation, mine)
+        self._session.impersonator.rewrites |= any(one["rewrites"] for one in said.values())
         common = set.intersection(*(set(one["exact"]) for one in said.values()))
         found["immaterial"] = [key for _, one in sorted(said.items()) for key in one["immaterial"]]
         return min(common, default=None)
