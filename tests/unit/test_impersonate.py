@@ -195,6 +195,7 @@ class Stage:
         self.top: Any = SimpleNamespace(
             globals={} if where == "function" else seen, names=seen if where == "function" else {},
             loop=loop(module_level=module, **more), attributes={}, context=context,
+            groups=[],
         )  # fmt: skip
         actor = Impersonator(ScriptRuntime(0))
         self.substitution = Substitution(actor.runtime, actor.bearing, actor.shares)

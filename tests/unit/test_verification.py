@@ -68,8 +68,9 @@ class Play:
             own_modules=frozenset(),
         )
         self.strategy: Any = SimpleNamespace(
-            terms="2 buckets", unlike="ranks hold other parameters", alone=True, digest=lambda: 55
-        )
+            terms="2 buckets", unlike="ranks hold other parameters", alone=True, digest=lambda: 55,
+            parameters=dict,
+        )  # fmt: skip
         self.view = SimpleNamespace(generation=GENERATION)
         self.fabric: Any = self
         self.patience = Patience(timedelta(seconds=1))
@@ -89,7 +90,8 @@ class Play:
         bearing = SimpleNamespace(immaterial=frozenset())
         self.impersonator: Any = SimpleNamespace(
             talked=False, longest_s=0.0, captures=captures, proving=True, regions=set(), fed={},
-            bearing=bearing, lost={}, shares=SimpleNamespace(own=lambda keys, visible: []),
+            shares=SimpleNamespace(own=lambda keys, visible: []),
+            bearing=bearing, lost={}, rewrites=False,
             constants=SimpleNamespace(exchange=lambda modules, tell: None),
         )  # fmt: skip
         self.machine = SimpleNamespace(slot=0)
