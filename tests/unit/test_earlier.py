@@ -1,0 +1,368 @@
+"""What earlier transactions of an iteration left, and parameters that are what they are."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from recoverrun.hooks.earlier import MOST, Earlier, Weights
+from recoverrun.hooks.runtime import Microbatch, Place
+from tests.unit.contexts import loop
+
+
+def iteration(name: str = "train.py:1") -> Any:
+    return SimpleNamespace(loop=loop(name))
+
+
+class Script:
+    """Two parameters of two optimizers, and the transactions of its iterations."""
+
+    def __init__(self) -> None:
+        self.earlier = Earlier()
+        self.params = [nn.Parameter(torch.zeros(2)) for _ in range(2)]
+        self.optimizers = [torch.optim.SGD([param], 0.1) for param in self.params]
+        self.ended = 0
+
+    def transaction(self, *places: tuple[Any, int], accumulates: int = 1) -> list[float]:
+        """One that ends with this backward of these iterations, and what it leaves."""
+        self.ended += 1
+        left = [10.0 * self.ended, 10.0 * self.ended + 1]
+        for param, value in zip(self.params, left, strict=True):
+            param.grad = torch.full((2,), value)
+        microbatches = [
+            Microbatch(n, tuple(Place(top, skip + n) for top, skip in places))
+            for n in range(accumulates)
+        ]
+        self.earlier.ended(microbatches, self.optimizers)
+        return left
+
+    def iterate(self, transactions: int, name: str = "train.py:1") -> Any:
+        """One iteration with so many of them."""
+        top = iteration(name)
+        self.earlier.begins(top)
+        for skip in range(transactions):
+            self.transaction((top, skip))
+        return top
+
+    def given(self, top: Any, passed: int) -> list[float] | None:
+        """What the gradients are once that backward was passed over; None: nothing was given."""
+        for param in self.params:
+            param.grad = None
+        self.earlier.give(top, passed)
+        grads = [param.grad for param in self.params if param.grad is not None]
+        return [float(one[0]) for one in grads] or None
+
+    @property
+    def kept(self) -> int:
+        return len(self.earlier._left)
+
+
+# --------------------------------------------------------------------------- what is kept
+
+
+def test_the_first_transaction_of_a_run_is_kept_in_case_another_one_follows() -> None:
+    script, top = Script(), iteration()
+
+    left = script.transaction((top, 0))
+
+    assert script.given(top, 0) == left
+
+
+def test_what_may_never_be_wanted_is_kept_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody knows yet whether it is: an accelerator may lack the memory."""
+    moves: list[Any] = []
+    to = Tensor.to
+
+    def moving(tensor: Tensor, device: Any = None, **how: Any) -> Tensor:
+        moves.append(device)
+        return to(tensor, device, **how)
+
+    monkeypatch.setattr(Tensor, "to", moving)
+    script = Script()
+
+    script.iterate(3)
+
+    host = torch.device("cpu")
+    assert moves == [host, host, None, None, None, None], "of the first; and of two where they are"
+
+
+def test_the_next_iteration_drops_what_was_left_in_the_one_before() -> None:
+    script, before = Script(), iteration()
+    script.transaction((before, 0))
+
+    script.earlier.begins(iteration())
+
+    assert script.given(before, 0) is None and script.kept == 0
+
+
+def test_what_was_left_in_an_iteration_around_is_not_dropped() -> None:
+    script = Script()
+    inner, outer = iteration("train.py:5"), iteration("train.py:1")
+    left = script.transaction((inner, 0), (outer, 0))
+
+    script.earlier.begins(outer)
+
+    assert script.given(outer, 0) == left
+
+
+def test_a_loop_of_one_transaction_an_iteration_keeps_nothing_after_the_first() -> None:
+    script = Script()
+    script.iterate(1)
+
+    later = [script.iterate(1) for _ in range(3)]
+
+    assert [script.given(top, 0) for top in later] == [None] * 3 and script.kept == 0
+
+
+@pytest.mark.parametrize("count", range(2, MOST + 1))
+def test_a_loop_of_several_transactions_an_iteration_keeps_all_of_them(count: int) -> None:
+    script = Script()
+    script.iterate(count)
+
+    top = script.iterate(count)
+
+    firsts = [10.0 * (count + skip + 1) for skip in range(count)]
+    assert [script.given(top, skip) for skip in range(count)] == [[n, n + 1] for n in firsts]
+
+
+def test_the_first_iteration_keeps_all_of_its_transactions_too() -> None:
+    script = Script()
+
+    top = script.iterate(3)
+
+    assert [script.given(top, skip) for skip in range(3)] == [[10, 11], [20, 21], [30, 31]]
+
+
+def test_a_transaction_of_several_microbatches_is_one() -> None:
+    script = Script()
+    for _ in range(3):
+        top = iteration()
+        script.earlier.begins(top)
+        script.transaction((top, 0), accumulates=3)
+
+    assert script.kept == 0
+
+
+def test_one_that_accumulates_is_found_by_its_last_backward() -> None:
+    """Those before it left no more than a part of the sum."""
+    script, top = Script(), iteration()
+
+    left = script.transaction((top, 0), accumulates=2)
+
+    assert (script.given(top, 0), script.given(top, 1)) == (None, left)
+
+
+def test_what_is_known_of_one_loop_is_not_known_of_another() -> None:
+    script = Script()
+    script.iterate(2, "train.py:1")
+
+    other = script.iterate(1, "tune.py:1")
+
+    assert script.given(other, 0) is None
+
+
+def test_a_loop_of_too_many_transactions_an_iteration_keeps_none_ever() -> None:
+    """A whole epoch's, say."""
+    script = Script()
+    top = script.iterate(MOST + 1)
+    assert [script.given(top, skip) for skip in range(MOST + 1)] == [None] * (MOST + 1)
+
+    for count in (2, MOST + 3, 1, 3):
+        top = script.iterate(count)
+        assert script.kept == 0, count
+
+
+def test_too_many_in_one_loop_leave_the_others_theirs() -> None:
+    script = Script()
+    script.iterate(2, "train.py:1")
+    script.iterate(MOST + 2, "tune.py:1")
+
+    top = script.iterate(2, "train.py:1")
+
+    assert script.given(top, 0) is not None and script.kept == 2
+
+
+def test_parameters_without_a_gradient_have_none_kept() -> None:
+    script, top = Script(), iteration()
+    first, second = script.params
+    first.grad, second.grad = None, torch.ones(2)
+
+    script.earlier.ended([Microbatch(0, (Place(top, 0),))], script.optimizers)
+
+    assert script.given(top, 0) == [1.0] and first.grad is None
+
+
+# --------------------------------------------------------------------------- what is given
+
+
+def test_only_the_backward_that_left_them_gives_gradients() -> None:
+    script = Script()
+    script.iterate(2)
+    top = script.iterate(2)
+
+    assert script.given(top, 2) is None
+    assert script.given(iteration(), 0) is None, "another iteration of the same loop"
+
+
+def test_every_iteration_around_counts_backwards_of_its_own() -> None:
+    script = Script()
+    inner, outer = iteration("train.py:5"), iteration("train.py:1")
+
+    left = script.transaction((inner, 0), (outer, 3))
+
+    assert script.given(inner, 0) == script.given(outer, 3) == left
+    assert script.given(inner, 3) is None is script.given(outer, 0)
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["on the host", "where they are"])
+def test_what_is_kept_is_nobody_else_s(first: bool) -> None:
+    """The script zeroes its gradients in place, re-executed code scales them, twice."""
+    script = Script()
+    if not first:
+        script.iterate(2)
+    top = iteration()
+    script.earlier.begins(top)
+    left = script.transaction((top, 0))
+    for param in script.params:
+        assert param.grad is not None
+        param.grad.zero_()
+
+    for _ in range(2):
+        assert script.given(top, 0) == left
+        for param in script.params:
+            assert param.grad is not None
+            param.grad.mul_(0.5)
+
+
+# --------------------------------------------------------------------------- parameters
+
+
+def parameters(count: int = 3) -> list[nn.Parameter]:
+    return [nn.Parameter(torch.arange(2.0) + n) for n in range(count)]
+
+
+def values(params: list[nn.Parameter]) -> list[list[float]]:
+    return [param.detach().tolist() for param in params]
+
+
+def add(param: Tensor) -> None:
+    with torch.no_grad():
+        param.add_(1.0)
+
+
+def write_through_data(param: Tensor) -> None:
+    param.data.add_(1.0)
+
+
+def put_data_in_place(param: Tensor) -> None:
+    param.data = param.detach() + 1.0
+
+
+WRITES = {
+    "in place": add,
+    "through .data": write_through_data,
+    "other .data": put_data_in_place,
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_parameters_are_restored_to_what_they_were(write: str) -> None:
+    params = parameters()
+    before, weights = values(params), Weights(params)
+
+    for _ in range(2):
+        for param in params:
+            WRITES[write](param)
+        assert values(params) != before
+        weights.restore()
+
+        assert values(params) == before
+
+
+def test_parameters_stay_the_same_objects_that_are_trained() -> None:
+    params = parameters()
+    weights = Weights(params)
+    kept = [(id(one), one.data_ptr(), one.requires_grad, one.is_leaf) for one in params]
+
+    with weights.held():
+        for param in params:
+            add(param)
+
+    assert [(id(one), one.data_ptr(), one.requires_grad, one.is_leaf) for one in params] == kept
+
+
+def raising() -> None:
+    raise ValueError("no data")
+
+
+@pytest.mark.parametrize("end", [lambda: None, raising], ids=["", "after an exception"])
+@pytest.mark.parametrize("write", WRITES)
+def test_parameters_that_are_held_are_restored_afterwards(
+    write: str, end: Callable[[], None]
+) -> None:
+    params = parameters()
+    before = values(params)
+
+    try:
+        with Weights(params).held():
+            for param in params:
+                WRITES[write](param)
+            end()
+    except ValueError:
+        assert end is raising
+
+    assert values(params) == before
+
+
+class Graph:
+    """Of a loss that is not backward yet, whose gradients need the parameters as they were."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.model = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
+        self.params = list(self.model.parameters())
+        self.loss = self.model(torch.ones(1, 2)).sum()
+
+    def gradients(self) -> list[list[float]]:
+        return [one.flatten().tolist() for one in torch.autograd.grad(self.loss, self.params)]
+
+
+@pytest.mark.usefixtures("streams_put_back")
+@pytest.mark.parametrize("detached", [False, True], ids=["", "detached"])
+@pytest.mark.parametrize("end", [lambda: None, raising], ids=["", "after an exception"])
+@pytest.mark.parametrize("write", ["in place", "through .data"])
+def test_a_graph_that_the_script_keeps_can_still_go_backward(
+    write: str, end: Callable[[], None], detached: bool
+) -> None:
+    """Strategies give parameters away detached: these are the same memory."""
+    expected, graph = Graph().gradients(), Graph()
+    versions = [param._version for param in graph.params]
+    weights = Weights([one.detach() for one in graph.params] if detached else graph.params)
+
+    try:
+        with weights.held():
+            for param in graph.params:
+                WRITES[write](param)
+            weights.restore()
+            end()
+    except ValueError:
+        assert end is raising
+
+    assert [param._version for param in graph.params] == versions
+    assert graph.gradients() == expected
+
+
+@pytest.mark.usefixtures("streams_put_back")
+def test_a_graph_over_parameters_that_nobody_held_is_lost() -> None:
+    """What is held against: else the tests above show nothing."""
+    graph = Graph()
+    weights = Weights(graph.params)
+    for param in graph.params:
+        add(param)
+    weights.restore()
+
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        graph.gradients()
