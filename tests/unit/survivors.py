@@ -34,7 +34,9 @@ LAYOUT = Layout(((0,), (1,), (LOST,)))
 WITHIN_S = 20.0
 
 Gradient = tuple[str, Any]
-"""How it came about: "own" and the slot's `x`, or "fresh" and who made it up."""
+"""How it came about: "own" and the slot's `x`, "fresh" and who made it up, or "share": of what
+this rank has of its own, one of how many parts, and whether it carries what was there before.
+"""
 
 
 class Exchange:
@@ -70,10 +72,12 @@ class Survivor:
         self.executions: list[tuple[int, int]] = []  # which microbatch, with which `x`
         self.refuses: set[int] = set()  # microbatches that cannot be executed here
         self.ends: set[int] = set()  # microbatches whose code would end this process
+        self.barren = ""  # why fresh data give nothing here
         self.remnants = Remnants("")
         self.said: list[str] = []
-        voice: Any = SimpleNamespace(downgraded=self.said.append)
-        self.guarantee = Guarantee(voice, lambda: 1)
+        self.noticed: list[str] = []
+        self.voice: Any = SimpleNamespace(downgraded=self.said.append, notice=self.noticed.append)
+        self.guarantee = Guarantee(self.voice, lambda: 1)
         self.guarantee.promise = "exact-samples"
         self.alike = SimpleNamespace(informs=lambda lost: lost)
         self.phases = SimpleNamespace(measure=lambda name: nullcontext())
@@ -121,6 +125,9 @@ class Survivor:
         return executed(after)
 
     def _execute_fresh(self, microbatch: Microbatch) -> Executed:
+        if self.barren:
+            self.present.append(("fresh", "a part of a backward"))
+            raise NotReplayable(self.barren)
         self.present.append(("fresh", self.env.rank))
         return executed(None)
 
@@ -136,6 +143,9 @@ class Survivor:
     def piece(self, carried: bool) -> dict[str, Gradient]:
         (one,) = self.present
         return {"weights": one}
+
+    def share(self, parts: int, carried: bool) -> dict[str, Gradient]:
+        return {"weights": ("share", (self.present[:], parts, carried))}
 
     def add(self, identity: Identity, piece: Any) -> None:
         self.reduced.append((identity, piece["weights"]))

@@ -8,7 +8,7 @@ import pytest
 from recoverrun.hooks import makeup as makeup_module
 from recoverrun.hooks.evidence import Mark
 from recoverrun.hooks.lost import BEHIND, host
-from recoverrun.hooks.makeup import ENDLESS, OTHERWISE, UNEQUAL
+from recoverrun.hooks.makeup import ENDLESS, OTHERWISE, REPEATS, UNEQUAL
 from rendezvous.messages import Legacy
 from rendezvous.remains import MARKS_BYTES
 from tests.unit.contexts import at
@@ -268,6 +268,83 @@ def test_what_comes_after_the_promise_was_lowered_is_of_fresh_data_at_once() -> 
 
     assert crew.gradients == {(LOST, 0): ("fresh", 0), (LOST, 1): ("fresh", 1)}
     assert crew.executions == [[], []] and len(crew.said) == 1
+
+
+# --------------------------------------------------------------------------- no fresh data
+
+HOME = ("own", "home")
+BARREN = "train.py:9: executed as rank 1, the script's code raised StopIteration()"
+
+
+def barren(*, survivors: tuple[int, ...] = (0, 1), microbatches: int = 2) -> Crew:
+    """Nothing was left of the lost rank, and to these survivors fresh data give nothing."""
+    crew = Crew(microbatches=microbatches)
+    for number, survivor in enumerate(crew.survivors):
+        survivor.makeup.downgrade("the deputy failed")
+        survivor.present = [HOME]
+        survivor.barren = BARREN if number in survivors else ""
+    return crew
+
+
+@pytest.mark.parametrize("microbatches", [2, 5])
+def test_where_no_fresh_data_can_be_had_the_mean_of_own_microbatches_stands_in(
+    microbatches: int,
+) -> None:
+    crew = barren(microbatches=microbatches)
+
+    crew.make_up()
+
+    share = ([HOME], microbatches)  # of what is its own: nothing of what was tried
+    assert crew.gradients == {
+        (LOST, 0): ("share", (*share, True)),  # the slot's first carries what was there before
+        (LOST, 1): ("share", (*share, False)),
+    }
+
+
+@pytest.mark.parametrize("survivors", [(0,), (1,), (0, 1)])
+def test_the_transaction_has_all_its_microbatches_whoever_has_no_fresh_data(
+    survivors: tuple[int, ...],
+) -> None:
+    crew = barren(survivors=survivors, microbatches=4)
+
+    crew.make_up(((0, 2), (1, 3)))
+
+    kinds = {identity: kind for identity, (kind, _) in crew.gradients.items()}
+    assert kinds == {(LOST, n): "share" if n % 2 in survivors else "fresh" for n in range(4)}
+
+
+def test_own_gradients_are_what_they_were_before_fresh_data_gave_nothing() -> None:
+    crew = barren()
+
+    crew.make_up()
+
+    assert [one.present for one in crew.survivors] == [[HOME]] * 2
+
+
+def test_what_stands_in_for_fresh_data_is_said_once_by_each_whom_it_concerns() -> None:
+    crew = barren(survivors=(1,), microbatches=4)
+
+    for _ in range(3):
+        crew.make_up(((0, 2), (1, 3)))
+        for survivor in crew.survivors:
+            survivor.makeup.end_step(STEP)
+            survivor.reduced.clear()
+            survivor.step += 1
+
+    has, lacks = crew.survivors
+    assert (has.noticed, lacks.noticed) == ([], [REPEATS.format(LOST, STEP, BARREN)])
+
+
+def test_what_was_executed_exactly_and_came_out_otherwise_is_made_up_from_own_ones_too() -> None:
+    crew = Crew(program=lambda x: x)
+    crew.inherit(left_at_top(), marks={1: (99, 99)})
+    for survivor in crew.survivors:
+        survivor.present, survivor.barren = [HOME], BARREN
+
+    crew.make_up()
+
+    assert crew.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("share", ([HOME], 2, False))}
+    assert crew.promises == EQUAL and len(crew.said) == 1
 
 
 BEHAVIOURS = ("right", "cannot be executed", "not as noted", "promise was lowered")
