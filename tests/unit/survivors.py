@@ -76,8 +76,8 @@ class Survivor:
         self.remnants = Remnants("")
         self.said: list[str] = []
         self.noticed: list[str] = []
-        self.voice: Any = SimpleNamespace(downgraded=self.said.append, notice=self.noticed.append)
-        self.guarantee = Guarantee(self.voice, lambda: 1)
+        voice: Any = SimpleNamespace(downgraded=self.said.append, notice=self.noticed.append)
+        self.voice, self.guarantee = voice, Guarantee(voice, lambda: 1)
         self.guarantee.promise = "exact-samples"
         self.alike = SimpleNamespace(informs=lambda lost: lost)
         self.phases = SimpleNamespace(measure=lambda name: nullcontext())
