@@ -79,7 +79,10 @@ MUTANTS = (
         module="recoverrun.hooks.makeup",
         old="if assumed and not self._starts_there(",
         new="if False and not self._starts_there(",
-        choices={"world": 3, "accumulation": "no-sync-3", "stream": "random-decides"},
+        choices={
+            "world": 3, "accumulation": "no-sync-3", "place": "list", "stream": "data-decides",
+            "when": "from 5", "step": 5,
+        },  # fmt: skip
         lossy=True,
     ),
     Mutant(
