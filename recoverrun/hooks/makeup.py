@@ -9,20 +9,22 @@ still has its B microbatches, and the run says that from here on its promise is 
 """
 
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from ft_collectives.fabric import Channel
 from ft_collectives.gather import gather
 from ft_collectives.reduce import Piece, Reducer
+from recoverrun.hooks import precedent
+from recoverrun.hooks.audits import Audits
 from recoverrun.hooks.clones import NotReplayable
 from recoverrun.hooks.context import Context, Key, key_of, told
 from recoverrun.hooks.custody import GivenUp
 from recoverrun.hooks.deaths import KILLS, Deaths, which
 from recoverrun.hooks.evidence import Mark
-from recoverrun.hooks.impersonate import Executed
 from recoverrun.hooks.lost import Lacking, Moved, State, digest_of, lacking, lost_rank
+from recoverrun.hooks.made import Apart, Made
 from recoverrun.hooks.remnants import contexts_in
 from recoverrun.hooks.runtime import Microbatch
 from rendezvous.messages import Identity, Legacy
@@ -34,8 +36,10 @@ if TYPE_CHECKING:
 LEGACY_WAIT_S = 2.0
 """What a lost rank left comes after the view without it: at once, if anything is there to come."""
 
-FRESH, AGAIN, WHOLE = 0, 1, 2
-"""What has to become of the microbatches that were made up, the worst of them first."""
+FRESH, AGAIN, WHOLE, AUDIT = range(4)
+"""What has to become of the microbatches that were made up, the worst of them first; where they are
+whole on all ranks, one of them may have to be audited.
+"""
 
 OTHERWISE = (
     "rank {rank}'s microbatch {index} of transaction {step}, executed again here, {what}: "
@@ -65,19 +69,6 @@ Start = tuple[int, bytes, Words]
 """Lost rank, its context as its first microbatch of the transaction began, what is not known."""
 
 
-@dataclass(slots=True)
-class Made:
-    """One microbatch of a lost slot that this rank has made up."""
-
-    identity: Identity
-    rank: int
-    pieces: list[tuple[Reducer, Piece]]
-    start: State | None = None  # where the lost rank stood; None: made up with fresh data
-    executed: Executed | None = None
-    failed: str = ""  # why it is to be made up with fresh data
-    fresh: bool = False  # its pieces are of other data
-
-
 class MakeUp:
     """Keeps what is known of lost ranks, and what this rank makes up for them."""
 
@@ -91,6 +82,9 @@ class MakeUp:
         self._made: dict[Identity, Made] = {}  # in the present transaction
         self._folded: set[Identity] = set()  # of those, what reducers have
         self._awaited: set[int] = set()
+        self._audits = Audits(session)
+        self._executors: dict[tuple[int, int], int] = {}  # of a lost rank's microbatch
+        self._shown: set[int] = set()  # lost ranks whose last committed work was looked at
         self._repeats = False  # said: other data cannot be had
         self._telling = True  # all members are exact, as far as all know
         self._channel: Channel | None = None
@@ -184,7 +178,8 @@ class MakeUp:
             self._require_harmless(made, microbatch)
             made.start = self.state_of(made.rank, microbatch)
             remnants.enters(one)
-            with _Apart(self._session) as apart:
+            self._require_precedent(made.rank, step)
+            with Apart(self._session) as apart:
                 made.executed = self._actor.execute(made.rank, made.start, step, microbatch)
                 made.pieces = apart.pieces(carried=not made.identity[1])
                 made.fresh = False
@@ -210,6 +205,17 @@ class MakeUp:
             words = KILLS.format(rank=made.rank, index=index, step=step, why=why)
             raise NotReplayable(f"{microbatch.top.loop.id}: {words}")
 
+    def _require_precedent(self, rank: int, step: int) -> None:
+        """Raises NotReplayable if what the rank had committed last does not come out as it was,
+        where it had noted nothing of this transaction.
+        """
+        marks = self._marks.get(rank, {})
+        if rank in self._shown or marks.get((step, 0), (0, 0))[0]:
+            return
+        self._shown.add(rank)
+        if why := precedent.disproved(self._session, rank, marks):
+            raise NotReplayable(why)
+
     def _learn(self, rank: int, after: Context, unknown: Lacking, *, assumed: bool) -> None:
         """The lost rank stands there at the end of a microbatch."""
         own = self._actor.captures.at(after.point)
@@ -234,7 +240,7 @@ class MakeUp:
     def _freshly(self, made: Made) -> None:
         carried = not made.identity[1]
         try:
-            with _Apart(self._session) as apart:
+            with Apart(self._session) as apart:
                 self._actor.execute_fresh(self._own(made.identity[1]))
                 made.pieces = apart.pieces(carried=carried)
         except NotReplayable as reason:
@@ -265,8 +271,11 @@ class MakeUp:
         while self._telling:
             ends, starts = self._exchange(generation)
             bad = self._bad(ends, self._begun(starts), rounds)
-            worst = min(bad.values(), default=WHOLE) if self.exact else FRESH
+            whole = AUDIT if self._audits.due else WHOLE
+            worst = min(bad.values(), default=whole) if self.exact else FRESH
             verdict = session.booth.least(generation, worst)
+            if verdict == AUDIT:
+                verdict, bad = self._audited(generation)
             if verdict == WHOLE:
                 break
             self._mend(generation, verdict, bad)
@@ -285,6 +294,9 @@ class MakeUp:
         assert fabric is not None, "protected"
         ends = [end for one in self._made.values() if (end := self._end_of(one))]
         heard = gather(fabric, self.channel, generation, {"ends": ends, "starts": self._starts()})
+        self._executors = {
+            (end[0], end[1]): rank for rank, one in heard.items() for end in one["ends"]
+        }
         return (
             sorted(tuple(end) for one in heard.values() for end in one["ends"]),
             sorted(tuple(start) for one in heard.values() for start in one["starts"]),
@@ -331,6 +343,22 @@ class MakeUp:
         assumed = made.start.assumed and not made.failed
         words = _words(*lacking(made.start, after))
         return made.rank, made.identity[1], after.pack(), assumed, list(used), digest, words
+
+    def _audited(self, generation: int) -> tuple[int, dict[Identity, int]]:
+        """What is to become of what another survivor has executed, too."""
+        identity, why = self._audits.run(generation, self._executors, self._made, self._aside)
+        verdict = self._session.booth.least(generation, FRESH if why else WHOLE)
+        if not why or identity not in self._made:
+            return verdict, {}
+        self._made[identity].failed = why
+        return verdict, {identity: FRESH}
+
+    def _aside(self, identity: Identity, rank: int) -> Made:
+        """Execute a microbatch that another survivor makes up."""
+        made = Made(identity, rank, [])
+        with self._session.phases.measure("redo"):
+            self._execute(made)
+        return made
 
     @property
     def channel(self) -> Channel:
@@ -434,6 +462,7 @@ class MakeUp:
         self._folded.clear()
         self._session.runtime.begin_anew()
         self.absorb()
+        self._audits.committed(step, sorted(self._actor.lost))
         region = self._session.runtime.region()
         began = region.top.context if region is not None and region.top is not None else None
         for lost in self._actor.lost.values():
@@ -446,22 +475,3 @@ def _words(unknown: frozenset[Key], torch_known: str) -> Words:
 
 def _heard(words: Words) -> Lacking:
     return frozenset(map(key_of, words[0])), words[1]
-
-
-class _Apart:
-    """While this lasts, gradients are those of a microbatch that is made up."""
-
-    def __init__(self, session: "Session") -> None:
-        assert session.strategy is not None, "protected"
-        self._strategy = session.strategy
-
-    def __enter__(self) -> "_Apart":
-        self._kept = self._strategy.set_aside()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._strategy.put_back(self._kept)
-
-    def pieces(self, *, carried: bool) -> list[tuple[Reducer, Piece]]:
-        """What has come together so far; with what all ranks had before, if `carried`."""
-        return [(one, one.piece(carried)) for one in self._strategy.reducers()]

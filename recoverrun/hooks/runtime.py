@@ -159,6 +159,7 @@ class ScriptRuntime(FirstRank):
         self.own_modules: frozenset[str] = frozenset({"__main__"})
         self.stack: list[Turn] = []
         self.microbatches: list[Microbatch] = []
+        self.previous: Microbatch | None = None  # the first one of the transaction before
         self.outward: dict[str, int] = {}
         """By loop around a backward: which of the iterations around it is executed again."""
         self.senses: Senses | None = None  # None until the script has imported torch
@@ -428,6 +429,7 @@ class ScriptRuntime(FirstRank):
     def begin_step(self) -> None:
         region = self.region()
         counts = region.counts if region is not None else {}
+        self.previous = self.microbatches[0] if self.microbatches else None
         self.microbatches = []
         self.draws.begin_step()
         over, self._over = self._over, [s for s in self.sources if getattr(s, "ended", False)]

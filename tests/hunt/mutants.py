@@ -80,8 +80,12 @@ MUTANTS = (
         old="if assumed and not self._starts_there(",
         new="if False and not self._starts_there(",
         choices={
-            "world": 3, "accumulation": "no-sync-3", "place": "list", "stream": "data-decides",
-            "when": "from 5", "step": 5,
+            "world": 3,
+            "accumulation": "no-sync-3",
+            "place": "list",
+            "stream": "data-decides",
+            "when": "from 5",
+            "step": 5,
         },  # fmt: skip
         lossy=True,
     ),

@@ -83,6 +83,24 @@ BETWEEN = (
     ),
     case("B5-value", "between.py", "r1@step:8:forward", ranks=3, contract="told"),
 )
+UNSEEN = (
+    case(
+        "T2-all",
+        "unseen.py",
+        "r1@step:9:between",
+        ranks=3,
+        contract="told",
+        told="which it had committed, had other inputs",
+    ),
+    case(
+        "T2-one",
+        "unseen.py",
+        "r1@step:9:between",
+        ranks=3,
+        contract="told",
+        told="executed by ranks 0 and 2, had other inputs",
+    ),
+)
 STEERED = tuple(
     case(
         f"B3-{way}",
@@ -121,4 +139,15 @@ MODELS = tuple(
         ("tokenizing", "tokenizing.py"),
     )
 )
-CASES = (*GRADIENTS, *PLACES, *STARTS, *STREAMS, *BETWEEN, *STEERED, *CONSTANTS, *SHAPES, *MODELS)
+CASES = (
+    *GRADIENTS,
+    *PLACES,
+    *STARTS,
+    *STREAMS,
+    *BETWEEN,
+    *UNSEEN,
+    *STEERED,
+    *CONSTANTS,
+    *SHAPES,
+    *MODELS,
+)

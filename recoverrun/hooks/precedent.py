@@ -1,0 +1,47 @@
+"""What a lost rank last committed, executed again as far as the model's door: is it what it was?
+
+A rank that dies before its data enter the model has noted nothing of the struck transaction. It has
+of the one before. If that cannot be told any more, because something began to move that nobody saw
+when the proofs were made, then neither can what follows.
+"""
+
+from typing import TYPE_CHECKING
+
+from recoverrun.hooks.clones import NotReplayable
+from recoverrun.hooks.context import AFTER
+from recoverrun.hooks.evidence import Mark
+
+if TYPE_CHECKING:
+    from recoverrun.hooks.session import Session
+
+OTHERWISE = (
+    "rank {rank}'s microbatch {index} of transaction {step}, which it had committed, had other "
+    "inputs than when it is executed again here: something that it depends on cannot be told"
+)
+
+
+def disproved(session: "Session", rank: int, marks: dict[tuple[int, int], Mark]) -> str:
+    """Why what lost `rank` left is not to be believed, or "": by its own `marks`, and what this
+    rank still has of its microbatch of the same transaction.
+    """
+    actor, own = session.impersonator, session.runtime.previous
+    top = own.top.context if own is not None else None
+    if own is None or top is None or own.top.evidence is None:
+        return ""
+    step, index = top.step, own.index
+    theirs, _ = marks.get((step, index), (0, 0))
+    one_forward = own.top.evidence.entered[:1] == [own.mark[0]]
+    captured = actor.captures.at((step, index, AFTER, 0)) is not None
+    lost, strategy = actor.lost.get(rank), session.strategy
+    if not theirs or not one_forward or not captured or lost is None or strategy is None:
+        return ""
+    kept, actor.only_inputs = strategy.set_aside(), True
+    try:
+        state = lost.at(top.point, actor.captures.points)
+        (inputs, _) = actor.execute(rank, state, step, own).mark
+    except NotReplayable:
+        return ""  # what follows may be all the same: it is judged by itself
+    finally:
+        actor.only_inputs = False
+        strategy.put_back(kept)
+    return "" if inputs == theirs else OTHERWISE.format(rank=rank, index=index, step=step)
