@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from recoverrun.hooks import rng
 from recoverrun.hooks.bearing import Bearing
 from recoverrun.hooks.bulk import find as find_bulk
@@ -85,12 +87,16 @@ class Substitution:
     def _moved(
         self, top: Top, names: Mapping[str, Any], theirs: Mapping[Key, Any]
     ) -> dict[str, Any]:
-        """Lists that were alike as the iteration began, and have been changed in place since."""
+        """Values that were alike as the iteration began, and have changed since: lists in place,
+        and what a function of the script has given to a variable of its module.
+        """
         assert top.context is not None, "captured as it began"
         return {
             name: value
             for name, value in top.context.names.items()
-            if type(value) is list and name not in theirs and not same(names.get(name), value)
+            if (type(value) is list or not (name in top.names or isinstance(value, torch.Tensor)))
+            and name not in theirs
+            and not same(names.get(name), value)
         }
 
     @staticmethod
