@@ -73,6 +73,8 @@ def with_loss(
         return Verdict("finding", f"before the loss {before[0]}", before)
     if poisonous and ended.promise != "unprotected" and not found.finished:
         return Verdict("finding", f"one microbatch ends them all, {ended.code}", list(ended.tail))
+    if ended.promise == "unprotected":  # the others end by whatever torch says then
+        return Verdict("told", f"unprotected: {ended.reason}")
     if ended.promise != "exact-samples":
         return _told(ended, f"{ended.promise or 'no promise'}: {ended.reason}")
     if ended.weakened:
