@@ -69,6 +69,7 @@ class Survivor:
         self.exchange = exchange
         self.program = program  # what a microbatch makes of the lost rank's `x`
         self.layout, self.step, self.lost = LAYOUT, STEP, True
+        self.machine = None  # nothing is audited
         self.executions: list[tuple[int, int]] = []  # which microbatch, with which `x`
         self.refuses: set[int] = set()  # microbatches that cannot be executed here
         self.ends: set[int] = set()  # microbatches whose code would end this process
@@ -89,9 +90,9 @@ class Survivor:
             set_aside=self._set_aside, put_back=self._put_back, reducers=lambda: [self]
         )
         self.runtime: Any = SimpleNamespace(
-            sources=[], own_modules=frozenset(), microbatches=[], begin_anew=lambda: None,
-            apart_from=lambda rank: False, has_done=lambda rank, places, since: False,
-            region=lambda: None,
+            sources=[], own_modules=frozenset(), microbatches=[], previous=None,
+            begin_anew=lambda: None, apart_from=lambda rank: False,
+            has_done=lambda rank, places, since: False, region=lambda: None,
         )  # fmt: skip
         captures = Captures(self.runtime)
         bearing = SimpleNamespace(matters=lambda key, value: True)

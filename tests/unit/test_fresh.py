@@ -35,6 +35,7 @@ class Coded(Rank):
         self.actor.optimizers.add(self.optimizer)
         self.strategy.parameters = lambda: {"param": self.param.detach()}
         self.code = code
+        self.layers = [nn.Parameter(torch.ones(1)) for _ in range(3)]
         self.forwards: list[float] = []  # the parameter at each forward of an execution
         self.entered = self.actor.skips
         self.actor.skips = self._skips  # type: ignore[method-assign]
@@ -183,20 +184,14 @@ def test_fresh_data_that_cannot_be_read_end_no_survivor(
 
 def unfreezes(script: Coded, part: Any) -> None:
     """Every part trains one parameter more; torch refuses one that is trained already."""
-    script.optimizer.add_param_group({"params": [script.layers[part]]})  # type: ignore[attr-defined]
-
-
-def unfreezing() -> Coded:
-    script = Coded(unfreezes)
-    script.layers = [nn.Parameter(torch.ones(1)) for _ in range(3)]  # type: ignore[attr-defined]
-    return script
+    script.optimizer.add_param_group({"params": [script.layers[part]]})
 
 
 @WAYS
 def test_code_that_adds_a_group_finds_those_that_were_there_as_the_iteration_began(
     way: Way,
 ) -> None:
-    script = unfreezing()
+    script = Coded(unfreezes)
     microbatch = script.trained(0, 1)
     counts: list[int] = []
 
@@ -212,7 +207,7 @@ def test_code_that_adds_a_group_finds_those_that_were_there_as_the_iteration_beg
 
 @WAYS
 def test_groups_are_as_they_were_after_code_has_added_one(way: Way) -> None:
-    script = unfreezing()
+    script = Coded(unfreezes)
     microbatch = script.trained(0, 1)
     script.trained(2)  # the next iteration adds another one
     groups, before = script.optimizer.param_groups, script.optimizer.param_groups[:]
@@ -236,7 +231,7 @@ def test_an_optimizer_that_was_made_since_then_keeps_its_groups() -> None:
 
 @pytest.mark.parametrize("where", ["module", "global", "function"])
 def test_another_rank_s_place_has_the_groups_of_its_top_wherever_the_loop_is(where: str) -> None:
-    stage, script = Stage(where, [1], [1]), unfreezing()
+    stage, script = Stage(where, [1], [1]), Coded(unfreezes)
     groups = script.optimizer.param_groups
     stage.top.groups = [(script.optimizer, groups[:])]
     script.optimizer.add_param_group({"params": [nn.Parameter(torch.ones(1))]})
