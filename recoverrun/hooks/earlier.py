@@ -12,14 +12,14 @@ changes parameters that have been changed already: in a microbatch of a transact
 every forward pass, what they are now (`Weights`).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from recoverrun.hooks.runtime import Microbatch, Place, Top
+from recoverrun.hooks.runtime import Microbatch, Top
 
 MOST = 4
 """Transactions of an iteration that leave gradients here; a whole epoch's are not kept."""
@@ -32,20 +32,26 @@ Gradients = list[tuple[Tensor, Tensor]]
 class Earlier:
     """Transactions of the present iteration that are over."""
 
-    _left: list[tuple[tuple[Place, ...], Gradients]] = field(default_factory=list)
+    _left: list[tuple[Microbatch, Gradients]] = field(default_factory=list)
+    """By the last microbatch of each."""
     _several: dict[str, bool] = field(default_factory=dict)
     """By loop: does an iteration have several transactions, and few enough to be kept?"""
     _first: bool = True
+    _given: list[tuple[Tensor, Tensor | None, Tensor]] = field(default_factory=list)
+    """Parameters, what they had, and what they were given of an earlier transaction."""
 
-    def begins(self, top: Top) -> None:
-        """Another iteration from which microbatches are executed again."""
+    def begins(self, under_way: Collection[Top | None]) -> None:
+        """Another iteration, within these."""
         if self._left:
-            self._left = [one for one in self._left if any(at.top is top for at in one[0])]
+            known = {id(top) for top in under_way}
+            self._left = [one for one in self._left if id(one[0].top) in known]
 
     def ended(
         self, microbatches: Sequence[Microbatch], optimizers: Iterable[torch.optim.Optimizer]
     ) -> None:
         """A transaction is over; gradients are what it left."""
+        if not microbatches:
+            return
         loop = microbatches[-1].top.loop.id
         if microbatches[0].place.skip:
             self._several.setdefault(loop, True)
@@ -55,37 +61,71 @@ class Earlier:
         first, self._first = self._first, False
         if not first and not self._several.get(loop, False):
             return
-        params = [p for one in optimizers for group in one.param_groups for p in group["params"]]
         # Of the first one nobody knows yet whether it is wanted: the device may lack the memory.
         where = torch.device("cpu") if first else None
-        kept = [(p, p.grad.detach().to(where, copy=True)) for p in params if p.grad is not None]
-        self._left.append((microbatches[-1].places, kept))
+        kept = [
+            (param, param.grad.detach().to(where, copy=True))
+            for param in trained(optimizers)
+            if param.grad is not None
+        ]
+        self._left.append((microbatches[-1], kept))
 
     def give(self, top: Top, passed: int) -> None:
         """The backward that is number `passed` of the iteration has been passed over."""
-        for places, kept in self._left:
-            if any(place.top is top and place.skip == passed for place in places):
+        for microbatch, kept in self._left:
+            if any(place.top is top and place.skip == passed for place in microbatch.places):
                 for param, gradient in kept:
-                    param.grad = gradient.to(param.device, copy=True)
+                    before, param.grad = param.grad, gradient.to(param.device, copy=True)
+                    self._given.append((param, before, param.grad))
+
+    def take_back(self) -> None:
+        """The execution is over that was given any; what its backward has left stays."""
+        while self._given:
+            param, before, given = self._given.pop()
+            if param.grad is given:
+                param.grad = before
+
+
+def trained(optimizers: Iterable[torch.optim.Optimizer]) -> list[Tensor]:
+    """All parameters of `optimizers`."""
+    return [param for one in optimizers for group in one.param_groups for param in group["params"]]
 
 
 class Weights:
     """Parameters that re-executed code may change, and what they are in this transaction."""
 
     def __init__(self, params: Iterable[Tensor]) -> None:
-        self._kept = [(param, param.detach().clone()) for param in params]
+        # Code may change them in place, or give them other memory by way of `data`.
+        self._kept = [(one, one.detach(), one.detach().clone()) for one in params]
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Afterwards they are what they were, also to graphs that hold them."""
-        params = tuple(param for param, _ in self._kept)
-        with torch.autograd._unsafe_preserve_version_counter(params):  # type: ignore[attr-defined]
+        """Afterwards they are what they were."""
+        with self._uncounted():
             try:
                 yield
             finally:
                 self.restore()
 
     def restore(self) -> None:
-        with torch.no_grad():
-            for param, value in self._kept:
-                param.copy_(value)
+        """They are what they were, also to graphs: those of earlier forward passes hold them."""
+        with torch.no_grad(), self._uncounted():
+            for param, memory, value in self._kept:
+                if _at(param) != _at(memory):
+                    param.data = memory
+                memory.copy_(value)
+
+    @contextmanager
+    def _uncounted(self) -> Iterator[None]:
+        """What is written in here is no change that a backward would complain of."""
+        with ExitStack() as counters:
+            for param, _, _ in self._kept:  # older versions of torch take them one by one
+                one = torch.autograd._unsafe_preserve_version_counter(param)  # type: ignore[attr-defined]
+                counters.enter_context(one)
+            yield
+
+
+def _at(tensor: Tensor) -> int:
+    """Where the memory of this rank's part is."""
+    local: Tensor = getattr(tensor, "_local_tensor", tensor)
+    return local.data_ptr()

@@ -34,7 +34,7 @@ from recoverrun.hooks.context import (
     objects_of,
 )
 from recoverrun.hooks.custody import Custody
-from recoverrun.hooks.earlier import Earlier, Weights
+from recoverrun.hooks.earlier import Earlier, Weights, trained
 from recoverrun.hooks.evidence import Evidence, Mark, digest_of_inputs, digest_of_losses
 from recoverrun.hooks.items import served, substituted
 from recoverrun.hooks.lost import UNTOLD, LostRank, Moved, State, differing, require
@@ -128,7 +128,7 @@ class Impersonator:
         if not region:
             return None
         self.bearing.top, self._began_at = top, time.monotonic()
-        self.earlier.begins(top)
+        self.earlier.begins([turn.top for turn in self.runtime.stack])
         top.groups = [(one, one.param_groups[:]) for one in self.optimizers]
         return self.captures.keep(context)
 
@@ -349,15 +349,18 @@ class Impersonator:
         buffers = self._strategy.buffers() if self._strategy is not None else []
         with modules.untouched(found, buffers), scene.optimizers_rest(self.optimizers):
             with scene.unchanged(spaces, found, self.optimizers, mine), self._weights_held():
-                yield
+                try:
+                    yield
+                finally:
+                    self.earlier.take_back()
 
     @contextmanager
     def _weights_held(self) -> Iterator[None]:
         """Parameters are what they are, if the code is known to change them."""
-        if not self.rewrites or self._strategy is None:
+        if not self.rewrites:
             yield
             return
-        self._weights = Weights(self._strategy.parameters().values())
+        self._weights = Weights(trained(self.optimizers))
         try:
             with self._weights.held():
                 yield

@@ -65,11 +65,13 @@ def _is_kind(kind: type[Any]) -> bool:
 
 
 def state_of(generator: Any) -> State:
-    if isinstance(generator, random.Random):
+    if type(generator) is random.Random:
         memo = _memos.get(generator)
         if memo is None:
             memo = _memos[generator] = rng.Memo()
         return rng.python_bytes(generator, memo)
+    if isinstance(generator, random.Random):
+        return rng.pack_python(generator.getstate())
     if isinstance(generator, torch.Generator):
         return generator.get_state()
     return bytes(msgpack.packb(_plain(_numpy_state(generator)), use_bin_type=True))

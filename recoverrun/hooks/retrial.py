@@ -15,7 +15,7 @@ from recoverrun.hooks import digest, seeding
 from recoverrun.hooks.bulk import marks
 from recoverrun.hooks.clones import NotReplayable
 from recoverrun.hooks.context import ATTRIBUTE_TENSOR_BYTES, Context, Key, told
-from recoverrun.hooks.earlier import Weights
+from recoverrun.hooks.earlier import Weights, trained
 from recoverrun.hooks.evidence import crc_of_streams
 from recoverrun.hooks.impersonate import TALKS, Executed
 from recoverrun.hooks.lost import LostRank, named, parted
@@ -92,7 +92,7 @@ class Trial:
             self.microbatch.chosen = level
             if not tried or place.top.context is None or not self._said["tops"][level]:
                 continue
-            weights = Weights(self._strategy.parameters().values())
+            weights = Weights(trained(actor.optimizers))
             why, unknown = self._try(level)
             if digest.of(self._strategy) != parameters and not actor.rewrites:
                 weights.restore()

@@ -1,5 +1,6 @@
 """What several unit tests need."""
 
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,17 @@ def streams_put_back() -> Iterator[None]:
     before = rng.read()
     yield
     rng.restore(before)
+
+
+@pytest.fixture
+def signals_put_back() -> Iterator[None]:
+    """Whoever executes for others takes a signal that nobody uses, and there are not so many."""
+    before = {
+        number: signal.getsignal(number) for number in range(signal.SIGRTMIN, signal.SIGRTMAX)
+    }
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from recoverrun.hooks.registry import Registry
 from recoverrun.hooks.runtime import Microbatch
 from tests.unit.test_impersonate import Rank, Stage
 
-pytestmark = pytest.mark.usefixtures("streams_put_back")
+pytestmark = pytest.mark.usefixtures("streams_put_back", "signals_put_back")
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ from rendezvous.layout import Layout
 from tests.unit.contexts import at, loop
 from tests.unit.test_runtime import Play
 
-pytestmark = pytest.mark.usefixtures("streams_put_back")
+pytestmark = pytest.mark.usefixtures("streams_put_back", "signals_put_back")
 
 
 @pytest.fixture(autouse=True)
