@@ -9,6 +9,7 @@ still has its B microbatches, and the run says that from here on its promise is 
 """
 
 import threading
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -354,10 +355,20 @@ class MakeUp:
         return verdict, {identity: FRESH}
 
     def _aside(self, identity: Identity, rank: int) -> Made:
-        """Execute a microbatch that another survivor makes up."""
-        made = Made(identity, rank, [])
-        with self._session.phases.measure("redo"):
-            self._execute(made)
+        """Execute a microbatch that another survivor makes up, for it to be compared.
+
+        Nothing is learned of it: where the lost rank stands after later ones has been told.
+        """
+        made, step, microbatch = (
+            Made(identity, rank, []),
+            self._session.step,
+            self._own(identity[1]),
+        )
+        with self._session.phases.measure("redo"), suppress(NotReplayable):
+            state = self.state_of(rank, microbatch)
+            with Apart(self._session) as apart:
+                made.executed = self._actor.execute(rank, state, step, microbatch)
+                made.pieces = apart.pieces(carried=not identity[1])
         return made
 
     @property
