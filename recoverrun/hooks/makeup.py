@@ -359,16 +359,15 @@ class MakeUp:
 
         Nothing is learned of it: where the lost rank stands after later ones has been told.
         """
-        made, step, microbatch = (
-            Made(identity, rank, []),
-            self._session.step,
-            self._own(identity[1]),
-        )
-        with self._session.phases.measure("redo"), suppress(NotReplayable):
+        session, made = self._session, Made(identity, rank, [])
+        step, microbatch = session.step, self._own(identity[1])
+        session.remnants.enters(which(step, identity))
+        with session.phases.measure("redo"), suppress(NotReplayable):
             state = self.state_of(rank, microbatch)
-            with Apart(self._session) as apart:
+            with Apart(session) as apart:
                 made.executed = self._actor.execute(rank, state, step, microbatch)
                 made.pieces = apart.pieces(carried=not identity[1])
+        session.remnants.rests()
         return made
 
     @property
