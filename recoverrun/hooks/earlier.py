@@ -119,9 +119,9 @@ class Weights:
     def _uncounted(self) -> Iterator[None]:
         """What is written in here is no change that a backward would complain of."""
         with ExitStack() as counters:
+            preserve = vars(torch.autograd)["_unsafe_preserve_version_counter"]
             for param, _, _ in self._kept:  # older versions of torch take them one by one
-                one = torch.autograd._unsafe_preserve_version_counter(param)  # type: ignore[attr-defined]
-                counters.enter_context(one)
+                counters.enter_context(preserve(param))
             yield
 
 
