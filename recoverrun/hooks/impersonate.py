@@ -41,7 +41,7 @@ from recoverrun.hooks.lost import UNTOLD, LostRank, Moved, State, differing, req
 from recoverrun.hooks.namespaces import around_of, held, hold, put_back, seen_by
 from recoverrun.hooks.origins import Origin
 from recoverrun.hooks.patience import limit_s
-from recoverrun.hooks.poison import poisoned
+from recoverrun.hooks.poison import NOT_A_NUMBER, poisoned
 from recoverrun.hooks.registry import MOST, REGISTRY
 from recoverrun.hooks.runtime import Microbatch, ScriptRuntime, Top, Unwind
 from recoverrun.hooks.script import ITEM_NAME, RUNTIME_NAME
@@ -91,6 +91,8 @@ class Impersonator:
         self.lost: dict[int, LostRank] = {}
         self.optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self.proves = self.talked = False
+        self.answer = NOT_A_NUMBER  # of collectives that no proof has met
+        self.answered = False  # one was met in this execution
         self.fed: dict[str, bool] = {}  # by region: an item is what some iterator gave
         self.looking_back = False  # what is served was drawn before the region
         self.fresh = False  # executing as ourselves, on fresh data
@@ -289,6 +291,7 @@ class Impersonator:
         assert region.body_code is not None, f"{region.id} was refused: {region.refusal}"
         names[RUNTIME_NAME] = self.runtime
         self._reached, self._top, self._passed = False, top, 0
+        self.answered = False
         self.runtime.spoiled = ""
         self._shown = shown
         self._execute_code(top, names, item)
@@ -317,7 +320,8 @@ class Impersonator:
             # Protects a healthy run from what its code says to others' data.
             if self.runtime.spoiled:
                 raise self.custody.failure() from error
-            if self.proves and self.talked and isinstance(error, Exception):
+            misled = self.answered or (self.proves and self.talked)
+            if misled and isinstance(error, Exception):
                 raise NotReplayable(TALKS) from error
             self.custody.end_by(error)
         if not self._reached and not self.runtime.spoiled:
@@ -391,15 +395,19 @@ class Impersonator:
 
         In a proof its result is poisoned: if the gradient is right all the same, nothing
         depends on what other ranks would have said, as with a loss that is summed for the log.
+        Where no proof has met it, whoever executes tries several answers (`poison`).
         """
         if self.fresh:
             return alone
         if self.proves:
             self.talked = True
             return poisoned(alone)
-        if not self.talked:
+        if self.talked:
+            return alone
+        if self.only_inputs:
             self.runtime.spoil(TALKS)
-        return alone
+        self.answered = True
+        return poisoned(alone, self.answer)
 
     def forward_begins(self, values: Iterable[Any]) -> None:
         """Inputs enter the model, in our own microbatch or another rank's."""

@@ -24,8 +24,10 @@ from recoverrun.hooks.context import Context, Key, key_of, told
 from recoverrun.hooks.custody import GivenUp
 from recoverrun.hooks.deaths import KILLS, Deaths, which
 from recoverrun.hooks.evidence import Mark
+from recoverrun.hooks.impersonate import TALKS
 from recoverrun.hooks.lost import Lacking, Moved, State, digest_of, lacking, lost_rank
 from recoverrun.hooks.made import Apart, Made
+from recoverrun.hooks.poison import indifferent
 from recoverrun.hooks.remnants import contexts_in
 from recoverrun.hooks.runtime import Microbatch
 from rendezvous.messages import Identity, Legacy
@@ -42,14 +44,6 @@ FRESH, AGAIN, WHOLE, AUDIT = range(4)
 whole on all ranks, one of them may have to be audited.
 """
 
-OTHERWISE = (
-    "rank {rank}'s microbatch {index} of transaction {step}, executed again here, {what}: "
-    "something that it depends on cannot be told"
-)
-UNEQUAL = (
-    "had other inputs than rank {rank} itself had noted",
-    "had the same inputs and another loss",
-)
 ENDLESS = "nobody can tell where rank {rank}'s microbatch {index} of transaction {step} begins"
 REPEATS = (
     "no other data can be had in the place of rank {}'s microbatches from transaction {} on, the "
@@ -184,6 +178,8 @@ class MakeUp:
                 made.executed = self._actor.execute(made.rank, made.start, step, microbatch)
                 made.pieces = apart.pieces(carried=not made.identity[1])
                 made.fresh = False
+            if self._actor.answered:
+                self._require_indifference(made, microbatch)
         except NotReplayable as reason:
             made.failed = str(reason)
             if isinstance(reason, GivenUp):
@@ -206,6 +202,21 @@ class MakeUp:
             words = KILLS.format(rank=made.rank, index=index, step=step, why=why)
             raise NotReplayable(f"{microbatch.top.loop.id}: {words}")
 
+    def _require_indifference(self, made: Made, microbatch: Microbatch) -> None:
+        """Raises NotReplayable if it depends on what the ranks tell each other in it."""
+
+        def again() -> list[tuple[Reducer, Piece]]:
+            assert made.start is not None, "executed from there"
+            with Apart(self._session) as apart:
+                made.executed = self._actor.execute(
+                    made.rank, made.start, self._session.step, microbatch
+                )
+                return apart.pieces(carried=not made.identity[1])
+
+        if not indifferent(self._actor, made.pieces, again):
+            raise NotReplayable(TALKS)
+        self._actor.talked = True
+
     def _require_precedent(self, rank: int, step: int) -> None:
         """Raises NotReplayable if what the rank had committed last does not come out as it was,
         where it had noted nothing of this transaction.
@@ -225,18 +236,8 @@ class MakeUp:
 
     def _disproved(self, made: Made, step: int) -> str:
         """Why what was executed is not what the lost rank had, or "", by its own mark."""
-        rank, (_, index) = made.rank, made.identity
-        known = self._marks.get(rank, {}).get((step, index))
-        if known is None or made.executed is None:
-            return ""
-        inputs, loss = made.executed.mark
-        through = {inputs} if known[1] else made.executed.entered  # or only to its first forward
-        what = ""
-        if known[0] and known[0] not in through:
-            what = UNEQUAL[0].format(rank=rank)
-        elif known[1] and known[1] != loss:
-            what = UNEQUAL[1]
-        return OTHERWISE.format(rank=rank, index=index, step=step, what=what) if what else ""
+        known = self._marks.get(made.rank, {}).get((step, made.identity[1]))
+        return precedent.unlike(made, known, step) if known is not None else ""
 
     def _freshly(self, made: Made) -> None:
         carried = not made.identity[1]

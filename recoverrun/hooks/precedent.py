@@ -1,8 +1,9 @@
-"""What a lost rank last committed, executed again as far as the model's door: is it what it was?
+"""What a lost rank had noted of its own microbatches: is what is executed here the same?
 
-A rank that dies before its data enter the model has noted nothing of the struck transaction. It has
-of the one before. If that cannot be told any more, because something began to move that nobody saw
-when the proofs were made, then neither can what follows.
+Of a microbatch that it had begun there is a mark. A rank that dies before its data enter the model
+has noted nothing of the struck transaction; then its first microbatch of the one before is executed
+again, as far as the model's door. If that cannot be told any more, because something began to move
+that nobody saw when the proofs were made, then neither can what follows.
 """
 
 from typing import TYPE_CHECKING
@@ -12,9 +13,18 @@ from recoverrun.hooks.context import AFTER
 from recoverrun.hooks.evidence import Mark
 
 if TYPE_CHECKING:
+    from recoverrun.hooks.made import Made
     from recoverrun.hooks.session import Session
 
 OTHERWISE = (
+    "rank {rank}'s microbatch {index} of transaction {step}, executed again here, {what}: "
+    "something that it depends on cannot be told"
+)
+UNEQUAL = (
+    "had other inputs than rank {rank} itself had noted",
+    "had the same inputs and another loss",
+)
+COMMITTED = (
     "rank {rank}'s microbatch {index} of transaction {step}, which it had committed, had other "
     "inputs than when it is executed again here: something that it depends on cannot be told"
 )
@@ -44,4 +54,19 @@ def disproved(session: "Session", rank: int, marks: dict[tuple[int, int], Mark])
     finally:
         actor.only_inputs = False
         strategy.put_back(kept)
-    return "" if inputs == theirs else OTHERWISE.format(rank=rank, index=index, step=step)
+    return "" if inputs == theirs else COMMITTED.format(rank=rank, index=index, step=step)
+
+
+def unlike(made: "Made", known: Mark, step: int) -> str:
+    """In what this microbatch is not the one of which the lost rank has noted `known`, or ""."""
+    if made.executed is None:
+        return ""
+    inputs, loss = made.executed.mark
+    through = {inputs} if known[1] else made.executed.entered  # or only to its first forward
+    what = ""
+    if known[0] and known[0] not in through:
+        what = UNEQUAL[0].format(rank=made.rank)
+    elif known[1] and known[1] != loss:
+        what = UNEQUAL[1]
+    index = made.identity[1]
+    return OTHERWISE.format(rank=made.rank, index=index, step=step, what=what) if what else ""

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 SCRIPTS = Path(__file__).parent / "scripts"
-Contract = Literal["exact", "told", "either"]
+Contract = Literal["exact", "steered", "told", "either"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,13 +14,15 @@ class Case:
 
     Two replicas give the bits of torchrun; a sum of three may be ordered otherwise, within `apart`.
     `contract` holds for every one of `kills`: the weights of the run without a loss and a promise
-    that stands, a promise that is taken back, or one of these.
+    that stands, the same weights where a figure over the survivors is told, a promise that is taken
+    back, or the first or the third of these. A replica has `shards` ranks.
     """
 
     name: str
     script: str
     arguments: tuple[str, ...] = ()
     ranks: int = 2
+    shards: int = 1
     kills: tuple[str, ...] = ()
     contract: Contract = "exact"
     told: str = ""  # part of what must be said after a kill
@@ -109,6 +111,26 @@ UNSEEN = (
         told="executed by ranks 0 and 2, had other inputs",
     ),
 )
+LOGGED = (
+    case(
+        "B3-logs",
+        "logged.py",
+        "r2@step:4:forward",
+        "r1@step:6:reduce",
+        ranks=4,
+        shards=2,
+        contract="steered",
+    ),
+    case(
+        "B3-weighs",
+        "logged.py",
+        "r2@step:4:forward",
+        ranks=4,
+        shards=2,
+        contract="told",
+        told="what the ranks tell each other before the backward",
+    ),
+)
 STEERED = tuple(
     case(
         f"B3-{way}",
@@ -157,6 +179,7 @@ CASES = (
     *BETWEEN,
     *UNSEEN,
     *STEERED,
+    *LOGGED,
     *CONSTANTS,
     *SHAPES,
     *MODELS,

@@ -83,7 +83,8 @@ def judged(case: Case, inject: str, left: Left, trial: Trial, expected: Left) ->
         problems.append(f"the ledger is {proof.verdict}: {proof.violations} {proof.unproved}")
     problems += _ended(case, inject, left)
     steered = any(STEERS in notice for notice in trial.notices)
-    stands = facts.promise == "exact-samples" and not facts.weakened and not steered
+    exact = facts.promise == "exact-samples" and not facts.weakened
+    stands = exact and (not steered or case.contract == "steered")
     distance = max(
         (apart(weights, expected.weights[rank]) for rank, weights in left.weights.items()),
         default=float("inf"),
@@ -92,7 +93,9 @@ def judged(case: Case, inject: str, left: Left, trial: Trial, expected: Left) ->
         problems.append(f"exact-samples stands, and the weights are {distance:.1e} off")
     if stands and case.contract == "told":
         problems.append("the promise still stands")
-    if not stands and case.contract == "exact":
+    if case.contract == "steered" and not steered:
+        problems.append("nobody said what steers")
+    if not stands and case.contract in ("exact", "steered"):
         problems.append(f"the promise was taken back: {facts.weakened or facts.promise_reason}")
     if case.told and not any(case.told in notice for notice in trial.notices):
         problems.append(f"nobody said {case.told!r}")
@@ -101,7 +104,11 @@ def judged(case: Case, inject: str, left: Left, trial: Trial, expected: Left) ->
 
 def _ended(case: Case, inject: str, left: Left) -> list[str]:
     """Survivors come to their end, all with the same weights."""
-    lost = {kill.rank for kill in parse(inject)}
+    lost = {
+        kill.rank // case.shards * case.shards + mate
+        for kill in parse(inject)
+        for mate in range(case.shards)
+    }
     survivors = [rank for rank in range(case.ranks) if rank not in lost]
     problems = [f"no weights of rank {rank}" for rank in survivors if rank not in left.weights]
     found = [left.weights[rank] for rank in survivors if rank in left.weights]

@@ -8,7 +8,8 @@ import pytest
 from recoverrun.hooks import makeup as makeup_module
 from recoverrun.hooks.evidence import Mark
 from recoverrun.hooks.lost import BEHIND, host
-from recoverrun.hooks.makeup import ENDLESS, OTHERWISE, REPEATS, UNEQUAL
+from recoverrun.hooks.makeup import ENDLESS, REPEATS
+from recoverrun.hooks.precedent import OTHERWISE, UNEQUAL
 from rendezvous.messages import Legacy
 from rendezvous.remains import MARKS_BYTES
 from tests.unit.contexts import at
