@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from recoverrun.hooks import verification
 from recoverrun.hooks.retrial import EMPTY, WRITES
@@ -36,8 +37,9 @@ class Code:
         right: int = 0,
     ) -> None:
         self.play = Play(microbatch(*(loop(f"train.py:{line}") for line in (5, 3, 1))))
-        self.param = torch.zeros(2)
-        self.play.strategy.parameters = lambda: {"param": self.param}
+        self.param = nn.Parameter(torch.zeros(2))
+        self.play.impersonator.optimizers = [torch.optim.SGD([self.param], 0.1)]
+        self.play.strategy.parameters = lambda: {"param": self.param.detach()}
         self.play.strategy.buffers = list
         self.changes, self.held, self.right = changes, held, right
         self.tries: list[tuple[int, bool, float]] = []  # loop, held, and what the parameter was
@@ -48,9 +50,9 @@ class Code:
 
     def _try(self, level: int) -> tuple[str, frozenset[Any]]:
         holds = self.play.impersonator.rewrites
-        self.tries.append((level, holds, float(self.param[0])))
+        self.tries.append((level, holds, float(self.param.detach()[0])))
         if self.changes and not (holds and self.held):
-            self.param.add_(1.0)
+            self.param.data.add_(1.0)
         return "" if level == self.right else "its loss was another one", frozenset()
 
 

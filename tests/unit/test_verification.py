@@ -91,7 +91,7 @@ class Play:
         self.impersonator: Any = SimpleNamespace(
             talked=False, longest_s=0.0, captures=captures, proving=True, regions=set(), fed={},
             shares=SimpleNamespace(own=lambda keys, visible: []),
-            bearing=bearing, lost={}, rewrites=False,
+            bearing=bearing, lost={}, rewrites=False, optimizers=[],
             constants=SimpleNamespace(exchange=lambda modules, tell: None),
         )  # fmt: skip
         self.machine = SimpleNamespace(slot=0)
