@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from recoverrun.hooks.earlier import MOST, Earlier, Weights
+from recoverrun.hooks.earlier import MOST, Earlier, Weights, trained
 from recoverrun.hooks.runtime import Microbatch, Place
 from tests.unit.contexts import loop
 
@@ -36,13 +36,14 @@ class Script:
             Microbatch(n, tuple(Place(top, skip + n) for top, skip in places))
             for n in range(accumulates)
         ]
+        self.last = microbatches[-1]
         self.earlier.ended(microbatches, self.optimizers)
         return left
 
     def iterate(self, transactions: int, name: str = "train.py:1") -> Any:
         """One iteration with so many of them."""
         top = iteration(name)
-        self.earlier.begins(top)
+        self.earlier.begins([top])
         for skip in range(transactions):
             self.transaction((top, skip))
         return top
@@ -93,19 +94,54 @@ def test_the_next_iteration_drops_what_was_left_in_the_one_before() -> None:
     script, before = Script(), iteration()
     script.transaction((before, 0))
 
-    script.earlier.begins(iteration())
+    script.earlier.begins([iteration()])
 
     assert script.given(before, 0) is None and script.kept == 0
 
 
-def test_what_was_left_in_an_iteration_around_is_not_dropped() -> None:
+@pytest.mark.parametrize("chosen", [0, 1], ids=["from the inner one", "from the outer one"])
+def test_what_was_left_is_kept_for_as_long_as_the_iteration_it_is_executed_again_from(
+    chosen: int,
+) -> None:
+    """Within an outer iteration that is under way, an inner one begins anew."""
     script = Script()
     inner, outer = iteration("train.py:5"), iteration("train.py:1")
     left = script.transaction((inner, 0), (outer, 0))
+    script.last.chosen = chosen
 
-    script.earlier.begins(outer)
+    script.earlier.begins([outer, iteration("train.py:5")])
+
+    assert script.given(outer, 0) == (left if chosen else None)
+
+
+def test_an_iteration_within_one_that_is_executed_again_drops_nothing() -> None:
+    script, outer = Script(), iteration("train.py:1")
+    left = script.transaction((outer, 0))
+
+    script.earlier.begins([outer, iteration("train.py:5")])
 
     assert script.given(outer, 0) == left
+
+
+def test_a_loop_whose_iteration_has_not_begun_keeps_nothing() -> None:
+    """It is under way, but at none of its tops."""
+    script = Script()
+    script.transaction((iteration(), 0))
+
+    script.earlier.begins([None])
+
+    assert script.kept == 0
+
+
+def test_a_transaction_without_a_microbatch_leaves_nothing() -> None:
+    """Its updates were made in no loop: the next one is still the first."""
+    script, top = Script(), iteration()
+    script.earlier.ended([], script.optimizers)
+    assert script.kept == 0
+
+    left = script.transaction((top, 0))
+
+    assert script.given(top, 0) == left
 
 
 def test_a_loop_of_one_transaction_an_iteration_keeps_nothing_after_the_first() -> None:
@@ -140,7 +176,7 @@ def test_a_transaction_of_several_microbatches_is_one() -> None:
     script = Script()
     for _ in range(3):
         top = iteration()
-        script.earlier.begins(top)
+        script.earlier.begins([top])
         script.transaction((top, 0), accumulates=3)
 
     assert script.kept == 0
@@ -224,7 +260,7 @@ def test_what_is_kept_is_nobody_else_s(first: bool) -> None:
     if not first:
         script.iterate(2)
     top = iteration()
-    script.earlier.begins(top)
+    script.earlier.begins([top])
     left = script.transaction((top, 0))
     for param in script.params:
         assert param.grad is not None
@@ -237,7 +273,70 @@ def test_what_is_kept_is_nobody_else_s(first: bool) -> None:
             param.grad.mul_(0.5)
 
 
+# --------------------------------------------------------------------------- what is taken back
+
+
+def grads(script: Script) -> list[Tensor | None]:
+    return [param.grad for param in script.params]
+
+
+@pytest.mark.parametrize("had", [False, True], ids=["none", "some"])
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_what_was_given_is_taken_back(count: int, had: bool) -> None:
+    """However many backwards were passed over, gradients are those from before the first."""
+    script = Script()
+    top = script.iterate(3)
+    before = [torch.ones(2) if had else None for _ in script.params]
+    for param, gradient in zip(script.params, before, strict=True):
+        param.grad = gradient
+
+    for passed in range(count):
+        script.earlier.give(top, passed)
+    assert all(now is not then for now, then in zip(grads(script), before, strict=True))
+    script.earlier.take_back()
+
+    assert all(now is then for now, then in zip(grads(script), before, strict=True))
+
+
+def test_what_a_backward_has_left_stays() -> None:
+    """It is the microbatch's own: the strategy takes it away before the others come back."""
+    script = Script()
+    top = script.iterate(2)
+    first, second = script.params
+    first.grad = second.grad = None
+    script.earlier.give(top, 0)
+    first.grad = None  # as the backward begins
+    first.sum().backward()
+
+    script.earlier.take_back()
+
+    assert first.grad is not None and first.grad.tolist() == [1.0, 1.0]
+    assert second.grad is None, "no backward has come to it"
+
+
+def test_what_was_taken_back_is_not_taken_back_again() -> None:
+    script = Script()
+    top = script.iterate(2)
+    script.earlier.give(top, 0)
+    script.earlier.take_back()
+    left = grads(script)
+
+    script.earlier.take_back()
+
+    assert all(now is then for now, then in zip(grads(script), left, strict=True))
+
+
 # --------------------------------------------------------------------------- parameters
+
+
+def test_parameters_of_all_groups_and_optimizers_are_trained() -> None:
+    params = parameters(4)
+    one = torch.optim.SGD([params[0]], 0.1)
+    one.add_param_group({"params": params[1:3]})
+
+    found = trained([one, torch.optim.SGD(params[3:], 0.1)])
+
+    assert [id(param) for param in found] == [id(param) for param in params]
 
 
 def parameters(count: int = 3) -> list[nn.Parameter]:
@@ -282,14 +381,16 @@ def test_parameters_are_restored_to_what_they_were(write: str) -> None:
         assert values(params) == before
 
 
-def test_parameters_stay_the_same_objects_that_are_trained() -> None:
+@pytest.mark.parametrize("write", WRITES)
+def test_parameters_stay_the_same_objects_in_the_same_memory(write: str) -> None:
+    """Optimizers have the ones; buckets and views of the script have the other."""
     params = parameters()
     weights = Weights(params)
     kept = [(id(one), one.data_ptr(), one.requires_grad, one.is_leaf) for one in params]
 
     with weights.held():
         for param in params:
-            add(param)
+            WRITES[write](param)
 
     assert [(id(one), one.data_ptr(), one.requires_grad, one.is_leaf) for one in params] == kept
 
@@ -331,16 +432,14 @@ class Graph:
 
 
 @pytest.mark.usefixtures("streams_put_back")
-@pytest.mark.parametrize("detached", [False, True], ids=["", "detached"])
 @pytest.mark.parametrize("end", [lambda: None, raising], ids=["", "after an exception"])
-@pytest.mark.parametrize("write", ["in place", "through .data"])
+@pytest.mark.parametrize("write", WRITES)
 def test_a_graph_that_the_script_keeps_can_still_go_backward(
-    write: str, end: Callable[[], None], detached: bool
+    write: str, end: Callable[[], None]
 ) -> None:
-    """Strategies give parameters away detached: these are the same memory."""
     expected, graph = Graph().gradients(), Graph()
     versions = [param._version for param in graph.params]
-    weights = Weights([one.detach() for one in graph.params] if detached else graph.params)
+    weights = Weights(graph.params)
 
     try:
         with weights.held():
@@ -356,12 +455,34 @@ def test_a_graph_that_the_script_keeps_can_still_go_backward(
 
 
 @pytest.mark.usefixtures("streams_put_back")
+@pytest.mark.parametrize("write", ["through .data", "other .data"])
+def test_two_forwards_go_backward_together_after_parameters_were_restored_before_each(
+    write: str,
+) -> None:
+    """What code writes where autograd sees it, its own backward complains of."""
+    graph, expected = Graph(), [[2 * one for one in row] for row in Graph().gradients()]
+    weights = Weights(graph.params)
+
+    with weights.held():
+        losses = []
+        for _ in range(2):
+            for param in graph.params:
+                WRITES[write](param)
+            weights.restore()
+            losses.append(graph.model(torch.ones(1, 2)).sum())
+        graph.loss = losses[0] + losses[1]
+        found = graph.gradients()
+
+    assert found == expected
+
+
+@pytest.mark.usefixtures("streams_put_back")
 def test_a_graph_over_parameters_that_nobody_held_is_lost() -> None:
     """What is held against: else the tests above show nothing."""
     graph = Graph()
     weights = Weights(graph.params)
     for param in graph.params:
-        add(param)
+        add(param)  # counted
     weights.restore()
 
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
