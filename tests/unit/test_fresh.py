@@ -33,7 +33,6 @@ class Coded(Rank):
         self.param = nn.Parameter(torch.zeros(2))
         self.optimizer = torch.optim.SGD([self.param], lr=0.5)
         self.actor.optimizers.add(self.optimizer)
-        self.strategy.parameters = lambda: {"param": self.param.detach()}
         self.code = code
         self.layers = [nn.Parameter(torch.ones(1)) for _ in range(3)]
         self.forwards: list[float] = []  # the parameter at each forward of an execution
@@ -259,7 +258,8 @@ class Sharp(Coded):
     def _one(self, part: Any) -> None:
         super()._one(part)
         if not self.again:
-            self.param.grad = torch.full((2,), 10.0 * part)
+            number = part[-1] if isinstance(part, tuple) else part
+            self.param.grad = torch.full((2,), 10.0 * number)
             self.last = self.runtime.microbatches[-1]
             self.actor.earlier.ended(self.runtime.microbatches, [self.optimizer])
             self.runtime.begin_step()
@@ -282,6 +282,54 @@ def test_a_passed_over_backward_leaves_the_gradients_that_it_left_then(count: in
 
     assert script.executed == [count]
     assert script.found == [None, 10.0, 20.0][:count]
+
+
+@WAYS
+@pytest.mark.parametrize("had", [False, True], ids=["none", "some"])
+def test_gradients_are_afterwards_what_they_were(had: bool, way: Way) -> None:
+    """Those of parameters to which no backward has come: no strategy puts them back."""
+    script = Sharp()
+    script.trained(7, 8, 9)
+    microbatch = script.trained(1, 2, 3)
+    script.param.grad = before = torch.ones(2) if had else None
+
+    way(script, microbatch)
+
+    assert script.found[-1] == 20.0, "some were given"
+    assert script.param.grad is before
+
+
+@WAYS
+def test_gradients_are_what_they_were_after_an_end_that_is_no_backward(way: Way) -> None:
+    script = Sharp()
+    script.trained(7, 8)
+    microbatch = script.trained(1, 2)
+
+    def ends(script: Coded, part: Any) -> None:
+        if script.param.grad is not None:
+            raise LookupError("no batch")
+
+    script.code = ends
+    with pytest.raises(NotReplayable, match="the script's code raised"):
+        way(script, microbatch)
+
+    assert script.param.grad is None
+
+
+@WAYS
+def test_iterations_of_an_inner_loop_leave_theirs_to_an_outer_one(way: Way) -> None:
+    """Where it is the outer one from which microbatches are executed again."""
+    script = Sharp()
+    loops = script.runtime.loops.values()
+    _, (_, inner) = sorted((one.line, one.id) for one in loops if one.qualname == "inner")
+    script.runtime.outward = {inner: 1}
+    script.run("inner", [0, 1], [1, 2, 3])
+    script.found.clear()
+    script.param.grad = None
+
+    way(script, script.last)
+
+    assert script.executed == [(1, 3)] and script.found == [None, 10.0, 20.0]
 
 
 def test_gradients_of_another_iteration_are_not_left() -> None:
@@ -319,7 +367,11 @@ def rewrites_through_data(script: Coded, part: Any) -> None:
     script.param.data.add_(1.0)
 
 
-CODE = pytest.mark.parametrize("code", [rewrites, rewrites_through_data])
+def replaces_data(script: Coded, part: Any) -> None:
+    script.param.data = script.param.detach() + 1.0
+
+
+CODE = pytest.mark.parametrize("code", [rewrites, rewrites_through_data, replaces_data])
 
 
 @WAYS
