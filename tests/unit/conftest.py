@@ -36,4 +36,5 @@ def exchanging(monkeypatch: pytest.MonkeyPatch) -> None:
         told: dict[int, Any] = channel.exchange.all(channel.env.rank, mine)
         return told
 
-    monkeypatch.setattr("recoverrun.hooks.makeup.gather", gather)
+    for module in ("makeup", "audits"):
+        monkeypatch.setattr(f"recoverrun.hooks.{module}.gather", gather)

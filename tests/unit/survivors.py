@@ -54,9 +54,9 @@ class Exchange:
         return heard
 
 
-def executed(after: Context | None) -> Executed:
+def executed(after: Context | None, mark: Mark = (11, 12)) -> Executed:
     """Two forwards entered the model, and then the backward began."""
-    return Executed(mark=(11, 12), entered=frozenset({10, 11}), door=0, after=after)
+    return Executed(mark=mark, entered=frozenset({10, mark[0]}), door=0, after=after)
 
 
 class Survivor:
@@ -69,7 +69,8 @@ class Survivor:
         self.exchange = exchange
         self.program = program  # what a microbatch makes of the lost rank's `x`
         self.layout, self.step, self.lost = LAYOUT, STEP, True
-        self.machine = None  # nothing is audited
+        self.machine: Any = None  # nothing is audited
+        self.mark = (11, 12)  # of what is executed here
         self.executions: list[tuple[int, int]] = []  # which microbatch, with which `x`
         self.refuses: set[int] = set()  # microbatches that cannot be executed here
         self.ends: set[int] = set()  # microbatches whose code would end this process
@@ -87,8 +88,9 @@ class Survivor:
         self.present: list[Gradient] = []  # in the accumulators
         self.reduced: list[tuple[Identity, Gradient]] = []
         self.strategy = SimpleNamespace(
-            set_aside=self._set_aside, put_back=self._put_back, reducers=lambda: [self]
-        )
+            set_aside=self._set_aside, put_back=self._put_back, reducers=lambda: [self],
+            alone=False,
+        )  # fmt: skip
         self.runtime: Any = SimpleNamespace(
             sources=[], own_modules=frozenset(), microbatches=[], previous=None,
             begin_anew=lambda: None, apart_from=lambda rank: False,
@@ -100,14 +102,15 @@ class Survivor:
             captures=captures, lost={}, bearing=bearing, regions={at(STEP).loop},
             execute=self._execute, execute_fresh=self._execute_fresh,
         )  # fmt: skip
-        self._run(captures, microbatches)
+        self._run(microbatches)
         self.makeup = MakeUp(self)  # type: ignore[arg-type]
 
-    def _run(self, captures: Captures, microbatches: int) -> None:
+    def _run(self, microbatches: int) -> None:
         """Its own transaction: `x` rests here."""
+        captures: Captures = self.impersonator.captures
         for index in range(microbatches):
-            top = at(STEP, index, names={"x": 0})
-            captures.points += [top, at(STEP, index, "after", names={"x": 0})]
+            top = at(self.step, index, names={"x": 0})
+            captures.points += [top, at(self.step, index, "after", names={"x": 0})]
             loop = SimpleNamespace(id="train.py:9")
             place: Any = Place(SimpleNamespace(context=top, loop=loop), 0)  # type: ignore[arg-type]
             self.runtime.microbatches.append(Microbatch(index, (place,)))
@@ -123,7 +126,7 @@ class Survivor:
             raise GivenUp("the script's code would end this process")
         self.present.append(("own", x))
         after = at(step, index, "after", names={**state.context.names, "x": self.program(x)})
-        return executed(after)
+        return executed(after, self.mark)
 
     def _execute_fresh(self, microbatch: Microbatch) -> Executed:
         if self.barren:
@@ -172,15 +175,29 @@ class Survivor:
             self.makeup.compute((LOST, index))
         self.makeup.tell(generation=2)
 
+    def commit(self) -> None:
+        """The transaction is over; the next one is run."""
+        self.makeup.end_step(self.step)
+        count, self.runtime.microbatches[:] = len(self.runtime.microbatches), []
+        self.step += 1
+        self.reduced.clear()
+        self._run(count)
+
 
 class Crew:
     """Two survivors, who share out what the third rank did not do."""
 
     def __init__(
-        self, program: Callable[[int], int] = lambda x: x + 1, microbatches: int = 2
+        self,
+        program: Callable[[int], int] = lambda x: x + 1,
+        microbatches: int = 2,
+        *,
+        audits: bool = False,
     ) -> None:
         exchange = Exchange(2)
         self.survivors = [Survivor(rank, exchange, program, microbatches) for rank in range(2)]
+        for one in self.survivors if audits else ():
+            one.machine = SimpleNamespace(slot=one.env.rank, view=SimpleNamespace(live=(0, 1)))
 
     def inherit(self, *contexts: Context, marks: dict[int, Mark] | None = None) -> None:
         for one in self.survivors:
@@ -207,6 +224,10 @@ class Crew:
             thread.join(WITHIN_S)
         assert not failed, failed
         assert not any(thread.is_alive() for thread in threads)
+
+    def commit(self) -> None:
+        for one in self.survivors:
+            one.commit()
 
     @property
     def gradients(self) -> dict[Identity, Gradient]:

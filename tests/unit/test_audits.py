@@ -1,0 +1,349 @@
+"""Audits: when they are due, who executes what again, and what two survivors conclude from it."""
+
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from recoverrun.hooks import audits as audits_module
+from recoverrun.hooks.audits import EVERY, UNLIKE, WHAT, Audits, _report, difference
+from recoverrun.hooks.context import Context
+from recoverrun.hooks.impersonate import Executed
+from recoverrun.hooks.made import Made
+from rendezvous.layout import Layout
+from rendezvous.messages import Identity
+from tests.unit.contexts import at, draw
+from tests.unit.survivors import LOST, STEP, Crew, left_at_top
+
+pytestmark = pytest.mark.usefixtures("streams_put_back")
+
+EXACT, EQUAL = ["exact-samples"] * 2, ["equal-count"] * 2
+GENERATION = 2
+
+
+class Rank:
+    """As much of one survivor as an audit needs; whatever it executes, it says nothing of it."""
+
+    def __init__(self, slot: int = 0, live: Sequence[int] = (0, 1), layout: Layout | None = None):
+        self.step = STEP
+        self.layout = layout or Layout(tuple((rank,) for rank in range(5)))
+        self.machine: Any = SimpleNamespace(slot=slot, view=SimpleNamespace(live=live))
+        self.fabric, self.makeup = object(), SimpleNamespace(channel=object())
+        self.strategy = SimpleNamespace(alone=True)
+        self.executed: list[tuple[Identity, int]] = []
+        self.audits = Audits(self)  # type: ignore[arg-type]
+
+    def run(self, executors: dict[tuple[int, int], int]) -> tuple[Identity, str]:
+        return self.audits.run(GENERATION, executors, {}, self._execute)
+
+    def _execute(self, identity: Identity, rank: int) -> Made:
+        self.executed.append((identity, rank))
+        return Made(identity, rank, [])
+
+    def commit(self, *lost: int) -> None:
+        self.audits.committed(self.step, list(lost))
+        self.step += 1
+
+    def audited(self, count: int, *lost: int) -> list[int]:
+        """Of so many transactions from now on, those that are audited."""
+        found = []
+        for number in range(1, count + 1):
+            if self.audits.due:
+                self.run({(LOST, 0): 0})
+                found.append(number)
+            self.commit(*lost)
+        return found
+
+
+@pytest.fixture
+def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody else says anything."""
+
+    def gather(fabric: Any, channel: Any, generation: int, mine: Any) -> dict[int, Any]:
+        assert generation == GENERATION
+        return {0: mine}
+
+    monkeypatch.setattr(audits_module, "gather", gather)
+
+
+alone = pytest.mark.usefixtures("_alone")
+
+
+# --------------------------------------------------------------------------- when
+
+
+@alone
+def test_audits_are_far_between_the_longer_nothing_is_lost() -> None:
+    rank = Rank()
+    rank.commit(LOST)
+
+    found = rank.audited(4 * EVERY, LOST)
+
+    doubled = [2**power for power in range(1, EVERY.bit_length())]
+    assert found == [*doubled, 2 * EVERY, 3 * EVERY, 4 * EVERY] and EVERY in doubled
+
+
+@alone
+def test_where_nothing_is_lost_nothing_is_audited() -> None:
+    assert Rank().audited(20) == []
+
+
+@alone
+@pytest.mark.parametrize("live", [(0,), None], ids=["one survivor", "no machine"])
+def test_who_is_alone_has_nobody_to_compare_with(live: tuple[int, ...] | None) -> None:
+    rank = Rank(live=live or (0, 1))
+    rank.machine = rank.machine if live else None
+
+    assert rank.audited(20, LOST) == []
+
+
+@alone
+def test_another_loss_begins_anew() -> None:
+    rank = Rank()
+    rank.commit(LOST)
+    assert rank.audited(9, LOST) == [2, 4, 8]
+
+    rank.commit(LOST, LOST + 1)
+
+    assert rank.audited(5, LOST, LOST + 1) == [2, 4]
+
+
+@alone
+def test_a_transaction_in_which_a_rank_is_lost_counts_for_none() -> None:
+    rank = Rank()
+    assert rank.audited(7) == []
+
+    assert rank.audited(4, LOST) == [3], "the second after the struck one"
+
+
+@alone
+@pytest.mark.parametrize("off", [1, 2, 3])
+def test_ranks_that_count_otherwise_still_meet(off: int) -> None:
+    """All have to find that it is due; who does so first waits for the others."""
+    early, late = Rank(0), Rank(1)
+    for _ in range(1 + off):
+        early.commit(LOST)
+    late.commit(LOST)
+    met = []
+
+    for number in range(1, 100):
+        if early.audits.due and late.audits.due:
+            early.run({(LOST, 0): 0})
+            late.run({(LOST, 0): 0})
+            met.append(number)
+        early.commit(LOST)
+        late.commit(LOST)
+
+    assert met[0] == 2 and len(met) >= 5
+
+
+# --------------------------------------------------------------------------- who, and what
+
+
+@alone
+@pytest.mark.parametrize(
+    ("live", "executor", "auditor"),
+    [
+        ((0, 1, 3), 0, 1),
+        ((0, 1, 3), 1, 3),
+        ((0, 1, 3), 3, 0),
+        ((3, 0, 1), 1, 3),
+        ((1, 4), 4, 1),
+    ],
+)
+def test_the_next_live_slot_after_the_executor_s_executes_it_again(
+    live: tuple[int, ...], executor: int, auditor: int
+) -> None:
+    ranks = [Rank(slot, live) for slot in live]
+
+    for rank in ranks:
+        rank.run({(LOST, 0): executor})
+
+    busy = [rank.machine.slot for rank in ranks if rank.executed]
+    assert busy == [auditor]
+
+
+@alone
+def test_it_is_the_first_microbatch_of_the_first_lost_rank_and_no_other() -> None:
+    rank = Rank(1, (0, 1))
+
+    identity, why = rank.run({(3, 0): 1, (2, 1): 1, (2, 0): 0, (3, 1): 0})
+
+    assert rank.executed == [((2, 0), 2)]
+    assert (identity, why) == ((2, 0), "")
+
+
+@alone
+def test_shards_of_a_lost_slot_are_executed_by_those_of_another_one() -> None:
+    """Each shard position for itself; who sits there is told by its slot."""
+    rank = Rank(1, (0, 1), Layout(((0, 1), (2, 3), (4, 5))))
+
+    identity, _ = rank.run({(5, 1): 3, (5, 0): 1})
+
+    assert identity == (2, 0) and rank.executed == [((2, 0), 5)]
+
+
+# --------------------------------------------------------------------------- reports
+
+SAME = [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("place", range(len(WHAT)))
+def test_what_two_reports_differ_in_first_is_said(place: int) -> None:
+    other = SAME[:place] + [9] * (len(SAME) - place)
+
+    assert difference([SAME, other]) == difference([SAME, SAME, other]) == WHAT[place]
+
+
+@pytest.mark.parametrize("reports", [[], [SAME], [SAME, SAME[:]]], ids=["none", "one", "alike"])
+def test_reports_that_do_not_differ_say_nothing(reports: list[list[int]]) -> None:
+    assert difference(reports) == ""
+
+
+GRADIENT = torch.arange(4.0)
+
+
+def made(gradient: torch.Tensor = GRADIENT, **different: Any) -> Made:
+    """A microbatch that was made up, with this gradient."""
+    usual: dict[str, Any] = {"mark": (11, 12), "entered": frozenset(), "door": 0, "after": at(STEP)}
+    reducer: Any = object()
+    executed = Executed(**{**usual, **different})
+    return Made((LOST, 0), LOST, [(reducer, {"weights": gradient})], executed=executed)
+
+
+def report(one: Made | None, *, whole: bool = True, shards: int = 1, threads: int = 1) -> list[int]:
+    session: Any = Rank(layout=Layout(tuple(tuple(range(n, n + shards)) for n in (0, shards))))
+    session.strategy.alone = whole
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "get_num_threads", lambda: threads)
+        return _report(session, one)
+
+
+def later() -> Context:
+    draw(1)
+    return at(STEP)
+
+
+@pytest.mark.parametrize(
+    ("place", "other"),
+    [
+        (0, lambda: made(mark=(99, 12))),
+        (1, lambda: made(after=later())),
+        (2, lambda: made(mark=(11, 99))),
+        (3, lambda: made(-GRADIENT)),
+    ],
+    ids=WHAT,
+)
+def test_each_number_of_a_report_tells_of_one_thing(place: int, other: Callable[[], Made]) -> None:
+    before = report(made())
+
+    after = report(other())
+
+    assert [n for n in range(4) if before[n] != after[n]] == [place] and all(before)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [{"whole": False}, {"shards": 2}, {"threads": 4}],
+    ids=["with others", "shards", "threads"],
+)
+def test_where_bits_may_differ_loss_and_gradient_are_not_told(how: dict[str, Any]) -> None:
+    told = report(made(), **how)
+
+    assert told == [*report(made())[:2], 0, 0]
+
+
+@pytest.mark.parametrize(
+    "one",
+    [None, Made((LOST, 0), LOST, []), made(after=None)],
+    ids=["made up elsewhere", "of fresh data", "only to the model's door"],
+)
+def test_who_has_executed_nothing_has_nothing_to_tell(one: Made | None) -> None:
+    assert report(one) == []
+
+
+# --------------------------------------------------------------------------- all survivors
+
+
+def crew_of(change: Callable[[Crew], None], after: int) -> Crew:
+    """One rank of three was lost; transactions later, what the others execute changes."""
+    crew = Crew(program=lambda x: x, audits=True)
+    crew.inherit(left_at_top())
+    crew.make_up()
+    for number in range(1, 5):
+        crew.commit()
+        if number == after:
+            change(crew)
+        for one in crew.survivors:
+            one.executions.clear()
+        crew.make_up()
+        if crew.promises != EXACT:
+            break
+    return crew
+
+
+def otherwise(rank: int) -> Callable[[Crew], None]:
+    def change(crew: Crew) -> None:
+        crew.survivors[rank].mark = (99, 12)
+
+    return change
+
+
+def refusing(crew: Crew) -> None:
+    crew.survivors[1].refuses = {0}
+
+
+WHOLE = {(LOST, 0): ("own", 5), (LOST, 1): ("own", 5)}
+exchanging = pytest.mark.usefixtures("exchanging")
+
+
+@exchanging
+def test_survivors_who_agree_keep_their_promise() -> None:
+    crew = crew_of(lambda crew: None, 1)
+
+    assert (crew.promises, crew.said) == (EXACT, [])
+    assert crew.executions == [[(0, 5)], [(1, 5), (0, 5)]], "in an audited transaction"
+    assert crew.gradients == WHOLE, "what was executed twice is in the sum once"
+
+
+@exchanging
+@pytest.mark.parametrize("rank", [0, 1], ids=["the executor", "the auditor"])
+@pytest.mark.parametrize(("after", "audited", "since"), [(1, 2, 0), (2, 2, 0), (3, 4, 2)])
+def test_an_execution_that_comes_out_otherwise_costs_the_promise_in_the_next_audit(
+    after: int, audited: int, since: int, rank: int
+) -> None:
+    crew = crew_of(otherwise(rank), after)
+
+    assert crew.promises == EQUAL and crew.survivors[0].step == STEP + audited
+    assert crew.said == [
+        UNLIKE.format(
+            rank=LOST, index=0, step=STEP + audited, by="0 and 1", what=WHAT[0], since=STEP + since
+        )
+    ]
+
+
+@exchanging
+def test_what_nobody_can_believe_is_made_up_with_fresh_data() -> None:
+    """The transaction has all its microbatches, each of them once."""
+    crew = crew_of(otherwise(1), 1)
+
+    assert crew.gradients == {(LOST, 0): ("fresh", 0), (LOST, 1): ("own", 5)}
+
+
+@exchanging
+def test_who_cannot_execute_what_another_one_has_costs_no_promise() -> None:
+    crew = crew_of(refusing, 1)
+
+    assert (crew.promises, crew.said, crew.gradients) == (EXACT, [], WHOLE)
+
+
+@exchanging
+def test_nothing_is_audited_unless_all_find_that_it_is_due() -> None:
+    def unaware(crew: Crew) -> None:
+        crew.survivors[0].machine = None
+
+    crew = crew_of(unaware, 1)
+
+    assert crew.executions == [[(0, 5)], [(1, 5)]]
