@@ -413,3 +413,32 @@ def test_a_loop_that_trains_is_served_after_others_went_on_and_on() -> None:
     play.script.flat(range(3), backward)
 
     assert [one is not None for one in play.noted] == [True]
+
+
+# --------------------------------------------------------------------------- transactions
+
+
+def test_the_first_microbatch_of_a_transaction_is_known_in_the_next_one() -> None:
+    play = Play()
+    assert play.runtime.previous is None
+    play.run("flat", "ab")
+    first = play.runtime.microbatches[0]
+
+    play.runtime.begin_step()
+
+    assert play.runtime.previous is first and play.runtime.microbatches == []
+
+
+def test_it_is_not_known_any_longer() -> None:
+    """Neither after another transaction, nor after one in which nothing was run."""
+    play = Play()
+    play.run("flat", "ab")
+    play.runtime.begin_step()
+    play.run("flat", "cd")
+    first = play.runtime.microbatches[0]
+
+    play.runtime.begin_step()
+    assert play.runtime.previous is first
+    play.runtime.begin_step()
+
+    assert play.runtime.previous is None
