@@ -72,6 +72,8 @@ class Survivor:
         self.machine: Any = None  # nothing is audited
         self.mark = (11, 12)  # of what is executed here
         self.executions: list[tuple[int, int]] = []  # which microbatch, with which `x`
+        self.door: int | None = 10  # what enters in the transaction before; None: nobody can tell
+        self.looked_back: list[tuple[int, int]] = []  # up to there: which transaction, which `x`
         self.refuses: set[int] = set()  # microbatches that cannot be executed here
         self.ends: set[int] = set()  # microbatches whose code would end this process
         self.barren = ""  # why fresh data give nothing here
@@ -100,7 +102,7 @@ class Survivor:
         bearing = SimpleNamespace(matters=lambda key, value: True)
         self.impersonator = SimpleNamespace(
             captures=captures, lost={}, bearing=bearing, regions={at(STEP).loop},
-            execute=self._execute, execute_fresh=self._execute_fresh,
+            execute=self._execute, execute_fresh=self._execute_fresh, only_inputs=False,
         )  # fmt: skip
         self._run(microbatches)
         self.makeup = MakeUp(self)  # type: ignore[arg-type]
@@ -119,6 +121,8 @@ class Survivor:
 
     def _execute(self, rank: int, state: State, step: int, microbatch: Microbatch) -> Executed:
         index, x = microbatch.index, state.context.names["x"]
+        if self.impersonator.only_inputs:
+            return self._look_back(step, x)
         if index in self.refuses:
             raise NotReplayable("random numbers move")
         self.executions.append((index, x))
@@ -127,6 +131,13 @@ class Survivor:
         self.present.append(("own", x))
         after = at(step, index, "after", names={**state.context.names, "x": self.program(x)})
         return executed(after, self.mark)
+
+    def _look_back(self, step: int, x: int) -> Executed:
+        self.looked_back.append((step, x))
+        self.present.append(("own", "up to the model's door"))
+        if self.door is None:
+            raise NotReplayable("random numbers move")
+        return executed(None, (self.door, 0))
 
     def _execute_fresh(self, microbatch: Microbatch) -> Executed:
         if self.barren:
@@ -161,9 +172,16 @@ class Survivor:
 
     # ----------------------------------------------------------------------- a transaction
 
-    def inherit(self, *contexts: Context, marks: dict[int, Mark] | None = None) -> None:
+    def inherit(
+        self,
+        *contexts: Context,
+        marks: dict[int, Mark] | None = None,
+        before: dict[int, Mark] | None = None,
+    ) -> None:
+        """`before`: marks of the transaction before this one."""
         left = msgpack.packb([one.pack() for one in contexts])
-        ring = b"".join(mark_of(STEP, n, one) for n, one in (marks or {}).items())
+        noted = {STEP - 1: before or {}, STEP: marks or {}}
+        ring = b"".join(mark_of(step, n, one) for step in noted for n, one in noted[step].items())
         self.makeup.inherit(Legacy(
             generation=2,
             contexts=((LOST, (bytes(left),)),),
@@ -199,9 +217,9 @@ class Crew:
         for one in self.survivors if audits else ():
             one.machine = SimpleNamespace(slot=one.env.rank, view=SimpleNamespace(live=(0, 1)))
 
-    def inherit(self, *contexts: Context, marks: dict[int, Mark] | None = None) -> None:
+    def inherit(self, *contexts: Context, **marks: dict[int, Mark] | None) -> None:
         for one in self.survivors:
-            one.inherit(*contexts, marks=marks)
+            one.inherit(*contexts, **marks)
 
     def make_up(self, shares: tuple[tuple[int, ...], ...] = ((0,), (1,))) -> None:
         """All at a time; then the transaction is reduced."""
