@@ -44,7 +44,16 @@ class Own(random.Random):
         self.words = [1, 2]
 
 
-KINDS = pytest.mark.parametrize("kind", [random.Random, Own])
+class Equal(Own):
+    """That is told from others by its words, and goes into no dict."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Equal) and self.words == other.words
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+KINDS = pytest.mark.parametrize("kind", [random.Random, Own, Equal])
 
 
 @KINDS
@@ -148,6 +157,30 @@ def test_where_memory_looks_otherwise_the_generator_is_asked(
     for move in MOVES.values():
         move(generator)
         assert state_of(generator) == said(generator)
+
+
+@pytest.mark.parametrize("kind", [Own, Equal])
+def test_generators_of_the_script_s_own_kinds_are_asked(
+    kind: Callable[[int], random.Random], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where such an object has its state in memory, nobody knows."""
+
+    def looked_up(generator: random.Random, memo: rng.Memo) -> bytes:
+        raise AssertionError("not where that of a plain one is")
+
+    generator = kind(5)
+    monkeypatch.setattr(rng, "python_bytes", looked_up)
+
+    assert state_of(generator) == said(generator)
+
+
+def test_two_that_are_equal_stand_each_for_itself() -> None:
+    one, other = Equal(5), Equal(6)
+    assert one == other
+
+    states = [state_of(one), state_of(other)]
+
+    assert states == [said(one), said(other)] and states[0] != states[1]
 
 
 @pytest.mark.parametrize("move", MOVES)
