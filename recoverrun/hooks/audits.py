@@ -80,13 +80,13 @@ class Audits:
         session = self._session
         fabric, layout, machine = session.fabric, session.layout, session.machine
         assert fabric is not None and layout is not None and machine is not None, "protected"
-        self._at = self._since + 1 + min(self._since + 1, EVERY)
         (rank, index), executor = min(executors.items())
         identity, live = (layout.slot(rank), index), sorted(machine.view.live)
         auditor = live[(live.index(layout.slot(executor)) + 1) % len(live)]
         mine = execute(identity, rank) if machine.slot == auditor else made.get(identity)
         channel = session.makeup.channel
         heard = gather(fabric, channel, generation, {"found": _report(session, mine)})
+        self._at = self._since + 1 + min(self._since + 1, EVERY)
         by = {one: said["found"] for one, said in heard.items() if said["found"]}
         what = difference(list(by.values()))
         if not what:
@@ -125,6 +125,6 @@ def _gradient(pieces: list[tuple[Reducer, Piece]]) -> int:
 def difference(reports: Sequence[Report]) -> str:
     """In what they are not the same, in words; "" if they are, or there is only one."""
     for what, values in zip(WHAT, zip(*reports, strict=True), strict=False):
-        if len(set(values)) > 1:
+        if len(set(values) - {0}) > 1:
             return what
     return ""

@@ -37,8 +37,8 @@ class Earlier:
     _several: dict[str, bool] = field(default_factory=dict)
     """By loop: does an iteration have several transactions, and few enough to be kept?"""
     _first: bool = True
-    _given: list[tuple[Tensor, Tensor | None, Tensor]] = field(default_factory=list)
-    """Parameters, what they had, and what they were given of an earlier transaction."""
+    _given: dict[int, tuple[Tensor, Tensor | None, Tensor]] = field(default_factory=dict)
+    """Parameters, what they had, and what they were given last of an earlier transaction."""
 
     def begins(self, under_way: Collection[Top | None]) -> None:
         """Another iteration, within these."""
@@ -75,15 +75,16 @@ class Earlier:
         for microbatch, kept in self._left:
             if any(place.top is top and place.skip == passed for place in microbatch.places):
                 for param, gradient in kept:
-                    before, param.grad = param.grad, gradient.to(param.device, copy=True)
-                    self._given.append((param, before, param.grad))
+                    _, before, _ = self._given.get(id(param), (param, param.grad, gradient))
+                    param.grad = gradient.to(param.device, copy=True)
+                    self._given[id(param)] = param, before, param.grad
 
     def take_back(self) -> None:
         """The execution is over that was given any; what its backward has left stays."""
-        while self._given:
-            param, before, given = self._given.pop()
+        for param, before, given in self._given.values():
             if param.grad is given:
                 param.grad = before
+        self._given.clear()
 
 
 def trained(optimizers: Iterable[torch.optim.Optimizer]) -> list[Tensor]:

@@ -79,7 +79,7 @@ class MakeUp:
         self._awaited: set[int] = set()
         self._audits = Audits(session)
         self._executors: dict[tuple[int, int], int] = {}  # of a lost rank's microbatch
-        self._shown: set[int] = set()  # lost ranks whose last committed work was looked at
+        self._shown: dict[int, str] = {}  # why a lost rank's committed work is another one here
         self._repeats = False  # said: other data cannot be had
         self._telling = True  # all members are exact, as far as all know
         self._channel: Channel | None = None
@@ -221,12 +221,12 @@ class MakeUp:
         """Raises NotReplayable if what the rank had committed last does not come out as it was,
         where it had noted nothing of this transaction.
         """
-        marks = self._marks.get(rank, {})
-        if rank in self._shown or marks.get((step, 0), (0, 0))[0]:
-            return
-        self._shown.add(rank)
-        if why := precedent.disproved(self._session, rank, marks):
-            raise NotReplayable(why)
+        if rank not in self._shown:
+            marks = self._marks.get(rank, {})
+            noted, _ = marks.get((step, 0), (0, 0))
+            self._shown[rank] = "" if noted else precedent.disproved(self._session, rank, marks)
+        if self._shown[rank]:
+            raise NotReplayable(self._shown[rank])
 
     def _learn(self, rank: int, after: Context, unknown: Lacking, *, assumed: bool) -> None:
         """The lost rank stands there at the end of a microbatch."""

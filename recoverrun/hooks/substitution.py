@@ -32,6 +32,7 @@ class Costume:
     generators: dict[str, Any]
     globals: dict[str, Any] | None = None
     changed_globals: dict[str, Any] = field(default_factory=dict)
+    deleted_globals: list[str] = field(default_factory=list)
     attributes: list[tuple[Any, dict[str, Any]]] = field(default_factory=list)
     lists: list[tuple[list[Any], list[Any]]] = field(default_factory=list)
 
@@ -80,7 +81,10 @@ class Substitution:
                 continue
             put(names, name, variables[name])
             if name not in top.names and names is not module and not is_mark(name):
-                costume.changed_globals[name] = module[name]
+                if name in module:
+                    costume.changed_globals[name] = module[name]
+                else:
+                    costume.deleted_globals.append(name)
                 module[name] = names[name]  # functions that the region calls read it there
         return names
 
@@ -154,6 +158,8 @@ class Substitution:
         if costume.globals is not None:
             put_back(module, costume.globals)
         module.update(costume.changed_globals)
+        for name in costume.deleted_globals:
+            module.pop(name, None)
         for owner, attributes in costume.attributes:
             put_back(vars(owner), attributes)
         costume.refill()

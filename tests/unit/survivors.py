@@ -101,7 +101,7 @@ class Survivor:
         captures = Captures(self.runtime)
         bearing = SimpleNamespace(matters=lambda key, value: True)
         self.impersonator = SimpleNamespace(
-            captures=captures, lost={}, bearing=bearing, regions={at(STEP).loop},
+            captures=captures, lost={}, bearing=bearing, regions={at(STEP).loop}, answered=False,
             execute=self._execute, execute_fresh=self._execute_fresh, only_inputs=False,
         )  # fmt: skip
         self._run(microbatches)

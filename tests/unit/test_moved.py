@@ -162,3 +162,13 @@ def test_an_execution_moves_it_from_where_it_was(iterations: int) -> None:
     ours = [1 + 2 * n for n in range(iterations)]
     assert seen == [*ours, ours[-1]]
     assert module["at"] == 1 + 2 * iterations
+
+
+def test_a_variable_that_was_deleted_since_is_there_again_and_then_gone() -> None:
+    script = Coded(lambda s, part: s.script.flat.__globals__.pop("gone", None))
+    script.script.flat.__globals__["gone"] = 1
+    script.run("flat", [[0]])
+
+    script.as_another(script.runtime.microbatches[-1])
+
+    assert "gone" not in script.script.flat.__globals__

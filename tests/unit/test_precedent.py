@@ -10,7 +10,7 @@ from recoverrun.hooks import precedent
 from recoverrun.hooks.clones import NotReplayable
 from recoverrun.hooks.evidence import Mark
 from recoverrun.hooks.impersonate import Executed
-from recoverrun.hooks.precedent import OTHERWISE
+from recoverrun.hooks.precedent import COMMITTED
 from recoverrun.hooks.runtime import Microbatch, Place
 from tests.unit.contexts import at
 from tests.unit.survivors import LOST, STEP, Crew, Survivor
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("streams_put_back", "exchanging")
 EXACT, EQUAL = ["exact-samples"] * 2, ["equal-count"] * 2
 BEFORE = STEP - 1
 NOTED = {0: (10, 12)}
-SAID = OTHERWISE.format(rank=LOST, index=0, step=BEFORE)
+SAID = COMMITTED.format(rank=LOST, index=0, step=BEFORE)
 UNLIKE = 99
 
 
@@ -73,6 +73,14 @@ def test_what_comes_out_otherwise_lowers_the_promise_and_is_made_up_with_fresh_d
     assert (crew.promises, crew.gradients) == (EQUAL, FRESH)
     assert crew.said == [SAID, SAID], "by each who executes for it"
     assert crew.executions == [[], []]
+
+
+def test_who_finds_it_another_one_says_so_also_where_a_start_was_assumed() -> None:
+    crew = crew_after(10, UNLIKE)
+
+    crew.make_up()
+
+    assert crew.promises == EQUAL
 
 
 def test_one_who_finds_it_otherwise_is_enough() -> None:
