@@ -92,8 +92,8 @@ MUTANTS = (
     Mutant(
         name="nobody looks at what the lost rank had noted",
         module="recoverrun.hooks.makeup",
-        old="        known = self._marks.get(rank, {}).get((step, index))\n",
-        new="        known = None\n",
+        old="                self._marks[rank] = parse_marks(ring)\n",
+        new="                self._marks[rank] = {}\n",
         choices={"stream": "numpy-spawned", "when": "from 5", "step": 7, "phase": "backward"},
         lossy=True,
     ),
