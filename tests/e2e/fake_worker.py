@@ -101,6 +101,7 @@ class FakeWorker:
 
     def do_serve(self, key: str) -> None:
         """Stand at the commit point of step 0 in every view, until the end; read `key` in each."""
+        self.store("add", "serving", amount=1)  # who answers has heard what was said before
         self.say("serves")
         while True:
             message = self.link.receive(LOOK_S)
