@@ -60,9 +60,9 @@ class Launch:
         assert self._process.stdout is not None, "started with a pipe"
         return self._process.stdout.fileno()
 
-    def read(self) -> None:
-        """Take in what it has printed, or its end."""
-        self._read(time.monotonic() + PATIENCE_S)
+    def read(self) -> bool:
+        """Take in what it has printed; False at its end."""
+        return self._read(time.monotonic() + PATIENCE_S)
 
     def finish(self) -> int:
         """Wait for the end; the exit code."""
@@ -188,18 +188,32 @@ class Launcher:
 
 
 def first_with(launches: dict[int, Launch], pattern: str) -> int:
-    """Wait until the output of one of them has `pattern`; its key."""
+    """Wait until the output of one of them has `pattern`; its key. None of them may end."""
+    await_outputs(
+        launches, lambda: any(re.search(pattern, one.output) for one in launches.values())
+    )
+    return next(key for key, one in launches.items() if re.search(pattern, one.output))
+
+
+def repeated(launches: dict[int, Launch], pattern: str, times: int) -> None:
+    """Wait until they have printed `pattern` together so many times more."""
+
+    def count() -> int:
+        return sum(len(re.findall(pattern, one.output)) for one in launches.values())
+
+    before = count()
+    await_outputs(launches, lambda: count() >= before + times)
+
+
+def await_outputs(launches: dict[int, Launch], over: Callable[[], bool]) -> None:
+    """Read what they print until it is `over`."""
     until = time.monotonic() + PATIENCE_S
-    while True:
-        for key, launch in launches.items():
-            if re.search(pattern, launch.output):
-                return key
-        by_fd = {launch.fd: launch for launch in launches.values()}
+    by_fd = {launch.fd: launch for launch in launches.values()}
+    while not over():
         ready, _, _ = select.select(list(by_fd), [], [], max(0.0, until - time.monotonic()))
+        going_on = [by_fd[fd].read() for fd in ready]
         outputs = "\n".join(launch.output for launch in launches.values())
-        assert ready, f"no {pattern!r} for {PATIENCE_S} s in:\n{outputs}"
-        for fd in ready:
-            by_fd[fd].read()
+        assert ready and all(going_on), f"one has ended, or none says it any more:\n{outputs}"
 
 
 @contextmanager
