@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.plain import unaborted
+from tests.bench import jobs
+from tests.e2e.plain import unspoilt
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "tests/e2e/scripts"
 BOUND_S = 90
+PLAIN_BOUND_S = 30
 
 pytestmark = pytest.mark.e2e
 
@@ -27,7 +29,7 @@ def seldom(*values: object) -> object:
 
 @dataclass(frozen=True)
 class Outcome:
-    code: int
+    code: int | None  # None: it did not end by itself
     text: str
     promises: tuple[str, ...]
     notices: tuple[str, ...]
@@ -43,7 +45,7 @@ class Outcome:
 
 def run(
     script: Path, folder: Path, *arguments: str, ranks: int = 3, inject: str = "",
-    protect: bool = True, **environment: str,
+    **environment: str,
 ) -> Outcome:  # fmt: skip
     folder.mkdir(exist_ok=True)
     journal = folder / (inject.replace(":", "-").replace("@", "-") or "whole")
@@ -54,7 +56,6 @@ def run(
         f"--nproc-per-node={ranks}",
         f"--run-dir={journal}",
         *([f"--inject={inject}"] if inject else []),
-        *([] if protect else ["--no-protect"]),
         str(script),
         *arguments,
     ]
@@ -82,11 +83,16 @@ def run(
     )
 
 
-def unprotected(script: Path, folder: Path, **environment: str) -> Outcome:
-    return unaborted(
-        lambda attempt: run(script, folder / f"plain{attempt}", protect=False, **environment),
-        lambda outcome: outcome.text,
-    )
+def under_torchrun(script: Path, folder: Path, **environment: str) -> Outcome:
+    def attempt(number: int) -> Outcome:
+        place = folder / f"plain{number}"
+        place.mkdir()
+        ran = jobs.run(
+            "torchrun", 3, str(script), (), directory=place, timeout_s=PLAIN_BOUND_S, **environment
+        )
+        return Outcome(code=ran.code, text=ran.output + ran.errors, promises=(), notices=())
+
+    return unspoilt(attempt, lambda ran: ran.text, lambda ran: ran.code is None)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +125,7 @@ def test_a_script_ends_with_the_weights_of_the_run_without_losses(
 
 def test_what_is_executed_again_is_not_counted_again(tmp_path: Path) -> None:
     script = SCRIPTS / "bookkeeping.py"
-    plain = unprotected(script, tmp_path)
+    plain = under_torchrun(script, tmp_path)
     whole = run(script, tmp_path)
     killed = run(script, tmp_path, inject="r1@step:3:forward,r0@step:6:vote")
 
@@ -134,7 +140,7 @@ def test_what_is_executed_again_is_not_counted_again(tmp_path: Path) -> None:
 
 def test_a_module_that_remembers_leaves_the_run_as_it_was(tmp_path: Path) -> None:
     script = SCRIPTS / "bookkeeping.py"
-    plain = unprotected(script, tmp_path, STATEFUL="1")
+    plain = under_torchrun(script, tmp_path, STATEFUL="1")
     whole = run(script, tmp_path, STATEFUL="1")
 
     assert (plain.code, whole.code) == (0, 0), whole.text

@@ -1,36 +1,39 @@
 """The templates are plain PyTorch: they run under torchrun, learn, and repeat bitwise."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.e2e.plain import unaborted
+from tests.bench import jobs
+from tests.e2e.plain import unspoilt
 
 TEMPLATES = Path(__file__).resolve().parent.parent.parent / "templates"
 LINE = re.compile(r"step (\d+) loss ([\d.]+) lr [\d.e-]+ \d+ tok/s")
+WITHIN_S = 50.0
 
 
-def torchrun(script: str, ranks: int, *arguments: str) -> list[float]:
+def torchrun(script: str, ranks: int, *arguments: str, folder: Path) -> list[float]:
     """Run a template and return its losses."""
-    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    done = unaborted(
-        lambda _: subprocess.run(
-            [*command, str(TEMPLATES / script), *arguments],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        ),
-        lambda done: done.stderr,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = [match for line in done.stdout.splitlines() if (match := LINE.search(line))]
+
+    def attempt(number: int) -> jobs.Ran:
+        place = folder / str(number)
+        place.mkdir(parents=True)
+        path = str(TEMPLATES / script)
+        return jobs.run(
+            "torchrun",
+            ranks,
+            path,
+            arguments,
+            directory=place,
+            timeout_s=WITHIN_S,
+            CUDA_VISIBLE_DEVICES="",
+        )
+
+    done = unspoilt(attempt, lambda ran: ran.errors, lambda ran: ran.code is None)
+    assert done.code == 0, done.errors[-3000:]
+    found = [match for line in done.output.splitlines() if (match := LINE.search(line))]
     assert [int(match[1]) for match in found] == list(range(len(found)))
     return [float(match[2]) for match in found]
 
@@ -43,7 +46,10 @@ def torchrun(script: str, ranks: int, *arguments: str) -> list[float]:
 def test_a_template_learns_and_repeats_itself_bitwise(
     script: str, ranks: int, steps: str, tmp_path: Path
 ) -> None:
-    runs = [torchrun(script, ranks, steps, f"--out={tmp_path / name}") for name in "ab"]
+    runs = [
+        torchrun(script, ranks, steps, f"--out={tmp_path / name}", folder=tmp_path / f"run-{name}")
+        for name in "ab"
+    ]
     a, b = (torch.load(tmp_path / name, weights_only=True) for name in "ab")
 
     assert len(runs[0]) == 12
