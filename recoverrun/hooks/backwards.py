@@ -19,13 +19,11 @@ class Backwards:
         self._session = session
         self._hand = hand
         self._depth = 0
-        self._over = True
 
     @contextmanager
     def one(self, losses: Any) -> Iterator[None]:
         """Around a backward from `losses`. Raises `Unwind` where re-executed code is at its end."""
         if not self._depth:
-            self._over = False
             self._session.backward_begins(losses)
         self._depth += 1
         try:
@@ -33,22 +31,9 @@ class Backwards:
         finally:
             self._depth -= 1
         if not self._depth:
-            self.ends()
-
-    def ends(self) -> None:
-        """The backward that runs has brought all its gradients, now or a moment ago."""
-        if self._over:
-            return
-        self._over = True
-        session = self._session
-        outer = self._depth, session.in_schedule  # a schedule's backward may still run
-        self._depth, session.in_schedule = 0, False
-        try:
-            if session.strategy is None:  # it may be one that reduces by hand
+            if self._session.strategy is None:  # it may be one that reduces by hand
                 self._hand.backward_done()
-            session.backward_done()
-        finally:
-            (self._depth, session.in_schedule), self._over = outer, True
+            self._session.backward_done()
 
     def skips(self) -> bool:
         """True if a backward of re-executed code is of an earlier transaction or microbatch."""

@@ -1,12 +1,14 @@
 """Pipelines of torch (`torch.distributed.pipelining`), whose stages are ranks of one replica.
 
 One `step` of a schedule is forward and backward of a microbatch of the script's, which it cuts into
-smaller ones: here that is one backward. At its end the schedule has FSDP reduce once, and divides
-`p.grad` by the number of parts (`_PipelineStageBase.scale_grads`, torch 2.13). So the transaction
-is settled before that.
+smaller ones: here that is one backward. Each stage has FSDP reduce once, and divides its `p.grad`
+by the number of parts (`_PipelineStageBase.scale_grads`, torch 2.13). Other stages of the rank may
+still have parts to go then, and in the midst of a step no other can be executed. So the transaction
+is settled as `step` ends, and gradients are divided after that.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ class Pipelines:
     def __init__(self, session: "Session", backwards: "Backwards") -> None:
         self._session = session
         self._backwards = backwards
+        self._unscaled: list[Callable[[], None]] | None = None  # while a step runs
 
     def step(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """`step` of a schedule; `eval` calls it, too, for a forward pass alone."""
@@ -34,12 +37,19 @@ class Pipelines:
                 return original(schedule, *args, **kwargs) if not schedule._has_backward else None
             session = self._session
             session.forward_begins((*args, kwargs.get("target")))
-            with self._backwards.one(None):
-                session.in_schedule = True
-                try:
-                    return original(schedule, *args, **kwargs)
-                finally:
-                    session.in_schedule = False
+            outer, self._unscaled = self._unscaled, []
+            try:
+                with self._backwards.one(None):
+                    session.in_schedule = True
+                    try:
+                        result = original(schedule, *args, **kwargs)
+                    finally:
+                        session.in_schedule = False
+                for scale in self._unscaled:
+                    scale()
+            finally:
+                self._unscaled = outer
+            return result
 
         return wrapper
 
@@ -47,8 +57,9 @@ class Pipelines:
         """Of gradients that are final; those of another rank's microbatch are not scaled here."""
 
         def wrapper(stage: Any, factor: int) -> None:
-            if not self._session.acting:
-                self._backwards.ends()
+            if self._unscaled is None:
                 original(stage, factor)
+            elif not self._session.acting:
+                self._unscaled.append(partial(original, stage, factor))
 
         return wrapper

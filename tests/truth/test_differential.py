@@ -15,7 +15,7 @@ from tests.truth.differential import OBSERVER, Notes, Observed, _notes, differen
 
 pytestmark = pytest.mark.e2e
 
-SAMPLE = ("ddp-unused", "clipped-ddp-values", "by-hand-flat", "recipe-hsdp")
+SAMPLE = ("ddp-unused", "clipped-ddp-values", "by-hand-flat", "recipe-hsdp", "fsdp1-orig-params")
 
 
 @pytest.mark.parametrize("name", SAMPLE)

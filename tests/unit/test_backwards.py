@@ -63,34 +63,20 @@ def test_a_backward_inside_another_belongs_to_it() -> None:
     assert session.told == [("begins", "loss"), "gradients", "done"]
 
 
-def test_a_schedule_ends_its_backward_before_it_returns() -> None:
+def test_what_is_executed_as_a_backward_has_ended_begins_by_itself() -> None:
+    """Lost microbatches are made up then."""
     session = Told()
-
-    with session.backwards.one(None):
-        session.backwards.ends()
-        session.told.append("divided")
-        session.backwards.ends()  # of each stage
-
-    assert session.told == [("begins", None), "done", "divided"]
-
-
-def test_what_is_run_as_a_backward_has_ended_is_in_no_schedule_and_begins_by_itself() -> None:
-    """Lost microbatches are made up then, in the midst of a schedule."""
-    session, within = Told(), list[bool]()
 
     def made_up() -> None:
         session.backward_done = lambda: None  # type: ignore[method-assign]
-        within.append(session.in_schedule)
         with session.backwards.one("lost"):
             ...
 
     session.backward_done = made_up  # type: ignore[method-assign]
-    session.in_schedule = True
     with session.backwards.one("own"):
-        session.backwards.ends()
+        ...
 
     assert session.told == [("begins", "own"), ("begins", "lost")]
-    assert within == [False] and session.in_schedule
 
 
 def test_every_backward_ends_by_itself() -> None:
@@ -98,7 +84,7 @@ def test_every_backward_ends_by_itself() -> None:
 
     for loss in "ab":
         with session.backwards.one(loss):
-            session.backwards.ends()
+            ...
 
     assert session.told == [("begins", "a"), "done", ("begins", "b"), "done"]
 

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from recoverrun.hooks.backwards import Backwards
 from recoverrun.hooks.pipelines import Pipelines
 from recoverrun.hooks.runtime import Unwind
@@ -130,3 +132,69 @@ def test_an_evaluation_is_no_backward() -> None:
 
     assert play.step(schedule) == "outputs"
     assert play.told == [("part", 0), ("part", 1)]
+
+
+# --------------------------------------------------------------------------- several stages
+
+
+class Interleaved(Schedule):
+    """Two stages of one rank: the first has ended while the other still has parts to go."""
+
+    def step(self, *args: Any, **kwargs: Any) -> str:
+        for stage in ("first", "second"):
+            self._told.append(("backward", stage))
+            self._scale(stage, self._n_microbatches)
+        return "outputs"
+
+
+def interleaved(play: Play) -> Interleaved:
+    divide = play.pipelines.scale_grads(lambda stage, by: play.told.append(("divided", stage, by)))
+    return Interleaved(2, play.told, divide)
+
+
+def test_gradients_of_all_stages_are_divided_once_the_transaction_is_settled() -> None:
+    play = Play()
+
+    play.pipelines.step(Interleaved.step)(interleaved(play))
+
+    assert play.told[2:] == [
+        ("backward", "first"), ("backward", "second"), "done",
+        ("divided", "first", 2), ("divided", "second", 2),
+    ]  # fmt: skip
+
+
+def test_none_is_divided_where_an_error_comes_and_none_of_it_by_the_next_step() -> None:
+    play = Play()
+
+    def fails(schedule: Interleaved) -> None:
+        schedule.step()
+        raise ValueError("no data")
+
+    with pytest.raises(ValueError, match="no data"):
+        play.pipelines.step(fails)(interleaved(play))
+    assert not any(one[0] == "divided" for one in play.told)
+
+    play.pipelines.step(Interleaved.step)(interleaved(play))
+
+    assert play.told[-3:] == ["done", ("divided", "first", 2), ("divided", "second", 2)]
+
+
+def test_gradients_that_the_script_scales_outside_of_a_step_are_scaled_at_once() -> None:
+    play = Play()
+    interleaved(play)._scale("stage", 3)
+
+    assert play.told == [("divided", "stage", 3)]
+
+
+def test_a_schedule_within_a_step_divides_its_own() -> None:
+    play = Play()
+
+    def nested(schedule: Interleaved) -> None:
+        schedule._scale("outer", 2)
+        play.pipelines.step(Interleaved.step)(interleaved(play))
+
+    play.pipelines.step(nested)(interleaved(play))
+
+    assert [one for one in play.told if one[0] == "divided"] == [
+        ("divided", "first", 2), ("divided", "second", 2), ("divided", "outer", 2)
+    ]  # fmt: skip

@@ -34,6 +34,7 @@ class Flat:
     """The sharded gradient of one flat parameter."""
 
     param: Any
+    handle: Any  # torch's, of this parameter
     divisor: float  # after the sum
     accumulator: torch.Tensor | None = None
     earlier: bool = False  # there was a gradient before this transaction
@@ -44,6 +45,13 @@ class Flat:
         saved = getattr(self.param, _SAVED, None)
         found: torch.Tensor | None = self.param.grad if saved is None else saved
         return found
+
+    def show(self) -> None:
+        """With `use_orig_params` gradients of parameters are views of the sharded one, and torch
+        has made them views of a part.
+        """
+        if self.handle._use_orig_params:
+            self.handle._use_sharded_grad_views()
 
     def fill(self, staging: torch.Tensor) -> None:
         if self.accumulator is None:
@@ -116,7 +124,7 @@ class Fsdp1:
             finally:
                 handle._sharding_strategy = strategy
                 state._gradient_postdivide_factor = factor
-            self._reduced(param, before, factor, self._reducer)
+            self._reduced(handle, before, factor, self._reducer)
 
         return wrapper
 
@@ -172,13 +180,14 @@ class Fsdp1:
     # --------------------------------------------------------------------------- reduction
 
     def _reduced(
-        self, param: Any, before: torch.Tensor | None, divisor: float, reducer: Reducer
+        self, handle: Any, before: torch.Tensor | None, divisor: float, reducer: Reducer
     ) -> None:
         """torch has added this rank's part of the gradient of a flat parameter to nothing."""
+        param = handle.flat_param
         key, part = id(param), getattr(param, _SAVED)
         flat = self._flat.get(key)
         if flat is None:
-            flat = self._flat[key] = Flat(param, divisor)
+            flat = self._flat[key] = Flat(param, handle, divisor)
             reducer.register(
                 Bucket(
                     key=key,
@@ -196,6 +205,7 @@ class Fsdp1:
             flat.accumulator += part
         if before is not None:
             setattr(param, _SAVED, before)
+            flat.show()
         if not self._session.acting:
             reducer.include([key])
             if generation := self._session.final_in():
@@ -255,6 +265,7 @@ class Fsdp1:
                 flat.param.grad = value
             else:
                 gradient.copy_(value)
+            flat.show()
 
     def buffers(self) -> list[torch.Tensor]:
         return list(self._module.buffers()) if self._module is not None else []
