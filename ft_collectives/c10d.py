@@ -21,6 +21,7 @@ PrefixStore: Any = _library.PrefixStore
 ReduceOp: Any = _library.ReduceOp
 DistStoreError: Any = dist.DistStoreError
 GroupMember: Any = dist.GroupMember
+CUSTOM: Any = _library.ProcessGroup.BackendType.CUSTOM
 group_named: Any = _library._resolve_process_group
 
 Gloo = Any

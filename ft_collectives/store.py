@@ -26,7 +26,7 @@ class LauncherStore(Store):
 
     def __init__(self, call: Call, *, rank: int, generation: int, timeout: timedelta) -> None:
         super().__init__()
-        self._call = call
+        self.call = call
         self._rank = rank
         self._generation = generation
         self._timeout = timeout
@@ -41,7 +41,7 @@ class LauncherStore(Store):
         timeout: timedelta | None = None,
     ) -> StoreAnswer:
         limit = (timeout or self._timeout).total_seconds()
-        answer = self._call(
+        answer = self.call(
             StoreCall(
                 rank=self._rank,
                 serial=0,
@@ -109,7 +109,7 @@ class LauncherStore(Store):
 
     def clone(self) -> "LauncherStore":
         return LauncherStore(
-            self._call, rank=self._rank, generation=self._generation, timeout=self._timeout
+            self.call, rank=self._rank, generation=self._generation, timeout=self._timeout
         )
 
 

@@ -4,16 +4,19 @@ The child has a copy of all memory: iterators, queues and generators of the scri
 there as one likes. Files that are open for reading get descriptors and places of their own, what is
 written goes nowhere (`nowhere`), memory that processes share is copied, and all else is closed.
 There are no other threads; who waits for one runs into the bound of time. Whatever the child is
-caught in, it ends with it, and so do the processes that it begins.
+caught in, it ends with it, and so do the processes that it begins. It may ask its parent, which
+waits for it, for what it cannot do itself.
 """
 
 import ctypes
 import fcntl
+import functools
 import gc
 import mmap
 import os
 import select
 import signal
+import socket
 import stat
 import struct
 import time
@@ -30,7 +33,14 @@ from recoverrun.hooks.nowhere import lead_nowhere
 MOST_SHARED_BYTES = 1 << 30
 """Writable memory shared with other processes, of which the child gets a copy."""
 
-LENGTH = struct.Struct("<Q")  # of what the child says, before it
+LENGTH = struct.Struct("<Q")  # of what is said, before it
+
+Plain = dict[str, Any]
+Ask = Callable[[Plain], Plain]
+
+ENDED = "a copy of this process was ended by it"
+
+ASKED = "asked"  # what the child says has it where it is no answer
 
 NICE = 5
 PR_SET_PDEATHSIG = 1
@@ -40,47 +50,90 @@ class Failed(Exception):
     """Nothing came of the child; the text says why."""
 
 
-def run(work: Callable[[], dict[str, Any]], within_s: float) -> dict[str, Any]:
+def run(work: Callable[[], Plain], within_s: float) -> Plain:
     """What `work` returns in a child, as plain values. Raises Failed."""
+    return run_asking(lambda _: work(), within_s, _refusing)
+
+
+def run_asking(work: Callable[[Ask], Plain], within_s: float, answering: Ask) -> Plain:
+    """The same, of `work` that asks for what `answering` gives it here, in the parent.
+
+    Raises also what `answering` raises.
+    """
     shared = _shared_writable()
     total = sum(end - start for start, end in shared)
     if total > MOST_SHARED_BYTES:
         raise Failed(f"the process shares {total >> 20} MiB of writable memory with others")
-    reader, writer = os.pipe()
+    ours, its = socket.socketpair()
     streams, parent = rng.read(), os.getpid()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
             pid = os.fork()
     except OSError as problem:
-        os.close(reader)
-        os.close(writer)
+        ours.close()
+        its.close()
         raise Failed(f"no process could be forked ({problem.strerror})") from None
     if not pid:
-        _work(work, writer, parent, streams, shared)
-    os.close(writer)
+        _work(work, its.fileno(), parent, streams, shared)
+    its.close()
     try:
-        return _answer(reader, within_s)
+        return _answer(ours.fileno(), within_s, answering)
     finally:
         _end(pid)  # first: one that cannot answer any more would go on as the script
-        os.close(reader)
+        ours.close()
 
 
-def _answer(reader: int, within_s: float) -> dict[str, Any]:
-    """What the child says, whoever else still holds its end of the pipe. Raises Failed."""
-    said, until = b"", time.monotonic() + within_s
+def _refusing(_: Plain) -> Plain:
+    raise Failed("a copy of this process asked for what nobody gives it")
+
+
+def _answer(reader: int, within_s: float, answering: Ask) -> Plain:
+    """What the child says, whoever else still holds its end. Raises Failed."""
+    until = time.monotonic() + within_s
     poll = select.poll()
     poll.register(reader, select.POLLIN | select.POLLHUP)
-    while len(said) < LENGTH.size or len(said) < LENGTH.size + LENGTH.unpack_from(said)[0]:
+
+    def awaited() -> None:
         left = until - time.monotonic()
         if left <= 0 or not poll.poll(1000 * left):
             raise Failed(f"it did not end within {within_s:.0f} s in a copy of this process")
-        part = os.read(reader, 1 << 16)
+
+    while True:
+        try:
+            said = _heard(reader, awaited)
+        except ConnectionError:  # it was ended before it heard the answer
+            said = None
+        if said is None:
+            raise Failed(ENDED)
+        if ASKED not in said:
+            return said
+        answer = answering(said[ASKED])
+        try:
+            _say(reader, answer)
+        except ConnectionError:
+            raise Failed(ENDED) from None
+
+
+def _heard(reader: int, awaited: Callable[[], None] = lambda: None) -> Plain | None:
+    """One thing that was said; None if there is nothing more."""
+    said = b""
+    while len(said) < LENGTH.size or len(said) < LENGTH.size + LENGTH.unpack_from(said)[0]:
+        awaited()
+        known = LENGTH.size + (LENGTH.unpack_from(said)[0] if len(said) >= LENGTH.size else 0)
+        part = os.read(reader, min(known - len(said), 1 << 16))
         if not part:
-            raise Failed("a copy of this process was ended by it")
+            return None
         said += part
-    answer: dict[str, Any] = msgpack.unpackb(said[LENGTH.size :], raw=False, strict_map_key=False)
-    return answer
+    heard: Plain = msgpack.unpackb(said[LENGTH.size :], raw=False, strict_map_key=False)
+    return heard
+
+
+def _say(writer: int, what: Plain) -> None:
+    said = bytes(msgpack.packb(what, use_bin_type=True))
+    said = LENGTH.pack(len(said)) + said
+    while said:
+        said = said[os.write(writer, said) :]
 
 
 def _end(pid: int) -> None:
@@ -102,27 +155,31 @@ def _end(pid: int) -> None:
 
 
 def _work(
-    work: Callable[[], dict[str, Any]],
+    work: Callable[[Ask], Plain],
     writer: int,
     parent: int,
     streams: rng.Streams,
     shared: list[tuple[int, int]],
 ) -> None:
     """Never returns."""
-    said = b""
     try:
         _alone(writer, parent, shared)
         rng.restore(streams)  # Python's `random` seeds itself anew in a child
-        said = bytes(msgpack.packb(work(), use_bin_type=True))
+        _say(writer, work(functools.partial(_ask, writer)))
     except BaseException as problem:
         # Nothing may come out of here: above are the script's frames, of which this is a copy.
         words = f"{type(problem).__name__}: {problem}"
-        said = bytes(msgpack.packb({"failed": words[:400]}, use_bin_type=True))
+        _say(writer, {"failed": words[:400]})
     finally:
-        said = LENGTH.pack(len(said)) + said
-        while said:
-            said = said[os.write(writer, said) :]
         os._exit(0)
+
+
+def _ask(line: int, what: Plain) -> Plain:
+    _say(line, {ASKED: what})
+    heard = _heard(line)
+    if heard is None:
+        raise EOFError("the parent of this copy of a process is gone")
+    return heard
 
 
 def _alone(writer: int, parent: int, shared: list[tuple[int, int]]) -> None:

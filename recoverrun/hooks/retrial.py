@@ -11,22 +11,20 @@ from typing import TYPE_CHECKING
 import torch
 
 from ft_collectives.gather import Words
-from recoverrun.hooks import digest, seeding
+from recoverrun.hooks import digest, mates, seeding
 from recoverrun.hooks.bulk import marks
 from recoverrun.hooks.clones import NotReplayable
 from recoverrun.hooks.context import ATTRIBUTE_TENSOR_BYTES, Context, Key, told
 from recoverrun.hooks.earlier import Weights, trained
 from recoverrun.hooks.evidence import crc_of_streams
+from recoverrun.hooks.forked import Ask
 from recoverrun.hooks.impersonate import TALKS, Executed
 from recoverrun.hooks.lost import LostRank, named, parted
-from recoverrun.hooks.runtime import Microbatch
+from recoverrun.hooks.runtime import LEVELS, Microbatch
 from recoverrun.hooks.shares import unlike
 
 if TYPE_CHECKING:
     from recoverrun.hooks.session import Session
-
-LEVELS = 3
-"""Loops around a backward of which the body is tried."""
 
 TRACE = (
     "executing a microbatch at {} once more moves something of the script that cannot be put back: "
@@ -68,11 +66,22 @@ class Trial:
         assert strategy is not None and layout is not None, "protected"
         self._strategy = strategy
         self._whole = strategy.alone and layout.shards == 1
+        self._mates = mates.inside(layout)
         self._threads = torch.get_num_threads()
+
+    @property
+    def needs_mates(self) -> bool:
+        """True if only the ranks of a replica together can execute what lies behind the door."""
+        return not self._whole
+
+    @property
+    def has_mates(self) -> bool:
+        """True if children of theirs can meet."""
+        return mates.can_meet(self._mates)
 
     def praise(self, loop: str) -> str:
         what = "the identical gradient"
-        if not self._whole:
+        if not (self._whole or self.has_mates):
             what = "identical inputs and random numbers (its forward pass needs the other shards)"
         elif self._threads > 1:
             what = "identical inputs and random numbers (sums of several threads differ in a copy)"
@@ -81,10 +90,9 @@ class Trial:
         return f"{loop}: checked: replaying rank {self.partner}'s microbatch gave {what}"
 
     def work(self) -> Words:
-        """In the child."""
+        """In a child that is alone: which loop's body is it? As far as one rank can tell."""
         session, actor = self._session, self._actor
-        session.runtime.active, session.runtime.speaks_as = True, None
-        session.faults.disarm()
+        self._begin()
         found = {**EMPTY, "exact": [], "immaterial": []}
         parameters = digest.of(self._strategy)
         for level, place in enumerate(self.microbatch.places[:LEVELS]):
@@ -114,6 +122,35 @@ class Trial:
         found["different"] = [told(key) for key in sorted(self._different(), key=str)]
         found["traces"] = seeding.look(session.runtime.sources, self.partner)
         return found
+
+    def work_together(self, level: int, place: str, within_s: float, ask: Ask) -> Words:
+        """In a child that meets those of the other ranks of its replica: is all of it right that
+        begins at that level?
+        """
+        session, actor = self._session, self._actor
+        self._begin()
+        self._whole, self.microbatch.chosen = True, level
+        assert session.fabric is not None, "protected"
+        mates.meet(
+            self._mates,
+            ask,
+            rank=session.env.rank,
+            generation=session.fabric.view.generation,
+            place=place,
+            within_s=within_s,
+        )
+        why, _ = self._try(level)
+        return {
+            **EMPTY,
+            "exact": [] if why else [level],
+            "reason": why,
+            "talked": actor.talked,
+        }
+
+    def _begin(self) -> None:
+        runtime = self._session.runtime
+        runtime.active, runtime.speaks_as = True, None
+        self._session.faults.disarm()
 
     def _try(self, level: int) -> tuple[str, frozenset[Key]]:
         """Why level `level` does not give the partner's microbatch, or "", and what was unknown."""

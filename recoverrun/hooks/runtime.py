@@ -114,6 +114,10 @@ class Turn:
     top: Top | None = None
 
 
+LEVELS = 3
+"""Loops around a backward of which the body may be executed again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a microbatch lies: in this iteration, after so many other backwards of it."""
@@ -161,6 +165,7 @@ class ScriptRuntime(FirstRank):
         self.microbatches: list[Microbatch] = []
         self.previous: Microbatch | None = None  # the first one of the transaction before
         self.outward: dict[str, int] = {}
+        self.regions: set[str] = set()  # loops whose bodies are executed again
         """By loop around a backward: which of the iterations around it is executed again."""
         self.senses: Senses | None = None  # None until the script has imported torch
         self.active = True  # False in what the script forks, and where it cannot be served
@@ -418,17 +423,17 @@ class ScriptRuntime(FirstRank):
             return None
         return tops[min(self.outward.get(tops[0].loop.id, 0), len(tops) - 1)]
 
-    def region(self) -> Turn | None:
-        """Where the last microbatch is executed again from, if the next one may be, too."""
-        if self._last is None:
-            return None
-        places = self._last.places
-        level = min(self.outward.get(places[0].top.loop.id, 0), len(places) - 1)
-        return next((turn for turn in self.stack if turn.top is places[level].top), None)
+    def under_way(self) -> list[Turn]:
+        """Iterations that have begun and from which the next microbatch may be executed again, the
+        outermost first: a loop within one may have transactions of its own.
+        """
+        return [
+            turn for turn in self.stack if turn.top is not None and turn.loop.id in self.regions
+        ]
 
     def begin_step(self) -> None:
-        region = self.region()
-        counts = region.counts if region is not None else {}
+        around = self.under_way()
+        counts = around[0].counts if around else {}
         self.previous = self.microbatches[0] if self.microbatches else None
         self.microbatches = []
         self.draws.begin_step()

@@ -5,14 +5,16 @@ the context that this slot's rank captured, in a forked child (`forked`); and so
 at the end of the second, from where it would take that rank to stand by what that had at the end of
 the first (`lost`). It compares what enters the model, the random streams there, the loss and the
 gradient with what that rank noted of its own. A loop, or a backward in it, that comes later is
-proved as the first one was. Where a forward pass needs other ranks of the replica, the child stops
-where data enter the model: the forward is taken to be a function of these.
+proved as the first one was. Where a forward pass needs other ranks of the replica, each child stops
+where data enter the model, and then children of all of them go the whole way together (`mates`). On
+an accelerator, which no child touches, the forward is taken to be a function of what enters it.
 
 If an iteration draws its batch in a loop further out, that loop's body is what has to be executed
 again: which one gives the right microbatch is tried. What cannot be re-executed is protected in
 `equal-count` mode or not at all, never run wrongly.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,11 +22,12 @@ from ft_collectives.fabric import Fabric
 from ft_collectives.faults import Superseded
 from ft_collectives.gather import Words, gather
 from ft_collectives.vote import Booth, Tally
-from recoverrun.hooks import exact, forked, handover, seeding
+from recoverrun.hooks import exact, forked, handover, mates, seeding
 from recoverrun.hooks.context import AFTER, key_of, told
 from recoverrun.hooks.evidence import crc_of_streams
-from recoverrun.hooks.retrial import EMPTY, LEVELS, Trial, bulk_of
-from recoverrun.hooks.runtime import Microbatch, Place, Top
+from recoverrun.hooks.lost import parted
+from recoverrun.hooks.retrial import EMPTY, Trial, bulk_of
+from recoverrun.hooks.runtime import LEVELS, Microbatch, Place, Top
 from rendezvous.messages import Promise
 from rendezvous.promises import WEAKEST_FIRST
 
@@ -257,12 +260,29 @@ class Verification:
                 return "equal-count", otherwise
         if level is None:
             return found["promise"], str(found["reason"])
+        if trial.needs_mates:
+            why = self._together(trial, found, level, step, generation)
+            if why:
+                return "equal-count", why
         outward, loop = session.runtime.outward, microbatch.places[0].top.loop.id
         if outward.get(loop, level) != level:
             self._followed.clear()  # it has to be shown anew from there
         outward[loop] = level
         self._adopt(found, microbatch, level)
         return "exact-samples", trial.praise(microbatch.places[level].top.loop.id)
+
+    def _together(self, trial: Trial, found: Words, level: int, step: int, generation: int) -> str:
+        """Why what lies behind the door is not the other rank's, or "". All ranks enter."""
+        session = self._session
+        if not session.booth.least(generation, int(trial.has_mates)):
+            keys = sorted(map(key_of, found["immaterial"]), key=str)
+            return parted(keys, "between steps") if keys else ""
+        within_s, place = self._within_s(), f"recoverrun/proof/{step}"
+        work = partial(trial.work_together, level, place, within_s / 2)
+        store = mates.relaying(session.store(generation).call)
+        done = self._done(trial, lambda: forked.run_asking(work, within_s, store))
+        found["talked"] = found["talked"] or done["talked"]
+        return str(done["reason"])
 
     def _adopt(self, found: Words, microbatch: Microbatch, level: int) -> None:
         """What the child has learned is true here."""
@@ -272,7 +292,9 @@ class Verification:
                 one.chosen = level
         if microbatch.top.context is not None:
             actor.captures.include(microbatch.top.context)
-        actor.regions = {one for one in actor.regions if one != loop.id} | {microbatch.top.loop.id}
+        regions = self._session.runtime.regions
+        regions.discard(loop.id)
+        regions.add(microbatch.top.loop.id)
         actor.talked |= bool(found["talked"])
         actor.fed.update(found["fed"])
         actor.bearing.immaterial |= frozenset(key_of(key) for key in found["immaterial"])
@@ -294,9 +316,12 @@ class Verification:
         }
 
     def _tried(self, trial: Trial) -> Words:
+        return self._done(trial, lambda: forked.run(trial.work, self._within_s()))
+
+    def _done(self, trial: Trial, work: Callable[[], Words]) -> Words:
         """What the child says; where nothing comes of it, that is the reason."""
         try:
-            found = forked.run(trial.work, self._within_s())
+            found = work()
         except forked.Failed as problem:
             found = {"failed": str(problem)}
         if "failed" in found:
@@ -315,7 +340,8 @@ class Verification:
         said = gather(fabric, channel, generation, mine)
         self._session.impersonator.rewrites |= any(one["rewrites"] for one in said.values())
         common = set.intersection(*(set(one["exact"]) for one in said.values()))
-        found["immaterial"] = [key for _, one in sorted(said.items()) for key in one["immaterial"]]
+        immaterial = {key_of(key) for one in said.values() for key in one["immaterial"]}
+        found["immaterial"] = [told(key) for key in sorted(immaterial, key=str)]
         return min(common, default=None)
 
     def _shared(self, trial: Trial, found: Words, tell: Any) -> bool:

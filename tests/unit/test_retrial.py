@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
-from recoverrun.hooks import digest
+from recoverrun.hooks import digest, mates
 from recoverrun.hooks.evidence import Mark, crc_of_streams
 from recoverrun.hooks.impersonate import TALKS, Executed
-from recoverrun.hooks.retrial import Trial
+from recoverrun.hooks.retrial import EMPTY, Trial
+from rendezvous.layout import Layout
 from tests.unit.contexts import at, loop
-from tests.unit.test_verification import PARTNER, Play, microbatch
+from tests.unit.test_verification import GENERATION, PARTNER, Play, microbatch
 
 pytestmark = pytest.mark.usefixtures("streams_put_back")
 
@@ -21,12 +22,19 @@ TRUTH: dict[str, Any] = {
 }  # fmt: skip
 
 
-def trial(play: Play, *, whole: bool = True, threads: int = 1, **said: Any) -> Trial:
+ELSEWHERE: Any = SimpleNamespace(native=SimpleNamespace(_device_types=[]))
+"""A group that is not gloo's."""
+
+
+def trial(
+    play: Play, *, whole: bool = True, meets: bool = True, threads: int = 1, **said: Any
+) -> Trial:
     session: Any = play
     made = Trial(
         session, PARTNER, {**TRUTH, **said}, 0, play.runtime.microbatches[0], followed=False
     )
     made._whole, made._threads = whole, threads
+    made._mates = [] if meets else [ELSEWHERE]
     return made
 
 
@@ -154,7 +162,12 @@ def test_an_iteration_that_either_rank_has_not_noted_is_not_tried(
     ("more", "gave"),
     [
         ({}, "gave the identical gradient"),
-        ({"whole": False}, "gave identical inputs and random numbers (its forward pass needs"),
+        ({"whole": False}, "gave the identical gradient"),  # its mates' children have met
+        (
+            {"whole": False, "meets": False},
+            "gave identical inputs and random numbers (its forward pass needs",
+        ),
+        ({"meets": False}, "gave the identical gradient"),  # it has needed nobody
         ({"threads": 4}, "gave identical inputs and random numbers (sums of several threads"),
         ({"gradient": 0}, "gave identical inputs, random numbers and loss"),
     ],
@@ -173,3 +186,56 @@ def test_the_first_known_cause_is_named() -> None:
     assert made._explained("x", unknown) == "seen differs between ranks and moves between steps"
     play.impersonator.talked = True
     assert made._explained("x", unknown) == TALKS
+
+
+# --------------------------------------------------------------------------- with others
+
+
+@pytest.mark.parametrize(
+    ("alone", "layout", "needs"),
+    [
+        (True, Layout(((0,), (1,))), False),
+        (True, Layout(((0, 2), (1, 3))), True),
+        (False, Layout(((0,), (1,))), True),
+        (False, Layout(((0, 2), (1, 3))), True),
+    ],
+)
+def test_only_a_replica_of_one_rank_that_talks_to_nobody_needs_no_mates(
+    alone: bool, layout: Layout, needs: bool
+) -> None:
+    play = Play()
+    play.strategy.alone, play.layout = alone, layout
+    session: Any = play
+
+    made = Trial(session, PARTNER, TRUTH, 0, play.runtime.microbatches[0], followed=False)
+
+    assert made.needs_mates is needs
+
+
+@pytest.mark.parametrize(
+    ("why", "exact", "talks"),
+    [("", [1], False), ("", [1], True), ("its loss was another one", [], False)],
+)
+def test_who_has_met_its_mates_tries_all_of_the_loop_that_was_found(
+    why: str, exact: list[int], talks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play = Play(microbatch(loop("train.py:5"), loop("train.py:1")))
+    made, course = trial(play, whole=False), list[Any]()
+
+    def meet(groups: Any, ask: Any, **where: Any) -> None:
+        course.append((groups, ask, where))
+
+    def attempt(level: int) -> tuple[str, frozenset[Any]]:
+        course.append((level, made.microbatch.chosen, made._whole))
+        play.impersonator.talked = talks
+        return why, frozenset({"unknown"})
+
+    monkeypatch.setattr(mates, "meet", meet)
+    monkeypatch.setattr(made, "_try", attempt)
+    ask: Any = object()
+
+    said = made.work_together(1, "proof/7", 3.0, ask)
+
+    where = {"rank": 0, "generation": GENERATION, "place": "proof/7", "within_s": 3.0}
+    assert course == [(made._mates, ask, where), (1, 1, True)]
+    assert said == {**EMPTY, "exact": exact, "reason": why, "talked": talks}

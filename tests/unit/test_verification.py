@@ -61,6 +61,7 @@ class Play:
         voice: Any = SimpleNamespace(promise=lambda own, n, why: self.promises.append((own, why)))
         self.guarantee = Guarantee(voice, lambda: 1)
         self.runtime = SimpleNamespace(
+            regions=set(),
             microbatches=list(microbatches) or [microbatch()],
             why_no_loop=lambda: "no loop was seen",
             outward={},
@@ -89,7 +90,7 @@ class Play:
         )  # fmt: skip
         bearing = SimpleNamespace(immaterial=frozenset())
         self.impersonator: Any = SimpleNamespace(
-            talked=False, longest_s=0.0, captures=captures, proving=True, regions=set(), fed={},
+            talked=False, longest_s=0.0, captures=captures, proving=True, fed={},
             shares=SimpleNamespace(own=lambda keys, visible: []),
             bearing=bearing, lost={}, rewrites=False, optimizers=[],
             constants=SimpleNamespace(exchange=lambda modules, tell: None),
@@ -307,7 +308,7 @@ def test_where_another_loop_turns_out_to_be_the_one_all_is_shown_anew(nested: Pr
     nested.commit(2)
     assert nested.play.runtime.outward == {"train.py:5": 1}
     assert [one.loop for one in nested.play.left] == ["train.py:5", "train.py:1"]
-    assert nested.play.impersonator.regions == {"train.py:1"}
+    assert nested.play.runtime.regions == {"train.py:1"}
 
     for crossed in (1, 2, 1, 2):
         nested.commit(crossed)
