@@ -16,6 +16,7 @@ import torch
 from ft_collectives.gather import gather
 from ft_collectives.reduce import Piece, Reducer
 from recoverrun.hooks.evidence import crc_of, crc_of_streams
+from recoverrun.hooks.precedent import disowned
 from rendezvous.messages import Identity
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ UNLIKE = (
     "something that it depends on differs between them, and what was made up for it from "
     "transaction {since} on may not have been its own"
 )
+NOT_ITSELF = "{why}; what was made up from transaction {since} on may not have been its own"
 WHAT = (
     "had other inputs",
     "drew other random numbers",
@@ -56,8 +58,7 @@ class Audits:
     def due(self) -> bool:
         """As this rank counts, in the present transaction: others may have begun one later."""
         machine = self._session.machine
-        several = machine is not None and len(machine.view.live) > 1
-        return several and self._since + 1 >= self._at
+        return machine is not None and self._since + 1 >= self._at
 
     def committed(self, step: int, lost: Sequence[int]) -> None:
         """Transaction `step` is over; these ranks are lost."""
@@ -71,8 +72,9 @@ class Audits:
         executors: Mapping[tuple[int, int], int],
         made: "Mapping[Identity, Made]",
         execute: "Callable[[Identity, int], Made]",
-    ) -> tuple[Identity, str]:
-        """All ranks enter. Which microbatch was audited, and why it is not to be believed, or "".
+    ) -> tuple[set[Identity], str]:
+        """All ranks enter. Which microbatches were audited, and why they are not to be believed,
+        or "". Each rank audits itself, too (`precedent`): if one fails, nothing is believed.
 
         `executors` tells who has executed which microbatch of which lost rank, `made` is what this
         rank has made up itself. Superseded if `generation` ends first.
@@ -83,18 +85,24 @@ class Audits:
         (rank, index), executor = min(executors.items())
         identity, live = (layout.slot(rank), index), sorted(machine.view.live)
         auditor = live[(live.index(layout.slot(executor)) + 1) % len(live)]
-        mine = execute(identity, rank) if machine.slot == auditor else made.get(identity)
+        again = machine.slot == auditor and len(live) > 1
+        mine = execute(identity, rank) if again else made.get(identity)
         channel = session.makeup.channel
-        heard = gather(fabric, channel, generation, {"found": _report(session, mine)})
+        words = {"found": _report(session, mine), "own": disowned(session)}
+        heard = gather(fabric, channel, generation, words)
         self._at = self._since + 1 + min(self._since + 1, EVERY)
+        failed = [said["own"] for _, said in sorted(heard.items()) if said["own"]]
+        if failed:
+            known = {(layout.slot(rank), index) for rank, index in executors}
+            return known, NOT_ITSELF.format(why=failed[0], since=self._shown)
         by = {one: said["found"] for one, said in heard.items() if said["found"]}
         what = difference(list(by.values()))
         if not what:
             self._shown = session.step
-            return identity, ""
-        words, since = " and ".join(map(str, sorted(by))), self._shown
-        return identity, UNLIKE.format(
-            rank=rank, index=index, step=session.step, by=words, what=what, since=since
+            return {identity}, ""
+        ranks, since = " and ".join(map(str, sorted(by))), self._shown
+        return {identity}, UNLIKE.format(
+            rank=rank, index=index, step=session.step, by=ranks, what=what, since=since
         )
 
 
@@ -105,9 +113,10 @@ def _report(session: "Session", made: "Made | None") -> Report:
     if made is None or made.executed is None or made.executed.after is None:
         return []
     inputs, loss = made.executed.mark
-    # Where others take part in the forward pass, or threads share the sums, bits may differ.
-    bitwise = strategy.alone and layout.shards == 1 and torch.get_num_threads() == 1
-    gradient = _gradient(made.pieces) if bitwise else 0
+    # Where threads share the sums bits may differ; so they may where other shards do.
+    bitwise = torch.get_num_threads() == 1 and not torch.cuda.is_initialized()
+    alone = strategy.alone and layout.shards == 1
+    gradient = _gradient(made.pieces) if bitwise and alone else 0
     streams = crc_of_streams(made.executed.after.streams)
     return [inputs, streams, loss if bitwise else 0, gradient]
 

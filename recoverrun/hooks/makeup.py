@@ -23,11 +23,10 @@ from recoverrun.hooks.clones import NotReplayable
 from recoverrun.hooks.context import Context, Key, key_of, told
 from recoverrun.hooks.custody import GivenUp
 from recoverrun.hooks.deaths import KILLS, Deaths, which
+from recoverrun.hooks.doubts import Doubts
 from recoverrun.hooks.evidence import Mark
-from recoverrun.hooks.impersonate import TALKS
 from recoverrun.hooks.lost import Lacking, Moved, State, digest_of, lacking, lost_rank
 from recoverrun.hooks.made import Apart, Made
-from recoverrun.hooks.poison import indifferent
 from recoverrun.hooks.remnants import contexts_in
 from recoverrun.hooks.runtime import Microbatch
 from rendezvous.messages import Identity, Legacy
@@ -79,7 +78,7 @@ class MakeUp:
         self._awaited: set[int] = set()
         self._audits = Audits(session)
         self._executors: dict[tuple[int, int], int] = {}  # of a lost rank's microbatch
-        self._shown: dict[int, str] = {}  # why a lost rank's committed work is another one here
+        self._doubts = Doubts(session)
         self._repeats = False  # said: other data cannot be had
         self._telling = True  # all members are exact, as far as all know
         self._channel: Channel | None = None
@@ -136,7 +135,7 @@ class MakeUp:
             try:
                 lost.at(here.point, self._actor.captures.points)
             except NotReplayable as reason:
-                if here.loop in self._actor.regions:  # nobody begins anywhere else
+                if here.loop in self._session.runtime.regions:  # nobody begins anywhere else
                     self.downgrade(str(reason))
 
     def state_of(self, rank: int, microbatch: Microbatch) -> State:
@@ -170,16 +169,17 @@ class MakeUp:
         made.start, made.executed, made.failed = None, None, ""
         one, remnants = which(step, made.identity), self._session.remnants
         try:
+            self._doubts.memory(made.rank)  # first: shard mates do so together
             self._require_harmless(made, microbatch)
             made.start = self.state_of(made.rank, microbatch)
             remnants.enters(one)
-            self._require_precedent(made.rank, step)
+            self._doubts.precedent(made.rank, step, self._marks.get(made.rank, {}))
             with Apart(self._session) as apart:
                 made.executed = self._actor.execute(made.rank, made.start, step, microbatch)
                 made.pieces = apart.pieces(carried=not made.identity[1])
                 made.fresh = False
-            if self._actor.answered:
-                self._require_indifference(made, microbatch)
+            self._doubts.indifference(made, microbatch)
+            self._doubts.ignorance(made, microbatch, audited=self._audits.due)
         except NotReplayable as reason:
             made.failed = str(reason)
             if isinstance(reason, GivenUp):
@@ -202,42 +202,16 @@ class MakeUp:
             words = KILLS.format(rank=made.rank, index=index, step=step, why=why)
             raise NotReplayable(f"{microbatch.top.loop.id}: {words}")
 
-    def _require_indifference(self, made: Made, microbatch: Microbatch) -> None:
-        """Raises NotReplayable if it depends on what the ranks tell each other in it."""
-
-        def again() -> list[tuple[Reducer, Piece]]:
-            assert made.start is not None, "executed from there"
-            with Apart(self._session) as apart:
-                made.executed = self._actor.execute(
-                    made.rank, made.start, self._session.step, microbatch
-                )
-                return apart.pieces(carried=not made.identity[1])
-
-        if not indifferent(self._actor, made.pieces, again):
-            raise NotReplayable(TALKS)
-        self._actor.talked = True
-
-    def _require_precedent(self, rank: int, step: int) -> None:
-        """Raises NotReplayable if what the rank had committed last does not come out as it was,
-        where it had noted nothing of this transaction.
-        """
-        if rank not in self._shown:
-            marks = self._marks.get(rank, {})
-            noted, _ = marks.get((step, 0), (0, 0))
-            self._shown[rank] = "" if noted else precedent.disproved(self._session, rank, marks)
-        if self._shown[rank]:
-            raise NotReplayable(self._shown[rank])
+    def _disproved(self, made: Made, step: int) -> str:
+        """Why what was executed is not what the lost rank had, or "", by its own mark."""
+        known = self._marks.get(made.rank, {}).get((step, made.identity[1]))
+        return precedent.unlike(made, known, step) if known is not None else ""
 
     def _learn(self, rank: int, after: Context, unknown: Lacking, *, assumed: bool) -> None:
         """The lost rank stands there at the end of a microbatch."""
         own = self._actor.captures.at(after.point)
         if own is not None and rank in self._actor.lost:
             self._actor.lost[rank].learn(after, own, assumed=assumed, lacking=unknown)
-
-    def _disproved(self, made: Made, step: int) -> str:
-        """Why what was executed is not what the lost rank had, or "", by its own mark."""
-        known = self._marks.get(made.rank, {}).get((step, made.identity[1]))
-        return precedent.unlike(made, known, step) if known is not None else ""
 
     def _freshly(self, made: Made) -> None:
         carried = not made.identity[1]
@@ -348,12 +322,12 @@ class MakeUp:
 
     def _audited(self, generation: int) -> tuple[int, dict[Identity, int]]:
         """What is to become of what another survivor has executed, too."""
-        identity, why = self._audits.run(generation, self._executors, self._made, self._aside)
+        audited, why = self._audits.run(generation, self._executors, self._made, self._aside)
         verdict = self._session.booth.least(generation, FRESH if why else WHOLE)
-        if not why or identity not in self._made:
-            return verdict, {}
-        self._made[identity].failed = why
-        return verdict, {identity: FRESH}
+        bad = self._made.keys() & audited if why else set()
+        for identity in bad:
+            self._made[identity].failed = why
+        return verdict, dict.fromkeys(bad, FRESH)
 
     def _aside(self, identity: Identity, rank: int) -> Made:
         """Execute a microbatch that another survivor makes up, for it to be compared.
@@ -473,11 +447,12 @@ class MakeUp:
         self._folded.clear()
         self._session.runtime.begin_anew()
         self.absorb()
-        self._audits.committed(step, sorted(self._actor.lost))
-        region = self._session.runtime.region()
-        began = region.top.context if region is not None and region.top is not None else None
-        for lost in self._actor.lost.values():
-            lost.forget((step, 0, 0, 0), began.point if began is not None else None)
+        lost = sorted(self._actor.lost)
+        self._doubts.committed(lost)
+        self._audits.committed(step, lost)
+        begun = [turn.top.context for turn in self._session.runtime.under_way() if turn.top]
+        for one in self._actor.lost.values():
+            one.forget((step, 0, 0, 0), {top.point for top in begun if top is not None})
 
 
 def _words(unknown: frozenset[Key], torch_known: str) -> Words:

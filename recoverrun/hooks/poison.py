@@ -1,9 +1,9 @@
 """What a collective answers in code of another rank: nothing that it could take for the truth.
 
 In a proof whatever depends on the answer is far off then, and the proof shows it. Where no proof
-has met the collective (the forward pass of a sharded model is not executed in one), a lost rank's
-microbatch is executed with several answers, as different as can be: if the gradient is the same
-with all of them, nothing depends on what other ranks would have said.
+has met the collective (on an accelerator no child executes the forward pass of a sharded model), a
+lost rank's microbatch is executed with several answers, as different as can be: if the gradient is
+the same with all of them, nothing depends on what other ranks would have said.
 """
 
 from collections.abc import Callable, Sequence

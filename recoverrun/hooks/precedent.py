@@ -4,13 +4,20 @@ Of a microbatch that it had begun there is a mark. A rank that dies before its d
 has noted nothing of the struck transaction; then its first microbatch of the one before is executed
 again, as far as the model's door. If that cannot be told any more, because something began to move
 that nobody saw when the proofs were made, then neither can what follows.
+
+A survivor has noted all of its own. Before it executes anything for a lost rank, and with each
+audit, it executes its own first microbatch of the transaction once more. What the script moves and
+nobody puts back, wherever it is, shows in that one.
 """
 
 from typing import TYPE_CHECKING
 
+import torch
+
 from recoverrun.hooks.clones import NotReplayable
 from recoverrun.hooks.context import AFTER
-from recoverrun.hooks.evidence import Mark
+from recoverrun.hooks.evidence import Mark, crc_of_streams
+from recoverrun.hooks.lost import State
 
 if TYPE_CHECKING:
     from recoverrun.hooks.made import Made
@@ -28,6 +35,43 @@ COMMITTED = (
     "rank {rank}'s microbatch {index} of transaction {step}, which it had committed, had other "
     "inputs than when it is executed again here: something that it depends on cannot be told"
 )
+
+OWN = (
+    "{loop}: rank {rank}'s own microbatch of transaction {step}, executed once more by itself, "
+    "{what}: something that it depends on moves and cannot be put back, so another rank's could "
+    "not be told either"
+)
+
+
+def disowned(session: "Session") -> str:
+    """Why this rank cannot be trusted with the microbatches of another one, or "": its own of the
+    present transaction does not come out as it did.
+    """
+    actor, strategy, step = session.impersonator, session.strategy, session.step
+    own = session.runtime.microbatches[0] if session.runtime.microbatches else None
+    top = own.top.context if own is not None else None
+    after = actor.captures.at((step, own.index, AFTER, 0)) if own is not None else None
+    if own is None or top is None or after is None or strategy is None:
+        return ""
+    kept = strategy.set_aside()
+    try:
+        done = actor.execute(session.env.rank, State(top), step, own)
+    except NotReplayable:
+        return ""  # nor could a lost rank's: that is judged by itself
+    finally:
+        strategy.put_back(kept)
+    if done.after is None or actor.answered:
+        return ""
+    bitwise = torch.get_num_threads() == 1 and not torch.cuda.is_initialized()
+    what = ""
+    if done.mark[0] != own.mark[0]:
+        what = "had other inputs"
+    elif crc_of_streams(done.after.streams) != crc_of_streams(after.streams):
+        what = "drew other random numbers"
+    elif bitwise and done.mark[1] != own.mark[1]:
+        what = "had another loss"
+    place = own.top.loop.id
+    return OWN.format(loop=place, rank=session.env.rank, step=step, what=what) if what else ""
 
 
 def disproved(session: "Session", rank: int, marks: dict[tuple[int, int], Mark]) -> str:

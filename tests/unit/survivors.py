@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +16,7 @@ import msgpack
 
 from recoverrun.hooks.captures import Captures
 from recoverrun.hooks.clones import NotReplayable
-from recoverrun.hooks.context import Context
+from recoverrun.hooks.context import AFTER, Context
 from recoverrun.hooks.custody import GivenUp
 from recoverrun.hooks.evidence import Mark
 from recoverrun.hooks.guarantee import Guarantee
@@ -32,6 +33,9 @@ from tests.unit.contexts import at
 LOST, STEP = 2, 3
 LAYOUT = Layout(((0,), (1,), (LOST,)))
 WITHIN_S = 20.0
+
+OWN: Mark = (21, 22)
+"""Of a survivor's own microbatches."""
 
 Gradient = tuple[str, Any]
 """How it came about: "own" and the slot's `x`, "fresh" and who made it up, or "share": of what
@@ -72,6 +76,9 @@ class Survivor:
         self.machine: Any = None  # nothing is audited
         self.mark = (11, 12)  # of what is executed here
         self.executions: list[tuple[int, int]] = []  # which microbatch, with which `x`
+        self.own = OWN  # of its own microbatch, executed once more
+        self.drew = False  # more random numbers than it had, then
+        self.recalled: list[tuple[int, int]] = []  # its own: which transaction, which microbatch
         self.door: int | None = 10  # what enters in the transaction before; None: nobody can tell
         self.looked_back: list[tuple[int, int]] = []  # up to there: which transaction, which `x`
         self.refuses: set[int] = set()  # microbatches that cannot be executed here
@@ -96,12 +103,13 @@ class Survivor:
         self.runtime: Any = SimpleNamespace(
             sources=[], own_modules=frozenset(), microbatches=[], previous=None,
             begin_anew=lambda: None, apart_from=lambda rank: False,
-            has_done=lambda rank, places, since: False, region=lambda: None,
+            has_done=lambda rank, places, since: False, under_way=list,
+            regions={at(STEP).loop},
         )  # fmt: skip
         captures = Captures(self.runtime)
-        bearing = SimpleNamespace(matters=lambda key, value: True)
+        bearing = SimpleNamespace(matters=lambda key, value: True, immaterial=frozenset())
         self.impersonator = SimpleNamespace(
-            captures=captures, lost={}, bearing=bearing, regions={at(STEP).loop}, answered=False,
+            captures=captures, lost={}, bearing=bearing, answered=False,
             execute=self._execute, execute_fresh=self._execute_fresh, only_inputs=False,
         )  # fmt: skip
         self._run(microbatches)
@@ -115,12 +123,14 @@ class Survivor:
             captures.points += [top, at(self.step, index, "after", names={"x": 0})]
             loop = SimpleNamespace(id="train.py:9")
             place: Any = Place(SimpleNamespace(context=top, loop=loop), 0)  # type: ignore[arg-type]
-            self.runtime.microbatches.append(Microbatch(index, (place,)))
+            self.runtime.microbatches.append(Microbatch(index, (place,), shown=((OWN, 0),)))
 
     # ----------------------------------------------------------------------- the actor
 
     def _execute(self, rank: int, state: State, step: int, microbatch: Microbatch) -> Executed:
         index, x = microbatch.index, state.context.names["x"]
+        if rank == self.env.rank:
+            return self.execute_own(step, microbatch)
         if self.impersonator.only_inputs:
             return self._look_back(step, x)
         if index in self.refuses:
@@ -131,6 +141,15 @@ class Survivor:
         self.present.append(("own", x))
         after = at(step, index, "after", names={**state.context.names, "x": self.program(x)})
         return executed(after, self.mark)
+
+    def execute_own(self, step: int, microbatch: Microbatch) -> Executed:
+        """Its own microbatch once more, from where it began."""
+        self.recalled.append((step, microbatch.index))
+        self.present.append(("own", "once more"))
+        after: Context | None = self.impersonator.captures.at((step, microbatch.index, AFTER, 0))
+        if after is not None and self.drew:
+            after = replace(after, streams=after.streams.hosted({"python": b"further on"}))
+        return executed(after, self.own)
 
     def _look_back(self, step: int, x: int) -> Executed:
         self.looked_back.append((step, x))
@@ -203,19 +222,20 @@ class Survivor:
 
 
 class Crew:
-    """Two survivors, who share out what the third rank did not do."""
+    """Survivors, usually two, who share out what the lost rank did not do."""
 
     def __init__(
         self,
         program: Callable[[int], int] = lambda x: x + 1,
         microbatches: int = 2,
         *,
+        survivors: int = 2,
         audits: bool = False,
     ) -> None:
-        exchange = Exchange(2)
-        self.survivors = [Survivor(rank, exchange, program, microbatches) for rank in range(2)]
+        exchange, live = Exchange(survivors), range(survivors)
+        self.survivors = [Survivor(rank, exchange, program, microbatches) for rank in live]
         for one in self.survivors if audits else ():
-            one.machine = SimpleNamespace(slot=one.env.rank, view=SimpleNamespace(live=(0, 1)))
+            one.machine = SimpleNamespace(slot=one.env.rank, view=SimpleNamespace(live=live))
 
     def inherit(self, *contexts: Context, **marks: dict[int, Mark] | None) -> None:
         for one in self.survivors:

@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from recoverrun.hooks import audits as audits_module
-from recoverrun.hooks.audits import EVERY, UNLIKE, WHAT, Audits, _report, difference
+from recoverrun.hooks.audits import EVERY, NOT_ITSELF, UNLIKE, WHAT, Audits, _report, difference
 from recoverrun.hooks.context import Context
 from recoverrun.hooks.impersonate import Executed
 from recoverrun.hooks.made import Made
+from recoverrun.hooks.precedent import OWN
 from rendezvous.layout import Layout
 from rendezvous.messages import Identity
 from tests.unit.contexts import at, draw
@@ -32,10 +33,11 @@ class Rank:
         self.machine: Any = SimpleNamespace(slot=slot, view=SimpleNamespace(live=live))
         self.fabric, self.makeup = object(), SimpleNamespace(channel=object())
         self.strategy = SimpleNamespace(alone=True)
+        self.runtime, self.impersonator = SimpleNamespace(microbatches=[]), object()
         self.executed: list[tuple[Identity, int]] = []
         self.audits = Audits(self)  # type: ignore[arg-type]
 
-    def run(self, executors: dict[tuple[int, int], int]) -> tuple[Identity, str]:
+    def run(self, executors: dict[tuple[int, int], int]) -> tuple[set[Identity], str]:
         return self.audits.run(GENERATION, executors, {}, self._execute)
 
     def _execute(self, identity: Identity, rank: int) -> Made:
@@ -91,12 +93,19 @@ def test_where_nothing_is_lost_nothing_is_audited() -> None:
 
 
 @alone
-@pytest.mark.parametrize("live", [(0,), None], ids=["one survivor", "no machine"])
-def test_who_is_alone_has_nobody_to_compare_with(live: tuple[int, ...] | None) -> None:
-    rank = Rank(live=live or (0, 1))
-    rank.machine = rank.machine if live else None
+def test_where_no_replicas_are_known_nothing_is_audited() -> None:
+    rank = Rank()
+    rank.machine = None
 
     assert rank.audited(20, LOST) == []
+
+
+@alone
+def test_who_is_alone_has_nobody_to_compare_with_and_is_audited_all_the_same() -> None:
+    rank = Rank(live=(0,))
+    rank.commit(LOST)
+
+    assert rank.audited(9, LOST) == [2, 4, 8] and rank.executed == []
 
 
 @alone
@@ -169,10 +178,10 @@ def test_the_next_live_slot_after_the_executor_s_executes_it_again(
 def test_it_is_the_first_microbatch_of_the_first_lost_rank_and_no_other() -> None:
     rank = Rank(1, (0, 1))
 
-    identity, why = rank.run({(3, 0): 1, (2, 1): 1, (2, 0): 0, (3, 1): 0})
+    audited, why = rank.run({(3, 0): 1, (2, 1): 1, (2, 0): 0, (3, 1): 0})
 
     assert rank.executed == [((2, 0), 2)]
-    assert (identity, why) == ((2, 0), "")
+    assert (audited, why) == ({(2, 0)}, "")
 
 
 @alone
@@ -180,9 +189,9 @@ def test_shards_of_a_lost_slot_are_executed_by_those_of_another_one() -> None:
     """Each shard position for itself; who sits there is told by its slot."""
     rank = Rank(1, (0, 1), Layout(((0, 1), (2, 3), (4, 5))))
 
-    identity, _ = rank.run({(5, 1): 3, (5, 0): 1})
+    audited, _ = rank.run({(5, 1): 3, (5, 0): 1})
 
-    assert identity == (2, 0) and rank.executed == [((2, 0), 5)]
+    assert audited == {(2, 0)} and rank.executed == [((2, 0), 5)]
 
 
 # --------------------------------------------------------------------------- reports
@@ -245,14 +254,24 @@ def test_each_number_of_a_report_tells_of_one_thing(place: int, other: Callable[
 
 
 @pytest.mark.parametrize(
-    "how",
-    [{"whole": False}, {"shards": 2}, {"threads": 4}],
+    ("how", "told"),
+    [({"whole": False}, 3), ({"shards": 2}, 3), ({"threads": 4}, 2)],
     ids=["with others", "shards", "threads"],
 )
-def test_where_bits_may_differ_loss_and_gradient_are_not_told(how: dict[str, Any]) -> None:
-    told = report(made(), **how)
+def test_what_may_differ_in_its_bits_is_not_told(how: dict[str, Any], told: int) -> None:
+    """The gradient where shards sum it among them; the loss, too, where threads share sums."""
+    known = report(made())[:told]
 
-    assert told == [*report(made())[:2], 0, 0]
+    assert report(made(), **how) == [*known, *[0] * (4 - told)]
+
+
+def test_on_an_accelerator_neither_loss_nor_gradient_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known = report(made())[:2]
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+
+    assert report(made()) == [*known, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -267,19 +286,23 @@ def test_who_has_executed_nothing_has_nothing_to_tell(one: Made | None) -> None:
 # --------------------------------------------------------------------------- all survivors
 
 
-def crew_of(change: Callable[[Crew], None], after: int) -> Crew:
+def crew_of(
+    change: Callable[[Crew], None],
+    after: int,
+    shares: tuple[tuple[int, ...], ...] = ((0,), (1,)),
+) -> Crew:
     """One rank of three was lost; transactions later, what the others execute changes."""
-    crew = Crew(program=lambda x: x, audits=True)
+    crew = Crew(program=lambda x: x, survivors=len(shares), audits=True)
     crew.inherit(left_at_top())
-    crew.make_up()
+    crew.make_up(shares)
     for number in range(1, 5):
         crew.commit()
         if number == after:
             change(crew)
         for one in crew.survivors:
             one.executions.clear()
-        crew.make_up()
-        if crew.promises != EXACT:
+        crew.make_up(shares)
+        if not all(one.guarantee.exact for one in crew.survivors):
             break
     return crew
 
@@ -291,12 +314,22 @@ def otherwise(rank: int) -> Callable[[Crew], None]:
     return change
 
 
+def not_itself(rank: int) -> Callable[[Crew], None]:
+    """What this rank does itself comes out otherwise; what it executes for others does not."""
+
+    def change(crew: Crew) -> None:
+        crew.survivors[rank].own = (99, 22)
+
+    return change
+
+
 def refusing(crew: Crew) -> None:
     crew.survivors[1].refuses = {0}
 
 
 WHOLE = {(LOST, 0): ("own", 5), (LOST, 1): ("own", 5)}
 exchanging = pytest.mark.usefixtures("exchanging")
+CHANGES = pytest.mark.parametrize(("after", "audited", "since"), [(1, 2, 0), (2, 2, 0), (3, 4, 2)])
 
 
 @exchanging
@@ -310,7 +343,7 @@ def test_survivors_who_agree_keep_their_promise() -> None:
 
 @exchanging
 @pytest.mark.parametrize("rank", [0, 1], ids=["the executor", "the auditor"])
-@pytest.mark.parametrize(("after", "audited", "since"), [(1, 2, 0), (2, 2, 0), (3, 4, 2)])
+@CHANGES
 def test_an_execution_that_comes_out_otherwise_costs_the_promise_in_the_next_audit(
     after: int, audited: int, since: int, rank: int
 ) -> None:
@@ -347,3 +380,58 @@ def test_nothing_is_audited_unless_all_find_that_it_is_due() -> None:
     crew = crew_of(unaware, 1)
 
     assert crew.executions == [[(0, 5)], [(1, 5)]]
+
+
+# --------------------------------------------------------------------------- each of itself
+
+
+def said_of(rank: int, audited: int, since: int) -> str:
+    what = {"rank": rank, "step": STEP + audited, "what": "had other inputs"}
+    return NOT_ITSELF.format(why=OWN.format(loop="train.py:9", **what), since=STEP + since)
+
+
+@exchanging
+def test_each_survivor_executes_its_own_once_more_in_every_audit_and_in_no_other_transaction() -> (
+    None
+):
+    crew = crew_of(lambda crew: None, 1)
+
+    first, *audits = [(STEP + number, 0) for number in (0, 2, 4)]
+    assert [one.recalled for one in crew.survivors] == [[first, *audits]] * 2
+
+
+@exchanging
+@pytest.mark.parametrize("rank", [0, 1], ids=["the executor", "the auditor"])
+@CHANGES
+def test_one_that_is_not_what_it_was_costs_the_promise_in_the_next_audit(
+    after: int, audited: int, since: int, rank: int
+) -> None:
+    crew = crew_of(not_itself(rank), after)
+
+    assert crew.promises == EQUAL and crew.survivors[0].step == STEP + audited
+    assert crew.said == [said_of(rank, audited, since)] * 2, "each has made something up"
+
+
+@exchanging
+@pytest.mark.parametrize("rank", [0, 1])
+def test_then_nothing_that_anybody_made_up_is_believed(rank: int) -> None:
+    crew = crew_of(not_itself(rank), 1)
+
+    assert crew.gradients == {(LOST, 0): ("fresh", 0), (LOST, 1): ("fresh", 1)}
+
+
+@exchanging
+@CHANGES
+def test_a_survivor_that_is_alone_audits_itself(after: int, audited: int, since: int) -> None:
+    crew = crew_of(not_itself(0), after, ((0, 1),))
+
+    assert crew.promises == EQUAL[:1] and crew.said == [said_of(0, audited, since)]
+    assert crew.gradients == {(LOST, 0): ("fresh", 0), (LOST, 1): ("fresh", 0)}
+
+
+@exchanging
+def test_a_survivor_that_is_alone_and_what_it_was_keeps_its_promise() -> None:
+    crew = crew_of(lambda crew: None, 1, ((0, 1),))
+
+    assert (crew.promises, crew.said, crew.gradients) == (EXACT[:1], [], WHOLE)
+    assert crew.executions == [[(0, 5), (1, 5)]], "nothing of the lost rank's once more"

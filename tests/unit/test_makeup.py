@@ -9,7 +9,7 @@ from recoverrun.hooks import makeup as makeup_module
 from recoverrun.hooks.evidence import Mark
 from recoverrun.hooks.lost import BEHIND, host
 from recoverrun.hooks.makeup import ENDLESS, REPEATS
-from recoverrun.hooks.precedent import OTHERWISE, UNEQUAL
+from recoverrun.hooks.precedent import OTHERWISE, OWN, UNEQUAL
 from rendezvous.messages import Legacy
 from rendezvous.remains import MARKS_BYTES
 from tests.unit.contexts import at
@@ -240,6 +240,78 @@ def test_a_mark_of_another_microbatch_proves_nothing() -> None:
     crew.make_up()
 
     assert crew.promises == EXACT
+
+
+# --------------------------------------------------------------------------- one's own once more
+
+FORGOTTEN = (99, 22)
+
+
+def forgetful(*survivors: int) -> Crew:
+    """What these survivors have done themselves comes out otherwise."""
+    crew = Crew(program=lambda x: x)
+    crew.inherit(left_at_top())
+    for rank in survivors:
+        crew.survivors[rank].own = FORGOTTEN
+    return crew
+
+
+def recalled(crew: Crew) -> list[list[tuple[int, int]]]:
+    return [one.recalled for one in crew.survivors]
+
+
+def not_itself(rank: int) -> str:
+    what = "had other inputs"
+    return OWN.format(loop="train.py:9", rank=rank, step=STEP, what=what)
+
+
+def test_who_executes_for_a_lost_rank_executes_its_own_first_microbatch_once() -> None:
+    """Neither for each microbatch, nor in each transaction."""
+    crew = forgetful()
+
+    for _ in range(3):
+        crew.make_up(((0, 1), ()))
+        crew.commit()
+
+    assert recalled(crew) == [[(STEP, 0)], []]
+
+
+def test_once_for_each_lost_rank() -> None:
+    survivor = forgetful().survivors[0]
+
+    for rank in (LOST, 1, LOST, 1):
+        survivor.makeup._doubts.memory(rank)
+
+    assert survivor.recalled == [(STEP, 0)] * 2
+
+
+def test_who_is_not_what_it_was_executes_nothing_for_others_and_says_so() -> None:
+    crew = forgetful(0, 1)
+
+    crew.make_up()
+
+    assert crew.gradients == {(LOST, 0): ("fresh", 0), (LOST, 1): ("fresh", 1)}
+    assert (crew.promises, crew.said) == (EQUAL, [not_itself(0), not_itself(1)])
+    assert crew.executions == [[], []]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_one_that_is_not_what_it_was_lowers_the_promise_of_all(rank: int) -> None:
+    crew = forgetful(rank)
+
+    crew.make_up()
+
+    assert (crew.promises, crew.said) == (EQUAL, [not_itself(rank)])
+    assert crew.gradients[LOST, rank] == ("fresh", rank)
+    assert crew.executions[rank] == []
+
+
+def test_who_was_not_what_it_was_is_not_asked_again_for_the_same_lost_rank() -> None:
+    crew = forgetful(0)
+
+    crew.make_up(((0, 1), ()))
+
+    assert recalled(crew) == [[(STEP, 0)], []] and crew.executions == [[], []]
 
 
 # --------------------------------------------------------------------------- fresh data

@@ -13,6 +13,7 @@ from recoverrun.hooks.impersonate import Executed
 from recoverrun.hooks.lost import State
 from recoverrun.hooks.makeup import LEGACY_WAIT_S
 from recoverrun.hooks.runtime import Microbatch
+from rendezvous.layout import Layout
 from rendezvous.messages import Legacy
 from tests.unit.contexts import at
 from tests.unit.survivors import (
@@ -165,6 +166,8 @@ _one_at_a_time = threading.Lock()
 
 def _drawing(survivor: Survivor, started: list[rng.Streams]) -> Any:
     def execute(rank: int, state: State, step: int, microbatch: Microbatch) -> Executed:
+        if rank == survivor.env.rank:
+            return survivor.execute_own(step, microbatch)
         with _one_at_a_time:
             rng.restore(state.context.streams)
             started.append(rng.read())
@@ -220,3 +223,22 @@ def test_what_would_end_its_executor_is_tried_once() -> None:
     assert crew.executions == [[(0, 5)], [(1, 5)]]
     assert crew.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("fresh", 1)}
     assert crew.promises == EQUAL
+
+
+# --------------------------------------------------------------------------- shards
+
+
+def test_ranks_of_one_replica_go_through_the_model_equally_often() -> None:
+    """Each pass needs all of them; what was left of one shard's rank may be of no use."""
+    identity, passes = (1, 0), list[int]()
+    for rank in (0, 1):
+        mate = Survivor(rank, Exchange(1), lambda x: x, 1)
+        mate.layout = Layout(((0, 1), (LOST, LOST + 1)))
+        mate.inherit(left_at_top())  # of the counterpart of rank 0 alone
+
+        mate.makeup.compute(identity)
+
+        fresh = mate.makeup._made[identity].fresh
+        passes.append(len(mate.recalled) + len(mate.executions) + fresh)
+
+    assert passes[0] == passes[1]

@@ -1,19 +1,22 @@
-"""What a lost rank has committed last, executed again and held against what it had noted of it."""
+"""Executed again and held against what was noted: a lost rank's last work, and a survivor's own."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from recoverrun.hooks import precedent
 from recoverrun.hooks.clones import NotReplayable
+from recoverrun.hooks.custody import GivenUp
 from recoverrun.hooks.evidence import Mark
 from recoverrun.hooks.impersonate import Executed
-from recoverrun.hooks.precedent import COMMITTED
+from recoverrun.hooks.precedent import COMMITTED, disowned
 from recoverrun.hooks.runtime import Microbatch, Place
 from tests.unit.contexts import at
-from tests.unit.survivors import LOST, STEP, Crew, Survivor
+from tests.unit.survivors import LOST, OWN, STEP, Crew, Exchange, Survivor, executed
 
 pytestmark = pytest.mark.usefixtures("streams_put_back", "exchanging")
 
@@ -118,7 +121,7 @@ def test_of_each_lost_rank_for_itself() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(precedent, "disproved", disproved)
         for rank in (LOST, 1, LOST, 1):
-            survivor.makeup._require_precedent(rank, STEP)
+            survivor.makeup._doubts.precedent(rank, STEP, {})
 
     assert asked == [LOST, 1]
 
@@ -236,3 +239,122 @@ def test_gradients_are_put_back_whatever_happens(end: str) -> None:
     assert said == {"otherwise": SAID, "an error": "an error"}.get(end, "")
     assert survivor.present is own == [("own", 7)]
     assert survivor.impersonator.only_inputs is False
+
+
+# --------------------------------------------------------------------------- a survivor's own
+
+INPUTS, NUMBERS, LOSS = "had other inputs", "drew other random numbers", "had another loss"
+
+
+def survivor_with(own: Mark = OWN, *, drew: bool = False) -> Survivor:
+    """Its own microbatch, executed once more, has this mark."""
+    survivor = Survivor(1, Exchange(1), lambda x: x, microbatches=2)
+    survivor.own, survivor.drew = own, drew
+    return survivor
+
+
+def why_not(survivor: Survivor, threads: int = 1) -> str:
+    session: Any = survivor
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "get_num_threads", lambda: threads)
+        return disowned(session)
+
+
+def test_one_that_comes_out_as_it_was_can_be_trusted() -> None:
+    survivor = survivor_with()
+
+    assert (why_not(survivor), survivor.recalled) == ("", [(STEP, 0)])
+
+
+@pytest.mark.parametrize(
+    ("own", "drew", "what"),
+    [
+        ((99, 22), False, INPUTS),
+        ((21, 22), True, NUMBERS),
+        ((21, 99), False, LOSS),
+        ((99, 99), True, INPUTS),
+        ((21, 99), True, NUMBERS),
+    ],
+)
+def test_the_first_thing_in_which_it_is_another_one_is_said(
+    own: Mark, drew: bool, what: str
+) -> None:
+    place = {"loop": "train.py:9", "rank": 1, "step": STEP}
+
+    assert why_not(survivor_with(own, drew=drew)) == precedent.OWN.format(**place, what=what)
+
+
+@pytest.mark.parametrize("where", ["several threads", "an accelerator"])
+def test_a_loss_whose_bits_may_differ_says_nothing_and_all_else_does(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = 4 if where == "several threads" else 1
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: threads == 1)
+
+    assert why_not(survivor_with((21, 99)), threads) == ""
+    assert INPUTS in why_not(survivor_with((99, 99)), threads)
+    assert NUMBERS in why_not(survivor_with((21, 99), drew=True), threads)
+
+
+def answers(survivor: Survivor, *, answered: bool = False, reached: bool = True) -> None:
+    """Others are asked in it; or it comes no further than to the model's door."""
+
+    def execute(*what: Any) -> Executed:
+        survivor.impersonator.answered = answered
+        return executed(survivor.impersonator.captures.points[1] if reached else None, (99, 99))
+
+    survivor.impersonator.execute = execute
+
+
+def unended(survivor: Survivor) -> None:
+    points = survivor.impersonator.captures.points
+    points[:] = [one for one in points if one.kind != "after"]
+
+
+SILENT: dict[str, Callable[[Survivor], None]] = {
+    "no microbatch": lambda one: one.runtime.microbatches.clear(),
+    "no top": lambda one: setattr(one.runtime.microbatches[0].top, "context", None),
+    "no end": unended,
+    "no strategy": lambda one: setattr(one, "strategy", None),
+    "not replayable": lambda one: raises(one, NotReplayable("numbers move")),
+    "given up": lambda one: raises(one, GivenUp("it would end this process")),
+    "asks others": lambda one: answers(one, answered=True),
+    "only to the door": lambda one: answers(one, reached=False),
+}
+
+
+def raises(survivor: Survivor, error: Exception) -> None:
+    def execute(*what: Any) -> Executed:
+        survivor.present.append(("own", "a part of a backward"))
+        raise error
+
+    survivor.impersonator.execute = execute
+
+
+@pytest.mark.parametrize("lacks", SILENT)
+def test_one_that_cannot_be_compared_says_nothing(lacks: str) -> None:
+    survivor = survivor_with((99, 99))
+    SILENT[lacks](survivor)
+
+    assert why_not(survivor) == ""
+
+
+def test_what_asks_others_is_compared_where_they_are_not_asked() -> None:
+    """The same execution as above, but for that."""
+    survivor = survivor_with((99, 99))
+    answers(survivor)
+
+    assert INPUTS in why_not(survivor)
+
+
+@pytest.mark.parametrize("error", [None, NotReplayable("numbers move"), ValueError("no data")])
+def test_own_gradients_are_what_they_were_before_it(error: Exception | None) -> None:
+    survivor = survivor_with()
+    survivor.present = own = [("own", 7)]
+    if error is not None:
+        raises(survivor, error)
+
+    with pytest.raises(ValueError) if isinstance(error, ValueError) else nullcontext():
+        why_not(survivor)
+
+    assert survivor.present is own == [("own", 7)]
