@@ -98,9 +98,12 @@ class Captures:
             self.points = [one for one in self.points if one.point < context.point]
         oldest = context.step - KEPT_STEPS
         if self.points and self.points[0].step < oldest:
-            region = self._runtime.region()
-            kept = region.top.context if region is not None and region.top is not None else None
-            self.points = [one for one in self.points if one.step >= oldest or one is kept]
+            kept = [turn.top.context for turn in self._runtime.under_way() if turn.top is not None]
+            self.points = [
+                one
+                for one in self.points
+                if one.step >= oldest or any(one is begun for begun in kept)
+            ]
         self.points.append(context)
         return context
 

@@ -19,10 +19,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from recoverrun.hooks.runtime import Microbatch, Top
+from recoverrun.hooks.runtime import LEVELS, Microbatch, Place, Top
 
 MOST = 4
 """Transactions of an iteration that leave gradients here; a whole epoch's are not kept."""
+
+SETTLED = 8
+"""Transactions until it is known of which loop's body microbatches are executed again."""
 
 Gradients = list[tuple[Tensor, Tensor]]
 """Parameters, and what their `grad` was."""
@@ -32,11 +35,13 @@ Gradients = list[tuple[Tensor, Tensor]]
 class Earlier:
     """Transactions of the present iteration that are over."""
 
+    regions: Collection[str] = ()
+    """Loops whose bodies are executed again, once that is settled."""
     _left: list[tuple[Microbatch, Gradients]] = field(default_factory=list)
     """By the last microbatch of each."""
     _several: dict[str, bool] = field(default_factory=dict)
     """By loop: does an iteration have several transactions, and few enough to be kept?"""
-    _first: bool = True
+    _ended: int = 0
     _given: dict[int, tuple[Tensor, Tensor | None, Tensor]] = field(default_factory=dict)
     """Parameters, what they had, and what they were given last of an earlier transaction."""
 
@@ -44,7 +49,14 @@ class Earlier:
         """Another iteration, within these."""
         if self._left:
             known = {id(top) for top in under_way}
-            self._left = [one for one in self._left if id(one[0].top) in known]
+            self._left = [
+                (one, kept)
+                for one, kept in self._left
+                if any(
+                    id(top) in known and self._several.get(top.loop.id) is not False
+                    for top in self._tops(one)
+                )
+            ]
 
     def ended(
         self, microbatches: Sequence[Microbatch], optimizers: Iterable[torch.optim.Optimizer]
@@ -52,14 +64,16 @@ class Earlier:
         """A transaction is over; gradients are what it left."""
         if not microbatches:
             return
-        loop = microbatches[-1].top.loop.id
-        if microbatches[0].place.skip:
-            self._several.setdefault(loop, True)
-        if len(self._left) >= MOST:
-            self._several[loop] = False
-            self._left.clear()
-        first, self._first = self._first, False
-        if not first and not self._several.get(loop, False):
+        first, self._ended = not self._ended, self._ended + 1
+        last = microbatches[-1]
+        for place in self._places(microbatches[0]):
+            if place.skip:
+                self._several.setdefault(place.top.loop.id, True)
+        for top in self._tops(last):
+            if sum(top in self._tops(one) for one, _ in self._left) >= MOST:
+                self._several[top.loop.id] = False
+        self._left = [one for one in self._left if self._wanted(one[0])]
+        if not first and not self._wanted(last):
             return
         # Of the first one nobody knows yet whether it is wanted: the device may lack the memory.
         where = torch.device("cpu") if first else None
@@ -68,7 +82,24 @@ class Earlier:
             for param in trained(optimizers)
             if param.grad is not None
         ]
-        self._left.append((microbatches[-1], kept))
+        self._left.append((last, kept))
+
+    def _places(self, microbatch: Microbatch) -> Sequence[Place]:
+        """Those of which iteration it may be executed again."""
+        places = microbatch.places[:LEVELS]
+        if self._ended <= SETTLED:
+            return places
+        return [place for place in places if place.top.loop.id in self.regions]
+
+    def _tops(self, microbatch: Microbatch) -> list[Top]:
+        return [place.top for place in self._places(microbatch)]
+
+    def _wanted(self, microbatch: Microbatch) -> bool:
+        """False if none of its iterations has other transactions, or one has too many; of the
+        first transaction nobody knows.
+        """
+        known = [self._several.get(top.loop.id) for top in self._tops(microbatch)]
+        return True in known or (self._ended == 2 and False not in known)
 
     def give(self, top: Top, passed: int) -> None:
         """The backward that is number `passed` of the iteration has been passed over."""

@@ -14,18 +14,20 @@ from torch import nn
 KEPT_BYTES = 1 << 24
 """Of a tensor that a module keeps on itself, and might change in place."""
 
+FEW = 64
+"""Of a list, which may be one of models."""
+
 TORCHS = frozenset(vars(nn.Module()))
 """Attributes of every module, such as its parameters, which wrappers exchange during a pass."""
 
 
 def among(namespaces: Iterable[Mapping[str, Any]]) -> list[nn.Module]:
-    """The modules that are variables or attributes there, each with those inside it."""
-    roots = [
-        value
-        for namespace in namespaces
-        for value in list(namespace.values())
-        if isinstance(value, nn.Module)
-    ]
+    """The modules that are variables or attributes there, or in a list that is one, each with
+    those inside it.
+    """
+    held = [value for namespace in namespaces for value in list(namespace.values())]
+    inside = [one for value in held if type(value) in (list, tuple) for one in value[:FEW]]
+    roots = [value for value in (*held, *inside) if isinstance(value, nn.Module)]
     return list(dict.fromkeys(module for root in roots for module in root.modules()))
 
 
@@ -44,6 +46,12 @@ def untouched(modules: Iterable[nn.Module], buffers: Iterable[torch.Tensor]) -> 
         for value in inner
         if _may_change_in_place(value)
     ]
+    modes = [(module, module.training) for module in modules]
+    trained = [
+        (param, param.requires_grad)
+        for module in modules
+        for param in module.parameters(recurse=False)
+    ]
     containers = [(value, value.copy()) for value in inner if type(value) in (list, dict, set)]
     try:
         yield
@@ -54,6 +62,11 @@ def untouched(modules: Iterable[nn.Module], buffers: Iterable[torch.Tensor]) -> 
             for tensor, version, value in tensors:
                 if tensor._version != version:
                     tensor.copy_(value)
+        for module, mode in modes:
+            module.training = mode
+        for param, wanted in trained:
+            if param.requires_grad != wanted and param.is_leaf:
+                param.requires_grad_(wanted)
         for module, own in attributes:
             _restore(vars(module), own)
         for register, known in registers:

@@ -1,10 +1,13 @@
 """What this rank leaves in shared memory for those who would take over its microbatches.
 
-Three contexts: as the first microbatch of the present transaction began, as the last one of the
-transaction before ended, and as the first one of that began, by which it can be proved that this
-rank is followed rightly. And a mark of each microbatch (`evidence`), and which microbatch this
+Contexts: as the first microbatch of the present transaction began, as the last one of the
+transaction before ended, as the first one of that began, by which it can be proved that this rank
+is followed rightly, and as iterations around began from which a microbatch may be executed. And a
+mark of each microbatch (`evidence`), and which microbatch this
 rank is at. A SIGKILL takes none of it.
 """
+
+from collections.abc import Sequence
 
 import msgpack
 
@@ -20,10 +23,15 @@ class Remnants:
     def __init__(self, path: str) -> None:
         self._writer = Writer(path) if path else None
         self._before = self._after = self._top = b""
+        self._around: list[tuple[Context, bytes]] = []
         self._at: Which | None = None
 
-    def top(self, context: Context) -> None:
-        """The first microbatch of a transaction begins."""
+    def top(self, context: Context, around: Sequence[Context] = ()) -> None:
+        """The first microbatch of a transaction begins, in iterations that began `around` it."""
+        known = {id(one): packed for one, packed in self._around}
+        self._around = [
+            (one, known.get(id(one)) or one.pack()) for one in around if one is not context
+        ]
         self._before, self._top = self._top, context.pack()
         self._write()
 
@@ -63,10 +71,10 @@ class Remnants:
     def _write(self) -> None:
         if self._writer is None:
             return
-        parts = [self._before, self._after, self._top]
-        if sum(map(len, parts)) > MOST_BYTES // 2:
-            parts = parts[1:]
-        left = [part for part in parts if part]
+        around = [packed for _, packed in self._around]
+        left = [part for part in (self._before, *around, self._after, self._top) if part]
+        while len(left) > 2 and sum(map(len, left)) > MOST_BYTES // 2:
+            left.pop(0)
         self._writer.write(bytes(msgpack.packb(left, use_bin_type=True)))
 
 

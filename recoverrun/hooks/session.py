@@ -70,6 +70,8 @@ VICTIM_WAITS_S = 1.0
 
 LISTEN_S, IDLE_S = 0.25, 1.0  # between looks at the machine's deadlines: if it has one, if not
 
+TOO_LATE = "a replica is lost, and what it had to do cannot be made up any more: {}"
+
 CHANGED = (
     "the script changes gradients between the backward passes of one reduction: a lost rank's "
     "microbatches cannot be made up among such gradients"
@@ -192,7 +194,14 @@ class Session:
         return self.guarantee.refusal
 
     def refuse(self, reason: str) -> None:
-        """No protection for this script, for this reason; it runs as under torchrun."""
+        """No protection for this script, for this reason; it runs as under torchrun.
+
+        Raises RanksDiffer where somebody is lost already: then the run is over.
+        """
+        if self.lost and not self.acting:
+            sentence = TOO_LATE.format(reason)
+            self.voice.discord(sentence)
+            raise RanksDiffer(sentence)
         if not self.refusal:
             self.runtime.active &= self.machine is not None  # else torch goes on by itself
             self.guarantee.state("unprotected", reason)
@@ -302,7 +311,9 @@ class Session:
         self._attempt += 1
         if self.machine is not None and context is not None:
             if not index:
-                self.remnants.top(context)
+                begun = [turn.top for turn in self.runtime.under_way() if turn.top is not None]
+                around = [one.context for one in begun if one.context is not None]
+                self.remnants.top(context, around)
                 self._look(context)
             self.makeup.follow(context)
 

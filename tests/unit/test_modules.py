@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from recoverrun.hooks.modules import among, untouched
+from recoverrun.hooks.modules import FEW, among, untouched
 
 
 class Stateful(nn.Module):
@@ -78,3 +78,54 @@ def test_parameters_are_nobodys_business_here() -> None:
         model.norm.weight.data.fill_(3.0)
 
     assert model.norm.weight.tolist() == [3.0] * 4
+
+
+@pytest.mark.parametrize("mode", [True, False])
+def test_modules_train_or_rest_as_they_did(mode: bool) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout())
+    model.train(mode)
+    model[1].train(not mode)
+
+    with untouched(among([{"model": model}]), []):
+        model.train(not mode)
+        model[1].train(mode)
+
+    assert [one.training for one in model.modules()] == [mode, mode, not mode]
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_parameters_are_frozen_or_trained_as_they_were(wanted: bool) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), Stateful())
+    model[0].requires_grad_(wanted)
+
+    with untouched(among([{"model": model}]), []):
+        model.requires_grad_(not wanted)
+
+    assert [one.requires_grad for one in model[0].parameters()] == [wanted] * 2
+    assert all(one.requires_grad for one in model[1].parameters())
+
+
+def test_they_are_so_after_an_error_too() -> None:
+    model = Stateful()
+
+    with pytest.raises(RuntimeError, match="no data"), untouched([model, model.norm], []):
+        model.eval().requires_grad_(False)
+        raise RuntimeError("no data")
+
+    assert model.training and model.norm.training and model.norm.weight.requires_grad
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_models_are_found_in_lists(kind: Any) -> None:
+    first, second = nn.Sequential(nn.Linear(1, 1)), nn.Linear(1, 1)
+
+    found = among([{"step": 3, "models": kind([first, None, second, first]), "second": second}])
+
+    assert sorted(map(id, found)) == sorted(map(id, (first, first[0], second)))
+
+
+def test_long_lists_are_not_looked_into_to_their_end() -> None:
+    last = nn.Linear(1, 1)
+
+    assert among([{"models": [None] * (FEW - 1) + [last]}]) == [last]
+    assert among([{"models": [None] * FEW + [last]}]) == []

@@ -79,6 +79,73 @@ def test_where_all_is_too_much_the_oldest_goes(path: str, monkeypatch: pytest.Mo
     assert left(path) == [(1, "after"), (2, "top")]
 
 
+# --------------------------------------------------------------------------- around
+
+
+def begun(step: int, attempt: int) -> Context:
+    """An iteration around, of another loop."""
+    return at(step, 0, "top", attempt, names={"epoch": step})
+
+
+def points(path: str) -> list[tuple[int, ...]]:
+    *_, payload = remains.read(path)
+    return [one.point for one in contexts_in(payload)]
+
+
+def test_iterations_around_are_left_between_the_top_before_and_the_end_before(path: str) -> None:
+    remnants, outer, inner = Remnants(path), begun(1, 0), begun(1, 1)
+    first = at(1, attempt=2)
+    remnants.top(first, [outer, inner, first])
+    assert points(path) == [outer.point, inner.point, first.point], "itself but once"
+    remnants.after(after(1))
+
+    remnants.top(top(2), [outer, inner])
+
+    last, now = after(1).point, top(2).point
+    assert points(path) == [first.point, outer.point, inner.point, last, now]
+
+
+def test_an_iteration_around_is_left_for_as_long_as_it_is_under_way(path: str) -> None:
+    remnants, outer = Remnants(path), begun(1, 0)
+    remnants.top(at(1, attempt=2), [outer])
+
+    remnants.top(top(2), [begun(2, 1)])
+
+    assert outer.point not in points(path) and begun(2, 1).point in points(path)
+
+
+def test_what_is_left_of_an_iteration_is_what_it_was_as_it_began(path: str) -> None:
+    """It is packed once, however many transactions it has."""
+    remnants, outer = Remnants(path), begun(1, 0)
+    remnants.top(at(1, attempt=2), [outer])
+    outer.names["epoch"] = 9
+
+    remnants.top(top(2), [outer])
+
+    *_, payload = remains.read(path)
+    assert [one.names["epoch"] for one in contexts_in(payload) if one.point == outer.point] == [1]
+
+
+@pytest.mark.parametrize("room", range(2, 6))
+def test_the_top_before_goes_first_then_iterations_around_the_outermost_first(
+    path: str, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    outer, inner = begun(1, 0), begun(1, 1)
+    course = [at(1, attempt=2), outer, inner, after(1), top(2)]
+    size = max(len(one.pack()) for one in course)
+    monkeypatch.setattr("recoverrun.hooks.remnants.MOST_BYTES", 2 * room * size)
+    remnants = Remnants(path)
+    remnants.top(course[0], [outer, inner])
+    remnants.after(course[3])
+
+    remnants.top(course[4], [outer, inner])
+
+    assert points(path) == [one.point for one in course][-room:]
+
+
+# --------------------------------------------------------------------------- beside, and nothing
+
+
 def test_marks_are_left_beside(path: str) -> None:
     remnants = Remnants(path)
     remnants.mark(4, 0, (11, 0))

@@ -337,7 +337,7 @@ def test_what_was_drawn_since_the_region_began_is_kept(outward: int) -> None:
     def backward(item: Any) -> None:
         microbatch = play.runtime.note_backward()
         assert microbatch is not None
-        play.runtime.outward[microbatch.places[0].top.loop.id] = outward
+        play.runtime.regions = {microbatch.places[outward].top.loop.id}
         source.count += 1
         play.runtime.begin_step()
 

@@ -201,7 +201,10 @@ class Ddp:
         return plain.accumulators(self._params())
 
     def set_aside(self) -> object:
-        params = self._params()
+        # Those that are frozen now, too: code that is executed again may train or clear them.
+        found = {id(param): param for module in self._alive() for param in module.parameters()}
+        found.update((id(param), param) for param in self._params())
+        params = list(found.values())
         return params, plain.set_aside(params)
 
     def clear(self) -> None:

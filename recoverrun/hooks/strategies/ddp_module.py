@@ -119,11 +119,11 @@ class DdpModule:
         if self.gone or not session.runtime.active or self.reducer is None:
             return self._natively(module, bucket)
         session.bucket_reached()
+        self.synced |= bool(bucket.is_last())
         if not self._still.gradients:
             key = self._known(module, bucket)
             self._offer(key)
             self._still.look(module, bucket, self._gradients.values())
-            self.synced |= bool(bucket.is_last())
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
         future.set_result(bucket.buffer())
         return future
@@ -179,7 +179,7 @@ class DdpModule:
             return False
         changed = [new != old for new, old in zip(now, self._grads, strict=True)]
         counts = any(part.counts for part in self._gradients.values())
-        return any(changed) if counts else all(changed)
+        return any(changed) if counts else bool(changed) and all(changed)
 
     @property
     def carries(self) -> bool:
@@ -221,7 +221,8 @@ class DdpModule:
         self._register(params, params[0])
         if self._session.faults.armed:
             for param in params:  # the first one may be unused
-                param.register_hook(lambda _: self._session.bucket_reached())
+                if param.requires_grad:
+                    param.register_hook(lambda _: self._session.bucket_reached())
 
     def _known(self, module: DistributedDataParallel, bucket: Any) -> tuple[int, ...]:
         """The bucket's key. DDP divides the parameters into buckets anew after the first step."""
