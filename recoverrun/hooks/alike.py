@@ -24,14 +24,13 @@ from recoverrun.hooks.context import (
     Context,
     Key,
     belongs_to_process,
-    bits,
     host,
     key_of,
     last,
-    same,
     told,
 )
 from recoverrun.hooks.lost import LostRank, is_nothing
+from recoverrun.hooks.values import bits, same
 
 if TYPE_CHECKING:
     from recoverrun.hooks.session import Session

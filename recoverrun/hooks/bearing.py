@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from recoverrun.hooks.context import Key, is_framework, resolve
+from recoverrun.hooks.context import Key
+from recoverrun.hooks.members import identifier, is_framework, resolve
 from recoverrun.hooks.relevance import Reads, reads_before_backward, sources_of
 from recoverrun.hooks.runtime import ScriptRuntime, Top
 from recoverrun.hooks.script import Loop
@@ -30,9 +31,10 @@ class Bearing:
             return False  # as it differs between ranks, it is a time
         if reads is None or is_framework(owner):
             return not isinstance(key, str) or key in top.loop.live_in or type(value) is int
-        if isinstance(key, str):
-            return key.removesuffix("#") in reads.variables
-        return key[-1].removesuffix("#") in reads.attributes
+        path = (key,) if isinstance(key, str) else key
+        name = identifier(path)
+        # Entries of a dict are called as the dict is.
+        return name in (reads.attributes if path[1:] and name != path[0] else reads.variables)
 
     def _reads_of(self, region: Loop) -> Reads | None:
         """What is read before the backward of `region`, by the modules that are loaded now."""

@@ -13,14 +13,22 @@ import struct
 import sys
 import weakref
 import zlib
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 
+from recoverrun.hooks.members import DICTS
+
 SAMPLES = 64
 FEW = 64
 """Lists up to this length are values themselves (`context.LONG_SEQUENCE`)."""
+
+SMALL_ARRAY_BYTES = 1 << 12
+"""Arrays up to this size are values themselves."""
+
+LONG_KINDS = frozenset({list, deque, *DICTS})
 
 _known: dict[int, tuple[weakref.ref[torch.Tensor], int, str]] = {}
 
@@ -59,7 +67,10 @@ def is_bulk(value: Any, beyond_bytes: int) -> bool:
             return False
         plain = value.layout is torch.strided and not value.is_quantized
         return plain and not value.requires_grad and value.device.type == "cpu"
-    return _is_array(value) or (type(value) is list and len(value) > FEW)
+    if _is_array(value):
+        least = min(beyond_bytes, SMALL_ARRAY_BYTES)
+        return value.nbytes > least or value.dtype.kind not in "biufc" or not is_plain_array(value)
+    return type(value) in LONG_KINDS and len(value) > FEW
 
 
 def _is_array(value: Any) -> bool:
@@ -77,10 +88,14 @@ def mark_of(value: Any) -> str:
     """Kind, size and a checksum of some elements; "" if it cannot be told."""
     if isinstance(value, torch.Tensor):
         return _mark_of_tensor(value)
-    if isinstance(value, list):
-        sample = [value[place] for place in _places(len(value))]
-        plain = all(type(one) in (int, float, bool, str) for one in sample)
-        return f"list {len(value)} {zlib.crc32(repr(sample).encode()):x}" if plain else ""
+    kind = type(value)
+    if kind in LONG_KINDS:
+        entries = list(value.items()) if kind in DICTS else list(value)
+        sample = [entries[place] for place in _places(len(entries))]
+        parts = [part for one in sample for part in (one if kind in DICTS else (one,))]
+        plain = all(type(part) in (int, float, bool, str) for part in parts)
+        crc = zlib.crc32(repr(sample).encode(errors="replace"))
+        return f"{kind.__name__} {len(value)} {crc:x}" if plain else ""
     if value.dtype.hasobject:
         return ""
     flat = value.reshape(-1) if value.flags.c_contiguous else value.flat

@@ -14,18 +14,11 @@ from typing import Any
 
 from recoverrun.hooks.bulk import mark_of
 from recoverrun.hooks.clones import NotReplayable
-from recoverrun.hooks.context import (
-    CODE,
-    Key,
-    belongs_to_process,
-    is_simple,
-    key_of,
-    objects_of,
-    resolve,
-    told,
-)
+from recoverrun.hooks.context import CODE, Key, belongs_to_process, key_of, owners_of, told
 from recoverrun.hooks.lost import named
+from recoverrun.hooks.members import Members, members, resolve
 from recoverrun.hooks.shares import packed, size_of, travels, unpacked
+from recoverrun.hooks.values import is_simple
 
 MOST_BYTES = 16 << 20
 """Of all that one rank tells."""
@@ -70,7 +63,7 @@ class Constants:
     def of(self, rank: int) -> Iterator[None]:
         """In here modules know what they know on `rank`. Raises NotReplayable."""
         wanted = dict(zip(self._own, self._theirs.get(rank, ()), strict=False))
-        before: list[tuple[dict[str, Any], str, Any]] = []
+        before: list[tuple[Members, str, Any]] = []
         try:
             for where, value in wanted.items():
                 attributes, name = self._place(where)
@@ -81,7 +74,7 @@ class Constants:
             for attributes, name, value in reversed(before):
                 attributes[name] = value
 
-    def _place(self, where: Where) -> tuple[dict[str, Any], str]:
+    def _place(self, where: Where) -> tuple[Members, str]:
         attributes, name = _attributes(where)
         if attributes is None or _digest(attributes.get(name)) != self._own[where]:
             raise NotReplayable(MOVED.format(module=where[0], name=named(where[1])))
@@ -98,9 +91,9 @@ def _found(modules: Iterable[str]) -> Iterator[tuple[Where, Any]]:
         for variable, value in list(vars(module).items()):
             if not variable.startswith("__") and _tells(variable, value):
                 yield (name, variable), value
-        for path, owner in objects_of(vars(module), own):
+        for path, owner in owners_of(vars(module), own):
             if type(owner).__module__ != "__main__":
-                for attribute, value in list(vars(owner).items()):
+                for attribute, value in list(members(owner).items()):
                     if _tells(attribute, value):
                         yield (name, (*path, attribute)), value
 
@@ -111,13 +104,14 @@ def _tells(name: str, value: Any) -> bool:
     return is_simple(value) or travels(value) and size_of(value) <= MOST_BYTES
 
 
-def _attributes(where: Where) -> tuple[dict[str, Any] | None, str]:
+def _attributes(where: Where) -> tuple[Members | None, str]:
     module, key = where
     names = vars(sys.modules[module]) if module in sys.modules else {}
     if isinstance(key, str):
         return (names if key in names else None), key
     owner = resolve(names, key)
-    return (vars(owner) if owner is not None and key[-1] in vars(owner) else None), key[-1]
+    held = members(owner)
+    return (held if key[-1] in held else None), key[-1]
 
 
 def _value(where: Where) -> Any:

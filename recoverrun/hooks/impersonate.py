@@ -26,18 +26,13 @@ from recoverrun.hooks.bearing import Bearing
 from recoverrun.hooks.captures import Captures, capture
 from recoverrun.hooks.clones import NotReplayable
 from recoverrun.hooks.constants import Constants
-from recoverrun.hooks.context import (
-    AFTER,
-    Context,
-    attributes_of,
-    is_framework,
-    objects_of,
-)
+from recoverrun.hooks.context import AFTER, Context, attributes_of, owners_of
 from recoverrun.hooks.custody import Custody
 from recoverrun.hooks.earlier import Earlier, Weights, trained
 from recoverrun.hooks.evidence import Evidence, Mark, digest_of_inputs, digest_of_losses
 from recoverrun.hooks.items import served, substituted
 from recoverrun.hooks.lost import UNTOLD, LostRank, Moved, State, differing, require
+from recoverrun.hooks.members import is_framework, members
 from recoverrun.hooks.namespaces import around_of, held, hold, put_back, seen_by
 from recoverrun.hooks.origins import Origin
 from recoverrun.hooks.patience import limit_s
@@ -84,10 +79,9 @@ class Impersonator:
         self.constants = Constants()
         self._substitution = Substitution(runtime, self.bearing, self.shares)
         self.custody = Custody(runtime)
-        self.earlier = Earlier()
+        self.earlier = Earlier(runtime.regions)
         self.rewrites = False  # code between a top and a backward changes parameters
         self._weights: Weights | None = None  # in this execution, if it may
-        self.regions: set[str] = set()  # loops whose bodies are executed again
         self.lost: dict[int, LostRank] = {}
         self.optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self.proves = self.talked = False
@@ -115,7 +109,7 @@ class Impersonator:
 
     def is_region(self, top: Top) -> bool:
         """True if a microbatch may be executed again from here, as far as is known."""
-        return top.loop.id in self.regions or not self.runtime.trains(top.loop)
+        return top.loop.id in self.runtime.regions or not self.runtime.trains(top.loop)
 
     def capture_top(
         self, step: int, index: int, attempt: int, top: Top, *, wanted: bool
@@ -137,7 +131,7 @@ class Impersonator:
     def ran(self, step: int, microbatch: Microbatch, strategy: Strategy | None) -> None:
         """The backward of one of our own microbatches has ended."""
         self.longest_s = max(self.longest_s, time.monotonic() - self._began_at)
-        self.regions.add(microbatch.top.loop.id)
+        self.runtime.regions.add(microbatch.top.loop.id)
         of_all = [place.top.evidence or Evidence() for place in microbatch.places]
         microbatch.shown = tuple((one.mark, one.door) for one in of_all)
         if strategy is not None and not microbatch.index and self.proving:
@@ -204,7 +198,7 @@ class Impersonator:
         try:
             names = self._substitution.dress(top, differing(theirs, mine), costume)
             hold(names, top.bulk)
-            self._substitution.find(top, differing(theirs, mine), names, costume)
+            self._substitution.find(rank, top, differing(theirs, mine), names, costume)
             self._substitution.share(rank, top, names, costume)
             self._substitution.lend(names, top, costume)
             for source in self.runtime.sources:  # one that the body made had given nothing yet
@@ -246,8 +240,9 @@ class Impersonator:
         names = self._substitution.namespace(top)
         visible = {**top.globals, **top.names}
         kept = [
-            (vars(owner), dict(vars(owner)))  # their counts are of the script's own microbatches
-            for _, owner in objects_of(visible, self.runtime.own_modules)
+            # Their counts are of the script's own microbatches.
+            (members(owner), dict(members(owner)))
+            for _, owner in owners_of(visible, self.runtime.own_modules)
             if is_framework(owner)
         ]
         costume = Costume(rng.read(), {})
@@ -346,7 +341,7 @@ class Impersonator:
         On fresh data of our own, where the script stands in them moves on.
         """
         mine = self.runtime.own_modules
-        owners = [vars(owner) for _, owner in objects_of({**top.globals, **top.names}, mine)]
+        owners = [members(owner) for _, owner in owners_of({**top.globals, **top.names}, mine)]
         found = modules.among([top.globals, top.names, *owners])
         spaces = [vars(sys.modules[name]) for name in sorted(mine) if name in sys.modules]
         spaces = [] if self.fresh else [*spaces, top.names, names]

@@ -13,7 +13,7 @@ be compared with what the executor tells, before the transaction commits.
 """
 
 import zlib
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,18 +22,10 @@ import torch
 from recoverrun.hooks import rng
 from recoverrun.hooks.bulk import is_mark
 from recoverrun.hooks.clones import NotReplayable
-from recoverrun.hooks.context import (
-    STREAM,
-    Context,
-    Key,
-    Point,
-    belongs_to_process,
-    bits,
-    host,
-    last,
-    same,
-)
+from recoverrun.hooks.context import STREAM, Context, Key, Point, belongs_to_process, host, last
+from recoverrun.hooks.members import ORDER, spelt
 from recoverrun.hooks.origins import Origin, Pairs
+from recoverrun.hooks.values import bits, is_numpy, same
 
 NUMBERS_MOVE = (
     "random numbers of Python or numpy are drawn after a backward or between steps, and "
@@ -141,10 +133,12 @@ class LostRank:
             raise NotReplayable(ELSEWHERE.format(rank=self.rank, loop=here.loop))
         return state
 
-    def forget(self, before: Point, region: Point | None) -> None:
-        """Points that are over are not asked for again, but for that where a `region` began."""
+    def forget(self, before: Point, begun: Collection[Point]) -> None:
+        """Points that are over are not asked for again, but for those where iterations have begun
+        that are under way.
+        """
         last = max(self.states, default=None)
-        kept = {p: s for p, s in self.states.items() if p >= before or p in (last, region)}
+        kept = {p: s for p, s in self.states.items() if p >= before or p == last or p in begun}
         self.states = kept
 
     def _followed(self, state: State, before: Context, after: Context) -> State:
@@ -282,7 +276,8 @@ class LostRank:
 
 def is_nothing(value: Any) -> bool:
     """True of what counters begin with."""
-    return not bool(value.any()) if isinstance(value, torch.Tensor) else not value
+    several = isinstance(value, torch.Tensor) or is_numpy(value)
+    return not bool(value.any()) if several else not value
 
 
 def merged(
@@ -322,8 +317,15 @@ def differing(theirs: Context, mine: Context) -> dict[Key, Any]:
     return {
         key: value
         for key, value in theirs.values.items()
-        if key in own and not same(value, own[key]) and not belongs_to_process(last(key))
+        if (key in own or _is_new(key, own))
+        and not same(value, own.get(key, _ABSENT))
+        and not belongs_to_process(last(key))
     }
+
+
+def _is_new(key: Key, own: Mapping[Key, Any]) -> bool:
+    """An entry of a dict that has others here."""
+    return not isinstance(key, str) and (*key[:-1], ORDER) in own
 
 
 def require(
@@ -458,4 +460,4 @@ def parted(keys: Iterable[Key], where: str) -> str:
 
 
 def named(key: Key) -> str:
-    return key if isinstance(key, str) else ".".join(key)
+    return key if isinstance(key, str) else spelt(key)

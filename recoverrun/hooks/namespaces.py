@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from recoverrun.hooks.context import Key, resolve
+from recoverrun.hooks.context import Key
+from recoverrun.hooks.members import Members, members, resolve
 from recoverrun.hooks.script import Loop
 
 
@@ -13,7 +14,7 @@ def hold(names: dict[str, Any], bulk: Mapping[Key, Any]) -> None:
         if isinstance(key, str):
             names[key] = value
         elif (owner := resolve(names, key)) is not None:
-            vars(owner)[key[-1]] = value
+            members(owner)[key[-1]] = value
 
 
 def held(names: Mapping[str, Any], bulk: Mapping[Key, Any]) -> dict[Key, Any]:
@@ -23,7 +24,7 @@ def held(names: Mapping[str, Any], bulk: Mapping[Key, Any]) -> dict[Key, Any]:
         if isinstance(key, str):
             held[key] = names.get(key)
         elif (owner := resolve(names, key)) is not None:
-            held[key] = vars(owner).get(key[-1])
+            held[key] = members(owner).get(key[-1])
     return held
 
 
@@ -59,7 +60,7 @@ def copied(names: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def put_back(target: dict[str, Any], saved: dict[str, Any]) -> None:
-    for name in [name for name in target if name not in saved]:
+def put_back(target: Members, saved: dict[str, Any]) -> None:
+    for name in [name for name in list(target) if name not in saved]:
         del target[name]
     target.update(saved)

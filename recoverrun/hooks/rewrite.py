@@ -221,8 +221,7 @@ class _Rewriter(ast.NodeTransformer):
         self, node: AnyLoop, class_name: str, first: str
     ) -> tuple[frozenset[str], CodeType | None]:
         if isinstance(node, ast.While):
-            (test,) = region.prepare([node.test], class_name, first)
-            return frozenset(bound_names([test])), None
+            return frozenset(), None  # what its test binds is no item of anything
         (target,) = region.prepare([node.target], class_name, first)
         names = frozenset(bound_names([target]))
         if isinstance(node, ast.AsyncFor):

@@ -21,7 +21,8 @@ import torch
 from torch import nn
 
 from recoverrun.hooks.bulk import is_plain_array
-from recoverrun.hooks.context import CODE, is_own
+from recoverrun.hooks.context import CODE
+from recoverrun.hooks.members import is_own
 
 SMALL_BYTES = 1 << 20
 """Tensors and arrays up to here are put back; larger ones are data, which nobody changes."""

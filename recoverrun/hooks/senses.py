@@ -10,14 +10,14 @@ from recoverrun.hooks.context import (
     CARRIED_TENSOR_BYTES,
     Key,
     Path,
-    is_result,
-    is_small_tensor,
-    objects_of,
+    owners_of,
     state_of,
 )
 from recoverrun.hooks.draws import Draw
 from recoverrun.hooks.items import drawn_for, within
+from recoverrun.hooks.members import members
 from recoverrun.hooks.registry import REGISTRY
+from recoverrun.hooks.values import is_result, is_small_tensor
 
 
 class TorchSenses:
@@ -39,7 +39,7 @@ class TorchSenses:
     ) -> dict[Path, Any]:
         if look_again:
             visible = {**module, **local}
-            self._owners = list(objects_of(visible, own))
+            self._owners = list(owners_of(visible, own))
             self._iterators = [n for n, v in module.items() if iterators.is_plain(v)]
         return {
             (*path, name): value
@@ -52,7 +52,7 @@ class TorchSenses:
             name: value for name, value in names.items() if is_bulk(value, CARRIED_TENSOR_BYTES)
         }
         for path, owner in self._owners:
-            attributes = vars(owner).items()
+            attributes = members(owner).items()
             held.update(
                 {(*path, n): v for n, v in attributes if is_bulk(v, ATTRIBUTE_TENSOR_BYTES)}
             )
@@ -62,7 +62,7 @@ class TorchSenses:
         held: dict[Key, Any] = {n: module[n] for n in self._iterators if n in module}
         held.update(local)
         for path, owner in self._owners:
-            held.update({(*path, name): value for name, value in vars(owner).items()})
+            held.update({(*path, name): value for name, value in members(owner).items()})
         return iterators.copies(held)
 
     def seen(self) -> frozenset[int]:

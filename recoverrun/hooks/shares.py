@@ -13,8 +13,9 @@ import torch
 
 from recoverrun.hooks.bulk import is_mark, is_plain_array, mark_of
 from recoverrun.hooks.clones import NotReplayable
-from recoverrun.hooks.context import Key, resolve
+from recoverrun.hooks.context import Key
 from recoverrun.hooks.lost import parted
+from recoverrun.hooks.members import members, resolve
 from recoverrun.hooks.rng import tensor_bytes
 
 MOST_BYTES = 16 << 20
@@ -34,7 +35,7 @@ class Shares:
 
     def own(self, keys: Iterable[Key], visible: Mapping[str, Any]) -> list[Any] | None:
         """This rank's shares, packed; None if they cannot be told, or are too much."""
-        self._keys = tuple(sorted({_unmarked(key) for key in keys}, key=str))
+        self._keys = tuple(sorted({unmarked(key) for key in keys}, key=str))
         values = [value_of(visible, key) for key in self._keys]
         if not all(map(travels, values)) or sum(map(size_of, values)) > MOST_BYTES:
             return None
@@ -66,7 +67,7 @@ class Shares:
         return theirs
 
 
-def _unmarked(key: Key) -> Key:
+def unmarked(key: Key) -> Key:
     if isinstance(key, str):
         return key.removesuffix("#")
     return (*key[:-1], key[-1].removesuffix("#"))
@@ -77,7 +78,7 @@ def value_of(visible: Mapping[str, Any], key: Key) -> Any:
     if isinstance(key, str):
         return visible.get(key)
     owner = resolve(visible, key)
-    return vars(owner).get(key[-1]) if owner is not None else None
+    return members(owner).get(key[-1])
 
 
 def unlike(mine: Mapping[Any, Any], theirs: Mapping[Any, Any]) -> set[Any]:

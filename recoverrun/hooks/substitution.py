@@ -15,13 +15,15 @@ from recoverrun.hooks.bearing import Bearing
 from recoverrun.hooks.bulk import find as find_bulk
 from recoverrun.hooks.bulk import is_mark
 from recoverrun.hooks.clones import NotReplayable
-from recoverrun.hooks.context import Key, objects_of, put, resolve, same
+from recoverrun.hooks.context import Key, Path, owners_of
 from recoverrun.hooks.iterators import Bound, copy_of
 from recoverrun.hooks.lost import named
+from recoverrun.hooks.members import ORDER, members, resolve, spelt
 from recoverrun.hooks.namespaces import copied, hold, put_back
 from recoverrun.hooks.registry import REGISTRY
 from recoverrun.hooks.runtime import ScriptRuntime, Top
-from recoverrun.hooks.shares import Shares
+from recoverrun.hooks.shares import Shares, unmarked
+from recoverrun.hooks.values import put, same
 
 
 @dataclass(slots=True)
@@ -65,14 +67,16 @@ class Substitution:
             costume.globals = dict(module)
         names = self.namespace(top)
         visible = {**module, **top.names}
-        owners = [owner for _, owner in objects_of(visible, self._runtime.own_modules)]
-        costume.attributes = [(owner, dict(vars(owner))) for owner in owners]
+        owners = [owner for _, owner in owners_of(visible, self._runtime.own_modules)]
+        costume.attributes = [(owner, dict(members(owner))) for owner in owners]
         attributes: dict[Any, Any] = {k: v for k, v in top.attributes.items() if k not in theirs}
         attributes.update({k: v for k, v in theirs.items() if not isinstance(k, str)})
+        spaces = [visible, {**module, **names}]  # the region sees copies of what it changes
         for path, value in attributes.items():
-            owner = resolve(visible, path)
-            if owner is not None:
-                put(vars(owner), path[-1], value)
+            self._require_told(path, value, theirs, visible)
+            for owner in {id(one): one for one in (resolve(s, path) for s in spaces)}.values():
+                if owner is not None:
+                    put(members(owner), path[-1], value)
         self.regroup(top, costume)
         variables = {k: v for k, v in theirs.items() if isinstance(k, str)}
         variables.update(self._moved(top, names, theirs))
@@ -87,6 +91,20 @@ class Substitution:
                     costume.deleted_globals.append(name)
                 module[name] = names[name]  # functions that the region calls read it there
         return names
+
+    def _require_told(
+        self, path: Path, value: Any, theirs: Mapping[Key, Any], visible: Mapping[str, Any]
+    ) -> None:
+        """Raises NotReplayable if another rank's dict has an entry of which nothing was told."""
+        owner = resolve(visible, path)
+        if path[-1] != ORDER or owner is None:
+            return
+        present = members(owner)
+        for key in value:
+            entry = (*path[:-1], f"[{key!r}]")
+            if entry not in theirs and entry[-1] not in present:
+                if self._bearing.matters(entry, None):
+                    raise NotReplayable(f"another rank holds {spelt(entry)}, and this one does not")
 
     def _moved(
         self, top: Top, names: Mapping[str, Any], theirs: Mapping[Key, Any]
@@ -119,27 +137,36 @@ class Substitution:
         return True
 
     def find(
-        self, top: Top, theirs: Mapping[Key, Any], names: dict[str, Any], costume: Costume
+        self,
+        rank: int,
+        top: Top,
+        theirs: Mapping[Key, Any],
+        names: dict[str, Any],
+        costume: Costume,
     ) -> None:
-        """Put large data of another rank in place, if this process holds them, too.
+        """Put large data of `rank` in place, if this process holds them, too; what it has told of
+        its share of the data comes by `share`.
 
         Raises NotReplayable if it does not, and they may matter.
         """
         visible = {**top.globals, **names}
+        told = self._shares.of(rank, {**top.globals, **top.names})
         for key, mark in theirs.items():
             path = (key,) if isinstance(key, str) else key
             if not is_mark(path[-1]) or not self._bearing.matters(key, mark):
+                continue
+            if unmarked(key) in told:
                 continue
             name = path[-1].removesuffix("#")
             owner = resolve(visible, path) if path[1:] else None
             if path[1:] and owner is None:
                 continue
-            found = find_bulk(mark, visible if owner is None else vars(owner))
+            found = find_bulk(mark, visible if owner is None else members(owner))
             if found is None:
                 where = named(key).removesuffix("#")
                 raise NotReplayable(f"another rank holds other data in {where} than this one")
             if owner is not None:
-                vars(owner)[name] = found
+                members(owner)[name] = found
             else:
                 names[name] = found
                 if name not in top.names and names is not top.globals:
@@ -161,7 +188,7 @@ class Substitution:
         for name in costume.deleted_globals:
             module.pop(name, None)
         for owner, attributes in costume.attributes:
-            put_back(vars(owner), attributes)
+            put_back(members(owner), attributes)
         costume.refill()
         REGISTRY.restore(costume.generators)
         rng.restore(costume.streams)

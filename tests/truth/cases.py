@@ -111,6 +111,29 @@ UNSEEN = (
         told="executed by ranks 0 and 2, had other inputs",
     ),
 )
+LATE = tuple(
+    Case(
+        name=f"T2-late-{ranks}",
+        script="late.py",
+        kills=("r1@step:5:between",),
+        ranks=ranks,
+        contract="told",
+        told="own microbatch of transaction 5, executed once more by itself, had another loss",
+    )
+    for ranks in (2, 3)
+)
+BEHIND = tuple(
+    case(
+        f"T2-{way}",
+        "behind.py",
+        "r2@step:4:forward",
+        "r1@step:6:vote",
+        ranks=4,
+        shards=2,
+        contract="exact" if way in ("dict", "deques") else "told",
+    )
+    for way in ("dict", "deques", "buffer", "context")
+)
 LOGGED = (
     case(
         "B3-logs",
@@ -165,6 +188,12 @@ MODELS = (
         script="sharpness.py",
         kills=("r1@step:5:forward", "r0@step:4:reduce", "r1@step:7:between"),
     ),
+    Case(
+        name="C4-critic",
+        script="critic.py",
+        kills=("r1@step:4:forward", "r0@step:8:reduce"),
+        ranks=3,
+    ),
     *_either(
         ("adversaries", "adversaries.py"),
         ("rate-range", "rate_range.py"),
@@ -178,6 +207,8 @@ CASES = (
     *STREAMS,
     *BETWEEN,
     *UNSEEN,
+    *LATE,
+    *BEHIND,
     *STEERED,
     *LOGGED,
     *CONSTANTS,

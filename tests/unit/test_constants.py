@@ -13,7 +13,7 @@ import torch
 from recoverrun.hooks import constants as constants_module
 from recoverrun.hooks.clones import NotReplayable
 from recoverrun.hooks.constants import Constants
-from recoverrun.hooks.context import same
+from recoverrun.hooks.values import same
 
 NAME = "common_of_test_constants"
 
@@ -151,8 +151,8 @@ def test_what_belongs_to_the_process_is_not_told(name: str, two: Two) -> None:
 
 def test_what_only_one_rank_has_and_what_is_no_value_is_left_alone(two: Two) -> None:
     two.exchange(
-        {"x": 1, "f": len, "d": {1: 2}, "g": torch.ones(1, requires_grad=True)},
-        {"y": 2, "f": max, "d": {1: 3}, "g": torch.zeros(1, requires_grad=True)},
+        {"x": 1, "f": len, "d": {(): 2}, "g": torch.ones(1, requires_grad=True)},
+        {"y": 2, "f": max, "d": {(): 3}, "g": torch.zeros(1, requires_grad=True)},
     )
 
     assert len(two.asked) == 1

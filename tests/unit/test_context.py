@@ -13,9 +13,10 @@ import pytest
 import torch
 
 from recoverrun.hooks import context, ownrng, rng
-from recoverrun.hooks.context import Context, put, same, values_of
+from recoverrun.hooks.context import Context, values_of
 from recoverrun.hooks.lost import differing
 from recoverrun.hooks.origins import Origin
+from recoverrun.hooks.values import put, same
 from tests.unit.contexts import at
 
 

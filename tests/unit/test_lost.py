@@ -231,7 +231,7 @@ def test_points_that_are_over_are_forgotten_but_for_the_last(region: bool) -> No
     lost = lost_at(at(3), own[0])
     lost.learn(at(3, 1, "after"), own[3])
 
-    lost.forget((4, 0, 0, 0), own[0].point if region else None)
+    lost.forget((4, 0, 0, 0), {own[0].point} if region else ())
 
     assert list(lost.states) == [own[0].point] * region + [own[3].point]
     assert lost.at(own[4].point, own).context.point == own[4].point

@@ -74,7 +74,7 @@ def test_a_loop_of_a_method() -> None:
     assert loop.qualname == "Trainer.fit"
     assert loop.assigned == {"count", "total", "loss"}
     assert loop.carried == {"count", "total"}
-    assert loop.targets == {"batch"}, "what the condition binds"
+    assert not loop.targets, "what the condition binds is no item"
     assert loop.global_names == {"total"}
     assert loop.item_code is None
 
