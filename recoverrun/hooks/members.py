@@ -10,7 +10,7 @@ import ast
 import functools
 import math
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import ItemsView, Iterator, Mapping, MutableMapping
 from types import CellType, FunctionType, MethodType, SimpleNamespace
 from typing import Any
 
@@ -121,10 +121,18 @@ class Entries(_View):
         self._owner = owner
 
     def __iter__(self) -> Iterator[str]:
-        keys = [key for key in self._owner if _is_plain(key)]
-        if len(keys) == len(self._owner):
-            yield ORDER
-        yield from (f"[{key!r}]" for key in keys)
+        return iter(self._named())
+
+    def items(self) -> ItemsView[str, Any]:
+        """Of which many are asked for in every microbatch."""
+        owner, named = self._owner, self._named()
+        found = {name: owner[key] for name, key in named.items() if name != ORDER}
+        return ({ORDER: list(owner), **found} if ORDER in named else found).items()
+
+    def _named(self) -> dict[str, Any]:
+        """Names of entries, and their keys."""
+        named = {f"[{key!r}]": key for key in self._owner if _is_plain(key)}
+        return {ORDER: None, **named} if len(named) == len(self._owner) else named
 
     def __getitem__(self, name: str) -> Any:
         if name == ORDER:
@@ -153,6 +161,7 @@ def _is_plain(key: Any) -> bool:
     return type(key) in KEYS and (type(key) is not float or math.isfinite(key))
 
 
+@functools.lru_cache(maxsize=4096)
 def _key(name: str) -> Any:
     """Raises KeyError for what names no entry."""
     if not name.startswith("["):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.test_scripts import SCRIPTS, run, unprotected
+from tests.e2e.test_scripts import SCRIPTS, run, under_torchrun
 
 pytestmark = pytest.mark.e2e
 
@@ -13,7 +13,7 @@ def test_a_lazy_module_of_transformers_may_be_what_imports_torch(tmp_path: Path)
     pytest.importorskip("transformers", reason="`make compat` installs it")
     script = SCRIPTS / "arguments_first.py"
 
-    plain = unprotected(script, tmp_path)
+    plain = under_torchrun(script, tmp_path)
     whole = run(script, tmp_path)
     killed = run(script, tmp_path, inject="r1@step:3:forward")
 
