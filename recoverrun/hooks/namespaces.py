@@ -63,4 +63,6 @@ def copied(names: dict[str, Any]) -> dict[str, Any]:
 def put_back(target: Members, saved: dict[str, Any]) -> None:
     for name in [name for name in list(target) if name not in saved]:
         del target[name]
-    target.update(saved)
+    for name, value in saved.items():
+        if target.get(name, saved) is not value:
+            target[name] = value

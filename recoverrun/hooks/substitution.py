@@ -4,7 +4,8 @@ Variables and attributes that differ, lists that were changed in place since the
 large data and shares of data, and copies of the script's plain iterators. `undress` puts all back.
 """
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +24,7 @@ from recoverrun.hooks.namespaces import copied, hold, put_back
 from recoverrun.hooks.registry import REGISTRY
 from recoverrun.hooks.runtime import ScriptRuntime, Top
 from recoverrun.hooks.shares import Shares, unmarked
+from recoverrun.hooks.values import copied as copied_value
 from recoverrun.hooks.values import put, same
 
 
@@ -36,12 +38,30 @@ class Costume:
     changed_globals: dict[str, Any] = field(default_factory=dict)
     deleted_globals: list[str] = field(default_factory=list)
     attributes: list[tuple[Any, dict[str, Any]]] = field(default_factory=list)
-    lists: list[tuple[list[Any], list[Any]]] = field(default_factory=list)
+    filled: list[tuple[Any, list[Any]]] = field(default_factory=list)
+
+    def fill(self, present: Any, value: Any) -> bool:
+        """Give a list, deque or set its content where it lies: closures and other names see it,
+        too. False if it is none, or another kind of value.
+        """
+        if type(present) is not type(value) or type(present) not in FILLED:
+            return False
+        self.filled.append((present, list(present)))
+        _fill(present, copied_value(value))
+        return True
 
     def refill(self) -> None:
-        """Lists get back what they held."""
-        for changed, content in reversed(self.lists):
-            changed[:] = content
+        """What was filled gets back what it held."""
+        for changed, content in reversed(self.filled):
+            _fill(changed, content)
+
+
+FILLED = (list, deque, set)
+
+
+def _fill(container: Any, content: Iterable[Any]) -> None:
+    container.clear()
+    (container.update if type(container) is set else container.extend)(content)
 
 
 class Substitution:
@@ -74,9 +94,10 @@ class Substitution:
         spaces = [visible, {**module, **names}]  # the region sees copies of what it changes
         for path, value in attributes.items():
             self._require_told(path, value, theirs, visible)
-            for owner in {id(one): one for one in (resolve(s, path) for s in spaces)}.values():
-                if owner is not None:
-                    put(members(owner), path[-1], value)
+            for owner in _distinct(resolve(space, path) for space in spaces):
+                held = members(owner)
+                if path[-1] == ORDER or not costume.fill(held.get(path[-1]), value):
+                    put(held, path[-1], value)
         self.regroup(top, costume)
         variables = {k: v for k, v in theirs.items() if isinstance(k, str)}
         variables.update(self._moved(top, names, theirs))
@@ -116,7 +137,7 @@ class Substitution:
         return {
             name: value
             for name, value in top.context.names.items()
-            if (type(value) is list or not (name in top.names or isinstance(value, torch.Tensor)))
+            if (type(value) in FILLED or not (name in top.names or isinstance(value, torch.Tensor)))
             and name not in theirs
             and not same(names.get(name), value)
         }
@@ -125,15 +146,11 @@ class Substitution:
     def _filled(
         top: Top, names: dict[str, Any], name: str, variables: Mapping[str, Any], costume: Costume
     ) -> bool:
-        """Give a list its content where it lies: closures and other names see it, too."""
-        present, value = top.names.get(name, names.get(name)), variables[name]
-        if type(present) is not list or type(value) is not list:
+        """Fill what is there. Of a function's variables there are copies only."""
+        present = top.names.get(name, names.get(name))
+        if not costume.fill(present, variables[name]):
             return False
-        costume.lists.append((present, present[:]))
-        copy: dict[str, Any] = {}
-        put(copy, name, value)
-        present[:] = copy[name]
-        names[name] = present  # of a function's variables there are copies only
+        names[name] = present
         return True
 
     def find(
@@ -177,7 +194,7 @@ class Substitution:
     def regroup(top: Top, costume: Costume) -> None:
         """Optimizers get the groups that they had: the code may be about to add one."""
         for optimizer, groups in top.groups:
-            costume.lists.append((optimizer.param_groups, optimizer.param_groups[:]))
+            costume.filled.append((optimizer.param_groups, optimizer.param_groups[:]))
             optimizer.param_groups[:] = groups
 
     def undress(self, top: Top, costume: Costume) -> None:
@@ -220,3 +237,8 @@ class Substitution:
                 if name not in top.names and names is not module:
                     costume.changed_globals.setdefault(name, module[name])
                     module[name] = value  # functions that the region calls read it there
+
+
+def _distinct(owners: Iterable[Any]) -> Iterator[Any]:
+    """Those that are there, each once."""
+    yield from {id(one): one for one in owners if one is not None}.values()

@@ -1,6 +1,7 @@
 """While a microbatch is another rank's, what the script holds is that rank's, and then ours."""
 
 import argparse
+from collections import deque
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -94,6 +95,22 @@ def test_new_attributes_and_a_rank_s_hardware_do_not_differ(mine: Any, theirs: A
 
 
 # --------------------------------------------------------------------------- there and back
+
+
+@pytest.mark.parametrize("where", ["module", "global", "function"])
+@pytest.mark.parametrize("kind", [list, deque, set])
+def test_whoever_holds_a_container_sees_what_it_holds(kind: Any, where: str) -> None:
+    """A closure that draws from a list goes on with the list that the loop's body fills."""
+    stage = Stage(kind([1, 2]), kind([7]), where)
+    state = stage.state
+
+    names = stage.dress()
+    (names["state"].add if kind is set else names["state"].append)(8)
+    within = set(stage.peek())
+    stage.undress()
+
+    assert within == {7, 8}
+    assert stage.peek() is state and state == kind([1, 2])
 
 
 def noted(state: Any) -> Any:
