@@ -23,11 +23,14 @@ from rendezvous.messages import StoreAnswer, StoreCall
 
 
 def inside(layout: Layout) -> list[ElasticGroup]:
-    """Groups of several ranks of this one's replica, in the order in which all have made them."""
+    """Groups of ranks of this one's replica, in the order in which all have made them.
+
+    Those of one rank are among them: its collectives, too, are the business of gloo's threads.
+    """
     return [
         group
         for group in ElasticGroup.instances
-        if len(group.ranks) > 1 and len({layout.slot(rank) for rank in group.ranks}) == 1
+        if len({layout.slot(rank) for rank in group.ranks}) == 1
     ]
 
 

@@ -184,14 +184,14 @@ def _travelled(said: Plain) -> Plain:
 # --------------------------------------------------------------------------- who meets
 
 
-def test_groups_of_several_ranks_of_one_replica_meet_in_the_order_in_which_they_were_made(
+def test_groups_of_one_replica_meet_in_the_order_in_which_they_were_made(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = [SimpleNamespace(ranks=ranks) for ranks in [(0, 1, 2, 3), (1, 0), (0,), (0, 2), (0, 1)]]
     monkeypatch.setattr(ElasticGroup, "instances", made)
 
-    assert mates.inside(Layout(((0, 1), (2, 3)))) == [made[1], made[4]]
-    assert mates.inside(Layout(((0,), (1,), (2,), (3,)))) == []
+    assert mates.inside(Layout(((0, 1), (2, 3)))) == [made[1], made[2], made[4]]
+    assert mates.inside(Layout(((0,), (1,), (2,), (3,)))) == [made[2]]
 
 
 def gloo() -> Any:
