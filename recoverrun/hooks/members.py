@@ -164,7 +164,7 @@ def _is_plain(key: Any) -> bool:
 @functools.lru_cache(maxsize=4096)
 def _key(name: str) -> Any:
     """Raises KeyError for what names no entry."""
-    if not name.startswith("["):
+    if not (name.startswith("[") and name.endswith("]")):  # it may be a mark
         raise KeyError(name)
     return ast.literal_eval(name[1:-1])
 

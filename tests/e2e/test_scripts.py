@@ -83,12 +83,15 @@ def run(
     )
 
 
-def under_torchrun(script: Path, folder: Path, **environment: str) -> Outcome:
+def under_torchrun(
+    script: Path, folder: Path, *arguments: str, ranks: int = 3, **environment: str
+) -> Outcome:
     def attempt(number: int) -> Outcome:
         place = folder / f"plain{number}"
-        place.mkdir()
+        place.mkdir(parents=True)
+        path, bound = str(script), PLAIN_BOUND_S
         ran = jobs.run(
-            "torchrun", 3, str(script), (), directory=place, timeout_s=PLAIN_BOUND_S, **environment
+            "torchrun", ranks, path, arguments, directory=place, timeout_s=bound, **environment
         )
         return Outcome(code=ran.code, text=ran.output + ran.errors, promises=(), notices=())
 
@@ -201,11 +204,13 @@ for i in range(8):
 )
 
 OWN_DATA = (
-    PREAMBLE
+    "import contextvars\n"
+    + PREAMBLE
     + """
-train = {"x": torch.randn(400, 4, generator=torch.Generator().manual_seed(rank))}
+train = contextvars.ContextVar("train")
+train.set(torch.randn(400, 4, generator=torch.Generator().manual_seed(rank)))
 for i in range(8):
-    loss = model(train["x"][3 * i : 3 * i + 3]).square().mean()
+    loss = model(train.get()[3 * i : 3 * i + 3]).square().mean()
     loss.backward()
     optimizer.step()
     optimizer.zero_grad()
@@ -299,7 +304,7 @@ def test_an_unprotected_script_ends_at_a_loss_as_under_torchrun(tmp_path: Path) 
     [
         (NUMBERS_BETWEEN, "drawn after a backward"),
         (OWN_DATA, "come from a source that cannot be replayed"),
-        (OWN_KEY, "the script's code raised KeyError"),
+        (OWN_KEY, "another rank holds train[1], and this one does not"),
     ],
 )
 def test_samples_that_cannot_be_told_are_made_up_with_fresh_data(
@@ -404,7 +409,7 @@ def test_what_torch_does_to_gradients_by_itself_is_done_to_the_reduced_ones(
     way: str, tmp_path: Path
 ) -> None:
     script = SCRIPTS / "scaled.py"
-    theirs = run(script, tmp_path / "theirs", way, ranks=4, protect=False)
+    theirs = under_torchrun(script, tmp_path / "theirs", way, ranks=4)
 
     ours = run(script, tmp_path / "ours", way, ranks=4)
 
@@ -423,7 +428,7 @@ def test_gradients_that_a_script_limits_by_itself_are_the_reduced_ones(
 ) -> None:
     """From the first step on, as under torchrun."""
     script, ranks = ROOT / "tests/compat/scripts/hand_clipped.py", 3 if kind == "ddp" else 4
-    theirs = run(script, tmp_path / "theirs", kind, way, ranks=ranks, protect=False)
+    theirs = under_torchrun(script, tmp_path / "theirs", kind, way, ranks=ranks)
 
     ours = run(script, tmp_path / "ours", kind, way, ranks=ranks)
 

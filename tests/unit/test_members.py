@@ -267,6 +267,12 @@ def test_a_key_that_is_no_finite_number_is_no_error(key: float) -> None:
     dict(members({"a": 1, key: 2}))
 
 
+@pytest.mark.parametrize("name", ["['a']#", "['b']", "a", "["])
+def test_what_names_no_entry_is_not_there(name: str) -> None:
+    """A mark of a large one, say."""
+    assert members({"a": 1}).get(name) is None
+
+
 @pytest.mark.parametrize("kind", [int, dict])
 def test_asking_for_an_entry_does_not_make_one(kind: Any) -> None:
     owner: dict[str, Any] = defaultdict(kind)
