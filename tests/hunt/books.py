@@ -18,6 +18,7 @@ class Rank:
 
     rank: int
     own: list[tuple[Key, Work]] = field(default_factory=list)  # in its order
+    again: list[tuple[Key, Work]] = field(default_factory=list)  # of these, executed once more
     losses: list[tuple[int, float]] = field(default_factory=list)  # by step
     weights: tuple[float, ...] = ()
 
@@ -73,7 +74,8 @@ def _enter(books: Books, kind: str, pid: int, rank: int, rest: list[str]) -> Non
         step, micro, ids, seen = rest
         key, work = (rank, int(step), int(micro)), (ids, seen)
         if rank == process.rank:
-            process.own.append((key, work))
+            known = (key, work) in process.own
+            (process.again if known else process.own).append((key, work))
         else:
             books.others.append((pid, key, work))
     elif kind == "step":

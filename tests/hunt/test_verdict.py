@@ -38,6 +38,14 @@ def test_a_run_that_is_the_same_is_whole(tmp_path: Path) -> None:
     assert with_loss(reference, books(tmp_path / "b", dead=1), EXACT, 2).kind == "whole"
 
 
+def test_a_survivor_may_execute_its_own_once_more(tmp_path: Path) -> None:
+    more = ("step 10 0 1", "batch 10 0 1 0 1,0 710\nstep 10 0 1")
+
+    verdict = with_loss(books(tmp_path / "a"), books(tmp_path / "b", more, dead=1), EXACT, 2)
+
+    assert verdict.kind == "whole"
+
+
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
@@ -65,6 +73,7 @@ def test_a_silent_difference_after_a_loss_is_found(
         ("batch 11 1 1", "batch 12 1 1", "other samples"),
         ("began 11 1", "began 11 1\nbatch 99 0 1 0 1,0 7", "no rank"),
         ("began 11 1", "began 11 1\nbatch 11 0 1 0 1,0 7", "by another"),
+        ("step 10 0 1", "batch 10 0 1 0 1,0 710\nstep 10 0 1", "once more"),
         ("10 0 1 0x1.8000000000000p+0", "10 0 1 0x1.8000000000001p+0", "loss in step 1"),
         ("0x1.0000000000000p+1", "0x1.0000000000001p+1", "weights"),
     ],

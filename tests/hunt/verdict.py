@@ -116,6 +116,8 @@ def _unlike(reference: Books, found: Books, *, bits: bool, until: int | None) ->
             yield f"a process that is no rank wrote {found.strangers[0]}"
         if found.others:
             yield f"rank {found.others[0][1][0]}'s work is done by another one"
+        for number in sorted(rank.rank for rank in found.ranks.values() if rank.again):
+            yield f"rank {number}'s own work is done once more"
         if sorted(ours) != sorted(theirs):
             yield f"ranks {sorted(ours)} wrote something"
         yield from _unlike_numbers(reference.printed, found.printed, bits=bits)
