@@ -85,7 +85,7 @@ class Impersonator:
         self.lost: dict[int, LostRank] = {}
         self.optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self.proves = self.talked = False
-        self.answer = NOT_A_NUMBER  # of collectives that no proof has met
+        self.answer = NOT_A_NUMBER  # of collectives in a proof, or that none has met
         self.answered = False  # one was met in this execution
         self.fed: dict[str, bool] = {}  # by region: an item is what some iterator gave
         self.looking_back = False  # what is served was drawn before the region
@@ -396,7 +396,7 @@ class Impersonator:
             return alone
         if self.proves:
             self.talked = True
-            return poisoned(alone)
+            return poisoned(alone, self.answer)
         if self.talked:
             return alone
         if self.only_inputs:

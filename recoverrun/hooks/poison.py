@@ -1,6 +1,7 @@
 """What a collective answers in code of another rank: nothing that it could take for the truth.
 
-In a proof whatever depends on the answer is far off then, and the proof shows it. Where no proof
+In a proof whatever depends on the answer is far off then, and the proof shows it: with NaN, with a
+very small and with a very large figure. Where no proof
 has met the collective (on an accelerator no child executes the forward pass of a sharded model), a
 lost rank's microbatch is executed with several answers, as different as can be: if the gradient is
 the same with all of them, nothing depends on what other ranks would have said.

@@ -19,7 +19,8 @@ from recoverrun.hooks.earlier import Weights, trained
 from recoverrun.hooks.evidence import crc_of_streams
 from recoverrun.hooks.forked import Ask
 from recoverrun.hooks.impersonate import TALKS, Executed
-from recoverrun.hooks.lost import LostRank, named, parted
+from recoverrun.hooks.lost import LostRank, State, named, parted
+from recoverrun.hooks.poison import HIGH, LOW, NOT_A_NUMBER
 from recoverrun.hooks.runtime import LEVELS, Microbatch
 from recoverrun.hooks.shares import unlike
 
@@ -168,12 +169,28 @@ class Trial:
             done = actor.execute(self.partner, state, self._step, self.microbatch)
             self._door = done.door
             why = self._unlike(done, *self._said["shown"][level])
+            if not why and actor.talked:
+                why = self._heeds(state, level)
             return why and self._explained(why, unknown), unknown
         except NotReplayable as reason:
             return str(reason), frozenset()
         finally:
             self._strategy.put_back(kept)
             actor.proves = actor.only_inputs = False
+
+    def _heeds(self, state: State, level: int) -> str:
+        """In what it is another one where the ranks tell each other something else, or "": what is
+        compared with a threshold heeds no NaN.
+        """
+        actor, why = self._actor, ""
+        try:
+            for answer in (LOW, HIGH):
+                actor.answer = answer
+                done = actor.execute(self.partner, state, self._step, self.microbatch)
+                why = why or self._unlike(done, *self._said["shown"][level])
+        finally:
+            actor.answer = NOT_A_NUMBER
+        return why
 
     def _partner(self, level: int) -> tuple[LostRank, frozenset[Key]]:
         """Where the partner stood, and what of it would not be known if it were lost."""

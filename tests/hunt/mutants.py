@@ -1,12 +1,12 @@
 """Planted bugs: each takes away one decision that keeps runs true, and a generated script shows it.
 
-`old` becomes `new` in the text of `module` in all processes of a run. A mutant whose text has gone
+Each `old` becomes `new` in the text of `module` in all processes of a run. A mutant whose text has gone
 is an error, not a test that passes for nothing.
 """
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.hunt.plan import Plan, planned
@@ -41,6 +41,7 @@ class Mutant:
     choices: Mapping[str, object]
     lossy: bool
     kind: str = "finding"  # what the verdict becomes
+    more: tuple[tuple[str, str], ...] = ()  # what else is changed: decisions may back each other
 
     @property
     def plan(self) -> Plan:
@@ -50,11 +51,8 @@ class Mutant:
     @property
     def environment(self) -> Mapping[str, str]:
         """With which the processes of a run have it."""
-        text = {name: asdict(self)[name] for name in ("module", "old", "new")}
-        return {
-            "PYTHONPATH": str(FOLDER),
-            "HUNT_MUTANT": json.dumps(text),
-        }
+        changes = {"module": self.module, "edits": [(self.old, self.new), *self.more]}
+        return {"PYTHONPATH": str(FOLDER), "HUNT_MUTANT": json.dumps(changes)}
 
 
 MUTANTS = (
@@ -90,12 +88,13 @@ MUTANTS = (
         lossy=True,
     ),
     Mutant(
-        name="nobody looks at what the lost rank had noted",
+        name="nobody looks at what was noted, of lost ranks or of oneself",
         module="recoverrun.hooks.makeup",
         old="                self._marks[rank] = parse_marks(ring)\n",
         new="                self._marks[rank] = {}\n",
         choices={"stream": "numpy-spawned", "when": "from 5", "step": 7, "phase": "backward"},
         lossy=True,
+        more=(("            self._doubts.memory(made.rank)", "            pass"),),
     ),
     Mutant(
         name="generators are not known by their constructors",

@@ -122,7 +122,8 @@ NORM = "norm = sum(p.grad.pow(2).sum() for p in net.parameters()).sqrt().item()\
 READERS = {
     "nothing": "",
     "clip": "nn.utils.clip_grad_norm_(net.parameters(), 0.5)\n",
-    "norm": NORM + 'if rank == 0:\n    print(f"step {step} norm {norm!r}", flush=True)\n',
+    "norm": NORM
+    + 'if rank == 0:\n    print(f"step {step} norm {norm!r}\\n", end="", flush=True)\n',
     "adaptive": NORM
     + "history.append(norm)\nlimit = sum(history[-3:]) / len(history[-3:])\nif norm > limit:\n"
     "    for p in net.parameters():\n        p.grad.mul_(limit / norm)\n",
@@ -136,7 +137,7 @@ with torch.no_grad():
     val = F.mse_loss(net({x})[0], {y})
 net.train()
 """
-TOLD = 'print(f"step {step} val {val.item()!r}", flush=True)\n'
+TOLD = 'print(f"step {step} val {val.item()!r}\\n", end="", flush=True)\n'
 RANK_0 = "if rank == 0:\n" + indent(TOLD, "    ")
 
 JUDGES = {
@@ -269,6 +270,6 @@ def _after(plan: Plan) -> str:
         + (AVERAGED if plan.accumulation == "post-local" else "")
         + ("schedule.step()\n" if plan.schedule else "")
         + 'say(f"step {os.getpid()} {rank} {step} {loss.item().hex()}")\n'
-        + 'if rank == 0:\n    print(f"step {step} loss {loss.item()!r}", flush=True)\n'
+        + 'if rank == 0:\n    print(f"step {step} loss {loss.item()!r}\\n", end="", flush=True)\n'
         + judge
     )

@@ -1,4 +1,4 @@
-"""Changes one line of one module as it is loaded, in every process of a run that says so."""
+"""Changes lines of one module as it is loaded, in every process of a run that says so."""
 
 import importlib.abc
 import importlib.machinery
@@ -17,10 +17,12 @@ class Loader(importlib.machinery.SourceFileLoader):
     def get_code(self, fullname: str) -> CodeType:
         with open(self.path, encoding="utf-8") as file:
             text = file.read()
-        found = text.count(MUTANT["old"])
-        if found != 1:
-            raise ImportError(f"{MUTANT['old']!r} is {found} times in {fullname}")
-        return compile(text.replace(MUTANT["old"], MUTANT["new"]), self.path, "exec")
+        for old, new in MUTANT["edits"]:
+            found = text.count(old)
+            if found != 1:
+                raise ImportError(f"{old!r} is {found} times in {fullname}")
+            text = text.replace(old, new)
+        return compile(text, self.path, "exec")
 
 
 class Finder(importlib.abc.MetaPathFinder):
