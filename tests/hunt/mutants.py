@@ -1,7 +1,7 @@
 """Planted bugs: each takes away one decision that keeps runs true, and a generated script shows it.
 
-Each `old` becomes `new` in the text of `module` in all processes of a run. A mutant whose text has gone
-is an error, not a test that passes for nothing.
+Each `old` becomes `new` in the text of `module` in all processes of a run. A mutant whose text has
+gone is an error, not a test that passes for nothing.
 """
 
 import json

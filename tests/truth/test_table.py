@@ -97,7 +97,7 @@ def judged(case: Case, inject: str, left: Left, trial: Trial, expected: Left) ->
         problems.append("nobody said what steers")
     if not stands and case.contract in ("exact", "steered"):
         problems.append(f"the promise was taken back: {facts.weakened or facts.promise_reason}")
-    if case.told and not any(case.told in notice for notice in trial.notices):
+    if case.told and not any(case.told in said for said in (*trial.notices, facts.promise_reason)):
         problems.append(f"nobody said {case.told!r}")
     return problems
 
