@@ -162,6 +162,14 @@ class FakeWorker:
     def do_add(self, key: str) -> None:
         self.say(f"add {self.store('add', key, amount=1)}")
 
+    def do_meet(self, key: str) -> None:
+        """Go on when all ranks have come here: the coordinator has heard what they said before."""
+        count = int(self.store("add", key, amount=1).split()[-1])
+        if count == self.env.world_size:
+            self.store("set", f"{key}/all", b"come")
+        self.store("get", f"{key}/all", wait_s=PATIENCE_S)
+        self.say("meets all")
+
     def do_raise(self, text: str) -> None:
         stack = (
             f'Traceback (most recent call last):\n  File "train.py", line 7\nValueError: {text}\n'

@@ -209,8 +209,8 @@ def test_children_of_a_failed_worker_go_with_it(launcher: Launcher, session: str
 
 def test_a_protected_job_survives_a_loss_and_says_so_to_all(launcher: Launcher) -> None:
     job = launcher.fake(
-        "*:hello topology add=ready view=2 farewell=0",
-        "2:hello topology add=ready leave-context=last-words sigkill",
+        "*:hello topology meet=ready view=2 farewell=0",
+        "2:hello topology meet=ready leave-context=last-words sigkill",
         nproc=3,
     )
 
@@ -225,8 +225,8 @@ def test_a_protected_job_survives_a_loss_and_says_so_to_all(launcher: Launcher) 
 
 def test_a_loss_below_the_minimum_of_replicas_exits_81(launcher: Launcher) -> None:
     job = launcher.fake(
-        "*:hello topology hang",
-        "1:hello topology sigkill",
+        "*:hello topology meet=ready hang",
+        "1:hello topology meet=ready sigkill",
         nproc=2,
         options=("--min-replicas=2",),
     )
@@ -291,7 +291,7 @@ def test_a_failure_on_one_node_ends_the_other_with_the_same_code(launcher: Launc
 
 def test_a_loss_on_the_other_node_is_known_here_at_once(launcher: Launcher) -> None:
     node = two_nodes(free_port())
-    plan = "hello topology add=ready"
+    plan = "hello topology meet=ready"
     first = launcher.fake(f"*:{plan} view=2 farewell=0", options=node(0))
     second = launcher.fake(f"1:{plan} view=2 farewell=0", f"2:{plan} sigkill", nproc=2,
                            options=node(1))  # fmt: skip
@@ -304,9 +304,9 @@ def test_a_loss_on_the_other_node_is_known_here_at_once(launcher: Launcher) -> N
 
 def test_a_lost_node_costs_its_replicas_and_leaves_its_contexts(launcher: Launcher) -> None:
     node = two_nodes(free_port())
-    first = launcher.fake("*:hello topology view=2 farewell=0", options=node(0))
+    first = launcher.fake("*:hello topology meet=ready view=2 farewell=0", options=node(0))
     second = launcher.fake(
-        "*:hello topology leave-context=words commit=0 commit=0 hang", options=node(1)
+        "*:hello topology meet=ready leave-context=words commit=0 commit=0 hang", options=node(1)
     )
     second.expect("rank 1: hangs")
     pids = second.worker_pids()
