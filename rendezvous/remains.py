@@ -21,6 +21,7 @@ import zlib
 
 HEADER = struct.Struct("<QQQ")
 MARK = struct.Struct("<IIIII")  # transaction, microbatch, digests of inputs and loss, check
+CHECKED = struct.Struct("<IIII")  # of a mark, or of what a worker is doing
 MARKS = 128
 """Kept of the latest microbatches."""
 
@@ -176,7 +177,7 @@ def parse_marks(ring: bytes) -> dict[tuple[int, int], tuple[int, int]]:
 
 def _check(*numbers: int) -> int:
     """Never that of memory which was never written."""
-    return zlib.crc32(struct.pack(f"<{len(numbers)}I", *numbers)) or 1
+    return zlib.crc32(CHECKED.pack(*numbers)) or 1
 
 
 def parse(content: bytes) -> tuple[bytes, ...]:

@@ -53,16 +53,19 @@ class Captures:
         top.context = context
         return context
 
-    def after(self, step: int, microbatch: Microbatch) -> Context:
-        """The backward of `microbatch` has ended."""
-        return self.keep(self.present(step, microbatch.index, microbatch.top))
+    def after(self, step: int, microbatch: Microbatch, *, look_again: bool = True) -> Context:
+        """The backward of `microbatch` has ended. What the script's objects are is looked at again
+        where others may need it: at the end of a transaction.
+        """
+        index, top = microbatch.index, microbatch.top
+        return self.keep(self.present(step, index, top, look_again=look_again))
 
-    def present(self, step: int, index: int, top: Top) -> Context:
+    def present(self, step: int, index: int, top: Top, *, look_again: bool = True) -> Context:
         """Where this rank stands now, after the backward of a microbatch that began at `top`."""
         frame = find_frame(top.frame_id, sys._getframe(1))
         local = frame.f_locals if frame is not None and not top.loop.module_level else {}
         names = seen_by(top.loop, top.globals, local)
-        around = around_of(top.loop, top.globals, local)
+        around = around_of(top.loop, top.globals, local) if look_again else {}
         if sys.version_info < (3, 13):
             local.clear()  # the frame would keep every local alive until the next call
         return capture(
@@ -71,8 +74,14 @@ class Captures:
             streams=rng.read(),
             names=names,
             loaders=self.loaders(),
-            attributes=attributes_of(around, self._runtime.own_modules),
+            attributes=self._attributes(around, look_again),
         )
+
+    def _attributes(self, around: Mapping[str, Any], look_again: bool) -> dict[Path, Any]:
+        senses, own = self._runtime.senses, self._runtime.own_modules
+        if look_again or senses is None:
+            return attributes_of(around, own)
+        return senses.attributes({}, {}, own, look_again=False)
 
     def loaders(self) -> dict[int, Origin]:
         return {

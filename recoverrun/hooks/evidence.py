@@ -6,6 +6,7 @@ are sampled: other samples of a data set differ in more than what lies between.
 """
 
 import ctypes
+import functools
 import zlib
 from collections.abc import Iterable
 from typing import Any
@@ -98,14 +99,20 @@ def crc_of(tensor: torch.Tensor, crc: int, most: int) -> int:
     size = tensor.numel() * tensor.element_size()
     if not size:
         return crc
-    memory = (ctypes.c_char * size).from_address(tensor.data_ptr())
+    view = memoryview(_memory(size).from_address(tensor.data_ptr()))
     if size <= most:
-        return zlib.crc32(memory, crc)
-    view, part = memoryview(memory), most // PARTS
+        return zlib.crc32(view, crc)
+    part = most // PARTS
     for number in range(PARTS):
         start = number * (size - part) // (PARTS - 1)
         crc = zlib.crc32(view[start : start + part], crc)
     return crc
+
+
+@functools.lru_cache(maxsize=64)
+def _memory(size: int) -> "type[ctypes.Array[ctypes.c_char]]":
+    """A class, and to make one takes longer than to digest a loss."""
+    return ctypes.c_char * size
 
 
 def crc_of_streams(streams: rng.Streams, crc: int = 0) -> int:

@@ -136,7 +136,8 @@ class Impersonator:
         microbatch.shown = tuple((one.mark, one.door) for one in of_all)
         if strategy is not None and not microbatch.index and self.proving:
             microbatch.gradient = strategy.digest()
-        self.captures.after(step, microbatch)
+        goes_on = strategy is not None and strategy.early and not strategy.synced
+        self.captures.after(step, microbatch, look_again=not goes_on)
 
     def last_after(self) -> Context | None:
         """Where this rank stood as its last backward ended."""

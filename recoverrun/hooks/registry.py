@@ -143,8 +143,8 @@ def _place(frame: FrameType | None) -> str | None:
         if package not in MAKERS and package in sys.stdlib_module_names:
             return None  # names of temporary files, say
         if package not in MAKERS:
-            inside = _is_for_loader(frame)
-            return None if inside else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+            nobodys = _is_for_loader(frame) or _is_imported_by_torch(frame)
+            return None if nobodys else f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back
     return None
 
@@ -153,6 +153,16 @@ def _is_for_loader(frame: FrameType | None) -> bool:
     """True if code of a data set runs, to give a loader its next item."""
     while frame is not None:
         if str(frame.f_globals.get("__name__", "")).startswith(LOADERS):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _is_imported_by_torch(frame: FrameType | None) -> bool:
+    """True if a module is being imported that only torch wants, for its own purposes."""
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__", ""))
+        if name.partition(".")[0] == "torch" and frame.f_code.co_name == "<module>":
             return True
         frame = frame.f_back
     return False

@@ -150,8 +150,17 @@ class Memo:
         self.packed = b""
 
 
+class NumpyMemo(Memo):
+    """The same, and where it lies."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.generator: Any = None  # held, so that its memory is nobody else's
+        self.places = (0, 0)  # of its words, and of the cached Gaussian
+
+
 _python = Memo()
-_numpy = Memo()
+_numpy = NumpyMemo()
 
 
 class _Own:
@@ -272,13 +281,15 @@ def _numpy_image(numpy: Any) -> bytes:
     cached Gaussian; b"" if it has to be asked.
     """
     ask = getattr(numpy.random, "get_bit_generator", None)  # since numpy 1.24
-    if ask is None or type(bits := ask()) is not numpy.random.MT19937:
-        return b""
-    own, at = numpy.random.mtrand._rand, _gauss_at(numpy.random.RandomState)
-    if at is None:
-        return b""
-    words = ctypes.string_at(bits.ctypes.state_address, 4 * _WORDS + 4)
-    return words + ctypes.string_at(id(own) + at, 16)
+    bits: Any = ask() if ask is not None else None
+    if bits is None or bits is not _numpy.generator:
+        at = _gauss_at(numpy.random.RandomState) if type(bits) is numpy.random.MT19937 else None
+        if at is None:
+            return b""
+        _numpy.generator = bits
+        _numpy.places = bits.ctypes.state_address, id(numpy.random.mtrand._rand) + at
+    words, gauss = _numpy.places
+    return ctypes.string_at(words, 4 * _WORDS + 4) + ctypes.string_at(gauss, 16)
 
 
 @functools.cache

@@ -88,6 +88,29 @@ def test_variables_are_those_that_the_body_reads_as_they_are_then() -> None:
     assert points == [("top", 0), ("after", 1), ("top", 1), ("after", 2)]
 
 
+@pytest.mark.parametrize("look_again", [True, False])
+def test_attributes_are_as_they_are_then_whether_or_not_objects_are_looked_for(
+    look_again: bool,
+) -> None:
+    rank, book = Rank(), SimpleNamespace(read=0)
+    rank.runtime.own_modules = frozenset({"s"})
+    read = rank.script.flat.__globals__
+    read["book"] = book
+
+    def backward(item: Any) -> None:
+        book.read += 1
+        read["other"] = SimpleNamespace(read=item)
+        microbatch = rank.runtime.note_backward()
+        assert microbatch is not None
+        rank.captures.after(0, microbatch, look_again=look_again)
+
+    rank.script.flat("a", backward)
+
+    top, after = rank.captures.points
+    assert (top.attributes["book", "read"], after.attributes["book", "read"]) == (0, 1)
+    assert (("other", "read") in after.attributes) == look_again
+
+
 def test_a_top_knows_its_context() -> None:
     rank, tops = Rank(), list[Top]()
     rank.runtime.on_top = lambda top: (tops.append(top), rank._top(top))[0]

@@ -38,7 +38,9 @@ class Rank(Play):
         self.step = 0
         self.wanted = True  # an iteration around what is executed again is noted, too
         self.executed: list[Any] = []  # backwards as another rank, or on fresh data
-        strategy: Any = SimpleNamespace(clear=lambda: None, buffers=list, digest=lambda: 5)
+        strategy: Any = SimpleNamespace(
+            clear=lambda: None, buffers=list, digest=lambda: 5, early=True, synced=True
+        )
         self.actor.serve(strategy, Layout(((0,), (1,))))
         self.strategy = strategy
 

@@ -272,3 +272,17 @@ def test_a_class_that_follows_from_python_s_is_watched() -> None:
 
 def test_the_registry_of_the_process_is_one() -> None:
     assert isinstance(registry_module.REGISTRY, Registry)
+
+
+@pytest.mark.parametrize("importer, known", [("torch.fx.symbols", 0), ("train", 1)])
+def test_what_torch_imports_for_itself_makes_generators_that_are_nobodys(
+    importer: str, known: int
+) -> None:
+    watched = Watched()
+
+    def load() -> dict[str, Any]:
+        return watched.run("kept = random.Random(3)", module="symbols")
+
+    names = watched.run("kept = load()", module=importer, load=load)
+
+    assert len(names["kept"]) and len(watched.registry.alive()) == known

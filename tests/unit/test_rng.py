@@ -187,6 +187,19 @@ def test_a_counter_of_cuda_moves_by_as_much_as_ours() -> None:
     assert rng._philox_jump(state(7, 40), state(9, 8), state(9, 20)) == state(7, 52)
 
 
+def test_a_generator_that_numpy_is_given_is_read_from_then_on() -> None:
+    before, own = rng.read(), numpy.random.get_bit_generator()
+    numpy.random.set_bit_generator(numpy.random.MT19937(5))
+    try:
+        given = rng.read().numpy
+        expected = numpy.random.get_state()[1].tobytes()
+    finally:
+        numpy.random.set_bit_generator(own)
+
+    assert given[24:] == expected
+    assert rng.read().numpy == before.numpy
+
+
 def test_no_move_of_a_generator_is_missed() -> None:
     """`read` looks at memory first; what it says must be what the generators themselves say."""
     chance = random.Random(11)
