@@ -68,7 +68,9 @@ class ElasticGroup(ProcessGroup):
     lend: ClassVar[Callable[..., Lend | None]] = staticmethod(lambda ranks, tensors: None)
     """Who knows what lost members of `ranks` would have given, where this one gives `tensors`."""
     partial: ClassVar[Callable[[str, int, int], None]] = staticmethod(lambda call, of, ranks: None)
-    """Told that a result of `call` is over fewer ranks, which gave different things."""
+    """Told that a result of `call` is over fewer ranks. What these gave may have been the same:
+    nobody knows what a lost one would have given.
+    """
 
     def __init__(self, native: Any, ranks: Sequence[int], place: int | None = None) -> None:
         """`place`: ours among `ranks`, where `native` is of this rank alone."""
@@ -144,7 +146,7 @@ class ElasticGroup(ProcessGroup):
         known = answered()  # by somebody who knows what lost members would have given
         lend = None if known or fold is None else ElasticGroup.lend(self.ranks, inputs)
         among = self.transactions.run(asked, inputs, launch, deliver, lend, fold)
-        if not (known or among.whole or among.alike) and asked.call in JOINT:
+        if not (known or among.whole) and asked.call in JOINT:
             ElasticGroup.partial(asked.call, len(among.members), self.size())
 
     # --------------------------------------------------------------------------- reductions
@@ -152,7 +154,11 @@ class ElasticGroup(ProcessGroup):
     def allreduce(self, tensors: list[torch.Tensor], opts: Any = None) -> Work:
         if not self.protected:
             return self.native.allreduce(tensors, opts or options("AllreduceOptions"))
-        self._reduce_all("all_reduce", tensors, opts)
+        dense = [tensor.to_dense() if tensor.is_sparse else tensor for tensor in tensors]
+        self._reduce_all("all_reduce", dense, opts)
+        for tensor, whole in zip(tensors, dense, strict=True):
+            if tensor.is_sparse:
+                tensor.detach().copy_(whole.to_sparse(tensor.sparse_dim()))
         return completed(tensors)
 
     def _reduce_all(

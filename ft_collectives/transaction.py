@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 
@@ -38,10 +38,16 @@ Launch = Callable[[Communicator, list[torch.Tensor]], Sequence[Work]]
 Deliver = Callable[[list[torch.Tensor], Communicator], None]
 """Takes the staged results to where the script wants them."""
 
-Lend = Callable[[tuple[int, ...]], Sequence[Sequence[torch.Tensor]]]
-"""What members that are lost would have given, as far as this one is to say it: one list of inputs
-for each of them.
-"""
+
+class Lent(NamedTuple):
+    """What members that are lost would have given, as far as this one is to say it."""
+
+    inputs: Sequence[Sequence[torch.Tensor]] = ()  # one list for each of them
+    sure: bool = True  # else it holds only if all members give the same
+
+
+Lend = Callable[[tuple[int, ...]], Lent]
+"""Asked with the members that are left."""
 
 Fold = Callable[[list[torch.Tensor], Sequence[torch.Tensor]], None]
 """Adds the inputs of one more member to those of this one."""
@@ -51,6 +57,14 @@ SAMPLE = 1 << 16
 
 ATTEMPTS = 3
 """Failures among the same members before the failure is the script's: sizes that differ, say."""
+
+
+class Given(NamedTuple):
+    """What one member has to give to an operation."""
+
+    lent: int  # for so many lost members
+    crc: int  # of its own inputs
+    sure: int  # see `Lent`
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -164,23 +178,26 @@ class Transactions:
                 return self._held
             try:
                 lost = len(self._ranks) - len(now.members)
-                lent = lend(now.members) if lost and lend is not None else ()
-                given = self._agree(asked, now, len(lent), digest(inputs) if lost else 0)
-                whole = sum(count for count, _ in given) == lost
-                alike = len(given) > 1 and len({crc for _, crc in given}) == 1
+                lent = lend(now.members) if lost and lend is not None else Lent()
+                given = self._agree(asked, now, lent, digest(inputs) if lost else 0)
+                alike = len(given) > 1 and len({one.crc for one in given}) == 1
+                known = alike or all(one.sure for one in given)
+                whole = known and sum(one.lent for one in given) == lost
                 among = replace(now, whole=whole, alike=alike)
-                return self._attempt(number, among, inputs, launch, fold, lent if whole else ())
+                folded = lent.inputs if whole else ()
+                return self._attempt(number, among, inputs, launch, fold, folded)
             except Superseded as end:
                 failures[now.members] += bool(end.reason)
                 if failures[now.members] >= ATTEMPTS:
                     raise RuntimeError(f"collective failed: {end.reason}") from end
 
-    def _agree(self, asked: Asked, now: Communicator, lent: int, crc: int) -> list[tuple[int, int]]:
-        """How many members each one lends for, and the digest of what it gives itself.
+    def _agree(self, asked: Asked, now: Communicator, lent: Lent, crc: int) -> list[Given]:
+        """What each member has to give.
 
         Raises RuntimeError if the members' calls differ: on all of them, and about the same.
         """
-        many, row = len(now.members), [*asked.row(), lent, crc]
+        own = Given(len(lent.inputs), crc, lent.sure)
+        many, row = len(now.members), [*asked.row(), *own]
         mine = torch.tensor(row * many)
         rows = torch.empty_like(mine)
         self.fabric.bury([mine, rows])
@@ -192,12 +209,12 @@ class Transactions:
         self.fabric.finish([pending], now.generation)
         self.fabric.unbury([mine, rows])
         if now.group is None:
-            return [(lent, crc)]
+            return [own]
         said = rows.view(many, len(row)).tolist()
         words = disagreement([one[:ROW] for one in said], now.members)
         if words:
             raise RuntimeError(words)
-        return [(one[ROW], one[ROW + 1]) for one in said]
+        return [Given(*one[ROW:]) for one in said]
 
     def _attempt(
         self,

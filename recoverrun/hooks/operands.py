@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ft_collectives.transaction import Lend
+from ft_collectives.transaction import Lend, Lent
 from recoverrun.hooks.context import Context, Key
 from recoverrun.hooks.lost import State
 
@@ -49,7 +49,7 @@ class Operands:
         if not session.lost or not session.makeup.exact or session.acting:
             return None
 
-        def lent(members: Sequence[int]) -> list[list[torch.Tensor]]:
+        def lent(members: Sequence[int]) -> Lent:
             lost = [rank for rank in ranks if rank not in members]
             return self._of_lost(lost, tensors, members)
 
@@ -57,15 +57,17 @@ class Operands:
 
     def _of_lost(
         self, lost: Sequence[int], tensors: Sequence[torch.Tensor], members: Sequence[int]
-    ) -> list[list[torch.Tensor]]:
+    ) -> Lent:
         """Of those for whom this rank speaks: the first member that has the same shards."""
         session, own = self._session, self._session.env.rank
         layout, captures = session.layout, session.impersonator.captures
         assert layout is not None, "protected"
-        found: list[list[torch.Tensor]] = []
+        found, sure = list[list[torch.Tensor]](), True
         after = captures.points[-1] if captures.points else None
         if after is None or after.kind != "after":
-            return found
+            return Lent()
+        tops = [one for one in captures.points if one.kind == "top" and one.step == after.step]
+        began = _numbers(tops[0].values) if tops else {}
         for rank in lost:
             shard = layout.place(rank)[1]
             speakers = [one for one in members if layout.place(one)[1] == shard]
@@ -73,13 +75,14 @@ class Operands:
             state = there.states.get(after.point) if there is not None else None
             if state is None or state.assumed or speakers[:1] != [own]:
                 continue
-            given = [_as_given(tensor, after, state) for tensor in tensors]
+            given = [_as_given(tensor, after, state, began) for tensor in tensors]
             if all(one is not None for one in given):
-                found.append([one for one in given if one is not None])
-        return found
+                found.append([one[0] for one in given if one is not None])
+                sure &= all(one[1] for one in given if one is not None)
+        return Lent(found, sure)
 
     def partial(self, call: str, members: int, of: int) -> None:
-        """A result of `call` is over so many ranks of a group, which gave different things."""
+        """A result of `call` is over so many ranks of a group."""
         session = self._session
         if session.acting or not session.guarantee.exact:
             return
@@ -93,26 +96,47 @@ class Operands:
         session.guarantee.steer(words, said=first)
 
 
-def _as_given(tensor: torch.Tensor, mine: Context, state: State) -> torch.Tensor | None:
-    """What the rank at `state` would give where this one, at `mine`, gives `tensor`."""
+Numbers = Mapping[Key, torch.Tensor]
+Guess = tuple[torch.Tensor, bool]
+"""What another rank would give, and whether it is told by a variable that this transaction has
+moved: any that rests, such as the size of a batch, may happen to have the same value.
+"""
+
+
+def _as_given(tensor: torch.Tensor, mine: Context, state: State, began: Numbers) -> Guess | None:
+    """What the rank at `state` would give where this one, at `mine`, gives `tensor`; `began` are
+    our own values at the beginning of the transaction.
+    """
     if tensor.numel() > LARGEST or tensor.is_complex() or not tensor.numel():
         return None
     own, theirs = _numbers(mine.values), _numbers(state.context.values)
+    moved = {key: value for key, value in own.items() if not _rests(began.get(key), value)}
+    for known in (moved, own):
+        found = _whole(tensor, known, theirs, state)
+        if found is not None:
+            return found.to(tensor.dtype).view(tensor.shape), known is moved
+    return None
+
+
+def _rests(before: torch.Tensor | None, now: torch.Tensor) -> bool:
+    return before is not None and before.shape == now.shape and torch.equal(before, now)
+
+
+def _whole(
+    tensor: torch.Tensor, own: Numbers, theirs: Numbers, state: State
+) -> torch.Tensor | None:
+    """By one variable, or element by element."""
     flat = _flat(tensor)
     whole = _told(flat, tensor.dtype, own, theirs, state)
-    if whole is None and len(flat) > 1:
-        parts = [_told(one.view(1), tensor.dtype, own, theirs, state) for one in flat]
-        known = [part for part in parts if part is not None]
-        whole = torch.cat(known) if len(known) == len(parts) else None
-    return None if whole is None else whole.to(tensor.dtype).view(tensor.shape)
+    if whole is not None or len(flat) == 1:
+        return whole
+    parts = [_told(one.view(1), tensor.dtype, own, theirs, state) for one in flat]
+    known = [part for part in parts if part is not None]
+    return torch.cat(known) if len(known) == len(parts) else None
 
 
 def _told(
-    flat: torch.Tensor,
-    dtype: torch.dtype,
-    own: Mapping[Key, torch.Tensor],
-    theirs: Mapping[Key, torch.Tensor],
-    state: State,
+    flat: torch.Tensor, dtype: torch.dtype, own: Numbers, theirs: Numbers, state: State
 ) -> torch.Tensor | None:
     """Their values of the variables that are `flat` here, if those are one and the same."""
     keys = [
