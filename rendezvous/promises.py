@@ -34,7 +34,7 @@ class Promises:
             return None
         worst = min(
             (self.verdicts[rank] for rank in live),
-            key=lambda verdict: (WEAKEST_FIRST.index(verdict.promise), verdict.rank),
+            key=lambda one: (WEAKEST_FIRST.index(one.promise), not one.reason, one.rank),
         )
         known = self.stated
         if known is not None and WEAKEST_FIRST.index(worst.promise) >= WEAKEST_FIRST.index(known):

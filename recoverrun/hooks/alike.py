@@ -56,9 +56,10 @@ class Alike:
         self.apart: set[Key] = set()
         self.unequal: set[str] = set()  # streams
         self._values: dict[Key, int] = {}
+        self._common: frozenset[Key] = frozenset()  # compared in the last vote
         self._drawn: dict[str, int] = {}
         self._top: Context | None = None
-        self._differ = False
+        self._differ = self._heard = False
         self._nothings: dict[Key, Any] = {}  # with which all ranks have begun
 
     def look(self, before: Context, top: Context) -> None:
@@ -78,6 +79,7 @@ class Alike:
     def informs(self, lost: LostRank) -> LostRank:
         """Let what is known of all ranks hold for one that is lost."""
         lost.alone, lost.unequal = frozenset(self.apart), frozenset(self.unequal)
+        lost.common = self._common - self.apart
         lost.nothings = {**self._nothings, **lost.nothings}
         return lost
 
@@ -104,13 +106,16 @@ class Alike:
 
     def hear(self, tally: Tally) -> None:
         """What came of the words of all ranks."""
-        self._differ = not tally.alike
+        self._differ, self._heard = not tally.alike, True
 
     def committed(self, session: "Session") -> None:
         """The transaction is over; all ranks know whether their words differed."""
         if self._differ and not session.lost:
             self._compare(session)
-        self._values, self._drawn, self._top, self._differ = {}, {}, None, False
+        if self._heard and not session.lost:
+            self._common = frozenset(self._values)
+        self._values, self._drawn, self._top = {}, {}, None
+        self._differ = self._heard = False
 
     def _compare(self, session: "Session") -> None:
         fabric = session.fabric

@@ -1,10 +1,11 @@
 """Audits: two survivors execute the same microbatch of a lost rank, and compare what comes of it.
 
 What the proofs have shown may stop being true long after: something of a rank begins to move that
-nobody sees. So in the second transaction after a loss, in the fourth, the eighth and so on, and
-every 512th, a microbatch that one survivor has made up is executed by another one, too. If it comes
-out otherwise, it depends on something that differs between the two, and so may differ from what the
-lost rank had.
+nobody sees. So in the first transaction after a loss, in the second, the fourth and so on, and each
+512th, a microbatch that one survivor has made up is executed by another one, too. If it comes out
+otherwise, it depends on something that differs between the two, and so may differ from what the
+lost rank had. And each survivor asks itself whether it still has reason to believe what it has made
+up (`precedent`, `doubts`).
 """
 
 import zlib
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from recoverrun.hooks.made import Made
     from recoverrun.hooks.session import Session
 
-FIRST, EVERY = 2, 512
+FIRST, EVERY = 1, 512
 """Transactions after a loss until the first audit, and from one audit to the next at most."""
 
 UNLIKE = (
@@ -50,9 +51,9 @@ class Audits:
     def __init__(self, session: "Session") -> None:
         self._session = session
         self._since = 0  # transactions since the last loss
-        self._at = FIRST
+        self._at = FIRST + 1  # not in the struck transaction, which has waited long enough
         self._shown = 0  # the transaction of the last audit, or before the last loss
-        self._lost: Sequence[int] = ()
+        self._lost: list[int] = []
 
     @property
     def due(self) -> bool:
@@ -60,7 +61,7 @@ class Audits:
         machine = self._session.machine
         return machine is not None and self._since + 1 >= self._at
 
-    def committed(self, step: int, lost: Sequence[int]) -> None:
+    def committed(self, step: int, lost: list[int]) -> None:
         """Transaction `step` is over; these ranks are lost."""
         self._since += bool(lost)
         if lost != self._lost:
@@ -72,9 +73,11 @@ class Audits:
         executors: Mapping[tuple[int, int], int],
         made: "Mapping[Identity, Made]",
         execute: "Callable[[Identity, int], Made]",
+        guessed: Callable[[], str],
     ) -> tuple[set[Identity], str]:
         """All ranks enter. Which microbatches were audited, and why they are not to be believed,
-        or "". Each rank audits itself, too (`precedent`): if one fails, nothing is believed.
+        or "". Each rank audits itself, too (`precedent`, `guessed`): if one fails, nothing is
+        believed.
 
         `executors` tells who has executed which microbatch of which lost rank, `made` is what this
         rank has made up itself. Superseded if `generation` ends first.
@@ -88,7 +91,8 @@ class Audits:
         again = machine.slot == auditor and len(live) > 1
         mine = execute(identity, rank) if again else made.get(identity)
         channel = session.makeup.channel
-        words = {"found": _report(session, mine), "own": disowned(session)}
+        own = disowned(session)  # shard mates do both
+        words = {"found": _report(session, mine), "own": guessed() or own}
         heard = gather(fabric, channel, generation, words)
         self._at = self._since + 1 + min(self._since + 1, EVERY)
         failed = [said["own"] for _, said in sorted(heard.items()) if said["own"]]

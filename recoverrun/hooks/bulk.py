@@ -15,6 +15,7 @@ import weakref
 import zlib
 from collections import deque
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 import torch
@@ -90,8 +91,7 @@ def mark_of(value: Any) -> str:
         return _mark_of_tensor(value)
     kind = type(value)
     if kind in LONG_KINDS:
-        entries = list(value.items()) if kind in DICTS else list(value)
-        sample = [entries[place] for place in _places(len(entries))]
+        sample = _sampled(value)
         parts = [part for one in sample for part in (one if kind in DICTS else (one,))]
         plain = all(type(part) in (int, float, bool, str) for part in parts)
         crc = zlib.crc32(repr(sample).encode(errors="replace"))
@@ -101,6 +101,23 @@ def mark_of(value: Any) -> str:
     flat = value.reshape(-1) if value.flags.c_contiguous else value.flat
     sample = [flat[place] for place in _places(value.size)]
     return f"{value.dtype} {value.shape} {zlib.crc32(b''.join(map(bytes, sample))):x}"
+
+
+def _sampled(value: Any) -> list[Any]:
+    """Of a list evenly spread elements, of other kinds the first and the last ones."""
+    if type(value) is list:
+        return [value[place] for place in _places(len(value))]
+    entries = value.items() if type(value) in DICTS else value
+    return [*islice(entries, SAMPLES // 2), *islice(reversed(entries), SAMPLES // 2)]
+
+
+def grown(names: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of `names` to which a script may have added so much that they are values no more."""
+    return {
+        name: value
+        for name, value in names.items()
+        if type(value) in LONG_KINDS and len(value) > FEW
+    }
 
 
 def _mark_of_tensor(value: torch.Tensor) -> str:

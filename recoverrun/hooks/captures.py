@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from recoverrun.hooks import rng
-from recoverrun.hooks.bulk import marks
+from recoverrun.hooks.attached import ATTACHED
+from recoverrun.hooks.bulk import grown, marks
 from recoverrun.hooks.context import (
     CARRIED_TENSOR_BYTES,
     Context,
@@ -19,6 +20,7 @@ from recoverrun.hooks.context import (
     attributes_of,
     values_of,
 )
+from recoverrun.hooks.items import dicts_in
 from recoverrun.hooks.looping import find_frame
 from recoverrun.hooks.namespaces import around_of, seen_by
 from recoverrun.hooks.origins import Origin
@@ -65,7 +67,9 @@ class Captures:
         frame = find_frame(top.frame_id, sys._getframe(1))
         local = frame.f_locals if frame is not None and not top.loop.module_level else {}
         names = seen_by(top.loop, top.globals, local)
-        around = around_of(top.loop, top.globals, local) if look_again else {}
+        around: dict[str, Any] = {}
+        if look_again:
+            around = {**around_of(top.loop, top.globals, local), **ATTACHED.names()}
         if sys.version_info < (3, 13):
             local.clear()  # the frame would keep every local alive until the next call
         return capture(
@@ -80,8 +84,8 @@ class Captures:
     def _attributes(self, around: Mapping[str, Any], look_again: bool) -> dict[Path, Any]:
         senses, own = self._runtime.senses, self._runtime.own_modules
         if look_again or senses is None:
-            return attributes_of(around, own)
-        return senses.attributes({}, {}, own, look_again=False)
+            return attributes_of(around, own, dicts_in(self._runtime.given()))
+        return senses.attributes(None, own, ())
 
     def loaders(self) -> dict[int, Origin]:
         return {
@@ -128,7 +132,7 @@ def capture(
 ) -> Context:
     """The context that `names` (what the region sees) and the script's objects make."""
     step, index, kind, attempt = point
-    carried = {name: names[name] for name in sorted(loop.carried & names.keys())}
+    carried = {name: names[name] for name in sorted(loop.carried & names.keys())} | grown(names)
     return Context(
         step=step,
         index=index,

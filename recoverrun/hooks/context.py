@@ -8,7 +8,7 @@ cannot take it. Every rank captures at the same points, so that contexts compare
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, Literal
@@ -147,11 +147,15 @@ def values_of(names: Mapping[str, Any], carried: frozenset[str] = frozenset()) -
     return kept
 
 
-def attributes_of(names: Mapping[str, Any], modules: frozenset[str]) -> dict[Path, Any]:
-    """Simple members of what the script holds, as far as it can be reached from `names`."""
+def attributes_of(
+    names: Mapping[str, Any], modules: frozenset[str], data: Container[int] = ()
+) -> dict[Path, Any]:
+    """Simple members of what the script holds, as far as it can be reached from `names`, but not
+    of `data`, by identity.
+    """
     return {
         (*path, name): value
-        for path, owner in owners_of(names, modules)
+        for path, owner in owners_of(names, modules, data)
         for name, value in state_of(owner).items()
     }
 
@@ -162,9 +166,11 @@ def state_of(owner: Any) -> dict[str, Any]:
     return values_of(held) | bulk.marks(held, ATTRIBUTE_TENSOR_BYTES)
 
 
-def owners_of(names: Mapping[str, Any], modules: frozenset[str]) -> Iterator[tuple[Path, Any]]:
+def owners_of(
+    names: Mapping[str, Any], modules: frozenset[str], data: Container[int] = ()
+) -> Iterator[tuple[Path, Any]]:
     """What has members of its own: instances of classes that the script's own `modules` define,
-    models apart, these classes, functions that keep something, and dicts.
+    models apart, these classes, functions that keep something, and dicts that are no `data`.
     """
     seen: set[int] = set()
     todo: deque[tuple[Path, Any]] = deque(
@@ -174,7 +180,9 @@ def owners_of(names: Mapping[str, Any], modules: frozenset[str]) -> Iterator[tup
         path, owner = todo.popleft()
         if type(owner) is MethodType:
             owner = owner.__self__
-        if type(owner) in PLAIN or id(owner) in seen or not is_owner(owner, modules):
+        if type(owner) in PLAIN or id(owner) in seen or id(owner) in data:
+            continue
+        if not is_owner(owner, modules):
             continue
         seen.add(id(owner))
         yield path, owner

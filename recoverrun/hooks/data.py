@@ -389,7 +389,10 @@ class LoaderIterator:
         runtime = self.runtime
         own = rank == runtime.own_rank
         told = self.origin if own else runtime.created_at(self.number, rank)
-        carried = told.against(self.origin) if told is not None else {}
+        carried = {}
+        if told is not None:
+            told.require_places(self.origin, self.runtime.own_rank)
+            carried = told.against(self.origin)
         ranks = Ranks(runtime.own_rank, rank, runtime.layout, carried)
         if self.created.resumed is not None and self.loader.num_workers:
             raise NotReplayable(RESUMED)

@@ -6,16 +6,20 @@
   executed again; does it come out as it did?
 - indifference: where a collective was met that no proof has met, does another answer give another
   gradient?
-- ignorance: what is not known of the rank was shown not to matter; do our own values in its place
-  still give the same? In the struck transaction, and with each audit.
+- ignorance: what is not known of the rank is believed not to matter; do our own values in its
+  place give the same? Whenever more of it is not known, and with each audit.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ft_collectives.reduce import Piece, Reducer
 from recoverrun.hooks import precedent
+from recoverrun.hooks.bulk import is_mark
 from recoverrun.hooks.clones import NotReplayable
+from recoverrun.hooks.context import Key, last
+from recoverrun.hooks.custody import GivenUp
 from recoverrun.hooks.evidence import Mark
 from recoverrun.hooks.impersonate import TALKS
 from recoverrun.hooks.lost import parted
@@ -27,19 +31,25 @@ if TYPE_CHECKING:
     from recoverrun.hooks.session import Session
 
 
+GUESSED = "something that is not known of all ranks of a lost replica changes its microbatch"
+
+
 class Doubts:
     """Of one survivor. What is asked raises NotReplayable where there is a doubt."""
 
     def __init__(self, session: "Session") -> None:
         self._session = session
         self._actor = session.impersonator
-        self._known: list[int] = []  # lost ranks, as the last transaction ended
         self._recalled: dict[int, str] = {}  # by lost rank: what came of our own microbatch
         self._shown: dict[int, str] = {}  # by lost rank: what came of its committed one
+        self._asked: dict[int, frozenset[Key]] = {}  # by lost rank, up to the last transaction
+        self._asking: dict[int, frozenset[Key]] = {}  # in the present one
 
-    def committed(self, lost: list[int]) -> None:
-        """A transaction is over, with these ranks lost."""
-        self._known = lost
+    def committed(self) -> None:
+        """The transaction is over: what was asked in it has been answered."""
+        for rank, unknown in self._asking.items():
+            self._asked[rank] = self._asked.get(rank, frozenset()) | unknown
+        self._asking.clear()
 
     def memory(self, rank: int) -> None:
         session = self._session
@@ -75,21 +85,53 @@ class Doubts:
             raise NotReplayable(TALKS)
         self._actor.talked = True
 
-    def ignorance(self, made: Made, microbatch: Microbatch, *, audited: bool) -> None:
-        """Shard mates need not lack the same values: they do not ask."""
-        session, start, mine = self._session, made.start, microbatch.top.context
-        assert start is not None and session.layout is not None, "executed from there"
-        asked = audited or sorted(self._actor.lost) != self._known
-        if session.layout.shards > 1 or mine is None or not asked:
+    def ignorance(self, made: Made, microbatch: Microbatch) -> None:
+        """Shard mates need not lack the same values: they ask together, with audits alone."""
+        layout = self._session.layout
+        assert layout is not None, "protected"
+        unknown = self._unknown(made, microbatch)
+        if layout.shards > 1 or unknown <= self._asked.get(made.rank, frozenset()):
             return
-        own = mine.values
-        unknown = [key for key in start.unknown & self._actor.bearing.immaterial if key in own]
+        self._asking[made.rank] = self._asking.get(made.rank, frozenset()) | unknown
+        why = self.guessed(made, microbatch)
+        if why:
+            raise NotReplayable(why)
+
+    def guessed(self, made: Made, microbatch: Microbatch) -> str:
+        """Why `made` is only a guess, or "": what is not known of the rank matters after all."""
+        layout, unknown = self._session.layout, self._unknown(made, microbatch)
+        assert layout is not None, "protected"
+        together = layout.shards > 1  # mates, whatever each of them does not know
+        if not (unknown or together) or self._is_alike(made, microbatch, unknown):
+            return ""
         if not unknown:
-            return
-        values = {**start.context.values, **{key: own[key] for key in unknown}}
+            return GUESSED
+        each: list[Key] = []
+        if len(unknown) > 1 and not together:
+            each = [key for key in unknown if not self._is_alike(made, microbatch, {key})]
+        return parted(sorted(each or unknown, key=str), "between steps")
+
+    def _is_alike(self, made: Made, microbatch: Microbatch, keys: Collection[Key]) -> bool:
+        """True if it comes out the same with our own values in the place of these.
+
+        Raises GivenUp.
+        """
+        start, mine = made.start, microbatch.top.context
+        assert start is not None and mine is not None, "executed from there"
+        assert made.executed is not None, "before"
+        values = {**start.context.values, **{key: mine.values[key] for key in keys}}
         other = replace(start, context=start.context.with_values(values))
-        with Apart(session):
-            again = self._actor.execute(made.rank, other, session.step, microbatch)
-        assert made.executed is not None, "just now"
-        if (again.mark, again.door) != (made.executed.mark, made.executed.door):
-            raise NotReplayable(parted(sorted(unknown, key=str), "between steps"))
+        try:
+            with Apart(self._session):
+                again = self._actor.execute(made.rank, other, self._session.step, microbatch)
+        except GivenUp:
+            raise
+        except NotReplayable:
+            return False
+        return (again.mark, again.door) == (made.executed.mark, made.executed.door)
+
+    def _unknown(self, made: Made, microbatch: Microbatch) -> frozenset[Key]:
+        """Values that are not known of the rank, and of which this rank has its own."""
+        own = microbatch.top.context.values if microbatch.top.context is not None else {}
+        found = made.start.unknown if made.start is not None else frozenset()
+        return frozenset(key for key in found if key in own and not is_mark(last(key)))

@@ -163,8 +163,8 @@ class Impersonator:
         script's own code raises in the midst of a backward.
         """
         top = microbatch.top
-        if top.loop.refusal:
-            raise NotReplayable(top.loop.refusal)
+        if microbatch.place.refusal:
+            raise NotReplayable(microbatch.place.refusal)
         if REGISTRY.crowded:
             raise NotReplayable(CROWDED)
         mine, after = top.context, self.captures.at((step, microbatch.index, AFTER, 0))

@@ -1,6 +1,6 @@
 """What a loop or a generator hands to the script, with the parts that a loader gave replaced."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -39,6 +39,21 @@ def within(iterable: Any, depth: int = DEPTH) -> list[Any]:
             return []
         return [one for part in inner for one in within(part, depth - 1)]
     return []
+
+
+def dicts_in(items: Iterable[Any]) -> frozenset[int]:
+    """Identities of all dicts of which `items` are made."""
+    found: set[int] = set()
+    todo = [(item, DEPTH) for item in items]
+    while todo:
+        item, depth = todo.pop()
+        if type(item) is dict:
+            found.add(id(item))
+        if depth and isinstance(item, dict | list | tuple):
+            todo += [
+                (one, depth - 1) for one in (item.values() if isinstance(item, dict) else item)
+            ]
+    return frozenset(found)
 
 
 def drawn_for(items: Sequence[Any], draws: Sequence[Draw]) -> list[Draw]:

@@ -6,7 +6,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from recoverrun.hooks.runtime import ScriptRuntime, Turn
+    from recoverrun.hooks.runtime import ScriptRuntime
+    from recoverrun.hooks.turns import Turn
 
 
 class LoopIterator:
@@ -28,10 +29,10 @@ class LoopIterator:
     def __next__(self) -> Any:
         if self._items is None:
             self._items = iter(self._iterable)
-            self._runtime.push(self._turn, sys._getframe(1))
+            self._runtime.turns.push(self._turn, sys._getframe(1))
             if not self._counts:
                 self._runtime.goes_over(self._turn, self._iterable)
-        self._runtime.trim(self._turn)
+        self._runtime.turns.trim(self._turn)
         if not self._counts:
             self._runtime.begin_iteration(self._turn)
         try:

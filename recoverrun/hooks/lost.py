@@ -89,6 +89,7 @@ class LostRank:
     nothings: dict[Key, Any] = field(default_factory=dict)  # and zeros and the like, at any top
     loops: set[str] = field(default_factory=set)  # to which it has come
     alone: frozenset[Key] = frozenset()  # what ranks are known not to have in common
+    common: frozenset[Key] = frozenset()  # what they had, as the last whole transaction began
     unequal: frozenset[str] = frozenset()  # streams of which they draw unequally many numbers
     led: Callable[[frozenset[str], Point], bool] = lambda places, since: False
     """Has this rank done all that the lost one does alone there, right after that point?"""
@@ -145,7 +146,9 @@ class LostRank:
         theirs = state.context
         within = after.kind == "after"  # a microbatch lies between
         streams, why = self._streams(state, before, after, within)
-        values, apart = merged(before.values, after.values, theirs.values, self._begins, self.alone)
+        values, apart = merged(
+            before.values, after.values, theirs.values, self._begins, self.alone, self.common
+        )
         begun = {
             k
             for k in state.unknown
@@ -286,10 +289,12 @@ def merged(
     theirs: Mapping[Any, Any],
     begins: Callable[[Any, Any], bool] = lambda key, now: False,
     alone: Container[Any] = (),
+    common: Container[Any] = (),
 ) -> tuple[dict[Any, Any], set[Any]]:
     """Another rank's values where ours went from `before` to `after` and `theirs` stood before.
 
-    Returns also the keys of those that differ and moved: theirs are unknown. So is what moves of
+    Returns also the keys of those that differ and moved: theirs are unknown. So is what differs of
+    what was `common` to all just before, as it moves there, whether or not it does here; and of
     those that ranks are known not to have in common, whether or not it was the same just now
     (`alone`). A value that `begins` anew is one that all ranks had when a microbatch began: what is
     ours again is theirs again.
@@ -298,11 +303,13 @@ def merged(
     apart: set[Any] = set()
     for key, now in after.items():
         was, their = before.get(key, _ABSENT), theirs.get(key, _ABSENT)
-        common = same(their, was) and (key not in alone or same(was, now))
-        if their is _ABSENT or common or same(their, now):
+        shared = same(their, was) and (key not in alone or same(was, now))
+        if their is _ABSENT or shared or same(their, now):
             values[key] = now  # common to all, or not there yet
         elif same(was, now):
             values[key] = their
+            if key in common:
+                apart.add(key)
         elif begins(key, now):
             values[key] = now
         else:

@@ -179,7 +179,7 @@ class MakeUp:
                 made.pieces = apart.pieces(carried=not made.identity[1])
                 made.fresh = False
             self._doubts.indifference(made, microbatch)
-            self._doubts.ignorance(made, microbatch, audited=self._audits.due)
+            self._doubts.ignorance(made, microbatch)
         except NotReplayable as reason:
             made.failed = str(reason)
             if isinstance(reason, GivenUp):
@@ -322,12 +322,32 @@ class MakeUp:
 
     def _audited(self, generation: int) -> tuple[int, dict[Identity, int]]:
         """What is to become of what another survivor has executed, too."""
-        audited, why = self._audits.run(generation, self._executors, self._made, self._aside)
+        audited, why = self._audits.run(
+            generation, self._executors, self._made, self._aside, self._guessed
+        )
         verdict = self._session.booth.least(generation, FRESH if why else WHOLE)
         bad = self._made.keys() & audited if why else set()
         for identity in bad:
             self._made[identity].failed = why
         return verdict, dict.fromkeys(bad, FRESH)
+
+    def _guessed(self) -> str:
+        """Why what this rank has made up is only a guess, or "". Shard mates do the same."""
+        found = []
+        for identity, made in sorted(self._made.items()):
+            if made.start is None or made.executed is None:
+                continue
+            one, remnants = which(self._session.step, identity), self._session.remnants
+            remnants.enters(one)
+            with self._session.phases.measure("redo"):
+                try:
+                    found.append(self._doubts.guessed(made, self._own(identity[1])))
+                except GivenUp as reason:
+                    found.append(str(reason))
+                    self.deaths.give_up(one, str(reason))
+                    remnants.gives_up()
+            remnants.rests()
+        return next(filter(None, found), "")
 
     def _aside(self, identity: Identity, rank: int) -> Made:
         """Execute a microbatch that another survivor makes up, for it to be compared.
@@ -448,8 +468,8 @@ class MakeUp:
         self._session.runtime.begin_anew()
         self.absorb()
         lost = sorted(self._actor.lost)
-        self._doubts.committed(lost)
         self._audits.committed(step, lost)
+        self._doubts.committed()
         begun = [turn.top.context for turn in self._session.runtime.under_way() if turn.top]
         for one in self._actor.lost.values():
             one.forget((step, 0, 0, 0), {top.point for top in begun if top is not None})

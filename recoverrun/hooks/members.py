@@ -16,6 +16,8 @@ from typing import Any
 
 from torch import nn
 
+from recoverrun.hooks.attached import ATTACHED, Written
+
 NAMESPACES = frozenset({SimpleNamespace, argparse.Namespace})
 DICTS = frozenset({dict, OrderedDict, defaultdict, Counter})
 KEYS = frozenset({str, int, bool, float, type(None)})
@@ -63,9 +65,11 @@ def is_owner(value: Any, modules: frozenset[str]) -> bool:
         return True
     if kind is MethodType:
         return is_owner(value.__self__, modules)
+    if isinstance(value, nn.Module):
+        return bool(ATTACHED.written(value))
     if kind is FunctionType:
         return bool(value.__closure__ or value.__dict__) and value.__module__ in modules
-    if kind is type:
+    if isinstance(value, type):
         return value.__module__ in modules and not issubclass(value, nn.Module)
     return is_own_kind(kind, modules) and (hasattr(value, "__dict__") or bool(slots_of(kind)))
 
@@ -79,8 +83,10 @@ def members(owner: Any) -> Members:
         return members(owner.__self__)
     if kind is FunctionType:
         return Free(owner)
-    if kind is type:
+    if isinstance(owner, type):
         return Shared(owner)
+    if isinstance(owner, nn.Module) and (written := ATTACHED.written(owner)):
+        return Written(owner, written)
     slots = slots_of(kind)
     if slots:
         return Slots(owner, slots)

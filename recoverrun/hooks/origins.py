@@ -96,6 +96,14 @@ class Origin:
             places=None if carried is None else _unpacked(carried),
         )
 
+    def require_places(self, own: "Origin", own_rank: int) -> None:
+        """Raises NotReplayable if a sampler of ours has come to stand for another rank than ours,
+        and the lost rank never had one where that was so.
+        """
+        moved = any(count != 1 and rank != own_rank for count, rank in own.places or ())
+        if self.places is None and moved:
+            raise NotReplayable(UNTOLD.format("for which rank its sampler stands"))
+
     def against(self, own: "Origin") -> dict[Place, int]:
         """What this rank carries where `own` has such a place; places that differ are told."""
         if self.places is None or own.places is None or len(self.places) != len(own.places):

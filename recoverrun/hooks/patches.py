@@ -9,6 +9,7 @@ replaced there as well.
 |---|---|
 | Tensor.backward, autograd.backward | a microbatch ends, and with some a transaction |
 | register_post_accumulate_grad_hook | the script uses gradients before a transaction could commit |
+| other hooks, Module.__setattr__ | state of the script that no variable leads to (`attached`) |
 | constructors of generators | all generators of random numbers are known (`registry`) |
 | Optimizer.step (pre-hook) | steps of gradients that are reduced by hand |
 | Optimizer.step (post-hook) | what the ranks told each other in the update |
@@ -31,6 +32,7 @@ from datetime import timedelta
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
+from recoverrun.hooks import attached
 from recoverrun.hooks.arrivals import watch
 
 if TYPE_CHECKING:  # it imports torch, which only the script does
@@ -202,12 +204,21 @@ def _gradients(session: "Session", hand: "ByHand", backwards: "Backwards") -> No
     replace(torch.Tensor, "backward", backwards.around)
     replace(torch.autograd, "backward", backwards.around)
     replace(torch.Tensor, "register_post_accumulate_grad_hook", backwards.hooking)
+    _attached(torch)
     clip = sys.modules["torch.nn.utils.clip_grad"]
     for name in ("clip_grad_norm_", "clip_grad_value_", "get_total_norm", "clip_grads_with_norm_"):
         if name in vars(clip):
             replace(clip, name, reading)
     replace(torch.amp.GradScaler, "unscale_", reading)
     _updates(session, hand)
+
+
+def _attached(torch: ModuleType) -> None:
+    """What the script attaches to torch's own objects."""
+    replace(torch.Tensor, "register_hook", attached.hooking)
+    replace(torch.nn.Module, "__setattr__", attached.writing)
+    for when in ("forward", "forward_pre", "full_backward", "full_backward_pre"):
+        replace(torch.nn.Module, f"register_{when}_hook", attached.hooking)
 
 
 def _knowing(session: "Session", original: Any) -> Any:

@@ -20,11 +20,11 @@ from typing import TypeVar
 
 from recoverrun.hooks.dataflow import local_names, own_nodes
 from recoverrun.hooks.script import EXIT_NAME, RUNTIME_NAME
+from recoverrun.hooks.waits import Abandoned
 
 N = TypeVar("N", bound=ast.AST)
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-WAITS = (ast.Yield, ast.YieldFrom, ast.Await, ast.AsyncFor, ast.AsyncWith)
 
 
 def prepare(nodes: Sequence[N], class_name: str, first: str) -> list[N]:
@@ -41,12 +41,13 @@ def prepare(nodes: Sequence[N], class_name: str, first: str) -> list[N]:
     return copies
 
 
-def region(body: Sequence[ast.stmt], where: ast.stmt) -> ast.Module:
+def region(body: Sequence[ast.stmt], where: ast.stmt, filename: str) -> ast.Module:
     """Return the module that executes a prepared body once. Changes the nodes of `body`.
 
     Raises CannotRepeat.
     """
-    transformed = _statements(_Scopes(), body)
+    transformed = _statements(Abandoned(filename), body)
+    transformed = _statements(_Scopes(), transformed)
     transformed = _statements(_Exits(), transformed)
     once = ast.parse(
         f"{EXIT_NAME} = ''\n"
@@ -67,11 +68,6 @@ def obstacle(body: Sequence[ast.stmt], filename: str) -> str:
     """Return why a body cannot be executed again, or ""."""
     for node in own_nodes(body):
         line = getattr(node, "lineno", 0)
-        if isinstance(node, WAITS) or _is_async_comprehension(node):
-            return (
-                f"{filename}:{line}: the loop body waits here ({_word(node)}), "
-                "so that it cannot be executed again on its own"
-            )
         if isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names):
             return f"{filename}:{line}: `import *` in the loop body binds names that are not known"
         if isinstance(node, ast.Call) and _is_bare_exec(node):
@@ -111,23 +107,6 @@ def _statements(transformer: ast.NodeTransformer, body: Sequence[ast.stmt]) -> l
         changed = transformer.visit(statement)
         result.extend(changed if isinstance(changed, list) else [changed])
     return result
-
-
-def _word(node: ast.AST) -> str:
-    words = {
-        ast.Yield: "yield",
-        ast.YieldFrom: "yield from",
-        ast.Await: "await",
-        ast.AsyncFor: "async for",
-        ast.AsyncWith: "async with",
-    }
-    return words.get(type(node), "async comprehension")
-
-
-def _is_async_comprehension(node: ast.AST) -> bool:
-    return isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp) and any(
-        generator.is_async for generator in node.generators
-    )
 
 
 def _is_bare_exec(node: ast.Call) -> bool:

@@ -16,6 +16,7 @@ from recoverrun.hooks.conditions import WORDS
 from recoverrun.hooks.dataflow import binds, bound_names, flow, own_nodes
 from recoverrun.hooks.script import ITEM_NAME, RUNTIME_NAME, Loop, LoopKind
 from recoverrun.hooks.trees import visit_statements, walk
+from recoverrun.hooks.waits import waits
 
 RESERVED = frozenset({"locals", "globals", RUNTIME_NAME})
 
@@ -189,13 +190,15 @@ class _Rewriter(ast.NodeTransformer):
         body = region.prepare(node.body, class_name, first)
         targets, item_code = self._target(node, class_name, first)
         reads = flow(body)
-        refusal = region.obstacle(node.body, self.filename)
+        found = waits(node.body, self.filename)
+        refusal = next((one.reason for one in found if one.always), "")
+        refusal = refusal or region.obstacle(node.body, self.filename)
         if isinstance(node, ast.AsyncFor):
             refusal = f"{self.filename}:{node.lineno}: the loop is an `async for`"
         body_code = None
         if not refusal:
             try:
-                body_code = self._compile(region.region(body, node))
+                body_code = self._compile(region.region(body, node, self.filename))
             except (SyntaxError, region.CannotRepeat) as problem:
                 where = f"{self.filename}:{node.lineno}"
                 refusal = f"{where}: the loop body cannot be compiled on its own: {problem}"
@@ -215,6 +218,7 @@ class _Rewriter(ast.NodeTransformer):
             item_code=item_code,
             body_code=body_code,
             refusal=refusal,
+            waits=tuple((one.line, one.reason) for one in found),
         )
 
     def _target(

@@ -9,15 +9,16 @@ it is known by the iterations around it and by how many backwards came before it
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from recoverrun.hooks.attached import ATTACHED
 from recoverrun.hooks.deputy import FirstRank
 from recoverrun.hooks.draws import Draw, Draws
 from recoverrun.hooks.generators import same_kind
 from recoverrun.hooks.idle import Idle
-from recoverrun.hooks.looping import LoopIterator, find_frame
+from recoverrun.hooks.looping import LoopIterator
 from recoverrun.hooks.script import Loop
+from recoverrun.hooks.turns import Turn, Turns, line_of
 from rendezvous.layout import Layout
 
 if TYPE_CHECKING:  # they import torch, which the script imports when it wants to
@@ -37,15 +38,14 @@ class Senses(Protocol):
 
     def attributes(
         self,
-        module: Mapping[str, Any],
-        local: Mapping[str, Any],
+        visible: Mapping[str, Any] | None,
         own: frozenset[str],
-        look_again: bool,
+        given: Iterable[Any],
     ) -> "dict[Path, Any]":
         """Simple attributes of objects whose classes the modules `own` define.
 
-        Objects are looked for among the variables if `look_again`, else those of the last time
-        are read.
+        Objects are looked for among `visible` variables, but not in what iterators have `given`;
+        if that is None, those of the last time are read.
         """
 
     def bulk(self, names: Mapping[str, Any]) -> "dict[Key, Any]":
@@ -94,26 +94,6 @@ class Top:
     groups: "list[tuple[Optimizer, list[dict[str, Any]]]]" = field(default_factory=list)
 
 
-@dataclass(slots=True, eq=False)
-class Turn:
-    """A loop that is under way, at its present iteration."""
-
-    loop: Loop
-    frame_id: int
-    iteration: int = -1
-    item: Any = None
-    streams: "Streams | None" = None
-    draws: list[Draw] = field(default_factory=list)
-    ahead: list[Draw] = field(default_factory=list)
-    held: list[Draw] = field(default_factory=list)  # before it, of what it goes over
-    adopted: int = 0  # iterators of the process when this iteration began
-    heard: int = 0
-    backwards: int = 0  # in this iteration
-    seeded: bool = False
-    counts: dict[int, int] = field(default_factory=dict)  # of items, by source, before its header
-    top: Top | None = None
-
-
 LEVELS = 3
 """Loops around a backward of which the body may be executed again."""
 
@@ -124,6 +104,14 @@ class Place:
 
     top: Top
     skip: int
+    line: int = 0  # of its backward, or of the call that comes to it
+
+    @property
+    def refusal(self) -> str:
+        """Why it cannot be executed again from that top, as far as its code says; "" if it can."""
+        loop = self.top.loop
+        before = (reason for line, reason in loop.waits if line < self.line)
+        return loop.refusal or next(before, "")
 
 
 @dataclass(slots=True, eq=False)
@@ -161,7 +149,7 @@ class ScriptRuntime(FirstRank):
         self.loops: dict[str, Loop] = {}
         self.refusals: list[str] = []
         self.own_modules: frozenset[str] = frozenset({"__main__"})
-        self.stack: list[Turn] = []
+        self.turns = Turns()
         self.microbatches: list[Microbatch] = []
         self.previous: Microbatch | None = None  # the first one of the transaction before
         self.outward: dict[str, int] = {}
@@ -217,17 +205,18 @@ class ScriptRuntime(FirstRank):
 
     def enter(self, loop_id: str) -> None:
         if not self.quiet:
-            self.push(Turn(self.loops[loop_id], id(sys._getframe(1))), sys._getframe(1))
+            frame = sys._getframe(1)
+            self.turns.push(Turn(self.loops[loop_id], id(frame)), frame)
 
     def leave(self, loop_id: str) -> None:
-        turn = None if self.quiet else self._under_way(loop_id)
+        turn = None if self.quiet else self.turns.under_way(loop_id, sys._getframe(1))
         if turn is not None:
             self.pop(turn)
 
     def top(self, loop_id: str, local: dict[str, object], global_: dict[str, object]) -> None:
         if self.quiet:
             return
-        turn = self._under_way(loop_id)
+        turn = self.turns.under_way(loop_id, sys._getframe(1))
         if turn is None:
             return
         if turn.loop.kind != "for":
@@ -242,8 +231,10 @@ class ScriptRuntime(FirstRank):
     def _top(self, turn: Turn, local: dict[str, Any], global_: dict[str, Any]) -> Top:
         assert self.senses is not None and turn.streams is not None, "not quiet"
         self.draws.end_header()
-        names = self._snapshot(turn.loop, local)
-        attributes = self.senses.attributes(global_, names, self.own_modules, not self.microbatches)
+        names = {**self._snapshot(turn.loop, local), **ATTACHED.names()}
+        attributes = self.senses.attributes(
+            self._around(turn, global_, names), self.own_modules, self.given()
+        )
         read = {name: local[name] for name in turn.loop.live_in if name in local}
         carried = turn.loop.carried & names.keys()
         return Top(
@@ -264,6 +255,21 @@ class ScriptRuntime(FirstRank):
             heard=turn.heard,
         )
 
+    def _around(
+        self, turn: Turn, global_: dict[str, Any], names: dict[str, Any]
+    ) -> Mapping[str, Any] | None:
+        """Where objects are looked for as an iteration begins; None: those of the last time are
+        read. What the header of the loop binds comes with its item.
+        """
+        if self.microbatches:
+            return None
+        return {k: v for k, v in {**global_, **names}.items() if k not in turn.loop.targets}
+
+    def given(self) -> list[Any]:
+        """What iterators have given of late: data, whatever holds them now."""
+        items = [turn.item for turn in self.stack]
+        return [*items, *(draw.item for draw in self.draws.before_now)]
+
     def generator(self, function: Any) -> Any:
         """A generator function of the script, whose generators may be sources of data."""
 
@@ -276,33 +282,14 @@ class ScriptRuntime(FirstRank):
 
     # --------------------------------------------------------------------------- the stack
 
-    def push(self, turn: Turn, frame: FrameType) -> None:
-        while self.stack and find_frame(self.stack[-1].frame_id, frame) is None:
-            self.stack.pop()
-        again = self.stack and self.stack[-1].frame_id == turn.frame_id
-        if again and self.stack[-1].loop is turn.loop:
-            self.stack.pop()  # the same loop begins anew after it was left by `break`
-        self.stack.append(turn)
+    @property
+    def stack(self) -> list[Turn]:
+        """Loops that are under way, the outermost first."""
+        return self.turns.stack
 
     def pop(self, turn: Turn) -> None:
         self.draws.in_header = False  # it may have been the header that ended the loop
-        if turn in self.stack:
-            del self.stack[self.stack.index(turn) :]
-
-    def _under_way(self, loop_id: str) -> Turn | None:
-        """The innermost turn of this loop; those inside it were left without a word, and end."""
-        for turn in reversed(self.stack):
-            if turn.loop.id == loop_id:
-                self.trim(turn)
-                return turn
-        return None
-
-    def trim(self, turn: Turn) -> None:
-        """Loops inside `turn` that were left without a word are over."""
-        if self.stack and self.stack[-1] is turn:
-            return
-        if turn in self.stack:
-            del self.stack[self.stack.index(turn) + 1 :]
+        self.turns.pop(turn)
 
     def begin_iteration(self, turn: Turn) -> None:
         turn.iteration += 1
@@ -370,6 +357,11 @@ class ScriptRuntime(FirstRank):
         now = self.senses.streams()
         return (now.torch_cpu, now.torch_cuda) == (began.torch_cpu, began.torch_cuda)
 
+    def waits(self, reason: str, _value: object = None) -> None:
+        """Code that is executed again is about to wait for whom the script's own would."""
+        self.spoil(reason)
+        raise Unwind("wait")
+
     def spoil(self, reason: str) -> None:
         """What is being executed as another rank is not its microbatch, for this reason."""
         self.spoiled = self.spoiled or reason
@@ -379,12 +371,13 @@ class ScriptRuntime(FirstRank):
     def note_backward(self) -> Microbatch | None:
         """A backward of normal work is done: the microbatch, None if no loop is around it."""
         places = []
-        self._drop_stale(sys._getframe(1))
+        frame = sys._getframe(1)
+        self.turns.drop_stale(frame)
         for turn in reversed(self.stack):
             if turn.top is not None:
                 turn.top.drew = len(turn.draws) > len(turn.top.draws)
                 turn.top.seeded = turn.seeded
-                places.append(Place(turn.top, turn.backwards))
+                places.append(Place(turn.top, turn.backwards, line_of(turn, frame)))
                 self._trains.add(turn.loop.id)
             turn.backwards += 1
         if not places:
@@ -394,15 +387,6 @@ class ScriptRuntime(FirstRank):
         self.microbatches.append(microbatch)
         self._last = microbatch
         return microbatch
-
-    def _drop_stale(self, frame: FrameType) -> None:
-        """Loops that were left by `break` or an error said nothing: is their code under way?"""
-        while self.stack:
-            turn = self.stack[-1]
-            at = find_frame(turn.frame_id, frame)
-            if at is not None and turn.loop.line <= at.f_lineno <= turn.loop.last_line:
-                return
-            self.stack.pop()
 
     def trains(self, loop: Loop) -> bool:
         """True if a backward of the script was seen in `loop`."""

@@ -65,6 +65,9 @@ class Loop:
     item_code: CodeType | None  # binds the target from ITEM_NAME; None unless kind is "for"
     body_code: CodeType | None  # the body, its inner loops not instrumented; None if refused
     refusal: str  # "" if the body can be executed again, else a sentence that says why not
+    waits: tuple[tuple[int, str], ...] = ()
+    """Lines at which the body hands control to the caller, and why nothing behind them can be
+    executed again."""
 
 
 class Runtime(Protocol):
@@ -123,6 +126,10 @@ class Runtime(Protocol):
 
     def leading(self, where: str) -> AbstractContextManager[object]:
         """Around what the script does on rank 0 alone."""
+        ...
+
+    def waits(self, reason: str, _value: object = None) -> object:
+        """Code that is executed again has come to a place where the script waits."""
         ...
 
     def generator(self, function: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:

@@ -14,7 +14,7 @@ from recoverrun.hooks.context import (
     state_of,
 )
 from recoverrun.hooks.draws import Draw
-from recoverrun.hooks.items import drawn_for, within
+from recoverrun.hooks.items import dicts_in, drawn_for, within
 from recoverrun.hooks.members import members
 from recoverrun.hooks.registry import REGISTRY
 from recoverrun.hooks.values import is_result, is_small_tensor
@@ -32,15 +32,13 @@ class TorchSenses:
 
     def attributes(
         self,
-        module: Mapping[str, Any],
-        local: Mapping[str, Any],
+        visible: Mapping[str, Any] | None,
         own: frozenset[str],
-        look_again: bool,
+        given: Iterable[Any],
     ) -> dict[Path, Any]:
-        if look_again:
-            visible = {**module, **local}
-            self._owners = list(owners_of(visible, own))
-            self._iterators = [n for n, v in module.items() if iterators.is_plain(v)]
+        if visible is not None:
+            self._owners = list(owners_of(visible, own, dicts_in(given)))
+            self._iterators = [n for n, v in visible.items() if iterators.is_plain(v)]
         return {
             (*path, name): value
             for path, owner in self._owners

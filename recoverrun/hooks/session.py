@@ -40,6 +40,7 @@ from ft_collectives.store import LauncherStore
 from ft_collectives.vote import Booth
 from recoverrun.hooks import digest, exact, groups, protecting
 from recoverrun.hooks.alike import Alike
+from recoverrun.hooks.attached import ATTACHED
 from recoverrun.hooks.context import Context
 from recoverrun.hooks.evidence import Evidence
 from recoverrun.hooks.faultpoints import FaultPoints
@@ -255,6 +256,7 @@ class Session:
             self.verification.first()
         except Superseded:
             protecting.await_restart(self)
+        ATTACHED.training = True
         self._begin_transaction()
 
     def new_reducer(self) -> Reducer:

@@ -44,6 +44,7 @@ class Sources:
                 return make(loader)
             own = Origin.of(loader, None, ())
             told = self._impersonator.created_now(own, runtime.acting_rank)
+            told.require_places(own, runtime.own_rank)
             carried = told.against(own)
             ranks = Ranks(runtime.own_rank, runtime.acting_rank, runtime.layout, carried)
             alone = isinstance(loader.dataset, IterableDataset) and not loader.num_workers

@@ -80,8 +80,8 @@ class Verification:
         why = session.refusal
         if not runtime.microbatches:
             why = why or runtime.why_no_loop()
-        elif all(place.top.loop.refusal for place in runtime.microbatches[0].places):
-            why = why or runtime.microbatches[0].top.loop.refusal
+        elif all(place.refusal for place in runtime.microbatches[0].places):
+            why = why or runtime.microbatches[0].place.refusal
         strategy = session.strategy
         assert strategy is not None, "served"
         mine = {"refusal": why, "count": len(runtime.microbatches), "terms": strategy.terms}

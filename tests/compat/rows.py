@@ -304,7 +304,6 @@ METERED = (
         name="pictures-seeded-by-rank",
         script="pictures.py",
         arguments=("2", "by-rank"),
-        taken_back="seeds by something which each rank has for itself",
         kills=("r1@step:4:forward",),
     ),
 )

@@ -154,6 +154,14 @@ LOGGED = (
         told="what the ranks tell each other before the backward",
     ),
 )
+PARTING = (
+    case("T2-hook", "parting.py", "r1@step:3:forward"),
+    case("T2-attribute", "parting.py", "r1@step:9:forward"),
+    case("T2-named", "parting.py", "r1@step:9:forward", contract="told", told="criterion.average"),
+    case("T2-streak", "parting.py", "r1@step:8:forward", contract="told", told="streak differs"),
+    case("T2-history", "parting.py", "r1@step:76:forward", contract="told", told="history"),
+    case("T2-sampler", "parting.py", "r1@step:4:forward", contract="told"),
+)
 STEERED = tuple(
     case(
         f"B3-{way}",
@@ -209,6 +217,7 @@ CASES = (
     *UNSEEN,
     *LATE,
     *BEHIND,
+    *PARTING,
     *STEERED,
     *LOGGED,
     *CONSTANTS,

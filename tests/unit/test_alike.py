@@ -321,3 +321,37 @@ def test_one_rank_is_named_for_each_count() -> None:
     counts = {0: 3, 1: 3, 2: 4, 3: 3, 4: 5, 5: 6, 6: 7}
 
     assert alike_module._few(counts) == [(0, 3), (2, 4), (4, 5), (5, 6)]
+
+
+def test_what_was_compared_last_and_was_alike_is_common_to_all() -> None:
+    ranks = Ranks()
+    assert ranks.ranks[0].lost_rank.common == frozenset()
+
+    ranks.go(top(x=1, y=1, z=3), top(x=1, y=2, z=3))
+    ranks.vote()
+
+    assert {key for key in ranks.ranks[0].lost_rank.common if isinstance(key, str)} == {"x", "z"}
+    assert ranks.ranks[0].lost_rank.alone == {"y"}
+
+
+def test_where_somebody_was_lost_before_the_words_were_compared_nothing_is_common() -> None:
+    ranks = Ranks()
+    ranks.go(top(x=1, rank=0), top(x=1, rank=1))
+    for rank in ranks.ranks:
+        rank.lost = True
+    ranks.vote()
+
+    assert ranks.ranks[0].lost_rank.common == frozenset()
+
+
+def test_what_is_common_stays_so_once_somebody_is_lost() -> None:
+    ranks = Ranks()
+    ranks.go(top(x=1), top(x=1))
+    ranks.vote()
+    before = ranks.ranks[0].lost_rank.common
+
+    for rank in ranks.ranks:
+        rank.lost = True
+    ranks.vote()
+
+    assert before == ranks.ranks[0].lost_rank.common and "x" in before

@@ -35,14 +35,19 @@ class Rank:
         self.strategy = SimpleNamespace(alone=True)
         self.runtime, self.impersonator = SimpleNamespace(microbatches=[]), object()
         self.executed: list[tuple[Identity, int]] = []
+        self.guess, self.guesses = "", 0  # what it says of its own guesses, and how often
         self.audits = Audits(self)  # type: ignore[arg-type]
 
     def run(self, executors: dict[tuple[int, int], int]) -> tuple[set[Identity], str]:
-        return self.audits.run(GENERATION, executors, {}, self._execute)
+        return self.audits.run(GENERATION, executors, {}, self._execute, self._guessed)
 
     def _execute(self, identity: Identity, rank: int) -> Made:
         self.executed.append((identity, rank))
         return Made(identity, rank, [])
+
+    def _guessed(self) -> str:
+        self.guesses += 1
+        return self.guess
 
     def commit(self, *lost: int) -> None:
         self.audits.committed(self.step, list(lost))
@@ -83,7 +88,7 @@ def test_audits_are_far_between_the_longer_nothing_is_lost() -> None:
 
     found = rank.audited(4 * EVERY, LOST)
 
-    doubled = [2**power for power in range(1, EVERY.bit_length())]
+    doubled = [2**power for power in range(EVERY.bit_length())]
     assert found == [*doubled, 2 * EVERY, 3 * EVERY, 4 * EVERY] and EVERY in doubled
 
 
@@ -105,26 +110,29 @@ def test_who_is_alone_has_nobody_to_compare_with_and_is_audited_all_the_same() -
     rank = Rank(live=(0,))
     rank.commit(LOST)
 
-    assert rank.audited(9, LOST) == [2, 4, 8] and rank.executed == []
+    assert rank.audited(9, LOST) == [1, 2, 4, 8] and rank.executed == []
 
 
 @alone
 def test_another_loss_begins_anew() -> None:
     rank = Rank()
     rank.commit(LOST)
-    assert rank.audited(9, LOST) == [2, 4, 8]
+    assert rank.audited(9, LOST) == [1, 2, 4, 8]
 
     rank.commit(LOST, LOST + 1)
 
-    assert rank.audited(5, LOST, LOST + 1) == [2, 4]
+    assert rank.audited(5, LOST, LOST + 1) == [1, 2, 4]
 
 
 @alone
-def test_a_transaction_in_which_a_rank_is_lost_counts_for_none() -> None:
+@pytest.mark.parametrize("before", [0, 1, 7])
+def test_a_transaction_in_which_a_rank_is_lost_counts_for_none_and_is_not_audited(
+    before: int,
+) -> None:
     rank = Rank()
-    assert rank.audited(7) == []
+    assert rank.audited(before) == []
 
-    assert rank.audited(4, LOST) == [3], "the second after the struck one"
+    assert rank.audited(5, LOST) == [2, 3, 5], "the first, second and fourth after the struck one"
 
 
 @alone
@@ -145,7 +153,7 @@ def test_ranks_that_count_otherwise_still_meet(off: int) -> None:
         early.commit(LOST)
         late.commit(LOST)
 
-    assert met[0] == 2 and len(met) >= 5
+    assert met[0] == 1 and len(met) >= 5
 
 
 # --------------------------------------------------------------------------- who, and what
@@ -329,7 +337,7 @@ def refusing(crew: Crew) -> None:
 
 WHOLE = {(LOST, 0): ("own", 5), (LOST, 1): ("own", 5)}
 exchanging = pytest.mark.usefixtures("exchanging")
-CHANGES = pytest.mark.parametrize(("after", "audited", "since"), [(1, 2, 0), (2, 2, 0), (3, 4, 2)])
+CHANGES = pytest.mark.parametrize(("after", "audited", "since"), [(1, 1, 0), (2, 2, 1), (3, 4, 2)])
 
 
 @exchanging
@@ -396,7 +404,7 @@ def test_each_survivor_executes_its_own_once_more_in_every_audit_and_in_no_other
 ):
     crew = crew_of(lambda crew: None, 1)
 
-    first, *audits = [(STEP + number, 0) for number in (0, 2, 4)]
+    first, *audits = [(STEP + number, 0) for number in (0, 1, 2, 4)]
     assert [one.recalled for one in crew.survivors] == [[first, *audits]] * 2
 
 
@@ -435,3 +443,56 @@ def test_a_survivor_that_is_alone_and_what_it_was_keeps_its_promise() -> None:
 
     assert (crew.promises, crew.said, crew.gradients) == (EXACT[:1], [], WHOLE)
     assert crew.executions == [[(0, 5), (1, 5)]], "nothing of the lost rank's once more"
+
+
+# --------------------------------------------------------------------------- what are guesses
+
+GUESS = "y differs between ranks and moves between steps"
+
+
+@alone
+def test_a_rank_that_has_only_guessed_believes_nothing_that_was_made_up() -> None:
+    rank = Rank()
+    rank.guess = GUESS
+
+    audited, why = rank.run({(LOST, 0): 0, (LOST, 1): 1})
+
+    assert audited == {(LOST, 0), (LOST, 1)}
+    assert why == NOT_ITSELF.format(why=GUESS, since=0)
+
+
+@alone
+@pytest.mark.parametrize("own", ["", "moves"])
+@pytest.mark.parametrize("slot", [0, 1, 4], ids=["the executor", "the auditor", "another one"])
+def test_each_rank_is_asked_for_guesses_once_it_has_executed_its_own(
+    slot: int, own: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever came of that: shard mates do both together."""
+    rank, before = Rank(slot, (0, 1, 4)), []
+
+    def disowned(session: Any) -> str:
+        before.append(rank.guesses)
+        return own
+
+    monkeypatch.setattr(audits_module, "disowned", disowned)
+
+    _, why = rank.run({(LOST, 0): 0})
+
+    assert (before, rank.guesses) == ([0], 1)
+    assert why == (NOT_ITSELF.format(why=own, since=0) if own else "")
+
+
+@exchanging
+@pytest.mark.parametrize("rank", [0, 1], ids=["the executor", "the auditor"])
+@CHANGES
+def test_a_guess_of_one_survivor_costs_the_promise_of_all_in_the_next_audit(
+    after: int, audited: int, since: int, rank: int
+) -> None:
+    def change(crew: Crew) -> None:
+        crew.survivors[rank].makeup._guessed = lambda: GUESS  # type: ignore[method-assign]
+
+    crew = crew_of(change, after)
+
+    assert crew.promises == EQUAL and crew.survivors[0].step == STEP + audited
+    assert crew.said == [NOT_ITSELF.format(why=GUESS, since=STEP + since)] * 2
+    assert crew.gradients == {(LOST, 0): ("fresh", 0), (LOST, 1): ("fresh", 1)}

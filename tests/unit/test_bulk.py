@@ -1,6 +1,7 @@
 """Large data of another rank are found by their marks, if this process holds them, too."""
 
 import gc
+from collections import OrderedDict, deque
 from typing import Any
 
 import numpy
@@ -8,12 +9,16 @@ import pytest
 import torch
 
 from recoverrun.hooks import bulk
-from recoverrun.hooks.bulk import FEW, find, mark_of
+from recoverrun.hooks.bulk import FEW, find, grown, mark_of
 
 
 @pytest.fixture(autouse=True)
 def _nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk, "_known", {})
+
+
+def counted(kind: Any) -> Any:
+    return lambda keys: kind.fromkeys(keys, 1)
 
 
 def shard(number: int) -> torch.Tensor:
@@ -67,3 +72,13 @@ def test_what_nobody_has_seen_is_not_found() -> None:
 
     assert find(marks[0], held) is None
     assert find(marks[1], held) is None, "it looks into short containers alone"
+
+
+@pytest.mark.parametrize("kind", [list, deque, counted(dict), counted(OrderedDict)])
+def test_what_a_script_has_added_too_much_to_is_marked_from_then_on(kind: Any) -> None:
+    short, grew = kind(range(FEW)), kind(range(FEW + 1))
+
+    assert grown({"short": short, "grew": grew, "data": range(1000)}) == {"grew": grew}
+    assert mark_of(grew) == mark_of(kind(range(FEW + 1)))
+    assert mark_of(grew) != mark_of(kind([*range(FEW), 5000]))
+    assert mark_of(grew) != mark_of(kind(range(FEW + 2)))

@@ -197,3 +197,34 @@ def test_what_is_captured_does_not_move_with_the_script() -> None:
 
     assert len(seen) == 3 and all(one == seen[0] for one in seen)
     assert seen[0].names["count"] == 0
+
+
+def test_a_list_that_has_grown_too_long_leaves_a_mark() -> None:
+    rank, read = Rank(), [0.5] * 64
+    rank.script.flat.__globals__["history"] = read
+
+    rank.run("flat", "a")
+    read.append(0.5)
+    rank.run("flat", "b")
+
+    tops = [one.names for one in rank.captures.points if one.kind == "top"]
+    assert ["history" in names for names in tops] == [True, False]
+    assert ["history#" in names for names in tops] == [False, True]
+
+
+def test_what_an_iterator_has_given_is_data_and_no_state() -> None:
+    rank, kept = Rank(), dict[str, Any]()
+    batch = {"x": 1.0}
+    read = rank.script.flat.__globals__
+    read["kept"] = kept
+
+    def backward(item: Any) -> None:
+        kept["batch"], kept["count"] = item, 1
+        rank.backward(item)
+
+    rank.runtime.drawn(SimpleNamespace(count=1), 0, batch)  # type: ignore[arg-type]
+    rank.script.flat([batch, batch], backward)
+
+    seen = {path for one in rank.captures.points for path in one.attributes}
+    assert ("kept", "['count']") in seen
+    assert not any("['x']" in path for path in seen)

@@ -111,6 +111,16 @@ def test_the_promise_is_the_weakest_of_the_live_ranks_and_stated_once() -> None:
     assert _fields(stated, "promise.state")["promise"] == "equal-count"
 
 
+def test_the_reason_is_that_of_a_rank_which_has_one() -> None:
+    job = Job(begun=False)
+    silent = replace(verdict(0, "equal-count"), reason="")
+
+    stated = job.tell(silent, verdict(1, "equal-count"), verdict(2, "exact-samples"))
+
+    reasons = [e.reason for e in stated if isinstance(e, Record) and e.event == "promise.state"]
+    assert reasons == ["r"]
+
+
 def test_a_promise_that_was_too_much_is_taken_back_once() -> None:
     job = Job()
 

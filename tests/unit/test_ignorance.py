@@ -1,130 +1,439 @@
-"""What is not known of a lost rank, and proved to be no matter, is held against that once more."""
+"""What is not known of a lost rank is believed to be no matter: with our own values in its place
+the same has to come out.
+"""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from ft_collectives.faults import RanksDiffer
+from recoverrun.hooks.audits import NOT_ITSELF
+from recoverrun.hooks.clones import NotReplayable
+from recoverrun.hooks.context import Key, host, last
+from recoverrun.hooks.doubts import GUESSED
 from recoverrun.hooks.impersonate import Executed
 from recoverrun.hooks.lost import State
+from recoverrun.hooks.made import Made
 from recoverrun.hooks.runtime import Microbatch
 from recoverrun.hooks.session import TOO_LATE, Session
 from rendezvous.layout import Layout
 from rendezvous.messages import Discord
 from tests.unit.contexts import at
-from tests.unit.survivors import LOST, STEP, Crew, Survivor
+from tests.unit.survivors import LAYOUT, LOST, STEP, Crew, Survivor
 
 pytestmark = pytest.mark.usefixtures("streams_put_back", "exchanging")
 
-OUR_Y, THEIR_Y = 2, 7
-TOLD = "y differs between ranks and moves between steps"
+EXACT, EQUAL = ["exact-samples"] * 2, ["equal-count"] * 2
+OURS, THEIRS = {"x": 0, "y": 2, "z": 3}, {"x": 5, "y": 7, "z": 8}
+COUNT, MARK = ("opt", "c"), "y#"
+ALL: tuple[Key, ...] = ("y", "z", COUNT)
+TOLD = "{} between ranks and move{} between steps"
+IN_SHARDS = Layout(((0, 1), (LOST, LOST + 1)))
+FIRST_DOES_ALL = ((0,), ())
+"""Shares of two survivors."""
+
+Differs = Callable[[str], bool]
+"""Does a microbatch come out otherwise where just these values are our own?"""
 
 
-def crew_of(*, matters: bool, unknown: bool = True, immaterial: bool = True) -> Crew:
-    """Nobody knows the lost rank's `y`: it moved since that left something. With another `y` other
-    inputs come, if it `matters`, whatever was proved.
-    """
-    crew = Crew(program=lambda x: x, microbatches=1, audits=True)
-    before = at(STEP - 1, 0, "after", names={"x": 0, "y": OUR_Y - unknown})
-    for survivor in crew.survivors:
-        _tries(survivor, matters)
-        bearing = survivor.impersonator.bearing
-        bearing.matters = lambda key, value: False
-        bearing.immaterial = frozenset({"y"} if immaterial else ())
-        captures, (microbatch,) = survivor.impersonator.captures, survivor.runtime.microbatches
-        top = at(STEP, names={"x": 0, "y": OUR_Y})
-        captures.points = [before, top, *captures.points[1:]]
-        microbatch.top.context = top
-    crew.inherit(at(STEP - 1, 0, "after", names={"x": 5, "y": THEIR_Y}))
-    return crew
+def never(ours: str) -> bool:
+    return False
 
 
-def _tries(survivor: Survivor, matters: bool) -> None:
-    """Its executions for the lost rank, by the `y` that they have."""
-    execute, survivor.tried = survivor._execute, []  # type: ignore[attr-defined]
+def always(ours: str) -> bool:
+    return True
+
+
+def with_y(ours: str) -> bool:
+    return "y" in ours
+
+
+def refused(done: Executed) -> Executed:
+    raise NotReplayable("random numbers move")
+
+
+OTHERWISE: dict[str, Callable[[Executed], Executed]] = {
+    "inputs": lambda done: replace(done, mark=(99, 12)),
+    "loss": lambda done: replace(done, mark=(11, 99)),
+    "what enters first": lambda done: replace(done, door=99),
+    "refused": refused,
+}
+
+
+class Tries:
+    """Executions of one survivor as another rank, by the values in them that are its own."""
+
+    def __init__(self, survivor: Survivor, differs: Differs = never, how: str = "inputs") -> None:
+        self.differs, self.how = differs, how
+        self.done: list[str] = []
+        self._own, self._execute = survivor.env.rank, survivor.impersonator.execute
+        survivor.impersonator.execute = self
+
+    def __call__(self, rank: int, state: State, step: int, microbatch: Microbatch) -> Executed:
+        done: Executed = self._execute(rank, state, step, microbatch)
+        if rank == self._own:
+            return done
+        assert microbatch.top.context is not None, "captured"
+        mine, values = microbatch.top.context.values, state.context.values
+        ours = "".join(sorted(last(key) for key in values if values[key] == mine[key]))
+        self.done.append(ours)
+        return OTHERWISE[self.how](done) if self.differs(ours) else done
+
+    def taken(self) -> list[str]:
+        """Since this was asked last."""
+        found, self.done = self.done, []
+        return found
+
+
+class Unknowing(Crew):
+    """Survivors of a rank whose `moved` nobody knows: they moved since it left something."""
+
+    def __init__(self, moved: str, differs: Differs = never, **more: Any) -> None:
+        super().__init__(program=lambda x: x, **{"microbatches": 1, **more})
+        self.tries = [Tries(survivor, differs) for survivor in self.survivors]
+        before = {key: value - (key in moved) for key, value in OURS.items()}
+        for survivor in self.survivors:
+            survivor.impersonator.bearing.matters = lambda key, value: False
+            survivor.impersonator.captures.points.insert(0, at(STEP - 1, 0, "after", names=before))
+        self.stand(OURS)
+        self.inherit(at(STEP - 1, 0, "after", names=THEIRS))
+
+    def stand(self, names: dict[str, int]) -> None:
+        """There the survivors stand in the present transaction."""
+        for survivor in self.survivors:
+            for one in survivor.impersonator.captures.points:
+                if one.step == survivor.step:
+                    one.names |= names
+
+    def go_on(self, **moved: int) -> None:
+        self.commit()
+        self.stand({**OURS, **moved})
+
+    def taken(self) -> list[list[str]]:
+        return [one.taken() for one in self.tries]
+
+
+def _differ_in_the_second(tries: Tries) -> None:
+    """`y` matters only in the second microbatch."""
+    execute = tries._execute
 
     def executes(rank: int, state: State, step: int, microbatch: Microbatch) -> Executed:
-        if rank == LOST:
-            y = state.context.names.get("y")
-            survivor.tried.append((step, y))  # type: ignore[attr-defined]
-            survivor.mark = (10 + y, 12) if matters else (11, 12)
+        tries.differs = with_y if microbatch.index == 1 else never
         return execute(rank, state, step, microbatch)
 
-    survivor.impersonator.execute = executes
+    tries._execute = executes
 
 
-def tried(crew: Crew) -> list[list[tuple[int, int]]]:
-    return [survivor.tried for survivor in crew.survivors]  # type: ignore[attr-defined]
+# --------------------------------------------------------------------------- a whole replica
 
 
-def test_in_the_struck_transaction_it_is_executed_with_another_value_too() -> None:
-    crew = crew_of(matters=False)
+@pytest.mark.parametrize("immaterial", ["", "y"], ids=["not proved", "proved to be no matter"])
+def test_in_the_struck_transaction_it_is_executed_with_our_own_value_too(immaterial: str) -> None:
+    crew = Unknowing("y")
+    for survivor in crew.survivors:
+        survivor.impersonator.bearing.immaterial = frozenset(immaterial)
 
-    crew.make_up(((0,), ()))
+    crew.make_up(FIRST_DOES_ALL)
 
-    assert tried(crew) == [[(STEP, THEIR_Y), (STEP, OUR_Y)], []]
-    assert (crew.promises, crew.said) == (["exact-samples"] * 2, [])
+    assert crew.taken() == [["", "y"], []]
+    assert (crew.promises, crew.said) == (EXACT, [])
     assert crew.gradients == {(LOST, 0): ("own", 5)}
 
 
 def test_what_differs_with_it_is_made_up_with_fresh_data_and_told() -> None:
-    crew = crew_of(matters=True)
+    crew = Unknowing("y", with_y)
 
-    crew.make_up(((0,), ()))
+    crew.make_up(FIRST_DOES_ALL)
 
     assert crew.gradients == {(LOST, 0): ("fresh", 0)}
-    assert (crew.promises, crew.said) == (["equal-count"] * 2, [TOLD])
+    assert (crew.promises, crew.said) == (EQUAL, [TOLD.format("y differs", "s")])
 
 
-@pytest.mark.parametrize("how", [{"unknown": False}, {"immaterial": False}], ids=str)
-def test_where_all_that_was_proved_to_be_no_matter_is_known_it_is_executed_once(
-    how: dict[str, bool],
-) -> None:
-    crew = crew_of(matters=True, **how)
+def test_where_all_is_known_it_is_executed_once() -> None:
+    crew = Unknowing("", always)
 
-    crew.make_up(((0,), ()))
+    crew.make_up(FIRST_DOES_ALL)
 
-    assert tried(crew) == [[(STEP, THEIR_Y)], []]
-    assert crew.promises == ["exact-samples"] * 2
+    assert crew.taken() == [[""], []]
+    assert crew.promises == EXACT
 
 
-def asked(how: str) -> int:
-    """So often is a microbatch executed again, of which something is not known."""
-    survivor = crew_of(matters=False).survivors[0]
-    if how == "struck":
-        survivor.makeup._doubts._known = [LOST - 1]  # another one is lost since
-    if how == "audited":
-        survivor.makeup._audits._since = 1
-    if how == "shards":
-        survivor.makeup._doubts._known = []
-        survivor.layout = Layout(((0, 1), (LOST, LOST + 1)))
-    (microbatch,) = survivor.runtime.microbatches
-    start = State(at(STEP, names={"x": 5, "y": THEIR_Y}), frozenset({"y"}))
-    survivor.impersonator.lost = {LOST: SimpleNamespace()}
-    if how == "later":
-        survivor.makeup._doubts._known = [LOST]
-    made: Any = SimpleNamespace(
-        rank=LOST,
-        start=start,
-        executed=survivor.impersonator.execute(LOST, start, STEP, microbatch),
-    )
-    survivor.tried.clear()  # type: ignore[attr-defined]
+def test_it_is_asked_again_once_more_is_unknown_and_in_no_other_transaction() -> None:
+    crew, tried = Unknowing("y"), []
 
-    audited = survivor.makeup._audits.due
-    survivor.makeup._doubts.ignorance(made, microbatch, audited=audited)
+    crew.make_up(FIRST_DOES_ALL)
+    for z in (OURS["z"], 4, 4):
+        tried.append(crew.taken()[0])
+        crew.go_on(z=z)
+        crew.make_up(FIRST_DOES_ALL)
 
-    assert survivor.present == [("own", 5)], "what it gave is set aside again"
-    return len(survivor.tried)  # type: ignore[attr-defined]
+    assert [*tried, crew.taken()[0]] == [["", "y"], [""], ["", "yz"], [""]]
+    assert (crew.promises, crew.said) == (EXACT, [])
+
+
+def test_what_becomes_unknown_later_and_matters_is_told_then() -> None:
+    crew = Unknowing("y", lambda ours: "z" in ours)
+    crew.make_up(FIRST_DOES_ALL)
+    assert crew.promises == EXACT
+
+    crew.go_on(z=4)
+    crew.make_up(FIRST_DOES_ALL)
+
+    assert crew.gradients == {(LOST, 0): ("fresh", 0)}
+    assert (crew.promises, crew.said) == (EQUAL, [TOLD.format("z differs", "s")])
+
+
+# --------------------------------------------------------------------------- one microbatch
+
+
+class One:
+    """A survivor that has made up one microbatch of a lost rank, and what it asks of that."""
+
+    def __init__(self, *, shards: int = 1, how: str = "inputs") -> None:
+        (self.survivor,) = Crew(program=lambda x: x, microbatches=1, survivors=1).survivors
+        if shards > 1:
+            self.survivor.layout = IN_SHARDS
+        self.tries = Tries(self.survivor, how=how)
+        (self.microbatch,) = self.survivor.runtime.microbatches
+        assert self.microbatch.top.context is not None, "captured"
+        self.microbatch.top.context.names |= {**OURS, MARK: "ours"}
+        self.microbatch.top.context.attributes |= {COUNT: 4}
+        self.doubts = self.survivor.makeup._doubts
+
+    def made(self, *unknown: Key, rank: int = LOST) -> Made:
+        names, attributes = {**THEIRS, MARK: "theirs"}, {COUNT: 9}
+        start = State(at(STEP, names=names, attributes=attributes), frozenset(unknown))
+        self.survivor.present.clear()
+        executed = self.tries(rank, start, STEP, self.microbatch)
+        self.tries.taken()
+        return Made((LOST, 0), rank, [], start, executed)
+
+    def asks(self, *unknown: Key, rank: int = LOST, differs: Differs = never) -> list[str]:
+        """What is executed for it before the microbatch counts."""
+        made = self.made(*unknown, rank=rank)
+        with self._apart(differs):
+            self.doubts.ignorance(made, self.microbatch)
+        return self.tries.taken()
+
+    def guesses(self, *unknown: Key, differs: Differs = never) -> tuple[list[str], str]:
+        """What is executed for it in an audit, and what is said of that."""
+        made = self.made(*unknown)
+        with self._apart(differs):
+            said = self.doubts.guessed(made, self.microbatch)
+        return self.tries.taken(), said
+
+    @contextmanager
+    def _apart(self, differs: Differs) -> Iterator[None]:
+        self.tries.differs = differs
+        try:
+            yield
+        finally:
+            self.tries.differs = never
+            assert self.survivor.present == [("own", 5)], "what it gave is set aside again"
 
 
 @pytest.mark.parametrize(
-    ("how", "times"), [("struck", 1), ("audited", 1), ("later", 0), ("shards", 0)]
+    ("unknown", "asked"),
+    [
+        (("y", "y"), [True, False]),
+        (("y", "yz", "yz"), [True, True, False]),
+        (("yz", "y", "z"), [True, False, False]),
+        (("y", "z", "yz", "y"), [True, True, False, False]),
+        (("", "y", ""), [False, True, False]),
+    ],
+    ids=str,
 )
-def test_that_is_asked_in_the_struck_transaction_and_in_audited_ones_of_whole_replicas_alone(
-    how: str, times: int
+def test_it_is_asked_whenever_more_is_unknown_than_was_asked_about(
+    unknown: tuple[str, ...], asked: list[bool]
 ) -> None:
-    assert asked(how) == times
+    one, found = One(), list[list[str]]()
+    for keys in unknown:
+        found.append(one.asks(*keys))
+        one.survivor.makeup._doubts.committed()
+
+    assert found == [[keys] if now else [] for keys, now in zip(unknown, asked, strict=True)]
+
+
+def test_that_is_another_question_of_each_lost_rank() -> None:
+    one, found = One(), list[list[str]]()
+    for rank in (LOST, LOST + 1, LOST, LOST + 1):
+        found.append(one.asks("y", rank=rank))
+        one.survivor.makeup._doubts.committed()
+
+    assert found == [["y"], ["y"], [], []]
+
+
+@pytest.mark.parametrize("shares", [((0,), (1,)), ((0, 1), ())], ids=str)
+def test_it_is_asked_of_each_microbatch_of_the_transaction_and_again_with_each(
+    shares: tuple[tuple[int, ...], ...],
+) -> None:
+    crew = Unknowing("y", microbatches=2)
+    for tries in crew.tries:
+        _differ_in_the_second(tries)
+
+    crew.make_up(shares)
+
+    assert crew.promises == EQUAL
+
+
+@pytest.mark.parametrize("how", OTHERWISE)
+def test_whatever_comes_out_otherwise_is_a_guess_and_does_not_count(how: str) -> None:
+    one, told = One(how=how), TOLD.format("y differs", "s")
+
+    assert one.guesses("y", differs=with_y)[1] == told
+    with pytest.raises(NotReplayable, match=told):
+        one.asks("y", differs=with_y)
+
+
+@pytest.mark.parametrize(
+    ("differs", "told"),
+    [
+        (with_y, TOLD.format("y differs", "s")),
+        (lambda ours: "c" in ours, TOLD.format("opt.c differs", "s")),
+        (lambda ours: "y" in ours or "z" in ours, TOLD.format("y, z differ", "")),
+        (lambda ours: "yz" in ours, TOLD.format("opt.c, y, z differ", "")),
+    ],
+    ids=["one", "an attribute", "two", "two together"],
+)
+def test_those_are_to_blame_that_make_a_difference_alone_or_else_all(
+    differs: Differs, told: str
+) -> None:
+    one = One()
+
+    (first, *each), said = one.guesses(*ALL, differs=differs)
+
+    assert (first, sorted(each)) == ("cyz", ["c", "y", "z"]), "all of them, and each alone"
+    assert said == told
+    with pytest.raises(NotReplayable, match=told):
+        one.asks(*ALL, differs=differs)
+
+
+def test_where_all_of_it_together_makes_no_difference_nothing_is_executed_one_by_one() -> None:
+    one = One()
+
+    assert one.guesses(*ALL) == (["cyz"], "")
+    assert one.asks(*ALL) == ["cyz"]
+
+
+NOT_OURS: tuple[Key, ...] = (MARK, ("opt", "w#"), host("python"), "elsewhere")
+
+
+@pytest.mark.parametrize("unknown", [(), NOT_OURS], ids=["nothing", "marks, streams, others"])
+def test_where_no_value_of_our_own_is_unknown_nothing_is_executed_again(
+    unknown: tuple[Key, ...],
+) -> None:
+    one = One()
+
+    assert one.guesses(*unknown, differs=always) == ([], "")
+    assert one.asks(*unknown, differs=always) == []
+
+
+def test_marks_and_what_we_do_not_have_stay_as_they_were_left() -> None:
+    one = One()
+
+    assert one.guesses(*NOT_OURS, "y") == (["y"], "")
+    assert one.asks(*NOT_OURS, "y") == ["y"]
+
+
+# --------------------------------------------------------------------------- shards
+
+
+def test_shard_mates_do_not_ask_before_an_audit() -> None:
+    assert One(shards=2).asks("y", "z", differs=always) == []
+
+
+@pytest.mark.parametrize("unknown", ["", "y", "yz"])
+def test_in_an_audit_shard_mates_execute_once_more_whatever_they_do_not_know(unknown: str) -> None:
+    assert One(shards=2).guesses(*unknown) == ([unknown], "")
+
+
+@pytest.mark.parametrize("how", OTHERWISE)
+def test_of_shard_mates_each_tells_all_that_it_does_not_know(how: str) -> None:
+    """They would have to agree on whose value is tried alone."""
+    one = One(shards=2, how=how)
+
+    assert one.guesses("y", "z", differs=with_y) == (["yz"], TOLD.format("y, z differ", ""))
+
+
+@pytest.mark.parametrize("how", OTHERWISE)
+def test_who_knows_all_tells_that_a_shard_mate_does_not(how: str) -> None:
+    one = One(shards=2, how=how)
+
+    assert one.guesses(differs=always) == ([""], GUESSED)
+
+
+# --------------------------------------------------------------------------- audits
+
+
+def audited(crew: Unknowing, after: int, differs: Differs) -> list[list[list[str]]]:
+    """What was executed in each of four transactions, in which it comes to differ."""
+    tried = []
+    crew.make_up(FIRST_DOES_ALL)
+    for number in range(1, 5):
+        crew.go_on()
+        for one in crew.tries if number == after else ():
+            one.differs = differs
+        crew.taken()
+        crew.make_up(FIRST_DOES_ALL)
+        tried.append(crew.taken())
+        if crew.promises != EXACT:
+            break
+    return tried
+
+
+def test_with_each_audit_who_made_it_up_executes_it_with_our_own_value_too() -> None:
+    crew = Unknowing("y", audits=True)
+
+    once, twice = [[""], []], [["", "y"], [""]]
+    assert audited(crew, 1, never) == [twice, twice, once, twice]
+    assert (crew.promises, crew.said) == (EXACT, [])
+    assert crew.gradients == {(LOST, 0): ("own", 5)}
+
+
+@pytest.mark.parametrize(("after", "found", "since"), [(1, 1, 0), (2, 2, 1), (3, 4, 2)])
+def test_what_comes_to_matter_costs_the_promise_in_the_next_audit(
+    after: int, found: int, since: int
+) -> None:
+    crew = Unknowing("y", audits=True)
+
+    assert len(audited(crew, after, with_y)) == found
+    assert crew.promises == EQUAL and crew.gradients == {(LOST, 0): ("fresh", 0)}
+    why = TOLD.format("y differs", "s")
+    assert crew.said == [NOT_ITSELF.format(why=why, since=STEP + since)]
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_one_guess_is_enough_and_of_the_rest_it_is_asked_all_the_same(index: int) -> None:
+    """Shard mates may have none there."""
+    crew, asked = Unknowing("y", microbatches=2), []
+    crew.make_up(((0, 1), ()))
+    makeup, other = (survivor.makeup for survivor in crew.survivors)
+
+    def guessed(made: Made, microbatch: Microbatch) -> str:
+        assert made.identity == (LOST, microbatch.index)
+        asked.append(microbatch.index)
+        return "a guess" if microbatch.index == index else ""
+
+    makeup._doubts.guessed = guessed  # type: ignore[method-assign]
+
+    assert (makeup._guessed(), asked) == ("a guess", [0, 1])
+    assert other._guessed() == "", "it has made up nothing"
+
+
+@pytest.mark.parametrize("layout", [LAYOUT, IN_SHARDS], ids=["whole", "shards"])
+def test_nothing_is_asked_of_what_was_made_up_with_fresh_data(layout: Layout) -> None:
+    crew = Unknowing("y", with_y)
+    crew.make_up(FIRST_DOES_ALL)
+    assert crew.gradients == {(LOST, 0): ("fresh", 0)}
+    crew.taken()
+
+    crew.survivors[0].layout = layout
+
+    assert crew.survivors[0].makeup._guessed() == "" and crew.taken() == [[], []]
 
 
 # --------------------------------------------------------------------------- no more protection

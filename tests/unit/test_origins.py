@@ -1,5 +1,6 @@
 """What ranks tell each other of their iterators, and what follows for those made after a loss."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy
@@ -251,3 +252,28 @@ def test_places_that_are_none_are_not_taken(wrong: Any) -> None:
 
     with pytest.raises(ValueError, match="no places"):
         Origin.unpack(packed)
+
+
+@pytest.mark.parametrize(
+    ("count", "stands_for", "told"),
+    [
+        (3, 0, True),  # for us: another rank's stands for that one
+        (1, 2, True),  # for all
+        (3, 2, False),
+    ],
+)
+def test_a_sampler_that_stands_for_another_rank_by_now_tells_nothing_of_a_lost_one(
+    count: int, stands_for: int, told: bool
+) -> None:
+    sampler = DistributedSampler(DATA, 4, stands_for if count > 1 else 0)
+    own = origin(DataLoader(DATA, 2, sampler=sampler))
+    own = replace(own, places=((count, stands_for),))
+    unknown = Pairs().told(own, None)
+
+    assert unknown.places is None
+    if told:
+        unknown.require_places(own, 0)
+    else:
+        with pytest.raises(NotReplayable, match="for which rank its sampler stands"):
+            unknown.require_places(own, 0)
+    replace(unknown, places=((count, 1),)).require_places(own, 0)

@@ -1,5 +1,6 @@
 """Which of the script's things a context looks into, and by which paths."""
 
+import abc
 import argparse
 from typing import Any
 
@@ -156,3 +157,19 @@ def test_of_a_framework_s_objects_its_own_and_the_script_s_are_looked_into_alone
         ("trainer", "loop", "batch"): 7,
         ("trainer", "node", "at"): 1,
     }
+
+
+class Abstract(abc.ABC):
+    count = 3
+
+    @abc.abstractmethod
+    def read(self) -> int: ...
+
+
+class Function(torch.autograd.Function):
+    count = 3
+
+
+@pytest.mark.parametrize("kind", [Abstract, Function])
+def test_variables_of_a_class_are_seen_whatever_makes_classes_of_its_kind(kind: Any) -> None:
+    assert attributes_of({"Made": kind}, OWN)["Made", "count"] == 3

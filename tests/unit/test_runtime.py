@@ -48,6 +48,23 @@ def endless(backward):
         if count == 3:
             break
 
+def yielding(items, backward):
+    for epoch in range(2):
+        for item in items:
+            backward(item)
+            yield item
+
+def whiling(items, backward):
+    left = list(items)
+    while left:
+        backward(left.pop())
+        yield left
+
+def before(items, backward):
+    for item in items:
+        yield item
+        backward(item)
+
 def alone(backward):
     backward(None)
 

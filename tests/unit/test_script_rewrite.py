@@ -177,15 +177,17 @@ class Decorating:
         return function
 
 
-def test_a_generator_that_trains_is_met_but_refused() -> None:
+def test_a_generator_that_trains_says_where_it_waits() -> None:
     source = "def train():\n    for x in y:\n        x.backward()\n        yield x\n"
 
     (loop,) = _instrument(source).loops
 
-    assert loop.refusal == (
+    assert not loop.refusal
+    reason = (
         "dir/s.py:4: the loop body waits here (yield), "
         "so that it cannot be executed again on its own"
     )
+    assert loop.waits == ((4, reason),)
 
 
 def test_an_async_for_is_met_but_refused() -> None:

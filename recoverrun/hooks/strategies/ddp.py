@@ -218,12 +218,11 @@ class Ddp:
         return [buffer for module in self._alive() for buffer in module.buffers()]
 
     def parameters(self) -> dict[str, torch.Tensor]:
+        """Of modules that the script has dropped, too: a trainer may, before it ends."""
         named: dict[str, torch.Tensor] = {}
-        for place, module in enumerate(self._alive()):
+        for place, wrapped in enumerate(self._modules):
             prefix = f"{place}." if place else ""
-            inner = module.module
-            for name, one in (*inner.named_parameters(), *inner.named_buffers()):
-                named[f"{prefix}{name}"] = one.detach()
+            named.update({f"{prefix}{name}": one for name, one in wrapped.named().items()})
         return named
 
     def _alive(self) -> list[DistributedDataParallel]:

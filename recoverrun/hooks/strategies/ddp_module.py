@@ -31,6 +31,9 @@ UNFINISHED = (
 """DDP's own words (reducer.cpp), where it is not there to say them."""
 
 
+SPARSE = "gradients are sparse (`sparse=True` of an embedding): nobody can make up a part of such"
+
+
 class DdpModule:
     """Serves one DDP module; without a `reducer` torch reduces."""
 
@@ -53,6 +56,8 @@ class DdpModule:
         self._grads: list[tuple[int, int]] = []  # before the present backward
         self._carried: dict[int, torch.Tensor] = {}  # before the transaction, by parameter
         self._params: list[torch.nn.Parameter] = []
+        self._named: dict[str, torch.Tensor] = {}
+        self.named()
 
     @property
     def module(self) -> DistributedDataParallel | None:
@@ -65,6 +70,14 @@ class DdpModule:
         if not self._params:
             self._params = self._found()
         return self._params
+
+    def named(self) -> dict[str, torch.Tensor]:
+        """All that the wrapped model holds, by name, also once the script has dropped it."""
+        module = self.module
+        if module is not None:
+            inner = module.module
+            self._named = {**dict(inner.named_parameters()), **dict(inner.named_buffers())}
+        return {name: one.detach() for name, one in self._named.items()}
 
     def _found(self) -> list[torch.nn.Parameter]:
         """Those that DDP was given, too: a tensor-parallel module shows them until its forward."""
@@ -134,9 +147,12 @@ class DdpModule:
         """As DDP reduces without a hook of ours, to the last bit."""
         self._session.bucket_reached()
         self.synced |= bool(bucket.is_last())
-        places = self._places()
-        for param, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
-            self.own ^= crc_of_gradient(places[id(param)], gradient, param)
+        if bucket.buffer().layout is torch.strided:
+            places = self._places()
+            for param, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
+                self.own ^= crc_of_gradient(places[id(param)], gradient, param)
+        else:
+            self._session.refuse(SPARSE)
         if self._theirs is not None and callable(self._theirs[1]):
             state, hook = self._theirs
             theirs: torch.futures.Future[torch.Tensor] = hook(state, bucket)
