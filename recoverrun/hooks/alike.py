@@ -79,7 +79,7 @@ class Alike:
     def informs(self, lost: LostRank) -> LostRank:
         """Let what is known of all ranks hold for one that is lost."""
         lost.alone, lost.unequal = frozenset(self.apart), frozenset(self.unequal)
-        lost.common = self._common - self.apart
+        lost.restless = lost.parted & (self._common - self.apart)
         lost.nothings = {**self._nothings, **lost.nothings}
         return lost
 

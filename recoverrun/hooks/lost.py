@@ -89,7 +89,8 @@ class LostRank:
     nothings: dict[Key, Any] = field(default_factory=dict)  # and zeros and the like, at any top
     loops: set[str] = field(default_factory=set)  # to which it has come
     alone: frozenset[Key] = frozenset()  # what ranks are known not to have in common
-    common: frozenset[Key] = frozenset()  # what they had, as the last whole transaction began
+    parted: frozenset[Key] = frozenset()  # what was otherwise in what it left than it was here
+    restless: frozenset[Key] = frozenset()  # of these, what all had in common just before
     unequal: frozenset[str] = frozenset()  # streams of which they draw unequally many numbers
     led: Callable[[frozenset[str], Point], bool] = lambda places, since: False
     """Has this rank done all that the lost one does alone there, right after that point?"""
@@ -147,7 +148,7 @@ class LostRank:
         within = after.kind == "after"  # a microbatch lies between
         streams, why = self._streams(state, before, after, within)
         values, apart = merged(
-            before.values, after.values, theirs.values, self._begins, self.alone, self.common
+            before.values, after.values, theirs.values, self._begins, self.alone, self.restless
         )
         begun = {
             k
@@ -289,12 +290,12 @@ def merged(
     theirs: Mapping[Any, Any],
     begins: Callable[[Any, Any], bool] = lambda key, now: False,
     alone: Container[Any] = (),
-    common: Container[Any] = (),
+    restless: Container[Any] = (),
 ) -> tuple[dict[Any, Any], set[Any]]:
     """Another rank's values where ours went from `before` to `after` and `theirs` stood before.
 
-    Returns also the keys of those that differ and moved: theirs are unknown. So is what differs of
-    what was `common` to all just before, as it moves there, whether or not it does here; and of
+    Returns also the keys of those that differ and moved: theirs are unknown. So is what is
+    `restless`: it has just parted on that rank, and moves there whether or not it does here; and of
     those that ranks are known not to have in common, whether or not it was the same just now
     (`alone`). A value that `begins` anew is one that all ranks had when a microbatch began: what is
     ours again is theirs again.
@@ -308,7 +309,7 @@ def merged(
             values[key] = now  # common to all, or not there yet
         elif same(was, now):
             values[key] = their
-            if key in common:
+            if key in restless:
                 apart.add(key)
         elif begins(key, now):
             values[key] = now
@@ -455,6 +456,7 @@ def lost_rank(
     lost = LostRank(rank, apart=theirs != mine or (apart and not mine))
     for one in met:
         lost.learn(one, own[one.point])
+    lost.parted = frozenset(differing(met[-1], own[met[-1].point]))
     return lost
 
 

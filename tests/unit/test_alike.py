@@ -59,7 +59,9 @@ class Rank:
 
     @property
     def lost_rank(self) -> LostRank:
-        return self.alike.informs(LostRank(9, apart=False))
+        """One that had x, y and z otherwise than this rank."""
+        parted = frozenset[Any]("xyz")
+        return self.alike.informs(LostRank(9, apart=False, parted=parted))
 
 
 class Ranks:
@@ -323,35 +325,35 @@ def test_one_rank_is_named_for_each_count() -> None:
     assert alike_module._few(counts) == [(0, 3), (2, 4), (4, 5), (5, 6)]
 
 
-def test_what_was_compared_last_and_was_alike_is_common_to_all() -> None:
+def test_what_was_alike_in_the_last_vote_and_has_parted_since_is_restless() -> None:
     ranks = Ranks()
-    assert ranks.ranks[0].lost_rank.common == frozenset()
+    assert ranks.ranks[0].lost_rank.restless == frozenset()
 
     ranks.go(top(x=1, y=1, z=3), top(x=1, y=2, z=3))
     ranks.vote()
 
-    assert {key for key in ranks.ranks[0].lost_rank.common if isinstance(key, str)} == {"x", "z"}
+    assert ranks.ranks[0].lost_rank.restless == {"x", "z"}
     assert ranks.ranks[0].lost_rank.alone == {"y"}
 
 
-def test_where_somebody_was_lost_before_the_words_were_compared_nothing_is_common() -> None:
+def test_where_somebody_was_lost_before_the_words_were_compared_nothing_is_restless() -> None:
     ranks = Ranks()
     ranks.go(top(x=1, rank=0), top(x=1, rank=1))
     for rank in ranks.ranks:
         rank.lost = True
     ranks.vote()
 
-    assert ranks.ranks[0].lost_rank.common == frozenset()
+    assert ranks.ranks[0].lost_rank.restless == frozenset()
 
 
-def test_what_is_common_stays_so_once_somebody_is_lost() -> None:
+def test_what_was_alike_stays_so_once_somebody_is_lost() -> None:
     ranks = Ranks()
     ranks.go(top(x=1), top(x=1))
     ranks.vote()
-    before = ranks.ranks[0].lost_rank.common
+    before = ranks.ranks[0].lost_rank.restless
 
     for rank in ranks.ranks:
         rank.lost = True
     ranks.vote()
 
-    assert before == ranks.ranks[0].lost_rank.common and "x" in before
+    assert before == ranks.ranks[0].lost_rank.restless and "x" in before

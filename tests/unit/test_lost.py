@@ -447,10 +447,8 @@ def test_a_stream_that_moves_otherwise_on_other_ranks_is_known_while_it_rests(
 @pytest.mark.parametrize(
     ("after", "theirs", "known"), [(1, 1, True), (1, 7, False), (2, 7, False), (0, 7, False)]
 )
-def test_what_was_common_to_all_and_has_just_parted_moves_on_that_rank(
-    after: int, theirs: int, known: bool
-) -> None:
+def test_what_has_just_parted_on_a_rank_moves_there(after: int, theirs: int, known: bool) -> None:
     """It did so a step ago, and may again, whether or not it does here."""
-    values, apart = merged({"x": 1}, {"x": after}, {"x": theirs}, common={"x"})
+    values, apart = merged({"x": 1}, {"x": after}, {"x": theirs}, restless={"x"})
 
     assert values == {"x": theirs} and apart == (set() if known else {"x"})
