@@ -40,7 +40,7 @@ Deliver = Callable[[list[torch.Tensor], Communicator], None]
 
 
 class Lent(NamedTuple):
-    """What members that are lost would have given, as far as this one is to say it."""
+    """Inputs of lost members, in whose place this one speaks."""
 
     inputs: Sequence[Sequence[torch.Tensor]] = ()  # one list for each of them
     sure: bool = True  # else it holds only if all members give the same
@@ -60,7 +60,7 @@ ATTEMPTS = 3
 
 
 class Given(NamedTuple):
-    """What one member has to give to an operation."""
+    """What one member says before the data phase, where members are lost."""
 
     lent: int  # for so many lost members
     crc: int  # of its own inputs
@@ -192,7 +192,7 @@ class Transactions:
                     raise RuntimeError(f"collective failed: {end.reason}") from end
 
     def _agree(self, asked: Asked, now: Communicator, lent: Lent, crc: int) -> list[Given]:
-        """What each member has to give.
+        """Exchange what members ask for and give, in their order.
 
         Raises RuntimeError if the members' calls differ: on all of them, and about the same.
         """

@@ -1,4 +1,4 @@
-"""What the script attaches to torch's own objects, where no variable leads to it.
+"""State that a script keeps in hooks and in attributes of modules.
 
     weight.register_hook(Noise(rank))               # a hook that counts its calls
     criterion.label_smoothing = 0.1 * share         # an attribute of a loss, or of a layer
@@ -8,7 +8,7 @@ script's own: each under a name that no variable has. What modules were made wit
 """
 
 import weakref
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable
 from typing import Any
 
 MOST = 64
@@ -28,7 +28,8 @@ class Attached:
     def __init__(self) -> None:
         self.training = False  # what is written to modules is noted from now on
         self._hooks: list[Any] = []
-        self._modules: dict[int, tuple[weakref.ref[Any], set[str]]] = {}
+        self._modules: dict[int, tuple[weakref.ref[Any], set[str], int]] = {}  # by identity
+        self._written = 0  # modules so far
 
     def hook(self, function: Any) -> None:
         """The script has had torch call this."""
@@ -40,8 +41,9 @@ class Attached:
         known = self._modules.get(id(module))
         if known is not None and known[0]() is module:
             known[1].add(name)
-        elif len(self._modules) < MOST:
-            self._modules[id(module)] = weakref.ref(module), {name}
+        elif self._written < MOST:
+            self._modules[id(module)] = weakref.ref(module), {name}, self._written
+            self._written += 1
 
     def written(self, module: Any) -> frozenset[str]:
         """Names of its attributes that the script has written to."""
@@ -49,44 +51,14 @@ class Attached:
         return frozenset(known[1]) if known is not None and known[0]() is module else frozenset()
 
     def names(self) -> dict[str, Any]:
-        """All of these objects, in the order in which they came to be known."""
-        modules = [module for held, _ in self._modules.values() if (module := held()) is not None]
-        return {
-            **{f"hook {number}": one for number, one in enumerate(self._hooks)},
-            **{f"module {number}": one for number, one in enumerate(modules)},
-        }
+        """All of these objects. Each keeps its number: on another rank others may be gone."""
+        hooks = {f"hook {number}": one for number, one in enumerate(self._hooks)}
+        held = [(number, one()) for one, _, number in self._modules.values()]
+        return {**hooks, **{f"module {number}": one for number, one in held if one is not None}}
 
 
 ATTACHED = Attached()
 """Of this process: torch's classes know of no other."""
-
-
-class Written(MutableMapping[str, Any]):
-    """Attributes and buffers of a module that the script has written to."""
-
-    def __init__(self, module: Any, names: frozenset[str]) -> None:
-        self._attributes, self._buffers = vars(module), vars(module)["_buffers"]
-        self._names = names
-
-    def __iter__(self) -> Iterator[str]:
-        yield from sorted(name for name in self._names if name in self)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names and (name in self._attributes or name in self._buffers)
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self:
-            raise KeyError(name)
-        return self._buffers[name] if name in self._buffers else self._attributes[name]
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        (self._buffers if name in self._buffers else self._attributes)[name] = value
-
-    def __delitem__(self, name: str) -> None:
-        del (self._buffers if name in self._buffers else self._attributes)[name]
 
 
 # ------------------------------------------------------------------------------- torch's side

@@ -16,7 +16,7 @@ from typing import Any
 
 from torch import nn
 
-from recoverrun.hooks.attached import ATTACHED, Written
+from recoverrun.hooks.attached import ATTACHED
 
 NAMESPACES = frozenset({SimpleNamespace, argparse.Namespace})
 DICTS = frozenset({dict, OrderedDict, defaultdict, Counter})
@@ -281,6 +281,31 @@ class Shared(_View):
 
     def __delitem__(self, name: str) -> None:
         delattr(self._owner, name)
+
+
+class Written(_View):
+    """Attributes and buffers of a module that the script has written to."""
+
+    def __init__(self, module: Any, names: frozenset[str]) -> None:
+        self._attributes, self._buffers = vars(module), vars(module)["_buffers"]
+        self._names = names
+
+    def __iter__(self) -> Iterator[str]:
+        yield from sorted(name for name in self._names if name in self)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names and (name in self._attributes or name in self._buffers)
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self:
+            raise KeyError(name)
+        return self._buffers[name] if name in self._buffers else self._attributes[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        (self._buffers if name in self._buffers else self._attributes)[name] = value
+
+    def __delitem__(self, name: str) -> None:
+        del (self._buffers if name in self._buffers else self._attributes)[name]
 
 
 # ------------------------------------------------------------------------------- by path

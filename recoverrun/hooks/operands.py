@@ -98,8 +98,8 @@ class Operands:
 
 Numbers = Mapping[Key, torch.Tensor]
 Guess = tuple[torch.Tensor, bool]
-"""What another rank would give, and whether it is told by a variable that this transaction has
-moved: any that rests, such as the size of a batch, may happen to have the same value.
+"""An operand of another rank, and True if the variable that tells it has moved in this transaction:
+one that rests, such as the size of a batch, may happen to have the same value.
 """
 
 

@@ -214,7 +214,7 @@ def _gradients(session: "Session", hand: "ByHand", backwards: "Backwards") -> No
 
 
 def _attached(torch: ModuleType) -> None:
-    """What the script attaches to torch's own objects."""
+    """Hooks and attributes of torch's own objects (`attached`)."""
     replace(torch.Tensor, "register_hook", attached.hooking)
     replace(torch.nn.Module, "__setattr__", attached.writing)
     for when in ("forward", "forward_pre", "full_backward", "full_backward_pre"):

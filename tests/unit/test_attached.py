@@ -129,3 +129,12 @@ def test_a_module_that_is_gone_is_forgotten(own: Attached) -> None:
     del module
 
     assert own.names() == {}
+
+
+def test_a_number_stays_with_its_module_when_another_one_is_gone(own: Attached) -> None:
+    first, second = nn.Identity(), nn.Identity()
+    own.training = True
+    first.scale, second.scale = 2.0, 3.0
+    del first
+
+    assert found(own) == {"module 1.scale": 3.0}
