@@ -50,6 +50,10 @@ class Failed(Exception):
     """Nothing came of the child; the text says why."""
 
 
+class Late(Failed):
+    """It did not come to its end in time."""
+
+
 def run(work: Callable[[], Plain], within_s: float) -> Plain:
     """What `work` returns in a child, as plain values. Raises Failed."""
     return run_asking(lambda _: work(), within_s, _refusing)
@@ -97,7 +101,7 @@ def _answer(reader: int, within_s: float, answering: Ask) -> Plain:
     def awaited() -> None:
         left = until - time.monotonic()
         if left <= 0 or not poll.poll(1000 * left):
-            raise Failed(f"it did not end within {within_s:.0f} s in a copy of this process")
+            raise Late(f"it did not end within {within_s:.0f} s in a copy of this process")
 
     while True:
         try:

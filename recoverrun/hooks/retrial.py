@@ -39,6 +39,7 @@ WRITES = (
 EMPTY: Words = {
     "exact": [], "promise": "equal-count", "reason": "", "talked": False, "fed": {},
     "immaterial": [], "different": [], "rewrites": False,
+    "failed": "", "late": False,  # of a child that came to no verdict
     "traces": {"seen": [], "mine": []},
 }  # fmt: skip
 

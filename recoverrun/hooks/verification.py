@@ -8,6 +8,7 @@ gradient with what that rank noted of its own. A loop, or a backward in it, that
 proved as the first one was. Where a forward pass needs other ranks of the replica, each child stops
 where data enter the model, and then children of all of them go the whole way together (`mates`). On
 an accelerator, which no child touches, the forward is taken to be a function of what enters it.
+A machine may stand still for seconds: where any child is late, all are tried once more.
 
 If an iteration draws its batch in a loop further out, that loop's body is what has to be executed
 again: which one gives the right microbatch is tried. What cannot be re-executed is protected in
@@ -249,6 +250,9 @@ class Verification:
         trial = Trial(session, partner, others[partner], step, microbatch, followed)
         found = self._tried(trial)
         level = self._agreed(found, generation)
+        if found["late"]:
+            found = self._tried(trial)
+            level = self._agreed(found, generation)
         if level is None and session.booth.least(generation, int(self._shared(trial, found, tell))):
             found = self._tried(trial)
             level = self._agreed(found, generation)
@@ -277,12 +281,18 @@ class Verification:
         if not session.booth.least(generation, int(trial.has_mates)):
             keys = sorted(map(key_of, found["immaterial"]), key=str)
             return parted(keys, "between steps") if keys else ""
-        within_s, place = self._within_s(), f"recoverrun/proof/{step}"
-        work = partial(trial.work_together, level, place, within_s / 2)
-        store = mates.relaying(session.store(generation).call)
-        done = self._done(trial, lambda: forked.run_asking(work, within_s, store))
+        done = self._met(trial, level, generation, f"recoverrun/proof/{step}")
+        if not session.booth.least(generation, int(not done["failed"])):
+            done = self._met(trial, level, generation, f"recoverrun/proof/{step}/again")
         found["talked"] = found["talked"] or done["talked"]
         return str(done["reason"])
+
+    def _met(self, trial: Trial, level: int, generation: int, place: str) -> Words:
+        """What comes of children that meet at `place`. One that is late makes the others fail."""
+        within_s = self._within_s()
+        work = partial(trial.work_together, level, place, within_s / 2)
+        store = mates.relaying(self._session.store(generation).call)
+        return self._done(trial, lambda: forked.run_asking(work, within_s, store))
 
     def _adopt(self, found: Words, microbatch: Microbatch, level: int) -> None:
         """What the child has learned is true here."""
@@ -321,24 +331,24 @@ class Verification:
     def _done(self, trial: Trial, work: Callable[[], Words]) -> Words:
         """What the child says; where nothing comes of it, that is the reason."""
         try:
-            found = work()
+            found, late = work(), False
         except forked.Failed as problem:
-            found = {"failed": str(problem)}
-        if "failed" in found:
+            found, late = {"failed": str(problem)}, isinstance(problem, forked.Late)
+        why = found.get("failed")
+        if why:
             loop = trial.microbatch.places[0].top.loop.id
-            reason = (
-                f"{loop}: rank {trial.partner}'s microbatch cannot be executed: {found['failed']}"
-            )
-            return {**EMPTY, "reason": reason}
+            reason = f"{loop}: rank {trial.partner}'s microbatch cannot be executed: {why}"
+            return {**EMPTY, "reason": reason, "failed": why, "late": late}
         return found
 
     def _agreed(self, found: Words, generation: int) -> int | None:
         """The loop from which all ranks have executed the right microbatch, if there is one."""
         fabric, channel = self._session.fabric, self._session.booth.channel
         assert fabric is not None, "protected"
-        mine = {name: found[name] for name in ("exact", "immaterial", "rewrites")}
+        mine = {name: found[name] for name in ("exact", "immaterial", "rewrites", "late")}
         said = gather(fabric, channel, generation, mine)
         self._session.impersonator.rewrites |= any(one["rewrites"] for one in said.values())
+        found["late"] = any(one["late"] for one in said.values())
         common = set.intersection(*(set(one["exact"]) for one in said.values()))
         immaterial = {key_of(key) for one in said.values() for key in one["immaterial"]}
         found["immaterial"] = [told(key) for key in sorted(immaterial, key=str)]

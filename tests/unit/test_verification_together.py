@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ft_collectives.gather import Words
-from recoverrun.hooks import handover, mates
-from recoverrun.hooks.forked import Ask
+from recoverrun.hooks import forked, handover, mates
+from recoverrun.hooks.forked import Ask, Late
 from recoverrun.hooks.retrial import EMPTY, Trial
 from rendezvous.layout import Layout
 from rendezvous.messages import StoreAnswer, StoreCall
@@ -202,3 +202,43 @@ def test_what_several_ranks_cannot_judge_is_named_once(monkeypatch: pytest.Monke
     proof.play.layout = SHARDED
 
     assert proof.conclude() == ("equal-count", PARTED)
+
+
+# --------------------------------------------------------------------------- a machine stood still
+
+
+def test_where_any_child_did_not_come_through_all_meet_once_more_elsewhere() -> None:
+    play, places = Behind(), list[str]()
+    play.trial.work_together = lambda level, place, within_s, ask: {**EMPTY, "reason": place}
+
+    def least(generation: int, mine: int) -> int:
+        places.append(str(mine))
+        return mine if len(places) == 1 else 0  # another rank's child has failed
+
+    play.booth.least = least
+
+    assert play.together() == "recoverrun/proof/7/again"
+    assert places == ["1", "1"], "this rank's can meet others, and has come through"
+
+
+@pytest.mark.parametrize("late", ["this rank", "another one"])
+def test_where_any_child_is_late_all_are_tried_once_more(
+    late: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play, tries = Play(), list[float]()
+    play.layout = Layout(((0,), (1,)))
+
+    def run(work: Any, within_s: float) -> Words:
+        tries.append(within_s)
+        if late == "this rank" and len(tries) == 1:
+            raise Late("it did not end within 10 s in a copy of this process")
+        return {**EMPTY, "exact": [0]}
+
+    monkeypatch.setattr(forked, "run", run)
+    monkeypatch.setattr(handover, "exchange", lambda session, generation: None)
+    said = {"exact": [0], "late": late == "another one"}
+    play.heard = [{}, said, {"late": False}]
+    play.verification.first()
+
+    assert len(tries) == 2
+    assert play.promises[0][0] == "exact-samples"
