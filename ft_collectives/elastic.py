@@ -39,6 +39,7 @@ from ft_collectives.spokesmen import (
     answer_of,
     answered,
     roots_are_named,
+    roots_are_spoken_for,
     site_of_call,
     stand_ins,
 )
@@ -146,7 +147,7 @@ class ElasticGroup(ProcessGroup):
         known = answered()  # by somebody who knows what lost members would have given
         lend = None if known or fold is None else ElasticGroup.lend(self.ranks, inputs)
         among = self.transactions.run(asked, inputs, launch, deliver, lend, fold)
-        if not (known or among.whole) and asked.call in JOINT:
+        if not (known or among.whole or roots_are_spoken_for()) and asked.call in JOINT:
             ElasticGroup.partial(asked.call, len(among.members), self.size())
 
     # --------------------------------------------------------------------------- reductions

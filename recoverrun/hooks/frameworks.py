@@ -100,7 +100,7 @@ def _closure_only(session: "Session", original: Any) -> Any:
 
 
 def agreed(original: Any) -> Any:
-    """Repeats from rank 0 what has been set alike on all ranks before."""
+    """Tells ranks, or compares between them, what is the same on all of them."""
     from ft_collectives.spokesmen import speaking_for_roots
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:

@@ -125,6 +125,8 @@ def install(session: "Session") -> None:
     replace(DistributedDataParallel, "_register_builtin_comm_hook", ddp.register_builtin)
     replace(DistributedDataParallel, "_sync_buffers", ddp.forwards.sync_buffers)
     replace(Join, "__init__", ddp.join)
+    wrapping = sys.modules[DistributedDataParallel.__module__]
+    replace(wrapping, "_verify_param_shape_across_processes", frameworks.agreed)
     assert torch.distributed.is_available(), "this torch was built without distributed"
     fsdp2 = Fsdp2(session)
     watch("torch.distributed.fsdp._fully_shard._fully_shard", lambda m: _fsdp2(fsdp2, m))
