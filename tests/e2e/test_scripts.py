@@ -179,13 +179,14 @@ WAITING_LOOP = (
     + """
 def steps():
     for i in range(6):
-        loss = model(torch.randn(3, 4)).square().mean()
-        loss.backward()
-        yield loss
+        x = yield
+        model(x).square().mean().backward()
         optimizer.step()
         optimizer.zero_grad()
-for loss in steps():
-    pass
+trainer = steps()
+next(trainer)
+for i in range(5):
+    trainer.send(torch.randn(3, 4))
 """
 )
 

@@ -94,7 +94,13 @@ MUTANTS = (
         new="                self._marks[rank] = {}\n",
         choices={"stream": "numpy-spawned", "when": "from 5", "step": 7, "phase": "backward"},
         lossy=True,
-        more=(("            self._doubts.memory(made.rank)", "            pass"),),
+        more=(
+            ("            self._doubts.memory(made.rank)", "            pass"),
+            (
+                "            whole = AUDIT if self._audits.due else WHOLE",
+                "            whole = WHOLE",
+            ),
+        ),
     ),
     Mutant(
         name="generators are not known by their constructors",
