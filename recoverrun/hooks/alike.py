@@ -3,13 +3,14 @@
 Between a backward and the next iteration nobody runs code as a lost rank. There its streams are
 moved by as many numbers as ours, and what all ranks had in common moves as ours does (`lost`). So
 each rank says in the vote of every transaction without a loss, as a digest, how many numbers it has
-drawn since the transaction before, and what it has in common with the others. Where the digests
-differ, all ranks tell each other what it is. From then on that is nobody's but its rank's; and if
-microbatches draw from a stream of which ranks draw unequally many numbers, the promise comes down.
+drawn since the transaction before, what it has in common with the others, and a sample of its
+parameters. Where the digests differ, all ranks tell each other what it is. From then on that is
+nobody's but its rank's; and if parameters differ, or microbatches draw from a stream of which ranks
+draw unequally many numbers, the promise comes down.
 """
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,7 +18,7 @@ import torch
 from ft_collectives.faults import Superseded
 from ft_collectives.gather import gather
 from ft_collectives.vote import Tally
-from recoverrun.hooks import exact, rng
+from recoverrun.hooks import digest, exact, rng
 from recoverrun.hooks.bulk import is_mark
 from recoverrun.hooks.context import (
     STREAM,
@@ -42,6 +43,7 @@ UNEQUAL = (
     "{loop}: ranks draw unequally many random numbers of {stream} between one transaction and the "
     "next ({counts}), and microbatches draw some, too: where a lost rank stands cannot be told"
 )
+APART = "replicas began transaction {step} with different parameters: a lost one's are gone with it"
 TORCH = "torch"
 MISSING = object()
 
@@ -58,13 +60,18 @@ class Alike:
         self._values: dict[Key, int] = {}
         self._common: frozenset[Key] = frozenset()  # compared in the last vote
         self._drawn: dict[str, int] = {}
+        self._weights = 0  # a digest of a sample of parameters
+        self._differing = False  # replicas are known to hold other parameters
         self._top: Context | None = None
         self._differ = self._heard = False
         self._nothings: dict[Key, Any] = {}  # with which all ranks have begun
 
-    def look(self, before: Context, top: Context) -> None:
-        """A transaction begins at `top`; the one before ended at `before`."""
+    def look(self, before: Context, top: Context, params: Iterable[torch.Tensor]) -> None:
+        """A transaction begins at `top`; the one before ended at `before`. Trained `params` are
+        the same on all ranks, unless some have trained by themselves.
+        """
         self._top = top
+        self._weights = 0 if self._differing else digest.sample(params)
         self._values = {
             key: _digest(key, value)
             for key, value in _common(top).items()
@@ -97,8 +104,10 @@ class Alike:
     @property
     def word(self) -> int:
         """The same on all ranks that have gone on alike."""
-        crc = sum(self._values.values()) + sum(
-            zlib.crc32(f"{name} {count}".encode()) for name, count in self._drawn.items()
+        crc = (
+            self._weights
+            + sum(self._values.values())
+            + sum(zlib.crc32(f"{name} {count}".encode()) for name, count in self._drawn.items())
         )
         return crc & ((1 << BITS) - 1)
 
@@ -114,7 +123,7 @@ class Alike:
             self._compare(session)
         if self._heard and not session.lost:
             self._common = frozenset(self._values)
-        self._values, self._drawn, self._top = {}, {}, None
+        self._values, self._drawn, self._top, self._weights = {}, {}, None, 0
         self._differ = self._heard = False
 
     def _compare(self, session: "Session") -> None:
@@ -125,6 +134,7 @@ class Alike:
             "values": [[told(key), crc] for key, crc in self._values.items()],
             "drawn": self._drawn,
             "draws": self._draws(session),
+            "weights": self._weights,
         }
         try:
             heard = gather(fabric, session.booth.channel, generation, mine)
@@ -132,6 +142,7 @@ class Alike:
             return  # the ranks will differ again
         if self._hear_values([one["values"] for one in heard.values()]):
             session.verification.renew()
+        self._hear_weights({rank: one["weights"] for rank, one in heard.items()}, session)
         draws = set[str]().union(*(one["draws"] for one in heard.values()))
         self._hear_drawn({rank: one["drawn"] for rank, one in heard.items()}, draws, session)
 
@@ -144,6 +155,14 @@ class Alike:
                 self.apart.add(key)
                 more = True
         return more
+
+    def _hear_weights(self, said: Mapping[int, int], session: "Session") -> None:
+        if len(set(said.values())) == 1:
+            return
+        self._differing = True
+        reason = APART.format(step=session.step - 1)
+        session.guarantee.weaken(reason, said=min(said) == session.env.rank)
+        exact.insist(session, "equal-count", reason)
 
     def _hear_drawn(
         self, said: Mapping[int, Mapping[str, int]], draws: set[str], session: "Session"

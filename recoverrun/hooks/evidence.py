@@ -121,6 +121,14 @@ def crc_of_streams(streams: rng.Streams, crc: int = 0) -> int:
     return crc
 
 
+def crc_of_named(name: str, gradient: torch.Tensor, dtype: torch.dtype | None) -> int:
+    """The same of one that is about to be reduced in `dtype`, of the parameter of this name."""
+    plain = gradient.detach().to(dtype or gradient.dtype)
+    if not plain.any():
+        return 0  # some torches leave out what is unused, some reduce zeros
+    return crc_of_gradient(zlib.crc32(name.encode()), plain, plain)
+
+
 def crc_of_gradient(place: int, gradient: torch.Tensor | None, like: torch.Tensor) -> int:
     """Of a whole gradient, of the parameter at this place; none is as good as zeros.
 

@@ -105,6 +105,11 @@ class Impersonator:
         """Gradients are those of `strategy` from now on."""
         self._strategy = strategy
 
+    @property
+    def compares(self) -> bool:
+        """True while gradients may be compared: of first microbatches here, or in a proof."""
+        return self.proving or self.proves
+
     # --------------------------------------------------------------------------- own work
 
     def is_region(self, top: Top) -> bool:

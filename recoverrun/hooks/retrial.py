@@ -35,6 +35,7 @@ WRITES = (
     "what the script changes in its parameters between the top of the loop at {} and the backward "
     "cannot be put back"
 )
+GRADIENT = "its gradient was another one"
 
 EMPTY: Words = {
     "exact": [], "promise": "equal-count", "reason": "", "talked": False, "fed": {},
@@ -235,7 +236,7 @@ class Trial:
         if crc_of_streams(done.after.streams) != said["end"]:
             return "it drew other random numbers"
         if one_thread and said["gradient"] and self._strategy.digest() != said["gradient"]:
-            return "its gradient was another one"
+            return GRADIENT
         return ""
 
     def _explained(self, what: str, unknown: frozenset[Key]) -> str:
@@ -245,6 +246,8 @@ class Trial:
         if unknown:
             return parted(sorted(unknown, key=str), "between steps")
         why = "its data or random numbers come from a source that cannot be replayed"
+        if what == GRADIENT:
+            why = "what only its backward reads, such as a number that a module holds, is that rank's"
         if different := sorted(map(named, self._different())):
             names = ", ".join(name.removesuffix("#") for name in different[:3])
             why = f"rank {self.partner} holds other data in {names} than this rank"

@@ -41,6 +41,7 @@ from ft_collectives.vote import Booth
 from recoverrun.hooks import digest, exact, groups, protecting
 from recoverrun.hooks.alike import Alike
 from recoverrun.hooks.attached import ATTACHED
+from recoverrun.hooks.between import Between
 from recoverrun.hooks.context import Context
 from recoverrun.hooks.evidence import Evidence
 from recoverrun.hooks.faultpoints import FaultPoints
@@ -115,7 +116,7 @@ class Session:
         self._attempt = 0  # iterations since the last backward
         self._failure: RuntimeError | None = None  # of a transaction: none can follow it
         self._usual = 1  # microbatches of the transaction before
-        self._standing: list[tuple[int, int]] = []  # of gradients, as the last backward ended
+        self._between = Between()
         self._booth: Booth | None = None
         self.agenda: deque[Effect] = deque()
         self._untold: deque[Accumulated] = deque()
@@ -324,7 +325,9 @@ class Session:
         before = [one for one in self.impersonator.captures.points if one.kind == "after"]
         known = before and before[-1].step == self.step - 1
         if known and self.guarantee.exact and not self.lost:
-            self.alike.look(before[-1], top)
+            assert self.strategy is not None and self.layout is not None, "protected"
+            whole = self.strategy.whole() if self.layout.shards == 1 else ()
+            self.alike.look(before[-1], top, whole)
 
     @property
     def _watches(self) -> bool:
@@ -379,7 +382,9 @@ class Session:
             return
         microbatches = self.runtime.microbatches
         self._note(len(microbatches))
-        if microbatches and strategy.standing() != self._standing:
+        if microbatches:
+            self._between.heed(self, strategy)
+        if microbatches and self._between.gradients_changed(strategy):
             self._meddled(strategy)
         if not self.runtime.microbatches:
             strategy.begin()
@@ -423,7 +428,8 @@ class Session:
             self.remnants.enters((self.machine.slot, self.step, index + 1))
             if strategy.synced:
                 self.settle()
-        self._standing = [] if strategy.synced else strategy.standing()
+        if not strategy.synced:
+            self._between.left(strategy)
 
     def _accumulated(self) -> int:
         machine = self.machine
@@ -466,7 +472,7 @@ class Session:
                 reducer.begin()
             self.remnants.enters((self.machine.slot, self.step, 0))
         self.runtime.begin_step()
-        self._standing = []
+        self._between.forget()
 
     # --------------------------------------------------------------------------- the end
 

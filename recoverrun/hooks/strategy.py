@@ -62,5 +62,8 @@ class Strategy(Protocol):
     def buffers(self) -> list[torch.Tensor]:
         """What a forward pass may change in the model beside gradients, such as running means."""
 
+    def whole(self) -> list[torch.Tensor]:
+        """Trained parameters that every replica holds whole; none where they are sharded."""
+
     def parameters(self) -> dict[str, torch.Tensor]:
         """Local parameters (shards where sharded) by name."""

@@ -156,11 +156,37 @@ LOGGED = (
 )
 PARTING = (
     case("T2-hook", "parting.py", "r1@step:3:forward"),
+    case("T2-contextvar", "parting.py", "r1@step:4:forward"),
     case("T2-attribute", "parting.py", "r1@step:9:forward"),
     case("T2-named", "parting.py", "r1@step:9:forward", contract="told", told="criterion.average"),
     case("T2-streak", "parting.py", "r1@step:8:forward", contract="told", told="streak differs"),
     case("T2-history", "parting.py", "r1@step:76:forward", contract="told", told="history"),
     case("T2-sampler", "parting.py", "r1@step:4:forward", contract="told"),
+)
+WEIGHTS = (
+    case(
+        "T2-bypassed",
+        "training_alone.py",
+        "r1@step:3:forward",
+        contract="told",
+        told="with gradients that are not reduced",
+    ),
+    case(
+        "T2-noise",
+        "training_alone.py",
+        "r1@step:8:forward",
+        contract="told",
+        told="with different parameters",
+    ),
+    Case(
+        name="T2-domains",
+        script="domains.py",
+        ranks=4,
+        shards=2,
+        kills=("r3@step:4:forward",),
+        contract="told",
+        told="its gradient was another one: what only its backward reads",
+    ),
 )
 STEERED = tuple(
     case(
@@ -218,6 +244,7 @@ CASES = (
     *LATE,
     *BEHIND,
     *PARTING,
+    *WEIGHTS,
     *STEERED,
     *LOGGED,
     *CONSTANTS,

@@ -38,7 +38,8 @@ class Rank:
         self.guarantee = Guarantee(voice, lambda: 1)
         self.guarantee.promise = "exact-samples"
         self.env = SimpleNamespace(rank=number, exact=False, error_file="")
-        self.lost = False
+        self.lost, self.step = False, 5
+        self.params = [torch.zeros(40), torch.zeros(3, 3)]
         view = SimpleNamespace(generation=1)
         self.fabric = SimpleNamespace(ranks=ranks, number=number, view=view)
         self.booth = SimpleNamespace(channel=None)
@@ -52,7 +53,7 @@ class Rank:
     def goes(self, top: Context, *, before: Context | None = None, draws: int = 0) -> None:
         """From where the transaction before ended to `top`; its microbatch draws so many."""
         began = at(3, 0, "after", streams=rested()) if before is None else before
-        self.alike.look(began, top)
+        self.alike.look(began, top, self.params)
         rng.restore(top.streams)
         draw(draws)
         self.captures.points[:] = [began, top, at(4, 0, "after", generators=top.generators)]
@@ -357,3 +358,24 @@ def test_what_was_alike_stays_so_once_somebody_is_lost() -> None:
     ranks.vote()
 
     assert before == ranks.ranks[0].lost_rank.restless and "x" in before
+
+
+# --------------------------------------------------------------------------- parameters
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_replicas_with_other_parameters_take_the_promise_back_once(place: int) -> None:
+    ranks = Ranks()
+    ranks.go(at(4), at(4))
+    ranks.vote()
+    with torch.no_grad():
+        ranks.ranks[1].params[place].add_(1e-7)
+    for step in (5, 6):
+        ranks.go(at(step), at(step))
+        ranks.vote()
+
+    assert ranks.votes == [True, False, True]
+    assert [rank.guarantee.promise for rank in ranks.ranks] == ["equal-count"] * 2
+    said = "replicas began transaction 4 with different parameters: a lost one's are gone with it"
+    assert [rank.downgrades for rank in ranks.ranks] == [[said], []]
+    assert [rank.renewed for rank in ranks.ranks] == [0, 0], "no value of the script's differs"

@@ -197,6 +197,9 @@ class Ddp:
         found = {id(param): param for wrapped in self._modules for param in wrapped.params}
         return list(found.values())
 
+    def whole(self) -> list[torch.Tensor]:
+        return list(self._params())
+
     def accumulators(self) -> list[torch.Tensor]:
         return plain.accumulators(self._params())
 

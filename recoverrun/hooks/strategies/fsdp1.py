@@ -13,7 +13,6 @@ re-executed microbatches are each reduced by themselves.
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,54 +21,9 @@ import torch.distributed as dist
 from ft_collectives.reduce import Bucket, Reducer
 from recoverrun.hooks.blocks import layout_of
 from recoverrun.hooks.session import Session
+from recoverrun.hooks.strategies.fsdp1_flat import SAVED, Flat, crc_of_flat
 
 HYBRID = ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2")
-
-_SAVED = "_saved_grad_shard"
-"""Where a flat parameter keeps its sharded gradient while a backward is running."""
-
-
-@dataclass(slots=True, eq=False)
-class Flat:
-    """The sharded gradient of one flat parameter."""
-
-    param: Any
-    handle: Any  # torch's, of this parameter
-    divisor: float  # after the sum
-    accumulator: torch.Tensor | None = None
-    earlier: bool = False  # there was a gradient before this transaction
-
-    @property
-    def gradient(self) -> torch.Tensor | None:
-        """As the script finds it once the backward has ended."""
-        saved = getattr(self.param, _SAVED, None)
-        found: torch.Tensor | None = self.param.grad if saved is None else saved
-        return found
-
-    def show(self) -> None:
-        """With `use_orig_params` gradients of parameters are views of the sharded one, and torch
-        has made them views of a part.
-        """
-        if self.handle._use_orig_params:
-            self.handle._use_sharded_grad_views()
-
-    def fill(self, staging: torch.Tensor) -> None:
-        if self.accumulator is None:
-            staging.zero_()
-        else:
-            staging.copy_(self.accumulator)
-
-    def deliver(self, total: torch.Tensor) -> None:
-        """INV-8: divided by the original numbers of shards and replicas."""
-        if self.divisor > 1:
-            total.div_(self.divisor)
-        gradient = self.gradient
-        assert gradient is not None, "left there by `reduce_grad`"
-        if self.earlier:
-            gradient.add_(total)
-        else:
-            gradient.copy_(total)
-        self.accumulator = None
 
 
 class Fsdp1:
@@ -86,6 +40,7 @@ class Fsdp1:
         self._reducer: Reducer | None = None
         self._module: Any = None  # the outermost: it is made last
         self.synced = False  # torch reduces in the present backward
+        self._shown = 0  # of what this rank has given to reductions in it
 
     # --------------------------------------------------------------------------- hooks
 
@@ -109,14 +64,16 @@ class Fsdp1:
                 original(state, handle)
                 return
             self._session.bucket_reached()
+            if self._session.impersonator.compares:
+                self._shown ^= crc_of_flat(handle)
             self.synced |= not self._session.acting
             if self._reducer is None:
                 original(state, handle)
                 return
             param, factor = handle.flat_param, state._gradient_postdivide_factor
-            before = getattr(param, _SAVED, None)
+            before = getattr(param, SAVED, None)
             if before is not None:
-                delattr(param, _SAVED)
+                delattr(param, SAVED)
             handle._sharding_strategy = type(strategy).FULL_SHARD
             state._gradient_postdivide_factor = 1.0
             try:
@@ -184,7 +141,7 @@ class Fsdp1:
     ) -> None:
         """torch has added this rank's part of the gradient of a flat parameter to nothing."""
         param = handle.flat_param
-        key, part = id(param), getattr(param, _SAVED)
+        key, part = id(param), getattr(param, SAVED)
         flat = self._flat.get(key)
         if flat is None:
             flat = self._flat[key] = Flat(param, handle, divisor)
@@ -204,7 +161,7 @@ class Fsdp1:
         else:
             flat.accumulator += part
         if before is not None:
-            setattr(param, _SAVED, before)
+            setattr(param, SAVED, before)
             flat.show()
         if not self._session.acting:
             reducer.include([key])
@@ -221,13 +178,19 @@ class Fsdp1:
         """What gradients held before is not reduced again: what is new is added to it."""
 
     def backward_begins(self) -> None:
-        self.synced = False
+        self.synced, self._shown = False, 0
 
     def backward_done(self) -> None:
         """`_reduce_grad` has told."""
 
     def digest(self) -> int:
-        return 0
+        """Of unsharded gradients: those that were reduced, and those that wait for it."""
+        own = self._shown
+        for handle in self._handles():
+            gradient, whole = handle.flat_param.grad, handle.flat_param._unpadded_unsharded_size
+            if gradient is not None and gradient.shape == whole:
+                own ^= crc_of_flat(handle)
+        return own
 
     def reducers(self) -> list[Reducer]:
         return [self._reducer] if self._reducer is not None else []
@@ -239,10 +202,14 @@ class Fsdp1:
     def empty(self) -> bool:
         return False
 
+    def whole(self) -> list[torch.Tensor]:
+        return []
+
     def accumulators(self) -> list[torch.Tensor]:
         return [one.accumulator for one in self._flat.values() if one.accumulator is not None]
 
     def set_aside(self) -> object:
+        self._shown = 0
         kept = []
         for flat in self._flat.values():
             gradient = flat.gradient
@@ -252,6 +219,7 @@ class Fsdp1:
         return kept
 
     def clear(self) -> None:
+        self._shown = 0
         for flat in self._flat.values():
             flat.accumulator = None
 
@@ -276,3 +244,8 @@ class Fsdp1:
             for name, module in self._module.named_modules()
             if getattr(module, "_handle", None) is not None
         }
+
+    def _handles(self) -> list[Any]:
+        modules = self._module.modules() if self._module is not None else ()
+        found = (getattr(module, "_handle", None) for module in modules)
+        return [handle for handle in found if handle is not None]

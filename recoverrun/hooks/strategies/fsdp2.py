@@ -11,6 +11,7 @@ divisors that torch would have used for the original mesh.
 """
 
 import inspect
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +21,13 @@ import torch.distributed as dist
 from ft_collectives.reduce import Bucket, Reducer
 from recoverrun.hooks.blocks import layout_of_mesh, layout_over
 from recoverrun.hooks.session import Session
-from recoverrun.hooks.strategies.fsdp2_shards import Shapes, Shards, made_for
+from recoverrun.hooks.strategies.fsdp2_shards import (
+    Shapes,
+    Shards,
+    crc_of_call,
+    crc_of_waiting,
+    made_for,
+)
 
 ARGUMENTS = (
     "fsdp_params",
@@ -56,6 +63,8 @@ class Fsdp2:
         self._reducer: Reducer | None = None
         self.synced = False  # torch reduces across replicas in the present backward
         self._modules: list[torch.nn.Module] = []
+        self._groups: weakref.WeakSet[Any] = weakref.WeakSet()  # parameter groups of torch's
+        self._shown = 0  # of what this rank has given to reductions, in the present backward
 
     # --------------------------------------------------------------------------- hooks
 
@@ -92,6 +101,8 @@ class Fsdp2:
             if not self._serves() or call["all_reduce_group"] is None:
                 return original(*args, **kwargs)
             self._session.bucket_reached()
+            if self._session.impersonator.compares:
+                self._shown ^= crc_of_call(call)
             self.synced |= bool(call["all_reduce_grads"]) and not self._session.acting
             if self._reducer is None:
                 return original(*args, **kwargs)
@@ -104,6 +115,7 @@ class Fsdp2:
 
         def wrapper(group: Any, *unused: Any) -> Any:
             session = self._session
+            self._groups.add(group)
             each = (session.acting or session.env.exact) and not session.in_schedule
             if not (self._serves() and each) or group.reduce_grads or self._reducer is None:
                 return original(group, *unused)
@@ -225,13 +237,14 @@ class Fsdp2:
         """What gradients held before is not reduced again: what is new is added to it."""
 
     def backward_begins(self) -> None:
-        self.synced = False
+        self.synced, self._shown = False, 0
 
     def backward_done(self) -> None:
         """`foreach_reduce` has told."""
 
     def digest(self) -> int:
-        return 0
+        """Of unsharded gradients: those that were reduced, and those that wait for it."""
+        return self._shown ^ crc_of_waiting(self._groups)
 
     def reducers(self) -> list[Reducer]:
         return [self._reducer] if self._reducer is not None else []
@@ -243,13 +256,18 @@ class Fsdp2:
     def empty(self) -> bool:
         return False
 
+    def whole(self) -> list[torch.Tensor]:
+        return []
+
     def accumulators(self) -> list[torch.Tensor]:
         return [s.accumulator for s in self._shards.values() if s.accumulator is not None]
 
     def set_aside(self) -> object:
+        self._shown = 0
         return [(shards, shards.set_aside()) for shards in self._shards.values()]
 
     def clear(self) -> None:
+        self._shown = 0
         for shards in self._shards.values():
             shards.set_aside()
 

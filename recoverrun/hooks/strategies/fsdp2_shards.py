@@ -1,11 +1,13 @@
 """What `fsdp2` keeps of a parameter group: its gradient before the all-reduce, and its way back."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
+
+from recoverrun.hooks.evidence import crc_of_named
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,24 @@ def made_for(call: dict[str, Any], shapes: Shapes) -> Shards:
         post_divide=post,
         hook=call["all_reduce_hook"],
     )
+
+
+def crc_of_call(call: dict[str, Any]) -> int:
+    """Of the unsharded gradients that this call of `foreach_reduce` is given."""
+    crc = 0
+    for param, gradient in zip(call["fsdp_params"], call["unsharded_grads"], strict=True):
+        crc ^= crc_of_named(param._param_fqn, gradient, call["reduce_dtype"])
+    return crc
+
+
+def crc_of_waiting(groups: Iterable[Any]) -> int:
+    """Of those that wait in parameter groups to be reduced with later ones."""
+    crc = 0
+    for param in (one for group in groups for one in group.fsdp_params):
+        if param.unsharded_accumulated_grad is not None:
+            waits = param.unsharded_accumulated_grad_data
+            crc ^= crc_of_named(param._param_fqn, waits, param.reduce_dtype)
+    return crc
 
 
 def _divisors(call: dict[str, Any], dtype: torch.dtype) -> tuple[int, float | None]:

@@ -3,6 +3,7 @@
 """
 
 import sys
+from contextvars import ContextVar
 from statistics import median
 
 import torch
@@ -24,6 +25,14 @@ if way == "streak":  # rank 1 has large batches from the one before the last tha
     for step in range(7, 11):
         xs[(step * world + 1) * BATCH, 0] = 3.0
 ys = xs.square().sum(1, keepdim=True)
+
+
+READ = ContextVar("samples read so far", default=0)
+
+
+def given(first):
+    READ.set(READ.get() + BATCH)
+    return xs[first : first + BATCH], ys[first : first + BATCH]
 
 
 class Criterion:
@@ -93,7 +102,9 @@ def steps():
     """A trainer that tells its losses one by one."""
     for step in range(STEPS):
         first = BATCH * (step * world + rank)
-        yield train(xs[first : first + BATCH], ys[first : first + BATCH])
+        if way == "contextvar":
+            optimizer.param_groups[0]["lr"] = 0.003 / (1 + READ.get() / 40)
+        yield train(*given(first))
 
 
 def epochs():
