@@ -26,6 +26,7 @@ from recoverrun.hooks.bearing import Bearing
 from recoverrun.hooks.captures import Captures, capture
 from recoverrun.hooks.clones import NotReplayable
 from recoverrun.hooks.constants import Constants
+from recoverrun.hooks.contents import Kept
 from recoverrun.hooks.context import AFTER, Context, attributes_of, owners_of
 from recoverrun.hooks.custody import Custody
 from recoverrun.hooks.earlier import Earlier, Weights, trained
@@ -80,6 +81,7 @@ class Impersonator:
         self._substitution = Substitution(runtime, self.bearing, self.shares)
         self.custody = Custody(runtime)
         self.earlier = Earlier(runtime.regions)
+        self.moved: list[Any] = []  # by executions in proofs, and not put back otherwise
         self.rewrites = False  # code between a top and a backward changes parameters
         self._weights: Weights | None = None  # in this execution, if it may
         self.lost: dict[int, LostRank] = {}
@@ -179,7 +181,11 @@ class Impersonator:
         self._substitution.require_copies(top)
         untold = state.context.streams if state.torch_known and moved.torch else None
         theirs = state.context
-        done = self._as(rank, theirs, step, microbatch, untold)
+        kept = Kept(self.moved)
+        try:
+            done = self._as(rank, theirs, step, microbatch, untold)
+        finally:
+            kept.put_back()
         if done.after is None:
             return done
         streams = done.after.streams.with_alone(theirs.streams.alone)

@@ -5,6 +5,7 @@ one's body gives the right microbatch is what the child finds out, and what of t
 could do without (`verification`).
 """
 
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,10 +15,12 @@ from ft_collectives.gather import Words
 from recoverrun.hooks import digest, mates, seeding
 from recoverrun.hooks.bulk import marks
 from recoverrun.hooks.clones import NotReplayable
+from recoverrun.hooks.contents import Kept
 from recoverrun.hooks.context import ATTRIBUTE_TENSOR_BYTES, Context, Key, told
 from recoverrun.hooks.earlier import Weights, trained
 from recoverrun.hooks.evidence import crc_of_streams
 from recoverrun.hooks.forked import Ask
+from recoverrun.hooks.holders import holders
 from recoverrun.hooks.impersonate import TALKS, Executed
 from recoverrun.hooks.lost import LostRank, State, named, parted
 from recoverrun.hooks.poison import HIGH, LOW, NOT_A_NUMBER
@@ -40,7 +43,7 @@ GRADIENT = "its gradient was another one"
 EMPTY: Words = {
     "exact": [], "promise": "equal-count", "reason": "", "talked": False, "fed": {},
     "immaterial": [], "different": [], "rewrites": False,
-    "failed": "", "late": False,  # of a child that came to no verdict
+    "moved": [], "failed": "", "late": False,  # of a child that came to no verdict
     "traces": {"seen": [], "mine": []},
 }  # fmt: skip
 
@@ -71,6 +74,8 @@ class Trial:
         self._whole = strategy.alone and layout.shards == 1
         self._mates = mates.inside(layout)
         self._threads = torch.get_num_threads()
+        around = [place.top.names for place in microbatch.places]
+        self._held = holders(around, session.runtime.own_modules)
 
     @property
     def needs_mates(self) -> bool:
@@ -97,6 +102,7 @@ class Trial:
         session, actor = self._session, self._actor
         self._begin()
         found = {**EMPTY, "exact": [], "immaterial": []}
+        kept = Kept(self._held)
         parameters = digest.of(self._strategy)
         for level, place in enumerate(self.microbatch.places[:LEVELS]):
             tried = level >= session.runtime.outward.get(self.microbatch.places[0].top.loop.id, 0)
@@ -112,6 +118,7 @@ class Trial:
             if digest.of(self._strategy) != parameters:
                 found["promise"], found["reason"] = "unprotected", WRITES.format(place.top.loop.id)
                 break
+            found["moved"] = self._put_back(kept)
             if not why and self._leaves_a_trace(level):
                 found["promise"], found["reason"] = "unprotected", TRACE.format(place.top.loop.id)
                 break
@@ -142,13 +149,29 @@ class Trial:
             place=place,
             within_s=within_s,
         )
+        kept = Kept(self._held)
         why, _ = self._try(level)
         return {
             **EMPTY,
             "exact": [] if why else [level],
             "reason": why,
             "talked": actor.talked,
+            "moved": self._put_back(kept),
         }
+
+    def _put_back(self, kept: Kept) -> list[int]:
+        """Which of what this process holds an execution has left otherwise; no more does it."""
+        moved = kept.changed()
+        kept.put_back()
+        self.learn(moved)
+        return moved
+
+    def learn(self, moved: Iterable[int]) -> None:
+        """An execution moves these, in a copy of this process: they are put back each time."""
+        known = set(map(id, self._actor.moved))
+        for place in moved:
+            if id(self._held[place]) not in known:
+                self._actor.moved.append(self._held[place])
 
     def _begin(self) -> None:
         runtime = self._session.runtime
@@ -247,7 +270,9 @@ class Trial:
             return parted(sorted(unknown, key=str), "between steps")
         why = "its data or random numbers come from a source that cannot be replayed"
         if what == GRADIENT:
-            why = "what only its backward reads, such as a number that a module holds, is that rank's"
+            why = (
+                "what only its backward reads, such as a number that a module holds, is that rank's"
+            )
         if different := sorted(map(named, self._different())):
             names = ", ".join(name.removesuffix("#") for name in different[:3])
             why = f"rank {self.partner} holds other data in {names} than this rank"

@@ -272,6 +272,7 @@ class Verification:
         if outward.get(loop, level) != level:
             self._followed.clear()  # it has to be shown anew from there
         outward[loop] = level
+        trial.learn(found["moved"])
         self._adopt(found, microbatch, level)
         return "exact-samples", trial.praise(microbatch.places[level].top.loop.id)
 
@@ -285,6 +286,7 @@ class Verification:
         if not session.booth.least(generation, int(not done["failed"])):
             done = self._met(trial, level, generation, f"recoverrun/proof/{step}/again")
         found["talked"] = found["talked"] or done["talked"]
+        found["moved"] = [*found["moved"], *done["moved"]]
         return str(done["reason"])
 
     def _met(self, trial: Trial, level: int, generation: int, place: str) -> Words:

@@ -239,3 +239,37 @@ def test_who_has_met_its_mates_tries_all_of_the_loop_that_was_found(
     where = {"rank": 0, "generation": GENERATION, "place": "proof/7", "within_s": 3.0}
     assert course == [(made._mates, ask, where), (1, 1, True)]
     assert said == {**EMPTY, "exact": exact, "reason": why, "talked": talks}
+
+
+# --------------------------------------------------------------------------- what it moves
+
+
+class Counting:
+    """A microbatch whose code counts in a place that nobody else puts back."""
+
+    seen = 0
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_what_an_execution_moves_is_put_back_and_told(
+    alone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play, counting = Play(), Counting()
+    play.strategy.buffers = list
+    made = trial(play, tops=[b"top"])
+    made._held = [[], vars(counting), {}]
+
+    def tried(level: int) -> tuple[str, frozenset[Any]]:
+        counting.seen += 1
+        return "", frozenset()
+
+    monkeypatch.setattr(made, "_try", tried)
+    monkeypatch.setattr(made, "_leaves_a_trace", lambda level: counting.seen != 0)
+    monkeypatch.setattr(made, "_different", set)
+    monkeypatch.setattr(mates, "meet", lambda *args, **more: None)
+    found = made.work() if alone else made.work_together(0, "here", 1.0, lambda said: said)
+
+    assert (found["exact"], found["moved"]) == ([0], [1])
+    assert counting.seen == 0
+    made.learn(found["moved"])
+    assert play.impersonator.moved == [vars(counting)], "once"

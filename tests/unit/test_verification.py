@@ -92,7 +92,7 @@ class Play:
         self.impersonator: Any = SimpleNamespace(
             talked=False, longest_s=0.0, captures=captures, proving=True, fed={},
             shares=SimpleNamespace(own=lambda keys, visible: []),
-            bearing=bearing, lost={}, rewrites=False, optimizers=[],
+            bearing=bearing, lost={}, rewrites=False, optimizers=[], moved=[],
             constants=SimpleNamespace(exchange=lambda modules, tell: None),
         )  # fmt: skip
         self.machine = SimpleNamespace(slot=0)
