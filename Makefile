@@ -66,7 +66,7 @@ bench: $(INSTALLED)  ## measure what recovery and a step without losses cost
 	$(BIN)/python -m tests.bench
 
 matrix: $(INSTALLED)  ## every phase of a step times every kind of loss, with real processes
-	$(PYTEST) -m matrix tests/e2e
+	$(PYTEST) -m matrix tests/e2e tests/truth
 
 exact: $(INSTALLED)  ## 50 random schedules of losses with --exact, up to 8 replicas, compared bit by bit
 	$(BIN)/python -m tests.e2e.exactness

@@ -111,4 +111,33 @@ MUTANTS = (
         lossy=True,
         kind="told",
     ),
+    Mutant(
+        name="ranks do not compare how many numbers they draw",
+        module="recoverrun.hooks.alike",
+        old='zlib.crc32(f"{name} {count}".encode()) for name',
+        new="0 for name",
+        choices={
+            "place": "loader",
+            "loop": "for",
+            "stream": "torch",
+            "judge": "unequal",
+        },
+        lossy=True,
+    ),
+    Mutant(
+        name="nobody tells of a figure over the survivors",
+        module="ft_collectives.elastic",
+        old="            ElasticGroup.partial(asked.call, len(among.members), self.size())\n",
+        new="            pass\n",
+        choices={"world": 3, "judge": "steering"},
+        lossy=True,
+    ),
+    Mutant(
+        name="a microbatch may end any number of ranks",
+        module="recoverrun.hooks.deaths",
+        old="        if len(died) >= MOST:\n",
+        new="        if False:\n",
+        choices={"world": 3, "odd": "poison", "phase": ""},
+        lossy=True,
+    ),
 )

@@ -72,8 +72,12 @@ SUICIDE = """\
             os.close(os.open(os.path.join(FOLDER, "died"), os.O_CREAT | os.O_EXCL))
         except FileExistsError:
             {again}
-        os.kill(os.getpid(), signal.SIGKILL)
+        {kill}
 """
+
+KILL = "os.kill(os.getpid(), signal.SIGKILL)"
+CRASH = "__import__('ctypes').CDLL(None).kill(os.getpid(), signal.SIGKILL)"
+"""As a library in C does, which nobody asks before."""
 
 AGAIN = {"poison": "pass", "exits": "raise SystemExit(3)", "leaves": "os._exit(3)"}
 """What the microbatch in which a rank died does to whoever executes it again."""
@@ -145,6 +149,7 @@ JUDGES = {
     "every rank": EVALUATION.format(x="X[:12]", y="Y[:12]") + RANK_0,
     "rank 0": "if rank == 0:\n" + indent(EVALUATION.format(x="X[:12]", y="Y[:12]") + TOLD, "    "),
     "noisy": EVALUATION.format(x="X[:12] + 0.1 * torch.randn_like(X[:12])", y="Y[:12]") + RANK_0,
+    "unequal": "if ids[0] % 2:\n    torch.rand(1)\n",
     "logged": "val = loss.detach().clone()\ndist.all_reduce(val)\n" + RANK_0,
     "steering": EVALUATION.format(x="X[rank::world]", y="Y[rank::world]")
     + "dist.all_reduce(val)\nfor group in optimizer.param_groups:\n"
@@ -169,7 +174,7 @@ def written(plan: Plan) -> str:
         imports=place.imports,
         steps=STEPS,
         books=BOOKS[plan.books],
-        suicide=SUICIDE.format(again=AGAIN.get(plan.odd, "return")) if plan.suicide else "",
+        suicide=_suicide(plan) if plan.suicide else "",
         chance="0.3" if plan.stream == "dropout" and plan.when == "at once" else "0.0",
     )
     top = "".join(f"{piece}\n" for piece in (place.top, stream.top) if piece)
@@ -177,6 +182,11 @@ def written(plan: Plan) -> str:
     if plan.shape == "main":
         work = f"def main():\n{indent(work, '    ')}\n\nif __name__ == '__main__':\n    main()\n"
     return f"{head}{top}\n{work}"
+
+
+def _suicide(plan: Plan) -> str:
+    kill = CRASH if plan.odd == "poison" else KILL
+    return SUICIDE.format(again=AGAIN.get(plan.odd, "return"), kill=kill)
 
 
 def _setup(plan: Plan, place: Place, stream: Stream) -> str:

@@ -28,6 +28,7 @@ class Case:
     told: str = ""  # part of what must be said after a kill
     apart: float = 1e-12
     needs: str = ""  # a package beside torch
+    sample: bool = True  # of the table: others have the same script
 
     @property
     def bitwise(self) -> bool:
@@ -58,7 +59,13 @@ GRADIENTS = (
     Case(name="A2", script="local_sgd.py", kills=("r1@step:3:forward",), ranks=3, contract="told"),
 )
 PLACES = tuple(
-    case(f"A3-{way}", "places.py", "r1@step:4:forward", contract="either")
+    case(
+        f"A3-{way}",
+        "places.py",
+        "r1@step:4:forward",
+        contract="either",
+        sample=way in ("closure", "thread", "file"),
+    )
     for way in (
         "closure",
         "attribute",

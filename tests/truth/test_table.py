@@ -22,7 +22,18 @@ Reference = Callable[[Case], Left]
 STEERS = "what follows from it may differ"
 """Of a figure over the survivors alone, which the script goes on with."""
 
-KILLED = [(case, inject) for case in CASES for inject in case.kills]
+
+def _marks(sample: bool) -> list[pytest.MarkDecorator]:
+    """`make test` does a sample, `make matrix` the rest."""
+    return [] if sample else [pytest.mark.matrix]
+
+
+ALL = [pytest.param(case, marks=_marks(case.sample), id=case.name) for case in CASES]
+KILLED = [
+    pytest.param(case, inject, marks=_marks(case.sample and not number), id=f"{case.name}-{inject}")
+    for case in CASES
+    for number, inject in enumerate(case.kills)
+]
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +52,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Reference:
     return known
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", ALL)
 def test_without_a_loss_it_is_the_run_under_torchrun(
     case: Case, reference: Reference, tmp_path: Path
 ) -> None:
@@ -56,9 +67,7 @@ def test_without_a_loss_it_is_the_run_under_torchrun(
         assert distance <= (0.0 if case.bitwise else case.apart), story(left, trial)
 
 
-@pytest.mark.parametrize(
-    ("case", "inject"), KILLED, ids=[f"{case.name}-{inject}" for case, inject in KILLED]
-)
+@pytest.mark.parametrize(("case", "inject"), KILLED)
 def test_a_loss_changes_nothing_or_it_is_said(
     case: Case, inject: str, reference: Reference, tmp_path: Path
 ) -> None:
