@@ -21,7 +21,9 @@ from typing import Any, Self
 
 import numpy  # noqa: F401  # all are here for those who are forked
 import torch
+import torch._dynamo
 import torch.distributed
+import torch.distributed.fsdp
 import torch.nn.parallel
 import torch.utils.data
 
@@ -43,10 +45,15 @@ class Plain:
             text=True,
         )
 
-    def run(self, script: Path, folder: Path, world: int) -> list[int]:
+    def run(self, script: Path, folder: Path, world: int, *arguments: str) -> list[int]:
         """The ranks' exit codes; what they print is in `folder`, as `out.RANK`."""
         assert self._process.stdin is not None and self._process.stdout is not None, "pipes"
-        request = {"script": str(script), "folder": str(folder), "world": world}
+        request = {
+            "script": str(script),
+            "folder": str(folder),
+            "world": world,
+            "arguments": arguments,
+        }
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
         codes: list[int] = json.loads(self._process.stdout.readline())
@@ -121,7 +128,7 @@ def _work(request: dict[str, Any], rank: int, port: int) -> None:
             MASTER_PORT=str(port), HUNT_FOLDER=request["folder"],
         )  # fmt: skip
         script = request["script"]
-        sys.argv, sys.path[0] = [script], os.path.dirname(script)
+        sys.argv, sys.path[0] = [script, *request["arguments"]], os.path.dirname(script)
         runpy.run_path(script, run_name="__main__")
         code = 0
     except BaseException:  # a script may end in any way; above is the loop of the one that forks

@@ -2,6 +2,8 @@
 
 import os
 import re
+import signal
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import torch
 from recoverrun.trial import Trial, launch
 from tests.bench import jobs
 from tests.e2e.plain import unspoilt
+from tests.hunt.plain import Plain
 from tests.truth.cases import SCRIPTS, Case
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,6 +45,22 @@ def under_torchrun(case: Case, folder: Path) -> Left:
             "torchrun", case.ranks, script, arguments, directory=place, timeout_s=PLAIN_WITHIN_S
         )
         return _left(ran.code, out, ran.output + ran.errors, ran.wall_s)
+
+    return unspoilt(attempt, lambda left: left.output, lambda left: left.code is None)
+
+
+def under_torch(case: Case, folder: Path, plain: Plain) -> Left:
+    """The same run without the launcher, whose start takes longer than the training."""
+
+    def attempt(number: int) -> Left:
+        place = folder / str(number)
+        out = place / "out"
+        out.mkdir(parents=True)
+        began = time.monotonic()
+        codes = plain.run(SCRIPTS / case.script, place, case.ranks, str(out), *case.arguments)
+        said = "\n".join(path.read_text() for path in sorted(place.glob("out.*")))
+        code = None if -signal.SIGKILL in codes else max(map(abs, codes))
+        return _left(code, out, said, time.monotonic() - began)
 
     return unspoilt(attempt, lambda left: left.output, lambda left: left.code is None)
 

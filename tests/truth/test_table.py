@@ -1,10 +1,10 @@
 """Scripts that once went wrong without a word: now exact, or it is said.
 
-Without a loss each ends with the weights that it has under torchrun, and prints the same figures.
+Without a loss each ends with the weights that torch alone gives it, and prints the same figures.
 With a loss it ends with these weights, too, or the promise is taken back.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -13,8 +13,9 @@ import pytest
 from recoverrun.judgement import faults
 from recoverrun.trial import Trial
 from rendezvous.schedule import parse
+from tests.hunt.plain import Plain
 from tests.truth.cases import CASES, Case
-from tests.truth.runs import Left, apart, ours, story, under_torchrun
+from tests.truth.runs import Left, apart, ours, story, under_torch
 
 pytestmark = pytest.mark.e2e
 
@@ -37,23 +38,24 @@ KILLED = [
 
 
 @pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> Reference:
-    """What torchrun makes of a case, run once for all tests."""
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reference]:
+    """What torch alone makes of a case, run once for all tests."""
 
     @cache
     def known(case: Case) -> Left:
         if case.needs:
             pytest.importorskip(case.needs, reason="`make compat` installs it")
-        left = under_torchrun(case, tmp_path_factory.mktemp(case.name))
+        left = under_torch(case, tmp_path_factory.mktemp(case.name), plain)
         assert left.code == 0, left.output
         assert sorted(left.weights) == list(range(case.ranks))
         return left
 
-    return known
+    with Plain() as plain:
+        yield known
 
 
 @pytest.mark.parametrize("case", ALL)
-def test_without_a_loss_it_is_the_run_under_torchrun(
+def test_without_a_loss_it_is_the_run_of_torch_alone(
     case: Case, reference: Reference, tmp_path: Path
 ) -> None:
     expected = reference(case)
