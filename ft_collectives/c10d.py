@@ -65,3 +65,16 @@ def work_of(future: Any) -> Work:
 def register_work(tensor: Any, work: Work) -> None:
     """Let `wait_tensor` of the functional collectives find the work that fills `tensor`."""
     _library._register_work(tensor, work)
+
+
+def take_over(outer: Any, native: Any) -> None:
+    """Give `outer` the backends and names of `native`: C++ callers fall through to them."""
+    kinds = {"gloo": ProcessGroup.BackendType.GLOO, "nccl": ProcessGroup.BackendType.NCCL}
+    for number, device in enumerate(native._device_types):
+        backend = native._get_backend(device)
+        kind = kinds.get(backend.name(), ProcessGroup.BackendType.CUSTOM)
+        if number == 0:
+            outer._set_default_backend(kind)
+        outer._register_backend(device, kind, backend)
+    outer._set_group_name(native.group_name)
+    outer._set_group_desc(native.group_desc)

@@ -28,12 +28,23 @@ from ft_collectives.c10d import (
     ReduceOp,
     Work,
     options,
+    take_over,
 )
 from ft_collectives.fabric import Communicator, Fabric
 from ft_collectives.faults import PeerLost
 from ft_collectives.limits import limit_of
 from ft_collectives.pairs import Call, Pairs
-from ft_collectives.results import Give, completed, finish, fold_by, giving, put
+from ft_collectives.results import (
+    Give,
+    completed,
+    dealt,
+    finish,
+    fits,
+    fold_by,
+    giving,
+    put,
+    put_first,
+)
 from ft_collectives.spokesmen import (
     Site,
     answer_of,
@@ -81,7 +92,8 @@ class ElasticGroup(ProcessGroup):
         self.fabric: Fabric | None = None
         self.transactions: Transactions | None = None
         self.pairs: Pairs | None = None
-        _take_over(self, native)
+        self._gloo_alone = False
+        take_over(self, native)
         ElasticGroup.instances.append(self)  # C++ keeps only its own half alive
 
     # --------------------------------------------------------------------------- identity
@@ -109,9 +121,10 @@ class ElasticGroup(ProcessGroup):
         """
         backends = [self.native._get_backend(device) for device in self.native._device_types]
         gloo = next((one for one in backends if isinstance(one, ProcessGroupGloo)), None)
+        self._gloo_alone = all(one is gloo for one in backends)
         functional.install(
             lambda group: isinstance(group, ElasticGroup) and group.protected,
-            ("CPU",) if all(one is gloo for one in backends) else ("CPU", "CUDA"),
+            ("CPU",) if self._gloo_alone else ("CPU", "CUDA"),
         )
         self.fabric = fabric
         if gloo is not None:  # over NCCL alone, gloo is connected beside it
@@ -128,6 +141,13 @@ class ElasticGroup(ProcessGroup):
         """`destroy_process_group`. NCCL would flush first, for ever where a member is lost."""
         if not self.protected:
             self.native.shutdown()
+
+    def _refused(self, opts: Any = None) -> bool:
+        """True of what gloo refuses before anybody is asked: its own words are those of torchrun's
+        run. Of a call with a root, where there is no such root.
+        """
+        known = opts is not None and 0 <= int(opts.rootRank) < self.size()
+        return self._gloo_alone and not known
 
     def _transact(
         self,
@@ -184,7 +204,7 @@ class ElasticGroup(ProcessGroup):
 
     def reduce(self, tensors: list[torch.Tensor], opts: Any) -> Work:
         """To a lost root: nobody gets the result."""
-        if not self.protected:
+        if not self.protected or self._refused(opts):
             return self.native.reduce(tensors, opts)
         copies = [tensor.detach().clone() for tensor in tensors]
         root = int(opts.rootRank)
@@ -276,7 +296,8 @@ class ElasticGroup(ProcessGroup):
         self._transact(asked(call, [source], root), [flat, slots], launch, deliver)
 
     def allgather(self, outs: Any, ins: Any, opts: Any = None) -> Work:
-        if not self.protected:
+        wrong = not all(fits(slots, one, self.size()) for slots, one in zip(outs, ins, strict=True))
+        if not self.protected or (wrong and self._refused()):
             return self.native.allgather(outs, ins, opts or options("AllgatherOptions"))
         for slots, source in zip(outs, ins, strict=True):
             self._gather_all(source, giving(slots))
@@ -303,7 +324,7 @@ class ElasticGroup(ProcessGroup):
 
     def gather(self, outs: Any, ins: Any, opts: Any) -> Work:
         """To a lost root: nobody gets the result."""
-        if not self.protected:
+        if not self.protected or self._refused(opts):
             return self.native.gather(outs, ins, opts)
         root = int(opts.rootRank)
         mine = self.rank() == root
@@ -318,14 +339,13 @@ class ElasticGroup(ProcessGroup):
         in_sizes: Sequence[int],
         opts: Any = None,
     ) -> Work:
-        if not self.protected:
+        uneven = not (out_sizes or in_sizes) and source.nbytes % self.size()
+        if not self.protected or (uneven and self._refused()):
             opts = opts or options("AllToAllOptions")
             return self.native.all_to_all_single(out, source, out_sizes, in_sizes, opts)
-        rows_out = list(out_sizes) or [out.size(0) // self.size()] * self.size()
-        rows_in = list(in_sizes) or [source.size(0) // self.size()] * self.size()
-        targets = [torch.empty_like(part) for part in out.detach().split(rows_out)]
-        self._exchange_all(targets, source.detach().split(rows_in))
-        put(out, torch.cat(targets))
+        targets = [part.clone() for part in dealt(out, out_sizes, self.size())]
+        self._exchange_all(targets, dealt(source, in_sizes, self.size()))
+        put_first(out, torch.cat([part.reshape(-1) for part in targets]))
         return completed([out])
 
     alltoall_base = all_to_all_single
@@ -368,7 +388,7 @@ class ElasticGroup(ProcessGroup):
         In a call of the script itself (`naming_roots`) PeerLost, also if the root dies during it,
         unless survivors know what it would say there (`Site`).
         """
-        if not self.protected:
+        if not self.protected or self._refused(opts):
             return self.native.broadcast(tensors, opts)
         root = int(opts.rootRank)
         self._spread("broadcast", tensors, root, roots_are_named(), site_of_call())
@@ -412,7 +432,7 @@ class ElasticGroup(ProcessGroup):
         self._transact(asked(call, tensors, root), [*tensors, word], launch, deliver)
 
     def scatter(self, outs: Any, ins: Any, opts: Any) -> Work:
-        if not self.protected:
+        if not self.protected or self._refused(opts):
             return self.native.scatter(outs, ins, opts)
         root, out = int(opts.rootRank), outs[0]
         self.require(root, "scatter")
@@ -478,16 +498,3 @@ def as_one(original: Callable[..., T]) -> Callable[..., T]:
 
 def _nobody(call: str, rank: int) -> PeerLost:
     return PeerLost(f"dist.{call}: rank {rank} is lost, and nobody can speak for it")
-
-
-def _take_over(outer: Any, native: Any) -> None:
-    """Give `outer` the backends and names of `native`: C++ callers fall through to them."""
-    kinds = {"gloo": ProcessGroup.BackendType.GLOO, "nccl": ProcessGroup.BackendType.NCCL}
-    for number, device in enumerate(native._device_types):
-        backend = native._get_backend(device)
-        kind = kinds.get(backend.name(), ProcessGroup.BackendType.CUSTOM)
-        if number == 0:
-            outer._set_default_backend(kind)
-        outer._register_backend(device, kind, backend)
-    outer._set_group_name(native.group_name)
-    outer._set_group_desc(native.group_desc)

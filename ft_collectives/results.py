@@ -55,6 +55,32 @@ def put(target: torch.Tensor, value: torch.Tensor) -> None:
     target.detach().copy_(value.reshape(target.shape))
 
 
+def put_first(target: torch.Tensor, values: torch.Tensor) -> None:
+    """Into its first elements; what is beyond them is left."""
+    flat = target.detach().clone(memory_format=torch.contiguous_format).view(-1)
+    flat.view(values.dtype)[: values.numel()] = values
+    put(target, flat)
+
+
+def dealt(tensor: torch.Tensor, rows: Sequence[int], ranks: int) -> tuple[torch.Tensor, ...]:
+    """A part for each rank: so many rows, or equally many; where these do not come out even, gloo
+    deals out bytes.
+    """
+    whole, each = tensor.detach(), tensor.shape[0] // ranks
+    if not rows and each * ranks != tensor.shape[0]:
+        whole = whole.reshape(-1).view(torch.uint8)
+        each = whole.numel() // ranks
+    parts: tuple[torch.Tensor, ...] = whole.split(list(rows) or [each] * ranks)
+    return parts
+
+
+def fits(slots: Sequence[torch.Tensor], source: torch.Tensor, ranks: int) -> bool:
+    """Can `slots` take what so many ranks give, which is like `source`?"""
+    return len(slots) == ranks and all(
+        slot.shape == source.shape and slot.dtype == source.dtype for slot in slots
+    )
+
+
 def giving(slots: Sequence[torch.Tensor]) -> Give:
     def give(parts: list[torch.Tensor]) -> None:
         for slot, part in zip(slots, parts, strict=True):

@@ -383,3 +383,40 @@ def unlike(member: Member) -> list[str]:
             said.append(str(error))
     dist.all_reduce(ones)
     return [*said, str(ones.tolist())]
+
+
+def wrong(member: Member) -> list[tuple[str, str]]:
+    """What is raised or given where no call is right: natively, and protected."""
+    two, three = torch.ones(2), torch.ones(3)
+    none: Any = None
+
+    def uneven(rows: int, kind: torch.dtype) -> torch.Tensor:
+        out = torch.zeros(rows, 3, dtype=kind)
+        dist.all_to_all_single(out, torch.arange(3.0 * rows).to(kind).view_as(out))
+        return out
+
+    calls = (
+        lambda: dist.broadcast(two.clone(), 9),
+        lambda: dist.reduce(two.clone(), 9),
+        lambda: dist.gather(two, none, 9),
+        lambda: dist.scatter(two.clone(), none, 9),
+        lambda: dist.all_gather([two.clone()], two),
+        lambda: dist.all_gather([three.clone()] * member.size, two),
+        lambda: dist.all_gather([two.double()] * member.size, two),
+        lambda: uneven(member.size + 1, torch.float64),
+        lambda: uneven(1, torch.complex64),
+        lambda: dist.all_to_all_single(two.clone(), two),
+    )
+
+    def said() -> list[str]:
+        found = []
+        for call in calls:
+            try:
+                found.append(str(call()))
+            except (RuntimeError, ValueError, IndexError) as error:
+                found.append(f"{type(error).__name__}: {error}")
+        return found
+
+    native = said()
+    member.protect()
+    return list(zip(native, said(), strict=True))

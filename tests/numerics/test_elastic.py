@@ -42,6 +42,14 @@ def test_a_protected_group_does_what_the_native_one_does() -> None:
     assert outcome.results == {0: [], 1: [], 2: []}
 
 
+def test_what_gloo_refuses_is_refused_in_its_own_words() -> None:
+    results = worlds.run(functions.wrong, size=3).results
+
+    for pairs in results.values():
+        assert [protected for _, protected in pairs] == [native for native, _ in pairs]
+    assert sum("Error" in native for native, _ in results[0]) == 8
+
+
 def test_nothing_grows_with_the_operations() -> None:
     outcome = worlds.run(scripts.growth, size=3)
 
