@@ -9,7 +9,7 @@ import importlib.util
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
@@ -81,13 +81,22 @@ def reason(outcome: Outcome) -> str:
     return re.sub(r"/\S*/", "", said).replace("|", "\\|")
 
 
+def page(lines: Mapping[str, str], before: str) -> str:
+    """The page with these lines, and those of all other rows as they were."""
+    known = {one.split(" | ")[0].removeprefix("| "): one for one in before.splitlines()}
+    rows = {**known, **lines}
+    table = [rows[row.name] for row in ROWS if row.name in rows]
+    foot = f"\nPython {sys.version.split()[0]}, torch {torch.__version__}, gloo, CPU.\n"
+    return HEAD + "\n".join(table) + "\n" + foot
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.compat")
-    parser.add_argument("--rows", default="", help="parts of names, separated by commas")
+    parser.add_argument("--rows", default="", help="these alone: parts of names, with commas")
     parser.add_argument("--print", action="store_true", help="do not write the page")
     args = parser.parse_args()
     wanted = [row for row in ROWS if any(part in row.name for part in args.rows.split(","))]
-    lines, problems = [], 0
+    lines, problems = dict[str, str](), 0
     for row in wanted:
         if row.needs and importlib.util.find_spec(row.needs) is None:
             print(f"{row.name}: {row.needs} is not installed", file=sys.stderr)
@@ -95,11 +104,10 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as directory:
             outcomes = list(tried(row, Path(directory)))
         problems += sum(cell(one) not in (SURVIVES, ABSENT) for one in outcomes)
-        lines.append(line(row, outcomes))
-        print(lines[-1], flush=True)
+        lines[row.name] = line(row, outcomes)
+        print(lines[row.name], flush=True)
     if not args.print:
-        foot = f"\nPython {sys.version.split()[0]}, torch {torch.__version__}, gloo, CPU.\n"
-        PAGE.write_text(HEAD + "\n".join(lines) + "\n" + foot)
+        PAGE.write_text(page(lines, PAGE.read_text()))
     return min(problems + compare(wanted), 1)
 
 
