@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from recoverrun.hooks.members import Free, Shared, Slots, slots_of
+from recoverrun.hooks.members import Free, Slots, slots_of
 
 PLAIN = (int, float, complex, str, bytes, bool, type(None))
 RAW = (ctypes._SimpleCData, ctypes.Array, ctypes.Structure)
@@ -67,7 +67,7 @@ def content(one: Any) -> Content:
     """As it is now; objects in it are not copied."""
     if isinstance(one, torch.Tensor):
         return one.detach().clone()
-    if is_array(one):
+    if _is_array(one):
         return ([], list(one.flat)) if one.dtype.hasobject else bytes(one.tobytes())
     if isinstance(one, RAW):
         return ctypes.string_at(ctypes.addressof(one), ctypes.sizeof(one))
@@ -85,7 +85,7 @@ def _mapping(one: Any) -> MutableMapping[Any, Any]:
     if isinstance(one, dict):
         return _Entries(one)
     if isinstance(one, type):
-        return Shared(one)
+        return _Class(one)
     if isinstance(one, FunctionType):
         return Free(one)
     return one if isinstance(one, MutableMapping) and not slots else Slots(one, slots)
@@ -114,6 +114,28 @@ class _Entries(MutableMapping[Any, Any]):
         self._kind.__delitem__(self._owner, key)
 
 
+class _Class(MutableMapping[Any, Any]):
+    """Of a class: what was defined in it, and variables that its objects share."""
+
+    def __init__(self, owner: Any) -> None:
+        self._owner = owner
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([name for name in vars(self._owner) if not name.startswith("__")])
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def __getitem__(self, name: Any) -> Any:
+        return vars(self._owner)[name]
+
+    def __setitem__(self, name: Any, value: Any) -> None:
+        type.__setattr__(self._owner, name, value)
+
+    def __delitem__(self, name: Any) -> None:
+        type.__delattr__(self._owner, name)
+
+
 def _identical(now: Content, before: Content) -> bool:
     if isinstance(now, tuple) and isinstance(before, tuple):
         pairs = zip(now, before, strict=True)
@@ -139,7 +161,7 @@ def _put(one: Any, before: Content) -> None:
         _put_bytes(one, before)
     elif isinstance(one, list | set | deque):
         _refill(one, before[1])
-    elif is_array(one):
+    elif _is_array(one):
         one.flat[:] = before[1]
     else:
         _put_named(_mapping(one), dict(zip(*before, strict=True)))
@@ -175,7 +197,11 @@ def _put_bytes(one: Any, before: bytes) -> None:
         one[...] = numpy.frombuffer(before, dtype=one.dtype).reshape(one.shape)
 
 
-def is_array(value: Any) -> bool:
-    """One that maps a file is written to where it is changed, and has to be put right there."""
+def array_kinds() -> tuple[Any, ...]:
+    """Of numpy, if it is there. One that maps a file has to be put right where it is written to."""
     numpy = sys.modules.get("numpy")
-    return numpy is not None and type(value) in (numpy.ndarray, numpy.memmap)
+    return () if numpy is None else (numpy.ndarray, numpy.memmap)
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, array_kinds())

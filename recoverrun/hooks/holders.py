@@ -15,18 +15,19 @@ import os
 import sys
 import threading
 from collections import ChainMap, UserDict, UserList, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from types import CellType, FunctionType, MappingProxyType, MethodType
 from typing import Any
 
 import torch
 from torch import nn
 
-from recoverrun.hooks.contents import PLAIN, RAW, Variables, is_array
+from recoverrun.hooks.contents import PLAIN, RAW, Variables, array_kinds
 from recoverrun.hooks.members import NAMESPACES, Free, Slots, slots_of
 
-MOST = 100_000
-"""Objects that are walked through."""
+MOST = 40_000
+"""Objects that are walked through: what hangs on the frames first, then on the main module."""
 
 LONG, VERY_LONG = 1_000, 100_000
 """Entries of a container: longer ones are not looked into, and very long ones are data."""
@@ -37,7 +38,12 @@ SMALL_BYTES = 1 << 20
 ALL_BYTES = 1 << 26
 """Of all of them, which are copied."""
 
+CONTAINERS = (dict, list, set, deque, tuple, frozenset)
+BEHIND = (CellType, MappingProxyType, functools._lru_cache_wrapper)
 WRAPPERS = (UserDict, UserList, ChainMap, threading.local, *NAMESPACES)
+
+
+Way = Callable[[Any], None]
 
 
 def holders(variables: Iterable[Mapping[str, Any]], own: frozenset[str]) -> list[Any]:
@@ -45,19 +51,23 @@ def holders(variables: Iterable[Mapping[str, Any]], own: frozenset[str]) -> list
     these variables and on the script's modules, `own`. A forked copy finds it in the same order.
     """
     walk = _Walk(own)
-    modules = [vars(sys.modules[name]) for name in sorted(own & sys.modules.keys())]
-    for names in (*modules, *variables):
+    named = sorted(own & sys.modules.keys(), key=lambda name: (name != "__main__", name))
+    for names in (*variables, *(vars(sys.modules[name]) for name in named)):
         walk.todo.extend(value for name, value in list(names.items()) if not name.startswith("__"))
-    walk.on()
+        walk.on()
     return [os.environ, Variables(), *walk.found]
 
 
 class _Walk:
-    """Goes from one object to those that it holds, each once."""
+    """Goes from one object to those that it holds, each once.
+
+    By their types alone: a proxy may load what it stands for when it is asked for its class.
+    """
 
     def __init__(self, own: frozenset[str]) -> None:
         self._own = own
         self._seen: dict[int, Any] = {}
+        self._ways: dict[Any, Way | None] = dict.fromkeys(PLAIN)
         self._left = ALL_BYTES
         self.todo: deque[Any] = deque()
         self.found: list[Any] = []
@@ -65,45 +75,74 @@ class _Walk:
     def on(self) -> None:
         while self.todo and len(self._seen) < MOST:
             one = self.todo.popleft()
-            if type(one) not in PLAIN and id(one) not in self._seen:
+            kind = type(one)
+            way = self._ways[kind] if kind in self._ways else self._learn(kind)
+            if way is not None and id(one) not in self._seen:
                 self._seen[id(one)] = one
-                self._at(one)
+                way(one)
 
-    def _at(self, one: Any) -> None:
-        kind: Any = type(one)
-        if isinstance(one, dict | list | set | deque):
-            self._hold(one, len(one) <= VERY_LONG)
-            if len(one) <= LONG:
-                self.todo.extend(one.values() if isinstance(one, dict) else one)
-            if kind.__module__ in self._own:
-                self._at_instance(one)
-        elif isinstance(one, tuple | frozenset):
-            self.todo.extend(one if len(one) <= LONG else ())
-        elif isinstance(one, torch.Tensor):
-            self._hold_bytes(one, one.numel() * one.element_size(), _is_plain(one))
-            self.todo.append(one._backward_hooks)
-        elif is_array(one):
-            self._hold_bytes(one, one.nbytes, one.flags.writeable)
-            if one.dtype.hasobject and one.size <= LONG:
-                self.todo.extend(one.flat)
-        elif isinstance(one, bytearray | array.array):
-            self._hold_bytes(one, memoryview(one).nbytes)
-        elif isinstance(one, RAW):
-            self._hold_bytes(one, ctypes.sizeof(one))
-        elif isinstance(one, type):
-            if one.__module__ in self._own:
-                self._hold(one)
-                self.todo.extend(vars(one).values())
-        elif isinstance(one, nn.Module):
-            self._at_module(one)
-        elif isinstance(one, WRAPPERS) or kind.__module__ in self._own:
-            self._at_instance(one)
-        else:
-            self.todo.extend(self._through(one))
+    def _learn(self, kind: Any) -> Way | None:
+        self._ways[kind] = way = self._way(kind)
+        return way
 
-    def _hold(self, one: Any, fits: bool = True) -> None:
-        if fits:
+    def _way(self, kind: Any) -> Way | None:
+        """What is done with objects of that type."""
+        own = kind.__module__ in self._own
+        for base in CONTAINERS:
+            if issubclass(kind, base):
+                return partial(self._at_container, base, own)
+        for base, way in self._kinds():
+            if issubclass(kind, base):
+                return way
+        return self._at_instance if own or issubclass(kind, WRAPPERS) else None
+
+    def _kinds(self) -> list[tuple[Any, Way]]:
+        return [
+            (torch.Tensor, self._at_tensor),
+            (array_kinds(), self._at_array),
+            (bytearray | array.array, lambda one: self._hold_bytes(one, memoryview(one).nbytes)),
+            (RAW, lambda one: self._hold_bytes(one, ctypes.sizeof(one))),
+            (type, self._at_class),
+            (nn.Module, self._at_module),
+            (FunctionType, self._at_function),
+            (MethodType, lambda one: self.todo.extend((one.__self__, one.__func__))),
+            (partial, lambda one: self.todo.extend((one.func, one.args, one.keywords))),
+            (BEHIND, lambda one: self.todo.extend(gc.get_referents(one))),
+            (property, lambda one: self.todo.extend((one.fget, one.fset))),
+            (classmethod | staticmethod, lambda one: self.todo.append(one.__func__)),
+        ]
+
+    def _at_tensor(self, one: torch.Tensor) -> None:
+        self._hold_bytes(one, one.numel() * one.element_size(), _is_plain(one))
+        self.todo.append(one._backward_hooks)
+
+    def _at_array(self, one: Any) -> None:
+        self._hold_bytes(one, one.nbytes, one.flags.writeable and type(one) in array_kinds())
+        if one.dtype.hasobject and one.size <= LONG:
+            self.todo.extend(one.flat)
+
+    def _at_class(self, one: Any) -> None:
+        if one.__module__ in self._own:
             self.found.append(one)
+            self.todo.extend(list(vars(one).values()))
+
+    def _at_function(self, one: Any) -> None:
+        if one.__module__ not in self._own:
+            return
+        if one.__closure__ or one.__dict__:
+            self.found.append(one)
+            self.todo.extend(Free(one).values())
+        self.todo.extend((one.__defaults__, one.__kwdefaults__))
+
+    def _at_container(self, plain: Any, own: bool, one: Any) -> None:
+        """By the methods of the `plain` kind: those of a class of the script's may do more."""
+        size = plain.__len__(one)
+        if size <= VERY_LONG and plain not in (tuple, frozenset):
+            self.found.append(one)
+        if size <= LONG:
+            self.todo.extend(list(plain.values(one) if plain is dict else plain.__iter__(one)))
+        if own:
+            self._at_instance(one)
 
     def _hold_bytes(self, one: Any, size: int, can: bool = True) -> None:
         if can and size <= min(SMALL_BYTES, self._left):
@@ -120,7 +159,7 @@ class _Walk:
             self.todo.append(attributes)
         kind: Any = type(one)
         if slots := slots_of(kind):
-            self._hold(one)
+            self.found.append(one)
             self.todo.extend(Slots(one, slots).values())
 
     def _at_module(self, module: nn.Module) -> None:
@@ -129,26 +168,6 @@ class _Walk:
         wraps = kind.__module__.startswith(("torch.nn.parallel", "torch.distributed"))
         self.todo.append(module._modules if wraps else vars(module))
         self.todo.append(kind)
-
-    def _through(self, one: Any) -> Iterable[Any]:
-        """What lies behind things of the language itself."""
-        match one:
-            case FunctionType():
-                if one.__module__ not in self._own:
-                    return ()
-                self._hold(one)
-                return (*Free(one).values(), *(one.__defaults__ or ()), one.__kwdefaults__)
-            case MethodType():
-                return (one.__self__, one.__func__)
-            case functools.partial():
-                return (one.func, one.args, one.keywords)
-            case CellType() | MappingProxyType() | functools._lru_cache_wrapper():
-                return gc.get_referents(one)
-            case property():
-                return (one.fget, one.fset)
-            case classmethod() | staticmethod():
-                return (one.__func__,)
-        return ()
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
