@@ -16,10 +16,41 @@ import torch
 from ft_collectives.c10d import CUSTOM, PrefixStore, connect
 from ft_collectives.elastic import ElasticGroup
 from ft_collectives.store import Call, LauncherStore
+from recoverrun.hooks.clones import NotReplayable
 from recoverrun.hooks.forked import Ask
 from recoverrun.hooks.groups import is_gloo
 from rendezvous.layout import Layout
 from rendezvous.messages import StoreAnswer, StoreCall
+
+TALK = (
+    "allgather", "all_gather", "allreduce", "alltoall", "all_to_all", "barrier", "broadcast",
+    "gather", "monitored_barrier", "recv", "reduce", "scatter", "send",
+)  # fmt: skip
+"""How calls of a process group begin that need the other ranks."""
+
+
+class NeedsMates(NotReplayable):
+    """What is executed talks to the other ranks of its replica before data enter the model."""
+
+
+class _Alone:
+    """A native group of which nobody else is here."""
+
+    def __init__(self, native: Any) -> None:
+        self._native = native
+
+    def __getattr__(self, name: str) -> Any:
+        return _refuse if name.lstrip("_").startswith(TALK) else getattr(self._native, name)
+
+
+def _refuse(*_: Any, **__: Any) -> None:
+    raise NeedsMates("it talks to other ranks of its replica before data enter the model")
+
+
+def part(groups: list[ElasticGroup]) -> None:
+    """In a child that is alone: whoever talks to these ranks hears of it, and does not wait."""
+    for group in groups:
+        group.native = _Alone(group.native)
 
 
 def inside(layout: Layout) -> list[ElasticGroup]:

@@ -43,7 +43,7 @@ GRADIENT = "its gradient was another one"
 EMPTY: Words = {
     "exact": [], "promise": "equal-count", "reason": "", "talked": False, "fed": {},
     "immaterial": [], "different": [], "rewrites": False,
-    "moved": [], "failed": "", "late": False,  # of a child that came to no verdict
+    "mates": False, "moved": [], "failed": "", "late": False,  # of a child that came to no verdict
     "traces": {"seen": [], "mine": []},
 }  # fmt: skip
 
@@ -73,6 +73,7 @@ class Trial:
         self._strategy = strategy
         self._whole = strategy.alone and layout.shards == 1
         self._mates = mates.inside(layout)
+        self._needed = False  # an execution has come to what only mates can do together
         self._threads = torch.get_num_threads()
         around = [place.top.names for place in microbatch.places]
         self._held = holders(around, session.runtime.own_modules)
@@ -101,6 +102,8 @@ class Trial:
         """In a child that is alone: which loop's body is it? As far as one rank can tell."""
         session, actor = self._session, self._actor
         self._begin()
+        if not self._whole:
+            mates.part(self._mates)
         found = {**EMPTY, "exact": [], "immaterial": []}
         kept = Kept(self._held)
         parameters = digest.of(self._strategy)
@@ -111,6 +114,9 @@ class Trial:
                 continue
             weights = Weights(trained(actor.optimizers))
             why, unknown = self._try(level)
+            if self._needed:
+                found["mates"], found["reason"] = True, why
+                break
             if digest.of(self._strategy) != parameters and not actor.rewrites:
                 weights.restore()
                 actor.rewrites = True
@@ -150,12 +156,13 @@ class Trial:
             within_s=within_s,
         )
         kept = Kept(self._held)
-        why, _ = self._try(level)
+        why, unknown = self._try(level)
         return {
             **EMPTY,
             "exact": [] if why else [level],
             "reason": why,
             "talked": actor.talked,
+            "immaterial": [told(key) for key in sorted(unknown, key=str)],
             "moved": self._put_back(kept),
         }
 
@@ -198,6 +205,7 @@ class Trial:
                 why = self._heeds(state, level)
             return why and self._explained(why, unknown), unknown
         except NotReplayable as reason:
+            self._needed = isinstance(reason, mates.NeedsMates)
             return str(reason), frozenset()
         finally:
             self._strategy.put_back(kept)

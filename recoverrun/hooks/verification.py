@@ -256,6 +256,9 @@ class Verification:
         if level is None and session.booth.least(generation, int(self._shared(trial, found, tell))):
             found = self._tried(trial)
             level = self._agreed(found, generation)
+        if level is None and found["mates"]:
+            tops = [one["tops"] for one in others.values()]
+            level = self._found_together(trial, found, tops, step, generation)
         if any(one["workers"] for one in others.values()):
             otherwise = session.sources.seeding.compare(
                 session.runtime.sources, partner, found["traces"], tell
@@ -264,7 +267,7 @@ class Verification:
                 return "equal-count", otherwise
         if level is None:
             return found["promise"], str(found["reason"])
-        if trial.needs_mates:
+        if trial.needs_mates and not found["mates"]:
             why = self._together(trial, found, level, step, generation)
             if why:
                 return "equal-count", why
@@ -282,12 +285,30 @@ class Verification:
         if not session.booth.least(generation, int(trial.has_mates)):
             keys = sorted(map(key_of, found["immaterial"]), key=str)
             return parted(keys, "between steps") if keys else ""
-        done = self._met(trial, level, generation, f"recoverrun/proof/{step}")
+        place = f"recoverrun/proof/{step}/{level}"
+        done = self._met(trial, level, generation, place)
         if not session.booth.least(generation, int(not done["failed"])):
-            done = self._met(trial, level, generation, f"recoverrun/proof/{step}/again")
+            done = self._met(trial, level, generation, f"{place}/again")
         found["talked"] = found["talked"] or done["talked"]
         found["moved"] = [*found["moved"], *done["moved"]]
+        if not done["reason"]:
+            found["immaterial"] = [*found["immaterial"], *done["immaterial"]]
         return str(done["reason"])
+
+    def _found_together(
+        self, trial: Trial, found: Words, tops: list[list[bytes]], step: int, generation: int
+    ) -> int | None:
+        """The same where a child that is alone does not come to the door: its code talks to the
+        other shards before (an evaluation, a target network).
+        """
+        for level, noted in enumerate(zip(*tops, strict=False)):
+            if not all(noted):
+                continue
+            found["reason"] = self._together(trial, found, level, step, generation)
+            found["exact"] = [] if found["reason"] else [level]
+            if self._agreed(found, generation) is not None:
+                return level
+        return None
 
     def _met(self, trial: Trial, level: int, generation: int, place: str) -> Words:
         """What comes of children that meet at `place`. One that is late makes the others fail."""
@@ -347,10 +368,12 @@ class Verification:
         """The loop from which all ranks have executed the right microbatch, if there is one."""
         fabric, channel = self._session.fabric, self._session.booth.channel
         assert fabric is not None, "protected"
-        mine = {name: found[name] for name in ("exact", "immaterial", "rewrites", "late")}
+        told_of = ("exact", "immaterial", "rewrites", "late", "mates")
+        mine = {name: found[name] for name in told_of}
         said = gather(fabric, channel, generation, mine)
         self._session.impersonator.rewrites |= any(one["rewrites"] for one in said.values())
-        found["late"] = any(one["late"] for one in said.values())
+        for name in ("late", "mates"):
+            found[name] = any(one[name] for one in said.values())
         common = set.intersection(*(set(one["exact"]) for one in said.values()))
         immaterial = {key_of(key) for one in said.values() for key in one["immaterial"]}
         found["immaterial"] = [told(key) for key in sorted(immaterial, key=str)]

@@ -235,6 +235,14 @@ MODELS = (
         kills=("r1@step:4:forward", "r0@step:8:reduce"),
         ranks=3,
     ),
+    # A child that is alone waited for the other shards before it came to the model.
+    Case(
+        name="C4-target",
+        script="target.py",
+        ranks=4,
+        shards=2,
+        kills=("r3@step:4:forward", "r0@step:7:reduce"),
+    ),
     *_either(
         ("adversaries", "adversaries.py"),
         ("rate-range", "rate_range.py"),

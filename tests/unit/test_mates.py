@@ -218,3 +218,24 @@ def test_no_child_meets_anybody_where_an_accelerator_is_in_use(
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
 
     assert not mates.can_meet([])
+
+
+# --------------------------------------------------------------------------- alone
+
+
+def test_a_child_that_is_alone_waits_for_nobody() -> None:
+    [group] = alone = [ElasticGroup(of_backend(gloo()), (0,))]
+    one, out = torch.ones(2), torch.zeros(2)
+    mates.part(alone)
+
+    for call in (
+        lambda: group.allreduce([one]),
+        lambda: group._allgather_base(out, one),
+        lambda: group._reduce_scatter_base(out, one),
+        lambda: group.broadcast([one], None),
+        lambda: group.barrier(),
+        lambda: group.send([one], 0, 0),
+    ):
+        with pytest.raises(mates.NeedsMates, match="talks to other ranks of its replica"):
+            call()
+    assert group.getBackendName() == "gloo", "who it is"

@@ -238,7 +238,8 @@ def test_who_has_met_its_mates_tries_all_of_the_loop_that_was_found(
 
     where = {"rank": 0, "generation": GENERATION, "place": "proof/7", "within_s": 3.0}
     assert course == [(made._mates, ask, where), (1, 1, True)]
-    assert said == {**EMPTY, "exact": exact, "reason": why, "talked": talks}
+    told = {"exact": exact, "reason": why, "talked": talks, "immaterial": ["unknown"]}
+    assert said == {**EMPTY, **told}
 
 
 # --------------------------------------------------------------------------- what it moves

@@ -113,7 +113,7 @@ def test_a_child_waits_half_as_long_for_its_mates_as_its_parent_for_it() -> None
 
     play.together(level=2)
 
-    assert [one["different"] for one in done] == [[2, "recoverrun/proof/7", 20.0]]
+    assert [one["different"] for one in done] == [[2, "recoverrun/proof/7/2", 20.0]]
 
 
 # --------------------------------------------------------------------------- they cannot
@@ -204,6 +204,44 @@ def test_what_several_ranks_cannot_judge_is_named_once(monkeypatch: pytest.Monke
     assert proof.conclude() == ("equal-count", PARTED)
 
 
+# --------------------------------------------------------------------------- before the door
+
+
+@pytest.mark.parametrize(
+    ("tops", "right", "level", "tried"),
+    [
+        ([[b"a", b"b"], [b"a", b"b"]], 0, 0, [0]),
+        ([[b"a", b"b"], [b"a", b"b"]], 1, 1, [0, 1]),
+        ([[b"", b"b"], [b"a", b"b"]], 1, 1, [1]),  # one rank has not noted it
+        ([[b"a", b"b"], [b"a", b""]], 9, None, [0]),
+    ],
+)
+def test_mates_find_the_loop_where_nobody_comes_to_the_door_alone(
+    tops: list[list[bytes]], right: int, level: int | None, tried: list[int]
+) -> None:
+    play, course = Behind(), list[int]()
+
+    def together(at: int, place: str, within_s: float, ask: Ask) -> Words:
+        why = "" if at == right else OTHERWISE
+        return {**EMPTY, "reason": why, "immaterial": ["x"], "different": [at]}
+
+    keep = play.verification._done
+
+    def kept(trial: Trial, work: Callable[[], Words]) -> Words:
+        done = keep(trial, work)
+        course.extend(done["different"])
+        return done
+
+    play.trial.work_together = together
+    play.verification._done = kept  # type: ignore[method-assign]
+    found: Words = {**EMPTY, "mates": True}
+
+    assert play.verification._found_together(play.trial, found, tops, 7, GENERATION) == level
+    assert course == tried
+    assert found["immaterial"] == ([] if level is None else ["x"])
+    assert found["reason"] == (OTHERWISE if level is None else "")
+
+
 # --------------------------------------------------------------------------- a machine stood still
 
 
@@ -217,7 +255,7 @@ def test_where_any_child_did_not_come_through_all_meet_once_more_elsewhere() -> 
 
     play.booth.least = least
 
-    assert play.together() == "recoverrun/proof/7/again"
+    assert play.together() == "recoverrun/proof/7/1/again"
     assert places == ["1", "1"], "this rank's can meet others, and has come through"
 
 
