@@ -16,14 +16,10 @@ pytestmark = pytest.mark.e2e
 SAMPLE = frozenset(
     {
         "ddp-compiled",
-        "evaluating-rank0",
         "mesh-pp",
-        "own-numpy",
         "pictures-workers",
-        "random-pieces",
         "recipe-hsdp",
         "shared-update",
-        "step-batches",
         "step-tokens",
         "stream-workers",
     }

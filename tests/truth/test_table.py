@@ -29,7 +29,10 @@ def _marks(sample: bool) -> list[pytest.MarkDecorator]:
     return [] if sample else [pytest.mark.matrix]
 
 
-ALL = [pytest.param(case, marks=_marks(case.sample), id=case.name) for case in CASES]
+FIRST = {case.script: case for case in reversed(CASES)}
+"""Of each script: without a loss its ways are much the same."""
+
+ALL = [pytest.param(case, marks=_marks(FIRST[case.script] is case), id=case.name) for case in CASES]
 KILLED = [
     pytest.param(case, inject, marks=_marks(case.sample and not number), id=f"{case.name}-{inject}")
     for case in CASES
