@@ -42,6 +42,7 @@ from recoverrun.hooks.registry import MOST, REGISTRY
 from recoverrun.hooks.runtime import Microbatch, ScriptRuntime, Top, Unwind
 from recoverrun.hooks.script import ITEM_NAME, RUNTIME_NAME
 from recoverrun.hooks.shares import Shares
+from recoverrun.hooks.standing import as_rank
 from recoverrun.hooks.strategy import Strategy
 from recoverrun.hooks.substitution import Costume, Substitution
 from rendezvous.layout import Layout
@@ -225,6 +226,7 @@ class Impersonator:
             if top.body is not None:  # what making an iterator draws is not drawn again
                 self._restore_body(top, theirs, mine)
             with (
+                as_rank(rank),
                 self.constants.of(rank),
                 self._unchanged(top, names),
                 scene.training(),
