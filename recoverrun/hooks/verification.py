@@ -23,7 +23,7 @@ from ft_collectives.fabric import Fabric
 from ft_collectives.faults import Superseded
 from ft_collectives.gather import Words, gather
 from ft_collectives.vote import Booth, Tally
-from recoverrun.hooks import exact, forked, handover, mates, seeding
+from recoverrun.hooks import exact, forked, handover, losses, mates, seeding
 from recoverrun.hooks.context import AFTER, key_of, told
 from recoverrun.hooks.evidence import crc_of_streams
 from recoverrun.hooks.lost import parted
@@ -244,6 +244,7 @@ class Verification:
         others = tell(self._words(step, microbatch))
         if not followed:
             session.impersonator.constants.exchange(session.runtime.own_modules, tell)
+            losses.hear(_around(microbatch), [one["losses"] for one in others.values()])
             session.alike.begins([one["tops"] for one in others.values()])
         slots, (_, shard) = len(layout.replicas), layout.place(session.env.rank)
         partner = layout.replicas[(machine.slot + 1) % slots][shard]
@@ -345,6 +346,9 @@ class Verification:
             "gradient": microbatch.gradient,
             "end": crc_of_streams(after.streams) if after is not None else 0,
             "bulk": bulk_of(microbatch),
+            "losses": []
+            if step
+            else losses.words(_around(microbatch)),  # later they may have moved
             "workers": seeding.has_workers(session.runtime.sources),
         }
 
@@ -396,3 +400,8 @@ class Verification:
 
 def _program(microbatch: Microbatch) -> Program:
     return microbatch.places[0].top.loop.id, microbatch.places[0].skip
+
+
+def _around(microbatch: Microbatch) -> tuple[dict[str, Any], dict[str, Any]]:
+    top = microbatch.places[0].top
+    return top.globals, top.names

@@ -165,6 +165,7 @@ PARTING = (
     case("T2-hook", "parting.py", "r1@step:3:forward"),
     case("T2-contextvar", "parting.py", "r1@step:4:forward"),
     case("T2-attribute", "parting.py", "r1@step:9:forward"),
+    case("T2-made", "parting.py", "r1@step:4:forward"),
     case("T2-named", "parting.py", "r1@step:9:forward", contract="told", told="criterion.average"),
     case("T2-streak", "parting.py", "r1@step:8:forward", contract="told", told="streak differs"),
     case("T2-history", "parting.py", "r1@step:76:forward", contract="told", told="history"),
