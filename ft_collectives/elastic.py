@@ -296,8 +296,10 @@ class ElasticGroup(ProcessGroup):
         self._transact(asked(call, [source], root), [flat, slots], launch, deliver)
 
     def allgather(self, outs: Any, ins: Any, opts: Any = None) -> Work:
-        wrong = not all(fits(slots, one, self.size()) for slots, one in zip(outs, ins, strict=True))
-        if not self.protected or (wrong and self._refused()):
+        pairs = zip(outs, ins, strict=False)
+        if not self.protected or (
+            self._refused() and not all(fits(*p, self.size()) for p in pairs)
+        ):
             return self.native.allgather(outs, ins, opts or options("AllgatherOptions"))
         for slots, source in zip(outs, ins, strict=True):
             self._gather_all(source, giving(slots))

@@ -81,7 +81,8 @@ def content(one: Any) -> Content:
 
 
 def _mapping(one: Any) -> MutableMapping[Any, Any]:
-    slots: Any = slots_of(type(one))  # type: ignore[arg-type]  # of any class
+    kind: Any = type(one)
+    slots = slots_of(kind)
     if isinstance(one, dict):
         return _Entries(one)
     if isinstance(one, type):
