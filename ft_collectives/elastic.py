@@ -39,7 +39,7 @@ from ft_collectives.results import (
     completed,
     dealt,
     finish,
-    fits,
+    fit,
     fold_by,
     giving,
     put,
@@ -296,10 +296,7 @@ class ElasticGroup(ProcessGroup):
         self._transact(asked(call, [source], root), [flat, slots], launch, deliver)
 
     def allgather(self, outs: Any, ins: Any, opts: Any = None) -> Work:
-        pairs = zip(outs, ins, strict=False)
-        if not self.protected or (
-            self._refused() and not all(fits(*p, self.size()) for p in pairs)
-        ):
+        if not self.protected or (self._refused() and not fit(outs, ins, self.size())):
             return self.native.allgather(outs, ins, opts or options("AllgatherOptions"))
         for slots, source in zip(outs, ins, strict=True):
             self._gather_all(source, giving(slots))

@@ -74,10 +74,12 @@ def dealt(tensor: torch.Tensor, rows: Sequence[int], ranks: int) -> tuple[torch.
     return parts
 
 
-def fits(slots: Sequence[torch.Tensor], source: torch.Tensor, ranks: int) -> bool:
-    """Can `slots` take what so many ranks give, which is like `source`?"""
-    return len(slots) == ranks and all(
-        slot.shape == source.shape and slot.dtype == source.dtype for slot in slots
+def fit(outs: Sequence[Any], ins: Sequence[torch.Tensor], ranks: int) -> bool:
+    """Can each of `outs` take what so many ranks give, which is like its one of `ins`?"""
+    return all(
+        len(slots) == ranks
+        and all(slot.shape == one.shape and slot.dtype == one.dtype for slot in slots)
+        for slots, one in zip(outs, ins, strict=False)
     )
 
 
