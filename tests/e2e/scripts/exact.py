@@ -109,8 +109,13 @@ def parsed() -> argparse.Namespace:
 
 
 def strays(args: argparse.Namespace, rank: int, step: int) -> bool:
-    """Whether this loss overflows. A survivor has a `rank` of its choice, but one process only."""
-    spoilt = args.machine_overflows == f"{os.environ['RANK']}:{step}"
+    """Whether this loss overflows: the script's doing goes by `rank`, a machine's by the process.
+
+    `os.environ` is the lost rank's in executed code; what the process was started with is its own.
+    """
+    started = Path("/proc/self/environ").read_text().split("\0")
+    machine, at = args.machine_overflows.split(":") if args.machine_overflows else ("", "")
+    spoilt = f"RANK={machine}" in started and at == str(step)
     return spoilt or args.loss_overflows == f"{rank}:{step}"
 
 
