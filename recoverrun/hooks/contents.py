@@ -1,25 +1,19 @@
 """What an object of any kind holds, in one layer, noted and put back in place.
 
-A dict of whatever class, a class with its variables, a function with its cells, an object with
-slots, a list, a set, an array: `holders` finds them.
+A dict of whatever class, a class with its variables, a function with its cells and defaults, the
+arguments of a partial, an object with slots, a list, a set, an array: `holders` finds them.
 """
 
 import array
-import contextvars
 import ctypes
 import sys
-from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator, MutableMapping
-from contextvars import ContextVar
-from types import FunctionType
+from collections import deque
+from collections.abc import Iterable, MutableMapping
 from typing import Any
 
 import torch
 
-from recoverrun.hooks.members import Free, Slots, slots_of
-
-PLAIN = (int, float, complex, str, bytes, bool, type(None))
-RAW = (ctypes._SimpleCData, ctypes.Array, ctypes.Structure)
+from recoverrun.hooks.views import PLAIN, RAW, is_array, named_in
 
 Content = tuple[list[Any], list[Any]] | bytes | torch.Tensor
 """Keys, if there are any, and values; or what an array holds."""
@@ -44,30 +38,11 @@ class Kept:
             _put(*self._before[place])
 
 
-class Variables(MutableMapping[Any, Any]):
-    """Context variables, as they are for the code that runs now."""
-
-    def __iter__(self) -> Iterator[ContextVar[Any]]:
-        return iter(contextvars.copy_context())
-
-    def __len__(self) -> int:
-        return len(contextvars.copy_context())
-
-    def __getitem__(self, name: ContextVar[Any]) -> Any:
-        return contextvars.copy_context()[name]
-
-    def __setitem__(self, name: ContextVar[Any], value: Any) -> None:
-        name.set(value)
-
-    def __delitem__(self, name: ContextVar[Any]) -> None:
-        """It was given no value before; there is no way to take one away."""
-
-
 def content(one: Any) -> Content:
     """As it is now; objects in it are not copied."""
     if isinstance(one, torch.Tensor):
         return one.detach().clone()
-    if _is_array(one):
+    if is_array(one):
         return ([], list(one.flat)) if one.dtype.hasobject else bytes(one.tobytes())
     if isinstance(one, RAW):
         return ctypes.string_at(ctypes.addressof(one), ctypes.sizeof(one))
@@ -75,66 +50,9 @@ def content(one: Any) -> Content:
         return bytes(memoryview(one))
     if isinstance(one, list | set | deque):
         return [], list(one)
-    named = _mapping(one)
+    named = named_in(one)
     keys = list(named)
     return keys, [named[key] for key in keys]
-
-
-def _mapping(one: Any) -> MutableMapping[Any, Any]:
-    kind: Any = type(one)
-    slots = slots_of(kind)
-    if isinstance(one, dict):
-        return _Entries(one)
-    if isinstance(one, type):
-        return _Class(one)
-    if isinstance(one, FunctionType):
-        return Free(one)
-    return one if isinstance(one, MutableMapping) and not slots else Slots(one, slots)
-
-
-class _Entries(MutableMapping[Any, Any]):
-    """Of a dict of whatever class, which may do more than a dict when it is read or written."""
-
-    def __init__(self, owner: dict[Any, Any]) -> None:
-        self._owner = owner
-        self._kind: Any = OrderedDict if isinstance(owner, OrderedDict) else dict
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(list(self._kind.__iter__(self._owner)))
-
-    def __len__(self) -> int:
-        return dict.__len__(self._owner)
-
-    def __getitem__(self, key: Any) -> Any:
-        return dict.__getitem__(self._owner, key)
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        self._kind.__setitem__(self._owner, key, value)
-
-    def __delitem__(self, key: Any) -> None:
-        self._kind.__delitem__(self._owner, key)
-
-
-class _Class(MutableMapping[Any, Any]):
-    """Of a class: what was defined in it, and variables that its objects share."""
-
-    def __init__(self, owner: Any) -> None:
-        self._owner = owner
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter([name for name in vars(self._owner) if not name.startswith("__")])
-
-    def __len__(self) -> int:
-        return len(list(iter(self)))
-
-    def __getitem__(self, name: Any) -> Any:
-        return vars(self._owner)[name]
-
-    def __setitem__(self, name: Any, value: Any) -> None:
-        type.__setattr__(self._owner, name, value)
-
-    def __delitem__(self, name: Any) -> None:
-        type.__delattr__(self._owner, name)
 
 
 def _identical(now: Content, before: Content) -> bool:
@@ -162,10 +80,10 @@ def _put(one: Any, before: Content) -> None:
         _put_bytes(one, before)
     elif isinstance(one, list | set | deque):
         _refill(one, before[1])
-    elif _is_array(one):
+    elif is_array(one):
         one.flat[:] = before[1]
     else:
-        _put_named(_mapping(one), dict(zip(*before, strict=True)))
+        _put_named(named_in(one), dict(zip(*before, strict=True)))
 
 
 def _refill(one: Any, entries: list[Any]) -> None:
@@ -196,13 +114,3 @@ def _put_bytes(one: Any, before: bytes) -> None:
     else:
         numpy = sys.modules["numpy"]
         one[...] = numpy.frombuffer(before, dtype=one.dtype).reshape(one.shape)
-
-
-def array_kinds() -> tuple[Any, ...]:
-    """Of numpy, if it is there. One that maps a file has to be put right where it is written to."""
-    numpy = sys.modules.get("numpy")
-    return () if numpy is None else (numpy.ndarray, numpy.memmap)
-
-
-def _is_array(value: Any) -> bool:
-    return isinstance(value, array_kinds())

@@ -8,6 +8,7 @@ for itself and is shared. What cannot be copied rules re-execution out.
 import io
 import itertools
 import types
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from recoverrun.hooks import generators
 from recoverrun.hooks.cycles import Cycle
 from recoverrun.hooks.data import LoaderIterator
 from recoverrun.hooks.feeds import Feed
+from recoverrun.hooks.values import bits, is_simple
 
 SAFE = (LoaderIterator, Feed, Cycle)
 """They know who is asking."""
@@ -68,3 +70,18 @@ def copy_of(value: Any) -> Any:
                 return Bound()
         made.__setstate__(kept)
     return made
+
+
+def digest_of(value: Any) -> int:
+    """Of where an iterator of Python's own stands, in what; of other parts, their types."""
+    if is_simple(value) or type(value) is list and all(map(is_simple, value)):
+        return zlib.crc32(bits(value))
+    parts: Any = ()
+    if type(value) in (tuple, list):
+        parts = value
+    elif type(value).__module__ in BUILT_IN and hasattr(type(value), "__next__"):
+        try:
+            parts = value.__reduce__()
+        except TypeError:  # as for a generator, and in Python 3.14 for itertools
+            parts = ()
+    return zlib.crc32(repr([type(value).__name__, *map(digest_of, parts)]).encode())

@@ -20,7 +20,7 @@ from recoverrun.hooks.context import ATTRIBUTE_TENSOR_BYTES, Context, Key, told
 from recoverrun.hooks.earlier import Weights, trained
 from recoverrun.hooks.evidence import crc_of_streams
 from recoverrun.hooks.forked import Ask
-from recoverrun.hooks.holders import holders
+from recoverrun.hooks.holders import Holdings
 from recoverrun.hooks.impersonate import TALKS, Executed
 from recoverrun.hooks.lost import LostRank, State, named, parted
 from recoverrun.hooks.poison import HIGH, LOW, NOT_A_NUMBER
@@ -59,6 +59,7 @@ class Trial:
         step: int,
         microbatch: Microbatch,
         followed: bool,
+        there: Holdings,
     ) -> None:
         self._session = session
         self._actor = session.impersonator
@@ -75,8 +76,7 @@ class Trial:
         self._mates = mates.inside(layout)
         self._needed = False  # an execution has come to what only mates can do together
         self._threads = torch.get_num_threads()
-        around = [place.top.names for place in microbatch.places]
-        self._held = holders(around, session.runtime.own_modules)
+        self._held = there.objects
 
     @property
     def needs_mates(self) -> bool:
@@ -184,6 +184,7 @@ class Trial:
         runtime = self._session.runtime
         runtime.active, runtime.speaks_as = True, None
         self._session.faults.disarm()
+        self._actor.constants.settle()
 
     def _try(self, level: int) -> tuple[str, frozenset[Key]]:
         """Why level `level` does not give the partner's microbatch, or "", and what was unknown."""

@@ -23,9 +23,11 @@ from ft_collectives.fabric import Fabric
 from ft_collectives.faults import Superseded
 from ft_collectives.gather import Words, gather
 from ft_collectives.vote import Booth, Tally
-from recoverrun.hooks import exact, forked, handover, losses, mates, seeding
+from recoverrun.hooks import exact, forked, handover, mates, seeding
+from recoverrun.hooks.constants import Tell, seen_by_contexts
 from recoverrun.hooks.context import AFTER, key_of, told
 from recoverrun.hooks.evidence import crc_of_streams
+from recoverrun.hooks.holders import Holdings, holdings
 from recoverrun.hooks.lost import parted
 from recoverrun.hooks.retrial import EMPTY, Trial, bulk_of
 from recoverrun.hooks.runtime import LEVELS, Microbatch, Place, Top
@@ -242,24 +244,16 @@ class Verification:
         assert session.fabric is not None, "protected"
         tell = partial(gather, session.fabric, session.makeup.channel, generation)
         others = tell(self._words(step, microbatch))
+        around = [place.top.names for place in microbatch.places]
+        there = holdings(around, session.runtime.own_modules)
         if not followed:
-            session.impersonator.constants.exchange(session.runtime.own_modules, tell)
-            losses.hear(_around(microbatch), [one["losses"] for one in others.values()])
+            self._tell_constants(microbatch, there, tell)
             session.alike.begins([one["tops"] for one in others.values()])
         slots, (_, shard) = len(layout.replicas), layout.place(session.env.rank)
         partner = layout.replicas[(machine.slot + 1) % slots][shard]
-        trial = Trial(session, partner, others[partner], step, microbatch, followed)
-        found = self._tried(trial)
-        level = self._agreed(found, generation)
-        if found["late"]:
-            found = self._tried(trial)
-            level = self._agreed(found, generation)
-        if level is None and session.booth.least(generation, int(self._shared(trial, found, tell))):
-            found = self._tried(trial)
-            level = self._agreed(found, generation)
-        if level is None and found["mates"]:
-            tops = [one["tops"] for one in others.values()]
-            level = self._found_together(trial, found, tops, step, generation)
+        trial = Trial(session, partner, others[partner], step, microbatch, followed, there)
+        tops = [one["tops"] for one in others.values()]
+        found, level = self._found(trial, tops, step, generation, tell)
         if any(one["workers"] for one in others.values()):
             otherwise = session.sources.seeding.compare(
                 session.runtime.sources, partner, found["traces"], tell
@@ -276,9 +270,36 @@ class Verification:
         if outward.get(loop, level) != level:
             self._followed.clear()  # it has to be shown anew from there
         outward[loop] = level
+        session.impersonator.constants.settle()
         trial.learn(found["moved"])
         self._adopt(found, microbatch, level)
         return "exact-samples", trial.praise(microbatch.places[level].top.loop.id)
+
+    def _found(
+        self, trial: Trial, tops: list[list[bytes]], step: int, generation: int, tell: Tell
+    ) -> tuple[Words, int | None]:
+        """What this rank's child says, and the loop that all ranks found to be the right one."""
+        session = self._session
+        found = self._tried(trial)
+        level = self._agreed(found, generation)
+        if found["late"]:
+            found = self._tried(trial)
+            level = self._agreed(found, generation)
+        if level is None and session.booth.least(generation, int(self._shared(trial, found, tell))):
+            found = self._tried(trial)
+            level = self._agreed(found, generation)
+        if level is None and found["mates"]:
+            level = self._found_together(trial, found, tops, step, generation)
+        return found, level
+
+    def _tell_constants(self, microbatch: Microbatch, there: Holdings, tell: Tell) -> None:
+        seen: set[tuple[int, str]] = set()
+        for place in microbatch.places:
+            if place.top.context is not None:
+                names = {**place.top.globals, **place.top.names}
+                seen |= seen_by_contexts(place.top.context.attributes, names)
+        session = self._session
+        session.impersonator.constants.exchange(there, session.runtime.own_modules, seen, tell)
 
     def _together(self, trial: Trial, found: Words, level: int, step: int, generation: int) -> str:
         """Why what lies behind the door is not the other rank's, or "". All ranks enter."""
@@ -346,9 +367,6 @@ class Verification:
             "gradient": microbatch.gradient,
             "end": crc_of_streams(after.streams) if after is not None else 0,
             "bulk": bulk_of(microbatch),
-            "losses": []
-            if step
-            else losses.words(_around(microbatch)),  # later they may have moved
             "workers": seeding.has_workers(session.runtime.sources),
         }
 
@@ -400,8 +418,3 @@ class Verification:
 
 def _program(microbatch: Microbatch) -> Program:
     return microbatch.places[0].top.loop.id, microbatch.places[0].skip
-
-
-def _around(microbatch: Microbatch) -> tuple[dict[str, Any], dict[str, Any]]:
-    top = microbatch.places[0].top
-    return top.globals, top.names

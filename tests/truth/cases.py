@@ -192,9 +192,31 @@ WEIGHTS = (
         ranks=4,
         shards=2,
         kills=("r3@step:4:forward",),
-        contract="told",
-        told="its gradient was another one: what only its backward reads",
     ),
+)
+GIVEN = tuple(
+    Case(
+        name=f"T2-given-{where}",
+        script="given.py",
+        arguments=(where,),
+        kills=("r1@step:4:forward", "r1@step:7:between"),
+        contract=contract,
+        told=told,
+        sample=where in ("keyword", "thread", "accumulate"),
+    )
+    for where, contract, told in (
+        ("keyword", "exact", ""),
+        ("position", "exact", ""),
+        ("default", "exact", ""),
+        ("variable", "exact", ""),
+        ("thread", "exact", ""),
+        ("module", "exact", ""),
+        ("chain", "exact", ""),
+        ("settings", "exact", ""),
+        ("environment", "exact", ""),
+        ("loss", "exact", ""),
+        ("accumulate", "told", "was not asked for any before the last proof"),
+    )
 )
 STEERED = tuple(
     case(
@@ -261,6 +283,7 @@ CASES = (
     *BEHIND,
     *PARTING,
     *WEIGHTS,
+    *GIVEN,
     *STEERED,
     *LOGGED,
     *CONSTANTS,

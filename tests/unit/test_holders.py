@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from recoverrun.hooks.contents import Kept
-from recoverrun.hooks.holders import LONG, holders
+from recoverrun.hooks.holders import LONG, holdings
 
 MODULE = "counting_script"
 TEXT = """
@@ -81,7 +81,7 @@ def script() -> Iterator[Any]:
 
 
 def held() -> list[Any]:
-    return holders([], frozenset({MODULE}))
+    return holdings([], frozenset({MODULE})).objects
 
 
 def add(owner: Any) -> None:

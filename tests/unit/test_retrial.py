@@ -7,6 +7,7 @@ import pytest
 
 from recoverrun.hooks import digest, mates
 from recoverrun.hooks.evidence import Mark, crc_of_streams
+from recoverrun.hooks.holders import Holdings
 from recoverrun.hooks.impersonate import TALKS, Executed
 from recoverrun.hooks.retrial import EMPTY, Trial
 from rendezvous.layout import Layout
@@ -30,9 +31,8 @@ def trial(
     play: Play, *, whole: bool = True, meets: bool = True, threads: int = 1, **said: Any
 ) -> Trial:
     session: Any = play
-    made = Trial(
-        session, PARTNER, {**TRUTH, **said}, 0, play.runtime.microbatches[0], followed=False
-    )
+    first, there = play.runtime.microbatches[0], Holdings()
+    made = Trial(session, PARTNER, {**TRUTH, **said}, 0, first, False, there)
     made._whole, made._threads = whole, threads
     made._mates = [] if meets else [ELSEWHERE]
     return made
@@ -207,7 +207,7 @@ def test_only_a_replica_of_one_rank_that_talks_to_nobody_needs_no_mates(
     play.strategy.alone, play.layout = alone, layout
     session: Any = play
 
-    made = Trial(session, PARTNER, TRUTH, 0, play.runtime.microbatches[0], followed=False)
+    made = Trial(session, PARTNER, TRUTH, 0, play.runtime.microbatches[0], False, Holdings())
 
     assert made.needs_mates is needs
 
