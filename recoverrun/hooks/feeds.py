@@ -10,7 +10,7 @@ microbatch is re-executed as a lost rank, the same call is answered by that item
 it replaced by what the lost rank would have drawn, and its random streams move on as far as ours
 did. A loader may be read ahead (accelerate's is, to know its last batch): then an item is one that
 an earlier call has drawn. A generator without a loader below, which cuts random pieces from a text,
-say, is resumed: the verification shows whether that gives another rank's item, and leaves no trace.
+say, is resumed, once a proof has shown that this gives another rank's item, and leaves no trace.
 """
 
 from collections.abc import Generator
@@ -40,8 +40,14 @@ class Drawing(Impersonation, Protocol):
     def fold(self, mark: int, draw: Draw) -> None:
         """Draws from number `mark` on were made for this one."""
 
+    def trusts(self, name: str) -> bool:
+        """True once a proof has resumed a generator of this function."""
+
     def spoil(self, reason: str) -> None:
         """What is being re-executed is not the lost rank's microbatch: end it at its backward."""
+
+
+UNTRIED = "{} was asked for its first item after the last proof: whose it is has not been shown"
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -68,7 +74,7 @@ class Feed:
         self.number = number
         self.count = 0
         self._generator = generator
-        self._name = name
+        self.name = name
         self._runtime = runtime
         self._taken: dict[int, Taken] = {}  # of the present step
         self._held = WeakValueDictionary[int, Taken]()  # by those who keep their draws
@@ -91,6 +97,11 @@ class Feed:
         index = self._positions.get(rank, self.count)
         self._positions[rank] = index + 1
         return self._as(rank, index, value)
+
+    @property
+    def asked(self) -> bool:
+        """In the present transaction."""
+        return bool(self._taken)
 
     def throw(self, *error: Any) -> Any:
         return self._generator.throw(*error)
@@ -147,6 +158,8 @@ class Feed:
         taken = self._held.get(index)
         try:
             if taken is not None and not self._loads:
+                if not self._runtime.trusts(self.name):
+                    raise NotReplayable(UNTRIED.format(self.name))
                 return self._resumed(value)
             return self._served(rank, taken)
         except NotReplayable as reason:
@@ -168,17 +181,17 @@ class Feed:
 
     def _served(self, rank: int, taken: Taken | None) -> Any:
         if taken is None:
-            raise NotReplayable(f"{self._name} is asked for more by another rank than by this one")
+            raise NotReplayable(f"{self.name} is asked for more by another rank than by this one")
         if taken.draws is None:
-            raise NotReplayable(f"{self._name} makes one item of too many")
+            raise NotReplayable(f"{self.name} makes one item of too many")
         if taken.before is None or taken.after is None:
-            raise NotReplayable(f"{self._name} gives data of a loader and others")
+            raise NotReplayable(f"{self.name} gives data of a loader and others")
         moved = rng.jump(rng.read(), taken.before, taken.after)
         if moved is None:
-            raise NotReplayable(f"{self._name} draws random numbers of Python or numpy")
+            raise NotReplayable(f"{self.name} draws random numbers of Python or numpy")
         item = substituted(taken.item, served(taken.item, taken.draws, rank))
         if item is taken.item:
-            raise NotReplayable(f"{self._name} makes something else of what its loader gives")
+            raise NotReplayable(f"{self.name} makes something else of what its loader gives")
         if not self._runtime.looking_back:
             rng.restore(moved)
         return item

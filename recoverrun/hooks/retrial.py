@@ -184,6 +184,7 @@ class Trial:
         runtime = self._session.runtime
         runtime.active, runtime.speaks_as = True, None
         self._session.faults.disarm()
+        self._session.sources.trust()
         self._actor.constants.settle()
 
     def _try(self, level: int) -> tuple[str, frozenset[Key]]:

@@ -30,6 +30,7 @@ class Sources:
         self._impersonator = impersonator
         self.seeding = Seeding()
         self._created = self._fed = 0
+        self._trusted: set[str] = set()  # generators that a proof has resumed
         runtime.feeding = self.feed
 
     def iterate(
@@ -140,6 +141,14 @@ class Sources:
 
     def fold(self, mark: int, draw: Draw) -> None:
         self._runtime.draws.fold(mark, draw)
+
+    def trust(self) -> None:
+        """The present transaction is proved, or is about to be, in a child."""
+        held = [source.held for source in self._runtime.sources if isinstance(source, Adopted)]
+        self._trusted |= {one.name for one in held if isinstance(one, Feed) and one.asked}
+
+    def trusts(self, name: str) -> bool:
+        return name in self._trusted
 
     def spoil(self, reason: str) -> None:
         self._runtime.spoil(reason)

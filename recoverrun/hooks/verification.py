@@ -270,6 +270,7 @@ class Verification:
         if outward.get(loop, level) != level:
             self._followed.clear()  # it has to be shown anew from there
         outward[loop] = level
+        session.sources.trust()
         session.impersonator.constants.settle()
         trial.learn(found["moved"])
         self._adopt(found, microbatch, level)

@@ -216,6 +216,7 @@ GIVEN = tuple(
         ("environment", "exact", ""),
         ("loss", "exact", ""),
         ("accumulate", "told", "was not asked for any before the last proof"),
+        ("generator", "told", "was asked for its first item after the last proof"),
     )
 )
 STEERED = tuple(

@@ -1,5 +1,6 @@
 """Generators of the script, asked as another rank."""
 
+import itertools
 import random
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -48,6 +49,10 @@ class Play:
     draws: list[Draw] = field(default_factory=list)
     spoiled: str = ""
     tens: Tens = field(default_factory=Tens)
+    trusted: bool = True
+
+    def trusts(self, name: str) -> bool:
+        return self.trusted
 
     def created_at(self, number: int, rank: int) -> Origin | None:
         return None
@@ -303,3 +308,14 @@ def test_the_end_is_an_end() -> None:
 
     assert list(feed) == [1]
     assert feed.ended
+
+
+def test_a_generator_that_no_proof_has_resumed_is_not_resumed_for_another_rank() -> None:
+    play = Play(trusted=False)
+    feed = Feed((number for number in itertools.count()), "numbers", play, 0)
+    next(feed)
+
+    as_other(play, feed, 0)
+
+    assert play.spoiled.startswith("numbers was asked for its first item after the last proof")
+    assert next(feed) == 1, "nothing was taken from the script"
