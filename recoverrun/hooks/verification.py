@@ -49,6 +49,11 @@ ALONE = (
     "this one cannot be compared with any of theirs"
 )
 
+AGAIN, EVERY = 4, 512
+"""Transactions until what has been proved is proved again, and from then to the next time at most:
+code may come to what it has not executed so far.
+"""
+
 NOTHING, PROVED, FIRST, SECOND = range(4)  # words of a vote: what is to be proved after it
 
 
@@ -60,6 +65,7 @@ def agreed(said: tuple[int, ...]) -> Literal["prove", "part", "go on"]:
 
 
 UNSAID = "another rank says why"
+AS_BEFORE = "checked before; a child was late this time"
 
 Program = tuple[str, int]
 """The loop around a backward, and which one of its backwards it is."""
@@ -72,6 +78,8 @@ class Verification:
         self._session = session
         self._begun: set[Program] = set()  # executed as they first ran
         self._followed: set[tuple[Program, int]] = set()  # across so many loops
+        self._shown: set[tuple[Program, int]] = set()  # some time
+        self._again = AGAIN  # the transaction that is proved although its like has been shown
         self._before: tuple[Place, ...] = ()  # of the transaction before, its last microbatch
         self._tally: Tally | None = None  # of the vote on the transaction that commits
 
@@ -138,6 +146,11 @@ class Verification:
         if will == "part":
             self._part()
         self._before = microbatches[-1].places
+        if will == "go on":
+            session.impersonator.proving = session.step >= self._again
+        if session.step >= self._again:
+            self._again = session.step + min(session.step, EVERY)
+            self.renew()
         if will != "prove" or wanted is None:
             return
         level = microbatches[0].chosen
@@ -260,12 +273,17 @@ class Verification:
             )
             if otherwise and level is not None:
                 return "equal-count", otherwise
+        shown = (program, crossed) in self._shown
+        if level is not None and trial.needs_mates and not found["mates"]:
+            why = self._together(trial, found, level, step, generation)
+            if why and not (shown and found["late"]):
+                return "equal-count", why
+        if shown and found["late"]:  # that says nothing against it; the next time tells more
+            return "exact-samples", AS_BEFORE
         if level is None:
             return found["promise"], str(found["reason"])
-        if trial.needs_mates and not found["mates"]:
-            why = self._together(trial, found, level, step, generation)
-            if why:
-                return "equal-count", why
+        if followed:
+            self._shown.add((program, crossed))
         outward, loop = session.runtime.outward, microbatch.places[0].top.loop.id
         if outward.get(loop, level) != level:
             self._followed.clear()  # it has to be shown anew from there
@@ -312,6 +330,7 @@ class Verification:
         done = self._met(trial, level, generation, place)
         if not session.booth.least(generation, int(not done["failed"])):
             done = self._met(trial, level, generation, f"{place}/again")
+            found["late"] = not session.booth.least(generation, int(not done["late"]))
         found["talked"] = found["talked"] or done["talked"]
         found["moved"] = [*found["moved"], *done["moved"]]
         if not done["reason"]:

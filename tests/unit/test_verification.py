@@ -274,7 +274,7 @@ def test_whoever_is_followed_into_another_iteration_further_out_is_proved_anew(
     for crossed in (1, 1, 2, 1, 2):
         nested.commit(crossed)
 
-    assert nested.made == [(0, False), (1, True), (3, True)]
+    assert nested.made == [(0, False), (1, True), (3, True), (4, True)]
 
 
 def test_transactions_of_one_iteration_are_a_kind_too(nested: Proofs) -> None:
@@ -320,7 +320,7 @@ def test_where_another_loop_turns_out_to_be_the_one_all_is_shown_anew(nested: Pr
     for crossed in (1, 2, 1, 2):
         nested.commit(crossed)
 
-    assert nested.made == [(0, False), (1, True), (2, True), (3, True)]
+    assert nested.made == [(0, False), (1, True), (2, True), (3, True), (4, True)]
 
 
 def test_gradients_are_compared_until_somebody_was_followed(nested: Proofs) -> None:

@@ -9,7 +9,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-STEPS, BATCH, BEGINS = 8, 4, 4
+STEPS, BATCH, BEGINS = 9, 4, 6
 
 torch.set_default_dtype(torch.float64)
 dist.init_process_group("gloo")
