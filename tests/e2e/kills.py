@@ -65,13 +65,13 @@ SAMPLE = (
     case(DDP3, (0, 2, "backward"), (1, 2, "redo")),
     case(DDP4, (3, 3, "reduce"), (1, 3, "redo"), (2, 6, "backward")),
     case(DDP4, (3, 0, "between"), (0, 5, "backward"), (1, 5, "backward")),
-    case(FSDP4, (0, 2, "reduce"), (2, 2, "redo"), (1, 6, "vote")),
-    case(WHOLE, (0, 3, "backward"), (2, 3, "redo"), (3, 6, "reduce")),
     case(WHOLE, (1, 1, "reduce"), (0, 4, "vote"), (2, 5, "between")),
     case(HSDP_EACH, (2, 4, "backward")),  # in the middle of a step
     case(DDP3_EACH, (0, 3, "reduce"), (2, 8, "vote")),
 )
 MIXED = (
+    case(FSDP4, (0, 2, "reduce"), (2, 2, "redo"), (1, 6, "vote")),
+    case(WHOLE, (0, 3, "backward"), (2, 3, "redo"), (3, 6, "reduce")),
     case(DDP3, (2, 1, "vote"), (0, 7, "forward")),
     case(DDP3, (0, 1, "vote"), (2, 5, "reduce")),
     case(DDP4, (0, 1, "forward"), (1, 3, "vote"), (2, 6, "between")),

@@ -65,11 +65,10 @@ class Launch:
         return self._read(time.monotonic() + PATIENCE_S)
 
     def finish(self) -> int:
-        """Wait for the end; the exit code."""
-        until = time.monotonic() + PATIENCE_S
-        while self._read(until):
+        """Wait for the end, as long as it has something to say; the exit code."""
+        while self.read():
             pass
-        return self._process.wait(timeout=max(0.1, until - time.monotonic()))
+        return self._process.wait(timeout=PATIENCE_S)
 
     def send(self, number: signal.Signals) -> None:
         self.killed = self.killed or number == signal.SIGKILL

@@ -20,7 +20,7 @@ NOBODY: frozenset[int] = frozenset()
     [
         (DDP3, "r1@step:0:forward"),
         pytest.param(DDP3, "r0@step:0:backward,r2@step:0:backward", marks=pytest.mark.matrix),
-        (HSDP, "r3@step:0:backward"),
+        pytest.param(HSDP, "r3@step:0:backward", marks=pytest.mark.matrix),
     ],
     ids=lambda value: getattr(value, "name", value),
 )

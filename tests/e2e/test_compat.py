@@ -21,7 +21,6 @@ SAMPLE = frozenset(
         "recipe-hsdp",
         "shared-update",
         "step-tokens",
-        "stream-workers",
     }
 )
 

@@ -9,8 +9,19 @@ from tests.chaos.strategies import PHASES, SAMPLE, STRATEGIES, Cell, cells
 
 pytestmark = pytest.mark.e2e
 
+SELDOM = ("ddp-static-graph", "fsdp2-keep 4x1")
+"""Only `make matrix` tries them; others here are much like them."""
 
-@pytest.mark.parametrize("cell", SAMPLE, ids=lambda cell: cell.id)
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        pytest.param(
+            cell, id=cell.id, marks=pytest.mark.matrix if cell.strategy.name in SELDOM else ()
+        )
+        for cell in SAMPLE
+    ],
+)
 def test_a_strategy_outlives_losses(cell: Cell, tmp_path: Path) -> None:
     plain = reference(cell.strategy, tmp_path / "plain")
 

@@ -41,7 +41,10 @@ def torchrun(script: str, ranks: int, *arguments: str, folder: Path) -> list[flo
 @pytest.mark.e2e
 @pytest.mark.parametrize(
     ("script", "ranks", "steps"),
-    [("gpt_hsdp.py", 4, "--steps=12"), ("gpt_ddp.py", 3, "--max-steps=12")],
+    [
+        ("gpt_hsdp.py", 4, "--steps=12"),
+        pytest.param("gpt_ddp.py", 3, "--max-steps=12", marks=pytest.mark.matrix),
+    ],
 )
 def test_a_template_learns_and_repeats_itself_bitwise(
     script: str, ranks: int, steps: str, tmp_path: Path

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -73,6 +74,10 @@ def tried(
 def _plainly(script: Path, folder: Path, plan: Plan, plain: Plain) -> Books:
     folder.mkdir()
     codes = plain.run(script, folder, plan.world)
+    if {*codes} == {0, -signal.SIGKILL}:  # of torch alone: a rank in some thousands never ends
+        folder = folder.with_name("plain again")
+        folder.mkdir()
+        codes = plain.run(script, folder, plan.world)
     output = (folder / "out.0").read_text().splitlines()
     assert not any(codes), f"seed {plan.seed} is no script: {codes} {output[-20:]}"
     return read(folder, output)

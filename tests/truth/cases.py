@@ -64,7 +64,7 @@ PLACES = tuple(
         "places.py",
         "r1@step:4:forward",
         contract="either",
-        sample=way in ("closure", "thread", "file"),
+        sample=way in ("closure", "file"),
     )
     for way in (
         "closure",
@@ -138,6 +138,7 @@ BEHIND = tuple(
         ranks=4,
         shards=2,
         contract="exact" if way in ("dict", "deques") else "told",
+        sample=way in ("dict", "context"),
     )
     for way in ("dict", "deques", "buffer", "context")
 )

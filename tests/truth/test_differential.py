@@ -15,10 +15,13 @@ from tests.truth.differential import OBSERVER, Notes, Observed, _notes, differen
 
 pytestmark = pytest.mark.e2e
 
-SAMPLE = ("ddp-unused", "clipped-ddp-values", "by-hand-flat", "recipe-hsdp", "fsdp1-orig-params")
+SAMPLE = ("ddp-unused", "clipped-ddp-values", "recipe-hsdp")
+SELDOM = ("by-hand-flat", "fsdp1-orig-params")
 
 
-@pytest.mark.parametrize("name", SAMPLE)
+@pytest.mark.parametrize(
+    "name", [*SAMPLE, *(pytest.param(name, marks=pytest.mark.matrix) for name in SELDOM)]
+)
 def test_a_run_without_a_loss_is_the_run_under_torchrun(name: str, tmp_path: Path) -> None:
     [row] = [row for row in ROWS if row.name == name]
 
