@@ -12,7 +12,7 @@ digests of what is in buckets that differ. What differs belongs to a slot, as va
 script do: all ranks tell each other, and code that is executed as another rank finds that rank's. A
 rank's share of the data may be among it.
 
-What a module holds is looked at from then on as if the script had just written it (`attached`).
+What the script writes to a module while it trains is the business of contexts, too (`attached`).
 An iterator of Python's own cannot be told: if it rests while the proofs are made and begins to move
 later, no code is executed as another rank any more.
 """
@@ -69,7 +69,7 @@ class Leaf:
     holder: MutableMapping[Any, Any]
     key: Any
     strict: bool = False  # no code is executed as another rank without that rank's
-    module: nn.Module | None = None  # whose attribute or buffer it is
+    module: nn.Module | None = None  # whose attribute or buffer it is, until the script writes it
     iterator: bool = False
 
     @property
@@ -79,6 +79,11 @@ class Leaf:
     @property
     def digest(self) -> int:
         return digest_of(self.value) if self.iterator else _digest(self.value)
+
+    @property
+    def written(self) -> bool:
+        """True once it is in contexts."""
+        return self.module is not None and self.key in ATTACHED.written(self.module)
 
     @property
     def spelt(self) -> str:
@@ -134,9 +139,6 @@ class Constants:
                 self._resting.append((leaf, digests[leaf.number]))
             if not same or not all(told.values()):
                 continue
-            if leaf.module is not None:
-                ATTACHED.write(leaf.module, leaf.key)
-                continue
             self._own.append((leaf, digests[leaf.number]))
             for rank, (value,) in told.items():
                 self._theirs.setdefault(rank, []).append(unpack(value))
@@ -155,7 +157,7 @@ class Constants:
         try:
             for (leaf, digest), value in zip(self._own, self._theirs.get(rank, ()), strict=False):
                 mine = leaf.value
-                if leaf.digest == digest:
+                if leaf.digest == digest and not leaf.written:
                     before.append((leaf, mine))
                     leaf.holder[leaf.key] = value
                 elif leaf.strict:

@@ -343,41 +343,35 @@ def test_what_a_context_has_is_left_to_it() -> None:
     assert not [leaf.name for leaf in leaves if leaf.name.startswith("here")]
 
 
-def test_what_a_module_was_made_with_belongs_to_a_rank_as_if_it_had_been_written(
+def test_what_a_module_was_made_with_belongs_to_a_rank_until_the_script_writes_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     attached = Attached()
     monkeypatch.setattr(constants_module, "ATTACHED", attached)
-    both: list[Layer] = []
+    meeting = Meeting(Layer)
+    layer, constants = meeting.here, meeting.constants[0]
 
-    def given(rank: int) -> Layer:
-        both.append(Layer(rank))
-        return both[-1]
+    with constants.of(1):
+        assert layer.weight.tolist() == [1.0, 1.0] and layer.inner.beta == 2.0
+    assert layer.weight.tolist() == [1.0, 0.0] and layer.inner.beta == 1.0
+
+    attached.write(layer.inner, "beta")
+    with constants.of(1):
+        assert layer.inner.beta == 1.0, "it is in contexts from here on"
+
+
+def test_buffers_of_what_trains_follow_what_it_sees() -> None:
+    def given(rank: int) -> nn.Module:
+        model: Any = nn.Sequential(nn.Linear(1, 1), nn.BatchNorm1d(1, affine=False))
+        model.scale = 1.0 + rank
+        model[1].running_mean.fill_(rank)
+        return model  # type: ignore[no-any-return]
 
     meeting = Meeting(given)
 
-    assert attached.written(both[0]) == {"weight"}
-    assert attached.written(both[0].inner) == {"beta"}
     with meeting.constants[0].of(1):
-        assert both[0].inner.beta == 1.0, "it is a context's from here on"
-
-
-def test_buffers_of_what_trains_follow_what_it_sees(monkeypatch: pytest.MonkeyPatch) -> None:
-    attached = Attached()
-    monkeypatch.setattr(constants_module, "ATTACHED", attached)
-    models: list[nn.Module] = []
-
-    def given(rank: int) -> nn.Module:
-        models.append(nn.Sequential(nn.Linear(1, 1), nn.BatchNorm1d(1, affine=False), Layer(rank)))
-        models[-1].scale = 1.0 + rank
-        models[-1].get_buffer("1.running_mean").fill_(rank)
-        return models[-1]
-
-    Meeting(given)
-
-    assert attached.written(models[0]) == {"scale"}
-    assert not attached.written(models[0].get_submodule("1"))
-    assert not attached.written(models[0].get_submodule("2"))
+        assert meeting.here.scale == 2.0
+        assert meeting.here[1].running_mean.item() == 0
 
 
 @pytest.mark.parametrize("proved", [True, False])

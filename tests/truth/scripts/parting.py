@@ -43,7 +43,7 @@ class Criterion:
 
     def focused(self, predicted, target):
         each = (predicted - target).pow(2).mean(1)
-        if self.calls >= 5:
+        if self.calls >= 9:  # after the third proof
             each = each * torch.sigmoid(each.detach() - self.average)
         return each.mean()
 
