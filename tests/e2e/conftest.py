@@ -1,7 +1,6 @@
 """Runs without losses: made once, compared with by many."""
 
-import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -25,11 +24,3 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Reference:
         return known[job]
 
     return weights
-
-
-@pytest.fixture(scope="session", autouse=True)
-def interruptible() -> Iterator[None]:
-    """Let what tests start be interrupted, also where a shell that put pytest aside ignores it."""
-    found = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, found)
