@@ -75,7 +75,7 @@ def dealt(tensor: torch.Tensor, rows: Sequence[int], ranks: int) -> tuple[torch.
 
 
 def fit(outs: Sequence[Any], ins: Sequence[torch.Tensor], ranks: int) -> bool:
-    """Can each of `outs` take what so many ranks give, which is like its one of `ins`?"""
+    """True if each of `outs` can take what so many ranks give, which is like its one of `ins`."""
     return all(
         len(slots) == ranks
         and all(slot.shape == one.shape and slot.dtype == one.dtype for slot in slots)

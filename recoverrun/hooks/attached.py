@@ -4,7 +4,8 @@
     criterion.label_smoothing = 0.1 * share         # an attribute of a loss, or of a layer
 
 Hooks, and what is written to modules once training has begun, are looked at like objects of the
-script's own: each under a name that no variable has. What modules were made with is not looked at.
+script's own: each under a name that no variable has. `constants` looks at what modules were made
+with.
 """
 
 import weakref

@@ -1,4 +1,4 @@
-"""What this rank was given otherwise than others, in places that no context looks at.
+"""Rank constants: plain values that differ between ranks, outside of the contexts of slots.
 
     RANK = int(os.environ["RANK"])                          # in common.py, read by the data code
     weigh = functools.partial(scaled, by=0.5 + rank)        # read from the third epoch on
@@ -53,7 +53,6 @@ MOVED = "{name} differs between ranks, and is not what it was as they told each 
 AWAKE = "{name} gives each rank other values, and was not asked for any before the last proof"
 OWN_PLACE = frozenset({"RANK", "LOCAL_RANK"})
 """Of the environment: `standing` says them to executed code."""
-
 
 SMALL_BYTES = 1 << 12
 """Of a tensor or an array that is no variable of a module."""
@@ -110,7 +109,8 @@ class Constants:
         """
         self._own, self._theirs, self._resting = [], {}, []
         mine = {leaf.number: leaf for leaf in _found(holdings, own, seen)}
-        digests = {number: leaf.digest for number, leaf in mine.items()}
+        every = {number: leaf.digest for number, leaf in mine.items()}
+        digests = {number: crc for number, crc in every.items() if crc}
         sums = _sums(digests)
         heard = [one["sums"] for one in tell({"sums": sums}).values()]
         apart = [n for n, all_sums in enumerate(zip(*heard, strict=True)) if len(set(all_sums)) > 1]
@@ -171,15 +171,10 @@ class Constants:
 def seen_by_contexts(
     paths: Iterable[tuple[str, ...]], names: Mapping[str, Any]
 ) -> set[tuple[int, str]]:
-    """What a context that was captured from `names` has, by the identity of the object that holds
-    it and the name there.
+    """Values of a context that was captured from `names`: the identity of the object that holds
+    each, and the name there.
     """
-    found = set()
-    for path in paths:
-        owner = resolve(names, path)
-        held = members(owner)
-        found.add((id(held if type(held) is dict else owner), path[-1].removesuffix("#")))
-    return found
+    return {(id(_holder(resolve(names, path))), path[-1].removesuffix("#")) for path in paths}
 
 
 # ------------------------------------------------------------------------------- what there is
@@ -213,7 +208,7 @@ def _found(
 
 
 def _holder(owner: Any) -> Any:
-    """What `holders` finds of an owner: the dict of its attributes, or itself."""
+    """The object that `holders` has for an owner: the dict of its attributes, or itself."""
     held = members(owner)
     return held if type(held) is dict else owner
 
@@ -239,7 +234,7 @@ def _is_plain_list(one: Any) -> bool:
 
 
 def _of_environment() -> Iterator[Leaf]:
-    """What the script has put there; what this node's administrator has is of this node."""
+    """Variables that the script has set; those that it was started with belong to this node."""
     try:
         given = Path("/proc/self/environ").read_bytes().split(b"\0")
     except OSError:

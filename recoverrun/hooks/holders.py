@@ -55,12 +55,12 @@ WRAPPERS = (UserDict, UserList, ChainMap, threading.local, *NAMESPACES)
 WRAPPING = ("torch.nn.parallel", "torch.distributed")
 
 Way = Callable[[str, Any], None]
-"""What is done with an object, and with the name by which it was found; "" if it has none."""
+"""Takes the name by which an object was found, "" if it has none, and the object."""
 
 
 @dataclass(slots=True)
 class Holdings:
-    """What was found, each with its name, in the order in which a forked copy finds it."""
+    """Objects of the script, each with its name, in the order in which a forked copy finds them."""
 
     held: list[tuple[str, Any]] = field(default_factory=list)
     modules: list[tuple[str, nn.Module]] = field(default_factory=list)
@@ -72,8 +72,8 @@ class Holdings:
 
 
 def holdings(variables: Iterable[Mapping[str, Any]], own: frozenset[str]) -> Holdings:
-    """What may hold a part of the script's state: all that hangs on these variables, on the
-    script's modules, `own`, and on modules that no file was read for.
+    """All that hangs on these variables, on the script's modules, `own`, and on modules that no
+    file was read for.
     """
     walk = _Walk(own)
     walk.found.held += [("os.environ", os.environ), ("context variables", Variables())]

@@ -297,7 +297,7 @@ class Verification:
     def _found(
         self, trial: Trial, tops: list[list[bytes]], step: int, generation: int, tell: Tell
     ) -> tuple[Words, int | None]:
-        """What this rank's child says, and the loop that all ranks found to be the right one."""
+        """The report of this rank's child, and the loop that all ranks found to be right."""
         session = self._session
         found = self._tried(trial)
         level = self._agreed(found, generation)

@@ -360,6 +360,20 @@ def test_what_a_module_was_made_with_belongs_to_a_rank_until_the_script_writes_i
         assert layer.inner.beta == 1.0, "it is in contexts from here on"
 
 
+def test_what_cannot_travel_from_one_rank_is_left_alone() -> None:
+    """No message holds a number of 71 bits."""
+
+    def given(rank: int) -> nn.Module:
+        made: Any = nn.Identity()
+        made.seed, made.scale = 1 << 70 * rank, rank
+        return made  # type: ignore[no-any-return]
+
+    meeting = Meeting(given)
+
+    with meeting.constants[0].of(1):
+        assert (meeting.here.seed, meeting.here.scale) == (1, 1)
+
+
 def test_buffers_of_what_trains_follow_what_it_sees() -> None:
     def given(rank: int) -> nn.Module:
         model: Any = nn.Sequential(nn.Linear(1, 1), nn.BatchNorm1d(1, affine=False))
