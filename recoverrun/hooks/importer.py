@@ -19,6 +19,7 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import CodeType, ModuleType
 from typing import Never
 
+import recoverrun
 from recoverrun.hooks import pipelines
 from recoverrun.hooks.arrivals import found_after
 from recoverrun.hooks.callgraph import CallGraph, Hot, Mentioned, scan, words_of
@@ -40,10 +41,9 @@ YIELDS = re.compile(rb"\byield\b")
 INSTALLED = frozenset({"site-packages", "dist-packages"})
 SKIPPED_FOLDERS = INSTALLED | {"__pycache__", "node_modules"}
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_PARENT = os.path.dirname(os.path.dirname(os.path.abspath(recoverrun.__file__)))
 _OURS = tuple(
-    os.path.join(os.path.dirname(_PACKAGE), name)
-    for name in ("recoverrun", "rendezvous", "ft_collectives")
+    os.path.join(_PARENT, name) for name in ("recoverrun", "rendezvous", "ft_collectives")
 )
 
 

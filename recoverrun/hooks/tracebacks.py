@@ -7,8 +7,9 @@ import time
 import traceback
 from types import TracebackType
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_PARENT = os.path.dirname(_PACKAGE)
+import recoverrun
+
+_PARENT = os.path.dirname(os.path.dirname(os.path.abspath(recoverrun.__file__)))
 OURS = tuple(
     os.path.join(_PARENT, name) + os.sep for name in ("recoverrun", "rendezvous", "ft_collectives")
 )
