@@ -1,5 +1,5 @@
 """`python -m recoverrun` is the same as `recoverrun`."""
 
-from recoverrun.cli import main
+from recoverrun.cli.main import main
 
 main()

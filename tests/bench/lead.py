@@ -9,15 +9,15 @@ import time
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
-from recoverrun import __version__
-from recoverrun.config import Options, RunConfig, parse_options
-from recoverrun.crew import Crew
-from recoverrun.envoy import Envoy
-from recoverrun.network import understood
-from rendezvous.effects import Record
-from rendezvous.keys import JobKey
-from rendezvous.messages import Decision, Join, Message, Start, View
-from rendezvous.transport import Station
+from recoverrun.config.run_config import Options, RunConfig, parse_options
+from recoverrun.launcher.job_client import Envoy
+from recoverrun.launcher.network.addresses import understood
+from recoverrun.launcher.node.workers import Crew
+from recoverrun.version import __version__
+from rendezvous.protocol.effects import Record
+from rendezvous.protocol.messages import Decision, Join, Message, Start, View
+from rendezvous.transport.keys import JobKey
+from rendezvous.transport.station import Station
 from tests.bench.swarm import RUN_ID, STEPS, commits, promise, report
 
 TOLD = (

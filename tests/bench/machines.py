@@ -1,7 +1,7 @@
 """`python -m tests.bench.machines`: what the pure machines take where there are thousands.
 
-CPU time of one process, without a socket. `tests/unit/test_many.py` runs the same with fewer, so
-that nothing which grows with the square of the launchers comes back.
+CPU time of one process, without a socket. `tests/integration/test_many_launchers.py` runs the same
+with fewer, so that nothing which grows with the square of the launchers comes back.
 """
 
 import argparse
@@ -9,17 +9,26 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from rendezvous import wire
-from rendezvous.acceptor import Acceptor
-from rendezvous.ballots import Ping
-from rendezvous.coordinator import Coordinator, NodeLost, Received
-from rendezvous.council import Heard, To
-from rendezvous.council import Tick as CouncilTick
-from rendezvous.effects import ToRank
-from rendezvous.formation import Formation, Formed, Joined
-from rendezvous.messages import Committed, Decision, Join, Remains, Report, Topology, Verdict, View
-from rendezvous.register import Register
-from rendezvous.roll import Roll
+from rendezvous.consensus.acceptor import Acceptor
+from rendezvous.consensus.configuration import Roll
+from rendezvous.consensus.paxos import Register
+from rendezvous.consensus.register_events import Heard, To
+from rendezvous.consensus.register_events import Tick as CouncilTick
+from rendezvous.coordinator.coordinator import Coordinator, NodeLost, Received
+from rendezvous.membership.formation import Formation, Formed, Joined
+from rendezvous.protocol import codec
+from rendezvous.protocol.effects import ToRank
+from rendezvous.protocol.messages import (
+    Committed,
+    Decision,
+    Join,
+    Remains,
+    Report,
+    Topology,
+    Verdict,
+    View,
+)
+from rendezvous.protocol.register_messages import Ping
 from tests.bench import machine
 
 
@@ -155,7 +164,7 @@ def roll_ms(many: int) -> float:
     def change() -> None:
         told = Acceptor(roll).tidings(roll.following(roll.leader, {roll.members[7]}, []))
         for message in set(map(id, told.values())):
-            wire.encode(next(one for one in told.values() if id(one) == message))
+            codec.encode(next(one for one in told.values() if id(one) == message))
 
     return _timed(change)
 

@@ -17,35 +17,35 @@ from types import FunctionType
 from typing import Any
 
 MODULES = (
-    "recoverrun.hooks.session",
-    "recoverrun.hooks.runtime",
-    "recoverrun.hooks.impersonate",
-    "recoverrun.hooks.alike",
-    "recoverrun.hooks.captures",
-    "recoverrun.hooks.context",
-    "recoverrun.hooks.earlier",
-    "recoverrun.hooks.evidence",
-    "recoverrun.hooks.registry",
-    "recoverrun.hooks.remnants",
-    "recoverrun.hooks.settling",
-    "recoverrun.hooks.verification",
-    "recoverrun.hooks.rng",
-    "recoverrun.hooks.data",
-    "recoverrun.hooks.senses",
-    "recoverrun.hooks.makeup",
-    "recoverrun.hooks.sources",
-    "recoverrun.hooks.faultpoints",
-    "recoverrun.hooks.strategies.by_hand",
-    "recoverrun.hooks.strategies.ddp",
-    "recoverrun.hooks.strategies.fsdp1",
-    "recoverrun.hooks.strategies.fsdp2",
-    "ft_collectives.reduce",
-    "ft_collectives.fabric",
-    "ft_collectives.instep",
-    "ft_collectives.elastic",
-    "rendezvous.transport",
-    "rendezvous.wire",
-    "rendezvous.remains",
+    "recoverrun.worker.step.driver",
+    "recoverrun.worker.tracking.loop_tracker",
+    "recoverrun.worker.replay.executor",
+    "recoverrun.worker.verification.drift_check",
+    "recoverrun.worker.replay.captures",
+    "recoverrun.worker.context.slot_context",
+    "recoverrun.worker.replay.earlier_transactions",
+    "recoverrun.worker.verification.evidence",
+    "recoverrun.worker.rng.registry",
+    "recoverrun.worker.context.context_buffer",
+    "recoverrun.worker.step.settlement",
+    "recoverrun.worker.verification.proofs",
+    "recoverrun.worker.rng.rng",
+    "recoverrun.worker.data.loader_iterator",
+    "recoverrun.worker.context.observer",
+    "recoverrun.worker.replay.make_up",
+    "recoverrun.worker.replay.data_sources",
+    "recoverrun.worker.step.failpoints",
+    "recoverrun.worker.strategies.manual_allreduce",
+    "recoverrun.worker.strategies.ddp",
+    "recoverrun.worker.strategies.fsdp1",
+    "recoverrun.worker.strategies.fsdp2",
+    "ft_collectives.step.reducer",
+    "ft_collectives.communicators.fabric",
+    "ft_collectives.step.machine",
+    "ft_collectives.process_group.elastic",
+    "rendezvous.transport.station",
+    "rendezvous.protocol.codec",
+    "rendezvous.protocol.shared_memory",
 )
 
 SMALL = frozenset(
@@ -100,7 +100,7 @@ class Profile:
         self._threads_at: dict[int, tuple[str, float]] = {}
         self._steps = 1
         self._on = False
-        if "recoverrun.hooks.session" in sys.modules:
+        if "recoverrun.worker.step.driver" in sys.modules:
             for name in MODULES:
                 self._wrap_module(importlib.import_module(name))
             self._rebind()
@@ -131,7 +131,7 @@ class Profile:
     # --------------------------------------------------------------------------- wrapping
 
     def _wrap_module(self, module: Any) -> None:
-        short = module.__name__.removeprefix("recoverrun.hooks.")
+        short = module.__name__.removeprefix("recoverrun.worker.")
         for name, value in list(vars(module).items()):
             if getattr(value, "__module__", "") != module.__name__ or name in SMALL:
                 continue
@@ -156,7 +156,7 @@ class Profile:
 
     def _rebind(self) -> None:
         """Bound methods that were handed out before now."""
-        from recoverrun.hooks.session import Session
+        from recoverrun.worker.step.driver import Session
 
         for one in gc.get_objects():
             if isinstance(one, Session):

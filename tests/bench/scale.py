@@ -17,8 +17,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import cast
 
-from rendezvous.keys import JobKey, new_text, parse
-from rendezvous.tempo import tempo
+from rendezvous.protocol.heartbeat import tempo
+from rendezvous.transport.keys import JobKey, new_text, parse
 from tests.bench import lead, machine, swarm
 
 PATIENCE_S = 60.0

@@ -16,14 +16,14 @@ from multiprocessing.connection import Connection
 import msgpack
 import zmq
 
-from recoverrun import __version__
-from recoverrun.leadership import Leadership
-from recoverrun.parcels import opened
-from recoverrun.posts import Post
-from rendezvous import wire
-from rendezvous.ballots import Ping, RollChange
-from rendezvous.keys import JobKey
-from rendezvous.messages import (
+from recoverrun.launcher.leadership.leadership import Leadership
+from recoverrun.launcher.network.frames import opened
+from recoverrun.launcher.network.posts import Post
+from recoverrun.version import __version__
+from rendezvous.coordinator.takeover import Memory
+from rendezvous.protocol import codec
+from rendezvous.protocol.heartbeat import tempo
+from rendezvous.protocol.messages import (
     Beat,
     Committed,
     Decision,
@@ -37,9 +37,17 @@ from rendezvous.messages import (
     Verdict,
     View,
 )
-from rendezvous.sockets import CALL_MS, REMOTE_QUEUE, Caller, Socket, bound, keep_alive, send
-from rendezvous.succession import Memory
-from rendezvous.tempo import tempo
+from rendezvous.protocol.register_messages import Ping, RollChange
+from rendezvous.transport.keys import JobKey
+from rendezvous.transport.sockets import (
+    CALL_MS,
+    REMOTE_QUEUE,
+    Caller,
+    Socket,
+    bound,
+    keep_alive,
+    send,
+)
 
 VOTERS = 4
 """Node ranks 1 to this have the register: with the coordinator they are the voters."""
@@ -223,7 +231,7 @@ class Swarm:
             if events & zmq.POLLIN:
                 self._hear_second(one, second.recv_multipart(zmq.NOBLOCK))
             elif one.letters:
-                send(second, [wire.encode(one.letters.popleft())])
+                send(second, [codec.encode(one.letters.popleft())])
             else:
                 break
         while (events := one.socket.getsockopt(zmq.EVENTS)) & (zmq.POLLIN | zmq.POLLOUT):
@@ -239,7 +247,7 @@ class Swarm:
                 break
 
     def _say(self, one: Launcher, message: Message) -> None:
-        one.outbox.append(wire.encode(message))
+        one.outbox.append(codec.encode(message))
         self._attend(one)
 
     def _report(self, one: Launcher, message: Message) -> None:
@@ -248,7 +256,7 @@ class Swarm:
         self._say(one, message)
 
     def _join(self, one: Launcher) -> bytes:
-        return wire.encode(Join(
+        return codec.encode(Join(
             run_id=RUN_ID, node=f"node-{one.node_rank}", incarnation=one.name,
             node_rank=one.node_rank, nproc=1, version=__version__, master=":1",
         ))  # fmt: skip
@@ -265,7 +273,7 @@ class Swarm:
         if kind == "View":
             self._note("View", content["generation"], now)
             one.outbox.append(
-                wire.encode(report(one.node_rank, content["generation"], content["generation"]))
+                codec.encode(report(one.node_rank, content["generation"], content["generation"]))
             )
         elif kind == "Decision":
             self._note("Decision", content["generation"], now)
@@ -273,19 +281,19 @@ class Swarm:
             one.roll = content["number"] if kind == "RollChange" else content["roll"][0]
             self._note(kind, one.roll, now)
         if one.leadership is not None:
-            self._post(one, one.leadership.hear(self._leader, wire.decode(frames[-1]), now))
+            self._post(one, one.leadership.hear(self._leader, codec.decode(frames[-1]), now))
 
     def _hear_second(self, one: Launcher, frames: list[bytes]) -> None:
         """From the voter that is about to coordinate."""
         now = time.monotonic()
-        message = wire.decode(frames[-1])
+        message = codec.decode(frames[-1])
         if isinstance(message, RollChange):
             self._note("RollChange", message.number, now)
         if one.leadership is not None:
             self._post(one, one.leadership.hear(self._deputy, message, now))
         elif isinstance(message, RollChange):
             one.roll, one.moved = message.number, True
-            standing = tuple(map(wire.encode, one.memory.standing))
+            standing = tuple(map(codec.encode, one.memory.standing))
             one.letters.append(Statement(
                 tenure=2, attempt=0, begun=True, part=0, parts=1, frames=standing
             ))  # fmt: skip
@@ -322,7 +330,7 @@ class Swarm:
     def _post(self, one: Launcher, acts: object) -> None:
         for act in acts if isinstance(acts, list) else ():
             if isinstance(act, Post) and act.to == self._leader:
-                one.outbox.append(wire.encode(act.message))
+                one.outbox.append(codec.encode(act.message))
             elif isinstance(act, Post) and act.to == self._deputy:
                 one.letters.append(act.message)
 
@@ -340,7 +348,7 @@ class Swarm:
             elif one.leadership is None:
                 if one.roll != self._pinged_for:
                     ping = Ping(number=one.roll, sent_at=now, fenced=False)
-                    self._ping, self._pinged_for = wire.encode(ping), one.roll
+                    self._ping, self._pinged_for = codec.encode(ping), one.roll
                 if one.second is not None and one.moved:
                     one.letters.append(Ping(number=one.roll, sent_at=now, fenced=False))
                 else:

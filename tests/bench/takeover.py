@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from rendezvous.keys import JobKey, new_text, parse
-from rendezvous.succession import first_generation
+from rendezvous.coordinator.takeover import first_generation
+from rendezvous.transport.keys import JobKey, new_text, parse
 from tests.bench import lead, machine
 from tests.bench.scale import Job
 from tests.bench.swarm import STEPS

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from recoverrun.postmortem import postmortem
-from rendezvous.journal import read_run
+from recoverrun.reports.postmortem import postmortem
+from rendezvous.journal.journal import read_run
 from tests.bench import jobs
 
 WITHIN_S = 120.0

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from recoverrun.history import History
-from recoverrun.hooks import compare
-from recoverrun.judgement import faults
-from recoverrun.trial import Trial, launch
-from rendezvous.schedule import parse
+from recoverrun.fault_injection.trial import Trial, launch
+from recoverrun.fault_injection.verdict import faults
+from recoverrun.reports.history import History
+from recoverrun.worker.tools import compare_weights
+from rendezvous.protocol.fault_schedule import parse
 from tests.compat.row import Row
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,7 +50,7 @@ def judge(row: Row, reference: Path, folder: Path, inject: str, trial: Trial) ->
     apart = float("inf")
     problems = [*_ended(trial), *_promised(row, trial.history), *_struck(inject, trial.history)]
     if trial.exit_code == 0 and not row.refused:
-        rows = compare.differences(reference / "witness", folder / "witness", None)
+        rows = compare_weights.differences(reference / "witness", folder / "witness", None)
         found = [float(str(one["max_abs_diff"])) for one in rows]
         apart = max(found)
     if trial.proof.verdict != "proved" and not row.refused:

@@ -10,12 +10,22 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from rendezvous.council import Answered, Cut, Effect, Elected, Enrolled, Event, Heard, Request, To
-from rendezvous.council import Tick as Wake
-from rendezvous.etcd import Answer, Call
-from rendezvous.leased import LeasedRegister
-from rendezvous.register import Register
-from rendezvous.roll import NOBODY, Roll
+from rendezvous.consensus.configuration import NOBODY, Roll
+from rendezvous.consensus.etcd_api import Answer, Call
+from rendezvous.consensus.etcd_register import LeasedRegister
+from rendezvous.consensus.paxos import Register
+from rendezvous.consensus.register_events import (
+    Answered,
+    Cut,
+    Effect,
+    Elected,
+    Enrolled,
+    Event,
+    Heard,
+    Request,
+    To,
+)
+from rendezvous.consensus.register_events import Tick as Wake
 
 STEP_S = 0.05
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
-from recoverrun.etcd import Etcd
-from recoverrun.meanings import Endpoint
-from rendezvous.etcd import Failed, Look
+from recoverrun.config.option_values import Endpoint
+from recoverrun.launcher.network.etcd_client import Etcd
+from rendezvous.consensus.etcd_api import Failed, Look
 from tests.e2e.launching import free_port
 
 PROGRAM = shutil.which("etcd")

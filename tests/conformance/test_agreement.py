@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from recoverrun.etcd import Etcd
-from rendezvous.council import Admit, Dead, Part, Settled
-from rendezvous.etcd import Answer, Call, Look, Seen, job_of, witness_of
-from rendezvous.leased import LeasedRegister
-from rendezvous.register import Register
-from rendezvous.roll import Roll
+from recoverrun.launcher.network.etcd_client import Etcd
+from rendezvous.consensus.configuration import Roll
+from rendezvous.consensus.etcd_api import Answer, Call, Look, Seen, job_of, witness_of
+from rendezvous.consensus.etcd_register import LeasedRegister
+from rendezvous.consensus.paxos import Register
+from rendezvous.consensus.register_events import Admit, Dead, Part, Settled
 from tests.conformance.cluster import Backend, Clock, Cluster, Real, Virtual
 from tests.conformance.server import MISSING, PROGRAM, EtcdServer, etcd_server
 from tests.sim.views.shelf import Shelf

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from recoverrun.etcd import Etcd
-from recoverrun.meanings import Endpoint
-from rendezvous.etcd import (
+from recoverrun.config.option_values import Endpoint
+from recoverrun.launcher.network.etcd_client import Etcd
+from rendezvous.consensus.configuration import Roll
+from rendezvous.consensus.etcd_api import (
     Answer,
     Call,
     Decide,
@@ -20,7 +21,6 @@ from rendezvous.etcd import (
     Seen,
     Stand,
 )
-from rendezvous.roll import Roll
 from tests.conformance.server import MISSING, PROGRAM, EtcdServer, etcd_server
 from tests.e2e.launching import free_port
 from tests.sim.views.shelf import Shelf

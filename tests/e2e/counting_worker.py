@@ -17,9 +17,9 @@ _implied_path = None if sys.flags.safe_path else sys.path.pop(0)
 if _implied_path is not None:
     sys.path.append(_implied_path)
 
-from recoverrun.hooks import runner, tracebacks  # noqa: E402
-from recoverrun.hooks.generators import same_kind  # noqa: E402
-from recoverrun.hooks.script import Lone, Loop, Started  # noqa: E402
+from recoverrun.worker.boot import run_script, tracebacks  # noqa: E402
+from recoverrun.worker.instrumentation import Lone, Loop, Started  # noqa: E402
+from recoverrun.worker.tracking.generator_wrapper import same_kind  # noqa: E402
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -107,4 +107,4 @@ def start(_env: Mapping[str, str]) -> Started:
 
 
 if __name__ == "__main__":
-    runner.main(sys.argv[1:], start=start, implied_path=_implied_path)
+    run_script.main(sys.argv[1:], start=start, implied_path=_implied_path)

@@ -11,9 +11,8 @@ import subprocess
 import sys
 import time
 
-from rendezvous import remains
-from rendezvous.env import WorkerEnv
-from rendezvous.messages import (
+from rendezvous.protocol import shared_memory
+from rendezvous.protocol.messages import (
     Committed,
     Farewell,
     Hello,
@@ -25,7 +24,8 @@ from rendezvous.messages import (
     Verdict,
     View,
 )
-from rendezvous.transport import WorkerLink
+from rendezvous.protocol.worker_env import WorkerEnv
+from rendezvous.transport.station import WorkerLink
 
 PATIENCE_S = 30.0
 LOOK_S = 0.25
@@ -126,7 +126,7 @@ class FakeWorker:
                 self.do_get(key)
 
     def do_leave_context(self, text: str) -> None:
-        remains.Writer(self.env.context).write(text.encode())
+        shared_memory.Writer(self.env.context).write(text.encode())
 
     def do_commit(self, step: str) -> None:
         self.link.send(

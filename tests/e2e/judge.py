@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from recoverrun.postmortem import Postmortem, postmortem
-from rendezvous.journal import read_run
+from recoverrun.reports.postmortem import Postmortem, postmortem
+from rendezvous.journal.journal import read_run
 from tests.e2e.jobs import Job
 from tests.e2e.runs import Record, Run, recoverrun
 

@@ -13,8 +13,8 @@ pytestmark = pytest.mark.e2e
 RELEASED = """
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
-from recoverrun.hooks import groups
-from rendezvous.layout import Layout
+from recoverrun.worker import groups
+from rendezvous.protocol.layout import Layout
 
 c10d._new_process_group_helper = groups.wrapping(c10d._new_process_group_helper)
 dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)

@@ -102,4 +102,4 @@ def test_a_run_that_hangs_is_shown_and_ended(tmp_path: Path) -> None:
 
         assert not run.processes()
     assert str(failure.value).count("in wait_for_what_never_comes") == HANG.ranks
-    assert "recoverrun/agent.py" in str(failure.value)
+    assert "recoverrun/launcher/agent.py" in str(failure.value)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from recoverrun.process import spawn
+from recoverrun.launcher.node.process import spawn
 from tests.e2e.launching import (
     Launcher,
     await_death,

@@ -14,12 +14,12 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 SKIPPED = shutil.ignore_patterns(".git", ".venv", "runs", "build", "dist", "*cache*", "*.egg-info")
 
 CHECK = """
-import importlib.metadata, importlib.resources, recoverrun.cli
+import importlib.metadata, importlib.resources, recoverrun.cli.main
 names = {path.name for path in importlib.resources.files("templates").iterdir()}
 assert {"gpt_hsdp.py", "gpt_ddp.py"} <= names, names
 (script,) = importlib.metadata.entry_points(group="console_scripts", name="recoverrun")
-assert script.load() is recoverrun.cli.main
-print(recoverrun.cli.__file__)
+assert script.load() is recoverrun.cli.main.main
+print(recoverrun.cli.main.__file__)
 """
 
 

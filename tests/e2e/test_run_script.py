@@ -1,4 +1,4 @@
-"""A script cannot tell `python -m recoverrun.hooks` from Python: output, tracebacks, exit codes.
+"""A script cannot tell `python -m recoverrun.worker` from Python: output, tracebacks, exit codes.
 
 Each case runs three times: by plain Python, by the hooks without protection, and by the hooks with
 a runtime that counts (every loop instrumented). All three must say the same.
@@ -62,7 +62,7 @@ def test_a_script_runs_as_under_plain_python(case: Case, tmp_path: Path) -> None
     env = {"PYTHONHASHSEED": "0", "COUNTS": str(tmp_path / "counts")}
 
     plain = _run([], case, folder, env)
-    inert = _run(["-m", "recoverrun.hooks"], case, folder, env)
+    inert = _run(["-m", "recoverrun.worker"], case, folder, env)
     counted = _run([COUNTING], case, folder, env)
 
     assert inert == plain
@@ -124,7 +124,7 @@ def test_an_archive_runs_as_it_is(tmp_path: Path) -> None:
 
     plain = _run([], case, tmp_path / "project")
 
-    assert _run(["-m", "recoverrun.hooks"], case, tmp_path / "project") == plain
+    assert _run(["-m", "recoverrun.worker"], case, tmp_path / "project") == plain
     assert _run([COUNTING], case, tmp_path / "project", env) == plain
     assert json.loads((tmp_path / "counts").read_text())["refusals"]
 
@@ -152,7 +152,7 @@ def test_a_report_that_the_script_wrote_itself_stands(tmp_path: Path) -> None:
     error_file = tmp_path / "error.json"
 
     _run(
-        ["-m", "recoverrun.hooks"],
+        ["-m", "recoverrun.worker"],
         case,
         tmp_path / "project",
         {"TORCHELASTIC_ERROR_FILE": str(error_file)},
@@ -180,7 +180,7 @@ def test_finish_is_told_the_exit_code(text: str, code: int, tmp_path: Path) -> N
 def test_without_a_script_the_usage_is_shown(tmp_path: Path) -> None:
     (tmp_path / "project").mkdir()
 
-    code, out, err = _run(["-m", "recoverrun.hooks"], Case("", {}, ()), tmp_path / "project")
+    code, out, err = _run(["-m", "recoverrun.worker"], Case("", {}, ()), tmp_path / "project")
 
     assert (code, out) == (2, "")
     assert err.startswith("usage: ")

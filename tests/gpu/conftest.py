@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from recoverrun.environ import CONNECT_WITHIN, WATCHDOG
+from recoverrun.launcher.node.environment import CONNECT_WITHIN, WATCHDOG
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -1,5 +1,6 @@
-"""NCCL as `ft_collectives.nccl` uses it, on one GPU: a world of one, since NCCL takes no two ranks
-of one device. What dies with a peer needs two GPUs and is not here.
+"""NCCL as `ft_collectives` uses it, on one GPU: a world of one, since it takes no two ranks of one.
+
+What dies with a peer needs two GPUs and is not here.
 """
 
 import threading
@@ -11,10 +12,10 @@ import pytest
 import torch
 from torch.distributed import AllreduceOptions, HashStore, is_nccl_available
 
-from ft_collectives import nccl
-from ft_collectives.fabric import Fabric
-from ft_collectives.nccl import Accelerated, Link, Nccl
-from rendezvous.messages import View
+from ft_collectives.communicators import nccl
+from ft_collectives.communicators.fabric import Fabric
+from ft_collectives.communicators.nccl import Accelerated, Link, Nccl
+from rendezvous.protocol.messages import View
 
 pytestmark = pytest.mark.gpu
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from recoverrun.hooks import rng
+from recoverrun.worker.rng import rng
 
 pytestmark = pytest.mark.gpu
 

@@ -58,7 +58,7 @@ class Mutant:
 MUTANTS = (
     Mutant(
         name="gradients are settled as the optimizer steps",
-        module="recoverrun.hooks.session",
+        module="recoverrun.worker.step.driver",
         old="            if strategy.synced:\n                self.settle()\n",
         new=LATE,
         choices={"reader": "rate", "reads_from": 4},
@@ -66,7 +66,7 @@ MUTANTS = (
     ),
     Mutant(
         name="proofs are made in the process itself",
-        module="recoverrun.hooks.forked",
+        module="recoverrun.worker.verification.forked_child",
         old="    shared = _shared_writable()\n    total",
         new="    return work()\n    shared = _shared_writable()\n    total",
         choices={"place": "iterator"},
@@ -74,7 +74,7 @@ MUTANTS = (
     ),
     Mutant(
         name="assumed starts are believed",
-        module="recoverrun.hooks.makeup",
+        module="recoverrun.worker.replay.make_up",
         old="if assumed and not self._starts_there(",
         new="if False and not self._starts_there(",
         choices={
@@ -89,7 +89,7 @@ MUTANTS = (
     ),
     Mutant(
         name="nobody looks at what was noted, of lost ranks or of oneself",
-        module="recoverrun.hooks.makeup",
+        module="recoverrun.worker.replay.make_up",
         old="                self._marks[rank] = parse_marks(ring)\n",
         new="                self._marks[rank] = {}\n",
         choices={"stream": "numpy-spawned", "when": "from 5", "step": 7, "phase": "backward"},
@@ -104,7 +104,7 @@ MUTANTS = (
     ),
     Mutant(
         name="generators are not known by their constructors",
-        module="recoverrun.hooks.registry",
+        module="recoverrun.worker.rng.registry",
         old="        place = _place(frame)\n",
         new="        place = None\n",
         choices={"stream": "torch-closure"},
@@ -113,7 +113,7 @@ MUTANTS = (
     ),
     Mutant(
         name="ranks do not compare how many numbers they draw",
-        module="recoverrun.hooks.alike",
+        module="recoverrun.worker.verification.drift_check",
         old='zlib.crc32(f"{name} {count}".encode()) for name',
         new="0 for name",
         choices={
@@ -126,7 +126,7 @@ MUTANTS = (
     ),
     Mutant(
         name="nobody tells of a figure over the survivors",
-        module="ft_collectives.elastic",
+        module="ft_collectives.process_group.elastic",
         old="            ElasticGroup.partial(asked.call, len(among.members), self.size())\n",
         new="            pass\n",
         choices={"world": 3, "judge": "steering"},
@@ -134,7 +134,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a microbatch may end any number of ranks",
-        module="recoverrun.hooks.deaths",
+        module="recoverrun.worker.replay.deadly_microbatches",
         old="        if len(died) >= MOST:\n",
         new="        if False:\n",
         choices={"world": 3, "odd": "poison", "phase": ""},

@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 
 from recoverrun.errors import RecoverrunError
-from recoverrun.judgement import faults
-from recoverrun.trial import launch
-from rendezvous.schedule import parse
+from recoverrun.fault_injection.trial import launch
+from recoverrun.fault_injection.verdict import faults
+from rendezvous.protocol.fault_schedule import parse
 from tests.hunt import verdict
 from tests.hunt.books import Books, read
 from tests.hunt.places import SHARDS

@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 
-from ft_collectives.spokesmen import answering, naming_roots
+from ft_collectives.process_group.substitutes import answering, naming_roots
 from tests.numerics.worlds import Member
 
 DTYPES = (

@@ -13,12 +13,12 @@ import torch.distributed as dist
 from torch.distributed.checkpoint import state_dict_saver, utils
 from torch.nn.parallel import DistributedDataParallel
 
-from ft_collectives import fabric as fabric_module
-from ft_collectives import loops
-from ft_collectives.elastic import ElasticGroup
-from ft_collectives.spokesmen import Site, naming_roots
-from ft_collectives.vote import EXCHANGED, Booth, Tally
-from recoverrun.hooks.checkpoints import Checkpoints, among_survivors
+from ft_collectives.communicators import fabric as fabric_module
+from ft_collectives.communicators import gloo_threads
+from ft_collectives.process_group.elastic import ElasticGroup
+from ft_collectives.process_group.substitutes import Site, naming_roots
+from ft_collectives.step.vote import EXCHANGED, Booth, Tally
+from recoverrun.worker.patches.distributed_checkpoint import Checkpoints, among_survivors
 from tests.numerics import elastic_functions as functions
 from tests.numerics.worlds import Member
 
@@ -401,11 +401,11 @@ def event_threads(member: Member) -> list[Any]:
 
     All native groups were made by then; every one has a device of its own.
     """
-    before = len(loops._threads())
+    before = len(gloo_threads._threads())
     fabric = member.protect()
     for name in ("gradients", "vote"):
         fabric.ready(fabric.open(name, range(member.size)))
-    threads = loops._threads()
+    threads = gloo_threads._threads()
     policies = sorted({os.sched_getscheduler(thread) for thread in threads})
     return [before, len(threads), policies]
 

@@ -14,7 +14,13 @@ import torch
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
-from recoverrun.hooks.bound import CANCELLATION, GROWTH, Course, largest_update, weight_bound
+from recoverrun.worker.tools.rounding_bound import (
+    CANCELLATION,
+    GROWTH,
+    Course,
+    largest_update,
+    weight_bound,
+)
 from templates.gpt_hsdp import GPT, warmup_cosine
 
 STEPS, LOSS_STEP = 30, 10

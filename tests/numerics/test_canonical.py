@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import torch
 
-from ft_collectives.canonical import Canonical, Shares, Term, canonical, fold, terms
-from ft_collectives.fabric import Channel, Communicator, Pending
-from ft_collectives.faults import Superseded
-from rendezvous.messages import Identity
-from rendezvous.quota import identities, share_out, standing_shares
+from ft_collectives.communicators.errors import Superseded
+from ft_collectives.communicators.fabric import Channel, Communicator, Pending
+from ft_collectives.step.exact_sum import Canonical, Shares, Term, canonical, fold, terms
+from rendezvous.protocol.messages import Identity
+from rendezvous.protocol.quota import identities, share_out, standing_shares
 
 SIZE = 11  # of a bucket: divides by no number of members
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from recoverrun.hooks.bound import Course
-from recoverrun.hooks.compare import WitnessError, compare, main
+from recoverrun.worker.tools.compare_weights import WitnessError, compare, main
+from recoverrun.worker.tools.rounding_bound import Course
 
 COURSE = Course(rates=(1e-3, 1e-3), terms=8)
 

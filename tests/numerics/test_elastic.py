@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch.distributed.checkpoint import state_dict_loader
 
-from ft_collectives.vote import EXCHANGED
+from ft_collectives.step.vote import EXCHANGED
 from tests.numerics import elastic_functions as functions
 from tests.numerics import elastic_scripts as scripts
 from tests.numerics import worlds

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import torch
 
-from ft_collectives import fabric as fabric_module
-from ft_collectives.fabric import Communicator, Fabric
-from ft_collectives.faults import Superseded
-from ft_collectives.reduce import Bucket, Reducer
-from rendezvous.messages import View
+from ft_collectives.communicators import fabric as fabric_module
+from ft_collectives.communicators.errors import Superseded
+from ft_collectives.communicators.fabric import Communicator, Fabric
+from ft_collectives.step.reducer import Bucket, Reducer
+from rendezvous.protocol.messages import View
 
 RANKS = (0, 1)
 

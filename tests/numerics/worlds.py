@@ -24,11 +24,11 @@ import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
-from ft_collectives.elastic import ElasticGroup, as_one
-from ft_collectives.fabric import Fabric
-from recoverrun.hooks import groups
-from rendezvous.layout import Layout
-from rendezvous.messages import View
+from ft_collectives.communicators.fabric import Fabric
+from ft_collectives.process_group.elastic import ElasticGroup, as_one
+from recoverrun.worker.groups import process_groups
+from rendezvous.protocol.layout import Layout
+from rendezvous.protocol.messages import View
 
 HERE = "127.0.0.1"
 LONG_S = 600.0  # gloo's own timeout: longer than any test, so that nothing is saved by it
@@ -38,8 +38,8 @@ _context.set_forkserver_preload(
     [
         "torch.distributed._functional_collectives",
         "torch.nn.parallel",
-        "ft_collectives.elastic",
-        "recoverrun.hooks.groups",
+        "ft_collectives.process_group.elastic",
+        "recoverrun.worker.groups.process_groups",
         "tests.numerics.elastic_scripts",  # found from the root of the project only
     ]
 )
@@ -114,7 +114,7 @@ class Member:
         for group in ElasticGroup.instances:
             if not group.protected:
                 group.protect(fabric)
-        groups.late(fabric, Layout(tuple((rank,) for rank in range(self.size))))
+        process_groups.late(fabric, Layout(tuple((rank,) for rank in range(self.size))))
         return fabric
 
     def await_generation(self, generation: int) -> None:
@@ -184,8 +184,8 @@ def _live(
     port, world = meeting
     server = dist.TCPStore(HERE, port, is_master=False, timeout=timedelta(seconds=LONG_S))
     store = c10d.PrefixStore(f"world{world}", server)
-    c10d._new_process_group_helper = groups.wrapping(c10d._new_process_group_helper)
-    c10d._store_based_barrier = groups.store_barrier(c10d._store_based_barrier)
+    c10d._new_process_group_helper = process_groups.wrapping(c10d._new_process_group_helper)
+    c10d._store_based_barrier = process_groups.store_barrier(c10d._store_based_barrier)
     for name in ("all_gather_object", "gather_object"):
         setattr(dist, name, as_one(getattr(dist, name)))
     dist.init_process_group(

@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from recoverrun.meanings import Endpoint
-from recoverrun.network import open_uplink
-from rendezvous import wire
-from rendezvous.keys import JobKey, new_text, parse
-from rendezvous.messages import Notice
-from rendezvous.transport import Dealer, Station
+from recoverrun.config.option_values import Endpoint
+from recoverrun.launcher.network.addresses import open_uplink
+from rendezvous.protocol import codec
+from rendezvous.protocol.messages import Notice
+from rendezvous.transport.keys import JobKey, new_text, parse
+from rendezvous.transport.station import Dealer, Station
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 20.0
@@ -97,11 +97,11 @@ class GoodPeer:
         serial = os.urandom(4).hex()
         began = time.perf_counter()
         with self._lock:
-            self._peer.send(wire.encode(Notice(rank=0, generation=1, event=serial, reason="")))
+            self._peer.send(codec.encode(Notice(rank=0, generation=1, event=serial, reason="")))
             while True:
                 frame = self._peer.receive()
                 assert frame, f"no answer in {PATIENCE_S} s"
-                answer = wire.decode(frame)
+                answer = codec.decode(frame)
                 if isinstance(answer, Notice) and answer.event == serial:
                     break
         self.trips_ms.append((time.perf_counter() - began) * 1000)

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import msgpack
 
-from recoverrun.seat import Seat
-from rendezvous import wire
-from rendezvous.effects import Record
-from rendezvous.messages import Message
+from recoverrun.launcher.leadership.coordinator_host import Seat
+from rendezvous.protocol import codec
+from rendezvous.protocol.effects import Record
+from rendezvous.protocol.messages import Message
 from tests.security.arena import Arena, Peer, close_stations
 from tests.security.host import join_of, make_seat
 
@@ -36,16 +36,16 @@ def _good(kind: type, rng: random.Random) -> dict[str, object]:
     """A message of this kind with values that the wire allows."""
     hints = typing.get_type_hints(kind)
     fields = {name: _value(hint, name, rng) for name, hint in hints.items()}
-    return {"v": wire.PROTOCOL, "k": kind.__name__, **fields}
+    return {"v": codec.PROTOCOL, "k": kind.__name__, **fields}
 
 
 def _value(hint: object, name: str, rng: random.Random) -> object:
     if hint is int:
-        least, most = wire.BOUNDS.get(name, (wire.INT_MIN, wire.INT_MAX))
+        least, most = codec.BOUNDS.get(name, (codec.INT_MIN, codec.INT_MAX))
         # Mostly small: large ones are of no rank, and are not heard.
         return rng.choice((least, most, max(least, 0), *(max(least, n) for n in range(1, 7))))
     if hint is float:
-        return rng.choice((0.0, 0.5, 30.0, wire.SPAN_MOST_S if name.endswith("_s") else 1e300))
+        return rng.choice((0.0, 0.5, 30.0, codec.SPAN_MOST_S if name.endswith("_s") else 1e300))
     if hint is str:
         return rng.choice(("", "job", *MEMBERS, "train.py", "x" * 100, "\x1b[0m"))
     if hint is bytes:
@@ -104,15 +104,15 @@ class Target:
     def take(self, data: bytes, rng: random.Random) -> None:
         """Any exception but a refusal goes up, and ends the fuzzing."""
         try:
-            message = wire.decode(data)
-        except wire.RemoteProtocolError as error:
+            message = codec.decode(data)
+        except codec.RemoteProtocolError as error:
             assert len(str(error)) < 500, "a refusal is one sentence"
             return
         self.messages += 1
         now = time.monotonic()
         sender = rng.choice((*MEMBERS, "3" * 16))
         for post in self._seat.receive(sender, message, now):
-            wire.encode(post.message)
+            codec.encode(post.message)
         self._seat.tick(now)
         self._seat.deadline()
         del self._records[:]

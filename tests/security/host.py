@@ -13,14 +13,14 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from recoverrun.network import understood
-from recoverrun.seat import Seat
-from rendezvous import wire
-from rendezvous.effects import Record
-from rendezvous.formation import Formation
-from rendezvous.keys import parse
-from rendezvous.messages import Join, Notice
-from rendezvous.transport import Hub, Station
+from recoverrun.launcher.leadership.coordinator_host import Seat
+from recoverrun.launcher.network.addresses import understood
+from rendezvous.membership.formation import Formation
+from rendezvous.protocol import codec
+from rendezvous.protocol.effects import Record
+from rendezvous.protocol.messages import Join, Notice
+from rendezvous.transport.keys import parse
+from rendezvous.transport.station import Hub, Station
 from tests.unit.stores import lone_store
 
 FDS = 300
@@ -81,10 +81,10 @@ class Host:
             _, message = content
             if isinstance(message, Notice):
                 answer = replace(message, reason=json.dumps(self._figures()))
-                self.hub.send(incoming.sender, b"host", wire.encode(answer))
+                self.hub.send(incoming.sender, b"host", codec.encode(answer))
                 continue
             for post in self.seat.receive(incoming.sender.decode(), message, now):
-                self.hub.send(post.to.encode(), b"host", wire.encode(post.message))
+                self.hub.send(post.to.encode(), b"host", codec.encode(post.message))
 
     def _figures(self) -> dict[str, object]:
         with open("/proc/self/statm") as file:

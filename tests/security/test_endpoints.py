@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from recoverrun import network
-from recoverrun.config import RunConfig, parse_options
-from recoverrun.diagnosis import unanswered
+from recoverrun.config.option_values import Endpoint
+from recoverrun.config.options import read
+from recoverrun.config.run_config import RunConfig, parse_options
 from recoverrun.errors import RecoverrunError
-from recoverrun.meanings import Endpoint
-from recoverrun.options import read
-from rendezvous.messages import Beat, Join
+from recoverrun.launcher.network import addresses
+from recoverrun.launcher.network.handshake_diagnosis import unanswered
+from rendezvous.protocol.messages import Beat, Join
 from tests.e2e.launching import Launcher, free_port, launching
 from tests.security.arena import Peer, close_stations, opened
 from tests.security.host import join_of
@@ -100,7 +100,7 @@ def test_row_58_a_host_with_several_addresses_listens_at_the_one_that_is_here(
     names({"multi": ["192.0.2.7", "127.0.0.1"]})
     port = free_port()
 
-    hub = network.open_hub(opened(), _config(f"--rdzv-endpoint=multi:{port}", "--node-rank=0"))
+    hub = addresses.open_hub(opened(), _config(f"--rdzv-endpoint=multi:{port}", "--node-rank=0"))
 
     assert hub is not None and hub.port == port
     socket.create_connection(("127.0.0.1", port), 5).close()
@@ -134,13 +134,13 @@ def test_row_58_a_message_shows_whence_it_came_and_that_becomes_the_address() ->
 
     join = join_of("x" * 16, "n")
     assert incoming.address == "127.0.0.1"
-    assert network.located(join, "10.1.2.3") == _placed(join, "", "10.1.2.3")
+    assert addresses.located(join, "10.1.2.3") == _placed(join, "", "10.1.2.3")
     open_join = _placed(join, ":29500", "")
-    assert network.located(open_join, "10.1.2.3") == _placed(join, "10.1.2.3:29500", "10.1.2.3")
+    assert addresses.located(open_join, "10.1.2.3") == _placed(join, "10.1.2.3:29500", "10.1.2.3")
     given = _placed(join, "fast-net:29500", "forged")
-    assert network.located(given, "10.1.2.3") == _placed(join, "fast-net:29500", "10.1.2.3")
+    assert addresses.located(given, "10.1.2.3") == _placed(join, "fast-net:29500", "10.1.2.3")
     beat = Beat(node="n", incarnation="i")
-    assert network.located(beat, "10.1.2.3") == beat
+    assert addresses.located(beat, "10.1.2.3") == beat
 
 
 def _placed(join: Join, master: str, address: str) -> Join:

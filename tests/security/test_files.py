@@ -12,15 +12,16 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from recoverrun import keyring, rundir
-from recoverrun.config import RunConfig, parse_options
+from recoverrun.config.options import read
+from recoverrun.config.run_config import RunConfig, parse_options
 from recoverrun.errors import RecoverrunError
-from recoverrun.keyring import find_key
-from recoverrun.options import read
+from recoverrun.launcher.network import key_lookup
+from recoverrun.launcher.network.key_lookup import find_key
+from recoverrun.launcher.output import run_dir
 from recoverrun.text import sanitize
-from rendezvous import journal
-from rendezvous.env import EnvError, WorkerEnv
-from rendezvous.keys import new_text
+from rendezvous.journal import journal
+from rendezvous.protocol.worker_env import EnvError, WorkerEnv
+from rendezvous.transport.keys import new_text
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted(
@@ -131,14 +132,14 @@ def test_row_51_nothing_of_ours_loads_a_pickle_or_evaluates_a_text() -> None:
 
 def test_row_61_no_decision_reads_the_wall_clock() -> None:
     allowed = {
-        "recoverrun/recorder.py",  # the journal's stamps, for people
-        "recoverrun/crew.py",  # how old an error file is, where both stamps are of this machine
-        "recoverrun/commands/run.py",  # the name of the run directory
-        "recoverrun/screen.py",  # the age of what is shown
-        "recoverrun/screen_postmortem.py",
-        "recoverrun/commands/status.py",
-        "recoverrun/commands/demo.py",
-        "recoverrun/commands/inject.py",
+        "recoverrun/launcher/output/recorder.py",  # the journal's stamps, for people
+        "recoverrun/launcher/node/workers.py",  # how old an error file is: both stamps are of here
+        "recoverrun/cli/commands/run.py",  # the name of the run directory
+        "recoverrun/reports/status_screen.py",  # the age of what is shown
+        "recoverrun/reports/postmortem_screen.py",
+        "recoverrun/cli/commands/status.py",
+        "recoverrun/cli/commands/demo.py",
+        "recoverrun/cli/commands/inject.py",
     }
     wall = {"time.time", "time.time_ns", "datetime.now", "datetime.datetime.now", "time.gmtime"}
     found = {
@@ -158,7 +159,7 @@ def test_row_52_a_run_directory_that_is_a_link_is_refused(tmp_path: Path) -> Non
     (tmp_path / "link").symlink_to("real")
 
     with pytest.raises(RecoverrunError, match="is a link or no directory") as refusal:
-        rundir.make_run_dir(tmp_path / "link", "x", "y")
+        run_dir.make_run_dir(tmp_path / "link", "x", "y")
     assert refusal.value.exit_code == 2
 
 
@@ -167,7 +168,7 @@ def test_row_52_a_run_directory_that_everybody_can_write_to_is_refused(tmp_path:
     (tmp_path / "open").chmod(0o777)
 
     with pytest.raises(RecoverrunError, match="open to other users; chmod 700"):
-        rundir.make_run_dir(tmp_path / "open", "x", "y")
+        run_dir.make_run_dir(tmp_path / "open", "x", "y")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
@@ -176,19 +177,19 @@ def test_row_52_a_run_directory_of_another_user_is_refused(tmp_path: Path) -> No
     os.chown(tmp_path / "theirs", 12345, 12345)
 
     with pytest.raises(RecoverrunError, match="belongs to another user"):
-        rundir.make_run_dir(tmp_path / "theirs", "x", "y")
+        run_dir.make_run_dir(tmp_path / "theirs", "x", "y")
 
 
 def test_row_53_names_in_folders_of_all_are_not_predictable_and_never_reused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rundir, "SHARED_MEMORY", tmp_path)
+    monkeypatch.setattr(run_dir, "SHARED_MEMORY", tmp_path)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "precious").write_text("x")
-    (tmp_path / f"{rundir.PREFIX}planted").symlink_to(elsewhere)
+    (tmp_path / f"{run_dir.PREFIX}planted").symlink_to(elsewhere)
 
-    first, second = rundir.make_private_dir(), rundir.make_private_dir()
+    first, second = run_dir.make_private_dir(), run_dir.make_private_dir()
 
     assert first.path.name != second.path.name
     assert all(p.path.stat().st_mode & 0o777 == 0o700 for p in (first, second))
@@ -202,7 +203,7 @@ def test_row_53_a_planted_directory_for_runs_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: str
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(rundir, "_can_hold_runs", lambda: False)
+    monkeypatch.setattr(run_dir, "_can_hold_runs", lambda: False)
     guessed = tmp_path / f"runs-{os.geteuid()}"
     (tmp_path / "evil").mkdir()
     if planted == "open":
@@ -211,13 +212,13 @@ def test_row_53_a_planted_directory_for_runs_is_not_used(
     else:
         guessed.symlink_to("evil")
 
-    made = rundir.make_run_dir(None, "train", "1-1")
+    made = run_dir.make_run_dir(None, "train", "1-1")
 
     assert guessed not in made.parents
     assert made.parents[1].stat().st_mode & 0o777 == 0o700
     assert list((tmp_path / "evil").iterdir()) == []
     guessed.unlink() if planted == "link" else guessed.rmdir()
-    assert rundir.make_run_dir(None, "train", "1-1").parents[1] == guessed
+    assert run_dir.make_run_dir(None, "train", "1-1").parents[1] == guessed
 
 
 def test_row_53_a_planted_directory_for_the_key_is_refused(tmp_path: Path) -> None:
@@ -236,7 +237,7 @@ def test_row_60_no_room_at_the_start_is_one_sentence(
 
     monkeypatch.setattr(Path, "mkdir", full)
     with pytest.raises(RecoverrunError, match="No space left on device"):
-        rundir.make_run_dir(tmp_path / "run", "x", "y")
+        run_dir.make_run_dir(tmp_path / "run", "x", "y")
 
 
 def test_row_60_no_room_later_is_counted_and_nothing_fails(
@@ -321,7 +322,7 @@ def test_row_55_a_key_file_that_is_no_file_is_refused_at_once(tmp_path: Path, ki
 def test_row_55_the_key_that_is_made_by_itself_is_checked_like_any_other(tmp_path: Path) -> None:
     state = {"XDG_STATE_HOME": str(tmp_path)}
     (tmp_path / "recoverrun").mkdir(mode=0o700)
-    path = _file(tmp_path / "recoverrun" / keyring.HOST, new_text().encode(), 0o644)
+    path = _file(tmp_path / "recoverrun" / key_lookup.HOST, new_text().encode(), 0o644)
 
     with pytest.raises(RecoverrunError, match="chmod 600"):
         find_key(_config("--rdzv-endpoint=127.0.0.1"), state)

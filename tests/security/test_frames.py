@@ -6,17 +6,17 @@ from collections.abc import Iterator
 import msgpack
 import pytest
 
-from rendezvous import wire
-from rendezvous.messages import Exited, Join, StoreCall
+from rendezvous.protocol import codec
+from rendezvous.protocol.messages import Exited, Join, StoreCall
 from tests.security.arena import Arena, close_stations
 from tests.security.host import join_of
 
 pytestmark = pytest.mark.e2e
 
-BEAT = {"v": wire.PROTOCOL, "k": "Beat", "node": "a", "incarnation": "b"}
-JOIN = msgpack.unpackb(wire.encode(join_of("x" * 16, "n")))
+BEAT = {"v": codec.PROTOCOL, "k": "Beat", "node": "a", "incarnation": "b"}
+JOIN = msgpack.unpackb(codec.encode(join_of("x" * 16, "n")))
 EXITED = msgpack.unpackb(
-    wire.encode(
+    codec.encode(
         Exited(rank=0, incarnation=0, node="n", code=1, ours=False, error="", detected_s=0.1)
     )
 )
@@ -72,8 +72,8 @@ def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
 
 @pytest.mark.parametrize("frame", FRAMES)
 def test_a_bad_frame_is_refused_with_a_sentence(frame: bytes) -> None:
-    with pytest.raises(wire.RemoteProtocolError, match=r"\w+ \w+") as refusal:
-        wire.decode(frame)
+    with pytest.raises(codec.RemoteProtocolError, match=r"\w+ \w+") as refusal:
+        codec.decode(frame)
 
     assert len(str(refusal.value)) < 300
 
@@ -91,7 +91,7 @@ def test_rows_15_to_25_do_nothing_to_a_host_but_a_few_lines(arena: Arena) -> Non
 
 
 def test_row_24_a_field_of_a_newer_peer_is_ignored() -> None:
-    assert wire.decode(_with(BEAT, since_0_9={"a": [1, "b", None]})) == wire.decode(GOOD)
+    assert codec.decode(_with(BEAT, since_0_9={"a": [1, "b", None]})) == codec.decode(GOOD)
 
 
 def test_what_is_sent_is_within_the_limits_of_what_is_taken() -> None:
@@ -102,4 +102,4 @@ def test_what_is_sent_is_within_the_limits_of_what_is_taken() -> None:
     )  # fmt: skip
 
     for message in (join, call):
-        assert wire.decode(wire.encode(message)) == message
+        assert codec.decode(codec.encode(message)) == message

@@ -14,9 +14,10 @@ import msgpack
 import pytest
 import zmq
 
-from rendezvous import sockets, wire
-from rendezvous.keys import JobKey, new_text, parse
-from rendezvous.transport import Station
+from rendezvous.protocol import codec
+from rendezvous.transport import sockets
+from rendezvous.transport.keys import JobKey, new_text, parse
+from rendezvous.transport.station import Station
 from tests.e2e.launching import Launch, Launcher, free_port, launching, stranger, two_nodes
 
 pytestmark = pytest.mark.e2e
@@ -90,7 +91,7 @@ def test_row_26_another_protocol_is_named_on_both_sides(launcher: Launcher, tmp_
     job = _forming(launcher, port, option)
     station = Station(parse((tmp_path / "key").read_bytes()))
     dealer = station.connect_tcp(("127.0.0.1", port))
-    foreign = msgpack.packb({"v": wire.PROTOCOL + 1, "k": "Join", "all": "new"})
+    foreign = msgpack.packb({"v": codec.PROTOCOL + 1, "k": "Join", "all": "new"})
     answer = None
     until = time.monotonic() + 10
     while answer is None and time.monotonic() < until:
@@ -103,7 +104,7 @@ def test_row_26_another_protocol_is_named_on_both_sides(launcher: Launcher, tmp_
     refusal = msgpack.unpackb(answer[-1])
     assert refusal["k"] == "Refusal" and refusal["exit_code"] == 80
     assert "VERSION_MISMATCH" in refusal["reason"]
-    assert f"{wire.PROTOCOL + 1}, this one protocol {wire.PROTOCOL}" in refusal["reason"]
+    assert f"{codec.PROTOCOL + 1}, this one protocol {codec.PROTOCOL}" in refusal["reason"]
     job.expect("VERSION_MISMATCH")
     job.send(signal.SIGTERM)
     assert job.finish() == 143
@@ -122,7 +123,7 @@ def test_row_26_a_launcher_that_meets_another_protocol_leaves_with_both_numbers(
 
     assert job.finish() == 80
     context.destroy(linger=0)
-    both = f"the other side speaks protocol 7, this one protocol {wire.PROTOCOL}"
+    both = f"the other side speaks protocol 7, this one protocol {codec.PROTOCOL}"
     assert f"VERSION_MISMATCH: {both}" in job.output
 
 

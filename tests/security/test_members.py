@@ -7,13 +7,13 @@ import tracemalloc
 
 import pytest
 
-from recoverrun.posts import NOBODY, Post
-from recoverrun.seat import SPARES_MOST, Seat
-from rendezvous import wire
-from rendezvous.effects import Record
-from rendezvous.formation import Formation
-from rendezvous.ledger import Ledger
-from rendezvous.messages import (
+from recoverrun.launcher.leadership.coordinator_host import SPARES_MOST, Seat
+from recoverrun.launcher.network.posts import NOBODY, Post
+from rendezvous.coordinator.ledger import Ledger
+from rendezvous.membership.formation import Formation
+from rendezvous.protocol import codec
+from rendezvous.protocol.effects import Record
+from rendezvous.protocol.messages import (
     Beat,
     Committed,
     Decision,
@@ -64,7 +64,7 @@ class Table:
 
     def say(self, sender: str, message: Message, now: float = 1.0) -> list[Post]:
         # Through the wire: what no peer can send proves nothing.
-        return self.seat.receive(sender, wire.decode(wire.encode(message)), now)
+        return self.seat.receive(sender, codec.decode(codec.encode(message)), now)
 
     def form(self) -> None:
         self.say(ONE, _join(ONE))
@@ -276,8 +276,8 @@ def test_row_38_a_topology_of_a_million_replicas_is_no_frame() -> None:
     replicas = tuple((rank,) for rank in range(10**6))
     topology = Topology(rank=2, generation=1, strategy="ddp", replicas=replicas)
 
-    with pytest.raises((wire.RemoteProtocolError, wire.LocalProtocolError)):
-        wire.decode(wire.encode(topology))
+    with pytest.raises((codec.RemoteProtocolError, codec.LocalProtocolError)):
+        codec.decode(codec.encode(topology))
 
 
 def test_row_39_ten_thousand_joins_leave_nothing_behind() -> None:

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 import pytest
 import zmq
 
-from rendezvous import admission, sockets, wire
-from rendezvous.keys import JobKey, new_text, parse
-from rendezvous.messages import Beat
+from rendezvous.protocol import codec
+from rendezvous.protocol.messages import Beat
+from rendezvous.transport import admission, sockets
+from rendezvous.transport.keys import JobKey, new_text, parse
 from tests.security.arena import Arena, Peer, close_stations, closed_by_peer, opened
 from tests.security.host import FDS, join_of
 
@@ -112,7 +113,7 @@ def test_row_5_a_public_key_without_the_proof_is_disconnected(arena: Arena) -> N
     somebody = opened(arena.key).incarnation.encode()
     names = [b"x", somebody, somebody + b"." + b"0" * 32, arena.key.routing_id(os.urandom(32))]
     with arena.attack() as before:
-        frame = wire.encode(Beat(node="n", incarnation="i"))
+        frame = codec.encode(Beat(node="n", incarnation="i"))
         assert all(_impostor(arena, name, frame) for name in names)
     after = arena.good.ask()
     assert after["heard"] - before["heard"] == len(arena.good.trips_ms)
@@ -177,7 +178,7 @@ def test_row_10_more_connections_than_descriptors(arena: Arena) -> None:
 def test_row_11_a_frame_beyond_the_limit_ends_the_connection(arena: Arena) -> None:
     peer = arena.peer()
     with arena.attack(growth_mb=32):
-        peer.send(bytes(wire.FRAME_BYTES + 1))
+        peer.send(bytes(codec.FRAME_BYTES + 1))
 
         assert peer.is_cut_off()
 
@@ -193,7 +194,7 @@ def test_row_12_a_message_of_many_parts_ends_the_connection(arena: Arena) -> Non
 
 def test_row_13_a_flood_is_cut_off(arena: Arena) -> None:
     peer = arena.peer()
-    frame = wire.encode(Beat(node="n" * 1000, incarnation="i"))
+    frame = codec.encode(Beat(node="n" * 1000, incarnation="i"))
     peer.send(frame)
     sent, until = 0, time.monotonic() + 15
     with arena.attack():
@@ -211,7 +212,7 @@ def test_row_14_a_reader_that_never_reads_blocks_nobody(arena: Arena) -> None:
         try:
             # Says who it is, then is stopped with full buffers.
             peer = arena.peer()
-            peer.send(wire.encode(join_of(peer.station.incarnation, "sleepy")))
+            peer.send(codec.encode(join_of(peer.station.incarnation, "sleepy")))
             assert peer.receive(1.0) == b""
             os.kill(os.getpid(), signal.SIGSTOP)
         finally:
@@ -250,7 +251,7 @@ def test_row_14_sending_to_a_full_queue_is_a_value(
 def test_row_31_a_routing_id_that_is_taken_stays_with_its_owner(arena: Arena) -> None:
     first = arena.peer()
     caller = first.station._caller
-    join = wire.encode(join_of(first.station.incarnation, "twin"))
+    join = codec.encode(join_of(first.station.incarnation, "twin"))
     with arena.attack():
         first.send(join)
         station = opened(arena.key)

@@ -8,12 +8,12 @@ that counts, or not), or it ends.
 import random
 from typing import Literal
 
-from recoverrun.inquest import ACROSS_S
-from recoverrun.posts import Post
-from recoverrun.seat import Seat
-from rendezvous.beginning import DEATH_WAIT_S
-from rendezvous.formation import Formation
-from rendezvous.messages import (
+from recoverrun.launcher.leadership.coordinator_host import Seat
+from recoverrun.launcher.leadership.first_failure import ACROSS_S
+from recoverrun.launcher.network.posts import Post
+from rendezvous.membership.beginning import DEATH_WAIT_S
+from rendezvous.membership.formation import Formation
+from rendezvous.protocol.messages import (
     Exited,
     Farewell,
     Join,

@@ -7,10 +7,10 @@ caught a planted bug.
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
-from ft_collectives.instep import Apply, Decided, Effect, Ended, Event, Voted
-from rendezvous.effects import Record
-from rendezvous.journal import EVENTS
-from rendezvous.messages import Committed, Identity, Message, Stop, Topology, Verdict, View
+from ft_collectives.step.machine import Apply, Decided, Effect, Ended, Event, Voted
+from rendezvous.journal.journal import EVENTS
+from rendezvous.protocol.effects import Record
+from rendezvous.protocol.messages import Committed, Identity, Message, Stop, Topology, Verdict, View
 from tests.sim.plan import Plan
 from tests.sim.plane import Collective, Key
 

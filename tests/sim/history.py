@@ -5,12 +5,12 @@ import json
 from collections import Counter
 from dataclasses import dataclass
 
-from ft_collectives.instep import Decided, Discarded, Effect, Event, Settled, Viewed, Voted
-from ft_collectives.instep import Tick as StepTick
-from rendezvous.coordinator import Coordinator, NodeLost, Received, Tick
-from rendezvous.effects import Effect as Wish
-from rendezvous.effects import KillRanks, Record, StopJob, ToRank
-from rendezvous.messages import (
+from ft_collectives.step.machine import Decided, Discarded, Effect, Event, Settled, Viewed, Voted
+from ft_collectives.step.machine import Tick as StepTick
+from rendezvous.coordinator.coordinator import Coordinator, NodeLost, Received, Tick
+from rendezvous.protocol.effects import Effect as Wish
+from rendezvous.protocol.effects import KillRanks, Record, StopJob, ToRank
+from rendezvous.protocol.messages import (
     Committed,
     Decision,
     Exited,

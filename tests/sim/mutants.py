@@ -11,19 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FunctionType, ModuleType
 
-from ft_collectives import instep
-from rendezvous import (
-    beginning,
-    bid,
-    coordinator,
-    gathering,
-    membership,
-    quota,
-    register,
-    roll,
-    steps,
-    succession,
-)
+from ft_collectives.step import machine
+from rendezvous.consensus import configuration, paxos, proposer
+from rendezvous.coordinator import coordinator, gather, members, step_log, takeover
+from rendezvous.membership import beginning
+from rendezvous.protocol import quota
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +52,7 @@ MUTANTS = (
         "len(reports) < len(running) or ", "", "assert", 0,
     ),
     Mutant(
-        "an ended rank is waited for", membership, "Membership._sort",
+        "an ended rank is waited for", members, "Membership._sort",
         "self.live_ranks - self.finished.keys()", "self.live_ranks", "INV-6", 58,
     ),
     Mutant(
@@ -72,15 +64,15 @@ MUTANTS = (
         "if rank not in self.members.live_ranks:", "if rank in self.members.finished:", "INV-7", 1,
     ),
     Mutant(
-        "commit when only some hold the sums", gathering, "held_by_all",
+        "commit when only some hold the sums", gather, "held_by_all",
         "held.pop() if len(held) == 1 else 0", "max(held)", "stop", 37,
     ),
     Mutant(
-        "nobody catches up", gathering, "catch_ups",
+        "nobody catches up", gather, "catch_ups",
         "if report.step < newest and not told:", "if False:", "INV-6", 3,
     ),
     Mutant(
-        "nobody levels", gathering, "levels",
+        "nobody levels", gather, "levels",
         "if lacking and not told:", "if False:", "INV-6", 97,
     ),
     Mutant(
@@ -92,7 +84,7 @@ MUTANTS = (
         "if (answer := gathering.answer(report)) is not None:", "if False:", "INV-6", 29,
     ),
     Mutant(
-        "a report is said once", instep, "InStep._say",
+        "a report is said once", machine, "InStep._say",
         "self._now + RESEND_AFTER_S if waiting else", "", "INV-6", 34,
     ),
     Mutant(
@@ -104,67 +96,67 @@ MUTANTS = (
         "start + counts[replica]]", "start + counts[replica] + 1]", "stop", 1,
     ),
     Mutant(
-        "standing extras in spite of a surprise", instep, "InStep._advance",
+        "standing extras in spite of a surprise", machine, "InStep._advance",
         "self.joined if self.surprised else self.extras()", "self.extras()", "INV-6", 105,
     ),
     Mutant(
-        "a surprised rank reduces", instep, "InStep._advance",
+        "a surprised rank reduces", machine, "InStep._advance",
         "if self.surprised:", "if False:", "stop", 4,
     ),
     Mutant(
-        "a view does not stop a reduction", instep, "InStep._view",
+        "a view does not stop a reduction", machine, "InStep._view",
         'self.state in ("reducing", "voting")', "False", "INV-6", 1,
     ),
     Mutant(
-        "a vote of an old generation counts", instep, "InStep._vote",
+        "a vote of an old generation counts", machine, "InStep._vote",
         'generation != self.view.generation or self.state != "voting"',
         'self.state not in ("voting", "asking")', "INV-5", 72,
     ),
     Mutant(
-        "a reduction of an old generation counts", instep, "InStep._reduce",
+        "a reduction of an old generation counts", machine, "InStep._reduce",
         'generation != self.view.generation or self.state != "reducing"',
         'self.state not in ("reducing", "asking")', "INV-6", 482,
     ),
     Mutant(
-        "a report is final too early", instep, "InStep.report",
+        "a report is final too early", machine, "InStep.report",
         'self.state in ("open", "computing")', 'self.state == "computing"', "stop", 8,
     ),
     Mutant(
-        "held sums outlive a redo", instep, "InStep._decide",
+        "held sums outlive a redo", machine, "InStep._decide",
         "self.planned_in = self.view.generation\n        self.reduced_in = 0",
         "self.planned_in = self.view.generation", "ledger", 1464,
     ),
     Mutant(
-        "a plan outlives its step", instep, "InStep._apply",
+        "a plan outlives its step", machine, "InStep._apply",
         "self.plan = None", "pass", "INV-1", 251,
     ),
     Mutant(
-        "credit outlives its step", instep, "InStep._apply", "self.done = []", "pass", "assert", 0,
+        "credit outlives its step", machine, "InStep._apply", "self.done = []", "pass", "assert", 0,
     ),
     Mutant(
-        "decisions are not fenced by step", instep, "InStep._decide",
+        "decisions are not fenced by step", machine, "InStep._decide",
         "decision.generation != self.view.generation or decision.step != self.step_index",
         "decision.generation != self.view.generation", "stop", 49,
     ),
     Mutant(
-        "decisions are not fenced by generation", instep, "InStep._decide",
+        "decisions are not fenced by generation", machine, "InStep._decide",
         "decision.generation != self.view.generation or decision.step != self.step_index",
         "decision.step != self.step_index", "INV-5", 5,
     ),
     Mutant(
-        "a view older than the topology has no slots", instep, "InStep.__init__",
+        "a view older than the topology has no slots", machine, "InStep.__init__",
         "view if view.live else _with_slots(view, layout)", "view", "assert", 0,
     ),
     Mutant(
-        "a late statement opens a written step again", steps, "StepBook.enter",
+        "a late statement opens a written step again", step_log, "StepBook.enter",
         "if step > self.written:", "if True:", "ledger", 126,
     ),
     Mutant(
-        "what the dead did is credited to home slots", steps, "_line",
+        "what the dead did is credited to home slots", step_log, "_line",
         "planned.get(identity, identity[0])", "identity[0]", "ledger", 1125,
     ),
     Mutant(
-        "shard mates are levelled once", gathering, "levels",
+        "shard mates are levelled once", gather, "levels",
         "set(lacking) <= _joins(known)", "bool(_joins(known))", "INV-6", 12334,
     ),
     Mutant(
@@ -210,11 +202,11 @@ MUTANTS = (
 
 SUCCESSION = (
     Mutant(
-        "generations of two tenures meet", succession, "first_generation",
+        "generations of two tenures meet", takeover, "first_generation",
         "(tenure - 1) * TENURE_GENERATIONS + 1", "1", "assert", 4,
     ),
     Mutant(
-        "decisions are not remembered", succession, "_take_over",
+        "decisions are not remembered", takeover, "_take_over",
         "coordinator.book.decide(message, coordinator.now)", "pass", "ledger", 41,
     ),
     Mutant(
@@ -222,16 +214,16 @@ SUCCESSION = (
         "Coordinator._resume", "if self.starting:", "if False:", "start", 69,
     ),
     Mutant(
-        "promises are not remembered", succession, "Memory.said",
+        "promises are not remembered", takeover, "Memory.said",
         "case Topology() | Verdict() | Farewell()", "case Topology() | Farewell()", "stop", 6,
     ),
     Mutant(
-        "ends are not remembered", succession, "Memory.said",
+        "ends are not remembered", takeover, "Memory.said",
         "case Topology() | Verdict() | Farewell() | Exited() | Remains() | Broken():",
         "case Topology() | Verdict() | Remains() | Broken():", "INV-6", 9,
     ),
     Mutant(
-        "what was committed is not remembered", succession, "Memory.said",
+        "what was committed is not remembered", takeover, "Memory.said",
         "self._steps[rank, step] = message", "pass", "ledger", 4,
     ),
 )  # fmt: skip
@@ -239,11 +231,11 @@ SUCCESSION = (
 
 BLIND = (
     Mutant(
-        "nobody looks at the counts of the vote", instep, "InStep._vote",
+        "nobody looks at the counts of the vote", machine, "InStep._vote",
         "any(count != self.layout.shards for count in counts)", "False", "", 0,
     ),
     Mutant(
-        "nobody compares the sums it holds", instep, "InStep._decide",
+        "nobody compares the sums it holds", machine, "InStep._decide",
         "if self.reduced_in != decision.held:", "if False:", "", 0,
     ),
 )  # fmt: skip
@@ -281,8 +273,8 @@ def planted(mutant: Mutant) -> Iterator[None]:
 def _borrowers(name: str, original: object) -> list[ModuleType]:
     """Modules that imported a function by its name."""
     modules = (
-        bid, coordinator, gathering, instep, membership, quota, register, roll, steps,
-        succession,
+        proposer, coordinator, gather, machine, members, quota, paxos, configuration, step_log,
+        takeover,
     )  # fmt: skip
     return [module for module in modules if vars(module).get(name) is original]
 

@@ -8,10 +8,10 @@ predecessor.
 from collections.abc import Sequence
 from typing import Protocol
 
-from rendezvous.coordinator import Coordinator, Received
-from rendezvous.effects import Effect, StopJob
-from rendezvous.messages import Committed, Message, Stop, Topology, Verdict, View
-from rendezvous.succession import Memory, Standing, Vacancy, succeed
+from rendezvous.coordinator.coordinator import Coordinator, Received
+from rendezvous.coordinator.takeover import Memory, Standing, Vacancy, succeed
+from rendezvous.protocol.effects import Effect, StopJob
+from rendezvous.protocol.messages import Committed, Message, Stop, Topology, Verdict, View
 from tests.sim.book import Book
 from tests.sim.engine import Engine
 from tests.sim.plan import Plan

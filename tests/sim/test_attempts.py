@@ -2,7 +2,7 @@
 
 import pytest
 
-from recoverrun import attempts
+from recoverrun.launcher.leadership import attempts
 from tests.sim.attempts import Job
 from tests.sim.book import Violation
 from tests.sim.mutants import Mutant, planted

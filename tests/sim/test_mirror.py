@@ -9,10 +9,11 @@ from collections.abc import Iterable
 
 import pytest
 
-from rendezvous import kv, mirror, wire
-from rendezvous.ballots import Copied, Copy, Whole
-from rendezvous.messages import StoreAnswer, StoreCall
-from rendezvous.mirror import Mirror
+from rendezvous.protocol import codec
+from rendezvous.protocol.messages import StoreAnswer, StoreCall
+from rendezvous.protocol.register_messages import Copied, Copy, Whole
+from rendezvous.store import kv, replication
+from rendezvous.store.replication import Mirror
 from tests.sim.engine import Engine
 from tests.sim.mutants import Mutant, planted
 
@@ -30,22 +31,22 @@ class Launcher:
         self.alive = True
         self.tick_at: float | None = None
 
-    def feed(self, event: mirror.Event) -> None:
+    def feed(self, event: replication.Event) -> None:
         if not self.alive:
             return
         now = self.job.engine.now
         for effect in self.mirror.step(event, now):
             match effect:
-                case mirror.To(node=node, message=message):
+                case replication.To(node=node, message=message):
                     self.job.send(self.name, node, message)
-                case mirror.SendWhole():
+                case replication.SendWhole():
                     self.job.send(self.name, effect.node, self._whole(effect))
-                case mirror.Release(answers=answers):
+                case replication.Release(answers=answers):
                     for answer in answers:
                         self.job.answer(answer)
-                case mirror.Apply(call=call):
+                case replication.Apply(call=call):
                     self.store.step(kv.Called(_call(call)), now)
-                case mirror.Install(parts=parts):
+                case replication.Install(parts=parts):
                     answers = [_answer(frame) for part in parts for frame in part.answers]
                     keys = [key for part in parts for key in part.keys]
                     self.store = kv.Store.restored(parts[0].generation, keys, answers)
@@ -55,21 +56,21 @@ class Launcher:
 
     def _tick(self, planned_at: float) -> None:
         if planned_at == self.tick_at:
-            self.feed(mirror.Tick())
+            self.feed(replication.Tick())
 
-    def _whole(self, effect: mirror.SendWhole) -> Whole:
+    def _whole(self, effect: replication.SendWhole) -> Whole:
         keys, answers = self.store.contents()
         return Whole(
             tenure=effect.tenure, index=effect.index, part=0, parts=1,
             generation=self.store.generation, keys=tuple(keys),
-            answers=tuple(wire.encode(answer) for answer in answers),
+            answers=tuple(codec.encode(answer) for answer in answers),
         )  # fmt: skip
 
     def call(self, call: StoreCall) -> None:
         if self.alive and self.mirror.leads:
-            change = b"" if self.store.knows(call) else wire.encode(call)
+            change = b"" if self.store.knows(call) else codec.encode(call)
             answers = tuple(self.store.step(kv.Called(call), self.job.engine.now))
-            self.feed(mirror.Done(call=change, superseded=0, answers=answers))
+            self.feed(replication.Done(call=change, superseded=0, answers=answers))
 
 
 class Job:
@@ -105,11 +106,11 @@ class Job:
 
     def tell(self) -> None:
         """Whoever leads knows at once, because it was elected; the others in their own time."""
-        self.leader.feed(mirror.Lead(self.tenure, tuple(self.members[1:])))
+        self.leader.feed(replication.Lead(self.tenure, tuple(self.members[1:])))
         for name in self.launchers:
             if name != self.members[0]:
                 delay_s = self.engine.jitter(0.3)
-                follow = mirror.Follow(self.tenure, self.members[0])
+                follow = replication.Follow(self.tenure, self.members[0])
                 self.engine.after(delay_s, self.launchers[name].feed, follow)
 
     def strike(self) -> None:
@@ -148,7 +149,7 @@ class Job:
         if chaos and rng.random() < self.loss:
             return
         for _ in range(2 if chaos and rng.random() < 0.05 else 1):
-            heard = mirror.Heard(sender, message)
+            heard = replication.Heard(sender, message)
             self.engine.after(self.engine.jitter(self.delay_s), self.launchers[to].feed, heard)
 
     # --------------------------------------------------------------------------- clients
@@ -183,13 +184,13 @@ class Job:
 
 
 def _call(frame: bytes) -> StoreCall:
-    call = wire.decode(frame)
+    call = codec.decode(frame)
     assert isinstance(call, StoreCall)
     return call
 
 
 def _answer(frame: bytes) -> StoreAnswer:
-    answer = wire.decode(frame)
+    answer = codec.decode(frame)
     assert isinstance(answer, StoreAnswer)
     return answer
 
@@ -225,5 +226,5 @@ def test_whoever_dies_each_call_is_carried_out_once() -> None:
     ],
 )
 def test_a_planted_bug_is_caught(method: str, old: str, new: str) -> None:
-    with planted(Mutant(method, mirror, f"Mirror.{method}", old, new, "", 0)):
+    with planted(Mutant(method, replication, f"Mirror.{method}", old, new, "", 0)):
         assert broken(range(100))

@@ -12,7 +12,7 @@ how often.
 from collections import Counter, deque
 from typing import Protocol
 
-from ft_collectives.instep import (
+from ft_collectives.step.machine import (
     Accumulated,
     Apply,
     Break,
@@ -32,8 +32,8 @@ from ft_collectives.instep import (
     Vote,
     Voted,
 )
-from rendezvous.layout import Layout
-from rendezvous.messages import (
+from rendezvous.protocol.layout import Layout
+from rendezvous.protocol.messages import (
     Broken,
     Decision,
     Farewell,

@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from recoverrun.history import history
-from rendezvous.journal import read_run
+from recoverrun.reports.history import history
+from rendezvous.journal.journal import read_run
 from tests.bench import jobs
 from tests.compat.row import Row
 from tests.compat.rows import ROWS

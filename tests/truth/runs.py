@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from recoverrun.trial import Trial, launch
+from recoverrun.fault_injection.trial import Trial, launch
 from tests.bench import jobs
 from tests.e2e.plain import unspoilt
 from tests.hunt.plain import Plain

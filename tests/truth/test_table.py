@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from recoverrun.judgement import faults
-from recoverrun.trial import Trial
-from rendezvous.schedule import parse
+from recoverrun.fault_injection.trial import Trial
+from recoverrun.fault_injection.verdict import faults
+from rendezvous.protocol.fault_schedule import parse
 from tests.hunt.plain import Plain
 from tests.truth.cases import CASES, Case
 from tests.truth.runs import Left, apart, ours, story, under_torch

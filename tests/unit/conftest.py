@@ -10,7 +10,9 @@ import pytest
 @pytest.fixture
 def streams_put_back() -> Iterator[None]:
     """Random numbers that a test draws are nobody else's: the streams stand where they stood."""
-    from recoverrun.hooks import rng  # Not at the top: most tests here get along without torch.
+    from recoverrun.worker.rng import (
+        rng,  # Not at the top: most tests here get along without torch.
+    )
 
     before = rng.read()
     yield
@@ -36,5 +38,5 @@ def exchanging(monkeypatch: pytest.MonkeyPatch) -> None:
         told: dict[int, Any] = channel.exchange.all(channel.env.rank, mine)
         return told
 
-    for module in ("makeup", "audits"):
-        monkeypatch.setattr(f"recoverrun.hooks.{module}.gather", gather)
+    for module in ("replay.make_up", "verification.audits"):
+        monkeypatch.setattr(f"recoverrun.worker.{module}.gather", gather)

@@ -4,9 +4,9 @@ from typing import Any
 
 import torch
 
-from recoverrun.hooks import rng
-from recoverrun.hooks.context import Context, Kind
-from recoverrun.hooks.script import Loop
+from recoverrun.worker.context.slot_context import Context, Kind
+from recoverrun.worker.instrumentation import Loop
+from recoverrun.worker.rng import rng
 
 LOOP = "train.py:1"
 

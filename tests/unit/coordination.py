@@ -1,8 +1,8 @@
 """A coordinator to talk to: what tests of it have in common."""
 
-from rendezvous.coordinator import Coordinator, Event, Received
-from rendezvous.effects import Effect, ToRank
-from rendezvous.messages import Exited, Message, Promise, Topology, Verdict
+from rendezvous.coordinator.coordinator import Coordinator, Event, Received
+from rendezvous.protocol.effects import Effect, ToRank
+from rendezvous.protocol.messages import Exited, Message, Promise, Topology, Verdict
 
 THREE = ((0,), (1,), (2,))
 PAIRS = ((0, 1), (2, 3), (4, 5))

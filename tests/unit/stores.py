@@ -1,6 +1,6 @@
 """A store for a seat that has no mirrors."""
 
-from rendezvous.replicated import ReplicatedStore
+from rendezvous.store.replicated_store import ReplicatedStore
 
 
 def lone_store() -> ReplicatedStore:

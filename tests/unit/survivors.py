@@ -14,20 +14,20 @@ from typing import Any
 
 import msgpack
 
-from recoverrun.hooks.captures import Captures
-from recoverrun.hooks.clones import NotReplayable
-from recoverrun.hooks.context import AFTER, Context
-from recoverrun.hooks.custody import GivenUp
-from recoverrun.hooks.evidence import Mark
-from recoverrun.hooks.guarantee import Guarantee
-from recoverrun.hooks.impersonate import Executed
-from recoverrun.hooks.lost import State
-from recoverrun.hooks.makeup import MakeUp
-from recoverrun.hooks.remnants import Remnants
-from recoverrun.hooks.runtime import Microbatch, Place
-from rendezvous.layout import Layout
-from rendezvous.messages import Identity, Legacy
-from rendezvous.remains import MARK, MARKS_BYTES, _check
+from recoverrun.worker.context.context_buffer import Remnants
+from recoverrun.worker.context.slot_context import AFTER, Context
+from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.replay.captures import Captures
+from recoverrun.worker.replay.containment import GivenUp
+from recoverrun.worker.replay.executor import Executed
+from recoverrun.worker.replay.lost_rank import State
+from recoverrun.worker.replay.make_up import MakeUp
+from recoverrun.worker.step.guarantee import Guarantee
+from recoverrun.worker.tracking.loop_tracker import Microbatch, Place
+from recoverrun.worker.verification.evidence import Mark
+from rendezvous.protocol.layout import Layout
+from rendezvous.protocol.messages import Identity, Legacy
+from rendezvous.protocol.shared_memory import MARK, MARKS_BYTES, _check
 from tests.unit.contexts import at
 
 LOST, STEP = 2, 3

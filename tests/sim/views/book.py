@@ -7,8 +7,8 @@ I5 all members hold the same state, and it lies on the chain of what was finishe
 
 from collections import Counter
 
-from rendezvous.ballots import Accept, Accepted, Ballot
-from rendezvous.roll import Roll, quorum
+from rendezvous.consensus.configuration import Roll, quorum
+from rendezvous.protocol.register_messages import Accept, Accepted, Ballot
 from tests.sim.book import demand
 
 Held = tuple[int, str]

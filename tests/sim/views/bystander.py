@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rendezvous.council import Admit, Attend, Council, Heard
-from rendezvous.witness import Witness
+from rendezvous.consensus.register_events import Admit, Attend, Council, Heard
+from rendezvous.consensus.witness import Witness
 from tests.sim.views.book import Book
 
 

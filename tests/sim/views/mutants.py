@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-from rendezvous import bid, gate, leased, register, roll, witness
+from rendezvous.consensus import configuration, etcd_register, leases, paxos, proposer, witness
 from tests.sim.mutants import Mutant, planted
 from tests.sim.views import bystander
 from tests.sim.views.plan import Fault, Plan, draw, draw_etcd
@@ -43,61 +43,61 @@ def _bug(
 
 BUGS = (
     _bug(
-        "standby: one voter is a quorum", roll, "quorum",
+        "standby: one voter is a quorum", configuration, "quorum",
         "2 * len(set(voters).intersection(agreeing)) > len(voters)",
         "len(set(voters).intersection(agreeing)) > 0", "I1", 29,
     ),
     _bug(
-        "livequorum: voters that seem dead do not count", bid, "Bid.ready",
+        "livequorum: voters that seem dead do not count", proposer, "Bid.ready",
         "quorum(self.base.voters, self.prepared)",
         "2 * len(self.prepared) > len(self.base.voters) - 2", "I1", 109,
     ),
     _bug(
-        "newonly: the voters of the next roll decide on it", register, "Register._campaign",
+        "newonly: the voters of the next roll decide on it", paxos, "Register._campaign",
         "quorum(bid.base.voters, bid.accepted)", "quorum(bid.proposal.voters, bid.accepted)",
         "I1", 7,
     ),
     _bug(
-        "nofence: effects without an open gate", register, "Register.may_commit",
+        "nofence: effects without an open gate", paxos, "Register.may_commit",
         "self.own in self.roll.members and now < self.gate.until",
         "self.own in self.roll.members", "I3", 3,
     ),
     Bug(name="amnesia: a restarted launcher is the old voter", code=None, checker="I1", seed=240),
     _bug(
-        "noread: what a voter had accepted is not adopted", bid, "Bid.prepared_by",
+        "noread: what a voter had accepted is not adopted", proposer, "Bid.prepared_by",
         "if follows and message.accepted_in > self.found_in:", "if False:", "I1", 15,
     ),
     _bug(
-        "maxstep: the furthest step is the source", roll, "source",
+        "maxstep: the furthest step is the source", configuration, "source",
         "(standing[0], standing[1])", "standing[1]", "I5", schedule="ahead",
     ),
     _bug(
-        "noprep: new voters are not asked for promises", bid, "Bid.rebase",
+        "noprep: new voters are not asked for promises", proposer, "Bid.rebase",
         "self.prepared.clear()", "self.prepared.update(roll.voters)", "I1", 1487,
     ),
     _bug(
-        "accnobase: a request to accept does not carry the decided roll", register,
+        "accnobase: a request to accept does not carry the decided roll", paxos,
         "Register._accept", "self._learn(Roll(*message.base))", "pass", "I1",
         schedule="forgotten",
     ),
     _bug(
-        "rxclock: a gate counts from the answer's arrival", register, "Register._pong",
+        "rxclock: a gate counts from the answer's arrival", paxos, "Register._pong",
         "self.gate.answer(message)",
         "self.gate.answer(message)\n"
         "    self.gate.until = self.now + message.open_s * (1 - pace.MARGIN)",
         "I3", schedule="belated",
     ),
     _bug(
-        "noselffence: a voter contributes to a roll that it has voted to replace", register,
+        "noselffence: a voter contributes to a roll that it has voted to replace", paxos,
         "Register.fenced", "return self.vote.accepted is not None", "return False", "I2",
         schedule="unheard",
     ),
     _bug(
-        "nowait: a gate opens before older ones have lapsed", gate, "Loans.lend",
+        "nowait: a gate opens before older ones have lapsed", leases, "Loans.lend",
         "changing or old or now < self.closed_until", "changing", "I3", schedule="lent",
     ),
     _bug(
-        "nomargin: clocks are believed to run alike", gate, "Gate.answer",
+        "nomargin: clocks are believed to run alike", leases, "Gate.answer",
         "message.open_s * (1 - pace.MARGIN)", "message.open_s", "I3", schedule="drift",
     ),
 )  # fmt: skip
@@ -125,18 +125,19 @@ WITNESSED = (
 
 IN_ETCD = (
     _bug(
-        "unfenced: the maker of a proposal goes on contributing", leased, "LeasedRegister.fenced",
+        "unfenced: the maker of a proposal goes on contributing", etcd_register,
+        "LeasedRegister.fenced",
         "self.proposal is not None and self.proposal.number > self.roll.number", "False",
         "I2", 4, etcd=True,
     ),
     _bug(
-        "heirless: a new leader does not wait for the gates of the last one", leased,
+        "heirless: a new leader does not wait for the gates of the last one", etcd_register,
         "LeasedRegister._take_lead", "self.loans.inherit(self.now, TTL_S)", "pass", "I3", 577,
         etcd=True,
     ),
     _bug(
-        "stateless: a newcomer leads before it has any state", leased, "LeasedRegister._eligible",
-        "self.settled and ", "", "I5", 266, etcd=True,
+        "stateless: a newcomer leads before it has any state", etcd_register,
+        "LeasedRegister._eligible", "self.settled and ", "", "I5", 266, etcd=True,
     ),
 )  # fmt: skip
 

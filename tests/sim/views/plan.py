@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from rendezvous.council import OnSilence
+from rendezvous.consensus.register_events import OnSilence
 
 Kind = Literal["crash", "pause", "cut", "oneway", "leave", "drop"]
 

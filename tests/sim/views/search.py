@@ -10,7 +10,21 @@ import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from rendezvous.ballots import (
+from rendezvous.consensus.configuration import Roll
+from rendezvous.consensus.paxos import Register
+from rendezvous.consensus.register_events import (
+    Attend,
+    Council,
+    Effect,
+    Enrolled,
+    Event,
+    Heard,
+    Part,
+    Tick,
+    To,
+)
+from rendezvous.consensus.witness import Witness
+from rendezvous.protocol.register_messages import (
     Accept,
     Accepted,
     Granted,
@@ -21,10 +35,6 @@ from rendezvous.ballots import (
     Rejected,
     RollCall,
 )
-from rendezvous.council import Attend, Council, Effect, Enrolled, Event, Heard, Part, Tick, To
-from rendezvous.register import Register
-from rendezvous.roll import Roll
-from rendezvous.witness import Witness
 from tests.sim.views.book import Book
 
 THREE = Roll(1, 1, ("a", "b", "c"))

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from rendezvous.council import Answered
-from rendezvous.etcd import (
+from rendezvous.consensus.configuration import Roll
+from rendezvous.consensus.etcd_api import (
     Answer,
     Call,
     Decide,
@@ -15,7 +15,7 @@ from rendezvous.etcd import (
     Seen,
     Stand,
 )
-from rendezvous.roll import Roll
+from rendezvous.consensus.register_events import Answered
 from tests.sim.views.book import Book
 from tests.sim.views.bystander import Reply
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from rendezvous.council import OnSilence
-from rendezvous.pace import LEAP
+from rendezvous.consensus.register_events import OnSilence
+from rendezvous.consensus.timeouts import LEAP
 from tests.sim.views.plan import Fault, Plan
 from tests.sim.views.world import Outcome, World
 

@@ -4,11 +4,12 @@ Leaders are whom the registers elect. Clients count with `add` and repeat what w
 call may be lost or done twice, whatever happens to launchers and network.
 """
 
-from rendezvous import kv, mirror, wire
-from rendezvous.ballots import Whole
-from rendezvous.messages import StoreAnswer, StoreCall
-from rendezvous.mirror import Mirror
-from rendezvous.roll import Roll
+from rendezvous.consensus.configuration import Roll
+from rendezvous.protocol import codec
+from rendezvous.protocol.messages import StoreAnswer, StoreCall
+from rendezvous.protocol.register_messages import Whole
+from rendezvous.store import kv, replication
+from rendezvous.store.replication import Mirror
 from tests.sim.mutants import Mutant, planted
 from tests.sim.views.plan import draw
 from tests.sim.views.world import PROGRESS_S, Node, World
@@ -40,15 +41,15 @@ class Stores:
             return
         if roll.leader == node.name:
             others = tuple(name for name in roll.mirrors if name != node.name)
-            self._feed(node, mirror.Lead(roll.tenure, others))
+            self._feed(node, replication.Lead(roll.tenure, others))
         else:
-            self._feed(node, mirror.Follow(roll.tenure, roll.leader))
+            self._feed(node, replication.Follow(roll.tenure, roll.leader))
 
     def settled(self, node: Node) -> bool:
         return self._mirror(node).complete
 
     def hear(self, node: Node, event: object) -> None:
-        assert isinstance(event, mirror.Heard), f"{event} is of no mirror"
+        assert isinstance(event, replication.Heard), f"{event} is of no mirror"
         self._feed(node, event)
 
     def _mirror(self, node: Node) -> Mirror:
@@ -58,24 +59,24 @@ class Stores:
             self.stores[node.name] = kv.Store()
         return self.mirrors[node.name]
 
-    def _feed(self, node: Node, event: mirror.Event) -> None:
+    def _feed(self, node: Node, event: replication.Event) -> None:
         if not node.alive:
             return
         engine = self.world.engine
         machine = self._mirror(node)
         for effect in machine.step(event, engine.now):
             match effect:
-                case mirror.To(node=to, message=message):
-                    self.world.send(node, to, mirror.Heard(node.name, message))
-                case mirror.SendWhole(node=to):
+                case replication.To(node=to, message=message):
+                    self.world.send(node, to, replication.Heard(node.name, message))
+                case replication.SendWhole(node=to):
                     whole = self._whole(effect, self.stores[node.name])
-                    self.world.send(node, to, mirror.Heard(node.name, whole))
-                case mirror.Release(answers=answers):
+                    self.world.send(node, to, replication.Heard(node.name, whole))
+                case replication.Release(answers=answers):
                     for answer in answers:
                         self._answer(answer)
-                case mirror.Apply(call=call):
+                case replication.Apply(call=call):
                     self.stores[node.name].step(kv.Called(_call(call)), engine.now)
-                case mirror.Install(parts=parts):
+                case replication.Install(parts=parts):
                     answers = tuple(_answer(frame) for part in parts for frame in part.answers)
                     keys = [key for part in parts for key in part.keys]
                     store = kv.Store.restored(parts[0].generation, keys, answers)
@@ -89,14 +90,14 @@ class Stores:
             if self.world.engine.now < node.paused_until:
                 self.world.engine.at(node.paused_until, self._tick, node, planned_at)
             else:
-                self._feed(node, mirror.Tick())
+                self._feed(node, replication.Tick())
 
-    def _whole(self, effect: mirror.SendWhole, store: kv.Store) -> Whole:
+    def _whole(self, effect: replication.SendWhole, store: kv.Store) -> Whole:
         keys, answers = store.contents()
         return Whole(
             tenure=effect.tenure, index=effect.index, part=0, parts=1,
             generation=store.generation, keys=tuple(keys),
-            answers=tuple(wire.encode(answer) for answer in answers),
+            answers=tuple(codec.encode(answer) for answer in answers),
         )  # fmt: skip
 
     # --------------------------------------------------------------------------- clients
@@ -114,9 +115,9 @@ class Stores:
             awake = node.alive and engine.now >= node.paused_until
             if awake and self._mirror(node).leads:
                 store = self.stores[node.name]
-                change = b"" if store.knows(call) else wire.encode(call)
+                change = b"" if store.knows(call) else codec.encode(call)
                 answers = tuple(store.step(kv.Called(call), engine.now))
-                self._feed(node, mirror.Done(call=change, superseded=0, answers=answers))
+                self._feed(node, replication.Done(call=change, superseded=0, answers=answers))
         engine.after(AGAIN_S, self._again, client, serial)
 
     def _again(self, client: int, serial: int) -> None:
@@ -151,13 +152,13 @@ class Stores:
 
 
 def _call(frame: bytes) -> StoreCall:
-    call = wire.decode(frame)
+    call = codec.decode(frame)
     assert isinstance(call, StoreCall), f"{call} is no call"
     return call
 
 
 def _answer(frame: bytes) -> StoreAnswer:
-    answer = wire.decode(frame)
+    answer = codec.decode(frame)
     assert isinstance(answer, StoreAnswer), f"{answer} is no answer"
     return answer
 
@@ -176,5 +177,5 @@ def test_whom_the_registers_elect_loses_no_call() -> None:
 def test_answers_that_do_not_wait_for_mirrors_are_noticed() -> None:
     early = ("min(self.acked.values(), default=self.index)", "self.index")
 
-    with planted(Mutant("early", mirror, "Mirror._release", *early, "", 0)):
+    with planted(Mutant("early", replication, "Mirror._release", *early, "", 0)):
         assert broken(range(40))

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from rendezvous.roll import Roll
+from rendezvous.consensus.configuration import Roll
 from tests.sim.views.plan import Fault, Plan
 from tests.sim.views.world import World
 

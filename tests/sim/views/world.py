@@ -11,9 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from rendezvous import pace
-from rendezvous import roll as rolls
-from rendezvous.council import (
+from rendezvous.consensus import configuration as rolls
+from rendezvous.consensus import timeouts
+from rendezvous.consensus.configuration import NOBODY, Roll, quorum
+from rendezvous.consensus.etcd_api import witness_of
+from rendezvous.consensus.etcd_register import LeasedRegister
+from rendezvous.consensus.paxos import Register
+from rendezvous.consensus.register_events import (
     Admit,
     Answered,
     Attend,
@@ -29,10 +33,6 @@ from rendezvous.council import (
     Tick,
     To,
 )
-from rendezvous.etcd import witness_of
-from rendezvous.leased import LeasedRegister
-from rendezvous.register import Register
-from rendezvous.roll import NOBODY, Roll, quorum
 from tests.sim.book import Violation, demand
 from tests.sim.engine import Engine
 from tests.sim.views.book import Book, Held
@@ -198,7 +198,7 @@ class World:
         self.book.decided(roll)
         if self.companion is not None:
             self.companion.enrolled(node, roll)
-        self.coverage["sole survivor" if roll.number > pace.LEAP else "roll"] += 1
+        self.coverage["sole survivor" if roll.number > timeouts.LEAP else "roll"] += 1
         if node.name in roll.members:
             return
         if node.leaving:

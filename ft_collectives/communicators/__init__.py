@@ -1,0 +1,1 @@
+"""gloo and NCCL communicators that are made anew for each generation."""

@@ -1,0 +1,490 @@
+"""Communicators that are replaced when the members change, and waits that end when they do.
+
+Theory of operation. gloo cannot abort: a survivor in the middle of a transfer with a dead peer can
+sit in it until the group's timeout, and the destructor of a group with such an operation blocks as
+long (ProcessGroupGloo of torch 2.13 does not override `Backend::abort`, and gloo's
+`Pair::signalException` does not wake unbound buffers in transfer). So nothing here ever blocks in
+gloo on a thread that must survive: an operation is launched asynchronously on private staging
+memory, and the waiting thread sleeps until a bell rings: for its completion, or for a new View.
+What is stuck is left behind, with its memory, in `_graveyard`; the process ends by `os._exit`.
+
+For every View a builder thread connects every channel anew under a fresh store prefix, so that no
+late byte of an older generation can meet a newer one. Connecting blocks in C++ as well; it happens
+in a thread that can be left behind when yet another View arrives. What it makes is one immutable
+`Communicator`, put into its channel at once: whoever holds one never mixes two generations.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from queue import Empty, SimpleQueue
+from typing import Any, Protocol
+
+import torch
+
+from ft_collectives.communicators import gloo_threads, limits
+from ft_collectives.communicators.c10d import Gloo, PrefixStore, Work, connect
+from ft_collectives.communicators.errors import Superseded
+from rendezvous.coordinator.members import FIRST_GENERATION
+from rendezvous.protocol.messages import View
+
+HINT_AFTER_S = 0.5
+"""A failed collective waits this long for the launcher's word before it asks for a new meeting."""
+
+HINT_AGAIN_S = 5.0
+"""A hint that led to no new generation is given again: a message may be lost."""
+
+Totals = tuple[int, ...]
+"""What a member says of itself while it connects; see `Channel.on_align`."""
+
+_graveyard: list[object] = []
+"""Groups that gloo may still use; never freed (see above)."""
+
+_buried: dict[int, torch.Tensor] = {}
+"""Memory that gloo may still write to, by identity."""
+
+
+class Flight(Protocol):
+    """An operation on an accelerator: it rings no bell when it is over, so it is asked."""
+
+    def passed(self) -> bool: ...
+
+    def wait(self, bell: "SimpleQueue[object]", within_s: float) -> None:
+        """Until it has passed or failed, or until `bell` rings; raises Empty after `within_s`."""
+
+    def conclude(self) -> None:
+        """Raises RuntimeError if it failed."""
+
+    def keep(self, staged: Sequence[torch.Tensor]) -> None:
+        """Hold on to memory until it has passed."""
+
+
+class Accelerator(Protocol):
+    """Communicators of a channel on a device, beside those of gloo; see `nccl`."""
+
+    def connect(
+        self, generation: int, store: Any, place: int, size: int, wanted: Callable[[], bool]
+    ) -> Any:
+        """A communicator that works. None once it is not `wanted` any more. Raises RuntimeError."""
+
+    def drop(self, before: int) -> None:
+        """Abort those of generations `before` this one. Returns at once."""
+
+    def launch(
+        self, fabric: "Fabric", channel: "Channel", generation: int, start: Callable[[Any], Work]
+    ) -> "Pending":
+        """As `Fabric.launch`, on the device."""
+
+
+@dataclass(slots=True, eq=False)
+class Pending:
+    """An operation under way, or complete from the start without a `future` or a `flight`.
+
+    gloo's thread rings `bell` when it is done, and a new View if somebody waits: both are calls
+    into C, because Python code in a thread that seldom runs any is dear (`docs/benchmarks.md`).
+    """
+
+    work: Work = None
+    future: Any = None
+    bell: "SimpleQueue[object]" = field(default_factory=SimpleQueue)
+    flight: Flight | None = None
+    channel: "Channel | None" = None
+
+    @property
+    def done(self) -> bool:
+        """Whether its memory has been let go of, with success or without."""
+        if self.flight is not None:
+            return self.flight.passed()
+        return self.future is None or bool(self.future.done())
+
+    def conclude(self) -> None:
+        """Of one that is done: returns at once, or raises RuntimeError with what went wrong."""
+        if self.flight is not None:
+            self.flight.conclude()
+        elif self.work is not None:
+            self.work.wait()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Communicator:
+    """The members of one generation and what connects them.
+
+    `group` is None while this rank is the only member. `aligned` holds the members' totals, in
+    member order, as they stood when this communicator was connected. `device` connects the same
+    members on an accelerator, where the channel has one.
+    """
+
+    generation: int = 0  # of none
+    members: tuple[int, ...] = ()
+    group: Gloo = None
+    aligned: tuple[Totals, ...] = ()
+    device: Any = None
+    whole: bool = True  # a result among these is as if nobody were lost
+    alike: bool = False  # several gave the same, bit for bit; only known where somebody is lost
+
+    def position(self, rank: int) -> int:
+        """Place of the global `rank` among the members."""
+        return self.members.index(rank)
+
+
+Start = Callable[[Communicator], Sequence[Work]]
+"""Begins operations on the group of a communicator, which is not None."""
+
+
+@dataclass(slots=True, eq=False)
+class Channel:
+    """What those of `ranks` (global) that are members of the generation talk over.
+
+    Two looks at `now` may see two generations; who needs more than one of its parts looks once.
+    """
+
+    name: str
+    ranks: tuple[int, ...]
+    on_align: Callable[[], Totals] | None = None  # asked by the builder, in its thread
+    now: Communicator = Communicator()
+    over: Accelerator | None = None
+    limit: Callable[[], timedelta] | None = None  # of a wait, where it is not the fabric's
+    what: str = ""  # is done over it, to people
+
+    @property
+    def generation(self) -> int:
+        return self.now.generation
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        return self.now.members
+
+    @property
+    def group(self) -> Gloo:
+        return self.now.group
+
+
+class Fabric:
+    """All channels of this process. `store(generation)` is private to a generation."""
+
+    def __init__(
+        self,
+        *,
+        rank: int,
+        view: View,
+        store: Callable[[int], Any],
+        changed: threading.Condition,
+        timeout: timedelta,
+        on_hint: Callable[[int, str], None],
+    ) -> None:
+        self.rank = rank
+        self.view = view
+        self.changed = changed
+        self.rebuild_ms = 0.0
+        self.timeout = timeout
+        self.patience = limits.Patience(timeout)
+        self.on_change: list[Callable[[View], None]] = []
+        self._store = store
+        self._on_hint = on_hint
+        self._channels: list[Channel] = []
+        self._devices: Sequence[Any] = ()
+        self._bells: list[SimpleQueue[object]] = []  # of those who wait
+        self._turn = threading.Lock()  # one builder at a time; a new one for every generation
+        self._failure: BaseException | None = None
+
+    # --------------------------------------------------------------------------- members
+
+    def change(self, view: View) -> None:
+        """A newer View holds from now on: every wait of the older generation ends."""
+        with self.changed:
+            if view.generation <= self.view.generation:
+                return
+            self.view = view
+            self._turn = threading.Lock()  # the old one may be held by a builder that is stuck
+            self._failure = None
+            self.changed.notify_all()
+            for bell in self._bells:
+                bell.put(None)
+            channels = list(self._channels)
+            listeners = list(self.on_change)
+        for channel in channels:
+            if channel.over is not None:  # its view is over: what an abort completes is not taken
+                channel.over.drop(before=view.generation)
+        if channels:
+            self._build_in_thread()
+        for listener in listeners:
+            listener(view)
+
+    def open(
+        self,
+        name: str,
+        ranks: Sequence[int],
+        on_align: Callable[[], Totals] | None = None,
+        over: Accelerator | None = None,
+    ) -> Channel:
+        """A new channel; every member opens its channels in the same order."""
+        channel = Channel(name=name, ranks=tuple(ranks), on_align=on_align, over=over)
+        with self.changed:
+            self._channels.append(channel)
+        self._build_in_thread()
+        return channel
+
+    def adopt(
+        self,
+        name: str,
+        ranks: Sequence[int],
+        group: Gloo,
+        on_align: Callable[[], Totals] | None = None,
+    ) -> Channel:
+        """A channel whose communicator of the first generation exists already.
+
+        Of the first only: a rank that hears of a loss before it gets here must not use a group that
+        the others, who got here before, have replaced.
+        """
+        channel = Channel(name=name, ranks=tuple(ranks), on_align=on_align)
+        with self.changed:
+            first = self.view.generation == FIRST_GENERATION
+            if first:
+                channel.now = Communicator(FIRST_GENERATION, channel.ranks, group)
+            self._channels.append(channel)
+        _graveyard.append(group)
+        if not first:
+            self._build_in_thread()
+        return channel
+
+    def share_devices(self, group: Gloo) -> None:
+        """Connect over the devices of `group`, a native one, from now on."""
+        self._devices = self._devices or group.options._devices
+        gloo_threads.calm()
+
+    def connect(self, store: Any, rank: int, size: int) -> Gloo:
+        """A new group. Blocks until all members are there; raises what gloo and the store do."""
+        longest = self.patience.longest
+        made = connect(store, rank, size, timeout=longest, devices=self._devices)
+        gloo_threads.calm()
+        return made
+
+    def store_of_pair(self, name: str) -> Any:
+        """A store that outlives generations, for two ranks that need nobody else."""
+        return PrefixStore(f"recoverrun/{name}/", self._store(0))
+
+    def _build_in_thread(self) -> None:
+        with self.changed:
+            view, turn = self.view, self._turn  # together: a turn belongs to one generation
+        threading.Thread(
+            target=self._build, args=(view, turn), name="recoverrun-build", daemon=True
+        ).start()
+
+    def _build(self, view: View, turn: threading.Lock) -> None:
+        """Connect what `view` still lacks, in the order in which the channels were opened."""
+        started = time.monotonic()
+        try:
+            with turn:
+                for channel in list(self._channels):
+                    if self._current(view) and channel.generation != view.generation:
+                        self._connect(channel, view)
+        except (RuntimeError, OSError) as failure:  # gloo and the store raise these
+            with self.changed:
+                if self._current(view):
+                    self._failure = failure
+                    self.changed.notify_all()
+            return
+        self.rebuild_ms = 1000 * (time.monotonic() - started)
+
+    def _current(self, view: View) -> bool:
+        return self.view.generation == view.generation
+
+    def _connect(self, channel: Channel, view: View) -> None:
+        live = set(view.live_ranks) - set(view.ended)
+        members = tuple(rank for rank in channel.ranks if rank in live)
+        group = None
+        with self.changed:  # what was done in older generations is written under this lock
+            mine = channel.on_align() if channel.on_align is not None else ()
+        aligned: tuple[Totals, ...] = (mine,)
+        if len(members) > 1 and self.rank in members:
+            store = PrefixStore(f"recoverrun/{channel.name}/", self._store(view.generation))
+            group = self.connect(store, members.index(self.rank), len(members))
+            _graveyard.append((group, store))
+            if mine:
+                aligned = _exchange(group, len(members), mine)
+        device = None
+        if group is not None and channel.over is not None:
+            device = self._connect_device(channel.over, channel.name, view, members)
+        with self.changed:
+            if not self._current(view):
+                return
+            channel.now = Communicator(view.generation, members, group, aligned, device)
+            self.changed.notify_all()
+
+    def _connect_device(
+        self, over: Accelerator, name: str, view: View, members: tuple[int, ...]
+    ) -> Any:
+        store = PrefixStore(f"recoverrun/{name}/device/", self._store(view.generation))
+        _graveyard.append(store)
+        place = members.index(self.rank)
+        return over.connect(
+            view.generation, store, place, len(members), lambda: self._current(view)
+        )
+
+    # --------------------------------------------------------------------------- operations
+
+    def ready(self, channel: Channel) -> int:
+        """Wait until `channel` serves the present generation; returns that generation."""
+        return self.meet(channel).generation
+
+    def meet(self, channel: Channel) -> Communicator:
+        """As `ready`, with all that belongs to that generation."""
+        with self.changed:
+            while channel.generation != self.view.generation:
+                generation = self.view.generation
+                if self._failure is None:
+                    self._await_connection(channel, generation)
+                else:
+                    self._await_change(channel, generation, f"{channel.name}: {self._failure}")
+            return channel.now
+
+    def _await_connection(self, channel: Channel, generation: int) -> None:
+        """Wait until `channel` serves `generation`, or cannot, or another one begins."""
+        over = self.changed.wait_for(
+            lambda: (
+                channel.generation == generation
+                or self.view.generation != generation
+                or self._failure is not None
+            ),
+            timeout=self._within_s(channel),
+        )
+        if not over:
+            raise self._overdue(channel)
+
+    def part(self) -> int:
+        """Meet all who may wait for this rank; it is not needed any more in that generation."""
+        while True:
+            met = {self.ready(channel) for channel in list(self._channels)}
+            with self.changed:
+                if met <= {self.view.generation}:
+                    return self.view.generation
+
+    def launch(self, channel: Channel, generation: int, start: Callable[[Gloo], Work]) -> Pending:
+        """Begin an operation of `generation`; alone, it is complete at once.
+
+        Raises Superseded if the generation is over, RuntimeError what gloo says at once.
+        """
+        begun = self.begin(channel, generation, lambda now: [start(now.group)])
+        return begun[0] if begun else Pending()
+
+    def begin(self, channel: Channel, generation: int, start: Start) -> list[Pending]:
+        """As `launch`, for operations that are one; none where this rank is alone."""
+        now = self.serving(channel, generation)
+        if now.group is None:
+            return []
+        pendings = []
+        for work in start(now):
+            assert work is not None, "gloo returns a work for every operation"
+            pending = Pending(work=work, future=work.get_future(), channel=channel)
+            pending.future.add_done_callback(pending.bell.put)
+            pendings.append(pending)
+        return pendings
+
+    def serving(self, channel: Channel, generation: int) -> Communicator:
+        """What connects the members of `generation`. Raises Superseded if that is over."""
+        with self.changed:
+            now = channel.now
+            if generation != self.view.generation or now.generation != generation:
+                raise Superseded
+        return now
+
+    def finish(self, pendings: Sequence[Pending], generation: int) -> None:
+        """Wait for operations of `generation`; Superseded if a newer one begins first.
+
+        Raises TimedOut where others do not come within the channel's limit.
+        """
+        for pending in pendings:
+            self._await(pending, generation)
+        if self.view.generation != generation:
+            raise Superseded
+        for pending in pendings:
+            try:
+                pending.conclude()
+            except RuntimeError as failure:
+                if limits.is_time(str(failure)):
+                    raise self._overdue(pending.channel) from failure
+                self._outlive(pending.channel, generation, str(failure))
+
+    def _await(self, pending: Pending, generation: int) -> None:
+        with self.changed:  # a new View rings for those who are in the list by then
+            if pending.done or self.view.generation != generation:
+                return
+            self._bells.append(pending.bell)
+        try:
+            within_s = self._within_s(pending.channel)
+            if pending.flight is None:
+                pending.bell.get(timeout=within_s)
+            else:
+                pending.flight.wait(pending.bell, within_s)
+        except Empty:
+            raise self._overdue(pending.channel) from None
+        finally:
+            with self.changed:
+                self._bells.remove(pending.bell)
+
+    def bury(self, staged: Sequence[torch.Tensor], until: Pending | None = None) -> None:
+        """Keep memory that an operation may still write to after it was left behind.
+
+        For ever, or until the operation ends after all: gloo lets go of memory before it says so.
+        """
+        if until is not None and until.flight is not None:
+            until.flight.keep(staged)
+            return
+        with self.changed:
+            if until is not None and until.done:
+                return
+            _buried.update({id(tensor): tensor for tensor in staged})
+            if until is not None:
+                until.future.add_done_callback(lambda _: self.unbury(staged))
+
+    def unbury(self, staged: Sequence[torch.Tensor]) -> None:
+        """The operation is complete: nobody writes there any more."""
+        for tensor in staged:
+            _buried.pop(id(tensor), None)
+
+    def _outlive(self, channel: Channel | None, generation: int, reason: str) -> None:
+        """A peer's socket failed: the launcher's word follows. Without it, ask to meet again."""
+        with self.changed:
+            self._await_change(channel, generation, reason)
+        raise Superseded(reason)
+
+    def _await_change(self, channel: Channel | None, generation: int, reason: str) -> None:
+        """Wait for a newer generation, and ask for one that does not come by itself."""
+        patience, until = HINT_AFTER_S, time.monotonic() + self._within_s(channel)
+        words = reason.splitlines()[0][:200] if reason else "collective failed"
+        while not self.changed.wait_for(
+            lambda: self.view.generation != generation, timeout=patience
+        ):
+            if time.monotonic() > until:
+                raise self._overdue(channel)
+            self._on_hint(generation, words)
+            patience = HINT_AGAIN_S
+
+    # --------------------------------------------------------------------------- limits of time
+
+    def await_word(self, ready: Callable[[], bool], what: str) -> None:
+        """Wait until `ready`, which others bring about. Raises TimedOut. `changed` is held."""
+        if ready():
+            return
+        if not self.changed.wait_for(ready, timeout=self.patience.within_s()):
+            raise self._overdue(None, what)
+
+    def _within_s(self, channel: Channel | None) -> float:
+        return self.patience.within_s(channel.limit if channel is not None else None)
+
+    def _overdue(self, channel: Channel | None, what: str = "") -> limits.TimedOut:
+        ranks = channel.ranks if channel is not None else self.view.live_ranks
+        what = what or (channel.what or channel.name if channel is not None else "")
+        others = [rank for rank in ranks if rank != self.rank]
+        within_s = self._within_s(channel)
+        return self.patience.end(self.view.generation, self.rank, what, within_s, others)
+
+
+def _exchange(group: Gloo, size: int, mine: Totals) -> tuple[Totals, ...]:
+    """All members' totals, in member order. Blocks: for the builder thread only."""
+    totals = torch.tensor(mine, dtype=torch.int64)
+    others = [torch.empty_like(totals) for _ in range(size)]
+    group.allgather([others], [totals]).wait()
+    return tuple(tuple(one.tolist()) for one in others)

@@ -1,0 +1,304 @@
+"""Communicators of NCCL that are left when the members change, aborted, and made anew.
+
+Theory of operation (read in torch's and NCCL's source, docs/gpu.md; never run on a GPU). NCCL can
+be aborted, which gloo cannot, and the rules are others. An operation is enqueued and its work says
+at once that it is complete, so an event of our own is asked instead, on a side stream that waits
+for the work. An abort lets the kernel end and the event pass, with garbage in the output, and the
+kernel of a member that aborts may make a neighbour's pass as well. So an event that has passed
+proves nothing by itself: the generation must still be the same (it ends before the abort begins),
+and what all members hold counts only once they have voted for it, over gloo.
+
+An abort may block for as long as it likes: it has a thread of its own. A launch and an abort of one
+communicator never run at the same time, because NCCL frees what the launch is using; nothing else
+is asked of a communicator, because each question waits for the abort with Python's lock held.
+
+What needs a GPU is behind `Library`; the rest runs with a stand-in, in the unit tests.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from queue import Empty, SimpleQueue
+from typing import Any, Protocol
+
+import torch
+from torch._C import _distributed_c10d
+
+from ft_collectives.communicators.c10d import Work
+from ft_collectives.communicators.errors import Superseded
+from ft_collectives.communicators.fabric import Channel, Fabric, Pending
+
+SHORTEST_S, LONGEST_S = 50e-6, 1e-3
+"""Between looks at an event: a short operation is seen soon, a long one costs little."""
+
+ABORT_WITHIN_S = 10.0
+"""A new communicator waits this long for the end of the old one, and then is made beside it."""
+
+LAUNCH_WITHIN_S = 5.0
+"""An abort waits this long for a launch to return, which may hang as well."""
+
+_library: Any = _distributed_c10d
+
+_left: list[object] = []
+"""Groups that were aborted, whose destructor waits for a watchdog that may never end; memory."""
+
+
+class Stamp(Protocol):
+    """A mark in a stream, such as `torch.cuda.Event`."""
+
+    def query(self) -> bool:
+        """Whether all that was enqueued before it is over."""
+
+
+class Library(Protocol):
+    """What only a GPU, or a stand-in for one, can do."""
+
+    def group(self, store: Any, rank: int, size: int) -> Any:
+        """A c10d backend; it may connect at its first operation. Raises RuntimeError."""
+
+    def warm_up(self, group: Any) -> Work:
+        """A small operation of all members, which connects them."""
+
+    def stamp(self, group: Any, work: Work) -> Stamp:
+        """Passes when what `work` has enqueued is over."""
+
+    def failure(self, group: Any) -> str:
+        """What went wrong on the way so far, or "". Never blocks."""
+
+    def refusal(self) -> str:
+        """Why no operation can begin at this moment, or ""."""
+
+
+@dataclass(slots=True, eq=False)
+class Link:
+    """The communicator of one generation. Whoever holds `gate` is in NCCL with it."""
+
+    generation: int
+    group: Any
+    gate: threading.Lock = field(default_factory=threading.Lock)
+    leaving: bool = False  # no operation begins any more
+    gone: threading.Event = field(default_factory=threading.Event)  # the abort has returned
+
+
+class Nccl:
+    """NCCL on `device`, by torch's ProcessGroupNCCL."""
+
+    def __init__(self, device: torch.device, timeout: timedelta) -> None:
+        self._device = device
+        self._timeout = timeout
+        self._sides: dict[int, torch.cuda.Stream] = {}  # of each group: one that hangs holds one up
+
+    def group(self, store: Any, rank: int, size: int) -> Any:
+        options = _library.ProcessGroupNCCL.Options()
+        options.config.blocking = 0  # a member that never comes is given up
+        options._timeout = self._timeout
+        made = _library.ProcessGroupNCCL(store, rank, size, options)
+        self._sides[id(made)] = torch.cuda.Stream(self._device)
+        return made
+
+    def warm_up(self, group: Any) -> Work:
+        with torch.cuda.device(self._device):
+            return group.allreduce(
+                [torch.zeros(1, device=self._device)], _library.AllreduceOptions()
+            )
+
+    def stamp(self, group: Any, work: Work) -> Stamp:
+        side, event = self._sides[id(group)], torch.cuda.Event()
+        with torch.cuda.stream(side):
+            work.wait()  # only the stream waits
+            event.record(side)
+        return event
+
+    def failure(self, group: Any) -> str:
+        error = group.get_error()  # what the watchdog saw last
+        return "" if error == _library.ErrorType.SUCCESS else f"NCCL: {error.name}"
+
+    def refusal(self) -> str:
+        if torch.cuda.is_current_stream_capturing():
+            return "a protected collective cannot be part of a CUDA graph"
+        return ""
+
+
+class Flight:
+    """One operation under way, as `fabric` sees it."""
+
+    def __init__(self, stamp: Stamp, trouble: Callable[[], str], keep: "Kept") -> None:
+        self._stamp = stamp
+        self._trouble = trouble
+        self._kept = keep
+        self._failure = ""
+
+    def passed(self) -> bool:
+        return self._stamp.query()
+
+    def wait(self, bell: "SimpleQueue[object]", within_s: float) -> None:
+        """Until it has passed or failed, or until `bell` rings; raises Empty after `within_s`."""
+        pause, until = SHORTEST_S, time.monotonic() + within_s
+        while not self._stamp.query():
+            if time.monotonic() > until:
+                raise Empty
+            self._failure = self._trouble()
+            if self._failure:
+                return
+            try:
+                bell.get(timeout=pause)
+                return
+            except Empty:
+                pause = min(2 * pause, LONGEST_S)
+
+    def conclude(self) -> None:
+        """Raises RuntimeError if it failed."""
+        failure = self._failure or self._trouble()
+        if failure:
+            raise RuntimeError(failure)
+
+    def keep(self, staged: Sequence[torch.Tensor]) -> None:
+        self._kept.until(self._stamp, staged)
+
+
+class Crash:
+    """An operation that failed as it began. Whether the device has any of it cannot be told."""
+
+    def __init__(self, failure: str) -> None:
+        self._failure = failure
+
+    def passed(self) -> bool:
+        return False
+
+    def wait(self, bell: "SimpleQueue[object]", within_s: float) -> None:
+        return
+
+    def conclude(self) -> None:
+        """Raises RuntimeError: what failed."""
+        raise RuntimeError(self._failure)
+
+    def keep(self, staged: Sequence[torch.Tensor]) -> None:
+        _left.append(list(staged))
+
+
+class Kept:
+    """Memory that the device may still use. Looked through whenever some more is kept."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._memory: list[tuple[Stamp, list[torch.Tensor]]] = []
+
+    def until(self, stamp: Stamp, staged: Sequence[torch.Tensor]) -> None:
+        """Hold on to `staged` until `stamp` has passed."""
+        with self._lock:
+            self._memory.append((stamp, list(staged)))
+        self.look()
+
+    def look(self) -> list[torch.Tensor]:
+        """Let go of what the device is done with; returns what it is not."""
+        with self._lock:
+            self._memory = [(stamp, held) for stamp, held in self._memory if not stamp.query()]
+            return [tensor for _, held in self._memory for tensor in held]
+
+
+class Accelerated:
+    """The communicators of one channel, one for each generation."""
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+        self._lock = threading.Lock()
+        self._links: list[Link] = []  # in use, or being connected
+        self._leaving: list[Link] = []  # being aborted
+        self.kept = Kept()
+
+    def connect(
+        self, generation: int, store: Any, place: int, size: int, wanted: Callable[[], bool]
+    ) -> Link | None:
+        """A link over which an operation has passed. None once it is not `wanted` any more.
+
+        Raises RuntimeError. Blocks: for the builder thread only.
+        """
+        self._rest(wanted)
+        link = Link(generation, self._library.group(store, place, size))
+        with self._lock:
+            self._links.append(link)
+        if not wanted():  # whoever ended this generation has not seen the link
+            self.drop(before=generation + 1)
+            return None
+        try:
+            flight = self._fly(link, self._library.warm_up)
+            bell: SimpleQueue[object] = SimpleQueue()
+            while wanted() and not flight.passed():
+                flight.conclude()
+                _pause(bell)
+        except (RuntimeError, Superseded):
+            self.drop(before=generation + 1)
+            if wanted():
+                raise
+        self.kept.look()
+        return link if wanted() else None
+
+    def drop(self, before: int) -> None:
+        """Abort the links of generations `before` this one, each in a thread. Returns at once."""
+        with self._lock:
+            old = [link for link in self._links if link.generation < before]
+            self._links = [link for link in self._links if link not in old]
+            self._leaving += old
+            _left.extend(link.group for link in old)
+        for link in old:
+            link.leaving = True
+            threading.Thread(
+                target=self._abort, args=(link,), name="recoverrun-abort", daemon=True
+            ).start()
+
+    def launch(
+        self, fabric: Fabric, channel: Channel, generation: int, start: Callable[[Any], Work]
+    ) -> Pending:
+        """As `Fabric.launch`, on the device."""
+        now = fabric.serving(channel, generation)
+        if now.group is None:
+            return Pending()
+        link: Link = now.device
+        refusal = self._library.refusal()
+        if refusal:
+            raise RuntimeError(refusal)
+        try:
+            return Pending(flight=self._fly(link, start))
+        except RuntimeError as failure:
+            fabric.serving(channel, generation)  # raises Superseded: an abort came in between
+            return Pending(flight=Crash(str(failure)))
+
+    def _fly(self, link: Link, start: Callable[[Any], Work]) -> Flight:
+        """Begin an operation. Raises Superseded if the link is being left."""
+        library, group = self._library, link.group
+        with link.gate:
+            if link.leaving:
+                raise Superseded
+            stamp = library.stamp(group, start(group))
+        return Flight(stamp, lambda: library.failure(group), self.kept)
+
+    def _rest(self, wanted: Callable[[], bool]) -> None:
+        """Let aborts end before something new is made on the device; not for ever."""
+        until = time.monotonic() + ABORT_WITHIN_S
+        with self._lock:
+            leaving = list(self._leaving)
+        for link in leaving:
+            while wanted() and time.monotonic() < until and not link.gone.wait(0.05):
+                pass
+        if wanted():
+            with self._lock:  # what is not gone by now is left behind
+                self._leaving = [link for link in self._leaving if link not in leaving]
+
+    def _abort(self, link: Link) -> None:
+        if link.gate.acquire(timeout=LAUNCH_WITHIN_S):  # nobody is in NCCL with it, or will be
+            link.gate.release()
+        try:
+            link.group.abort()
+        except RuntimeError:
+            return  # torch gave up after its own time-out; it is not gone
+        link.gone.set()
+
+
+def _pause(bell: "SimpleQueue[object]") -> None:
+    """Nobody rings: the thread sleeps, and Python's lock is free."""
+    try:
+        bell.get(timeout=LONGEST_S)
+    except Empty:
+        return

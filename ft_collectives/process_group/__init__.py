@@ -1,0 +1,1 @@
+"""The group that an unmodified script holds: two-phase operations, substitutes."""

@@ -1,0 +1,196 @@
+"""Point to point messages, over a communicator of the two ranks alone.
+
+A message is no transaction: the sender may be done long before the receiver looks, so it cannot be
+sent again when the members change. Between two live ranks it does not have to be, if nobody else's
+loss touches what connects them. So every pair of ranks that talks has a communicator of its own,
+connected at its first message and never replaced; a message with a rank that is lost fails at once.
+
+gloo's works of `send` and `recv` have no future and may block for ever. A thread waits for each of
+them, and is left behind if the peer is lost; what it receives goes to private memory first.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Literal
+
+import torch
+
+from ft_collectives.communicators.c10d import Gloo, Work, WorkBase
+from ft_collectives.communicators.errors import PeerLost
+from ft_collectives.communicators.fabric import Fabric
+from ft_collectives.communicators.limits import LONGEST_S, TimedOut
+from rendezvous.protocol.messages import View
+
+Call = Literal["send", "recv"]
+
+
+class Message(WorkBase):
+    """One `call` under way, as the script may wait for it: c10d's `Work`.
+
+    A work made from a future of Python would not raise: `Future.set_exception` is a result to C++.
+    """
+
+    def __init__(self, call: Call, targets: Sequence[torch.Tensor], peer: int, tag: int) -> None:
+        super().__init__()
+        self.call = call
+        self.targets = list(targets)
+        self.staged = [_private(tensor) for tensor in targets]
+        self.peer = peer
+        self.tag = tag
+        self.failure: PeerLost | None = None
+        self._over = threading.Event()
+        self.within_s = LONGEST_S  # where the script gives no limit of its own to `wait`
+        self.overdue: Callable[[], TimedOut] | None = None
+        self._future: torch.futures.Future[Any] = torch.futures.Future()
+
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        """Raises PeerLost, or RuntimeError after `timeout`, or the group's limit if it is zero."""
+        if not self._over.wait(timeout.total_seconds() or self.within_s):
+            if self.overdue is not None and not timeout:
+                raise self.overdue()
+            raise RuntimeError(f"dist.{self.call}: nothing passed within {timeout}")
+        if self.failure is not None:
+            raise self.failure
+        return True
+
+    def is_completed(self) -> bool:
+        return self._over.is_set()
+
+    def is_success(self) -> bool:
+        return self.is_completed() and self.failure is None
+
+    def exception(self) -> PeerLost | None:
+        return self.failure
+
+    def result(self) -> list[torch.Tensor]:
+        return self.targets
+
+    def get_future(self) -> "torch.futures.Future[Any]":
+        return self._future
+
+    def end(self, failure: str) -> None:
+        """Called once. An empty `failure` means that the message has passed."""
+        if failure:
+            self.failure = PeerLost(f"dist.{self.call}: {failure}")
+            self._future.set_exception(self.failure)
+        else:
+            if self.call == "recv":
+                for target, received in zip(self.targets, self.staged, strict=True):
+                    target.detach().copy_(received)
+            self._future.set_result(self.targets)
+        self._over.set()
+
+
+@dataclass(slots=True, eq=False)
+class Pair:
+    """What connects us with one peer. Messages wait in `backlog`, in order, until it does."""
+
+    group: Gloo | None = None
+    backlog: list[Message] = field(default_factory=list)
+    under_way: list[Message] = field(default_factory=list)
+
+
+class Pairs:
+    """The pairs of this rank within one group; ranks are global."""
+
+    def __init__(self, fabric: Fabric, name: str) -> None:
+        self._fabric = fabric
+        self._name = name
+        self.limit: Callable[[], timedelta] | None = None  # of a wait, where it is not the fabric's
+        self._lock = threading.Lock()
+        self._pairs: dict[int, Pair] = {}
+        self._abandoned: list[Pair] = []  # gloo may still be in them
+        fabric.on_change.append(self._changed)
+
+    def post(self, call: Call, tensors: Sequence[torch.Tensor], peer: int, tag: int) -> Work:
+        """Begin to send to or receive from a live `peer`.
+
+        Raises PeerLost; so does the work, if the peer dies before the message has passed.
+        """
+        message = Message(call, tensors, peer, tag)
+        message.within_s = self._fabric.patience.within_s(self.limit)
+        message.overdue = lambda: self._overdue(message)
+        with self._lock:
+            if peer not in self._fabric.view.live_ranks:
+                raise PeerLost(f"dist.{call}: rank {peer} is lost")
+            pair = self._pairs.get(peer)
+            if pair is None:
+                pair = self._pairs[peer] = Pair()
+                self._in_thread(self._connect, pair, peer)
+            pair.under_way.append(message)
+            if pair.group is None:
+                pair.backlog.append(message)
+            else:
+                self._launch(pair, message)
+        return message
+
+    def _overdue(self, message: Message) -> TimedOut:
+        fabric, what = self._fabric, f"dist.{message.call}"
+        generation, rank = fabric.view.generation, fabric.rank
+        return fabric.patience.end(generation, rank, what, message.within_s, [message.peer])
+
+    def _in_thread(self, target: Any, *args: Any) -> None:
+        threading.Thread(target=target, args=args, name="recoverrun-pair", daemon=True).start()
+
+    def _connect(self, pair: Pair, peer: int) -> None:
+        low, high = sorted((self._fabric.rank, peer))
+        try:
+            store = self._fabric.store_of_pair(f"{self._name}/pair{low}-{high}")
+            group = self._fabric.connect(store, int(self._fabric.rank == high), 2)
+        except (RuntimeError, OSError) as failure:  # gloo and the store raise these
+            with self._lock:
+                if self._pairs.get(peer) is pair:
+                    del self._pairs[peer]
+            self._fail(pair, f"rank {peer} cannot be reached: {failure}")
+            return
+        with self._lock:
+            pair.group = group
+            for message in pair.backlog:
+                self._launch(pair, message)
+            pair.backlog.clear()
+
+    def _launch(self, pair: Pair, message: Message) -> None:
+        """In the order of the calls, which is how gloo matches messages of one tag."""
+        other = int(message.peer > self._fabric.rank)
+        try:
+            work = getattr(pair.group, message.call)(message.staged, other, message.tag)
+        except RuntimeError as failure:
+            self._in_thread(self._end, pair, message, f"rank {message.peer}: {failure}")
+            return
+        self._in_thread(self._await, pair, message, work)
+
+    def _await(self, pair: Pair, message: Message, work: Work) -> None:
+        try:
+            work.wait()
+        except RuntimeError as failure:
+            self._end(pair, message, f"rank {message.peer}: {failure}")
+        else:
+            self._end(pair, message, "")
+
+    def _changed(self, view: View) -> None:
+        """Messages with ranks that are lost have failed."""
+        with self._lock:
+            lost = {peer: p for peer, p in self._pairs.items() if peer not in view.live_ranks}
+            for peer in lost:
+                del self._pairs[peer]
+            self._abandoned += lost.values()
+        for peer, pair in lost.items():
+            self._fail(pair, f"rank {peer} is lost")
+
+    def _fail(self, pair: Pair, reason: str) -> None:
+        for message in list(pair.under_way):
+            self._end(pair, message, reason)
+
+    def _end(self, pair: Pair, message: Message, failure: str) -> None:
+        """Complete `message`, unless somebody else did."""
+        with self._lock:
+            if message not in pair.under_way:
+                return
+            pair.under_way.remove(message)
+        message.end(failure)
+
+
+def _private(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().clone(memory_format=torch.contiguous_format)

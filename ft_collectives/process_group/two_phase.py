@@ -1,0 +1,277 @@
+"""Collectives that all surviving members complete with one and the same result, or do again.
+
+Theory of operation. Members first tell each other what they are asked for (see `call_check`). Then
+an operation has two phases: the data, on private staging copies, then a vote (an all-reduce of one
+number). Who completes the vote knows that all members hold the result. When
+the generation changes in between, members exchange totals while they connect anew: operations
+completed, the operation held, and the generation that its result is of. If anybody completed number
+n, or all hold it of one generation, everyone uses what it holds; otherwise all do it again. So no
+result has to be sent again, and no two members return from operation n with different results.
+
+The generation is part of it because a rooted operation may complete on one member of generation g+1
+before another has looked up from generation g: both then hold number n, with different members.
+
+A result belongs to the members among whom it was made: they stay with it until it is delivered.
+"""
+
+import ctypes
+import threading
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeVar
+
+import torch
+
+from ft_collectives.communicators.c10d import Gloo, Work, options
+from ft_collectives.communicators.errors import MembersChanged, PeerLost, Superseded
+from ft_collectives.communicators.fabric import Communicator, Fabric, Totals
+from ft_collectives.process_group.call_check import ROW, Asked, disagreement
+
+T = TypeVar("T")
+
+Launch = Callable[[Communicator, list[torch.Tensor]], Sequence[Work]]
+"""Begins the data phase on staging memory."""
+
+Deliver = Callable[[list[torch.Tensor], Communicator], None]
+"""Takes the staged results to where the script wants them."""
+
+
+class Lent(NamedTuple):
+    """Inputs of lost members, in whose place this one speaks."""
+
+    inputs: Sequence[Sequence[torch.Tensor]] = ()  # one list for each of them
+    sure: bool = True  # else it holds only if all members give the same
+
+
+Lend = Callable[[tuple[int, ...]], Lent]
+"""Asked with the members that are left."""
+
+Fold = Callable[[list[torch.Tensor], Sequence[torch.Tensor]], None]
+"""Adds the inputs of one more member to those of this one."""
+
+SAMPLE = 1 << 16
+"""Bytes of an input that are compared with those of other members."""
+
+ATTEMPTS = 3
+"""Failures among the same members before the failure is the script's: sizes that differ, say."""
+
+
+class Given(NamedTuple):
+    """What one member says before the data phase, where members are lost."""
+
+    lent: int  # for so many lost members
+    crc: int  # of its own inputs
+    sure: int  # see `Lent`
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Held:
+    """The result of operation `number`, not known to be held by all."""
+
+    number: int
+    staged: list[torch.Tensor]
+    among: Communicator
+
+
+class Transactions:
+    """The operations of one group of `ranks`; `group`, if any, is its communicator of the first
+    generation, where it exists before it is protected.
+    """
+
+    def __init__(self, fabric: Fabric, name: str, ranks: Sequence[int], group: Gloo | None) -> None:
+        self.fabric = fabric
+        self._ranks = tuple(ranks)
+        self.completed = 0
+        self._held: Held | None = None
+        self._how = options("AllToAllOptions")
+        self._turn = threading.Lock()  # operations have numbers: a script's threads take turns
+        self._work = threading.local()  # what a thread does among the same members
+        self._among: set[tuple[int, ...]] | None = None  # whom a `call` was among so far
+        if group is None:
+            self.channel = fabric.open(name, ranks, self._totals)
+        else:
+            self.channel = fabric.adopt(name, ranks, group, self._totals)
+
+    def run(
+        self,
+        asked: Asked,
+        inputs: Sequence[torch.Tensor],
+        launch: Launch,
+        deliver: Deliver,
+        lend: Lend | None = None,
+        fold: Fold | None = None,
+    ) -> Communicator:
+        """Stage `inputs`, run `launch` on the members, vote, then `deliver` the staged result.
+
+        Where members are lost, what others `lend` for all of them is put in by `fold`. Returns
+        among whom the operation was, and whether it is whole.
+
+        Raises RuntimeError if members are not `asked` for the same, what gloo says of the
+        arguments, or if the members fail again and again.
+        """
+        with self._turn:
+            self.channel.what = f"dist.{asked.call}"
+            lending = lend if fold is not None else None
+            held = self._hold(asked, inputs, launch, lending, fold)
+            self.completed, self._held = held.number, None
+            if self._among is not None:
+                self._among.add(held.among.members)
+        self._require_same(held.among.members)
+        deliver(held.staged, held.among)
+        return held.among
+
+    def call(self, whole: Callable[[], T]) -> T:
+        """Make a call of several operations that must all be among the same members.
+
+        Where a loss comes between two of them, all is done again: every survivor knows among whom
+        an operation was, so they agree on that. Raises what `whole` raises among the same members.
+        """
+        while True:
+            self._among = among = set[tuple[int, ...]]()
+            try:
+                result = whole()
+                if len(among) <= 1:
+                    return result
+            except Exception as error:  # anything may come of parts that do not fit together
+                if len(among) <= 1 or isinstance(error, PeerLost):
+                    raise
+            finally:
+                self._among = None
+
+    @contextmanager
+    def among_the_same(self) -> Iterator[None]:
+        """In here this thread's operations must all be among the members of the first one.
+
+        The first that is not raises MembersChanged, on all survivors: they know among whom it was.
+        """
+        self._work.members = ()
+        try:
+            yield
+        finally:
+            self._work.members = None
+
+    def _require_same(self, members: tuple[int, ...]) -> None:
+        before = getattr(self._work, "members", None)
+        if before is None:
+            return
+        if before and members != before:
+            raise MembersChanged(f"ranks {sorted({*before} - {*members})} are lost")
+        self._work.members = members
+
+    def _hold(
+        self,
+        asked: Asked,
+        inputs: Sequence[torch.Tensor],
+        launch: Launch,
+        lend: Lend | None,
+        fold: Fold | None,
+    ) -> Held:
+        """The result that all members hold."""
+        number = self.completed + 1
+        failures: Counter[tuple[int, ...]] = Counter()
+        while True:
+            now = self.fabric.meet(self.channel)
+            if self._held is not None and self._settled(self._held, now):
+                return self._held
+            try:
+                lost = len(self._ranks) - len(now.members)
+                lent = lend(now.members) if lost and lend is not None else Lent()
+                given = self._agree(asked, now, lent, digest(inputs) if lost else 0)
+                alike = len(given) > 1 and len({one.crc for one in given}) == 1
+                known = alike or all(one.sure for one in given)
+                whole = known and sum(one.lent for one in given) == lost
+                among = replace(now, whole=whole, alike=alike)
+                folded = lent.inputs if whole else ()
+                return self._attempt(number, among, inputs, launch, fold, folded)
+            except Superseded as end:
+                failures[now.members] += bool(end.reason)
+                if failures[now.members] >= ATTEMPTS:
+                    raise RuntimeError(f"collective failed: {end.reason}") from end
+
+    def _agree(self, asked: Asked, now: Communicator, lent: Lent, crc: int) -> list[Given]:
+        """Exchange what members ask for and give, in their order.
+
+        Raises RuntimeError if the members' calls differ: on all of them, and about the same.
+        """
+        own = Given(len(lent.inputs), crc, lent.sure)
+        many, row = len(now.members), [*asked.row(), *own]
+        mine = torch.tensor(row * many)
+        rows = torch.empty_like(mine)
+        self.fabric.bury([mine, rows])
+        pending = self.fabric.launch(
+            self.channel,
+            now.generation,
+            lambda group: group.alltoall_base(rows, mine, [], [], self._how),
+        )
+        self.fabric.finish([pending], now.generation)
+        self.fabric.unbury([mine, rows])
+        if now.group is None:
+            return [own]
+        said = rows.view(many, len(row)).tolist()
+        words = disagreement([one[:ROW] for one in said], now.members)
+        if words:
+            raise RuntimeError(words)
+        return [Given(*one[ROW:]) for one in said]
+
+    def _attempt(
+        self,
+        number: int,
+        now: Communicator,
+        inputs: Sequence[torch.Tensor],
+        launch: Launch,
+        fold: Fold | None,
+        lent: Sequence[Sequence[torch.Tensor]],
+    ) -> Held:
+        fabric, channel, generation = self.fabric, self.channel, now.generation
+        staged = [_copy(tensor) for tensor in inputs]
+        for one in lent:
+            assert fold is not None, "who lends nothing folds nothing"
+            fold(staged, one)
+        fabric.bury(staged)  # gloo may write late into what is left behind
+        begun = fabric.begin(channel, generation, lambda at: launch(at, staged))
+        fabric.finish(begun, generation)
+        fabric.unbury(staged)
+        with fabric.changed:
+            if fabric.view.generation != generation:
+                raise Superseded
+            self._held = held = Held(number, staged, now)
+        vote = fabric.launch(channel, generation, lambda group: group.allreduce([torch.ones(1)]))
+        fabric.finish([vote], generation)
+        return held
+
+    def _settled(self, held: Held, now: Communicator) -> bool:
+        """Did the exchange at the last meeting show that what we hold is everybody's result?"""
+        number = held.number
+        if any(completed >= number for completed, _, _ in now.aligned):
+            return True
+        return bool(now.aligned) and {totals[1:] for totals in now.aligned} == {
+            (number, held.among.generation)
+        }
+
+    def _totals(self) -> Totals:
+        """Operations completed, the one held, and the generation of its result."""
+        held = self._held
+        if held is None:
+            return (self.completed, self.completed, 0)
+        return (self.completed, held.number, held.among.generation)
+
+
+def digest(inputs: Sequence[torch.Tensor]) -> int:
+    """Of what a member gives, or of the beginning of it where it is large."""
+    crc = 0
+    for tensor in inputs:
+        plain = _copy(tensor)
+        size = min(SAMPLE, plain.numel() * plain.element_size())
+        if size:
+            crc = zlib.crc32((ctypes.c_char * size).from_address(plain.data_ptr()), crc)
+    return crc
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    """Private, contiguous and the host's: gloo takes memory as it lies."""
+    if not tensor.is_cpu:
+        return tensor.detach().to("cpu", memory_format=torch.contiguous_format)
+    return tensor.detach().clone(memory_format=torch.contiguous_format)

@@ -1,0 +1,1 @@
+"""The in-step machine, the reducer, exact sums, the vote."""

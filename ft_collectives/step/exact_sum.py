@@ -1,0 +1,254 @@
+"""Sums that are the same bit for bit, whoever computed their parts: what `--exact` reduces with.
+
+Floating point addition is not associative, so a sum is a shape: which two are added first. Here the
+shape depends on the job alone, on its slots R and microbatches G. The gradients of a slot are added
+in the order of their index, ((g0 + g1) + g2) + ..., which is how its home rank accumulates them;
+then the sums of the slots, in the order of the slots, onto +0.0 (which also makes one zero of both,
+as a script may begin with zeroed gradients or with none).
+
+A replica adds up what comes first in a slot and hands over the rest one by one: those are its
+*terms*. All members know the plan of the generation, so they know each other's terms without a
+word. Each member gets its own part of every bucket from everybody (an all-to-all), adds that up,
+and gives the result to all (an all-gather). Without a loss a replica has one term, and as many
+bytes move as in a ring; after one, each microbatch that does not continue what its replica has of
+the slot is a term more.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from ft_collectives.communicators.c10d import Gloo, Work, options
+from ft_collectives.communicators.errors import Superseded
+from ft_collectives.communicators.fabric import Channel, Communicator, Fabric, Pending
+from rendezvous.protocol.messages import Identity
+
+Shares = Mapping[int, Sequence[Identity]]
+"""What each live slot's replica computes of a step."""
+
+Fill = Callable[[torch.Tensor], None]
+"""Copies this rank's own accumulator."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Term:
+    """The gradients of (slot, start) to (slot, stop - 1), added up from the left."""
+
+    slot: int
+    start: int
+    stop: int
+
+
+def terms(held: Iterable[Identity]) -> tuple[Term, ...]:
+    """How a replica hands over what it has `held`: the head of each slot as one term."""
+    found: list[Term] = []
+    for slot, index in sorted(held):
+        head = bool(found) and (found[-1].slot, found[-1].start) == (slot, 0)
+        if head and found[-1].stop == index:
+            found[-1] = Term(slot, 0, index + 1)
+        else:
+            found.append(Term(slot, index, index + 1))
+    return tuple(found)
+
+
+def canonical(having: Sequence[Sequence[Term]]) -> tuple[tuple[Term, int], ...]:
+    """All terms in the order of their addition, each with its place among those of `having`.
+
+    A place counts through the terms of the first member, then those of the second, and so on.
+    """
+    places = [term for one in having for term in one]
+    ordered = tuple(sorted((term, place) for place, term in enumerate(places)))
+    last = Term(-1, 0, 0)
+    for term, _ in ordered:
+        begins = last.stop if term.slot == last.slot else 0
+        assert term.start == begins, f"INV-1: {term} follows {last}"
+        last = term
+    return ordered
+
+
+def fold(total: torch.Tensor, rows: Sequence[torch.Tensor], order: Sequence[Term]) -> None:
+    """Add `rows`, the values of the terms in `order`, up into `total`. Rows are written over."""
+    total.zero_()
+    of_slot: torch.Tensor | None = None
+    slot = -1
+    for term, row in zip(order, rows, strict=True):
+        if of_slot is not None and term.slot == slot:
+            of_slot += row
+            continue
+        if of_slot is not None:
+            total += of_slot
+        of_slot, slot = row, term.slot
+    if of_slot is not None:
+        total += of_slot
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """How a step is added up in one generation, as one member sees it."""
+
+    counts: tuple[int, ...]  # terms of each member
+    mine: tuple[Term, ...]
+    order: tuple[Term, ...]  # of the addition
+    places: tuple[int, ...]  # where each of `order` is among the terms of all members
+
+    @staticmethod
+    def of(having: Sequence[Sequence[Term]], place: int) -> "Plan":
+        ordered = canonical(having)
+        return Plan(
+            counts=tuple(len(one) for one in having), mine=tuple(having[place]),
+            order=tuple(term for term, _ in ordered), places=tuple(at for _, at in ordered),
+        )  # fmt: skip
+
+
+@dataclass(slots=True, eq=False)
+class Flight:
+    """The memory of one bucket on its way. `whole` has room for as many parts as members."""
+
+    plan: Plan
+    whole: torch.Tensor
+    sent: torch.Tensor
+    received: torch.Tensor
+    part: torch.Tensor
+
+    @staticmethod
+    def of(plan: Plan, size: int, dtype: torch.dtype) -> "Flight":
+        members = len(plan.counts)
+        width = -(-size // members)
+
+        def room(parts: int) -> torch.Tensor:
+            return torch.empty(parts * width, dtype=dtype)
+
+        whole = room(members)
+        sent = whole if len(plan.mine) == 1 else room(len(plan.mine) * members)
+        return Flight(plan, whole, sent, room(len(plan.order)), room(1))
+
+    @property
+    def memory(self) -> list[torch.Tensor]:
+        """What gloo may read from or write to."""
+        return [self.whole, self.sent, self.received, self.part]
+
+    def exchange(self, group: Gloo) -> Work:
+        """Every member gets its part of all terms; they arrive by member, in its own order."""
+        width = self.part.numel()
+        arriving = [count * width for count in self.plan.counts]
+        leaving = [len(self.plan.mine) * width] * len(self.plan.counts)
+        how = options("AllToAllOptions")
+        return group.alltoall_base(self.received, self.sent, arriving, leaving, how)
+
+    def give_out(self, group: Gloo) -> Work:
+        """Every member gives its part of the sum to all."""
+        return group._allgather_base(self.whole, self.part, options("AllgatherOptions"))
+
+    def add_up(self, source: torch.Tensor) -> None:
+        """Add up this rank's part of all terms, which lie in `source`."""
+        rows = source.view(len(self.plan.order), -1)
+        fold(self.part, [rows[place] for place in self.plan.places], self.plan.order)
+
+
+class Canonical:
+    """The sums of this rank's buckets over `channel`, whose ranks are in the order of slots.
+
+    `shares(generation)` is the plan by which the step is reduced, None once that generation is
+    over.
+    """
+
+    def __init__(
+        self, fabric: Fabric, channel: Channel, shares: Callable[[int], Shares | None]
+    ) -> None:
+        self._fabric = fabric
+        self._channel = channel
+        self._shares = shares
+        self._own = channel.ranks.index(fabric.rank)
+        self._apart: dict[Term, dict[Hashable, torch.Tensor]] = {}
+        self._flights: dict[Hashable, Flight] = {}
+        self._planned: tuple[Communicator, Shares, Plan] | None = None
+
+    # --------------------------------------------------------------------------- other slots' parts
+
+    def begin_step(self) -> None:
+        self._apart.clear()
+
+    def add(self, identity: Identity, gradient: dict[Hashable, torch.Tensor]) -> None:
+        """Keep another slot's gradient, by bucket: with the head of the slot once it is next."""
+        slot, index = identity
+        self._apart[Term(slot, index, index + 1)] = gradient
+        head = next((t for t in self._apart if (t.slot, t.start) == (slot, 0)), None)
+        while head is not None:
+            following = self._apart.pop(Term(slot, head.stop, head.stop + 1), None)
+            if following is None:
+                return
+            sums = self._apart.pop(head)
+            for key, value in following.items():
+                sums[key] += value
+            head = Term(slot, 0, head.stop + 1)
+            self._apart[head] = sums
+
+    # --------------------------------------------------------------------------- the exchange
+
+    def start(
+        self, key: Hashable, generation: int, *, size: int, dtype: torch.dtype, fill: Fill
+    ) -> tuple[torch.Tensor, Pending]:
+        """Give every member its part of this rank's terms of a bucket of `size` elements.
+
+        Returns the memory in which the sum will be. Superseded if `generation` is over.
+        """
+        with self._fabric.changed:
+            now, shares = self._channel.now, self._shares(generation)
+        if shares is None or now.generation != generation:
+            raise Superseded
+        plan = self._plan(now, shares)
+        flight = self._flights.get(key)
+        if flight is None or flight.plan is not plan or flight.whole.dtype != dtype:
+            flight = self._flights[key] = Flight.of(plan, size, dtype)
+        staging = flight.whole[:size]
+        fill(staging)
+        flight.whole[size:].zero_()
+        if len(plan.mine) > 1:
+            self._lay_out(flight, key)
+        if now.group is None:
+            flight.add_up(flight.sent)
+            flight.whole.copy_(flight.part)
+            return staging, Pending()
+        return staging, self._fabric.launch(self._channel, generation, flight.exchange)
+
+    def complete(self, key: Hashable, generation: int) -> Pending:
+        """All terms of the bucket are here: add them up, and give this rank's part to all."""
+        flight = self._flights[key]
+        if len(flight.plan.counts) == 1:
+            return Pending()
+        flight.add_up(flight.received)
+        return self._fabric.launch(self._channel, generation, flight.give_out)
+
+    def let_go(self, key: Hashable) -> list[torch.Tensor]:
+        """Use other memory for this bucket from now on; returns what gloo may still use."""
+        flight = self._flights.pop(key, None)
+        return flight.memory if flight is not None else []
+
+    def forget(self) -> None:
+        """The buckets so far are no longer how the gradients are divided."""
+        self._flights.clear()
+
+    # --------------------------------------------------------------------------- the plan
+
+    def _plan(self, now: Communicator, shares: Shares) -> Plan:
+        """Made once for all buckets, and for all steps with these shares."""
+        known = self._planned
+        if known is not None and known[0] is now and known[1] == shares:
+            return known[2]
+        having = [terms(shares[self._channel.ranks.index(rank)]) for rank in now.members]
+        plan = Plan.of(having, now.position(self._fabric.rank))
+        self._planned = (now, shares, plan)
+        return plan
+
+    def _lay_out(self, flight: Flight, key: Hashable) -> None:
+        """What each member gets lies together: its part of every term of ours."""
+        mine, members = flight.plan.mine, len(flight.plan.counts)
+        rows = flight.sent.view(members, len(mine), -1)
+        for number, term in enumerate(mine):
+            row = flight.whole
+            if term.slot != self._own:
+                row = flight.whole.new_zeros(flight.whole.numel())
+                gradient = self._apart[term][key]
+                row[: gradient.numel()] = gradient
+            rows[:, number] = row.view(members, -1)

@@ -1,0 +1,429 @@
+"""The order of events in one optimizer step on one rank, as a pure machine.
+
+A step is a transaction: COMPUTE, REDUCE, VOTE, APPLY (docs/recovery.md). The machine knows what is
+in this rank's accumulators, in which generation all buckets were reduced, and when the step may be
+applied. It decides nothing alone after a loss: it reports what it really holds and waits for the
+coordinator's decision, once per generation.
+
+Theory of operation. Two threads feed it: the script's thread (microbatches, the commit point,
+finished reductions and votes) and the control thread (views, decisions, contexts). Because a view
+takes effect the moment it is fed in, a vote or a reduction of an older generation that finishes
+later changes nothing (INV-5): what this rank then reports is frozen. The vote is an all-reduce over
+every live rank, entered only by a rank that holds every bucket. So whoever completes it knows that
+all members hold the step, and a survivor that did not complete it can rely on its own held buckets
+whenever every survivor holds them: the rule that `rendezvous.coordinator.coordinator` applies.
+
+A replica's ranks compute in lockstep, and what one of them has begun to re-execute it cannot leave.
+A view may meet one rank just before and its mate just after such a start: reports name what is
+`begun`, and the coordinator has the others join ("level") before anything is decided.
+
+The machine is silent in a step without losses: no message is waited for.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, assert_never
+
+from rendezvous.coordinator.members import FIRST_GENERATION
+from rendezvous.protocol.layout import Layout
+from rendezvous.protocol.messages import Committed, Decision, Identity, Message, Phase, Report, View
+from rendezvous.protocol.quota import standing_quota, standing_shares
+from rendezvous.transport.apart import unequal
+
+RESEND_AFTER_S = 0.5
+"""A report that nobody answered is said again: messages may be lost, totals may be repeated."""
+
+
+# ------------------------------------------------------------------------------------- events
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Viewed:
+    view: View
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accumulated:
+    """One microbatch's gradient is in the accumulators of this rank."""
+
+    identity: Identity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """The script is about to use the gradients; its own `microbatches` are done."""
+
+    microbatches: int
+
+
+@dataclass(frozen=True, slots=True)
+class Discarded:
+    """The script dropped its gradients unused (`zero_grad`): the step begins anew."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reduced:
+    """Every bucket of the step was reduced in `generation`; this rank holds the sums."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Voted:
+    """The vote of `generation` is complete; `counts` is how often each identity is in the sum.
+
+    `taken` is how many microbatches each rank has taken, where that differs.
+    """
+
+    generation: int
+    counts: tuple[int, ...]
+    taken: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """The script has ended normally."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time passed."""
+
+
+Event = Viewed | Decided | Accumulated | Settled | Discarded | Reduced | Voted | Ended | Tick
+
+
+# ------------------------------------------------------------------------------------ effects
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Send:
+    message: Message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compute:
+    """Re-execute these identities, in order; feed `Accumulated` after each."""
+
+    identities: tuple[Identity, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reduce:
+    """Reduce every bucket in `generation` from the kept accumulators; feed `Reduced`."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vote:
+    """All-reduce `ballot` (one count per identity) over all live ranks; feed `Voted`."""
+
+    generation: int
+    ballot: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Apply:
+    """Give the held sums to the script; the step is committed."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Break:
+    """An invariant does not hold; stop the job with exit code 85."""
+
+    invariant: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Differ:
+    """The script's ranks differ, so that this step is not one step of all; stop the job."""
+
+    reason: str
+
+
+Effect = Send | Compute | Reduce | Vote | Apply | Break | Differ
+
+State = Literal["open", "asking", "computing", "reducing", "voting", "ended"]
+
+
+class InStep:
+    """One rank's side of every step; `rank` at `layout`, begun in the members of `view`."""
+
+    def __init__(self, *, rank: int, layout: Layout, view: View) -> None:
+        self.rank = rank
+        self.layout = layout
+        self.slot = layout.slot(rank)
+        self.view = view if view.live else _with_slots(view, layout)
+        self.step_index = 0
+        self.planned_in = FIRST_GENERATION  # the generation whose members the step's plan is for
+        self.microbatches = 0
+        self.done: list[Identity] = []
+        self.begun: tuple[Identity, ...] = ()  # being re-executed now
+        self.joined: tuple[Identity, ...] = ()  # to re-execute because shard mates have begun to
+        self.plan: tuple[Identity, ...] | None = None  # extras decided for this step, if any were
+        self.targets: Mapping[int, tuple[Identity, ...]] = {}  # of all replicas, decided with it
+        self.reduced_in = 0
+        self.state: State = "open"
+        self._report_at = float("inf")
+        self._now = 0.0
+
+    # --------------------------------------------------------------------------- machine
+
+    def step(self, event: Event, now: float) -> list[Effect]:
+        """Take one event at monotonic time `now` (seconds)."""
+        self._now = now
+        match event:
+            case Viewed(view=view):
+                effects = self._view(view)
+            case Decided(decision=decision):
+                effects = self._decide(decision)
+            case Accumulated(identity=identity):
+                effects = self._accumulate(identity)
+            case Settled(microbatches=microbatches):
+                effects = self._settle(microbatches)
+            case Discarded():
+                effects = self._discard()
+            case Reduced(generation=generation):
+                effects = self._reduce(generation)
+            case Voted(generation=generation, counts=counts, taken=taken):
+                effects = self._vote(generation, counts, taken)
+            case Ended():
+                self.state = "ended"
+                effects = []
+            case Tick():
+                effects = self._tick()
+            case _:
+                assert_never(event)
+        self.check()
+        return effects
+
+    def deadline(self) -> float | None:
+        """When it next needs a `Tick`, or None."""
+        return None if self._report_at == float("inf") else self._report_at
+
+    def check(self) -> None:
+        """Invariants that hold between any two events."""
+        assert len(set(self.done)) == len(self.done), f"INV-1: computed twice: {self.done}"
+        assert self.planned_in <= self.view.generation, f"INV-2: plan of {self.planned_in}"
+        assert not set(self.begun) & set(self.done), f"INV-1: begun again: {self.begun}"
+        assert bool(self.begun) == (self.state == "computing"), f"{self.state} with {self.begun}"
+        assert self.reduced_in <= self.view.generation, f"INV-5: reduced in {self.reduced_in}"
+
+    def snapshot(self) -> dict[str, object]:
+        return {
+            "rank": self.rank,
+            "step": self.step_index,
+            "generation": self.view.generation,
+            "planned_in": self.planned_in,
+            "state": self.state,
+            "done": tuple(self.done),
+            "reduced_in": self.reduced_in,
+        }
+
+    # --------------------------------------------------------------------------- what others need
+
+    def extras(self) -> tuple[Identity, ...]:
+        """What this replica computes for lost slots in this step, as far as is known now."""
+        if self.plan is not None:
+            return self.plan
+        if not self.microbatches:
+            return ()
+        quota = standing_quota(self.view.live, self.layout.slots, self.microbatches)
+        return quota.get(self.slot, ())
+
+    def shares(self) -> Mapping[int, tuple[Identity, ...]]:
+        """What each live replica computes of this step by the present plan, its own slot too."""
+        if self.plan is not None:
+            return self.targets
+        return standing_shares(self.view.live, self.layout.slots, self.microbatches)
+
+    @property
+    def surprised(self) -> bool:
+        """A view came that the plan of this step does not know: nothing may be reduced yet."""
+        return self.planned_in != self.view.generation
+
+    def report(self) -> Report:
+        """Where this rank stands, as a total."""
+        phase: Phase
+        if self.state == "ended":
+            phase = "done"
+        elif self.state in ("open", "computing"):
+            phase = "compute"
+        else:
+            phase = "settle"
+        return Report(
+            rank=self.rank,
+            generation=self.view.generation,
+            step=self.step_index,
+            phase=phase,
+            microbatches=self.microbatches if phase == "settle" else 0,
+            done=tuple(sorted(self.done)),
+            begun=self.begun,
+            reduced=self.reduced_in,
+        )
+
+    def reduced_by_torch(self, microbatches: int) -> list[Effect]:
+        """The first transaction is over, in which torch reduced what all ranks had computed."""
+        assert not self.step_index and self.state == "open", f"begun already: {self.snapshot()}"
+        self.microbatches = microbatches
+        self.done = [(self.slot, index) for index in range(microbatches)]
+        _, *effects = self._apply(stay_surprised=self.surprised)
+        return effects
+
+    # --------------------------------------------------------------------------- control side
+
+    def _view(self, view: View) -> list[Effect]:
+        if view.generation == self.view.generation and self.surprised:
+            return [self._say()]  # said again: our report may have been lost
+        if view.generation <= self.view.generation:
+            return []
+        self.view = view
+        self.joined = ()
+        if self.state in ("reducing", "voting"):
+            self.state = "asking"
+        return [self._say()]
+
+    def _decide(self, decision: Decision) -> list[Effect]:
+        stale = decision.generation != self.view.generation or decision.step != self.step_index
+        if stale or self.state != "asking" or not self.surprised:
+            return []
+        self._report_at = float("inf")
+        if decision.verdict == "commit":
+            if self.reduced_in != decision.held:
+                return [
+                    _broken(
+                        "INV-3",
+                        f"told to commit the sums of generation {decision.held}, "
+                        f"holds those of {self.reduced_in}",
+                    )
+                ]
+            return self._apply(stay_surprised=True)
+        if decision.verdict == "level":
+            self.joined = dict(decision.targets).get(self.slot, ())
+            return self._advance()
+        self.planned_in = self.view.generation
+        self.reduced_in = 0
+        self.targets = dict(decision.targets)
+        self.plan = self.targets.get(self.slot, ())
+        return self._advance()
+
+    def _tick(self) -> list[Effect]:
+        if self._now < self._report_at:
+            return []
+        if self.state != "asking":
+            self._report_at = float("inf")
+            return []
+        return [self._say()]
+
+    def _say(self) -> Effect:
+        waiting = self.state == "asking"
+        self._report_at = self._now + RESEND_AFTER_S if waiting else float("inf")
+        return Send(message=self.report())
+
+    # --------------------------------------------------------------------------- script side
+
+    def _accumulate(self, identity: Identity) -> list[Effect]:
+        assert self.state in ("open", "computing"), f"microbatch {identity} while {self.state}"
+        self.done.append(identity)
+        self.begun = ()
+        return self._advance() if self.state == "computing" else []
+
+    def _settle(self, microbatches: int) -> list[Effect]:
+        assert self.state == "open", f"commit point while {self.state}"
+        self.microbatches = microbatches
+        return self._advance()
+
+    def _discard(self) -> list[Effect]:
+        assert self.state == "open", f"gradients dropped while {self.state}"
+        self.done = []
+        return []
+
+    def _advance(self) -> list[Effect]:
+        """Go on with the step from the commit point: compute what is missing, ask, or reduce."""
+        wanted = self.joined if self.surprised else self.extras()
+        todo = tuple(identity for identity in wanted if identity not in self.done)
+        if todo:
+            self.state = "computing"
+            self.begun = todo[:1]  # one at a time: a view may change the rest
+            return [Compute(identities=self.begun)]
+        if self.surprised:
+            self.state = "asking"
+            return [self._say()]
+        self.state = "reducing"
+        return [Reduce(generation=self.view.generation)]
+
+    def _reduce(self, generation: int) -> list[Effect]:
+        if generation != self.view.generation or self.state != "reducing":
+            return []
+        self.reduced_in = generation
+        self.state = "voting"
+        return [Vote(generation=generation, ballot=self._ballot())]
+
+    def _ballot(self) -> tuple[int, ...]:
+        held = set(self.done)
+        return tuple(
+            int((slot, index) in held)
+            for slot in self.layout.slots
+            for index in range(self.microbatches)
+        )
+
+    def _vote(
+        self, generation: int, counts: tuple[int, ...], taken: Mapping[int, int]
+    ) -> list[Effect]:
+        if generation != self.view.generation or self.state != "voting":
+            return []
+        if taken:
+            return [Differ(reason=unequal(self.step_index, taken))]
+        if any(count != self.layout.shards for count in counts):
+            return [
+                _broken(
+                    "INV-1",
+                    f"step {self.step_index}: the vote counted {counts}, expected "
+                    f"{self.layout.shards} for each of {len(counts)} microbatches",
+                )
+            ]
+        return self._apply(stay_surprised=False)
+
+    def _apply(self, *, stay_surprised: bool) -> list[Effect]:
+        applied = self.step_index
+        home = [(self.slot, index) for index in range(self.microbatches)]
+        committed = Committed(
+            rank=self.rank,
+            generation=self.view.generation,
+            step=applied,
+            done=tuple(sorted(self.done)),
+            redone=tuple(sorted(set(self.done) - set(home))),
+            total=len(self.layout.slots) * self.microbatches,
+            digest="",
+        )
+        self.step_index += 1
+        self.done = []
+        self.plan = None
+        self.joined = ()
+        self.reduced_in = 0
+        self.state = "open"
+        effects: list[Effect] = [Apply(step=applied), Send(message=committed)]
+        if stay_surprised:  # the next step still needs this generation's decision: say where we are
+            effects.append(self._say())
+        return effects
+
+
+def _with_slots(view: View, layout: Layout) -> View:
+    """`view` as it reads once the topology is known: it may be older than that."""
+    live = tuple(
+        slot for slot, ranks in enumerate(layout.replicas) if set(ranks) <= set(view.live_ranks)
+    )
+    return replace(view, live=live)
+
+
+def _broken(invariant: str, reason: str) -> Break:
+    return Break(invariant=invariant, reason=reason)

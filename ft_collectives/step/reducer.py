@@ -1,0 +1,234 @@
+"""Gradient buckets that can be reduced again: kept accumulators, staging copies, one fixed order.
+
+The un-reduced accumulator of every bucket is kept until the step commits. What is all-reduced is a
+copy, so that a reduction which a loss interrupts leaves nothing half done: the copy is left behind
+and a fresh one is reduced among the members of the next generation (docs/recovery.md, "A step is a
+transaction"). A bucket may start while backward still runs (`offer`), which is how reduction
+overlaps computation; all members start buckets in one order, because gloo matches operations of a
+communicator by their order and ends the process on a mismatch of sizes.
+"""
+
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from ft_collectives.communicators.c10d import ReduceOp, options
+from ft_collectives.communicators.errors import Superseded
+from ft_collectives.communicators.fabric import Channel, Fabric, Pending
+from ft_collectives.step.exact_sum import Canonical
+from rendezvous.protocol.messages import Identity
+
+
+@dataclass(slots=True, eq=False)
+class Bucket:
+    """One unit of reduction. `fill(staging)` copies the local sum in; `size` counts elements.
+
+    `deliver(total)` gives the sum over all B microbatches to the parameters, with the divisor of
+    the failure-free run (INV-8). `carry(staging)` copies what all ranks had in their gradients
+    before the transaction, where torch reduces that, too. With `keeps` the gradients become views
+    of `total`, which is then theirs: the next transaction reduces in other memory.
+    """
+
+    key: Hashable
+    size: int
+    dtype: torch.dtype
+    fill: Callable[[torch.Tensor], None]
+    deliver: Callable[[torch.Tensor], None]
+    carry: Callable[[torch.Tensor], bool] = lambda staging: False
+    keeps: bool = False
+    device: torch.device | str = "cpu"  # of what is reduced, not of the gradients
+    staging: torch.Tensor | None = None
+    pending: Pending | None = None
+    generation: int = 0  # of `pending`
+
+
+Piece = dict[Hashable, torch.Tensor]
+"""The gradient of one microbatch that was executed again, by bucket."""
+
+
+class Reducer:
+    """Buckets of this rank, reduced over `channel`, the replicate group of its shard.
+
+    A transaction reduces those that are included in it, in that order.
+    """
+
+    def __init__(self, fabric: Fabric, channel: Channel) -> None:
+        self.fabric = fabric
+        self.channel = channel
+        self._begin = fabric.launch
+        if channel.over is not None:
+            self._begin = partial(channel.over.launch, fabric)
+        self.buckets: dict[Hashable, Bucket] = {}
+        self.order: list[Hashable] = []
+        self.on_launch: Callable[[int, int], None] = lambda number, total: None
+        self.canonical: Canonical | None = None  # how to sum, if not by all-reduce
+        self._extra: Piece = {}  # what this rank has made up, but for the canonical sum
+        self._launched = 0
+        self._launched_in = 0
+        self._final: set[Hashable] = set()
+        self._final_in = 0  # an accumulator that was final may have to take more after a loss
+        self._held_in = 0  # the generation in which every bucket of this step was reduced
+        self._sum = options("AllreduceOptions", reduceOp=ReduceOp.SUM)
+
+    def register(self, bucket: Bucket) -> Bucket:
+        """Add a bucket, or replace the one of the same key."""
+        known = self.buckets.get(bucket.key)
+        if known is not None and (known.size, known.dtype) == (bucket.size, bucket.dtype):
+            bucket.staging = known.staging
+            bucket.pending, bucket.generation = known.pending, known.generation
+        self.buckets[bucket.key] = bucket
+        return bucket
+
+    def include(self, keys: Iterable[Hashable]) -> None:
+        """These are reduced in this transaction, after those that are already."""
+        self.order += [key for key in keys if key not in self.order]
+
+    def forget(self) -> None:
+        """The buckets of the step before are no longer how the gradients are divided."""
+        self.buckets.clear()
+        if self.canonical is not None:
+            self.canonical.forget()
+        self.begin()
+
+    def begin(self) -> None:
+        """A new transaction: nothing of it is launched."""
+        if self.canonical is not None:
+            self.canonical.begin_step()
+        self._launched = self._launched_in = 0
+        self._final_in = self._held_in = 0
+        self._final.clear()
+        self._extra.clear()
+        self.order = []
+        for bucket in self.buckets.values():
+            self._abandon(bucket)
+            bucket.generation = 0
+
+    def piece(self, carried: bool) -> Piece:
+        """What the accumulators hold now, and if `carried` what they had before the transaction."""
+        piece: Piece = {}
+        for key in self.order:
+            bucket = self.buckets[key]
+            piece[key] = torch.empty(bucket.size, dtype=bucket.dtype, device=bucket.device)
+            bucket.fill(piece[key])
+            before = torch.zeros_like(piece[key]) if carried else None
+            if before is not None and bucket.carry(before):
+                piece[key] += before
+        return piece
+
+    def share(self, parts: int, carried: bool) -> Piece:
+        """One of so many equal parts of this rank's own microbatches (`carried` as above)."""
+        piece = self.piece(carried=False)
+        for key, own in piece.items():
+            before = torch.zeros_like(own)
+            held = self.buckets[key].carry(before)  # else they are zeros
+            own.sub_(before).div_(parts)
+            if held and carried:
+                own.add_(before)
+        return piece
+
+    def add(self, identity: Identity, piece: Piece) -> None:
+        """Another slot's microbatch is part of this rank's contribution."""
+        if self.canonical is not None:
+            self.canonical.add(identity, piece)
+            return
+        for key, gradient in piece.items():
+            known = self._extra.get(key)
+            self._extra[key] = gradient if known is None else known.add_(gradient)
+
+    def offer(self, key: Hashable, generation: int) -> None:
+        """The accumulator of `key` is final in the plan of `generation`: start its reduction as
+        soon as its turn comes.
+        """
+        self.include([key])
+        if self._final_in != generation:
+            self._final.clear()
+            self._final_in = generation
+        self._final.add(key)
+        if self._launched_in not in (0, generation):
+            return
+        ready = self._launched
+        while ready < len(self.order) and self.order[ready] in self._final:
+            ready += 1
+        if ready == self._launched or self.channel.generation != generation:
+            return
+        try:
+            self._launch_up_to(ready, generation)
+        except Superseded:
+            return  # the end of the backward will see the new generation
+
+    def finish(self, generation: int) -> None:
+        """Reduce everything in `generation` and wait; Superseded if it ends first."""
+        if self.fabric.ready(self.channel) != generation:
+            raise Superseded
+        self._launch_up_to(len(self.order), generation)
+        pendings = [b.pending for b in self._present() if b.pending is not None]
+        if self.canonical is None:
+            self.fabric.finish(pendings, generation)
+        else:
+            self._finish(self.canonical, generation)
+        self._held_in = generation
+
+    def _present(self) -> list[Bucket]:
+        return [self.buckets[key] for key in self.order]
+
+    def _finish(self, canonical: Canonical, generation: int) -> None:
+        """Both halves of every bucket; all members start the second ones in the same order."""
+        for bucket in self._present():
+            assert bucket.pending is not None, f"bucket {bucket.key} was just launched"
+            self.fabric.finish([bucket.pending], generation)
+            bucket.pending = canonical.complete(bucket.key, generation)
+        pendings = [b.pending for b in self._present() if b.pending is not None]
+        self.fabric.finish(pendings, generation)
+
+    def deliver(self) -> None:
+        """Write the reduced sums to the parameters' gradients; the step is committed."""
+        assert self._held_in == self._launched_in or not self.order, (
+            f"INV-5: held in generation {self._held_in}, since then launched in {self._launched_in}"
+        )
+        for bucket in self._present():
+            assert bucket.staging is not None, f"bucket {bucket.key} was never reduced"
+            bucket.deliver(bucket.staging)
+            if bucket.keeps:
+                bucket.staging = None
+                if self.canonical is not None:
+                    self.canonical.let_go(bucket.key)
+
+    def _launch_up_to(self, count: int, generation: int) -> None:
+        if self._launched_in != generation:
+            self._launched, self._launched_in = 0, generation
+        for bucket in self._present()[self._launched : count]:
+            self._launch(bucket, generation)
+            self._launched += 1
+            self.on_launch(self._launched - 1, len(self.order))
+
+    def _launch(self, bucket: Bucket, generation: int) -> None:
+        self._abandon(bucket)
+        if self.canonical is not None:
+            bucket.staging, bucket.pending = self.canonical.start(
+                bucket.key, generation, size=bucket.size, dtype=bucket.dtype, fill=bucket.fill
+            )
+            bucket.generation = generation
+            return
+        if bucket.staging is None:
+            bucket.staging = torch.empty(bucket.size, dtype=bucket.dtype, device=bucket.device)
+        bucket.fill(bucket.staging)
+        extra = self._extra.get(bucket.key)
+        if extra is not None:
+            bucket.staging += extra
+        staging = bucket.staging
+        bucket.pending = self._begin(
+            self.channel, generation, lambda group: group.allreduce([staging], self._sum)
+        )
+        bucket.generation = generation
+
+    def _abandon(self, bucket: Bucket) -> None:
+        """Leave a reduction that is not done behind, with the memory that it may still write."""
+        if bucket.pending is not None and not bucket.pending.done and bucket.staging is not None:
+            memory = [bucket.staging]
+            if self.canonical is not None:
+                memory = self.canonical.let_go(bucket.key)
+            self.fabric.bury(memory, bucket.pending)
+            bucket.staging = None
+        bucket.pending = None

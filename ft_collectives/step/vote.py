@@ -1,0 +1,222 @@
+"""The vote that ends a step: one small collective over every live rank.
+
+Only a rank that holds every bucket enters it, so whoever completes it knows that all members do.
+The ballot counts identities, and the sum shows on the data plane what is in the step (INV-1).
+Beside it each rank says how many microbatches it has taken, so that ranks that disagree can be
+named (`Tally`), and a word about what it wants done next: what all must enter together is agreed
+on here, and nobody waits in it for ranks that do something else.
+Small ballots go from everyone to everyone, all at once: half the messages of a reduction, and no
+rank waits for what a third one has to say first. gloo ends the process where the sizes of an
+operation differ, and ranks that disagree about the length of a step must still be able to find out:
+so ballots have the room that all have agreed on in this generation, and where the same number of
+microbatches needs more, all vote again in more.
+"""
+
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from ft_collectives.communicators.c10d import Gloo, ReduceOp, Work, options
+from ft_collectives.communicators.errors import Superseded
+from ft_collectives.communicators.fabric import Communicator, Fabric
+from ft_collectives.communicators.gather_objects import gather
+
+ROOM = 64
+"""The length of a ballot is a multiple of this."""
+
+EXCHANGED = 1 << 14
+"""All ballots together are exchanged up to this many numbers, and summed on their way beyond."""
+
+
+HALF_BITS = 12
+HALF = (1 << HALF_BITS) - 1
+"""Of a digest: the square of it fits into what a ballot holds. Numbers are the same on all members
+if and only if the square of their sum is as many times the sum of their squares.
+"""
+
+WORDS = 4
+"""A word is one of 0 to this."""
+
+HEAD = 2 + WORDS + 4
+"""Numbers before a ballot: microbatches, their square, and how often each word is said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """What a vote came to. `said` is how many ranks said each word.
+
+    `taken` is how many microbatches each rank has taken, where that differs; then nothing is
+    counted.
+    """
+
+    counts: tuple[int, ...]
+    said: tuple[int, ...]
+    taken: dict[int, int]
+    alike: bool = True  # all digests were the same
+
+
+class _Papers:
+    """Memory for `members` ballots of `length`, which serves vote after vote."""
+
+    def __init__(self, members: int, length: int) -> None:
+        self.members = members
+        self.length = length
+        given, got = bytearray(4 * length * members), bytearray(4 * length * members)
+        self._given, self._got = memoryview(given).cast("i"), memoryview(got).cast("i")
+        self.mine = torch.frombuffer(given, dtype=torch.int32)  # once for every member
+        self.all = torch.frombuffer(got, dtype=torch.int32)
+
+    def fill(self, ballot: Sequence[int]) -> None:
+        padded = array("i", [*ballot, *[0] * (self.length - len(ballot))])
+        self._given[:] = padded * self.members
+
+    def rows(self, width: int) -> list[list[int]]:
+        """The first `width` numbers of every member's ballot."""
+        starts = range(0, self.length * self.members, self.length)
+        return [self._got[start : start + width].tolist() for start in starts]
+
+
+class Booth:
+    """Votes of this rank among all live ranks."""
+
+    def __init__(self, fabric: Fabric, ranks: Sequence[int], name: str = "vote") -> None:
+        """Votes of `ranks` over a channel of that name, which is free between votes."""
+        self._fabric = fabric
+        self._concluded = 0
+        self.channel = fabric.open(name, ranks, lambda: (self._concluded,))
+        self._papers: _Papers | None = None
+        self._room = (0, ROOM)  # a generation, and the length of ballots that all know in it
+        self._how = options("AllToAllOptions")
+
+    def count(
+        self, generation: int, ballot: Sequence[int], on_launch: Callable[[], None]
+    ) -> tuple[int, ...]:
+        """The sum of all members' ballots. Superseded if `generation` ends first."""
+        rows = self._together(generation, ballot, ReduceOp.SUM, on_launch)
+        return tuple(map(sum, zip(*rows, strict=True)))
+
+    def tally(
+        self,
+        generation: int,
+        ballot: Sequence[int],
+        on_launch: Callable[[], None],
+        *,
+        microbatches: int,
+        word: int = 0,
+        digest: int = 0,
+    ) -> Tally:
+        """As `count`, among ranks that need not have taken the same number of `microbatches`."""
+        room = self._room[1] if self._room[0] == generation else ROOM
+        said = [int(word == one) for one in range(WORDS)]
+        low, high = digest & HALF, digest >> HALF_BITS & HALF
+        row = [microbatches, microbatches**2, *said, low, low**2, high, high**2, *ballot]
+        needed = _rounded(len(row))
+        first = row if needed <= room else row[:HEAD]
+        rows = self._together(generation, first, ReduceOp.SUM, on_launch, room)
+        sums = tuple(map(sum, zip(*rows, strict=True)))
+        words = sums[2 : 2 + WORDS]
+        members = sum(words)
+        if members * sums[1] != sums[0] ** 2:
+            taken = self._taken(generation, microbatches)
+            return Tally(counts=(), said=words, taken=taken)
+        if needed > room:  # on all ranks, as they have taken equally many
+            rows = self._together(generation, row, ReduceOp.SUM, lambda: None, needed)
+            self._room = (generation, needed)
+            sums = tuple(map(sum, zip(*rows, strict=True)))
+        alike = all(members * sums[n + 1] == sums[n] ** 2 for n in (HEAD - 4, HEAD - 2))
+        return Tally(counts=sums[HEAD:], said=words, taken={}, alike=alike)
+
+    def _taken(self, generation: int, microbatches: int) -> dict[int, int]:
+        """How many microbatches each member has taken."""
+        said = gather(self._fabric, self.channel, generation, {"taken": microbatches})
+        return {rank: one["taken"] for rank, one in said.items()}
+
+    def least(self, generation: int, value: int) -> int:
+        """The least value of any member. Superseded if `generation` ends first."""
+        rows = self._together(generation, [value], ReduceOp.MIN, lambda: None)
+        return min(row[0] for row in rows)
+
+    def concluded(self, generation: int) -> int:
+        """What members had concluded when `generation` began, 0 if none had.
+
+        All see the same. Superseded if `generation` is over.
+        """
+        now = self._fabric.meet(self.channel)
+        if now.generation != generation:
+            raise Superseded
+        return max((found for (found,) in now.aligned), default=0)
+
+    def conclude(self, generation: int, found: int) -> None:
+        """This rank has `found` (> 0) in `generation`: Superseded if that has ended first.
+
+        Under the lock under which members tell each other, so nobody can be told otherwise.
+        """
+        with self._fabric.changed:
+            if self._fabric.view.generation != generation:
+                raise Superseded
+            self._concluded = found
+
+    def _together(
+        self,
+        generation: int,
+        ballot: Sequence[int],
+        operation: object,
+        on_launch: Callable[[], None],
+        room: int = 0,
+    ) -> list[list[int]]:
+        """All members' ballots, or one that is the sum or the least of them by `operation`."""
+        now = self._fabric.meet(self.channel)
+        if now.generation != generation:
+            raise Superseded
+        length = room or _rounded(len(ballot))
+        if now.group is None:
+            on_launch()
+            return [list(ballot)]
+        if len(now.members) * length <= EXCHANGED:
+            return self._exchanged(now, ballot, length, on_launch)
+        mine = torch.zeros(length, dtype=torch.int64)
+        mine[: len(ballot)] = torch.tensor(ballot, dtype=torch.int64)
+        how = options("AllreduceOptions", reduceOp=operation)
+        self._carry_out(generation, [mine], lambda group: group.allreduce([mine], how), on_launch)
+        return [mine[: len(ballot)].tolist()]
+
+    def _exchanged(
+        self,
+        now: Communicator,
+        ballot: Sequence[int],
+        length: int,
+        on_launch: Callable[[], None],
+    ) -> list[list[int]]:
+        papers, self._papers = self._papers, None  # gloo has them while it may write late
+        if papers is None or (papers.members, papers.length) != (len(now.members), length):
+            papers = _Papers(len(now.members), length)
+        papers.fill(ballot)
+        mine, everybodys = papers.mine, papers.all
+        self._carry_out(
+            now.generation,
+            [mine, everybodys],
+            lambda group: group.alltoall_base(everybodys, mine, [], [], self._how),
+            on_launch,
+        )
+        self._papers = papers
+        return papers.rows(len(ballot))
+
+    def _carry_out(
+        self,
+        generation: int,
+        staged: list[torch.Tensor],
+        launch: Callable[[Gloo], Work],
+        on_launch: Callable[[], None],
+    ) -> None:
+        fabric = self._fabric
+        fabric.bury(staged)
+        pending = fabric.launch(self.channel, generation, launch)
+        on_launch()
+        fabric.finish([pending], generation)
+        fabric.unbury(staged)
+
+
+def _rounded(length: int) -> int:
+    return max(1, -(-length // ROOM)) * ROOM

@@ -1,0 +1,1 @@
+"""The command line: entry point, help, one file for each command."""

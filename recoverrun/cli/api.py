@@ -1,0 +1,48 @@
+"""The doors for programs: what wrappers of torchrun call, with the same names and arguments.
+
+`main(args)` stands in for `torch.distributed.run.main`, and `run(namespace)` for the function of
+that name, which takes what torch's own parser returned. Both return when the job has ended well,
+and raise RecoverrunError with its exit code otherwise. Main thread only: they handle signals.
+"""
+
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from recoverrun.config.options import TABLE, read
+from recoverrun.config.run_config import Options, parse_options
+from recoverrun.errors import ExitCode, RecoverrunError
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Run the job of a command line (default: this process's)."""
+    options = read(list(sys.argv[1:] if args is None else args), os.environ)
+    if options is None:
+        raise RecoverrunError("help is on the command line: recoverrun --help", ExitCode.USAGE)
+    _launch(options)
+
+
+def run(args: Namespace) -> None:
+    """Run the job of a namespace of torchrun's parser."""
+    known = {option.field for option in TABLE}
+    given: dict[str, Any] = {
+        name: value for name, value in vars(args).items() if name in known and value is not None
+    }
+    for name in ("duplicate_stdout_filters", "duplicate_stderr_filters"):
+        words = given.get(name, "")
+        given[name] = words if isinstance(words, str) else ",".join(words)
+    if given.get("log_dir") is not None:
+        given["log_dir"] = Path(given["log_dir"])
+    command = (args.training_script, *args.training_script_args)
+    _launch(Options(command=command, **given))
+
+
+def _launch(options: Options) -> None:
+    from recoverrun.cli.commands.run import run as start  # Only now: a launcher's machinery.
+
+    code = start(parse_options(options, os.environ))
+    if code:
+        raise RecoverrunError(f"the job ended with exit code {code}", code)

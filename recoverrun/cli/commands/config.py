@@ -1,0 +1,45 @@
+"""`recoverrun config show [--origin] [options]`: the options of a run, and where each is from."""
+
+import os
+from typing import Annotated
+
+import typer
+
+from recoverrun.config.options import DEFAULTS, TABLE, gather
+from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.text import sanitize
+
+PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+def register(app: typer.Typer) -> None:
+    app.command("config", context_settings=PASS_ON)(config)
+
+
+def config(
+    context: typer.Context,
+    action: Annotated[str, typer.Argument(help="show", metavar="show")],
+    origin: Annotated[bool, typer.Option("--origin", help="Say where each is from.")] = False,
+) -> None:
+    """Show the options that a run in this directory would have."""
+    if action != "show":
+        raise RecoverrunError(f"config can show, not {action!r}", ExitCode.USAGE)
+    for line in shown(context.args, dict(os.environ), origin=origin):
+        typer.echo(line)
+
+
+def shown(arguments: list[str], environ: dict[str, str], *, origin: bool) -> list[str]:
+    """One line for each option. Raises RecoverrunError as the run would."""
+    settings = gather(arguments, environ)
+    assert settings is not None, "help is taken before"
+    lines = []
+    for option in TABLE:
+        if not option.panel or option.field == "dry_run":
+            continue
+        value = getattr(settings.options, option.field)
+        text = sanitize(str("" if value is None else value))
+        line = f"{option.field.replace('_', '-')} = {text}".rstrip()
+        changed = value != DEFAULTS[option.field] or option.field in settings.origins
+        source = settings.origins.get(option.field, "default") if changed else "default"
+        lines.append(f"{line:<40}  {source}" if origin else line)
+    return lines

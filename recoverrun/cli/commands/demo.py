@@ -1,0 +1,251 @@
+"""`recoverrun demo`: the same training without and with losses, side by side, judged."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from recoverrun.errors import RecoverrunError
+from recoverrun.fault_injection.comparison import (
+    happened,
+    loss_picture,
+    phase_table,
+    step_table,
+    verdict_table,
+)
+from recoverrun.fault_injection.trial import Trial, launch, step_of
+from recoverrun.fault_injection.verdict import (
+    Comparison,
+    Point,
+    exit_code,
+    faults_point,
+    ledger_point,
+    weights_point,
+    witness_point,
+)
+from recoverrun.text import ASCII, UNICODE, encodes, plural, sanitize
+from rendezvous.protocol.fault_schedule import Kill, ScheduleError, expand, render
+
+RUN_TIMEOUT_S = 120.0
+COMPARE_TIMEOUT_S = 60.0
+
+QUIET = {
+    # One thread each: the ranks share a few cores, and a split sum would change with their number.
+    "OMP_NUM_THREADS": "1",
+    # Four ranks on the CPU make the same point on every machine.
+    "CUDA_VISIBLE_DEVICES": "",
+    "PYTHONWARNINGS": "ignore:Failed to initialize NumPy:UserWarning",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoConfig:
+    kills: tuple[Kill, ...]
+    steps: int
+    replicas: int
+    shards: int
+    script: Path | None  # None: the template
+    script_args: tuple[str, ...]
+    directory: Path
+
+    @property
+    def world(self) -> int:
+        return self.replicas * self.shards
+
+    @property
+    def command(self) -> list[str]:
+        """Options of the launcher, the script and its arguments."""
+        template = ["--steps", str(self.steps), "--shard-size", str(self.shards)]
+        script = [str(self.script)] if self.script else [str(demo_script()), *template]
+        return [f"--nproc-per-node={self.world}", *script, *self.script_args]
+
+
+def demo_script() -> Path:
+    """Return the training script that the demo runs: plain PyTorch, to copy and to change."""
+    spec = importlib.util.find_spec("templates")
+    assert spec is not None and spec.origin is not None, "templates is installed with recoverrun"
+    return Path(spec.origin).parent / "gpt_hsdp.py"
+
+
+def default_kill(world: int, steps: int) -> str:
+    return f"r{world - 1}@step:{min(12, steps // 3)}:reduce"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the program."""
+    app.command("demo")(demo)
+
+
+def demo(
+    script_args: Annotated[
+        list[str] | None, typer.Argument(help="Arguments for the script.", show_default=False)
+    ] = None,
+    kill: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--kill",
+            help="Who dies when: r3@step:12:reduce (phases forward, backward, reduce, vote, "
+            "between, redo) or random:SEED:N. May be given several times.",
+            show_default="last rank, in the reduce of step 12",
+        ),
+    ] = None,
+    steps: Annotated[int, typer.Option(min=3, help="Steps of the training.")] = 40,
+    replicas: Annotated[int, typer.Option(min=2, help="Copies of the model.")] = 2,
+    shards: Annotated[int, typer.Option(min=1, help="Ranks of each copy.")] = 2,
+    script: Annotated[
+        Path | None,
+        typer.Option(help="Train this script instead of the template.", show_default=False),
+    ] = None,
+    directory: Annotated[
+        Path | None,
+        typer.Option(help="Where both runs leave their journals.", show_default="runs/demo-TIME"),
+    ] = None,
+) -> None:
+    """Train a small GPT without and with a killed replica, and compare the two runs.
+
+    Exits with 85 if they differ by more than the order of fp32 sums, with 1 if nobody can tell.
+    """
+    try:
+        kills = expand(
+            ",".join(kill or [default_kill(replicas * shards, steps)]),
+            world=replicas * shards,
+            steps=steps,
+        )
+    except ScheduleError as error:
+        raise typer.BadParameter(str(error), param_hint="--kill") from error
+    config = DemoConfig(
+        kills=kills,
+        steps=steps,
+        replicas=replicas,
+        shards=shards,
+        script=script,
+        script_args=tuple(script_args or ()),
+        directory=directory or Path("runs", time.strftime("demo-%Y%m%d-%H%M%S")),
+    )
+    raise typer.Exit(show(config, Console(highlight=False)))
+
+
+def show(config: DemoConfig, console: Console) -> int:
+    """Run both trials, print what they show, return the exit code."""
+    glyphs = UNICODE if encodes(console.encoding) else ASCII
+    name = config.script.name if config.script else "a small GPT, HSDP"
+    ranks = f"{config.replicas} replicas {glyphs.times} {config.shards} shards"
+    title = f"recoverrun demo {glyphs.dot} {name} {glyphs.dot} {ranks} {glyphs.dot} CPU, gloo"
+    console.print(title, style="bold")
+    try:
+        with _progress(console) as progress:
+            reference = _trial(config, "failure-free", "", progress)
+            if reference.exit_code:
+                return _failed(console, "the failure-free run", reference)
+            faulted = _trial(config, "with losses", render(config.kills), progress)
+        if faulted.exit_code:
+            return _failed(console, "the run with losses", faulted)
+        comparison = compare(config, reference, faulted)
+    except RecoverrunError as error:
+        console.print(f"{glyphs.bad} {error}", style="bold red")
+        return error.exit_code
+    points = verdict(config, reference, faulted, comparison)
+    parts: list[RenderableType] = [step_table(reference, faulted, glyphs)]
+    if faulted.history.recoveries:
+        stories = [happened(recovery, glyphs) for recovery in faulted.history.recoveries]
+        parts += ["\n".join(stories), phase_table(faulted.history.recoveries, glyphs)]
+    columns = min(64, console.width - 14)
+    curves = loss_picture(reference, faulted, columns=columns, ascii_only=glyphs is ASCII)
+    parts += [curves, verdict_table(points, glyphs)]
+    for part in parts:
+        console.print()
+        console.print(part)
+    console.print()
+    console.print(f"training script, 0 lines changed: {config.command[1]}", soft_wrap=True)
+    console.print(f"journals: {config.directory}", soft_wrap=True)
+    return exit_code(points)
+
+
+def _progress(console: Console) -> Progress:
+    return Progress(
+        TextColumn(" {task.description:<13}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[faults]}"),
+        console=console,
+    )
+
+
+def _trial(config: DemoConfig, name: str, inject: str, progress: Progress) -> Trial:
+    task = progress.add_task(name, total=config.steps, faults=inject)
+
+    def advance(line: str) -> None:
+        step = step_of(line)
+        if step is not None:
+            progress.update(task, completed=step + 1)
+
+    directory = config.directory / name.replace(" ", "-")
+    directory.mkdir(parents=True, exist_ok=True)
+    trial = launch(
+        config.command,
+        run_dir=directory,
+        inject=inject,
+        witness=_witness(directory),
+        environment=QUIET,
+        timeout_s=RUN_TIMEOUT_S,
+        on_line=advance,
+    )
+    progress.update(task, completed=trial.steps)
+    progress.stop_task(task)
+    return trial
+
+
+def _witness(directory: Path) -> Path:
+    witness = directory / "witness"
+    witness.mkdir(exist_ok=True)
+    return witness
+
+
+def compare(config: DemoConfig, reference: Trial, faulted: Trial) -> Comparison | None:
+    """Compare the weights in a process that may import torch; None where it cannot be done."""
+    command = [sys.executable, "-m", "recoverrun.worker.tools.compare_weights"]
+    command += [str(_witness(trial.run_dir)) for trial in (reference, faulted)]
+    first = min((kill.step for kill in config.kills), default=reference.steps)
+    steps = range(first, reference.steps)
+    if all(step in reference.rates for step in steps):
+        rates = ",".join(repr(reference.rates[step]) for step in steps)
+        command += ["--terms", str(reference.proof.microbatches), "--rates", rates]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=COMPARE_TIMEOUT_S, check=True
+        )
+        return Comparison.from_json(json.loads(done.stdout))
+    except (subprocess.SubprocessError, ValueError):
+        return None
+
+
+def verdict(
+    config: DemoConfig, reference: Trial, faulted: Trial, comparison: Comparison | None
+) -> list[Point]:
+    """What the two runs have shown."""
+    history = faulted.history
+    same_steps = reference.steps == faulted.steps
+    return [
+        ledger_point("failure-free", reference),
+        ledger_point("with losses", faulted),
+        Point(held=same_steps, text=f"{faulted.steps} of {plural(reference.steps, 'step')} made"),
+        faults_point(config.kills, history),
+        witness_point(comparison, history),
+        weights_point(comparison, faulted),
+    ]
+
+
+def _failed(console: Console, name: str, trial: Trial) -> int:
+    console.print(f"{name} failed with exit code {trial.exit_code}; its last lines:", style="red")
+    for line in trial.tail:
+        console.print(f"  {sanitize(line)}", markup=False)
+    return trial.exit_code

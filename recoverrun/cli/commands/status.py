@@ -1,0 +1,124 @@
+"""`recoverrun status [RUN]`: who is alive, how far the run is, what was lost.
+
+A reader of journal files and nothing else: it opens no socket, so it works on any machine that sees
+the run directory, and neither it nor its end can disturb the job.
+"""
+
+import os
+import select
+import sys
+import termios
+import time
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.live import Live
+
+from recoverrun.errors import ExitCode
+from recoverrun.reports.find_run import RunNotFound, find_run
+from recoverrun.reports.status import Status, Watch, to_json
+from recoverrun.reports.status_screen import glyphs, plain_lines, render
+from rendezvous.journal.journal import RunTail
+
+PERIOD_S = 0.5
+LEAVE = (b"q", b"Q", b"\x03", b"\x04")
+
+
+@dataclass(frozen=True, slots=True)
+class StatusConfig:
+    run_dir: Path
+    once: bool
+    json: bool
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the program."""
+    app.command("status")(status)
+
+
+def status(
+    run: Annotated[
+        str, typer.Argument(help="Run directory, name below ./runs, or latest.")
+    ] = "latest",
+    once: Annotated[
+        bool, typer.Option("--once", help="Print the present state and leave.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and leave.")] = False,
+) -> None:
+    """Show who is alive, the step, quotas and losses of a run, live."""
+    try:
+        run_dir = find_run(run, Path.cwd())
+    except RunNotFound as error:
+        typer.echo(f"recoverrun status: {error}", err=True)
+        raise typer.Exit(ExitCode.USAGE) from None
+    raise typer.Exit(show(StatusConfig(run_dir=run_dir, once=once, json=json), Console()))
+
+
+def show(config: StatusConfig, console: Console) -> int:
+    """Print or follow; returns the exit code."""
+    follower = Follower(config.run_dir)
+    now = follower.read()
+    if config.json:
+        typer.echo(to_json(now))
+        return 0
+    if not console.is_terminal:
+        typer.echo("\n".join(plain_lines(now)))
+        return 0
+    if config.once or now.exit_code is not None or not sys.stdin.isatty():
+        console.print(render(now, glyphs(console)))
+        return 0
+    return follow(follower, console)
+
+
+class Follower:
+    """Reads what is new in the journals and knows the wall clock, which the screen must not."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._tail = RunTail(run_dir)
+        self._watch = Watch(run_dir=str(run_dir))
+
+    def read(self) -> Status:
+        self._watch.add(self._tail.poll())
+        self._watch.unreadable = self._tail.places
+        now = time.time()
+        return self._watch.status(now, time.localtime(now).tm_gmtoff)
+
+
+def follow(follower: Follower, console: Console) -> int:
+    """The live screen, until the run ends or a key says so. The last frame stays in the scroll."""
+    signs = glyphs(console)
+    now = follower.read()
+    with keys(sys.stdin.fileno()), Live(console=console, auto_refresh=False, screen=True) as live:
+        try:
+            while now.exit_code is None:
+                live.update(render(now, signs, live=True), refresh=True)
+                if pressed(sys.stdin.fileno(), PERIOD_S) in LEAVE:
+                    break
+                now = follower.read()
+        except KeyboardInterrupt:
+            pass  # Ctrl-C is one of the ways to leave.
+    console.print(render(now, signs))
+    return 0
+
+
+@contextmanager
+def keys(fd: int) -> Iterator[None]:
+    """Single keys without echo, and the terminal as it was afterwards."""
+    before = termios.tcgetattr(fd)
+    tty.setcbreak(fd)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(fd, termios.TCSADRAIN, before)
+
+
+def pressed(fd: int, timeout_s: float) -> bytes:
+    """One key, or b"" after `timeout_s`; an input that has ended counts as ctrl-d."""
+    ready, _, _ = select.select([fd], [], [], timeout_s)
+    return (os.read(fd, 1) or b"\x04") if ready else b""

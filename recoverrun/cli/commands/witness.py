@@ -1,0 +1,62 @@
+"""`recoverrun witness [HOST:PORT]`: a vote for jobs of two nodes, from where none of them runs."""
+
+import os
+import signal
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from recoverrun.config import option_values
+from recoverrun.config.option_values import Endpoint
+from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.launcher.network.key_lookup import find_key
+from recoverrun.launcher.network.witness_server import serve
+from recoverrun.launcher.node.signals import SignalInbox
+from rendezvous.transport.station import Station
+
+ENDERS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where it listens, and with which key."""
+
+    endpoints: tuple[Endpoint, ...]
+    key_file: str
+    key_required: bool
+
+
+def register(app: typer.Typer) -> None:
+    app.command("witness")(witness)
+
+
+def witness(
+    place: Annotated[
+        str,
+        typer.Argument(metavar="HOST:PORT", help="Where to listen; HOST * is every address."),
+    ] = f"*:{option_values.WITNESS_PORT}",
+    key_file: Annotated[
+        str, typer.Option(metavar="FILE", help="Key, as for the jobs; none: no key.")
+    ] = "",
+    key_required: Annotated[bool, typer.Option(help="Do not listen without a key.")] = False,
+) -> None:
+    """Vote in place of a node that is lost; jobs find it with --witness=HOST:PORT."""
+    where = option_values.endpoint(place, option_values.WITNESS_PORT, "HOST:PORT")
+    keyring = find_key(_Place((where,), key_file, key_required), os.environ)
+    station = Station(keyring.key)
+    signals = SignalInbox(ENDERS)
+    try:
+        try:
+            hub = station.listen_tcp(where.host, where.port)
+        except OSError as error:
+            why = (error.strerror or str(error)).lower()
+            sentence = f"cannot listen at {where}: {why}"
+            raise RecoverrunError(sentence, ExitCode.NEVER_FORMED) from error
+        typer.echo(f"recoverrun witness {station.incarnation} listens at {where}", err=True)
+        if keyring.note:
+            typer.echo(f"recoverrun: {keyring.note}", err=True)
+        serve(station, hub, signals, lambda words: typer.echo(words, err=True))
+    finally:
+        station.close()
+        signals.close()

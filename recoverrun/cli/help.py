@@ -1,0 +1,101 @@
+"""The command line as typer sees it: help screens, and the commands besides `run`.
+
+A job is never started from here (see `main`): the options of `run` are declared only to be shown.
+"""
+
+import inspect
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+
+from recoverrun.config.options import DEFAULTS, TABLE, Option, kind, normalized
+from recoverrun.version import __version__
+
+USAGE = "SCRIPT [ARGS]..."
+
+EXAMPLES = """
+Examples:
+
+recoverrun --nproc-per-node 4 train.py --lr 3e-4
+
+recoverrun --nnodes 2 --rdzv-endpoint gpu-01:29400 --nproc-per-node 8 train.py
+
+Every PET_ variable of torchrun is honoured; the command line comes first.
+"""
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "token_normalize_func": normalized}
+
+
+def program(commands: Sequence[str]) -> typer.Typer:
+    """The program with `run` and those of the other commands."""
+    app = typer.Typer(
+        invoke_without_command=True,
+        context_settings=CONTEXT,
+        subcommand_metavar=f"{USAGE} | COMMAND",
+        epilog=EXAMPLES,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_with_options(_about))
+    app.command("run", options_metavar=f"[OPTIONS] {USAGE}")(_with_options(_about_run))
+    for name in commands:
+        import_module(f"recoverrun.cli.commands.{name}").register(app)
+    return app
+
+
+def _about(**_options: Any) -> None:
+    """Run a training script on every GPU, and keep its steps whole when a replica is lost.
+
+    A drop-in for torchrun: the script stays as it is, and so do its options.
+    """
+
+
+def _about_run(**_options: Any) -> None:
+    """The same as without a command."""
+
+
+def _with_options(function: Any) -> Any:
+    """`function` with one parameter for each option of the table, as typer reads parameters."""
+    parameters = [*map(_parameter, TABLE), _version_parameter()]
+    function.__signature__ = inspect.Signature(parameters)
+    function.__annotations__ = {p.name: p.annotation for p in parameters}
+    return function
+
+
+def _parameter(option: Option) -> inspect.Parameter:
+    default = DEFAULTS[option.field]
+    declared = typer.Option(
+        *option.names,
+        help=option.help,
+        metavar=option.metavar or " ",  # not the "<bool>" of a flag, which takes no value
+        hidden=not option.panel,
+        rich_help_panel=option.panel,
+        show_default=option.shown_default or default not in (None, "", False),
+    )
+    hint: Any = kind(option) if default is not None else kind(option) | None
+    return inspect.Parameter(
+        option.field,
+        inspect.Parameter.KEYWORD_ONLY,
+        annotation=Annotated[hint, declared],
+        default=default,
+    )
+
+
+def _version_parameter() -> inspect.Parameter:
+    declared = typer.Option(
+        "--version", callback=_version, is_eager=True, metavar=" ", help="Print the version."
+    )
+    return inspect.Parameter(
+        "version",
+        inspect.Parameter.KEYWORD_ONLY,
+        annotation=Annotated[bool, declared],
+        default=False,
+    )
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"recoverrun {__version__}")
+        raise typer.Exit()

@@ -1,0 +1,1 @@
+"""Options, defaults and values: text in, one frozen configuration out."""

@@ -1,0 +1,354 @@
+"""What one launcher was asked to do: parsed once, frozen, and from then on believed.
+
+The meaning of the options is torchrun's. Where torchrun would start a rendezvous on the network for
+a job of one node, we use none: no endpoint is opened that nobody else needs.
+"""
+
+import os
+import re
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.machinery import PathFinder
+from pathlib import Path
+from shutil import which
+
+from recoverrun.config import numa, option_values
+from recoverrun.config.cpu_count import cores
+from recoverrun.config.option_values import Endpoint, Streams
+from recoverrun.errors import ExitCode, RecoverrunError
+from rendezvous.consensus.register_events import OnSilence
+from rendezvous.protocol.fault_schedule import ScheduleError, parse
+
+SHUTDOWN_S = 30
+"""torchrun's patience with a worker that was told to end, in seconds."""
+
+STANDARD_SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The command line as given, before anything is concluded from it."""
+
+    command: tuple[str, ...]  # the script and its arguments
+    module: bool = False
+    no_python: bool = False
+    run_path: bool = False
+    nnodes: str = "1"
+    node_rank: int | None = None
+    nproc_per_node: str = "1"
+    standalone: bool = False
+    rdzv_backend: str = "static"
+    rdzv_endpoint: str = ""
+    rdzv_id: str = "none"
+    rdzv_conf: str = ""
+    master_addr: str = ""
+    master_port: int | None = None
+    local_addr: str = ""
+    key_file: str = ""
+    key_required: bool = False
+    allow_mixed: bool = False
+    max_restarts: int = 0
+    min_replicas: int = 1
+    on_silence: str = "stop"
+    witness: str = ""
+    coord: str = ""
+    run_dir: Path | None = None
+    log_dir: Path | None = None
+    redirects: str = "0"
+    tee: str = "0"
+    local_ranks_filter: str = ""
+    ranks_filter: str = ""
+    duplicate_stdout_filters: str = ""
+    duplicate_stderr_filters: str = ""
+    role: str = "default"
+    virtual_local_rank: bool = False
+    numa_binding: str = ""
+    signals_to_handle: str = STANDARD_SIGNALS
+    shutdown_timeout: int | None = None
+    monitor_interval: float = 0.1
+    start_method: str = "spawn"
+    event_log_handler: str = "null"
+    logs_specs: str = ""
+    no_protect: bool = False
+    exact: bool = False
+    check_finite: bool = False
+    dry_run: bool = False
+    inject: str = ""
+    finals: str = ""
+    digest_every: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Logs:
+    """Where the streams of this node's workers go."""
+
+    base: Path | None  # None: into the run directory
+    redirects: Streams
+    tee: Streams
+    local_ranks: frozenset[int]  # that may use the console; empty: all
+    ranks: frozenset[int]  # the same by global rank
+    stdout_words: tuple[str, ...]  # what makes a line worth a copy
+    stderr_words: tuple[str, ...]
+    prefix: str  # template of torchrun's, "": ours
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfig:
+    """One launcher's part of a job."""
+
+    script: str
+    arguments: tuple[str, ...]
+    module: bool
+    no_python: bool
+    nnodes: int  # at most
+    nnodes_least: int
+    node_rank: int  # -1: as the coordinator chooses
+    nproc: int
+    endpoints: tuple[Endpoint, ...]  # none: all workers are on this node
+    bindings: tuple[tuple[int, ...], ...]  # CPUs of each local rank; empty: as it comes
+    threads: int  # OMP_NUM_THREADS of a worker; 0: as the user or torch has it
+    must_host: bool  # this launcher has to be the one that listens at the endpoint
+    may_host: bool  # it tries to, and joins whoever already does
+    local_addr: str  # "": as the way to the endpoint shows
+    key_file: str  # "": wherever one is found, "none": no key
+    key_required: bool
+    allow_mixed: bool  # nodes may differ in what they run
+    run_id: str
+    master_port: int  # 0: any free one
+    join_timeout_s: float
+    last_call_s: float
+    max_restarts: int
+    min_replicas: int
+    on_silence: OnSilence
+    etcd: tuple[Endpoint, ...]  # where the launchers agree; none: among themselves
+    witness: Endpoint | Path | None  # who votes when one of two nodes is lost
+    run_dir: Path | None
+    logs: Logs
+    role: str
+    virtual_local_rank: bool
+    signals: tuple[signal.Signals, ...]  # that are passed on
+    shutdown_s: float
+    protect: bool
+    exact: bool  # gradients are summed in an order that no loss changes
+    check_finite: bool
+    inject: str
+    finals: str
+    digest_every: int
+    notes: tuple[str, ...]  # what the user should know about the options given
+
+    @property
+    def endpoint(self) -> Endpoint | None:
+        """The first of them, where the job forms; the others help to find it."""
+        return self.endpoints[0] if self.endpoints else None
+
+    @property
+    def name(self) -> str:
+        """The script's name as a part of a path."""
+        stem = self.script if self.module else Path(self.script).stem
+        return re.sub(r"[^A-Za-z0-9._-]", "_", stem).strip(".")[:64] or "run"
+
+
+def parse_options(options: Options, environ: Mapping[str, str]) -> RunConfig:
+    """Raises RecoverrunError with exit code 2 for what cannot be meant."""
+    script, arguments = _command(options)
+    least, most = option_values.nnodes(options.nnodes)
+    alone = options.standalone or most == 1
+    node_rank = -1 if options.node_rank is None or alone else options.node_rank
+    if options.node_rank is not None and not alone and not 0 <= node_rank < most:
+        raise _usage(f"--node-rank {node_rank} does not exist in a job of {most} nodes")
+    _check_numbers(options)
+    fixed = option_values.is_static(options.rdzv_backend)
+    conf = option_values.rdzv_conf(options.rdzv_conf)
+    nproc = option_values.nproc(options.nproc_per_node, environ)
+    bindings: tuple[tuple[int, ...], ...] = ()
+    if options.numa_binding:
+        allowed = os.sched_getaffinity(0)
+        bindings = numa.bindings(options.numa_binding, nproc, environ, allowed)
+    signals, no_signals = option_values.signals(options.signals_to_handle)
+    return RunConfig(
+        script=script,
+        arguments=arguments,
+        module=options.module and not options.run_path,
+        no_python=options.no_python and not options.run_path,
+        nnodes=1 if alone else most,
+        nnodes_least=1 if alone else least,
+        node_rank=node_rank,
+        endpoints=() if alone else _endpoints(options, fixed),
+        nproc=nproc,
+        bindings=bindings,
+        threads=_threads(nproc, environ),
+        must_host=conf.is_host is True or (fixed and node_rank == 0),
+        may_host=conf.is_host is not False and (not fixed or node_rank <= 0),
+        local_addr=options.local_addr.strip("[]"),
+        key_file=options.key_file,
+        key_required=options.key_required,
+        allow_mixed=options.allow_mixed,
+        run_id=os.urandom(16).hex() if alone and options.rdzv_id == "none" else options.rdzv_id,
+        master_port=option_values.port(options.master_port or 0, "--master-port"),
+        join_timeout_s=conf.join_timeout_s,
+        last_call_s=conf.last_call_s,
+        max_restarts=options.max_restarts,
+        min_replicas=options.min_replicas,
+        on_silence=option_values.on_silence(options.on_silence),
+        etcd=() if alone else _etcd(options),
+        witness=None if alone else option_values.witness(options.witness),
+        run_dir=options.run_dir,
+        logs=_logs(options, environ),
+        role=options.role,
+        virtual_local_rank=options.virtual_local_rank,
+        signals=signals,
+        shutdown_s=_patience(options, environ),
+        protect=_protects(options),
+        exact=options.exact,
+        check_finite=options.check_finite,
+        inject=_inject(options.inject),
+        finals=options.finals,
+        digest_every=options.digest_every,
+        notes=_notes(options, conf.unknown, no_signals, alone=alone, bound=bool(bindings)),
+    )
+
+
+def _command(options: Options) -> tuple[str, tuple[str, ...]]:
+    command = options.command[1:] if options.command[:1] == ("--",) else options.command
+    if not command or not command[0]:
+        raise _usage("no training script was given")
+    script, arguments = command[0], command[1:]
+    if arguments[:1] == ("--",):  # As under torchrun: the first one next to the script is ours.
+        arguments = arguments[1:]
+    if options.module and options.no_python and not options.run_path:
+        raise _usage("-m needs Python, so it cannot go with --no-python")
+    return script, arguments
+
+
+def _protects(options: Options) -> bool:
+    protects = not options.no_protect and not (options.no_python and not options.run_path)
+    if options.exact and not protects:
+        other = "--no-protect" if options.no_protect else "--no-python"
+        raise _usage(f"--exact is about losses that a run survives, so it cannot go with {other}")
+    return protects
+
+
+def _check_numbers(options: Options) -> None:
+    for name, count in (
+        ("max-restarts", options.max_restarts),
+        ("digest-every", options.digest_every),
+        ("min-replicas", options.min_replicas - 1),
+        ("shutdown-timeout", options.shutdown_timeout or 0),
+    ):
+        if count < 0:
+            raise _usage(f"--{name} is too small")
+    if not options.monitor_interval > 0:
+        raise _usage("--monitor-interval must be positive")
+    if options.numa_binding:
+        option_values.one_of("--numa-binding", options.numa_binding, numa.MODES)
+
+
+def _endpoints(options: Options, fixed: bool) -> tuple[Endpoint, ...]:
+    """--rdzv-endpoint, or --master-addr and --master-port, with torchrun's defaults."""
+    default_port = option_values.STATIC_PORT if fixed else option_values.C10D_PORT
+    if options.rdzv_endpoint:
+        return option_values.endpoints(options.rdzv_endpoint, default_port)
+    port = option_values.port(options.master_port or default_port, "--master-port")
+    host = options.master_addr or ("127.0.0.1" if fixed else "localhost")
+    return (Endpoint(host=host.strip("[]"), port=port),)
+
+
+def _etcd(options: Options) -> tuple[Endpoint, ...]:
+    """--coord. Where etcd decides, nothing else can."""
+    found = option_values.coord(options.coord)
+    others = [
+        name for name in ("witness", "on_silence") if getattr(options, name) not in ("", "stop")
+    ]
+    if found and others:
+        name = others[0].replace("_", "-")
+        raise _usage(f"--coord: with etcd there is no use for --{name}, leave it away")
+    return found
+
+
+def _logs(options: Options, environ: Mapping[str, str]) -> Logs:
+    return Logs(
+        base=options.log_dir,
+        redirects=option_values.streams("--redirects", options.redirects),
+        tee=option_values.streams("--tee", options.tee),
+        local_ranks=option_values.rank_set("--local-ranks-filter", options.local_ranks_filter),
+        ranks=option_values.rank_set("--ranks-filter", options.ranks_filter),
+        stdout_words=option_values.words(options.duplicate_stdout_filters),
+        stderr_words=option_values.words(options.duplicate_stderr_filters),
+        prefix=environ.get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", ""),
+    )
+
+
+def _threads(nproc: int, environ: Mapping[str, str]) -> int:
+    """A fair share of this node's cores; one worker may have them all, as torch chooses."""
+    return 0 if nproc == 1 or "OMP_NUM_THREADS" in environ else max(1, cores() // nproc)
+
+
+def _patience(options: Options, environ: Mapping[str, str]) -> float:
+    """Seconds between the first signal to the workers and SIGKILL."""
+    if options.shutdown_timeout is not None:
+        return float(options.shutdown_timeout)
+    name = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
+    text = environ.get(name) or str(SHUTDOWN_S)
+    if not (text.isascii() and text.isdigit()):
+        raise _usage(f"{name} must be seconds, not {text!r}")
+    return float(text)
+
+
+def _notes(
+    options: Options,
+    unknown: tuple[str, ...],
+    no_signals: tuple[str, ...],
+    *,
+    alone: bool,
+    bound: bool,
+) -> tuple[str, ...]:
+    """One line each: options that do nothing here, keys and signals that nobody knows."""
+    idle = [
+        f"--{name.replace('_', '-')}"
+        for name in ("monitor_interval", "start_method", "event_log_handler", "logs_specs")
+        if getattr(options, name) != getattr(_DEFAULTS, name)
+    ]
+    if options.numa_binding and not bound:
+        idle.append("--numa-binding (no NVIDIA GPU for each worker, or no CPU next to it)")
+    notes = [f"without effect here: {', '.join(idle)}"] if idle else []
+    if unknown:
+        notes.append(f"--rdzv-conf: unknown {', '.join(unknown)}")
+    if no_signals:
+        notes.append(f"--signals-to-handle: unknown {', '.join(no_signals)}")
+    if options.node_rank and alone and not options.standalone:
+        notes.append(f"--node-rank {options.node_rank} means nothing in a job of one node")
+    return tuple(notes)
+
+
+_DEFAULTS = Options(command=())
+
+
+def find_script(config: RunConfig) -> None:
+    """Raises RecoverrunError if there is nothing to run, before any process is started."""
+    if config.no_python:
+        if which(config.script) is None:
+            raise _usage(f"there is no program {config.script!r} to run")
+    elif config.module:
+        # Only the top level: to look for a submodule would import its parents into the launcher.
+        top = config.script.split(".")[0]
+        if PathFinder.find_spec(top, None) is None and PathFinder.find_spec(top, [""]) is None:
+            raise _usage(f"there is no module {config.script!r} to run")
+    elif not Path(config.script).exists():
+        raise _usage(f"there is no script {config.script!r} in {os.getcwd()}")
+    elif not os.access(config.script, os.R_OK):
+        raise _usage(f"the script {config.script!r} cannot be read")
+    elif Path(config.script).is_dir() and not Path(config.script, "__main__.py").exists():
+        raise _usage(f"{config.script!r} is a directory without a __main__.py")
+
+
+def _usage(sentence: str) -> RecoverrunError:
+    return RecoverrunError(sentence, ExitCode.USAGE)
+
+
+def _inject(text: str) -> str:
+    try:
+        parse(text)
+    except ScheduleError as error:
+        raise _usage(f"--inject: {error}") from error
+    return text

@@ -1,0 +1,1 @@
+"""Trials of `demo` and `inject`, and their verdicts."""

@@ -1,0 +1,153 @@
+"""One run of the launcher as a process of its own, watched to its end: what demo and inject use.
+
+A trial is judged by what the run left behind, its exit code and its journal. From the output only
+the script's own figures are taken, lines such as `step 12 loss 2.3456 lr 3.00e-04`.
+"""
+
+import os
+import re
+import selectors
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.reports.history import History, history
+from recoverrun.reports.proof import Proof, prove
+from rendezvous.journal.journal import read_run
+
+TAIL_LINES = 30
+STOP_AFTER_S = 20.0
+"""What a launcher gets to end its workers before it is killed."""
+
+_NUMBER = r"(-?[0-9.]+(?:e[-+]?[0-9]+)?)"
+_STEP = re.compile(rf"\bstep ([0-9]+)\b.*?\bloss {_NUMBER}(?:.*?\blr {_NUMBER})?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """A run that is over."""
+
+    run_dir: Path
+    exit_code: int
+    wall_s: float
+    history: History
+    proof: Proof
+    losses: Mapping[int, float]  # of the script's log, by step
+    rates: Mapping[int, float]  # learning rate, by step
+    tail: tuple[str, ...]  # the last lines of its output
+    notices: tuple[str, ...] = ()  # what its workers had to tell
+
+    @property
+    def weakened(self) -> str:
+        """The notice by which a run came down from exact-samples, or ""."""
+        return self.history.weakened or self.history.steered
+
+    @property
+    def steps(self) -> int:
+        return len({commit.step for commit in self.history.commits})
+
+
+def launch(
+    options: Sequence[str],
+    *,
+    run_dir: Path,
+    inject: str = "",
+    witness: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    timeout_s: float | None = None,
+    on_line: Callable[[str], None] = lambda line: None,
+) -> Trial:
+    """Run `recoverrun OPTIONS` to its end; `on_line` sees each line of its output.
+
+    Raises RecoverrunError where it outlives `timeout_s`; it is ended then, as at any exception.
+    """
+    env = {**os.environ, **(environment or {})}
+    command = [sys.executable, "-m", "recoverrun", f"--run-dir={run_dir}", f"--inject={inject}"]
+    command += [f"--finals={witness.absolute()}"] if witness else []
+    command += options
+    began = time.monotonic()
+    losses: dict[int, float] = {}
+    rates: dict[int, float] = {}
+    tail: deque[str] = deque(maxlen=TAIL_LINES)
+    process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    try:
+        for line in _lines(process, timeout_s):
+            tail.append(line)
+            if found := figures(line):
+                step, losses[found[0]], rate = found
+                if rate is not None:
+                    rates[step] = rate
+            on_line(line)
+        code = process.wait(timeout=STOP_AFTER_S)
+    finally:
+        _end(process)
+    log = read_run(run_dir)
+    facts = history(log)
+    return Trial(
+        run_dir=run_dir,
+        exit_code=code if code >= 0 else 128 - code,
+        wall_s=time.monotonic() - began,
+        history=facts,
+        proof=prove(facts, log),
+        losses=losses,
+        rates=rates,
+        tail=tuple(tail),
+        notices=tuple(entry.reason for entry in log.of("notice.give")),
+    )
+
+
+def figures(line: str) -> tuple[int, float, float | None] | None:
+    """Return step, loss and learning rate that a line of a training log names."""
+    found = _STEP.search(line)
+    if found is None:
+        return None
+    try:
+        return int(found[1]), float(found[2]), float(found[3]) if found[3] else None
+    except ValueError:
+        return None  # Something like "1.2.3", which is no figure.
+
+
+def step_of(line: str) -> int | None:
+    """Return the step that a line of a training log speaks of."""
+    found = figures(line)
+    return found[0] if found else None
+
+
+def _lines(process: subprocess.Popen[bytes], timeout_s: float | None) -> Iterator[str]:
+    """Yield the output line by line until its end. Raises RecoverrunError at the time limit."""
+    assert process.stdout is not None, "the process was started with a pipe"
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    fd = process.stdout.fileno()
+    rest = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(fd, selectors.EVENT_READ)
+        while True:
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and (left <= 0 or not selector.select(left)):
+                sentence = f"the run did not end within {timeout_s:.0f} s"
+                raise RecoverrunError(sentence, ExitCode.HANG)
+            chunk = os.read(fd, 1 << 16)
+            *lines, rest = (rest + chunk).split(b"\n")
+            yield from (line.decode(errors="replace").rstrip("\r") for line in lines)
+            if not chunk:
+                break
+    if rest:
+        yield rest.decode(errors="replace")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """See the launcher gone: it ends its workers itself when it is told to leave."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(timeout=STOP_AFTER_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(timeout=STOP_AFTER_S)
+    if process.stdout is not None:
+        process.stdout.close()

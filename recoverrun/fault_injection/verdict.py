@@ -1,0 +1,136 @@
+"""What the runs of demo and inject have proved, point by point. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from recoverrun.errors import ExitCode
+from recoverrun.fault_injection.trial import Trial
+from recoverrun.reports.history import History, Loss, recovery_of
+from recoverrun.text import plural
+from rendezvous.protocol.fault_schedule import Kill, render
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """What recoverrun.worker.tools.compare_weights said of the final parameters."""
+
+    ranks: tuple[int, ...]
+    elements: int
+    max_abs_diff: float
+    bound: float | None  # None: the script's log names no learning rates
+    within: bool | None
+    tensor: str  # that comes nearest to its bound
+
+    @staticmethod
+    def from_json(raw: object) -> "Comparison":
+        """Take the answer of the comparison apart. Raises ValueError where it is another thing."""
+        match raw:
+            case {
+                "ranks": list(compared),
+                "elements": int(elements),
+                "max_abs_diff": float(difference),
+                "bound": None | float() as bound,
+                "within": None | bool() as within,
+                "worst": [{"name": str(tensor)}, *_],
+            }:
+                return Comparison(
+                    ranks=tuple(int(rank) for rank in compared),
+                    elements=elements,
+                    max_abs_diff=difference,
+                    bound=bound,
+                    within=within,
+                    tensor=tensor,
+                )
+            case _:
+                raise ValueError(f"no comparison: {str(raw)[:200]}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One thing that was to be shown."""
+
+    held: bool | None  # None: this run cannot tell
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Faults:
+    """What became of a schedule of kills."""
+
+    absorbed: tuple[Loss, ...]
+    fatal: tuple[Loss, ...]  # losses that no step was committed after
+    missed: tuple[Kill, ...]  # never struck: the rank had left before, or the phase never came
+
+
+def faults(kills: Sequence[Kill], history: History) -> Faults:
+    """Sort the losses of a run, and the kills that caused none."""
+    made_good = [loss for loss in history.losses if recovery_of(history, loss) is not None]
+    # A loss after the last commit needs no recovery where the run came to its end without it.
+    ended_well = history.exit_code == 0
+    died = {death.rank for death in history.deaths if not death.ours and death.signal}
+    return Faults(
+        absorbed=tuple(history.losses if ended_well else made_good),
+        fatal=() if ended_well else tuple(x for x in history.losses if x not in made_good),
+        missed=tuple(kill for kill in kills if kill.rank not in died),
+    )
+
+
+def ledger_point(name: str, trial: Trial) -> Point:
+    """Whether the journal proves that each step had exactly its microbatches."""
+    proof = trial.proof
+    text = f"{name}: {proof.exact}/{proof.steps} steps with exactly {proof.microbatches}"
+    problems = [violation.what for violation in proof.violations] or list(proof.unproved)
+    more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
+    held = {"proved": True, "violated": False, "unproved": None}[proof.verdict]
+    if held and not proof.microbatches:
+        what = f"{plural(proof.steps, 'step')} of an unprotected run"
+        return Point(held=None, text=f"{name}: {what}, whose microbatches are not counted")
+    return Point(held=held, text=f"{text} microbatches" + (f": {problems[0]}{more}" if problems
+                                                          else ""))  # fmt: skip
+
+
+def faults_point(kills: Sequence[Kill], history: History) -> Point:
+    """Whether the job lived on after each loss."""
+    sorted_out = faults(kills, history)
+    struck = len(kills) - len(sorted_out.missed)
+    text = f"{plural(struck, 'kill')}, {plural(len(sorted_out.absorbed), 'lost replica')} absorbed"
+    if sorted_out.missed:
+        text += f"; never struck: {render(sorted_out.missed)}"
+    return Point(held=not sorted_out.fatal and struck > 0, text=text)
+
+
+def weights_point(comparison: Comparison | None, trial: Trial) -> Point:
+    """Whether the final weights agree as far as the promise of the run goes."""
+    if comparison is None:
+        return Point(held=None, text="the final weights could not be compared")
+    difference = f"max |Δw| {comparison.max_abs_diff:.1e}"
+    if comparison.max_abs_diff == 0.0:
+        return Point(held=True, text=f"{difference}: bitwise the same weights")
+    if comparison.within:
+        words = f"{difference}, at most {comparison.bound:.1e} by the order of fp32 sums"
+        return Point(held=True, text=f"{words} ({comparison.tensor})")
+    promise = trial.history.promise or "unknown"
+    if promise != "exact-samples" or trial.weakened:
+        why = trial.weakened or f"the promise is {promise}: {trial.history.promise_reason}"
+        return Point(held=None, text=f"{difference}, not judged: {why}")
+    if comparison.bound is None:
+        return Point(held=None, text=f"{difference}, not judged: the log names no learning rates")
+    words = f"{difference}, BEYOND {comparison.bound:.1e} by the order of fp32 sums"
+    return Point(held=False, text=f"{words} ({comparison.tensor})")
+
+
+def witness_point(comparison: Comparison | None, history: History) -> Point:
+    """Whether each survivor's weights were among those that were compared."""
+    lost = {rank for loss in history.losses for rank in loss.ranks}
+    survivors = set(range(history.world_size)) - lost
+    compared = set(comparison.ranks) if comparison else set()
+    shown = len(compared & survivors)
+    text = f"final weights of {shown} of {plural(len(survivors), 'survivor')} compared"
+    return Point(held=True if survivors <= compared else None, text=text)
+
+
+def exit_code(points: Sequence[Point]) -> int:
+    """85 where something is wrong, 1 where something could not be shown, else 0."""
+    if any(point.held is False for point in points):
+        return ExitCode.INVARIANT
+    return ExitCode.FAILED if any(point.held is None for point in points) else ExitCode.DONE

@@ -1,0 +1,420 @@
+"""The launcher's loop: one thread, one poll, and machines that it tells what happened.
+
+Every node has an agent. It brings its node into the job, runs its workers (`workers`), and passes
+messages between them and the coordinator. One agent has the `seat`, where the coordinator is: the
+one that listens at the endpoint, and after its end another (`leadership` says which). For its own
+workers that is a function call, for those of other nodes a socket (`connections`). The agent itself
+decides nothing about the job. It only knows when to leave: when the coordinator says stop, when the
+user does, or when this node is cut off from the others.
+"""
+
+import signal
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from recoverrun.config.run_config import RunConfig
+from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.launcher.job_client import Envoy
+from recoverrun.launcher.network.addresses import master_address
+from recoverrun.launcher.network.handshake_diagnosis import hopeless
+from recoverrun.launcher.network.job_fingerprint import kinship
+from recoverrun.launcher.network.key_lookup import Keyring
+from recoverrun.launcher.network.posts import NOBODY
+from recoverrun.launcher.node import process
+from recoverrun.launcher.node.signals import SignalInbox
+from recoverrun.launcher.node.supervisor import Leave
+from recoverrun.launcher.node.workers import Crew
+from recoverrun.launcher.output.greeting import spare, starting, waiting
+from recoverrun.launcher.output.log_files import LogTree
+from recoverrun.launcher.output.recorder import Recorder
+from recoverrun.launcher.output.run_dir import PrivateDir
+from recoverrun.text import named_signals, sanitize
+from recoverrun.version import __version__
+from rendezvous.protocol.effects import Json, Record, notice
+from rendezvous.protocol.messages import (
+    Join,
+    Kill,
+    Leaving,
+    Message,
+    Refusal,
+    Restart,
+    Spare,
+    Start,
+    Stop,
+)
+from rendezvous.transport.station import Router, Station
+
+STOPPERS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
+"""Signals that end the job; all others that are handled are only passed on."""
+
+MESSENGERS = (signal.SIGUSR1, signal.SIGUSR2)
+"""Signals that schedulers warn with: they never end a launcher, asked for or not."""
+
+SETTLE_S = 3.0
+"""How long the launcher with the seat waits for others to confirm that the job is over."""
+
+BLOCKED_S = 0.001
+"""A poll that took longer was waiting: what it found had just happened."""
+
+
+class Agent:
+    """One launcher. `run` returns the exit code; until then the agent owns the process."""
+
+    def __init__(
+        self,
+        *,
+        config: RunConfig,
+        node: str,
+        run_dir: Path,
+        private: PrivateDir,
+        keyring: Keyring,
+        began_at: float,
+        say: Callable[[str], None],
+    ) -> None:
+        """`say` prints a line for the user."""
+        self._config = config
+        self._node = node
+        self._run_dir = run_dir
+        self._private = private
+        self._began_at = began_at
+        self._say = say
+        self._master = ""  # where rank 0 could listen if it were ours
+        # Before there is any thread or socket: it is a fork of this process.
+        others = process.children()  # of the program that we run in: none of our business
+        self._guardian = process.Guardian(private.socket)
+        self._keep = others | self._guardian.pids
+        self._recorder = Recorder(config=config, run_dir=run_dir, began_at=began_at, say=say)
+        self._attempt = 0
+        self._logs = LogTree(config, run_dir)
+        self._restart: Restart | None = None  # our workers are ended for it
+        self._waits_since = began_at  # for the job to form
+        self._keyring = keyring
+        self._station = Station(keyring.key)
+        self._incarnation = self._station.incarnation
+        self._signals = SignalInbox((*config.signals, *MESSENGERS, signal.SIGCHLD))
+        self._station.watch(self._signals.fd)
+        self._router: Router | None = None
+        self._crew: Crew | None = None
+        self._spare = False  # the job runs, for now without us
+        self._dismissed = False  # a spare that was not needed
+        self._ignored: set[signal.Signals] = set()
+        self._stop: Stop | None = None
+        self._settle_until = 0.0
+        self._looked_at = began_at
+        self._envoy = Envoy(
+            config=config,
+            station=self._station,
+            principal=self,
+            record=self._recorder.record,
+            began_at=began_at,
+        )
+
+    # --------------------------------------------------------------------------- the loop
+
+    def run(self) -> int:
+        """Take part in the job until its end. Raises RecoverrunError if there is none."""
+        try:
+            process.adopt_orphans()
+            self._open()
+            while (left := self._left()) is None:
+                self._turn()
+            if left.stuck:
+                reason = f"ranks {list(left.stuck)} did not end by SIGKILL and are left behind"
+                self._recorder.record(Record("notice.give", reason, {"rank": left.stuck[0]}))
+            assert self._stop is not None, "the crew left without being told to"
+            self._finish(self._stop)
+            return self._stop.exit_code
+        except RecoverrunError as error:
+            code = error.exit_code
+            self._finish(Stop(exit_code=code, reason=str(error), root_rank=-1))
+            raise
+        finally:
+            self._close()
+
+    def _left(self) -> Leave | None:
+        """How our workers left, once nothing more is to be done here."""
+        if self._dismissed:
+            return Leave(0, ())
+        if self._crew is None or self._crew.left is None:
+            return None
+        if self._restart is not None and self._stop is None:
+            return None  # The loop is about to begin the next attempt.
+        # A stop may be lost with the connection that closes behind it, so the others confirm it.
+        if not self._envoy.settled:
+            self._settle_until = self._settle_until or self._looked_at + SETTLE_S
+            if self._looked_at < self._settle_until:
+                return None
+        return self._crew.left
+
+    @property
+    def stopped(self) -> Stop | None:
+        """Why and how the job ended, once it does."""
+        return self._stop
+
+    @property
+    def node(self) -> str:
+        """What this node is called."""
+        return self._node
+
+    @property
+    def crew(self) -> Crew | None:
+        """The workers of this node, or None if there were none."""
+        return self._crew
+
+    def _open(self) -> None:
+        config = self._config
+        self._router = self._station.listen_ipc(self._private.socket)
+        self._envoy.open(self._began_at)
+        if config.endpoint is not None:
+            self._say(waiting(config))
+        if self._envoy.lines.hosts:
+            self.host()
+        else:
+            self._master = master_address(config, hosts=False)
+        for note in config.notes:
+            self._say(f"recoverrun: {note}")
+        self._envoy.join(time.monotonic())
+
+    def _turn(self) -> None:
+        before = time.monotonic()
+        ready = self._station.wait(self._deadline() - before)
+        now = time.monotonic()
+        alive_at = now if now - before > BLOCKED_S else self._looked_at
+        self._looked_at = now
+        if self._signals.fd in ready:
+            for number in self._signals.take():
+                self._signal(number, now)
+        self._envoy.read(ready, now)
+        if self._crew is not None:
+            if self._router in ready:
+                self._up(self._crew.listen(now), now)
+            fds = {item for item in ready if isinstance(item, int)}
+            self._up(self._crew.reap(fds, alive_at, now), now)
+        self._tick(time.monotonic())
+        if self._restart is not None and self._stop is None:
+            if self._crew is None or self._crew.left is not None:
+                self._join_again(time.monotonic())
+
+    def _deadline(self) -> float:
+        crew_at = self._crew.deadline() if self._crew is not None else None
+        at = self._envoy.deadline()
+        return at if crew_at is None else min(at, crew_at)
+
+    def _tick(self, now: float) -> None:
+        if self._crew is not None:
+            self._up(self._crew.tick(now), now)
+        self._envoy.tick(now)
+        for words in self._station.complaints(now):
+            self._recorder.record(notice(words))
+        if self._crew is None:
+            self._give_up(now)
+
+    # --------------------------------------------------------------------------- other nodes
+
+    def host(self) -> None:
+        """The others come to this launcher."""
+        self._master = master_address(self._config, hosts=True)
+        if self._keyring.note:
+            self._say(f"recoverrun: {self._keyring.note}")
+
+    def join_message(self) -> Join:
+        """How this node asks for a place in the job."""
+        kin = kinship(self._config)
+        return Join(
+            run_id=self._config.run_id,
+            node=self._node,
+            incarnation=self._incarnation,
+            node_rank=self._config.node_rank,
+            nproc=self._config.nproc,
+            version=__version__,
+            role=self._config.role,
+            master=self._master,
+            attempt=self._attempt,
+            agreement=self._envoy.agreement,
+            listen=self._envoy.lines.port,
+            script=kin.script,
+            arguments=kin.arguments,
+            torch=kin.torch,
+        )
+
+    def _give_up(self, now: float) -> None:
+        """Leave if nobody whom we could join is there. Raises RecoverrunError."""
+        uplink = self._envoy.lines.uplink
+        if uplink is None:
+            return
+        waited_s, failures = now - self._waits_since, uplink.new_strangers()
+        known = self._envoy.lines.acquainted
+        words = hopeless(self._config, self._keyring, waited_s, failures, known=known)
+        if words:
+            raise RecoverrunError(words, ExitCode.NEVER_FORMED)
+
+    def lose_sight(self, silent_s: float) -> None:
+        """The launcher at the endpoint is silent: forming goes on, a spare has nobody to ask."""
+        if self._spare and self._crew is None:
+            where = f"the launcher at {self._config.endpoint}, which coordinates this run,"
+            words = f"{where} has been silent for {silent_s:.1f} s"
+            raise RecoverrunError(words, ExitCode.PARTITIONED)
+
+    def wait_elsewhere(self) -> None:
+        """Who coordinates has changed while we wait as a spare."""
+        self._say("recoverrun: another launcher coordinates the job now; this one waits on")
+
+    def cut_off(self, reason: str, now: float) -> None:
+        """The job may go on elsewhere, and not here."""
+        if self._crew is None:
+            raise RecoverrunError(reason, ExitCode.PARTITIONED)
+        self._halt(Stop(exit_code=ExitCode.PARTITIONED, reason=reason, root_rank=-1), now)
+
+    # --------------------------------------------------------------------------- messages
+
+    def _up(self, messages: Sequence[Message], now: float) -> None:
+        self._envoy.up(messages, now)
+
+    def take(self, rank: int, message: Message, now: float) -> None:
+        """From the coordinator, for one of our workers or for ourselves."""
+        crew = self._crew
+        if isinstance(message, Restart):
+            self._obey(message, now)
+        elif isinstance(message, Start) and crew is None:
+            self._start(message, now)
+        elif isinstance(message, Refusal) and (crew is None or self._restart is not None):
+            self._refused(message, now)
+        elif isinstance(message, Spare) and crew is None:
+            self._waits_since = now
+            if not self._spare:
+                self._spare = True
+                self._say(spare(self._config))
+        elif crew is None:
+            pass  # Meant for a job that we are not in.
+        elif rank != NOBODY:
+            self._envoy.heard(message)
+            crew.deliver(rank, message)
+        elif isinstance(message, Kill):
+            self._up(crew.kill(message, now), now)
+        elif isinstance(message, Stop):
+            self._up([message], now)  # So it is known that we know.
+            self._halt(message, now)
+
+    # --------------------------------------------------------------------------- the job
+
+    def _refused(self, refusal: Refusal, now: float) -> None:
+        """There is no job for us any more, or there never was."""
+        if self._crew is not None:
+            self._halt(Stop(exit_code=refusal.exit_code, reason=refusal.reason, root_rank=-1), now)
+        elif refusal.exit_code:
+            raise RecoverrunError(refusal.reason, refusal.exit_code)
+        else:
+            self._dismissed = True
+            self._stop = Stop(exit_code=0, reason=refusal.reason, root_rank=-1)
+
+    def _obey(self, restart: Restart, now: float) -> None:
+        """End the workers of this attempt; the job begins again without a trace of them."""
+        if restart.attempt <= self._attempt or self._restart is not None:
+            return
+        self._restart = restart
+        self._envoy.leave_attempt(restart.attempt)
+        if self._crew is None:
+            self._join_again(now)
+            return
+        why = sanitize(named_signals(restart.reason))
+        self._say(f"⟲ {why}: all ranks start again (attempt {restart.attempt})")
+        stop = Stop(exit_code=0, reason=restart.reason, root_rank=restart.root_rank)
+        self._up(self._crew.stop(stop, now), now)
+
+    def _join_again(self, now: float) -> None:
+        """Our workers are gone: ask for the next attempt."""
+        assert self._restart is not None, "only called for a restart"
+        self._attempt, self._restart = self._restart.attempt, None
+        if self._crew is not None:
+            self._crew.close()
+            process.sweep(keep=self._keep)
+        self._crew = None
+        self._waits_since = now
+        self._master = master_address(self._config, hosts=self._envoy.lines.hosts)
+        self._envoy.join(now)
+
+    def _start(self, start: Start, now: float) -> None:
+        assert self._router is not None, "opened before anybody could answer"
+        self._node = start.nodes[start.node_rank]
+        self._attempt = start.attempt
+        self._recorder.open(self._node, start.world_size, start.nodes)
+        self._envoy.begin(start, now)
+        self._crew = Crew(
+            config=self._config,
+            start=start,
+            station=self._station,
+            router=self._router,
+            run_dir=self._run_dir,
+            private=self._private,
+            record=self._recorder.record,
+            logs=self._logs,
+        )
+        if not start.attempt:
+            self._say(starting(self._config, start, self._run_dir))
+        try:
+            self._crew.launch()
+        except RecoverrunError as error:
+            self._ask_to_stop(Stop(exit_code=error.exit_code, reason=str(error), root_rank=-1), now)
+
+    def _signal(self, number: signal.Signals, now: float) -> None:
+        if number == signal.SIGCHLD:
+            if self._crew is not None:
+                process.reap_orphans(self._crew.pids | self._keep)
+            return
+        if number not in STOPPERS:
+            self._pass_on(number)
+            return
+        if self._stop is not None and self._crew is not None:
+            self._up(self._crew.hurry(now), now)
+            return
+        reason = f"{number.name} was sent to the launcher on {self._node}"
+        code = 128 + number
+        stop = Stop(exit_code=code, reason=reason, root_rank=-1)
+        if number == signal.SIGTERM and self._crew is not None and not self._envoy.is_alone:
+            # That is how a scheduler takes one node away: the others may do without.
+            self._up([Leaving(node=self._node, exit_code=code, reason=reason)], now)
+            self._halt(stop, now)
+        else:
+            self._ask_to_stop(stop, now)
+        if self._crew is None:
+            raise RecoverrunError(reason, code)
+
+    def _pass_on(self, number: signal.Signals) -> None:
+        """A signal that the workers may want to know of."""
+        if number in self._config.signals:
+            if self._crew is not None:
+                self._crew.forward(number)
+        elif number not in self._ignored:
+            self._ignored.add(number)
+            self._say(f"recoverrun: {number.name} ignored; --signals-to-handle passes it on")
+
+    def _ask_to_stop(self, stop: Stop, now: float) -> None:
+        """End the whole job for a reason of this node."""
+        self._up([stop], now)
+        self._halt(stop, now)
+
+    def _halt(self, stop: Stop, now: float) -> None:
+        """End our part of the job; only the first reason counts."""
+        if self._stop is None and self._crew is not None:
+            self._stop = stop
+            self._envoy.leave_job()
+            self._up(self._crew.stop(stop, now), now)
+
+    # --------------------------------------------------------------------------- the end
+
+    def _finish(self, stop: Stop) -> None:
+        self._recorder.open(self._node, 0, (self._node,))
+        fields: dict[str, Json] = {"exit_code": int(stop.exit_code), "root_rank": stop.root_rank}
+        self._recorder.record(Record("run.end", stop.reason, fields))
+
+    def _close(self) -> None:
+        if self._crew is not None:
+            self._crew.close()
+        failed = self._stop is None or self._stop.exit_code != 0
+        process.sweep(keep=self._keep, gently=not failed)
+        self._envoy.close()
+        self._station.close()
+        self._signals.close()
+        self._recorder.close()
+        self._guardian.dismiss()

@@ -1,0 +1,1 @@
+"""Which launcher coordinates, and the coordinator that it hosts."""

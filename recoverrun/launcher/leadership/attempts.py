@@ -1,0 +1,60 @@
+"""How often all ranks may be started again, and what of that counts.
+
+An attempt that ends because nodes come or go does not count. Neither does one that ends by a loss
+before recovery could help: all that is lost is the beginning. But a job that never comes beyond it
+is not started for ever.
+"""
+
+from typing import NamedTuple
+
+from rendezvous.coordinator.coordinator import Coordinator
+from rendezvous.coordinator.losses import SIGNALLED
+from rendezvous.protocol.messages import Stop
+
+EARLY_RESTARTS = 3
+"""For a loss before recovery can help, which do not count."""
+
+EARLY = "{}, before the first step was over: all ranks are started again"
+
+
+class Again(NamedTuple):
+    reason: str
+    counts: bool
+
+
+class Attempts:
+    def __init__(self, most: int) -> None:
+        self.most = most  # restarts that count
+        self.number = 0  # of the present attempt
+        self.restarts = 0  # those that count
+        self.ends: list[str] = []  # how attempts ended that count, or would
+        self._early = 0  # restarts for a loss before recovery could help
+
+    def begin(self, *, counts: bool) -> None:
+        """The next one begins."""
+        self.number += 1
+        self.restarts += counts
+
+    def judge(
+        self, stop: Stop, job: Coordinator | None, *, enough: bool, changing: bool
+    ) -> Again | None:
+        """What follows where `job` wants to stop; None: that is the end.
+
+        `enough`: nodes are left for another attempt. `changing`: it is one of them that is gone.
+        """
+        if changing and enough:
+            return Again(stop.reason, counts=False)
+        if enough and is_early(stop, job) and self._early < EARLY_RESTARTS:
+            self._early += 1
+            return Again(EARLY.format(stop.reason), counts=False)
+        self.ends.append(stop.reason)
+        return Again(stop.reason, counts=True) if self.restarts < self.most else None
+
+
+def is_early(stop: Stop, job: Coordinator | None) -> bool:
+    """True if recovery was about to begin, and what ended that was no error of a script.
+
+    A script that has ended on some rank is not run again.
+    """
+    starting = job is not None and job.starting and not job.members.finished
+    return starting and (stop.exit_code > SIGNALLED or stop.root_rank < 0)

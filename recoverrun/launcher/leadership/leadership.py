@@ -1,0 +1,499 @@
+"""Who coordinates the job, as one launcher sees it, and how another one takes over.
+
+It composes the view register, the copy of the store and the memory of what was said, none of which
+knows another. Every launcher of a job with several nodes has one; the `Seat` is with that launcher
+alone whose name leads the present roll.
+
+Theory of operation. When a roll with a new leader is decided, every member tells it what it
+remembers (`Statement`), and goes on telling until the leader speaks as coordinator. From then on it
+takes nothing from the predecessor any more. The leader waits for the statements of all members of
+its roll, and then begins a generation of its own (see `takeover`). A member that leaves meanwhile
+makes another roll, and is not waited for.
+
+Where the statements are of different attempts, a restart was under way that nobody can finish: the
+job begins again, without a trace of either.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import assert_never
+
+from recoverrun.launcher.leadership.launchers import Member, members_of
+from recoverrun.launcher.network.posts import NOBODY, Post
+from rendezvous.consensus.configuration import NOBODY as NO_ROLL
+from rendezvous.consensus.configuration import Roll
+from rendezvous.consensus.etcd_api import Call, job_of, witness_of
+from rendezvous.consensus.etcd_register import LeasedRegister
+from rendezvous.consensus.paxos import Register
+from rendezvous.consensus.register_events import (
+    Admit,
+    Answered,
+    Attend,
+    Council,
+    Cut,
+    Dead,
+    Elected,
+    Enrolled,
+    Event,
+    Heard,
+    OnSilence,
+    Part,
+    Request,
+    Settled,
+    Tick,
+    To,
+)
+from rendezvous.coordinator.takeover import RETOLD, Memory, Standing, Vacancy
+from rendezvous.protocol import codec
+from rendezvous.protocol.chunks import shares
+from rendezvous.protocol.effects import Record, notice
+from rendezvous.protocol.messages import Beat, Message, Remains, Start, Statement, StoreAnswer
+from rendezvous.protocol.register_messages import Copied, Copy, Whole
+from rendezvous.store.replicated_store import Effect as StoreEffect
+from rendezvous.store.replicated_store import ReplicatedStore, Say
+
+RESEND_S = 0.3
+
+STATEMENT_BYTES = 4 << 20
+"""Of one part: half of what a frame may have."""
+
+EARLY = 10_000
+"""Messages for a coordinator that does not coordinate yet."""
+
+HEIRS = 2
+"""Launchers beside the coordinator that keep what a worker would leave behind."""
+
+
+WAYS_ON = (
+    "it goes on alone if the others are proved dead, with a witness, or with --on-silence=continue"
+)
+"""What a user can do about a stop for silence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Succeed:
+    """We are the coordinator now. `vacancy` is None where the job must begin again."""
+
+    vacancy: Vacancy | None
+    standings: tuple[Standing, ...]
+    attempt: int
+    early: tuple[tuple[str, Message], ...]  # (launcher, what it said to the new coordinator)
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """The launcher `leader` is about to coordinate."""
+
+    leader: str
+
+
+@dataclass(frozen=True, slots=True)
+class Departed:
+    """We coordinate, and these launchers do not take part any more: (launcher, why)."""
+
+    gone: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CutOff:
+    """The job may go on elsewhere, and not here."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Inquire:
+    """Ask etcd about `job`; the answer is for `witnessed`, with this serial."""
+
+    serial: int
+    call: Call
+    job: str
+
+
+Act = Inquire | Post | StoreAnswer | Record | Succeed | Follow | Departed | CutOff
+
+
+class Leadership:
+    """Machine of the launcher `own`."""
+
+    def __init__(
+        self,
+        *,
+        own: str,
+        chance: Callable[[], float],
+        on_silence: OnSilence = "stop",
+        etcd: bool = False,
+    ) -> None:
+        """`chance` draws from [0, 1): no two launchers may stand for leader at once."""
+        self.own = own
+        self._etcd = etcd
+        self._on_silence = on_silence
+        self.leader = ""  # "": there is no job yet
+        self.store = ReplicatedStore(founder=True)
+        self._chance = chance
+        self._memory = Memory()
+        self._register: Register | LeasedRegister | None = None
+        self._min_replicas = 1
+        self._start: Start | None = None  # what we were told last
+        self._nodes: dict[str, Member] = {}  # those of it
+        self._begun = False
+        self._attempt = 0
+        self._tenure = 0
+        self._vacant = False
+        self._warned = False
+        self._spoken = False  # has the coordinator of this tenure spoken to us?
+        self._state_at = 0.0  # when our statement is due again
+        self._statements: dict[str, dict[int, Statement]] = {}
+        self._early: list[tuple[str, Message]] = []
+        self._present: frozenset[str] = frozenset()  # launchers of the attempt that we know to live
+
+    # --------------------------------------------------------------------------- the job
+
+    def join(self, start: Start, *, min_replicas: int, several: bool, now: float) -> list[Act]:
+        """Workers of an attempt are about to be started here.
+
+        Without `several` launchers, now or ever, there is nobody to agree with.
+        """
+        new = self._start is None
+        self._min_replicas = min_replicas
+        self._start, self._begun, self._attempt = start, True, start.attempt
+        self._nodes = members_of(start)
+        self._memory = Memory()
+        self._present = frozenset(peer[0] for peer in start.peers)
+        if new:
+            founding = start.attempt == 0
+            self.leader, self._spoken = start.leader or self.own, True
+            self._tenure = 1 if founding else 0
+            if not founding:
+                self.store = ReplicatedStore(founder=False)
+            if several:
+                roll = self._first_roll(start) if founding else NO_ROLL
+                self._register = self._agreement(roll, now)
+        acts = self._lend_store(now, anew=True)
+        members = set(self._register.roll.members if self._register is not None else ())
+        news = [name for name in self._nodes if name not in members]
+        if self.leader == self.own:
+            acts += [act for name in news for act in self._ballot(Admit(name), now)]
+        return acts
+
+    def _first_roll(self, start: Start) -> Roll:
+        return Roll(1, 1, _leader_first(start), witness_of(start.leader) if self._etcd else "")
+
+    def _agreement(self, roll: Roll, now: float) -> Register | LeasedRegister:
+        """By the votes of the launchers, or by what etcd holds."""
+        if self._etcd:
+            return LeasedRegister(own=self.own, roll=roll, now=now)
+        return Register(own=self.own, roll=roll, now=now, on_silence=self._on_silence)
+
+    def leave_attempt(self, attempt: int) -> None:
+        """Our workers are being ended, for `attempt` to begin."""
+        self._attempt, self._begun = attempt, False
+        self._memory = Memory()
+
+    def close(self) -> None:
+        """The job is over for us: others go on without our voice, or are over too."""
+        self._register = None
+
+    @property
+    def start(self) -> Start | None:
+        """What this launcher was told when it was given its place."""
+        return self._start
+
+    def absent(self) -> set[str]:
+        """The names of nodes that had a place and take no part any more."""
+        members = self._register.roll.members if self._register is not None else (self.own,)
+        return {self._name(name) for name in self._nodes.keys() - set(members)}
+
+    @property
+    def tenure(self) -> int:
+        """How often the coordinator has changed, counted from 1."""
+        return self._tenure
+
+    # --------------------------------------------------------------------------- what is said
+
+    def said(self, message: Message) -> None:
+        """A worker of this node said so, or its end was seen; or what another launcher entrusts."""
+        self._memory.said(message)
+
+    def heard(self, message: Message) -> None:
+        """A worker of this node is told so."""
+        self._memory.heard(message)
+
+    def heirs(self) -> tuple[str, ...]:
+        """Launchers that keep what our workers would leave behind, should we be lost."""
+        return self.callees()[:HEIRS]
+
+    def callees(self) -> tuple[str, ...]:
+        """Launchers that we should have a connection to: who may ever lead."""
+        if self._register is None:
+            return ()
+        return tuple(name for name in self._register.roll.mirrors if name != self.own)
+
+    @property
+    def pings(self) -> bool:
+        """Does the register show our leader that we live?"""
+        return self._register is not None and self.own in self._register.roll.members
+
+    def obeys(self, sender: str, message: Message) -> bool:
+        """Is this the word of our coordinator?"""
+        if sender != self.leader or self._vacant:
+            return False
+        if isinstance(message, Beat) and message.tenure == self._tenure:
+            self._spoken = True
+        return True
+
+    def hosts(self, sender: str, rank: int) -> bool:
+        """Is this rank one of that launcher?"""
+        node = self._nodes.get(sender)
+        return node is not None and rank in node.ranks
+
+    # --------------------------------------------------------------------------- events
+
+    def hear(self, sender: str, message: Message, now: float) -> list[Act]:
+        """What another launcher says that is not for workers, and not for a coordinator's ears."""
+        match message:
+            case Copy() | Whole() | Copied():
+                acts = self._stored(self.store.hear(sender, message, now))
+                return [*acts, *self._settle(now)]
+            case Statement():
+                return self._state(sender, message)
+            case Remains(rank=rank):
+                if self.hosts(sender, rank):
+                    self.said(message)
+                return []
+            case _ if isinstance(message, Council):
+                return self._ballot(Heard(sender, message), now)
+        return []
+
+    def wait_for_seat(self, sender: str, message: Message) -> None:
+        """A word for the coordinator that we are about to be."""
+        if self._vacant and len(self._early) < EARLY:
+            self._early.append((sender, message))
+
+    def witnessed(self, event: Attend | Heard | Answered, now: float) -> list[Act]:
+        """The witness is there or has answered, or etcd has."""
+        return self._ballot(event, now)
+
+    def bury(self, node: str, now: float) -> list[Act]:
+        """The host of that launcher says that it is gone."""
+        return self._ballot(Dead(node), now)
+
+    def part(self, node: str, now: float) -> list[Act]:
+        """That launcher leaves as planned."""
+        return self._ballot(Part(node), now)
+
+    def tick(self, now: float) -> list[Act]:
+        """Time passed."""
+        acts = self._ballot(Tick(self._chance()), now)
+        if not self._spoken and self._register is not None and now >= self._state_at:
+            acts += self._testify(now)
+        return acts
+
+    def deadline(self) -> float | None:
+        """When `tick` is next needed, or None."""
+        if self._register is None:
+            return None
+        at = self._register.deadline()
+        return at if self._spoken else min(at, self._state_at)
+
+    # --------------------------------------------------------------------------- the register
+
+    def _ballot(self, event: Event, now: float) -> list[Act]:
+        register = self._register
+        if register is None:
+            return []
+        effects = register.step(event, now)
+        # First the others: a mirror takes nothing of a leader that it has not heard of.
+        acts: list[Act] = [Post(e.node, NOBODY, e.message) for e in effects if isinstance(e, To)]
+        for effect in effects:
+            match effect:
+                case To():
+                    pass  # is said already
+                case Request(serial=serial, call=call):
+                    acts.append(Inquire(serial, call, job_of(register.roll)))
+                case Enrolled(roll=roll):
+                    acts += self._enrolled(roll, register.presence.dead, now)
+                case Elected(ballot=ballot):
+                    ballot_words = "claim" if self._etcd else "ballot"
+                    words = f"{self._name(self.own)} coordinates ({ballot_words} {ballot[0]})"
+                    acts.append(Record("leader.elect", words, {"round": ballot[0]}))
+                case Cut(reason=reason, silent=silent):
+                    ways = f"; {WAYS_ON}" if silent else ""
+                    acts.append(CutOff(f"this node is cut off from the job: {reason}{ways}"))
+                case _:
+                    assert_never(effect)
+        return acts
+
+    def _enrolled(self, roll: Roll, dead: Iterable[str], now: float) -> list[Act]:
+        if self.own not in roll.members:
+            self.close()
+            words = "this node was silent for so long that the job went on without it"
+            return [CutOff(words)]
+        newly_gone = self._present.difference(roll.members)
+        why = {name: _why(name in dead) for name in sorted(newly_gone)}
+        self._present -= newly_gone
+        acts: list[Act] = self._warnings()
+        if roll.tenure != self._tenure:
+            acts += self._change_over(roll, now)
+        elif roll.leader == self.own:
+            acts += self._lend_store(now, anew=False)
+        if roll.leader == self.own:
+            acts.append(self._view_record(roll))
+            if not self._vacant and why:
+                acts.append(Departed(tuple(why.items())))
+        return [*acts, *self._complete()]
+
+    def _warnings(self) -> list[Act]:
+        """What a user should know who has said that silence is death."""
+        register = self._register
+        if register is None or not register.abandoned or self._warned:
+            return []
+        self._warned = True
+        names = ", ".join(self._name(node) for node in sorted(register.abandoned))
+        words = (
+            f"this node goes on alone (--on-silence=continue): nothing proves that {names} ended, "
+            f"and if not, two jobs train from here on"
+        )
+        return [notice(words)]
+
+    def _view_record(self, roll: Roll) -> Record:
+        names = [self._name(member) for member in roll.members]
+        second = "; a witness votes too" if roll.witness in roll.voters else ""
+        second = "; etcd has it so" if self._etcd else second
+        words = f"launchers that take part: {', '.join(names)}{second}"
+        return Record("roll.decide", words, {"number": roll.number, "nodes": list(names)})
+
+    def _change_over(self, roll: Roll, now: float) -> list[Act]:
+        self._tenure, self.leader = roll.tenure, roll.leader
+        self._statements.clear()
+        self._early.clear()
+        self._vacant = self.leader == self.own
+        self._spoken = self._vacant
+        anew = self._vacant and not self.store.holds(self._attempt)
+        acts = self._lend_store(now, anew=anew)
+        if self._vacant:
+            for part in self._statement():
+                self._statements.setdefault(self.own, {})[part.part] = part
+            return acts
+        return [*acts, Follow(self.leader), *self._testify(now)]
+
+    # --------------------------------------------------------------------------- the store
+
+    def _lend_store(self, now: float, *, anew: bool) -> list[Act]:
+        """Have the store lead or follow, as we do."""
+        tenure = max(1, self._tenure)
+        if self.leader == self.own:
+            mirrors = self.callees()
+            return self._stored(self.store.lead(self._attempt, tenure, mirrors, now, anew=anew))
+        return self._stored(self.store.follow(self._attempt, tenure, self.leader, now))
+
+    def _stored(self, effects: Iterable[StoreEffect]) -> list[Act]:
+        return [
+            Post(effect.to, NOBODY, effect.message) if isinstance(effect, Say) else effect
+            for effect in effects
+        ]
+
+    def _settle(self, now: float) -> list[Act]:
+        register = self._register
+        if register is None or register.settled or not self.store.complete:
+            return []
+        return self._ballot(Settled(), now)
+
+    # --------------------------------------------------------------------------- statements
+
+    def _statement(self) -> list[Statement]:
+        parts = list(shares(map(codec.encode, self._memory.standing), len, STATEMENT_BYTES))
+        return [
+            Statement(
+                tenure=self._tenure,
+                attempt=self._attempt,
+                begun=self._begun,
+                part=number,
+                parts=len(parts),
+                frames=tuple(share),
+            )
+            for number, share in enumerate(parts)
+        ]
+
+    def _testify(self, now: float) -> list[Act]:
+        self._state_at = now + RESEND_S
+        return [Post(self.leader, NOBODY, part) for part in self._statement()]
+
+    def _state(self, sender: str, statement: Statement) -> list[Act]:
+        if statement.tenure != self._tenure or self.leader != self.own:
+            return []
+        if not self._vacant:  # It has not heard that we have begun.
+            name = self._name(self.own)
+            beat = Beat(node=name, incarnation=self.own, tenure=self._tenure)
+            return [Post(sender, NOBODY, beat)]
+        parts = self._statements.setdefault(sender, {})
+        if any(part.parts != statement.parts for part in parts.values()):
+            parts.clear()  # It was said anew, with more in it.
+        parts[statement.part] = statement
+        return self._complete()
+
+    def _complete(self) -> list[Act]:
+        """Take over, if everybody has spoken who takes part."""
+        register = self._register
+        if not self._vacant or register is None:
+            return []
+        if len(self._statements) < len(register.roll.members):
+            return []
+        told = []
+        for member in register.roll.members:
+            parts = self._statements.get(member, {})
+            if not parts or len(parts) < next(iter(parts.values())).parts:
+                return []
+            told.append((member, [parts[number] for number in sorted(parts)]))
+        self._vacant = False
+        early, self._early = tuple(self._early), []
+        attempts = {part.attempt for _, parts in told for part in parts}
+        whole = len(attempts) == 1 and all(part.begun for _, parts in told for part in parts)
+        standings = tuple(self._standing(sender, parts) for sender, parts in told)
+        vacancy = self._vacancy(register) if whole else None
+        words = f"node {self._name(self.own)} coordinates this run now"
+        record = Record("leader.succeed", words, {"tenure": self._tenure})
+        return [record, Succeed(vacancy, standings, max(attempts), early)]
+
+    def _vacancy(self, register: Register | LeasedRegister) -> Vacancy:
+        assert self._start is not None, "who never had a place has not begun"
+        members, lost = set(register.roll.members), []
+        for name, node in self._nodes.items():
+            if name not in members:
+                lost.append((node.name, tuple(node.ranks), _why(name in register.presence.dead)))
+        return Vacancy(
+            tenure=self._tenure,
+            world=tuple(range(self._start.world_size)),
+            min_replicas=self._min_replicas,
+            lost=tuple(lost),
+            reason=f"{self._name(self.own)} coordinates now",
+        )
+
+    def _standing(self, sender: str, parts: list[Statement]) -> Standing:
+        """What one launcher has told, as far as it can speak of it."""
+        told = []
+        for frame in (frame for part in parts for frame in part.frames):
+            try:
+                message = codec.decode(frame)
+            except codec.RemoteProtocolError:
+                continue  # What cannot be understood was not told.
+            rank = getattr(message, "rank", NOBODY)
+            entrusted = rank == NOBODY or isinstance(message, Remains)
+            if isinstance(message, RETOLD) and (entrusted or self.hosts(sender, rank)):
+                told.append(message)
+        return tuple(told)
+
+    # --------------------------------------------------------------------------- names
+
+    def _name(self, incarnation: str) -> str:
+        member = self._nodes.get(incarnation)
+        return incarnation[:8] if member is None else member.name
+
+
+def _leader_first(start: Start) -> tuple[str, ...]:
+    others = [peer[0] for peer in start.peers if peer[0] != start.leader]
+    return (start.leader, *others)
+
+
+def _why(dead: bool) -> str:
+    return "its launcher has ended" if dead else "its launcher was silent for too long"

@@ -1,0 +1,1 @@
+"""Addresses, connections and keys; what is asked of etcd and of witnesses."""

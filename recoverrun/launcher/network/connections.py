@@ -1,0 +1,320 @@
+"""The connections between this launcher and the others of its job.
+
+Every launcher listens. The one at the endpoint is called by all the others, because its place is
+the only one they know; where the rest can be reached is told to everybody when the job forms. From
+then on each calls whoever may ever lead. What is said to a launcher goes over our own call, and
+where there is none, as the answer to its call.
+
+A call that breaks is asked about at once: only a host that refuses connections proves that a
+launcher has ended.
+"""
+
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+from recoverrun.config.run_config import RunConfig
+from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.launcher.network.addresses import (
+    TakenError,
+    addresses,
+    claim,
+    local_address,
+    open_hub,
+    open_uplink,
+    understood,
+)
+from recoverrun.launcher.network.frames import opened, parcels, ranks
+from recoverrun.launcher.network.posts import Post
+from rendezvous.protocol import codec
+from rendezvous.protocol.messages import Message, Start
+from rendezvous.transport.port_probe import Probe
+from rendezvous.transport.station import Dealer, Hub, Station
+
+BATCH = 1000
+"""Messages taken from one socket at once, so that no flood holds up the rest of the loop."""
+
+BACKLOG = 10_000
+"""Messages for the coordinator that wait for a connection."""
+
+ASK_AGAIN_S = 0.02
+"""After that a host is asked again about a launcher to which there is no connection. At first it
+may not refuse yet: a process that is killed loses connections before it stops listening."""
+
+CLAIM_AGAIN_S = 1.0
+"""After that we try again to listen at an endpoint whose port was taken."""
+
+ASK_SELDOM_S = 1.0
+"""The longest such wait: each is twice as long as the one before."""
+
+Place = tuple[str, int]
+"""Host and port."""
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """`message` came from `sender`, "" if that has not told its name yet; for `ranks` or NOBODY.
+
+    `called`: as the answer to a call of ours.
+    """
+
+    sender: str
+    ranks: tuple[int, ...]
+    message: Message
+    called: bool = False
+
+
+@dataclass(slots=True)
+class _Call:
+    """Our call to one launcher."""
+
+    dealer: Dealer
+    place: Place | None  # where its host can be asked about it
+    name: str = ""
+    probe: Probe | None = None
+    asked_at: float = 0.0
+    wait_s: float = 0.0  # until its host is asked again
+
+
+class Lines:
+    """All of them. They are the station's, which closes them."""
+
+    def __init__(self, station: Station, config: RunConfig) -> None:
+        self._station = station
+        self._config = config
+        self._hub: Hub | None = None
+        self._uplink: _Call | None = None
+        self._calls: dict[str, _Call] = {}
+        self._places: dict[str, Place] = {}
+        self._elsewhere: Place | None = None  # where to call instead of the endpoint
+        self._over: set[str] = set()  # launchers that have ended
+        self._backlog: deque[bytes] = deque(maxlen=BACKLOG)
+        self.acquainted = False  # has any launcher ever answered us?
+        self.hosts = False  # do we listen at the endpoint?
+        self._claim_at: float | None = None  # when to try that again
+
+    def open(self, now: float) -> None:
+        """Listen, and call whoever listens at the endpoint if that is not we.
+
+        Raises RecoverrunError if neither is possible.
+        """
+        config = self._config
+        try:
+            self._hub = open_hub(self._station, config)
+        except TakenError:
+            self._claim_at = now + CLAIM_AGAIN_S
+        self.hosts = self._hub is not None
+        if self.hosts or config.endpoint is None:
+            return
+        self._uplink = _Call(open_uplink(self._station, config.endpoints), place=None)
+        try:
+            self._hub = self._station.listen_tcp(local_address(config.endpoint), 0)
+        except OSError as error:
+            words = f"cannot listen for the other nodes: {error.strerror}"
+            raise RecoverrunError(words, ExitCode.NEVER_FORMED) from error
+
+    def claim(self, now: float) -> bool:
+        """Whether we listen at the endpoint from now on, and do not call it any more.
+
+        Its port was taken, and not by a launcher that answers: by one that was about to end, or by
+        a socket that only happened to have it. All who call would wait for each other.
+        """
+        if self._claim_at is None or now < self._claim_at:
+            return False
+        if self.acquainted or self._uplink is None or self._hub is None:
+            self._claim_at = None
+            return False
+        self._claim_at = now + CLAIM_AGAIN_S
+        if self._uplink.dealer.up or not claim(self._hub, self._config):
+            return False
+        self._claim_at = None
+        self._station.drop(self._uplink.dealer)
+        self._uplink, self.hosts = None, True
+        return True
+
+    @property
+    def port(self) -> int:
+        """Where other launchers reach this one, 0 if nowhere."""
+        return self._hub.port if self._hub is not None else 0
+
+    @property
+    def uplink(self) -> Dealer | None:
+        """Our call to the endpoint."""
+        return self._uplink.dealer if self._uplink is not None else None
+
+    # --------------------------------------------------------------------------- who is where
+
+    def learn(self, start: Start, own: str) -> None:
+        """The job is formed: this is where everybody is."""
+        for name, host, port, _ in start.peers:
+            if host and port and name != own:
+                self._places[name] = (host, port)
+        endpoint, uplink = self._config.endpoint, self._uplink
+        if uplink is not None and not uplink.name and endpoint is not None:
+            uplink.name = start.leader
+            host, port = uplink.dealer.place
+            uplink.place = (addresses(host)[0], port)
+            self._calls[start.leader] = uplink
+
+    def call(self, names: Iterable[str], now: float) -> None:
+        """Have a call to each of these launchers, if it is known where they are."""
+        for name in names:
+            place = self._places.get(name)
+            if name not in self._calls and name not in self._over and place is not None:
+                with suppress(OSError):  # a place that cannot be: nobody can be reached there
+                    dealer = self._station.connect_tcp(place)
+                    self._calls[name] = _Call(dealer, place, name, None, now, ASK_AGAIN_S)
+
+    def place(self, name: str) -> Place | None:
+        """Where this launcher is reached, if that is known."""
+        call = self._calls.get(name)
+        return self._places.get(name) or (call.place if call is not None else None)
+
+    def turn_to(self, place: Place) -> None:
+        """Call another place than the endpoint: who waits there for a job waits for nobody."""
+        self._elsewhere = place  # Not now: its answers are still being read.
+
+    def _turn(self) -> None:
+        place, self._elsewhere, uplink = self._elsewhere, None, self._uplink
+        if place is None or uplink is None or uplink.name or uplink.dealer.place == place:
+            return
+        with suppress(OSError):  # a place that cannot be
+            dealer = self._station.connect_tcp(place)
+            self._station.drop(uplink.dealer)
+            self._uplink = _Call(dealer, place=None)
+
+    # --------------------------------------------------------------------------- sending
+
+    def send(self, to: str, rank: int, message: Message) -> bool:
+        """False if nothing leads to the launcher `to` at this moment."""
+        return self.post([Post(to, rank, message)])
+
+    def post(self, posts: Iterable[Post]) -> bool:
+        """False if nothing leads to one of those that they are for, at this moment."""
+        own, reached = self._station.incarnation.encode(), True
+        for parcel in parcels(posts):
+            call = self._calls.get(parcel.to)
+            if call is None or not call.dealer.send(*parcel.frames):
+                hub = self._hub
+                reached &= hub is not None and hub.send(parcel.to.encode(), own, *parcel.frames)
+        return reached
+
+    def tell_endpoint(self, message: Message) -> None:
+        """To whoever listens at the endpoint: nobody else is known yet."""
+        if self._uplink is not None:
+            self._uplink.dealer.send(codec.encode(message))
+
+    def queue(self, message: Message, coordinator: str) -> None:
+        """To the coordinator; where nothing leads to it, as soon as something does."""
+        self._backlog.append(codec.encode(message))
+        self.flush(coordinator)
+
+    def flush(self, coordinator: str) -> None:
+        call = self._calls.get(coordinator)
+        while self._backlog and call is not None and call.dealer.send(self._backlog[0]):
+            self._backlog.popleft()
+
+    def forget_backlog(self) -> None:
+        """Another coordinator has been told all of this already."""
+        self._backlog.clear()
+
+    # --------------------------------------------------------------------------- receiving
+
+    def read(self, ready: Collection[object], now: float) -> Iterator[Word]:
+        """What has come, of what is `ready`. Raises RecoverrunError at a stranger's protocol."""
+        if self._hub is not None and self._hub in ready:
+            yield from self._read_hub(self._hub, now)
+        calls = [*self._calls.values()]
+        if self._uplink is not None and not self._uplink.name:
+            calls.append(self._uplink)
+        for call in calls:
+            if call.dealer in ready:
+                yield from self._read_call(call, now)
+
+    def met(self) -> list[str]:
+        """Launchers to which a call has just been put through; "" is the one at the endpoint."""
+        calls = [*self._calls.values()]
+        if self._uplink is not None and not self._uplink.name:
+            calls.append(self._uplink)
+        return [call.name for call in calls if call.dealer.met()]
+
+    def _read_hub(self, hub: Hub, now: float) -> Iterator[Word]:
+        for _ in range(BATCH):
+            incoming = hub.receive()
+            if incoming is None:
+                break
+            content = understood(incoming, hub, self._station, now)
+            if content is not None:
+                yield Word(incoming.sender.decode("ascii"), ranks(content[0]), content[1])
+
+    def _read_call(self, call: _Call, now: float) -> Iterator[Word]:
+        for _ in range(BATCH):
+            frames = call.dealer.receive()
+            if frames is None:
+                break
+            try:
+                heads, message = opened(frames)
+            except codec.RemoteProtocolError as error:
+                self._station.complain(str(error), now)
+                if isinstance(error, codec.VersionMismatch) and not self.acquainted:
+                    sentence = f"{self._config.endpoint}: {error}"
+                    raise RecoverrunError(sentence, ExitCode.NEVER_FORMED) from error
+                continue
+            self.acquainted = True
+            claimed = heads[0].decode("ascii", "replace") if heads else ""  # by whoever answers
+            if call.name and claimed and claimed != call.name:
+                continue  # Another launcher listens now where the one we had called was.
+            yield Word(call.name or claimed, ranks(heads[1:]), message, called=True)
+
+    # --------------------------------------------------------------------------- the dead
+
+    def ask(self, now: float) -> list[str]:
+        """Launchers that have ended, each once, as their hosts say."""
+        self._turn()
+        ended = []
+        for name, call in list(self._calls.items()):
+            if call.dealer.up or call.place is None:
+                self._stop_asking(call)
+                call.wait_s = ASK_AGAIN_S
+                continue
+            due = now >= call.asked_at + call.wait_s
+            if due:
+                self._stop_asking(call)
+                self._ask(call, call.place, now)
+            if call.probe is not None and call.probe.refused():
+                ended.append(name)
+        for name in ended:
+            self._over.add(name)
+            call = self._calls.pop(name)
+            self._stop_asking(call)
+            self._station.drop(call.dealer)
+            if call is self._uplink:
+                self._uplink = None
+        return ended
+
+    def deadline(self) -> float | None:
+        """When `claim` or `ask` is next needed, or None."""
+        calls = self._calls.values()
+        times = [c.asked_at + c.wait_s for c in calls if not c.dealer.up and c.place is not None]
+        if self._claim_at is not None:
+            times.append(self._claim_at)
+        return min(times, default=None)
+
+    def close(self) -> None:
+        """Stop asking."""
+        for call in self._calls.values():
+            self._stop_asking(call)
+
+    def _ask(self, call: _Call, place: Place, now: float) -> None:
+        # Each question is a connection that the other end has to refuse or to wonder about.
+        call.wait_s = min(2 * call.wait_s, ASK_SELDOM_S)
+        call.asked_at = now
+        call.probe = Probe(*place)
+        self._station.watch(call.probe.fd)
+
+    def _stop_asking(self, call: _Call) -> None:
+        if call.probe is not None:
+            self._station.unwatch(call.probe.fd)
+            call.probe.close()
+            call.probe = None

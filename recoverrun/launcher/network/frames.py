@@ -1,0 +1,88 @@
+"""Posts as frames, and back.
+
+Much of what a coordinator says, it says to everybody, and to each worker of a launcher. A message
+is encoded once, however many it goes to, and goes once to each launcher, with the ranks it is for.
+Where everybody is told the same beside what is his own (`Start`), the same is a frame of its own,
+encoded and held in memory once.
+
+    [the ranks, by commas] [message]    to workers
+    [message]                           to a launcher
+    [Start] [Roster]                    to a launcher
+
+Each frame is encrypted by itself, so there is none that says nothing.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from recoverrun.launcher.network.posts import NOBODY, Post
+from rendezvous.protocol import codec
+from rendezvous.protocol.messages import Message, Roster, Start
+from rendezvous.transport.station import Bulk, bulk
+
+RANK_DIGITS = 10
+RANKS_MOST = 4096
+"""Workers of one launcher."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """Frames for the launcher `to`."""
+
+    to: str
+    frames: tuple[bytes | Bulk, ...]
+
+
+def parcels(posts: Iterable[Post]) -> Iterator[Parcel]:
+    """In the order of `posts`; neighbours with one message for one launcher are one parcel."""
+    held = list(posts)  # So that no identity is given twice meanwhile.
+    if len(held) == 1 and held[0].rank == NOBODY and not isinstance(held[0].message, Start):
+        yield Parcel(held[0].to, (codec.encode(held[0].message),))  # an answer, as most are
+        return
+    frames: dict[int, tuple[bytes | Bulk, ...]] = {}  # by the message's identity
+    rosters: dict[int, Bulk] = {}
+    for (to, _), group in groupby(held, key=lambda post: (post.to, id(post.message))):
+        several = list(group)
+        message = several[0].message
+        if isinstance(message, Start):
+            content = _start(message, rosters)
+        else:
+            content = frames.get(id(message)) or (codec.encode(message),)
+            frames[id(message)] = content
+        ranks = [b"%d" % post.rank for post in several if post.rank != NOBODY]
+        yield Parcel(to, (b",".join(ranks), *content) if ranks else content)
+
+
+def _start(start: Start, rosters: dict[int, Bulk]) -> tuple[bytes | Bulk, ...]:
+    if not start.peers:
+        return (codec.encode(start),)
+    if id(start.peers) not in rosters:
+        roster = Roster(nodes=start.nodes, peers=start.peers)
+        rosters[id(start.peers)] = bulk(codec.encode(roster))
+    return codec.encode(replace(start, nodes=(), peers=())), rosters[id(start.peers)]
+
+
+Content = tuple[Sequence[bytes], Message]
+"""A message, and the frames before it."""
+
+
+def opened(frames: Sequence[bytes]) -> Content:
+    """What is in `frames`. Raises RemoteProtocolError."""
+    if not frames:
+        raise codec.RemoteProtocolError("a message has no frame")
+    message = codec.decode(frames[-1])
+    if not isinstance(message, Roster):
+        return frames[:-1], message
+    start = codec.decode(frames[-2]) if len(frames) > 1 else None
+    if not isinstance(start, Start):
+        raise codec.RemoteProtocolError("a Roster came without its Start")
+    return frames[:-2], replace(start, nodes=message.nodes, peers=message.peers)
+
+
+def ranks(address: Sequence[bytes]) -> tuple[int, ...]:
+    """The workers that a message is for, of the frame before it; (NOBODY,) for the launcher."""
+    parts = address[-1].split(b",", RANKS_MOST) if address else []
+    if parts and all(part.isdigit() and len(part) < RANK_DIGITS for part in parts):
+        return tuple(map(int, parts))
+    return (NOBODY,)

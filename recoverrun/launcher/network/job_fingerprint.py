@@ -1,0 +1,59 @@
+"""What the nodes of one job have in common, told when they join so that strangers are noticed.
+
+Two jobs with the same name at the same place, or two versions of torch in one job, fail late and
+far from their cause. Arguments may rightly differ from node to node, so they only cause a remark;
+they travel as a short digest, because they may hold what is nobody's business.
+"""
+
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from hashlib import blake2b
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+from recoverrun.config.run_config import RunConfig
+from rendezvous.protocol.messages import Join
+
+_VERSION = re.compile(r"^__version__ = ['\"]([^'\"+]+)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Kinship:
+    """What this launcher is about to run."""
+
+    script: str
+    arguments: str
+    torch: str  # "" if there is none, or another Python runs the workers
+
+
+def kinship(config: RunConfig) -> Kinship:
+    script = f"-m {config.script}" if config.module else Path(config.script).name
+    digest = blake2b("\0".join(config.arguments).encode(errors="surrogatepass"), digest_size=4)
+    return Kinship(script, digest.hexdigest(), "" if config.no_python else _torch_version())
+
+
+def differences(joins: Sequence[Join]) -> list[str]:
+    """Arguments may rightly differ from node to node; where they do, somebody should know."""
+    found = []
+    for join in joins:
+        first = next(other for other in joins if other.role == join.role)
+        if join.arguments != first.arguments:
+            found.append(f"{join.script} has other arguments on {join.node} than on {first.node}")
+    return found
+
+
+@cache
+def _torch_version() -> str:
+    """As its files say: the launcher never imports torch."""
+    found = PathFinder.find_spec("torch", sys.path)
+    if found is None or found.origin is None:
+        return ""
+    try:
+        text = Path(found.origin).with_name("version.py").read_text()
+    except OSError:
+        return ""
+    match = _VERSION.search(text)
+    return match[1] if match is not None else ""

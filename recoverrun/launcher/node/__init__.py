@@ -1,0 +1,1 @@
+"""The workers of this node: processes, signals, their environment."""

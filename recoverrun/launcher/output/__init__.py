@@ -1,0 +1,1 @@
+"""What a launcher writes: log files, the console, the journal, the run directory."""

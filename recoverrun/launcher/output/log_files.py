@@ -1,0 +1,136 @@
+"""Where the streams and the last words of this node's workers go: the tree of files of torchrun.
+
+    <base>/<run id>_<8 random>/attempt_<restart>/<local rank>/{stdout.log,stderr.log,error.json}
+    <base>/<run id>_<8 random>/attempt_<restart>/filtered_{stdout,stderr}.log
+
+Without a wish for files there are none: streams are inherited and never touched, so that what a
+script prints arrives as it printed it, also when it draws on a terminal.
+"""
+
+import os
+import re
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+
+from recoverrun.config.run_config import Logs, RunConfig
+from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.launcher.output.console import Console, Tail, write_to
+
+OUT, ERR = 1, 2
+NAMES = {OUT: "stdout", ERR: "stderr"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlet:
+    """One worker's files; None: the launcher's own stream."""
+
+    stdout: Path | None
+    stderr: Path | None
+    error_file: Path
+
+
+class LogTree:
+    """The files of all attempts of one launcher."""
+
+    def __init__(self, config: RunConfig, run_dir: Path) -> None:
+        self._config = config
+        self._logs = config.logs
+        self._run_dir = run_dir
+        self._root: Path | None = None
+
+    @property
+    def _discards(self) -> bool:
+        return str(self._logs.base) == os.devnull
+
+    def attempt(self, number: int) -> Path | None:
+        """An empty folder for this attempt, or None if nobody asked for files."""
+        logs = self._logs
+        asked = logs.base is not None or logs.redirects.asked or logs.tee.asked
+        if self._discards or not asked:
+            return None
+        try:
+            folder = self._made_root() / f"attempt_{number}"
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            for local_rank in range(self._config.nproc):
+                (folder / str(local_rank)).mkdir()
+        except OSError as error:
+            why = error.strerror or str(error)
+            sentence = f"no log directory {logs.base or self._run_dir}: {why}"
+            raise RecoverrunError(sentence, ExitCode.USAGE) from error
+        return folder
+
+    def _made_root(self) -> Path:
+        if self._root is None:
+            base = self._logs.base or self._run_dir / "logs"
+            base.mkdir(parents=True, exist_ok=True)
+            prefix = re.sub(r"[^A-Za-z0-9._-]", "_", self._config.run_id)[:128]
+            self._root = Path(tempfile.mkdtemp(prefix=f"{prefix}_", dir=base)).absolute()
+        return self._root
+
+
+class Outlets:
+    """The files and the console of one attempt's workers."""
+
+    def __init__(self, *, config: RunConfig, folder: Path | None, run_dir: Path, node: str) -> None:
+        """`node` is this node's name, `folder` that of the attempt."""
+        self._config = config
+        self._logs: Logs = config.logs
+        self._folder = folder
+        self._run_dir = run_dir
+        self._node = node
+        self._consoles = {stream: self._console(stream) for stream in NAMES}
+
+    def _console(self, stream: int) -> Console:
+        words = self._logs.stdout_words if stream == OUT else self._logs.stderr_words
+        copies = None
+        if words and self._folder is not None:
+            copies = self._folder / f"filtered_{NAMES[stream]}.log"
+            copies.touch()  # Whoever waits for it finds it from the start, as with torchrun.
+        return Console(write_to(stream), copies)
+
+    def open(self, rank: int, local_rank: int, incarnation: int) -> Outlet:
+        """Where worker `rank` writes; what is wanted on the console is shown from now on."""
+        error_file = self._run_dir / f"error.r{rank}.{incarnation}.json"
+        if self._folder is not None:
+            error_file = self._folder / str(local_rank) / "error.json"
+        paths = {stream: self._path(stream, rank, local_rank) for stream in (OUT, ERR)}
+        return Outlet(stdout=paths[OUT], stderr=paths[ERR], error_file=error_file)
+
+    def _path(self, stream: int, rank: int, local_rank: int) -> Path | None:
+        shown = self._shown(rank, local_rank)
+        tee = self._logs.tee.of(local_rank) & stream
+        if self._folder is None or not (self._logs.redirects.of(local_rank) & stream or tee):
+            return None if shown else Path(os.devnull)
+        path = self._folder / str(local_rank) / f"{NAMES[stream]}.log"
+        path.touch()
+        if tee and shown:
+            words = self._logs.stdout_words if stream == OUT else self._logs.stderr_words
+            label = f"[{self._config.role}{local_rank}]:"  # torchrun's, for programs that read it
+            prefix = f"{self._node}:{rank}│ "
+            if self._logs.prefix:
+                prefix = label = self._prefix(rank, local_rank)
+            tail = Tail(path=path, rank=rank, prefix=prefix, label=label, words=words)
+            self._consoles[stream].watch(tail)
+        return path
+
+    def _shown(self, rank: int, local_rank: int) -> bool:
+        local, everywhere = self._logs.local_ranks, self._logs.ranks
+        return (not local or local_rank in local) and (not everywhere or rank in everywhere)
+
+    def _prefix(self, rank: int, local_rank: int) -> str:
+        return Template(self._logs.prefix).safe_substitute(
+            role_name=self._config.role, rank=str(rank), local_rank=str(local_rank)
+        )
+
+    @property
+    def idle(self) -> bool:
+        return all(console.idle for console in self._consoles.values())
+
+    def pump(self, *, last: bool = False) -> None:
+        """Show what the workers have written."""
+        for console in self._consoles.values():
+            console.pump(last=last)

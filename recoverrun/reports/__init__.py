@@ -1,0 +1,1 @@
+"""Pure functions of the journal: what happened, and how it is shown."""

@@ -1,0 +1,150 @@
+"""What the launcher prints when a run fails: cause on line 1, at most 12 lines, next command last.
+
+A pure function of the journal, so that every node that sees the same journal says the same.
+"""
+
+import re
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+from recoverrun.errors import ExitCode
+from recoverrun.reports.history import History, history
+from recoverrun.reports.postmortem import STOPPED, meaning
+from recoverrun.reports.root_cause import RootCause, also, losses, root_cause
+from recoverrun.text import named_signals, plural, ranks, sanitize, span
+from rendezvous.journal.journal import RunLog
+
+LINES = 12
+COLUMNS = 100
+
+OUR_VERDICTS = STOPPED | {ExitCode.NEVER_FORMED, ExitCode.HANG, ExitCode.PARTITIONED}
+"""Ends that are not the fault of a rank: the reason of the end is the cause."""
+
+HANDED_DOWN = (128 + signal.SIGHUP, 128 + signal.SIGQUIT)
+"""Without a rank to blame, these were sent to the launcher by somebody, too."""
+
+FRAMES = 3
+"""The innermost calls that led to an error; the whole traceback is on the console or in the log."""
+
+_FRAME = re.compile(r'\s*File "(?P<path>.+)", line (?P<line>\d+), in (?P<name>.+)')
+
+
+def failure_report(
+    log: RunLog,
+    exit_code: int,
+    run_dir: Path,
+    cause: str = "",
+    root_rank: int = -1,
+    *,
+    traceback: Sequence[str] = (),
+    stderr: Path | None = None,
+) -> str:
+    """The text for a run that left with `exit_code`; "" for 0. The caller chooses the stream.
+
+    `cause` is what the coordinator told every node, so that all of them begin with the same line;
+    what this node's journal says about another rank than `root_rank` is left out then. `traceback`
+    is that of the root rank, as lines, and `stderr` its file, if it has one.
+    """
+    if exit_code == 0:
+        return ""
+    facts = history(log)
+    root = root_cause(log)
+    lines = [named_signals(cause) or _cause(facts, root, exit_code), *where_from(traceback)]
+    if cause and root is not None and root.rank != root_rank:
+        root = None
+    if root is not None and exit_code not in OUR_VERDICTS:
+        lines += _details(facts, root)
+    lines += _before(log)
+    if any(log.of("node.join")):  # Only the journal of the coordinator's node knows of steps.
+        lines += _progress(facts, exit_code)
+    if meaning(exit_code):
+        lines.append(f"exit {exit_code}: {meaning(exit_code)}")
+    elif facts.deaths and root is not None:
+        lines += _own_code(facts, root, exit_code)
+    where = sanitize(str(run_dir), 160)
+    if stderr is not None:
+        lines.append(f"log: {stderr}")
+    lines.append(f"journal: {where}")
+    lines.append(f"next: recoverrun postmortem {where}")
+    kept = lines if len(lines) <= LINES else [*lines[: LINES - 2], *lines[-2:]]
+    head, *rest = (sanitize(line, COLUMNS * 2) for line in kept)
+    return "\n".join([head, *(f"  {line}" for line in rest)])
+
+
+def where_from(traceback: Sequence[str]) -> list[str]:
+    """The innermost calls of a traceback in one line, and the source of the last in another."""
+    frames = [(at, match) for at, line in enumerate(traceback) if (match := _FRAME.match(line))]
+    if not frames:
+        return []
+    calls = [f"{Path(m['path']).name}:{m['line']} {m['name']}" for _, m in frames[-FRAMES:]]
+    last = frames[-1][0] + 1
+    source = traceback[last].strip() if last < len(traceback) else ""
+    shown = [f"at {' → '.join(calls)}"]
+    return [*shown, f"> {source}"] if source and set(source) - set("^~") else shown
+
+
+def _cause(facts: History, root: RootCause | None, exit_code: int) -> str:
+    """Line 1: what happened, to whom."""
+    reason = next((words for _, code, _, words in facts.ends if code and words), "")
+    broken = facts.breaks[0] if facts.breaks else None
+    if exit_code == ExitCode.INVARIANT and broken is not None:
+        return f"FAILED: {broken.text('invariant', 'an invariant')} is broken: {broken.reason}"
+    if exit_code in OUR_VERDICTS:
+        verb = "STOPPED" if exit_code in STOPPED else "FAILED"
+        return f"{verb}: {reason or meaning(exit_code)}"
+    if exit_code in HANDED_DOWN and root is None:
+        return f"STOPPED: {reason or f'exit code {exit_code}'}"
+    if root is not None:
+        where = f"node {root.node}, " if root.node not in ("", "?") else ""
+        slot = facts.slot_of(root.rank) if root.rank >= 0 else -1
+        replica = f"replica {slot}, " if slot >= 0 else ""
+        place = f" ({where}{replica}pid {root.pid})" if root.pid > 0 else ""
+        return f"FAILED: {root.what}{place}"
+    return f"FAILED: {reason or f'exit code {exit_code}, and the journal shows no fault'}"
+
+
+def _details(facts: History, root: RootCause) -> list[str]:
+    lines = [f"why first: {root.why_first}  [{root.confidence}]"]
+    if also(root):
+        lines.append(also(root))
+    folded = f"; {plural(root.cascades, 'error')} that only tell of it are folded"
+    if root.victims:
+        verb = "was" if len(root.victims) == 1 else "were"
+        tail = folded if root.cascades else ""
+        lines.append(f"{ranks(root.victims)} {verb} healthy and went down with it{tail}")
+    known = (root.what, f"rank {root.rank} was ended by signal")
+    if root.evidence and not root.evidence.startswith(known) and root.cause != "exception":
+        lines.append(f"evidence: {root.evidence}")
+    return lines
+
+
+def _before(log: RunLog) -> list[str]:
+    """The losses that the run had survived until then."""
+    survived = [loss for loss in losses(log) if loss.recovery is not None]
+    if not survived:
+        return []
+    named = ", ".join(
+        f"{ranks([loss.root.rank])} at step {loss.recovery.step}"
+        for loss in survived[:3]
+        if loss.recovery is not None
+    )
+    more = f" and {len(survived) - 3} more" if len(survived) > 3 else ""
+    return [f"before that {plural(len(survived), 'lost replica')} made good: {named}{more}"]
+
+
+def _progress(facts: History, exit_code: int) -> list[str]:
+    if not facts.commits:
+        verb = "stopped" if exit_code in (*STOPPED, *HANDED_DOWN) else "failed"
+        return ["no step was committed" if facts.replicas else f"it {verb} before the first step"]
+    newest = max(facts.commits, key=lambda commit: (commit.attempt, commit.step))
+    lasted = span(max(0.0, facts.latest - facts.began))
+    return [f"last committed step {newest.step} of generation {newest.generation}, after {lasted}"]
+
+
+def _own_code(facts: History, root: RootCause, exit_code: int) -> list[str]:
+    """The true exit code of the script where ours hides it."""
+    death = next((d for d in facts.deaths if d.rank == root.rank and d.ts == root.ts), None)
+    if death is None or death.signal or death.code in (0, exit_code):
+        return []
+    return [f"exit {exit_code}: the script's own code was {death.code}, which is reserved here"]

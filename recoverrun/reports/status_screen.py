@@ -1,0 +1,330 @@
+"""How a `Status` looks: panels for a terminal, plain lines for everything else.
+
+Calm by rule: colour means state (green in order, yellow reduced, red lost), everything else is the
+terminal's own foreground or dim. What is in order folds; what is not comes first.
+"""
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from recoverrun.reports.status import Happening, Kind, Lamp, Replica, Status
+from recoverrun.text import ASCII, UNICODE, Glyphs, ascii_only, clock, plural, sanitize, span
+
+ROWS = 16  # replicas that are shown one by one
+SHARDS = 16  # shards that are shown one by one
+EVENTS = 8
+
+GOOD, REDUCED, BAD, QUIET, STRONG = "green", "yellow", "red", "bright_black", "bold"
+
+_LAMPS = {
+    "waiting": QUIET,
+    "starting": QUIET,
+    "running": GOOD,
+    "degraded": REDUCED,
+    "ended": GOOD,
+    "failed": BAD,
+}
+
+
+def glyphs(console: Console) -> Glyphs:
+    """The characters that this console can carry."""
+    return ASCII if console.options.ascii_only else UNICODE
+
+
+def frame(body: RenderableType, title: str, signs: Glyphs) -> Panel:
+    """Our panel: quiet border, title at the left."""
+    shape = box.ROUNDED if signs is UNICODE else box.ASCII
+    heading = Text(title, style=QUIET)
+    return Panel(body, title=heading, title_align="left", border_style=QUIET, box=shape)
+
+
+def words(text: str, style: str, signs: Glyphs) -> Text:
+    """Text from a journal, safe to print: no escapes, no markup, ASCII where it must be."""
+    clean = sanitize(text)
+    return Text(clean if signs is UNICODE else ascii_only(clean), style=style)
+
+
+def cut(signs: Glyphs) -> Literal["ellipsis", "crop"]:
+    """How a line ends that is too long: rich has no ellipsis in ASCII."""
+    return "ellipsis" if signs is UNICODE else "crop"
+
+
+def time_of_day(ts: float, utc_offset_s: int) -> str:
+    """hh:mm:ss of an instant in the zone of the reader."""
+    return time.strftime("%H:%M:%S", time.gmtime(ts + utc_offset_s))
+
+
+def sparkline(values: Sequence[float], columns: int, signs: Glyphs) -> str:
+    """The newest `columns` values as heights, from half the least to the greatest."""
+    shown = [value for value in values if value > 0][-columns:]
+    if not shown:
+        return ""
+    low, high = min(shown) / 2, max(shown)
+    top = len(signs.sparks) - 1
+    return "".join(signs.sparks[round((v - low) / max(high - low, 1e-9) * top)] for v in shown)
+
+
+def render(status: Status, signs: Glyphs = UNICODE, *, live: bool = False) -> RenderableType:
+    """The whole screen. `live` adds the line of keys."""
+    parts: list[RenderableType] = [_head(status, signs)]
+    if status.replicas:
+        parts.append(_mesh(status, signs))
+    if status.happenings:
+        parts.append(_events(status, signs))
+    if live:
+        parts.append(Text(f" q  leave    every 0.5 s from {status.run_dir}", style=QUIET))
+    return Group(*parts)
+
+
+# ------------------------------------------------------------------------------------- the head
+
+
+def _head(status: Status, signs: Glyphs) -> Panel:
+    grid = Table.grid(expand=True, padding=(0, 1))
+    grid.add_column(style=QUIET, no_wrap=True, width=9)
+    grid.add_column(ratio=1, overflow="fold")
+    grid.add_row("state", _state(status, signs))
+    if status.cause:
+        grid.add_row("cause", words(status.cause, BAD, signs))
+    if status.silent_s:
+        grid.add_row("silence", _silence(status, signs))
+    if status.step >= 0:
+        grid.add_row("step", _step(status, signs))
+        grid.add_row("this step", _account(status, signs))
+        grid.add_row("all steps", _invariant(status, signs))
+    if status.promise:
+        line = words(status.promise, STRONG, signs)
+        reason = words(f"  {status.promise_reason}", QUIET, signs)
+        grid.add_row(
+            "promise", Text.assemble(line, "  ", reason, overflow=cut(signs), no_wrap=True)
+        )
+    if status.losses:
+        grid.add_row("losses", _losses(status, signs))
+    if status.unreadable:
+        text = f"{plural(status.unreadable, 'place')} of the journal cannot be read"
+        grid.add_row("journal", Text(text, style=REDUCED))
+    return frame(grid, f"recoverrun status {signs.dot} {sanitize(status.run_id, 60)}", signs)
+
+
+def _state(status: Status, signs: Glyphs) -> Table:
+    line = Text(no_wrap=True, overflow=cut(signs))
+    line.append(f"{signs.alive} {status.phase}", style=f"bold {_LAMPS[status.phase]}")
+    if status.exit_code is not None:
+        line.append(f"  exit code {status.exit_code}", style="" if status.exit_code else QUIET)
+    if status.replicas:
+        line.append(f"  {status.live} of {plural(len(status.replicas), 'replica')}")
+    elif status.world_size:
+        line.append(f"  {status.alive} of {plural(status.world_size, 'worker')} up")
+    if status.generation > 0:
+        line.append(f"  generation {status.generation}", style=QUIET)
+    row = Table.grid(expand=True)
+    row.add_column(ratio=1)
+    row.add_column(justify="right", style=QUIET)
+    row.add_row(line, f"up {clock(status.up_s)}")
+    return row
+
+
+def _silence(status: Status, signs: Glyphs) -> Text:
+    text = f"no record for {span(status.silent_s)}: the job hangs, or its launcher is gone"
+    return words(text, REDUCED, signs)
+
+
+def _step(status: Status, signs: Glyphs) -> Text:
+    line = Text(no_wrap=True, overflow=cut(signs))
+    line.append(f"{status.step:,}", style=STRONG)
+    line.append(f"  {span(status.step_ms / 1000)}")
+    line.append(f"  median {span(status.median_ms / 1000)}  ", style=QUIET)
+    line.append(sparkline(status.recent_ms, 24, signs), style="cyan")
+    return line
+
+
+def _account(status: Status, signs: Glyphs) -> Text:
+    whole = status.microbatches == status.total and not status.broken
+    line = Text(no_wrap=True, overflow=cut(signs))
+    line.append(f"{status.microbatches}/{status.total} microbatches ")
+    line.append(signs.ok if whole else signs.bad, style=GOOD if whole else BAD)
+    shown = [_quota(replica, signs) for replica in status.replicas[:ROWS]]
+    more = f" {signs.ellipsis}" if len(status.replicas) > ROWS else ""
+    line.append(f"  quotas {f' {signs.dot} '.join(shown)}{more}", style=QUIET)
+    return line
+
+
+def _quota(replica: Replica, signs: Glyphs) -> str:
+    if not replica.live:
+        return signs.bad
+    return str(replica.quota) if replica.quota >= 0 else "?"
+
+
+def _invariant(status: Status, signs: Glyphs) -> Text:
+    good = status.exact == status.steps
+    line = Text(f"{status.exact:,}/{status.steps:,} steps with each microbatch exactly once ")
+    line.append(signs.ok if good else signs.bad, style=GOOD if good else BAD)
+    if status.broken:
+        line.append("  ")
+        line.append_text(words(status.broken, BAD, signs))
+    return line
+
+
+def _losses(status: Status, signs: Glyphs) -> Text:
+    open_losses = status.losses - status.made_good
+    line = Text(no_wrap=True, overflow=cut(signs))
+    line.append(f"{status.losses} lost, {status.made_good} made good")
+    if status.recovery_ms >= 0:
+        line.append(f"  newest in {span(status.recovery_ms / 1000)}", style=QUIET)
+    line.append(f"  {plural(status.redone, 'microbatch')} redone", style=QUIET)
+    ended = status.exit_code is not None
+    if open_losses > 0 and not ended:
+        line.append(f"  {signs.moved} recovering", style=REDUCED)
+    return line
+
+
+# ------------------------------------------------------------------------------------- the mesh
+
+
+def _mesh(status: Status, signs: Glyphs) -> Panel:
+    table = Table(box=None, expand=True, padding=(0, 1), header_style=QUIET, pad_edge=False)
+    table.add_column("replica", no_wrap=True, width=7)
+    table.add_column("node", no_wrap=True, overflow=cut(signs), max_width=20)
+    table.add_column("shards", no_wrap=True)
+    table.add_column("quota", no_wrap=True, justify="right", width=7)
+    table.add_column("", ratio=1, no_wrap=True, overflow=cut(signs))
+    shown, folded = _choose(status.replicas)
+    for replica in shown:
+        table.add_row(*_row(replica, signs))
+    if folded:
+        quotas = sorted({_quota(replica, signs) for replica in folded})
+        note = Text(f"{signs.ellipsis} and {plural(len(folded), 'replica')} in order", style=QUIET)
+        lamp = Text(f"{signs.alive} {signs.times}{len(folded[0].lamps)}", style=GOOD)
+        table.add_row("", "", lamp, "-".join(quotas[:: max(1, len(quotas) - 1)]), note)
+    return frame(table, f"replicas {signs.times} shards", signs)
+
+
+def _in_order(replica: Replica) -> bool:
+    return replica.live and all(lamp in ("up", "done") for lamp in replica.lamps)
+
+
+def _choose(replicas: Sequence[Replica]) -> tuple[list[Replica], list[Replica]]:
+    """Replicas that are shown, those with problems for certain, and those that fold."""
+    if len(replicas) <= ROWS:
+        return list(replicas), []
+    troubled = [replica for replica in replicas if not _in_order(replica)]
+    healthy = [replica for replica in replicas if _in_order(replica)]
+    room = max(2, ROWS - len(troubled))
+    shown = sorted(troubled[: ROWS - 2] + healthy[:room], key=lambda replica: replica.slot)
+    return shown, healthy[room:]
+
+
+def _row(replica: Replica, signs: Glyphs) -> Iterable[RenderableType]:
+    if replica.live:
+        quota = Text(str(replica.quota) if replica.quota >= 0 else signs.dash)
+        extra = replica.quota - replica.home
+        if replica.home and extra > 0:
+            quota.append(f" +{extra}", style=REDUCED)
+        share = Text("")
+        if replica.quota > 0:
+            home = min(replica.quota, replica.home or replica.quota)
+            bar = min(32, home), min(16, max(0, replica.quota - home))
+            share.append(signs.bar * bar[0], style=GOOD).append(signs.bar * bar[1], style=REDUCED)
+    else:
+        quota = Text(signs.dash, style=QUIET)
+        share = words(f"lost: {replica.note}", BAD, signs)
+    nodes = words(" ".join(replica.nodes) or "?", "", signs)
+    return str(replica.slot), nodes, _lamps(replica, signs), quota, share
+
+
+def _lamps(replica: Replica, signs: Glyphs) -> Text:
+    """One lamp per shard; the rank that is to blame is red, those that went with it are quiet."""
+    styles: dict[Lamp, tuple[str, str]] = {
+        "up": (signs.alive, GOOD),
+        "done": (signs.alive, QUIET),
+        "stopped": (signs.bad, QUIET),
+        "fault": (signs.bad, BAD),
+    }
+    if len(replica.lamps) > SHARDS:
+        worst: Lamp = max(replica.lamps, key=list(styles).index)
+        count = len(replica.lamps) if _in_order(replica) else replica.lamps.count(worst)
+        sign, style = styles[worst]
+        return Text(f"{sign} {signs.times}{count}", style=style)
+    line = Text()
+    for lamp in replica.lamps:
+        sign, style = styles[lamp]
+        line.append(f"{sign} ", style=style)
+    line.rstrip()
+    return line
+
+
+# ----------------------------------------------------------------------------------- the events
+
+_SIGNS: dict[Kind, tuple[str, str]] = {
+    "lost": ("bad", BAD),
+    "made-good": ("ok", GOOD),
+    "moved": ("moved", REDUCED),
+    "joined": ("joining", GOOD),
+    "warning": ("warn", BAD),
+    "note": ("dot", QUIET),
+    "end": ("dash", STRONG),
+}
+
+
+def _sign(happening: Happening, signs: Glyphs) -> Text:
+    name, style = _SIGNS[happening.kind]
+    return Text(str(getattr(signs, name)), style=style)
+
+
+def _events(status: Status, signs: Glyphs) -> Panel:
+    table = Table.grid(padding=(0, 1), expand=True)
+    table.add_column(style=QUIET, no_wrap=True, width=8)
+    table.add_column(no_wrap=True, width=2)
+    table.add_column(ratio=1)
+    for happening in status.happenings[-EVENTS:]:
+        style = QUIET if happening.kind == "note" else ""
+        text = words(happening.text, style, signs)
+        when = time_of_day(happening.ts, status.utc_offset_s)
+        table.add_row(when, _sign(happening, signs), text)
+    return frame(table, "events", signs)
+
+
+# ---------------------------------------------------------------------------------- plain lines
+
+
+def plain_lines(status: Status, events: int = EVENTS) -> list[str]:
+    """The same facts for a pipe or a log: no colour, no box, one fact a line, ASCII."""
+    lines = [_summary(status)]
+    if status.cause:
+        lines.append(f"cause: {status.cause}")
+    if status.silent_s:
+        lines.append(f"silence: no record for {span(status.silent_s)}")
+    if status.promise:
+        lines.append(f"promise: {status.promise} ({status.promise_reason})")
+    shown, folded = _choose(status.replicas)
+    for replica in shown:
+        state = f"quota {replica.quota}" if replica.live else f"lost: {replica.note}"
+        up = f"{replica.lamps.count('up')}/{len(replica.lamps)} shards up"
+        lines.append(f"replica {replica.slot}: {' '.join(replica.nodes) or '?'}, {up}, {state}")
+    if folded:
+        lines.append(f"... and {plural(len(folded), 'replica')} in order")
+    for happening in status.happenings[-events:] if events else ():
+        lines.append(f"{time_of_day(happening.ts, status.utc_offset_s)} {happening.text}")
+    return [ascii_only(sanitize(line)) for line in lines]
+
+
+def _summary(status: Status) -> str:
+    parts = [f"{status.run_id or status.run_dir}: {status.phase}"]
+    if status.exit_code is not None:
+        parts.append(f"exit code {status.exit_code}")
+    if status.replicas:
+        parts.append(f"{status.live}/{len(status.replicas)} replicas")
+    if status.step >= 0:
+        parts.append(f"step {status.step} in {span(status.step_ms / 1000)}")
+        parts.append(f"{status.microbatches}/{status.total} microbatches")
+        parts.append(f"{status.exact}/{status.steps} steps exact")
+    if status.losses:
+        parts.append(f"{status.losses} lost, {status.made_good} made good")
+    return ", ".join(parts)

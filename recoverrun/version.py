@@ -1,0 +1,3 @@
+"""The version of recoverrun."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""What the script's sources say, without running them. Pure `ast`."""

@@ -1,0 +1,274 @@
+"""Which names lead to a `.backward()`: a call graph by bare names, over many modules.
+
+A name stands for every function and method that is called so anywhere. That errs on one side only:
+a loop is instrumented that would not have needed it, which costs a call per iteration. Missing a
+loop would cost the protection of the script, so aliases (`self.fwd = self._body`), partials,
+callbacks (`fit(step=train_step)`) and instances that are called are followed too.
+"""
+
+import ast
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from recoverrun.worker.analysis.reachability import RESULT, Names, Reach
+from recoverrun.worker.analysis.syntax_trees import children, walk
+
+BACKWARD = frozenset({"backward", "manual_backward"})
+
+# Entering a class means entering one of these; by their bare names they would match everything.
+CONSTRUCTORS = frozenset({"__init__", "__new__", "__post_init__", "__call__"})
+
+WORD = re.compile(r"\w+")
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True, slots=True)
+class Hot:
+    """The names from which a backward is reachable."""
+
+    names: frozenset[str]
+    functions: frozenset[str]  # those defined by `def`: passing one to a call counts as calling it
+
+    def reached_by(self, nodes: Iterable[ast.AST]) -> bool:
+        """Say whether executing these nodes may run a backward."""
+        return bool(self.names) and self.meets(_mentions(nodes))
+
+    def meets(self, mentioned: "Mentioned") -> bool:
+        """Say whether what calls and passes on these may run a backward."""
+        calls, passed = mentioned
+        return not calls.isdisjoint(self.names) or not passed.isdisjoint(self.functions)
+
+
+Mentioned = tuple[set[str], set[str]]
+"""Names of what is called, and of what is passed to a call."""
+
+
+class CallGraph:
+    """Calls, aliases and parameters of the modules added so far, and what leads to a backward."""
+
+    def __init__(self) -> None:
+        self.aliases: dict[str, set[str]] = {}  # of the modules added to this one
+        self._reach = Reach()
+        for name in BACKWARD:
+            self._reach.heat(name)
+            self._reach.mention(name)
+
+    def above(self) -> "CallGraph":
+        """One to which modules can be added, while this one stays as it is."""
+        other = CallGraph()
+        other._reach = self._reach.above()
+        return other
+
+    @property
+    def called(self) -> Names:
+        return self._reach.called
+
+    @property
+    def makers(self) -> Names:
+        """Names of what may return a function, if called."""
+        return self._reach.makers
+
+    def train(self, names: Iterable[str]) -> None:
+        """Let these names lead to a backward, by ways that cannot be seen."""
+        for name in names:
+            self._reach.define(name)
+            self._reach.heat(name)
+
+    def hot(self) -> Hot:
+        """Return what leads to a backward, as far as the modules added so far tell."""
+        names = self._reach.hot.all()
+        return Hot(names, frozenset(name for name in names if name in self._reach.functions))
+
+    def wanted(self) -> frozenset[str]:
+        """Return the names of which a module must contain one to be able to add to `hot`."""
+        return self._reach.leading.all().union(self._reach.receivers())
+
+    def add(self, tree: ast.Module) -> Mentioned:
+        """Add a module. Returns what its loops mention."""
+        looped: Mentioned = set(), set()
+        # A node, the functions around it, the class that it stands directly in, and whether a loop
+        # is around. Not recursive: a long sum nests as deep as it has terms.
+        todo: list[tuple[ast.AST, tuple[str, ...], str, bool]] = [(tree, (), "", False)]
+        while todo:
+            node, owners, class_name, loops = todo.pop()
+            match node:
+                case ast.Name() | ast.Constant():
+                    continue
+                case ast.FunctionDef() | ast.AsyncFunctionDef():
+                    owners = (*owners, self._add_function(node, owners, class_name))
+                    class_name = ""
+                case ast.ClassDef():
+                    self._reach.make(node.name)
+                    class_name = node.name
+                case ast.Lambda():
+                    self._make_all(owners)
+                case ast.Call():
+                    self._add_call(node, owners, looped if loops else None)
+                case ast.For() | ast.While() | ast.AsyncFor():
+                    loops = True
+                case ast.Assign():
+                    for target in node.targets:
+                        self._alias(target, node.value)
+                case ast.Import() | ast.ImportFrom():
+                    for one in node.names:
+                        if one.asname:
+                            self._stand(one.asname, {one.name})
+                case ast.AnnAssign() | ast.NamedExpr() if node.value is not None:
+                    self._alias(node.target, node.value)
+                case _:
+                    pass
+            todo += [(child, owners, class_name, loops) for child in children(node)]
+        return looped
+
+    def _add_function(self, node: Function, owners: tuple[str, ...], class_name: str) -> str:
+        name = class_name if class_name and node.name in CONSTRUCTORS else node.name
+        self._reach.define(name)
+        self._make_all(owners)
+        positional = [arg.arg for arg in (*node.args.posonlyargs, *node.args.args)]
+        defaults = node.args.defaults
+        for arg, default in zip(
+            positional[len(positional) - len(defaults) :], defaults, strict=True
+        ):
+            self._stand(arg, _references(default))
+        if class_name and positional and not _is_static(node):
+            positional = positional[1:]
+        self._reach.accept(name, tuple(positional))
+        return name
+
+    def _add_call(self, node: ast.Call, owners: tuple[str, ...], looped: Mentioned | None) -> None:
+        callee = name_of(node.func)
+        passed = _passed(node)
+        if looped is not None:
+            looped[0].add(callee)
+            looped[1].update(passed)
+        for owner in owners:
+            for name in passed:
+                self._reach.hand(owner, name)
+            if callee:
+                self._reach.call(owner, callee)
+        if not callee:
+            return
+        self._reach.mention(callee)
+        for position, argument in enumerate(node.args):
+            for name in _references(argument):
+                self._reach.argue(callee, position, name)
+        for keyword in node.keywords:
+            if keyword.arg is not None:
+                self._stand(keyword.arg, _references(keyword.value))
+
+    def _alias(self, target: ast.expr, value: ast.expr) -> None:
+        for name in _target_names(target):
+            self._stand(name, _references(value))
+
+    def _stand(self, name: str, sources: Iterable[str]) -> None:
+        """Let `name` stand for each of `sources`."""
+        for source in sources:
+            self.aliases.setdefault(name, set()).add(source)
+            self._reach.alias(name, source)
+
+    def _make_all(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._reach.make(name)
+
+
+def name_of(node: ast.AST) -> str:
+    """Return the bare name under which an expression is known: `b` for `a.b`, "" for none."""
+    match node:
+        case ast.Name():
+            return node.id
+        case ast.Attribute():
+            return node.attr
+        case ast.Subscript():
+            return name_of(node.value)
+        case _:
+            return ""
+
+
+def _mentions(nodes: Iterable[ast.AST]) -> Mentioned:
+    calls: set[str] = set()
+    passed: set[str] = set()
+    for root in nodes:
+        for node in walk(root):
+            if isinstance(node, ast.Call):
+                calls.add(name_of(node.func))
+                passed |= _passed(node)
+    return calls - {""}, passed
+
+
+def _passed(node: ast.Call) -> set[str]:
+    values = [*node.args, *(keyword.value for keyword in node.keywords)]
+    return {name_of(value) for value in values if isinstance(value, ast.Name | ast.Attribute)}
+
+
+def _target_names(target: ast.expr) -> Iterator[str]:
+    if isinstance(target, ast.Tuple | ast.List):
+        for element in target.elts:
+            yield from _target_names(element)
+    elif name := name_of(target):
+        yield name
+
+
+def _references(value: ast.expr) -> set[str]:
+    """Return the names of functions that the value may be, or call.
+
+    The result of a call is written `name()`: it is a function only if `name` makes functions.
+    """
+    match value:
+        case ast.Name() | ast.Attribute():
+            return {name_of(value)}
+        case ast.Lambda():
+            return _mentions([value.body])[0]
+        case ast.Call():
+            parts = [*value.args, *(keyword.value for keyword in value.keywords)]
+            made = {f"{name_of(value.func)}{RESULT}"}
+            # A wrapper returns what it was given: partial(step), compile(step), prepare(step).
+            return made.union(*(_references(part) - BACKWARD for part in parts))
+        case ast.IfExp():
+            return _references(value.body) | _references(value.orelse)
+        case ast.BoolOp():
+            return set().union(*(_references(part) for part in value.values))
+        case ast.Dict():
+            return set().union(*(_references(part) for part in value.values))
+        case ast.Tuple() | ast.List() | ast.Set():
+            return set().union(*(_references(part) for part in value.elts))
+        case _:
+            return set()
+
+
+def _is_static(node: Function) -> bool:
+    return any(name_of(decorator) == "staticmethod" for decorator in node.decorator_list)
+
+
+def scan(
+    sources: Iterable[tuple[str, bytes]],
+    parse: Callable[[str, bytes], ast.Module | None],
+    training: frozenset[str] = frozenset(),
+) -> tuple[CallGraph, dict[str, Mentioned]]:
+    """Return the call graph of many files, and what loops mention in those that were parsed.
+
+    `training` are names that lead to a backward outside of these files.
+
+    A name can only become hot through a file that contains a name that leads there, so that only
+    such files are parsed: the result is that of parsing all of them, at a fraction of the time.
+    """
+    graph = CallGraph()
+    graph.train(training)
+    waiting = {name: (text, words_of(text)) for name, text in sources}
+    parsed: dict[str, Mentioned] = {}
+    while True:
+        wanted = graph.wanted()
+        found = [name for name, (_, words) in waiting.items() if not words.isdisjoint(wanted)]
+        if not found:
+            return graph, parsed
+        for name in found:
+            text, _ = waiting.pop(name)
+            tree = parse(name, text)
+            if tree is not None:
+                parsed[name] = graph.add(tree)
+
+
+def words_of(text: bytes) -> frozenset[str]:
+    """All that may be a name in a source file."""
+    return frozenset(WORD.findall(text.decode(errors="replace")))

@@ -1,0 +1,1 @@
+"""Runs the script, and makes what protects it."""

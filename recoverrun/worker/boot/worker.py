@@ -1,0 +1,105 @@
+"""Decides whether this process is a protected worker, and sets up what it needs.
+
+Neither torch nor ZeroMQ is imported here: a script that never wants torch pays nothing for what it
+is not given, and every script gets to its first line sooner. As soon as the script imports torch,
+the worker speaks to its launcher, the session begins and the table of `torch_table` is filled. To
+the launcher, a worker that never spoke is a program like any other.
+"""
+
+import atexit
+import os
+import threading
+from collections.abc import Mapping
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from recoverrun.worker.boot import run_script
+from recoverrun.worker.boot.children import forget_in_children
+from recoverrun.worker.instrumentation import Started
+from recoverrun.worker.patches import frameworks, torch_table
+from recoverrun.worker.rewriting.post_import import watch
+from recoverrun.worker.rng.registry import REGISTRY
+from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
+from rendezvous.protocol.worker_env import WorkerEnv
+
+if TYPE_CHECKING:  # it imports torch, which only the script does
+    from recoverrun.worker.step.driver import Session
+
+
+def start(environ: Mapping[str, str]) -> Started:
+    """Set up the hooks. Inert without the endpoint of a launcher, or if protection is off.
+
+    Raises EnvError if the launcher's variables are not what they should be.
+    """
+    env = WorkerEnv.from_environ(environ)
+    if env is None or not env.protect:
+        return Started(runtime=None, finish=_nothing)
+    worker = _Worker(env)
+    watch("random", REGISTRY.watch_random)
+    watch("torch", worker.torch_arrived)
+    return Started(
+        runtime=worker.runtime,
+        finish=worker.finish,
+        failing=worker.failing,
+        trainers=frameworks.TRAINERS,
+    )
+
+
+def _nothing(_code: int) -> None:
+    """Finish a run that nobody watches."""
+
+
+class _Worker:
+    """One protected worker, from its first line to its last."""
+
+    def __init__(self, env: WorkerEnv) -> None:
+        self.env = env
+        self.runtime = ScriptRuntime(env.rank)
+        self.session: Session | None = None
+        forget_in_children(self.runtime)
+
+    def torch_arrived(self, module: ModuleType) -> None:
+        """The script has imported torch."""
+        # Only now: together they take as long as all else before the first line of the script.
+        from recoverrun.worker.step.driver import Session
+        from rendezvous.protocol.messages import Hello
+        from rendezvous.transport.station import WorkerLink
+
+        env = self.env
+        link = WorkerLink(env.endpoint, env.rank, env.incarnation)
+        version = str(getattr(module, "__version__", ""))
+        link.send(Hello(rank=env.rank, incarnation=env.incarnation, pid=os.getpid(), torch=version))
+        self.session = Session(env, link, self.runtime)
+        torch_table.install(self.session)
+
+    def failing(self, error: BaseException) -> None:
+        """The script failed. If a peer's death is all that it says, it is not worth saying."""
+        if self.session is not None and self.session.machine is not None:
+            self.session.await_end(error)
+
+    def finish(self, code: int) -> None:
+        """The script ended with `code`. Returns only if the interpreter may end by itself."""
+        session = self.session
+        if session is None:
+            return
+        if code == 0:
+            from recoverrun.worker.tools import final_weights
+
+            final_weights.leave(session)
+            session.farewell()
+        if session.machine is None and not session.refusal:
+            session.link.close()
+            return
+        # Communicators that were left behind may hold threads which would never let us end.
+        _end_threads_and_exit_functions()
+        session.link.close()
+        run_script.flush()
+        os._exit(code)
+
+
+def _end_threads_and_exit_functions() -> None:
+    """What the interpreter does first when it ends: the script may count on it."""
+    shutdown: Any = getattr(threading, "_shutdown", None)
+    if shutdown is not None:
+        shutdown()
+    atexit._run_exitfuncs()

@@ -1,0 +1,93 @@
+"""What this rank leaves in shared memory for those who would take over its microbatches.
+
+Contexts: as the first microbatch of the present transaction began, as the last one of the
+transaction before ended, as the first one of that began, by which it can be proved that this rank
+is followed rightly, and as iterations around began from which a microbatch may be executed. And a
+mark of each microbatch (`evidence`), and which microbatch this
+rank is at. A SIGKILL takes none of it.
+"""
+
+from collections.abc import Sequence
+
+import msgpack
+
+from recoverrun.worker.context.slot_context import Context
+from recoverrun.worker.replay.deadly_microbatches import Which
+from recoverrun.worker.verification.evidence import Mark
+from rendezvous.protocol.shared_memory import MOST_BYTES, Writer
+
+
+class Remnants:
+    """Writes to the file at `path`; "" if nothing is to be left. Raises OSError."""
+
+    def __init__(self, path: str) -> None:
+        self._writer = Writer(path) if path else None
+        self._before = self._after = self._top = b""
+        self._around: list[tuple[Context, bytes]] = []
+        self._at: Which | None = None
+
+    def top(self, context: Context, around: Sequence[Context] = ()) -> None:
+        """The first microbatch of a transaction begins, in iterations that began `around` it."""
+        known = {id(one): packed for one, packed in self._around}
+        self._around = [
+            (one, known.get(id(one)) or one.pack()) for one in around if one is not context
+        ]
+        self._before, self._top = self._top, context.pack()
+        self._write()
+
+    def after(self, context: Context) -> None:
+        """The last backward of a transaction has ended."""
+        self._after = context.pack()
+        self._write()
+
+    def mark(self, step: int, index: int, mark: Mark) -> None:
+        """What is known of a microbatch of the script's own."""
+        if self._writer is not None:
+            self._writer.mark(step, index, *mark)
+
+    def unmark(self, step: int) -> None:
+        """What was left of the microbatches of this transaction is not to be relied on."""
+        if self._writer is not None:
+            self._writer.unmark(step)
+
+    def enters(self, which: Which) -> None:
+        """From now on this rank computes that microbatch, its own or a lost slot's."""
+        self._at = which
+        if self._writer is not None:
+            self._writer.do((*which, 0))
+
+    def rests(self) -> None:
+        """No microbatch is to blame for what happens now; one that was given up stays so."""
+        at, self._at = self._at, None
+        if self._writer is not None and at is not None:
+            self._writer.do(())
+
+    def gives_up(self) -> None:
+        """Nobody else shall try the microbatch that this rank is at. From any thread."""
+        at, self._at = self._at, None
+        if self._writer is not None and at is not None:
+            self._writer.do((*at, 1))
+
+    def _write(self) -> None:
+        if self._writer is None:
+            return
+        around = [packed for _, packed in self._around]
+        left = [part for part in (self._before, *around, self._after, self._top) if part]
+        while len(left) > 2 and sum(map(len, left)) > MOST_BYTES // 2:
+            left.pop(0)
+        self._writer.write(bytes(msgpack.packb(left, use_bin_type=True)))
+
+
+def contexts_in(packed: bytes) -> list[Context]:
+    """Those of one payload. What cannot be read is passed over."""
+    found = []
+    try:
+        parts = msgpack.unpackb(packed, raw=False)
+    except (ValueError, msgpack.UnpackException):
+        return []
+    for part in parts if isinstance(parts, list) else ():
+        try:
+            found.append(Context.unpack(part))
+        except ValueError:
+            continue
+    return found

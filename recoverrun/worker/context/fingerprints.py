@@ -1,0 +1,145 @@
+"""Marks of data that are too much to travel: large tensors, arrays, long lists of plain values.
+
+A hand-written loader that goes through files keeps the present one in an attribute. Whether another
+rank holds the same one cannot be read from a name, and its contents are too many to send. So they
+are sampled: two values with different marks are different, and then another rank's microbatches
+cannot be executed here, unless this process holds the other value, too: in a list of all of them,
+say, or because it has seen it before.
+
+A mark is kept under the name of what it marks and `#`, which no variable has.
+"""
+
+import struct
+import sys
+import weakref
+import zlib
+from collections import deque
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any
+
+import torch
+
+from recoverrun.worker.context.object_members import DICTS
+
+SAMPLES = 64
+FEW = 64
+"""Lists up to this length are values themselves (`context.LONG_SEQUENCE`)."""
+
+SMALL_ARRAY_BYTES = 1 << 12
+"""Arrays up to this size are values themselves."""
+
+LONG_KINDS = frozenset({list, deque, *DICTS})
+
+_known: dict[int, tuple[weakref.ref[torch.Tensor], int, str]] = {}
+
+
+def is_mark(name: str) -> bool:
+    return name.endswith("#")
+
+
+def marks(names: Mapping[str, Any], beyond_bytes: int) -> dict[str, str]:
+    """Marks of what is bulk among `names`; tensors up to `beyond_bytes` are values themselves."""
+    found = {
+        f"{name}#": mark_of(value) for name, value in names.items() if is_bulk(value, beyond_bytes)
+    }
+    return {name: mark for name, mark in found.items() if mark}
+
+
+def find(mark: str, names: Mapping[str, Any]) -> Any:
+    """What has this mark, among containers in `names` and what was marked before; else None."""
+    for value in names.values():
+        inner = value.values() if type(value) is dict else value
+        if type(value) in (list, tuple, dict) and len(value) <= FEW:
+            for one in inner:
+                if is_bulk(one, 0) and mark_of(one) == mark:
+                    return one
+    for held, version, known in list(_known.values()):
+        tensor = held()
+        if known == mark and tensor is not None and tensor._version == version:
+            return tensor
+    return None
+
+
+def is_bulk(value: Any, beyond_bytes: int) -> bool:
+    """Data that are no simple value, and no parameter or part of a graph."""
+    if type(value) is torch.Tensor:
+        if value.numel() * value.element_size() <= beyond_bytes:
+            return False
+        plain = value.layout is torch.strided and not value.is_quantized
+        return plain and not value.requires_grad and value.device.type == "cpu"
+    if _is_array(value):
+        least = min(beyond_bytes, SMALL_ARRAY_BYTES)
+        return value.nbytes > least or value.dtype.kind not in "biufc" or not is_plain_array(value)
+    return type(value) in LONG_KINDS and len(value) > FEW
+
+
+def _is_array(value: Any) -> bool:
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.ndarray)
+
+
+def is_plain_array(value: Any) -> bool:
+    """An array in memory: one that maps a file is written to where it is changed."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and type(value) is numpy.ndarray
+
+
+def mark_of(value: Any) -> str:
+    """Kind, size and a checksum of some elements; "" if it cannot be told."""
+    if isinstance(value, torch.Tensor):
+        return _mark_of_tensor(value)
+    kind = type(value)
+    if kind in LONG_KINDS:
+        sample = _sampled(value)
+        parts = [part for one in sample for part in (one if kind in DICTS else (one,))]
+        plain = all(type(part) in (int, float, bool, str) for part in parts)
+        crc = zlib.crc32(repr(sample).encode(errors="replace"))
+        return f"{kind.__name__} {len(value)} {crc:x}" if plain else ""
+    if value.dtype.hasobject:
+        return ""
+    flat = value.reshape(-1) if value.flags.c_contiguous else value.flat
+    sample = [flat[place] for place in _places(value.size)]
+    return f"{value.dtype} {value.shape} {zlib.crc32(b''.join(map(bytes, sample))):x}"
+
+
+def _sampled(value: Any) -> list[Any]:
+    """Of a list evenly spread elements, of other kinds the first and the last ones."""
+    if type(value) is list:
+        return [value[place] for place in _places(len(value))]
+    entries = value.items() if type(value) in DICTS else value
+    return [*islice(entries, SAMPLES // 2), *islice(reversed(entries), SAMPLES // 2)]
+
+
+def grown(names: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of `names` to which a script may have added so much that they are values no more."""
+    return {
+        name: value
+        for name, value in names.items()
+        if type(value) in LONG_KINDS and len(value) > FEW
+    }
+
+
+def _mark_of_tensor(value: torch.Tensor) -> str:
+    known = _known.get(id(value))
+    if known is not None and known[0]() is value and known[1] == value._version:
+        return known[2]
+    if len(_known) > FEW:
+        _known.clear()
+    flat = value.view(-1) if value.is_contiguous() else value.flatten()
+    sample = flat[torch.tensor(_places(value.numel()), dtype=torch.long)].tolist()
+    mark = f"{value.dtype} {tuple(value.shape)} {zlib.crc32(_plain(sample)):x}"
+    _known[id(value)] = (weakref.ref(value), value._version, mark)
+    return mark
+
+
+def _plain(sample: list[Any]) -> bytes:
+    if all(type(one) is float for one in sample):
+        return struct.pack(f"{len(sample)}d", *sample)
+    return repr(sample).encode()
+
+
+def _places(count: int) -> list[int]:
+    if count <= SAMPLES:
+        return list(range(count))
+    return [place * (count - 1) // (SAMPLES - 1) for place in range(SAMPLES)]

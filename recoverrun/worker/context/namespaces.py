@@ -1,0 +1,68 @@
+"""Variables and attributes of the script, taken and put back around a re-execution."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from recoverrun.worker.context.object_members import Members, members, resolve
+from recoverrun.worker.context.slot_context import Key
+from recoverrun.worker.instrumentation import Loop
+
+
+def hold(names: dict[str, Any], bulk: Mapping[Key, Any]) -> None:
+    """Give variables and attributes the large data that they had, by reference."""
+    for key, value in bulk.items():
+        if isinstance(key, str):
+            names[key] = value
+        elif (owner := resolve(names, key)) is not None:
+            members(owner)[key[-1]] = value
+
+
+def held(names: Mapping[str, Any], bulk: Mapping[Key, Any]) -> dict[Key, Any]:
+    """What has become of them."""
+    held: dict[Key, Any] = {}
+    for key in bulk:
+        if isinstance(key, str):
+            held[key] = names.get(key)
+        elif (owner := resolve(names, key)) is not None:
+            held[key] = members(owner).get(key[-1])
+    return held
+
+
+def seen_by(loop: Loop, module: Mapping[str, Any], local: Mapping[str, Any]) -> dict[str, Any]:
+    """What the body of `loop` may read: the module's variables, and those around it that it uses.
+
+    Other variables of the function (a stopwatch, say) are nobody's business; what the header of the
+    loop binds comes with its item.
+    """
+    if loop.module_level:
+        return {name: value for name, value in module.items() if name not in loop.targets}
+    read = loop.live_in - loop.targets
+    return {**module, **{name: local[name] for name in read if name in local}}
+
+
+def around_of(loop: Loop, module: Mapping[str, Any], local: Mapping[str, Any]) -> dict[str, Any]:
+    """Where the script's objects are looked for, apart from what an iteration makes.
+
+    As at the top of the loop's body (`loop_tracker`), whether or not the body has a use for the
+    name: an object that goes by several must be found by the same one each time.
+    """
+    if loop.module_level:
+        return seen_by(loop, module, local)
+    made = (loop.assigned - loop.carried) | loop.targets
+    return {**module, **{name: value for name, value in local.items() if name not in made}}
+
+
+def copied(names: dict[str, Any]) -> dict[str, Any]:
+    """Snapshots may be executed more than once: what a body changes in place is copied."""
+    return {
+        name: value.copy() if type(value) in (list, dict, set) else value
+        for name, value in names.items()
+    }
+
+
+def put_back(target: Members, saved: dict[str, Any]) -> None:
+    for name in [name for name in list(target) if name not in saved]:
+        del target[name]
+    for name, value in saved.items():
+        if target.get(name, saved) is not value:
+            target[name] = value

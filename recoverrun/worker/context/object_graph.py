@@ -1,0 +1,259 @@
+"""Everything of the script's that can hold a value, however it is reached.
+
+What `undo_log` looks at is bounded, for it is looked at in every microbatch that is executed again.
+In a proof there is time: all that hangs on the script's modules and on the variables of its frames
+is walked through, whatever its kind (variables of classes with metaclasses, members of an Enum,
+thread-local and context variables, arrays, what only a hook or a cache leads to). What an execution
+in the child has left otherwise there is put back from then on (`object_contents`, `replay_trial`),
+and where ranks hold different values there, each belongs to its rank (`rank_constants`).
+"""
+
+import array
+import contextvars
+import ctypes
+import functools
+import gc
+import itertools
+import os
+import sys
+import threading
+from collections import ChainMap, UserDict, UserList, deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from types import CellType, FunctionType, MappingProxyType, MethodType, ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+
+from recoverrun.worker.context.object_members import NAMESPACES, Slots, slots_of
+from recoverrun.worker.context.object_views import PLAIN, RAW, Function, Variables, array_kinds
+
+MOST = 40_000
+"""Objects that are walked through: what hangs on the frames first, then on the main module."""
+
+LONG, VERY_LONG = 1_000, 100_000
+"""Entries of a container: longer ones are not looked into, and very long ones are data."""
+
+SMALL_BYTES = 1 << 20
+"""Of an array or a tensor: larger ones are data, which nobody changes."""
+
+ALL_BYTES = 1 << 26
+"""Of all of them, which are copied."""
+
+LONG_PATH = 400
+"""Characters: what lies deeper has no name."""
+
+CONTAINERS = (dict, list, set, deque, tuple, frozenset)
+ITERATORS: tuple[Any, ...] = (
+    type(iter(())), type(iter([])), map, filter, zip, enumerate, reversed, itertools.accumulate,
+    itertools.chain, itertools.cycle, itertools.islice, itertools.starmap, itertools.takewhile,
+)  # fmt: skip
+BEHIND = (CellType, MappingProxyType, functools._lru_cache_wrapper)
+WRAPPERS = (UserDict, UserList, ChainMap, threading.local, *NAMESPACES)
+WRAPPING = ("torch.nn.parallel", "torch.distributed")
+
+Way = Callable[[str, Any], None]
+"""Takes the name by which an object was found, "" if it has none, and the object."""
+
+
+@dataclass(slots=True)
+class Holdings:
+    """Objects of the script, each with its name, in the order in which a forked copy finds them."""
+
+    held: list[tuple[str, Any]] = field(default_factory=list)
+    modules: list[tuple[str, nn.Module]] = field(default_factory=list)
+    iterators: list[tuple[str, Any]] = field(default_factory=list)  # of Python's own
+
+    @property
+    def objects(self) -> list[Any]:
+        return [one for _, one in self.held]
+
+
+def holdings(variables: Iterable[Mapping[str, Any]], own: frozenset[str]) -> Holdings:
+    """All that hangs on these variables, on the script's modules, `own`, and on modules that no
+    file was read for.
+    """
+    walk = _Walk(own)
+    walk.found.held += [("os.environ", os.environ), ("context variables", Variables())]
+    made = {name for name, one in list(sys.modules.items()) if _is_made(one)}
+    named = sorted(own & sys.modules.keys() | made, key=lambda name: (name != "__main__", name))
+    spaces = [(name, vars(sys.modules[name])) for name in named]
+    walk.found.held += [(name, names) for name, names in spaces if name in made - own]
+    walk.todo.extend((key.name, one) for key, one in contextvars.copy_context().items())
+    for space, names in [*(("", names) for names in variables), *spaces]:
+        for name, value in list(names.items()):
+            if not name.startswith("__"):
+                walk.todo.append((f"{space}.{name}" if space else name, value))
+        walk.on()
+    return walk.found
+
+
+def _is_made(module: Any) -> bool:
+    """True of a module that the script has made itself, as `ModuleType("settings")`."""
+    if type(module) is not ModuleType or module.__name__ == "__main__":
+        return False
+    return module.__spec__ is None and getattr(module, "__file__", None) is None
+
+
+class _Walk:
+    """Goes from one object to those that it holds, each once.
+
+    By their types alone: a proxy may load what it stands for when it is asked for its class.
+    """
+
+    def __init__(self, own: frozenset[str]) -> None:
+        self._own = own
+        self._seen: dict[int, Any] = {}
+        self._ways: dict[Any, Way | None] = dict.fromkeys(PLAIN)
+        self._left = ALL_BYTES
+        self.todo: deque[tuple[str, Any]] = deque()
+        self.found = Holdings()
+
+    def on(self) -> None:
+        while self.todo and len(self._seen) < MOST:
+            path, one = self.todo.popleft()
+            kind = type(one)
+            way = self._ways[kind] if kind in self._ways else self._learn(kind)
+            if way is not None and id(one) not in self._seen:
+                self._seen[id(one)] = one
+                way(path if len(path) <= LONG_PATH else "", one)
+
+    def _learn(self, kind: Any) -> Way | None:
+        self._ways[kind] = way = self._way(kind)
+        return way
+
+    def _way(self, kind: Any) -> Way | None:
+        """What is done with objects of that type."""
+        own = kind.__module__ in self._own
+        for base in CONTAINERS:
+            if issubclass(kind, base):
+                return functools.partial(self._at_container, base, own)
+        for base, way in self._kinds():
+            if issubclass(kind, base):
+                return way
+        return self._at_instance if own or issubclass(kind, WRAPPERS) else None
+
+    def _kinds(self) -> list[tuple[Any, Way]]:
+        return [
+            (torch.Tensor, self._at_tensor),
+            (array_kinds(), self._at_array),
+            (bytearray | array.array, self._at_bytes),
+            (RAW, lambda path, one: self._hold_bytes(path, one, ctypes.sizeof(one))),
+            (type, self._at_class),
+            (nn.Module, self._at_module),
+            (FunctionType, self._at_function),
+            (MethodType, lambda path, one: self._go(path, __self__=one.__self__, f=one.__func__)),
+            (partial, self._at_partial),
+            (BEHIND, lambda path, one: self._number(path, gc.get_referents(one))),
+            (ITERATORS, self._at_iterator),
+            (property, lambda path, one: self._go(path, fget=one.fget, fset=one.fset)),
+            (classmethod | staticmethod, lambda path, one: self._go(path, f=one.__func__)),
+        ]
+
+    def _go(self, path: str, **inner: Any) -> None:
+        """On to what an object holds, by name."""
+        self._go_on(path, inner)
+
+    def _go_on(self, path: str, inner: Mapping[str, Any]) -> None:
+        self.todo.extend((path and f"{path}.{name}", one) for name, one in inner.items())
+
+    def _number(self, path: str, inner: Iterable[Any]) -> None:
+        self.todo.extend((path and f"{path}[{place}]", one) for place, one in enumerate(inner))
+
+    def _hold(self, path: str, one: Any) -> None:
+        self.found.held.append((path, one))
+
+    def _at_tensor(self, path: str, one: torch.Tensor) -> None:
+        self._hold_bytes(path, one, one.numel() * one.element_size(), _is_plain(one))
+        self.todo.append((path and f"{path}._backward_hooks", one._backward_hooks))
+
+    def _at_array(self, path: str, one: Any) -> None:
+        can = one.flags.writeable and type(one) in array_kinds()
+        self._hold_bytes(path, one, one.nbytes, can)
+        if one.dtype.hasobject and one.size <= LONG:
+            self._number(path, one.flat)
+
+    def _at_bytes(self, path: str, one: Any) -> None:
+        self._hold_bytes(path, one, memoryview(one).nbytes)
+
+    def _at_class(self, path: str, one: Any) -> None:
+        if one.__module__ in self._own:
+            self._hold(path, one)
+            self._go_on(path, dict(vars(one)))
+
+    def _at_function(self, path: str, one: Any) -> None:
+        if one.__module__ not in self._own:
+            return
+        if one.__closure__ or one.__dict__ or one.__defaults__ or one.__kwdefaults__:
+            self._hold(path, one)
+            self._go_on(path, Function(one))
+
+    def _at_partial(self, path: str, one: Any) -> None:
+        self._hold(path, one)
+        self._go(path, func=one.func, args=one.args, keywords=one.keywords)
+
+    def _at_iterator(self, path: str, one: Any) -> None:
+        self.found.iterators.append((path, one))
+        self._number(path, gc.get_referents(one))
+
+    def _at_container(self, plain: Any, own: bool, path: str, one: Any) -> None:
+        """By the methods of the `plain` kind: those of a class of the script's may do more."""
+        size = plain.__len__(one)
+        if size <= VERY_LONG and plain not in (tuple, frozenset):
+            self._hold(path, one)
+        if size <= LONG and plain is dict:
+            self.todo.extend((inside(path, key), value) for key, value in list(dict.items(one)))
+        elif size <= LONG:
+            ordered = plain not in (set, frozenset)
+            self._number(path if ordered else "", list(plain.__iter__(one)))
+        if own:
+            self._at_instance(path and f"{path}.", one)
+
+    def _hold_bytes(self, path: str, one: Any, size: int, can: bool = True) -> None:
+        if can and size <= min(SMALL_BYTES, self._left):
+            self._left -= size
+            self._hold(path, one)
+
+    def _at_instance(self, path: str, one: Any) -> None:
+        local = isinstance(one, threading.local)  # has a dict for each thread
+        try:
+            attributes = one.__dict__ if local else object.__getattribute__(one, "__dict__")
+        except AttributeError:
+            attributes = None
+        if isinstance(attributes, dict):
+            self.todo.append((path, attributes))
+        kind: Any = type(one)
+        if slots := slots_of(kind):
+            self._hold(path, one)
+            self._go_on(path, Slots(one, slots))
+
+    def _at_module(self, path: str, module: nn.Module) -> None:
+        """torch's own wrappers keep books of their own on themselves."""
+        kind = kind_of(module)
+        if kind is nn.Module:
+            self._go(path, _modules=module._modules)
+            return
+        self.found.modules.append((path, module))
+        self._go(path, vars=vars(module), kind=kind)
+
+
+def inside(path: str, key: Any) -> str:
+    """The name of an entry; "" where the text of its key does not say which one it is."""
+    if not path or type(key) not in PLAIN:
+        return ""
+    return f"{path}.{key}" if isinstance(key, str) and key.isidentifier() else f"{path}[{key!r}]"
+
+
+def kind_of(module: nn.Module) -> Any:
+    """Its class beneath those of DDP and FSDP; nn.Module itself if it only wraps another one."""
+    kinds: tuple[Any, ...] = type(module).__mro__
+    return next(kind for kind in kinds if not kind.__module__.startswith(WRAPPING))
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """No parameter, and nothing that has to be asked of somebody else."""
+    if tensor.requires_grad or tensor.is_inference() or tensor.layout is not torch.strided:
+        return False
+    return type(tensor) is torch.Tensor and tensor.device.type != "meta"

@@ -1,0 +1,333 @@
+"""What the script's objects hold, each by a name: attributes, slots, entries, free variables.
+
+A path leads from a variable through such names to a value: `state` and `["step"]` to an entry of a
+dict, `fetch` and `position` to a variable of a closure or to an attribute of a function. Whatever
+kind the owner is of, its members are read, set and deleted as those of a dict are.
+"""
+
+import argparse
+import ast
+import functools
+import math
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import ItemsView, Iterator, Mapping, MutableMapping
+from types import CellType, FunctionType, MethodType, SimpleNamespace
+from typing import Any
+
+from torch import nn
+
+from recoverrun.worker.context.attached_state import ATTACHED
+
+NAMESPACES = frozenset({SimpleNamespace, argparse.Namespace})
+DICTS = frozenset({dict, OrderedDict, defaultdict, Counter})
+KEYS = frozenset({str, int, bool, float, type(None)})
+
+MOST_ENTRIES = 64
+"""Of a dict whose entries are members: longer ones are data."""
+
+ORDER = "[]"
+"""A member of a dict: the list of its keys, in their order."""
+
+FRAMEWORKS = frozenset({"accelerate", "lightning", "lightning_fabric", "pytorch_lightning"})
+"""Packages whose objects keep count of the script's microbatches, as its own objects might."""
+
+Members = MutableMapping[str, Any]
+
+
+def is_framework(value: Any) -> bool:
+    kind: Any = type(value)
+    return is_of_framework(kind)
+
+
+def is_of_framework(kind: Any) -> bool:
+    return kind.__module__.partition(".")[0] in FRAMEWORKS
+
+
+def is_own(value: Any, modules: frozenset[str]) -> bool:
+    """An object with attributes whose class one of the script's `modules` defines; no model."""
+    kind: Any = type(value)
+    return is_own_kind(kind, modules) and hasattr(value, "__dict__")
+
+
+@functools.lru_cache(maxsize=4096)
+def is_own_kind(kind: Any, modules: frozenset[str]) -> bool:
+    """Asked of every variable, several times in a step."""
+    own = kind.__module__ in modules or is_of_framework(kind)
+    return own and not issubclass(kind, type | nn.Module)
+
+
+def is_owner(value: Any, modules: frozenset[str]) -> bool:
+    """True of what may hold a part of the script's state in members of its own."""
+    kind: Any = type(value)
+    if kind in DICTS:
+        return len(value) <= MOST_ENTRIES
+    if kind in NAMESPACES:
+        return True
+    if kind is MethodType:
+        return is_owner(value.__self__, modules)
+    if isinstance(value, nn.Module):
+        return bool(ATTACHED.written(value))
+    if kind is FunctionType:
+        return bool(value.__closure__ or value.__dict__) and value.__module__ in modules
+    if isinstance(value, type):
+        return value.__module__ in modules and not issubclass(value, nn.Module)
+    return is_own_kind(kind, modules) and (hasattr(value, "__dict__") or bool(slots_of(kind)))
+
+
+def members(owner: Any) -> Members:
+    """Those of an owner; none of anything else."""
+    kind: Any = type(owner)
+    if kind in DICTS:
+        return Entries(owner)
+    if kind is MethodType:
+        return members(owner.__self__)
+    if kind is FunctionType:
+        return Free(owner)
+    if isinstance(owner, type):
+        return Shared(owner)
+    if isinstance(owner, nn.Module) and (written := ATTACHED.written(owner)):
+        return Written(owner, written)
+    slots = slots_of(kind)
+    if slots:
+        return Slots(owner, slots)
+    return _attributes(owner)
+
+
+def _attributes(owner: Any) -> dict[str, Any]:
+    """Without asking the owner's class, which may make up what is not there."""
+    try:
+        found = object.__getattribute__(owner, "__dict__")
+    except AttributeError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+@functools.lru_cache(maxsize=4096)
+def slots_of(kind: Any) -> tuple[str, ...]:
+    """Names of the class's `__slots__` and of those of its bases, as attributes are looked up."""
+    found: list[str] = []
+    for base in kind.__mro__:
+        named = vars(base).get("__slots__", ())
+        for name in (named,) if isinstance(named, str) else tuple(named):
+            if name not in ("__dict__", "__weakref__"):
+                private = name.startswith("__") and not name.endswith("__")
+                found.append(f"_{base.__name__.lstrip('_')}{name}" if private else name)
+    return tuple(dict.fromkeys(found))
+
+
+class _View(MutableMapping[str, Any]):
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class Entries(_View):
+    """Of a dict, under the text of each key in brackets; those with other keys are not there."""
+
+    def __init__(self, owner: dict[Any, Any]) -> None:
+        self._owner = owner
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._named())
+
+    def items(self) -> ItemsView[str, Any]:
+        """Of which many are asked for in every microbatch."""
+        owner, named = self._owner, self._named()
+        found = {name: owner[key] for name, key in named.items() if name != ORDER}
+        return ({ORDER: list(owner), **found} if ORDER in named else found).items()
+
+    def _named(self) -> dict[str, Any]:
+        """Names of entries, and their keys."""
+        named = {f"[{key!r}]": key for key in self._owner if _is_plain(key)}
+        return {ORDER: None, **named} if len(named) == len(self._owner) else named
+
+    def __getitem__(self, name: str) -> Any:
+        if name == ORDER:
+            return list(self._owner)
+        key = _key(name)
+        if key not in self._owner:  # a defaultdict would make one
+            raise KeyError(name)
+        return self._owner[key]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if name != ORDER:
+            self._owner[_key(name)] = value
+        elif value != list(self._owner):
+            held = dict(self._owner)
+            self._owner.clear()
+            for key in value:
+                self._owner[key] = held.get(key)
+
+    def __delitem__(self, name: str) -> None:
+        if name != ORDER:
+            self._owner.pop(_key(name), None)
+
+
+def _is_plain(key: Any) -> bool:
+    """True of keys of which the text says all."""
+    return type(key) in KEYS and (type(key) is not float or math.isfinite(key))
+
+
+@functools.lru_cache(maxsize=4096)
+def _key(name: str) -> Any:
+    """Raises KeyError for what names no entry."""
+    if not (name.startswith("[") and name.endswith("]")):  # it may be a mark
+        raise KeyError(name)
+    return ast.literal_eval(name[1:-1])
+
+
+class Slots(_View):
+    """Of an object whose class has slots, beside attributes that it has otherwise."""
+
+    def __init__(self, owner: Any, slots: tuple[str, ...]) -> None:
+        self._owner = owner
+        self._slots = slots
+        self._more = _attributes(owner)
+
+    def __iter__(self) -> Iterator[str]:
+        yield from (name for name in self._slots if name in self)
+        yield from self._more
+
+    def __contains__(self, name: object) -> bool:
+        try:
+            self[str(name)]
+        except KeyError:
+            return False
+        return True
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._slots:
+            return self._more[name]
+        try:
+            return object.__getattribute__(self._owner, name)
+        except AttributeError:
+            raise KeyError(name) from None
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if name in self._slots:
+            object.__setattr__(self._owner, name, value)
+        else:
+            self._more[name] = value
+
+    def __delitem__(self, name: str) -> None:
+        if name in self._slots:
+            object.__delattr__(self._owner, name)
+        else:
+            del self._more[name]
+
+
+class Free(_View):
+    """Of a function: the variables that it shares with the one around it, and its attributes."""
+
+    def __init__(self, owner: FunctionType) -> None:
+        names = owner.__code__.co_freevars
+        self._cells: dict[str, CellType] = dict(zip(names, owner.__closure__ or (), strict=True))
+        self._more = owner.__dict__
+
+    def __iter__(self) -> Iterator[str]:
+        yield from (name for name in self._cells if name in self)
+        yield from (name for name in self._more if name not in self._cells)
+
+    def __contains__(self, name: object) -> bool:
+        try:
+            self[str(name)]
+        except KeyError:
+            return False
+        return True
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._cells:
+            return self._more[name]
+        try:
+            return self._cells[name].cell_contents
+        except ValueError:  # it was not given anything yet, or no more
+            raise KeyError(name) from None
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if name in self._cells:
+            self._cells[name].cell_contents = value
+        else:
+            self._more[name] = value
+
+    def __delitem__(self, name: str) -> None:
+        if name in self._cells:
+            del self._cells[name].cell_contents
+        else:
+            del self._more[name]
+
+
+class Shared(_View):
+    """Variables of a class, that all of its objects see."""
+
+    def __init__(self, owner: type[Any]) -> None:
+        self._owner = owner
+
+    def __iter__(self) -> Iterator[str]:
+        yield from (name for name in list(vars(self._owner)) if name in self)
+
+    def __contains__(self, name: object) -> bool:
+        held = vars(self._owner)
+        if str(name).startswith("__") or name not in held:
+            return False
+        value = held[str(name)]
+        return not (callable(value) or hasattr(value, "__get__"))
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self:
+            raise KeyError(name)
+        return vars(self._owner)[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        setattr(self._owner, name, value)
+
+    def __delitem__(self, name: str) -> None:
+        delattr(self._owner, name)
+
+
+class Written(_View):
+    """Attributes and buffers of a module that the script has written to."""
+
+    def __init__(self, module: Any, names: frozenset[str]) -> None:
+        self._attributes, self._buffers = vars(module), vars(module)["_buffers"]
+        self._names = names
+
+    def __iter__(self) -> Iterator[str]:
+        yield from sorted(name for name in self._names if name in self)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names and (name in self._attributes or name in self._buffers)
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self:
+            raise KeyError(name)
+        return self._buffers[name] if name in self._buffers else self._attributes[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        (self._buffers if name in self._buffers else self._attributes)[name] = value
+
+    def __delitem__(self, name: str) -> None:
+        del (self._buffers if name in self._buffers else self._attributes)[name]
+
+
+# ------------------------------------------------------------------------------- by path
+
+
+def resolve(names: Mapping[str, Any], path: tuple[str, ...]) -> Any:
+    """The owner of the member `path[-1]`, or None if the way to it is gone."""
+    owner: Any = names.get(path[0])
+    for name in path[1:-1]:
+        owner = members(owner).get(name)
+    return owner
+
+
+def spelt(path: tuple[str, ...]) -> str:
+    """As code would say it: `state["step"]`, `fetch.position`."""
+    if path[-1] == ORDER:
+        return f"list({spelt(path[:-1])})"
+    return path[0] + "".join(name if name.startswith("[") else f".{name}" for name in path[1:])
+
+
+def identifier(path: tuple[str, ...]) -> str:
+    """The last name on the way that stands in the script's text."""
+    return next(
+        (name for name in reversed(path) if not name.startswith("[")), path[0]
+    ).removesuffix("#")

@@ -1,0 +1,78 @@
+"""What the runtime can see of a process once the script has imported torch."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from recoverrun.worker.context.fingerprints import is_bulk
+from recoverrun.worker.context.object_members import members
+from recoverrun.worker.context.slot_context import (
+    ATTRIBUTE_TENSOR_BYTES,
+    CARRIED_TENSOR_BYTES,
+    Key,
+    Path,
+    owners_of,
+    state_of,
+)
+from recoverrun.worker.context.values import is_result, is_small_tensor
+from recoverrun.worker.data import iterator_copy
+from recoverrun.worker.data.batch_substitution import dicts_in, drawn_for, within
+from recoverrun.worker.rng import rng
+from recoverrun.worker.rng.registry import REGISTRY
+from recoverrun.worker.tracking.draw_log import Draw
+
+
+class TorchSenses:
+    """Implements `runtime.Senses`."""
+
+    def __init__(self) -> None:
+        self._owners: list[tuple[Path, Any]] = []
+        self._iterators: list[str] = []  # variables of the module
+
+    def streams(self) -> rng.Streams:
+        return rng.read()
+
+    def attributes(
+        self,
+        visible: Mapping[str, Any] | None,
+        own: frozenset[str],
+        given: Iterable[Any],
+    ) -> dict[Path, Any]:
+        if visible is not None:
+            self._owners = list(owners_of(visible, own, dicts_in(given)))
+            self._iterators = [n for n, v in visible.items() if iterator_copy.is_plain(v)]
+        return {
+            (*path, name): value
+            for path, owner in self._owners
+            for name, value in state_of(owner).items()
+        }
+
+    def bulk(self, names: Mapping[str, Any]) -> dict[Key, Any]:
+        held: dict[Key, Any] = {
+            name: value for name, value in names.items() if is_bulk(value, CARRIED_TENSOR_BYTES)
+        }
+        for path, owner in self._owners:
+            attributes = members(owner).items()
+            held.update(
+                {(*path, n): v for n, v in attributes if is_bulk(v, ATTRIBUTE_TENSOR_BYTES)}
+            )
+        return held
+
+    def iterators(self, module: Mapping[str, Any], local: Mapping[str, Any]) -> dict[Key, Any]:
+        held: dict[Key, Any] = {n: module[n] for n in self._iterators if n in module}
+        held.update(local)
+        for path, owner in self._owners:
+            held.update({(*path, name): value for name, value in members(owner).items()})
+        return iterator_copy.copies(held)
+
+    def seen(self) -> frozenset[int]:
+        generators = REGISTRY.alive().values()
+        return frozenset(map(id, [*(owner for _, owner in self._owners), *generators]))
+
+    def drawn_for(self, iterable: Iterable[Any], draws: list[Draw]) -> list[Draw]:
+        held = within(iterable)
+        return drawn_for(held, draws) if held else []
+
+    def copied(self, value: Any) -> Any:
+        if is_small_tensor(value) or is_result(value):
+            return value.detach().clone()
+        return value.copy() if type(value) in (list, dict, set) else value

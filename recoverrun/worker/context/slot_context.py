@@ -1,0 +1,223 @@
+"""What makes a microbatch the microbatch of its slot: its context, captured as plain values.
+
+A context is what a survivor needs to run code as another rank: where that rank's random streams and
+generators stand, the simple variables and small tensors that the region of code can see, the simple
+members of the script's own objects (`object_members`), and where its data iterators stand. It
+travels as msgpack, never as pickle, and it is left in shared memory before the work begins, so that
+a SIGKILL cannot take it. Every rank captures at the same points, so that contexts compare
+(`lost_rank`).
+"""
+
+from collections import deque
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any, Literal
+
+import msgpack
+
+from recoverrun.worker.context import fingerprints, recurrent_state
+from recoverrun.worker.context.object_members import is_framework, is_own, is_owner, members
+from recoverrun.worker.context.values import (
+    copied,
+    is_kept,
+    is_simple,
+    is_small_tensor,
+    pack,
+    unpack,
+)
+from recoverrun.worker.data.iterator_origin import Origin
+from recoverrun.worker.rng import rng
+from recoverrun.worker.rng.object_generators import State
+
+CARRIED_TENSOR_BYTES = 1 << 20
+"""A variable that one iteration hands to the next, such as a batch fetched ahead."""
+
+ATTRIBUTE_TENSOR_BYTES = 1 << 12
+"""Attributes are captured with every microbatch; larger ones hold data, not a position."""
+
+DEPTH = 4
+"""Of objects within objects."""
+
+MOST_OWNERS = 2_000
+"""So many are looked into; what else a script holds is no part of a context."""
+
+CODE = frozenset({FunctionType, BuiltinFunctionType, ModuleType, type})
+"""Kinds of most variables of a module."""
+
+PLAIN = frozenset({BuiltinFunctionType, ModuleType, str, int, float, bool, type(None), list, tuple})
+"""Kinds of what has no members."""
+
+Path = tuple[str, ...]
+Key = str | Path
+"""A variable by name, or an attribute by path."""
+
+Kind = Literal["top", "after"]
+KINDS: tuple[Kind, ...] = ("top", "after")
+AFTER = KINDS.index("after")
+"""Captured as the iteration of a microbatch begins, or as its backward has ended."""
+
+Point = tuple[int, int, int, int]
+"""Transaction, microbatch, place in `KINDS`, iterations since the last backward. Grows."""
+
+STREAM = "the stream of"
+
+DEVICE_WORDS = ("local", "device", "gpu", "cuda")
+"""A name with one of these belongs to the executing process: its hardware, not its data."""
+
+
+@dataclass(slots=True)
+class Context:
+    step: int  # the transaction
+    index: int  # of the microbatch in it
+    kind: Kind
+    attempt: int  # iterations that began since the last backward
+    loop: str  # whose body begins
+    streams: rng.Streams
+    names: dict[str, Any] = field(default_factory=dict)
+    attributes: dict[Path, Any] = field(default_factory=dict)
+    generators: dict[str, State] = field(default_factory=dict)  # of the `registry`
+    loaders: dict[int, Origin] = field(default_factory=dict)  # number -> where it was created
+    alone_at: frozenset[str] = frozenset()  # code for this rank alone that has drawn numbers
+
+    def pack(self) -> bytes:
+        body = {
+            "point": [self.step, self.index, KINDS.index(self.kind), self.attempt],
+            "loop": self.loop,
+            "streams": self.streams.pack(),
+            "names": {name: pack(value) for name, value in self.names.items()},
+            "attributes": [[list(p), pack(v)] for p, v in self.attributes.items()],
+            "generators": {key: pack(state) for key, state in self.generators.items()},
+            "loaders": [[number, origin.pack()] for number, origin in self.loaders.items()],
+            "alone_at": sorted(self.alone_at),
+        }
+        return bytes(msgpack.packb(body, use_bin_type=True))
+
+    @staticmethod
+    def unpack(packed: bytes) -> "Context":
+        """Raises ValueError if `packed` is not a context."""
+        try:
+            body = msgpack.unpackb(packed, raw=False, strict_map_key=True)
+            keys = [*body["names"], *body["generators"]]
+            if not all(type(key) is str for key in keys):
+                raise ValueError("not a context: wrong names")
+            step, index, kind, attempt = map(int, body["point"])
+            return Context(
+                step=step,
+                index=index,
+                kind=KINDS[kind],
+                attempt=attempt,
+                loop=str(body["loop"]),
+                streams=rng.Streams.unpack(body["streams"]),
+                names={name: unpack(value) for name, value in body["names"].items()},
+                attributes={tuple(path): unpack(v) for path, v in body["attributes"]},
+                generators={key: unpack(state) for key, state in body["generators"].items()},
+                loaders={n: Origin.unpack(packed) for n, packed in body["loaders"]},
+                alone_at=frozenset(map(str, body["alone_at"])),
+            )
+        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError) as error:
+            raise ValueError(f"not a context: {error!r}") from error
+
+    @property
+    def point(self) -> Point:
+        """When it was captured."""
+        return self.step, self.index, KINDS.index(self.kind), self.attempt
+
+    @property
+    def values(self) -> "dict[Key, Any]":
+        """Variables and attributes."""
+        found: dict[Key, Any] = {}
+        for part in (self.names, self.attributes):
+            found |= dict(part.items())
+        return found
+
+    def with_values(self, values: "Mapping[Key, Any]") -> "Context":
+        """The same with these variables and attributes in place of its own."""
+        names = {key: value for key, value in values.items() if isinstance(key, str)}
+        attributes = {key: value for key, value in values.items() if not isinstance(key, str)}
+        return replace(self, names=names, attributes=attributes)
+
+
+def values_of(names: Mapping[str, Any], carried: frozenset[str] = frozenset()) -> dict[str, Any]:
+    """The simple values and small tensors among `names`; tensors are copied."""
+    kept: dict[str, Any] = {}
+    for name, value in names.items():
+        kind: Any = type(value)
+        if not is_kept(kind) or name.startswith("__"):
+            continue
+        if is_simple(value):
+            kept[name] = copied(value)
+        elif is_small_tensor(
+            value, CARRIED_TENSOR_BYTES if name in carried else ATTRIBUTE_TENSOR_BYTES
+        ):
+            kept[name] = value.detach().clone()
+        elif name in carried and recurrent_state.is_handed(value, CARRIED_TENSOR_BYTES):
+            kept[name] = recurrent_state.without_graph(value)
+    return kept
+
+
+def attributes_of(
+    names: Mapping[str, Any], modules: frozenset[str], data: Container[int] = ()
+) -> dict[Path, Any]:
+    """Simple members of what the script holds, as far as it can be reached from `names`, but not
+    of `data`, by identity.
+    """
+    return {
+        (*path, name): value
+        for path, owner in owners_of(names, modules, data)
+        for name, value in state_of(owner).items()
+    }
+
+
+def state_of(owner: Any) -> dict[str, Any]:
+    """The simple members of an owner, and marks of those that are none."""
+    held = members(owner)
+    return values_of(held) | fingerprints.marks(held, ATTRIBUTE_TENSOR_BYTES)
+
+
+def owners_of(
+    names: Mapping[str, Any], modules: frozenset[str], data: Container[int] = ()
+) -> Iterator[tuple[Path, Any]]:
+    """What has members of its own: instances of classes that the script's own `modules` define,
+    models apart, these classes, functions that keep something, and dicts that are no `data`.
+    """
+    seen: set[int] = set()
+    todo: deque[tuple[Path, Any]] = deque(
+        ((name,), value) for name, value in names.items() if not name.startswith("__")
+    )
+    while todo and len(seen) < MOST_OWNERS:
+        path, owner = todo.popleft()
+        if type(owner) is MethodType:
+            owner = owner.__self__
+        if type(owner) in PLAIN or id(owner) in seen or id(owner) in data:
+            continue
+        if not is_owner(owner, modules):
+            continue
+        seen.add(id(owner))
+        yield path, owner
+        if len(path) < DEPTH:
+            for name, value in list(members(owner).items()):
+                if not is_framework(owner) or is_own(value, modules):
+                    todo.append(((*path, name), value))
+
+
+def host(name: str) -> tuple[str, str]:
+    """What a stream of `rng.HOSTS` is called among unknown values; no attribute is called so."""
+    return (STREAM, name)
+
+
+def last(key: Key) -> str:
+    return key if isinstance(key, str) else key[-1]
+
+
+def belongs_to_process(name: str) -> bool:
+    return any(word in name.lower() for word in DEVICE_WORDS)
+
+
+def told(key: Key) -> str | list[str]:
+    """A key as msgpack gives it back."""
+    return key if isinstance(key, str) else list(key)
+
+
+def key_of(said: str | list[str]) -> Key:
+    return said if isinstance(said, str) else tuple(said)

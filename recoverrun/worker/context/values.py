@@ -1,0 +1,219 @@
+"""Plain values and small tensors: how they are compared, copied, and put into a context.
+
+They travel as msgpack, never as pickle. What msgpack would give back as something else is marked.
+"""
+
+import functools
+import sys
+from collections import deque
+from collections.abc import MutableMapping
+from typing import Any
+
+import torch
+
+from recoverrun.worker.context import fingerprints
+from recoverrun.worker.rng import rng
+
+SMALL_TENSOR_BYTES = 1 << 20
+
+LONG_TEXT = 4096
+LONG_SEQUENCE = 64
+DEPTH = 4
+
+KEPT = frozenset({str, int, float, bool, type(None), tuple, list, deque, set, torch.Tensor})
+"""Kinds of values that may be captured, beside those of numpy."""
+
+SEQUENCES = (tuple, list, deque)
+FIXED = frozenset({str, int, float, bool, type(None)})
+
+
+@functools.lru_cache(maxsize=4096)
+def is_kept(kind: Any) -> bool:
+    """True of kinds of which some values are captured."""
+    return kind in KEPT or _is_numpy(kind)
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_numpy(kind: Any) -> bool:
+    """Its arrays, and its numbers: a mean that numpy has computed is none of Python's."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and (kind is numpy.ndarray or issubclass(kind, numpy.generic))
+
+
+def is_numpy(value: Any) -> bool:
+    kind: Any = type(value)
+    return _is_numpy(kind)
+
+
+def is_simple(value: Any, depth: int = DEPTH) -> bool:
+    """Of exactly the types that come back: an enum would come back as its number."""
+    kind: Any = type(value)
+    if kind is str:
+        return len(value) <= LONG_TEXT and (value.isascii() or _is_unicode(value))
+    if value is None or kind is bool or kind is float:
+        return True
+    if kind is int:
+        return bool(-(1 << 63) <= value < 1 << 63)
+    if kind in SEQUENCES or kind is set:
+        short = depth > 0 and len(value) <= LONG_SEQUENCE
+        return short and all(is_simple(one, depth - 1) for one in value)
+    if _is_numpy(kind):
+        return bool(value.nbytes <= fingerprints.SMALL_ARRAY_BYTES and value.dtype.kind in "biufc")
+    return False
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether it can be sent: the file system's undecodable bytes cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def is_small_tensor(value: Any, limit: int = SMALL_TENSOR_BYTES) -> bool:
+    """A plain tensor that holds data: no parameter, no part of a graph, no DTensor."""
+    if type(value) is not torch.Tensor or value.requires_grad or value.is_quantized:
+        return False
+    if value.layout is not torch.strided or value.device.type == "meta":
+        return False
+    return value.numel() * value.element_size() <= limit
+
+
+def is_result(value: Any) -> bool:
+    """A number that was computed with gradients: a running loss, to which code adds in place."""
+    plain = type(value) is torch.Tensor and value.grad_fn is not None
+    return plain and not value.is_quantized and value.numel() == 1
+
+
+def same(one: Any, other: Any) -> bool:
+    """Bit for bit: a NaN is itself, and True is not 1."""
+    kind: Any = type(one)
+    if type(other) is not kind:
+        return False
+    if isinstance(one, torch.Tensor):
+        if one.dtype != other.dtype or one.shape != other.shape:
+            return False
+        return bool(rng.tensor_bytes(one.detach()) == rng.tensor_bytes(other.detach()))
+    if kind in SEQUENCES:
+        bounds = (one.maxlen, other.maxlen) if kind is deque else (0, 0)
+        return bounds[0] == bounds[1] and len(one) == len(other) and all(map(same, one, other))
+    if kind is set:
+        return _listed(one) == _listed(other)
+    if kind is float:
+        return bool(one == other or (one != one and other != other))
+    if is_numpy(one):
+        alike = one.dtype == other.dtype and one.shape == other.shape
+        return bool(alike and one.tobytes() == other.tobytes())
+    return bool(one == other)
+
+
+def _listed(value: set[Any]) -> list[str]:
+    """In an order that all processes have; the text of a number is its kind, too."""
+    return sorted(map(repr, value))
+
+
+def bits(value: Any) -> bytes:
+    """For digests."""
+    kind: Any = type(value)
+    if isinstance(value, torch.Tensor):
+        return rng.tensor_bytes(value.detach())
+    if kind is set:
+        return repr(_listed(value)).encode(errors="replace")
+    if kind in SEQUENCES and any(type(part) not in FIXED for part in value):
+        bound = repr(value.maxlen) if kind is deque else ""
+        parts = [bits(part) for part in value]
+        sizes = [len(part) for part in parts]
+        return f"{kind.__name__} {bound} {sizes}".encode() + b"".join(parts)
+    if _is_numpy(kind):
+        return bytes(value.tobytes())
+    return repr(value).encode(errors="replace")
+
+
+def put(owner: MutableMapping[str, Any], name: str, value: Any) -> None:
+    """Give a captured `value` to the variable `name`; tensors are copied."""
+    if fingerprints.is_mark(name):
+        return
+    if isinstance(value, torch.Tensor):
+        present = owner.get(name)
+        device = present.device if isinstance(present, torch.Tensor) else value.device
+        owner[name] = value.to(device).clone()
+    else:
+        owner[name] = copied(value)
+
+
+def copied(value: Any) -> Any:
+    """Lists go on changing where they come from, and where they are put."""
+    kind: Any = type(value)
+    if kind is list:
+        return [copied(one) for one in value]
+    if kind is deque:
+        return deque(map(copied, value), value.maxlen)
+    if kind is set or _is_numpy(kind):
+        return value.copy()
+    if isinstance(value, torch.Tensor):
+        return value.clone()
+    return tuple(map(copied, value)) if kind is tuple else value
+
+
+# ----------------------------------------------------------------------------- as they travel
+
+_TUPLE, _DEQUE, _SET, _TENSOR, _NUMPY = "t", "d", "s", "T", "n"
+
+
+def pack(value: Any) -> Any:
+    """Lists stay lists; what msgpack does not know is marked."""
+    kind: Any = type(value)
+    if kind is tuple:
+        return {_TUPLE: [pack(one) for one in value]}
+    if kind is list:
+        return [pack(one) for one in value]
+    if kind is deque:
+        return {_DEQUE: [value.maxlen, [pack(one) for one in value]]}
+    if kind is set:
+        return {_SET: [pack(one) for one in sorted(value, key=repr)]}
+    if isinstance(value, torch.Tensor):
+        plain = value.detach().resolve_conj().resolve_neg()
+        dtype = str(plain.dtype).removeprefix("torch.")
+        return {_TENSOR: [dtype, list(plain.shape), rng.tensor_bytes(plain)]}
+    if _is_numpy(kind):
+        shape = list(value.shape) if kind.__name__ == "ndarray" else None
+        return {_NUMPY: [value.dtype.str, shape, value.tobytes()]}
+    return value
+
+
+def unpack(packed: Any) -> Any:
+    """Raises ValueError, and what torch and numpy raise, for what is no value."""
+    if isinstance(packed, list):
+        return [unpack(one) for one in packed]
+    if not isinstance(packed, dict):
+        return packed
+    if _TUPLE in packed:
+        return tuple(unpack(one) for one in packed[_TUPLE])
+    if _SET in packed:
+        return {unpack(one) for one in packed[_SET]}
+    if _DEQUE in packed:
+        length, parts = packed[_DEQUE]
+        return deque(map(unpack, parts), length)
+    if _NUMPY in packed:
+        return _array(*packed[_NUMPY])
+    return _tensor(*packed[_TENSOR])
+
+
+def _tensor(dtype: str, shape: list[int], raw: bytes) -> torch.Tensor:
+    kind = getattr(torch, dtype, None)
+    if not isinstance(kind, torch.dtype):
+        raise ValueError(f"not a dtype: {dtype!r}")
+    flat = torch.frombuffer(bytearray(raw), dtype=torch.uint8) if raw else torch.empty(0)
+    return (flat.view(kind) if raw else flat.to(kind)).reshape(shape)
+
+
+def _array(dtype: str, shape: list[int] | None, raw: bytes) -> Any:
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        raise ValueError("an array of numpy, which this process does not know")
+    kind = numpy.dtype(dtype)
+    if kind.kind not in "biufc":
+        raise ValueError(f"not a number: {dtype!r}")
+    flat = numpy.frombuffer(bytearray(raw), dtype=kind)
+    return flat[0] if shape is None else flat.reshape(shape)

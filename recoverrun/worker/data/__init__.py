@@ -1,0 +1,1 @@
+"""Loaders, iterators and generators that can answer as another rank."""

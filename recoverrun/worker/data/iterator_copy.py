@@ -1,0 +1,87 @@
+"""Plain iterators of the script: `it = iter(batches)`, `zip(...)`, a generator expression.
+
+Re-executed code that asks one for its next item would take it from the script itself. So copies are
+made as a microbatch begins, and re-executed code gets those. What is below (a loader, say) answers
+for itself and is shared. What cannot be copied rules re-execution out.
+"""
+
+import io
+import itertools
+import types
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+from recoverrun.worker.context.values import bits, is_simple
+from recoverrun.worker.data.cycle_source import Cycle
+from recoverrun.worker.data.generator_source import Feed
+from recoverrun.worker.data.loader_iterator import LoaderIterator
+from recoverrun.worker.tracking import generator_wrapper
+
+SAFE = (LoaderIterator, Feed, Cycle)
+"""They know who is asking."""
+
+BUILT_IN = frozenset({"builtins", "itertools"})
+UNCOPIED = (types.GeneratorType, itertools.chain)
+"""A chain keeps what is still to come in a tuple, where a copy would share it."""
+
+
+class Bound:
+    """In place of a copy: this iterator cannot be copied."""
+
+
+def copies(names: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Copies of the iterators among the values; `Bound` where there can be none."""
+    return {k: copy_of(v) for k, v in names.items() if hasattr(type(v), "__next__") and is_plain(v)}
+
+
+def is_plain(value: Any) -> bool:
+    """An iterator that knows nothing of ranks."""
+    if not hasattr(type(value), "__next__") or isinstance(value, SAFE):
+        return False
+    if isinstance(value, types.GeneratorType):
+        return value.gi_code.co_filename != generator_wrapper.__file__  # a feed is behind those
+    if isinstance(value, io.IOBase):
+        return not value.closed and value.readable()
+    return type(value).__module__ in BUILT_IN
+
+
+def copy_of(value: Any) -> Any:
+    """An iterator that goes on as `value` would, while `value` stays; `Bound` if there is none."""
+    if isinstance(value, SAFE) or not hasattr(type(value), "__next__"):
+        return value
+    if isinstance(value, types.GeneratorType) and not is_plain(value):
+        return value
+    if type(value).__module__ not in BUILT_IN or isinstance(value, UNCOPIED):
+        return Bound()
+    try:
+        make, arguments, *state = value.__reduce__()
+    except TypeError:  # what itertools cannot tell any more (Python 3.14)
+        return Bound()
+    parts = [copy_of(one) for one in arguments]
+    if any(isinstance(one, Bound) for one in parts):
+        return Bound()
+    made = make(*parts)
+    if state and state[0] is not None:
+        kept = state[0]
+        if isinstance(kept, tuple):
+            kept = tuple(copy_of(one) for one in kept)
+            if any(isinstance(one, Bound) for one in kept):
+                return Bound()
+        made.__setstate__(kept)
+    return made
+
+
+def digest_of(value: Any) -> int:
+    """Of where an iterator of Python's own stands, in what; of other parts, their types."""
+    if is_simple(value) or type(value) is list and all(map(is_simple, value)):
+        return zlib.crc32(bits(value))
+    parts: Any = ()
+    if type(value) in (tuple, list):
+        parts = value
+    elif type(value).__module__ in BUILT_IN and hasattr(type(value), "__next__"):
+        try:
+            parts = value.__reduce__()
+        except TypeError:  # as for a generator, and in Python 3.14 for itertools
+            parts = ()
+    return zlib.crc32(repr([type(value).__name__, *map(digest_of, parts)]).encode())

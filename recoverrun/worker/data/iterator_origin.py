@@ -1,0 +1,227 @@
+"""Where data iterators were created, as plain values: enough to create them as another rank.
+
+A shuffling loader takes its order from the random streams, or from a generator of its own, at the
+moment when its iterator is created or first asked. Every rank tells where these stood, and which
+rows of the data set it goes through (`subset_rows`). For an iterator that is made after a rank was
+lost, that follows from the ones that both of us made before: the same loader goes through the same
+rows again, and its generator has moved as far as ours, if both go through equally many rows. What
+does not follow is None, and then whatever needs it is not served.
+"""
+
+import itertools
+import weakref
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from torch.utils.data import DataLoader
+
+from recoverrun.worker.data import subset_rows as cuts
+from recoverrun.worker.data.loader_clone import NotReplayable, Place, places
+from recoverrun.worker.data.subset_rows import Cut
+from recoverrun.worker.rng import rng
+
+T = TypeVar("T")
+
+UNTOLD = (
+    "a lost rank never made one of this rank's data iterators, and {} cannot be told from those "
+    "that it made"
+)
+KEPT_PAIRS = 32
+
+_PHASE = slice(8, 12)
+"""Of torch's CPU generator: the place in its words (`rng.phase`)."""
+
+_numbers = itertools.count()
+_loaders: "weakref.WeakKeyDictionary[DataLoader[Any], int]" = weakref.WeakKeyDictionary()
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Of one iterator."""
+
+    streams: rng.Streams | None
+    generators: tuple[bytes, ...] | None = ()  # the loader's own, and its samplers'
+    cuts: tuple[Cut, ...] | None = ()
+    rows: int = -1  # in a pass, where generators tell their order
+    places: tuple[Place, ...] | None = ()
+    loader: int = field(default=-1, compare=False)  # number of this process's own
+
+    @staticmethod
+    def of(
+        loader: "DataLoader[Any]", streams: rng.Streams | None, generators: Iterable[bytes]
+    ) -> "Origin":
+        states = tuple(generators)
+        return Origin(
+            streams=streams,
+            generators=states,
+            cuts=cuts.of(loader),
+            rows=_rows_of(loader) if states else -1,
+            places=places(loader),
+            loader=_loaders.setdefault(loader, next(_numbers)),
+        )
+
+    def give_cuts(self, clone: "DataLoader[Any]") -> None:
+        """Let `clone` go through the rank's rows. Raises NotReplayable."""
+        if self.cuts is None:
+            raise NotReplayable(UNTOLD.format("the rows of the data set that it goes through"))
+        cuts.give(clone, self.cuts)
+
+    def require_generators(self) -> tuple[bytes, ...]:
+        """Raises NotReplayable."""
+        if self.generators is None:
+            raise NotReplayable(UNTOLD.format("where the loader's own generator stands"))
+        return self.generators
+
+    def pack(self) -> list[Any]:
+        """Plain values for msgpack."""
+        return [
+            None if self.streams is None else self.streams.pack(),
+            None if self.generators is None else list(self.generators),
+            None if self.cuts is None else cuts.pack(self.cuts),
+            self.rows,
+            None if self.places is None else [list(place) for place in self.places],
+        ]
+
+    @staticmethod
+    def unpack(packed: list[Any]) -> "Origin":
+        """Raises ValueError if `packed` is not what `pack` makes."""
+        streams, generators, cut, rows, carried = packed
+        if type(rows) is not int or any(type(one) is not bytes for one in generators or ()):
+            raise ValueError("not the origin of an iterator")
+        return Origin(
+            streams=None if streams is None else rng.Streams.unpack(streams),
+            generators=None if generators is None else tuple(generators),
+            cuts=None if cut is None else cuts.unpack(cut),
+            rows=rows,
+            places=None if carried is None else _unpacked(carried),
+        )
+
+    def require_places(self, own: "Origin", own_rank: int) -> None:
+        """Raises NotReplayable if a sampler of ours has come to stand for another rank than ours,
+        and the lost rank never had one where that was so.
+        """
+        moved = any(count != 1 and rank != own_rank for count, rank in own.places or ())
+        if self.places is None and moved:
+            raise NotReplayable(UNTOLD.format("for which rank its sampler stands"))
+
+    def against(self, own: "Origin") -> dict[Place, int]:
+        """What this rank carries where `own` has such a place; places that differ are told."""
+        if self.places is None or own.places is None or len(self.places) != len(own.places):
+            return {}
+        theirs = [carried for _, carried in self.places]
+        return dict(zip(own.places, theirs, strict=True))
+
+
+def advanced(
+    theirs: tuple[bytes, ...], before: tuple[bytes, ...], after: tuple[bytes, ...]
+) -> tuple[bytes, ...] | None:
+    """Generators of a lost rank, moved on as far as ours `before` -> `after`; None if untold."""
+    if theirs == before:
+        return after
+    if not len(theirs) == len(before) == len(after):
+        return None
+    moved = [_advanced(*three) for three in zip(theirs, before, after, strict=True)]
+    known = tuple(one for one in moved if one is not None)
+    return known if len(known) == len(moved) else None
+
+
+def _advanced(theirs: bytes, before: bytes, after: bytes) -> bytes | None:
+    if before == after:
+        return theirs
+    if len(theirs) != rng.CPU_BYTES:
+        return None
+    draws = rng.draws_between(before, after)
+    return None if draws is None else rng.advanced(theirs, draws)
+
+
+class Pairs:
+    """Origins of the iterators of a lost rank beside our own of the same number."""
+
+    def __init__(self) -> None:
+        self._pairs: dict[int, tuple[Origin, Origin]] = {}
+        self._places: dict[Place, int] = {}  # what it carries where we carry such a place
+
+    def learn(self, theirs: Mapping[int, Origin], mine: Mapping[int, Origin]) -> None:
+        """By number. What tells nothing is not kept."""
+        for number in sorted(theirs.keys() & mine.keys() - self._pairs.keys()):
+            self._places |= theirs[number].against(mine[number])
+            if mine[number].generators or mine[number].cuts:
+                self._pairs[number] = theirs[number], mine[number]
+        while len(self._pairs) > KEPT_PAIRS:
+            del self._pairs[next(iter(self._pairs))]
+
+    def told(self, own: Origin, streams: rng.Streams | None) -> Origin:
+        """The rank's origin of an iterator that we made at `own`, and it never did.
+
+        Where ranks never differed, they do not now.
+        """
+        return Origin(
+            streams=streams,
+            generators=self._generators(own) if own.generators else own.generators,
+            cuts=self._cuts(own) if own.cuts else own.cuts,
+            rows=own.rows,
+            places=self._places_like(own),
+        )
+
+    def _places_like(self, own: Origin) -> tuple[Place, ...] | None:
+        """Loaders that are made anew carry what those before them did."""
+        mine = own.places or ()
+        if not all(place in self._places for place in mine):
+            return None
+        return tuple((place[0], self._places[place]) for place in mine)
+
+    def _generators(self, own: Origin) -> tuple[bytes, ...] | None:
+        """Ranks with unequally many rows draw unequally often in a pass."""
+        pairs = [pair for pair in self._pairs.values() if pair[1].generators]
+        alike = all(theirs.rows == mine.rows for theirs, mine in pairs)
+        if alike and all(theirs.generators == mine.generators for theirs, mine in pairs):
+            return own.generators
+        told = [_moved(*pair, own) for pair in _nearest(own, pairs)]
+        return _agreed([one for one in told if one is not None])
+
+    def _cuts(self, own: Origin) -> tuple[Cut, ...] | None:
+        pairs = [pair for pair in self._pairs.values() if pair[1].cuts]
+        if all(theirs.cuts == mine.cuts for theirs, mine in pairs):
+            return own.cuts
+        near = _nearest(own, pairs)
+        return _agreed([theirs.cuts for theirs, mine in near if mine.cuts == own.cuts])
+
+
+def _unpacked(carried: Any) -> tuple[Place, ...]:
+    numbers = isinstance(carried, list) and all(
+        isinstance(one, list) and [type(part) for part in one] == [int, int] for one in carried
+    )
+    if not numbers:
+        raise ValueError(f"no places: {carried!r}")
+    return tuple((count, rank) for count, rank in carried)
+
+
+def _nearest(own: Origin, pairs: list[tuple[Origin, Origin]]) -> list[tuple[Origin, Origin]]:
+    """Those of the same loader; of all others where it has none."""
+    return [pair for pair in pairs if pair[1].loader == own.loader] or pairs
+
+
+def _agreed(told: list[T]) -> T | None:
+    return told[0] if told and all(one == told[0] for one in told) else None
+
+
+def _moved(theirs: Origin, mine: Origin, own: Origin) -> tuple[bytes, ...] | None:
+    """Generators at `own`, if ranks have drawn equally often from them so far, and go on so."""
+    if not theirs.generators or not mine.generators or not own.generators:
+        return None
+    if not theirs.rows == mine.rows == own.rows:
+        return None
+    if any(
+        one[_PHASE] != other[_PHASE]
+        for one, other in zip(theirs.generators, mine.generators, strict=False)
+    ):
+        return None
+    return advanced(theirs.generators, mine.generators, own.generators)
+
+
+def _rows_of(loader: "DataLoader[Any]") -> int:
+    try:
+        return len(loader.sampler)  # type: ignore[arg-type]
+    except (TypeError, NotImplementedError):
+        return -1

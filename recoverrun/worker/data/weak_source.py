@@ -1,0 +1,68 @@
+"""The script's data iterators, held no longer than the script holds them."""
+
+import weakref
+from typing import Any
+
+from recoverrun.worker.data.iterator_origin import Origin
+from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.data.loader_iterator import Source
+
+
+class Adopted:
+    """A source that is kept only as long as the script keeps it; ended once it is gone.
+
+    A script that makes an iterator for one evaluation and drops it must not leave it, with its
+    worker processes, to us.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = weakref.ref(source)
+        self.number = source.number
+
+    @property
+    def held(self) -> Source | None:
+        return self._source()
+
+    def _alive(self) -> Source:
+        source = self._source()
+        if source is None:
+            raise NotReplayable(f"data iterator {self.number} of the script is gone")
+        return source
+
+    @property
+    def gone(self) -> bool:
+        return self._source() is None
+
+    @property
+    def ended(self) -> bool:
+        source = self._source()
+        return source is None or source.ended
+
+    @property
+    def count(self) -> int:
+        source = self._source()
+        return 0 if source is None else source.count
+
+    @property
+    def origin(self) -> Origin:
+        """Of a loader's iterator only. Raises AttributeError."""
+        origin: Origin = getattr(self._alive(), "origin")  # noqa: B009
+        return origin
+
+    def serve(self, rank: int, index: int) -> Any:
+        return self._alive().serve(rank, index)
+
+    def seek(self, rank: int, index: int) -> None:
+        source = self._source()
+        if source is not None:
+            source.seek(rank, index)
+
+    def forget(self, rank: int) -> None:
+        source = self._source()
+        if source is not None:
+            source.forget(rank)
+
+    def begin_step(self, floor: int) -> None:
+        source = self._source()
+        if source is not None:
+            source.begin_step(floor)

@@ -1,0 +1,1 @@
+"""What happens around the backwards of the script."""

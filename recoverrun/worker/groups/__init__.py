@@ -1,0 +1,1 @@
+"""Process groups in torch's tables, the topology of replicas, devices."""

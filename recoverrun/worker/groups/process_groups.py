@@ -1,0 +1,172 @@
+"""Putting an elastic group in the place of a native one, and back.
+
+torch 2.13 cannot be told to build another kind of group under the name "gloo", and a Python
+`Backend` cannot be made (no constructor). So the native group is built as ever, in
+`distributed_c10d._new_process_group_helper`, and then wrapped; every table that knows it by object
+or by name is brought up to date, so that the script, DeviceMesh, DDP and FSDP all meet the wrapper.
+Groups inside one replica get their native group back once the replicas are known (`release`).
+
+A group that is made later, across replicas, is never connected as a whole: a member may be lost, or
+be lost while it connects, and gloo would wait for it. Its native half knows only this rank, and its
+members meet as they do after any loss (`late`).
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.distributed_c10d as c10d
+from torch._C._distributed_c10d import (
+    HashStore,
+    _register_process_group,
+    _unregister_process_group,
+)
+
+from ft_collectives.communicators.c10d import ProcessGroupGloo
+from ft_collectives.communicators.errors import PeerLost
+from ft_collectives.communicators.fabric import Fabric
+from ft_collectives.process_group.elastic import ElasticGroup
+from recoverrun.worker.groups import device_support
+from rendezvous.protocol.layout import Layout
+
+Helper = Callable[..., tuple[Any, Any]]
+
+
+def wrapping(original: Helper) -> Helper:
+    """`_new_process_group_helper` whose gloo groups are elastic, and those over NCCL if asked."""
+
+    def _new_process_group_helper(
+        group_size: int,
+        group_rank: int | None,
+        global_ranks_in_group: Sequence[int],
+        *args: Any,
+        **kwargs: Any,
+    ) -> tuple[Any, Any]:
+        wanted = list(global_ranks_in_group)
+        if _late and _late[0].spans(wanted) and group_rank is not None and _asks_gloo(args):
+            return _alone(original, wanted, group_rank, *args, **kwargs)
+        group, store = original(group_size, group_rank, global_ranks_in_group, *args, **kwargs)
+        member = group is not None and group is not dist.GroupMember.NON_GROUP_MEMBER
+        if not member or isinstance(group, ElasticGroup):
+            return group, store
+        if not is_gloo(group) and not device_support.may_be_replaced(group):
+            return group, store
+        ranks = list(global_ranks_in_group) or list(range(group_size))
+        elastic = ElasticGroup(group, ranks)
+        _replace(group, elastic)
+        return elastic, store
+
+    return _new_process_group_helper
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """What becomes of groups from now on: those over several replicas outlive losses."""
+
+    fabric: Fabric
+    layout: Layout
+
+    def spans(self, ranks: Sequence[int]) -> bool:
+        return len({self.layout.slot(rank) for rank in ranks}) > 1
+
+
+_late: list[Late] = []  # none before the replicas are known, then one
+
+
+def late(fabric: Fabric, layout: Layout) -> None:
+    """The replicas are known."""
+    _late[:] = [Late(fabric, layout)]
+
+
+def store_barrier(original: Callable[..., None]) -> Callable[..., None]:
+    """`_store_based_barrier`, at the end of `new_group`, which waits for lost ranks, too."""
+
+    def wrapper(rank: int, store: Any, group_name: str, count: int, *args: Any, **kw: Any) -> None:
+        world = c10d.GroupMember.WORLD
+        if isinstance(world, ElasticGroup) and world.protected and count == world.size():
+            world.barrier()
+        else:
+            original(rank, store, group_name, count, *args, **kw)
+
+    return wrapper
+
+
+def _asks_gloo(args: Sequence[Any]) -> bool:
+    return bool(args) and str(args[0]).lower() == "gloo"
+
+
+def _alone(
+    original: Helper, ranks: list[int], place: int, backend: Any, _: Any, *args: Any, **kwargs: Any
+) -> tuple[Any, Any]:
+    """A group of `ranks` whose native half is this rank's alone."""
+    store = HashStore()
+    native, made = original(1, 0, [ranks[place]], backend, store, *args, **kwargs)
+    elastic = ElasticGroup(native, ranks, place)
+    _replace(native, elastic)
+    elastic.protect(_late[0].fabric, connected=False)
+    return elastic, made
+
+
+def several() -> bool:
+    """True if the script has put several ranks together."""
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+
+def release(layout: Layout) -> None:
+    """Give the groups inside one replica their native communicator back: they are rigid."""
+    for group in list(ElasticGroup.instances):
+        if len({layout.slot(rank) for rank in group.ranks}) == 1:
+            _replace(group, group.native, held=True)
+
+
+def is_gloo(group: Any) -> bool:
+    """Can the communicator of this group be replaced for a generation?
+
+    `init_process_group("gloo")` registers one gloo backend for every kind of device.
+    """
+    backends = [group._get_backend(device) for device in group._device_types]
+    return bool(backends) and all(isinstance(one, ProcessGroupGloo) for one in backends)
+
+
+def _replace(old: Any, new: Any, held: bool = False) -> None:
+    """With `held` torch goes on to know the old one, too: the script or FSDP may have kept it."""
+    world: Any = c10d._world
+    if c10d.GroupMember.WORLD is old:
+        c10d.GroupMember.WORLD = new
+    for table in (
+        world.pg_map,
+        world.pg_names,
+        world.pg_backend_config,
+        world.pg_to_tag,
+        world.pg_group_ranks,
+    ):
+        if old in table:
+            table[new] = table[old] if held else table.pop(old)
+    for groups in world.tags_to_pg.values():
+        for number, group in enumerate(groups):
+            if group is old:
+                groups[number] = new
+    _unregister_process_group(old.group_name)
+    _register_process_group(old.group_name, new)
+
+
+def scatter(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`dist.scatter`: where torch's own gradients of collectives go that way, a lost rank sends 0.
+
+    `torch.distributed.nn.functional` makes an all_to_all of scatters where a backend has none.
+    """
+
+    def wrapper(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        caller = sys._getframe(1).f_globals.get("__name__")
+        if caller != "torch.distributed.nn.functional":
+            return original(tensor, *args, **kwargs)
+        try:
+            return original(tensor, *args, **kwargs)
+        except PeerLost:
+            tensor.zero_()
+            return None
+
+    return wrapper

@@ -1,0 +1,1 @@
+"""The table of what is replaced in torch and in frameworks."""

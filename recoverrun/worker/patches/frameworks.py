@@ -1,0 +1,140 @@
+"""Frameworks whose loops train in the place of the script's own, and what they need beside.
+
+Their loops are found as those of a script are, in the modules of `TRAINERS`; objects of classes
+that these define belong to what a slot is, as those of the script's own classes do. What ranks tell
+each other in there would not survive a loss by itself: `ADAPTATIONS` says how each of it does.
+"""
+
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from recoverrun.worker.rewriting.post_import import Arrived
+
+if TYPE_CHECKING:  # it imports torch, which only the script does
+    from recoverrun.worker.step.driver import Session
+
+LIGHTNING = ("lightning.pytorch", "pytorch_lightning")
+"""One framework under two names."""
+
+TRAINERS: dict[str, frozenset[str]] = {
+    "transformers.trainer": frozenset(),
+    "transformers.trainer_callback": frozenset(),
+    **{f"{name}.loops.training_epoch_loop": frozenset({"advance"}) for name in LIGHTNING},
+}
+"""Modules to instrument, and names in them that lead to a backward in another module."""
+
+
+LEADS = ("is_global_zero",)
+ACCELERATE_LEADS = ("is_main_process",)
+TRANSFORMERS_LEAD = ("should_save", "should_log")
+"""Properties that are true on rank 0 alone, or on its deputy."""
+
+
+def adaptations(session: "Session") -> dict[str, Arrived]:
+    """What to do with each module of a framework when it is imported."""
+    from recoverrun.worker.patches.torch_table import replace
+    from recoverrun.worker.rank0.failover import of_rank_zero
+
+    def lightning_epoch(module: ModuleType) -> None:
+        own = lambda original: _unless_acting(session, original)  # noqa: E731
+        replace(module._TrainingEpochLoop, "_broadcast_sigterm_tensor", own)
+
+    def lightning_optimization(module: ModuleType) -> None:
+        loop = module._AutomaticOptimization
+        replace(loop, "_make_zero_grad_fn", lambda original: _unless_acting(session, original))
+        replace(loop, "_optimizer_step", lambda original: _closure_only(session, original))
+
+    def lightning_module(module: ModuleType) -> None:
+        replace(module.LightningModule, "log", lambda original: _unless_acting(session, original))
+
+    def leads(owner: Any, names: tuple[str, ...]) -> None:
+        for name in names:
+            if isinstance(found := vars(owner).get(name), property):
+                setattr(owner, name, of_rank_zero(session, found))
+
+    adapted: dict[str, Arrived] = {}
+    for name in LIGHTNING:
+        adapted[f"{name}.loops.training_epoch_loop"] = lightning_epoch
+        adapted[f"{name}.core.module"] = lightning_module
+        adapted[f"{name}.loops.optimization.automatic"] = lightning_optimization
+    for name in ("lightning.pytorch", "lightning.fabric", "pytorch_lightning", "lightning_fabric"):
+        adapted[f"{name}.strategies.parallel"] = lambda m: leads(vars(m)["ParallelStrategy"], LEADS)
+    return {
+        **adapted,
+        "accelerate.state": lambda m: leads(vars(m)["PartialState"], ACCELERATE_LEADS),
+        "transformers.training_args": lambda m: leads(
+            vars(m)["TrainingArguments"], TRANSFORMERS_LEAD
+        ),
+        "accelerate.utils.random": lambda m: replace(m, "synchronize_rng_state", agreed),
+        "transformers.trainer": lambda m: replace(
+            vars(m)["Trainer"],
+            "_get_num_items_in_batch",
+            lambda original: counting(session, original),
+        ),
+    }
+
+
+def _unless_acting(session: "Session", original: Any) -> Any:
+    """Of Lightning: nothing in re-executed code, which would only count, or talk to nobody."""
+    from ft_collectives.process_group.substitutes import speaking_for_roots
+
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if session.acting:
+            return None
+        with speaking_for_roots():
+            return original(*args, **kwargs)
+
+    return wrapper
+
+
+def _closure_only(session: "Session", original: Any) -> Any:
+    """Of Lightning: an optimizer step in re-executed code is the microbatch that it begins with."""
+
+    def wrapper(loop: Any, batch_idx: int, closure: Any) -> None:
+        if session.acting:
+            closure()
+        else:
+            original(loop, batch_idx, closure)
+
+    return wrapper
+
+
+def agreed(original: Any) -> Any:
+    """Tells ranks, or compares between them, what is the same on all of them."""
+    from ft_collectives.process_group.substitutes import speaking_for_roots
+
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        with speaking_for_roots():
+            return original(*args, **kwargs)
+
+    return wrapper
+
+
+def counting(session: "Session", original: Any) -> Any:
+    """Of transformers' Trainer: the tokens in all ranks' batches of a step, which divide the loss.
+
+    A lost rank's are counted in its batches, which a clone of the loader gives.
+    """
+    from ft_collectives.process_group.substitutes import answering
+    from recoverrun.worker.data.batches_ahead import batches_of
+
+    def wrapper(trainer: Any, batch_samples: list[Any], device: Any) -> Any:
+        if session.machine is None or session.acting:
+            return original(trainer, batch_samples, device)
+
+        def tokens_of(rank: int) -> Any:
+            theirs = batches_of(session, rank, batch_samples)
+            if theirs is None:
+                return None
+            args = trainer.args
+            asked = args.average_tokens_across_devices
+            args.average_tokens_across_devices = False
+            try:
+                return original(trainer, theirs, device)
+            finally:
+                args.average_tokens_across_devices = asked
+
+        with answering(tokens_of):
+            return original(trainer, batch_samples, device)
+
+    return wrapper

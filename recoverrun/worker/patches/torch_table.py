@@ -1,0 +1,391 @@
+"""The one table of what is replaced in torch, and when.
+
+Nothing is replaced before the script imports torch, and nothing outside a worker of ours. Each row
+names a module, an attribute, and what wraps the original; a module that is not there yet, or is not
+executed to its end, is waited for (`post_import`). Names that torch copies into other modules are
+replaced there as well.
+
+| what | why |
+|---|---|
+| Tensor.backward, autograd.backward | a microbatch ends, and with some a transaction |
+| register_post_accumulate_grad_hook | the script uses gradients before a transaction could commit |
+| other hooks, Module.__setattr__ | state that no variable leads to (`attached_state`) |
+| constructors of generators | all generators of random numbers are known (`registry`) |
+| Optimizer.step (pre-hook) | steps of gradients that are reduced by hand |
+| Optimizer.step (post-hook) | what the ranks told each other in the update |
+| clip_grad_*, GradScaler | gradients are read before they are reduced by hand |
+| Optimizer.add_param_group | which optimizers there are |
+| DataLoader.__iter__, itertools.cycle | positions of other slots |
+| torch.manual_seed | whether a microbatch seeds before it draws |
+| dist.get_rank, broadcast, scatter, … | the acting rank; a lost root is an error, not a hang |
+| _new_process_group_helper, env:// rendezvous | elastic groups; the store of the launcher |
+| steps of a pipeline's schedule | a backward, which divides gradients, too |
+| sharded checkpoints | no part of one may be a lost rank's |
+| DDP, FSDP, fully_shard, foreach_reduce, … | see `strategies` |
+"""
+
+import functools
+import itertools
+import sys
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from types import FrameType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+from recoverrun.worker.context import attached_state
+from recoverrun.worker.rewriting.post_import import watch
+
+if TYPE_CHECKING:  # it imports torch, which only the script does
+    from recoverrun.worker.gradients.backward_hooks import Backwards
+    from recoverrun.worker.patches.distributed_checkpoint import Checkpoints
+    from recoverrun.worker.step.driver import Session
+    from recoverrun.worker.strategies.fsdp2 import Fsdp2
+    from recoverrun.worker.strategies.manual_allreduce import ByHand
+    from recoverrun.worker.strategies.pipelines import Pipelines
+
+UNWRAPPED = (
+    "the script wraps no model in DDP, or in FSDP with replicas, and all-reduces no gradients as "
+    "the backward left them"
+)
+DIVIDED = (
+    "ZeroRedundancyOptimizer keeps a part of its state on each rank, and a loss takes one along"
+)
+SHARED_UPDATE = (
+    "{} exchanges what ranks computed while it updates the parameters: its work is divided among "
+    "them, and a loss takes a part of its state along"
+)
+WRAPPED_WITHIN = 10
+"""Optimizer steps: a script may warm something up before it wraps its model."""
+
+Wrapper = Callable[[Any], Any]
+"""Takes the original, returns what stands in its place."""
+
+
+def replace(owner: Any, name: str, wrapper: Wrapper) -> None:
+    """Put `wrapper(original)` in the place of `owner.name`, and of its copies in that package."""
+    is_module = isinstance(owner, ModuleType)
+    original = vars(owner)[name] if is_module else getattr(owner, name)
+    stand_in = wrapper(original)
+    if stand_in is original:
+        return
+    functools.update_wrapper(stand_in, original)
+    setattr(owner, name, stand_in)
+    if is_module:
+        _replace_copies(owner, name, original, stand_in)
+
+
+def _replace_copies(owner: ModuleType, name: str, original: Any, stand_in: Any) -> None:
+    """In the modules of that package, which have imported the name from `owner` by now."""
+    package = owner.__name__.partition(".")[0]
+    for module_name, module in list(sys.modules.items()):
+        copied = module_name.startswith(package) and isinstance(module, ModuleType)
+        if copied and vars(module).get(name) is original:
+            setattr(module, name, stand_in)
+
+
+# --------------------------------------------------------------------------- the script's torch
+
+
+def install(session: "Session") -> None:
+    """Fill the table for a worker whose script has just imported torch."""
+    import torch
+    import torch.distributed.distributed_c10d as c10d
+    from torch.distributed.algorithms.join import Join
+    from torch.nn.parallel import DistributedDataParallel
+
+    from recoverrun.worker.gradients.backward_hooks import Backwards
+    from recoverrun.worker.groups import process_groups
+    from recoverrun.worker.patches import frameworks
+    from recoverrun.worker.patches.distributed_checkpoint import Checkpoints
+    from recoverrun.worker.rank0 import failover
+    from recoverrun.worker.rng.registry import REGISTRY
+    from recoverrun.worker.strategies import pipelines
+    from recoverrun.worker.strategies.ddp import Ddp
+    from recoverrun.worker.strategies.fsdp2 import Fsdp2
+    from recoverrun.worker.strategies.manual_allreduce import ByHand
+    from recoverrun.worker.strategies.pipelines import Pipelines
+
+    failover.serve(session)
+    hand = ByHand(session)
+    replace(torch.optim.Optimizer, "add_param_group", hand.add_param_group)
+    replace(torch.optim.Optimizer, "add_param_group", lambda one: _knowing(session, one))
+    replace(c10d, "all_reduce", hand.all_reduce)
+    backwards = Backwards(session, hand)
+    _gradients(session, hand, backwards)
+    REGISTRY.watch_torch(torch)
+    watch("numpy.random", REGISTRY.watch_numpy)
+    _data(session)
+    replace(c10d, "_new_process_group_helper", process_groups.wrapping)
+    replace(c10d, "_store_based_barrier", process_groups.store_barrier)
+    _store(session)
+    _ranks(session, c10d)
+    ddp = Ddp(session)
+    replace(DistributedDataParallel, "__init__", ddp.init)
+    replace(DistributedDataParallel, "forward", ddp.forwards.forward)
+    replace(DistributedDataParallel, "_pre_forward", ddp.forwards.pre_forward)
+    replace(DistributedDataParallel, "_post_forward", ddp.forwards.post_forward)
+    replace(DistributedDataParallel, "register_comm_hook", ddp.register_comm_hook)
+    replace(DistributedDataParallel, "_register_builtin_comm_hook", ddp.register_builtin)
+    replace(DistributedDataParallel, "_sync_buffers", ddp.forwards.sync_buffers)
+    replace(Join, "__init__", ddp.join)
+    wrapping = sys.modules[DistributedDataParallel.__module__]
+    replace(wrapping, "_verify_param_shape_across_processes", frameworks.agreed)
+    assert torch.distributed.is_available(), "this torch was built without distributed"
+    fsdp2 = Fsdp2(session)
+    watch("torch.distributed.fsdp._fully_shard._fully_shard", lambda m: _fsdp2(fsdp2, m))
+    composable = "torch.distributed._composable.replicate_with_fsdp"
+    watch(composable, lambda m: replace(m, "replicate", fsdp2.replicate))
+    fsdp1 = "torch.distributed.fsdp.fully_sharded_data_parallel"
+    watch(fsdp1, lambda m: _fsdp1(session, m))
+    for part in ("saver", "loader"):
+        name = f"torch.distributed.checkpoint.state_dict_{part}"
+        watch(name, lambda m: _checkpoints(Checkpoints(session), m))
+    watch("torch.distributed.checkpoint.utils", _places_in_checkpoints)
+    schedules = f"{pipelines.MODULE}.schedules"
+    watch(schedules, lambda m: _pipelines(Pipelines(session, backwards), m))
+    for name, arrived in frameworks.adaptations(session).items():
+        watch(name, arrived)
+
+
+def _fsdp2(fsdp2: "Fsdp2", fully_shard: ModuleType) -> None:
+    import torch.distributed.fsdp._fully_shard._fsdp_param_group as param_group
+    import torch.distributed.fsdp._fully_shard._fsdp_state as state
+
+    replace(fully_shard, "fully_shard", fsdp2.fully_shard)
+    replace(param_group, "foreach_reduce", fsdp2.foreach_reduce)
+    replace(param_group.FSDPParamGroup, "post_backward", fsdp2.post_backward)
+    replace(state.FSDPState, "_pre_forward", fsdp2.pre_forward)
+
+
+def _fsdp1(session: "Session", wrapped: ModuleType) -> None:
+    import torch.distributed.fsdp._runtime_utils as runtime_utils
+
+    from recoverrun.worker.strategies.fsdp1 import Fsdp1
+
+    fsdp1 = Fsdp1(session)
+    module = wrapped.FullyShardedDataParallel
+    replace(module, "__init__", fsdp1.init)
+    replace(module, "forward", fsdp1.forward)
+    replace(module, "no_sync", fsdp1.no_sync)
+    replace(runtime_utils, "_reduce_grad", fsdp1.reduce_grad)
+
+
+def _checkpoints(checkpoints: "Checkpoints", module: ModuleType) -> None:
+    for name in ("_save_state_dict", "_load_state_dict"):
+        if name in vars(module):
+            replace(module, name, checkpoints.whole)
+
+
+def _places_in_checkpoints(utils: ModuleType) -> None:
+    from recoverrun.worker.patches.distributed_checkpoint import among_survivors
+
+    original = vars(utils).get("_DistWrapper")
+    if original is not None:  # a class, which needs none of what a function takes over
+        stand_in = among_survivors(original)
+        utils._DistWrapper = stand_in  # type: ignore[attr-defined]
+        _replace_copies(utils, "_DistWrapper", original, stand_in)
+
+
+def _pipelines(pipelines: "Pipelines", schedules: ModuleType) -> None:
+    for kind in (schedules.PipelineScheduleSingle, schedules.PipelineScheduleMulti):
+        replace(kind, "step", pipelines.step)
+    stage = schedules._PipelineStageBase
+    if hasattr(stage, "scale_grads"):  # not of every torch
+        replace(stage, "scale_grads", pipelines.scale_grads)
+
+
+def _gradients(session: "Session", hand: "ByHand", backwards: "Backwards") -> None:
+    import torch
+
+    def reading(original: Any) -> Any:
+        """Something but an all-reduce by hand reads gradients."""
+
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            hand.read()
+            return original(*args, **kwargs)
+
+        return wrapper
+
+    replace(torch.Tensor, "backward", backwards.around)
+    replace(torch.autograd, "backward", backwards.around)
+    replace(torch.Tensor, "register_post_accumulate_grad_hook", backwards.hooking)
+    _attached(torch)
+    clip = sys.modules["torch.nn.utils.clip_grad"]
+    for name in ("clip_grad_norm_", "clip_grad_value_", "get_total_norm", "clip_grads_with_norm_"):
+        if name in vars(clip):
+            replace(clip, name, reading)
+    replace(torch.amp.GradScaler, "unscale_", reading)
+    _updates(session, hand)
+
+
+def _attached(torch: ModuleType) -> None:
+    """Hooks and attributes of torch's own objects (`attached_state`)."""
+    replace(torch.Tensor, "register_hook", attached_state.hooking)
+    replace(torch.nn.Module, "__setattr__", attached_state.writing)
+    for when in ("forward", "forward_pre", "full_backward", "full_backward_pre"):
+        replace(torch.nn.Module, f"register_{when}_hook", attached_state.hooking)
+
+
+def _knowing(session: "Session", original: Any) -> Any:
+    """`Optimizer.add_param_group`, by which every optimizer comes to know its parameters."""
+
+    def wrapper(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+        original(optimizer, *args, **kwargs)
+        session.impersonator.optimizers.add(optimizer)
+        if _is_divided(optimizer):
+            session.refuse(DIVIDED)
+
+    return wrapper
+
+
+def _updates(session: "Session", hand: "ByHand") -> None:
+    """All that happens around `Optimizer.step`."""
+    from torch.optim.optimizer import (
+        register_optimizer_step_post_hook,
+        register_optimizer_step_pre_hook,
+    )
+
+    heard: dict[int, int] = {}  # collectives of the script before the update, by optimizer
+
+    def stepping(optimizer: Any, args: Any, kwargs: Any) -> None:
+        _stepping(session, hand, optimizer)
+        heard[id(optimizer)] = session.runtime.heard
+
+    def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
+        evaluates = len(args) > 1 or kwargs.get("closure") is not None
+        shared = session.runtime.heard > heard.get(id(optimizer), session.runtime.heard)
+        if shared and not evaluates and not session.refusal:
+            session.refuse(SHARED_UPDATE.format(type(optimizer).__name__))
+
+    register_optimizer_step_pre_hook(stepping)
+    register_optimizer_step_post_hook(stepped)
+
+
+def _stepping(session: "Session", hand: "ByHand", optimizer: Any) -> None:
+    """An optimizer is about to step."""
+    if session.machine is None:
+        session.faults.update(refused=bool(session.refusal))
+    hand.stepping()
+    if session.strategy is None and not session.refusal and _trains_together():
+        _unwrapped_step(session)
+
+
+def _is_divided(optimizer: Any) -> bool:
+    """Whether a loss would take a part of its state along: ZeRO stage 1."""
+    zero = sys.modules.get("torch.distributed.optim.zero_redundancy_optimizer")
+    return zero is not None and isinstance(optimizer, zero.ZeroRedundancyOptimizer)
+
+
+def _unwrapped_step(session: "Session") -> None:
+    """An optimizer steps in a world of several ranks, and no model is served yet."""
+    runtime = session.runtime
+    runtime.unwrapped_steps += 1
+    if runtime.unwrapped_steps == 1 and session.env.rank == 0:
+        session.voice.notice(f"unprotected so far: {UNWRAPPED}")
+    elif runtime.unwrapped_steps > WRAPPED_WITHIN:
+        session.refuse(UNWRAPPED)
+
+
+def _trains_together() -> bool:
+    import torch.distributed as dist
+
+    return dist.is_initialized() and dist.get_world_size() > 1
+
+
+def _data(session: "Session") -> None:
+    import torch
+    from torch.utils.data import DataLoader
+
+    from recoverrun.worker.rng import private_draws
+
+    def iterating(original: Any) -> Any:
+        def wrapper(loader: Any) -> Iterator[Any]:
+            return session.sources.iterate(loader, original)
+
+        return wrapper
+
+    def seeding(original: Any) -> Any:
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            private_draws.seeding(session.runtime)
+            return original(*args, **kwargs)
+
+        return wrapper
+
+    replace(DataLoader, "__iter__", iterating)
+    watch(
+        "torchdata.stateful_dataloader.stateful_dataloader",
+        lambda module: replace(module.StatefulDataLoader, "__iter__", iterating),
+    )
+    replace(torch.random, "manual_seed", seeding)
+    original = itertools.cycle
+    setattr(itertools, "cycle", _cycle(session, original))  # noqa: B010  # a type, to mypy
+    for name in sorted(session.runtime.own_modules & sys.modules.keys()):
+        module = sys.modules[name]  # `from itertools import cycle` may stand before torch's import
+        for key in [key for key, value in vars(module).items() if value is original]:
+            setattr(module, key, itertools.cycle)
+
+
+def _cycle(session: "Session", original: Any) -> Any:
+    """A class like `itertools.cycle`, whose instances may be a `cycles.Cycle`."""
+    from recoverrun.worker.data.cycle_source import Cycle
+
+    class Kind(type):
+        def __instancecheck__(cls, value: Any) -> bool:
+            return isinstance(value, original | Cycle)
+
+    class cycle(metaclass=Kind):
+        __doc__ = original.__doc__
+
+        def __new__(cls, iterable: Any, /) -> Any:
+            return session.sources.cycle(original, iterable)
+
+    cycle.__module__, cycle.__qualname__ = "itertools", "cycle"
+    return cycle
+
+
+def _store(session: "Session") -> None:
+    """env:// meets in the launcher's store; other ways of meeting are the script's own."""
+    rendezvous = sys.modules["torch.distributed.rendezvous"]  # the name is a function, too
+
+    def env_handler(
+        url: str, timeout: timedelta = timedelta(minutes=30), **kwargs: Any
+    ) -> Iterator[tuple[Any, int, int]]:
+        store = session.store(0)
+        store.set_timeout(timeout)
+        yield store, session.env.rank, session.env.world_size
+
+    rendezvous._rendezvous_handlers["env"] = env_handler
+
+
+def _writes_on_rank_0(caller: FrameType) -> bool:
+    """Whole state dicts are given to rank 0 alone, and written by it."""
+    return caller.f_globals.get("__name__") in (
+        "torch.distributed._state_dict_utils",
+        "transformers.distributed.utils",
+    )
+
+
+def _ranks(session: "Session", c10d: ModuleType) -> None:
+    from ft_collectives.process_group.elastic import as_one
+    from recoverrun.worker.groups import process_groups
+    from recoverrun.worker.rank0 import broadcasts, failover
+
+    def get_rank(original: Any) -> Any:
+        def wrapper(group: Any = None) -> int:
+            acting = session.runtime.speaker
+            world = group is None or group is c10d.GroupMember.WORLD
+            if _writes_on_rank_0(sys._getframe(1)) and failover.is_deputy(session):
+                return 0
+            if acting is None or not world or broadcasts.is_torch_itself(sys._getframe(1)):
+                return int(original(group))
+            return acting
+
+        return wrapper
+
+    replace(c10d, "get_rank", get_rank)
+    replace(c10d, "scatter", process_groups.scatter)
+    rooted = broadcasts.Roots(session)
+    replace(c10d, "broadcast", rooted.broadcast)
+    replace(c10d, "broadcast_object_list", rooted.objects)
+    for name in ("all_gather_object", "gather_object"):
+        replace(c10d, name, as_one)

@@ -1,0 +1,1 @@
+"""What a survivor does in the place of rank 0."""

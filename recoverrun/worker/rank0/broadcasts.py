@@ -1,0 +1,232 @@
+"""Broadcasts of the script, also those whose root is lost: who else knows what it would say?
+
+Survivors do who have always held there what the root then said (`spokesmen.Site`), and the deputy
+of rank 0, if what is sent comes of code that it executes in rank 0's place (`rank0_transformer`).
+Where nobody knows, all go on with what the root has always said there so far, if it is a small
+thing and was always the same, and tell so. Else the call raises PeerLost on all of them.
+"""
+
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from types import CodeType, FrameType
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.distributed_c10d as c10d
+
+from ft_collectives.communicators.errors import MembersChanged, PeerLost
+from ft_collectives.process_group.elastic import ElasticGroup
+from ft_collectives.process_group.results import completed
+from ft_collectives.process_group.substitutes import (
+    ObjectSite,
+    Site,
+    naming_roots,
+    roots_are_named,
+    roots_are_spoken_for,
+)
+from recoverrun.worker.rank0 import failover
+from recoverrun.worker.rank0.shared_values import named, within
+
+if TYPE_CHECKING:
+    from recoverrun.worker.step.driver import Session
+
+SPEAKS = "{}: in the place of lost rank {} this rank says what is broadcast there"
+GOES_ON = "{}: nobody knows what lost rank {} would say; going on with what it always said: {}"
+
+SIMPLE = (str, int, float, bool, type(None))
+"""Objects that can be compared with those of an earlier call."""
+
+Stack = tuple[tuple[CodeType, int], ...]
+"""Functions in execution and their lines, the innermost one first."""
+
+
+class Roots:
+    """Wraps `dist.broadcast` and `dist.broadcast_object_list`."""
+
+    def __init__(self, session: "Session") -> None:
+        self._session = session
+        self._sites: dict[Stack, Site] = {}
+        self._told: set[str] = set()
+
+    def broadcast(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        signature = inspect.signature(original)
+
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            if roots_are_spoken_for() or roots_are_named():
+                return original(*args, **kwargs)
+            group, root = _called(signature, args, kwargs)
+            if group is None:
+                return original(*args, **kwargs)
+            caller = sys._getframe(1)
+            tensor: Any = kwargs.get("tensor", args[0] if args else None)
+
+            def speak(site: Site) -> Any:
+                return original(*args, **kwargs)
+
+            def put(usual: Any) -> bool:
+                fits = bool(usual.shape == tensor.shape)
+                if fits:
+                    tensor.detach().copy_(usual)
+                return fits
+
+            call = Call(original.__name__, group, root, tensor, speak, put)
+            result = self._within(call, caller, Site)
+            return completed([tensor]) if result is None and kwargs.get("async_op") else result
+
+        return wrapper
+
+    def objects(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        signature = inspect.signature(original)
+
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            group, root = _called(signature, args, kwargs)
+            if group is None or roots_are_spoken_for():
+                return original(*args, **kwargs)
+            caller = sys._getframe(1)
+            said: Any = kwargs.get("object_list", args[0] if args else None)
+
+            def speak(site: Site) -> Any:
+                if site.done:
+                    return _say(said, group, root, kwargs.get("device"))
+                result = original(*args, **kwargs)
+                site.habit.heard(list(said) if all(type(one) in SIMPLE for one in said) else None)
+                return result
+
+            def put(usual: Any) -> bool:
+                fits = len(usual) == len(said)
+                if fits:
+                    said[:] = usual
+                return fits
+
+            call = Call(original.__name__, group, root, said, speak, put)
+            return self._within(call, caller, ObjectSite)
+
+        return wrapper
+
+    def _within(self, call: "Call", caller: FrameType, kind: type[Site]) -> Any:
+        group, root = call.group, call.root
+        if is_torch_itself(caller):
+            group.require(root, call.name)
+            with naming_roots():
+                return call.speak(Site())
+        where = f"{caller.f_code.co_filename}:{caller.f_lineno}"
+        site = self._sites.setdefault(_stack(caller), kind())
+        site.call(self._does(caller, call.said, group, root))
+        try:
+            with naming_roots(site):
+                result = call.speak(site)
+        except PeerLost as error:
+            usual, acting = site.habit.usual, self._session.runtime.acting_rank is not None
+            if usual is None or acting or call.alive or isinstance(error, MembersChanged):
+                raise
+            if not call.put(usual):
+                raise
+            self._tell(where, GOES_ON.format(where, group.ranks[root], usual))
+            return None
+        if site.stand_in == self._session.env.rank:
+            self._tell(where, SPEAKS.format(where, group.ranks[root]))
+        return result
+
+    def _tell(self, where: str, sentence: str) -> None:
+        if where not in self._told:
+            self._told.add(where)
+            self._session.voice.notice(sentence)
+
+    def _does(self, caller: FrameType, said: Any, group: ElasticGroup, root: int) -> bool:
+        """Has this rank, as the deputy, done to `said` what rank 0 does before it speaks?"""
+        session, runtime = self._session, self._session.runtime
+        if root or group.ranks[0] or not failover.is_deputy(session):
+            return False
+        live = group.fabric.view.live_ranks if group.fabric is not None else ()
+        if next((rank for rank in group.ranks if rank in live), None) != session.env.rank:
+            return False  # another one is heard
+        done = False
+        frame: FrameType | None = caller
+        while frame is not None:
+            here = [place for place in runtime.places if within(frame.f_code, place)]
+            for place in here:
+                lone = runtime.places[place]
+                if place in runtime.left and _names(frame, (*lone.writes, *lone.taints), said):
+                    return False  # what it wanted to do there has failed
+                if _names(frame, lone.writes, said):
+                    if place in runtime.missed or place in runtime.undecided:
+                        return False  # rank 0 was lost in the middle
+                    done = True
+            frame = frame.f_back
+        return done
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A broadcast of the script."""
+
+    name: str
+    group: ElasticGroup
+    root: int  # its place in the group
+    said: Any  # the tensor, or the list of objects
+    speak: Callable[[Site], Any]
+    put: Callable[[Any], bool]  # what its root usually says, if that fits
+
+    @property
+    def alive(self) -> bool:
+        """Is its root?"""
+        fabric = self.group.fabric
+        return fabric is None or self.group.ranks[self.root] in fabric.view.live_ranks
+
+
+def is_torch_itself(caller: FrameType) -> bool:
+    """Does torch ask, to find its place in a group that is there? Samplers ask for the script."""
+    return str(caller.f_globals.get("__name__")).startswith("torch.distributed.")
+
+
+def _called(
+    signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[ElasticGroup | None, int]:
+    """The group of a call and its root's place there; None where torch itself must answer."""
+    try:
+        given = signature.bind(*args, **kwargs).arguments
+    except TypeError:
+        return None, 0
+    group = given.get("group") or dist.GroupMember.WORLD
+    if not isinstance(group, ElasticGroup):
+        return None, 0
+    source, place = given.get("src"), given.get("group_src")
+    if place is None and source in group.ranks:
+        place = group.ranks.index(source)
+    if not isinstance(place, int) or not 0 <= place < len(group.ranks):
+        return None, 0
+    return group, place
+
+
+def _stack(frame: FrameType | None) -> "Stack":
+    """Where we are: a helper that broadcasts may be called from many places."""
+    found = []
+    while frame is not None:
+        found.append((frame.f_code, frame.f_lineno))
+        frame = frame.f_back
+    return tuple(found)
+
+
+def _say(said: Sequence[Any], group: ElasticGroup, root: int, device: Any) -> None:
+    """As torch does on the root itself (`distributed_c10d.broadcast_object_list`)."""
+    device = device or torch.device(c10d._get_object_coll_device(group))
+    contents, sizes = zip(
+        *[c10d._object_to_tensor(one, device, group) for one in said], strict=True
+    )
+    for whole in (torch.cat(sizes), torch.cat(contents)):
+        dist.broadcast(whole, group_src=root, group=group)
+
+
+def _names(frame: FrameType, names: Iterable[str], said: Any) -> bool:
+    return any(_is(named(frame, name), said) for name in names)
+
+
+def _is(value: Any, said: Any) -> bool:
+    """Are they the same list, or share their memory?"""
+    if not isinstance(value, torch.Tensor) or not isinstance(said, torch.Tensor):
+        return value is said and isinstance(said, list)
+    mine, sent = value.untyped_storage(), said.untyped_storage()
+    return mine.data_ptr() == sent.data_ptr() != 0

@@ -1,0 +1,103 @@
+"""What only rank 0 has made before training, so that its deputy can make it anew.
+
+    if rank == 0:
+        writer = SummaryWriter(folder)
+    average = Average(model) if rank == 0 else None
+
+A rank that comes by without making it keeps what it takes to do so later: simple values, and
+objects for as long as the script itself keeps them.
+"""
+
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import PurePath
+from types import CodeType, FrameType
+from typing import Any
+
+from recoverrun.worker.instrumentation import Lone, Making
+
+SIMPLE = (str, int, float, bool, bytes, PurePath, type(None))
+SMALL = 64
+"""Items of a container that is kept for a later making."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A place where rank 0 has made something, as this rank has found it."""
+
+    making: Making
+    code: CodeType  # of the function
+    names: dict[str, Any]  # of its module
+    kept: dict[str, Callable[[], Any]]  # what the making needs of the function's own names
+
+    def has(self, name: str) -> Any:
+        """What `name` was there; None if it was nothing or is no more."""
+        return self.kept[name]() if name in self.kept else self.names.get(name)
+
+
+class Workshop:
+    """Where rank 0 makes what it alone has."""
+
+    def __init__(self) -> None:
+        self._makings: dict[str, tuple[Making, ...]] = {}
+        self._benches: dict[tuple[str, str, str], Bench] = {}  # file, function, name
+
+    def learn(self, places: Mapping[str, Lone]) -> None:
+        self._makings.update({place: lone.makes for place, lone in places.items() if lone.makes})
+
+    def visit(self, where: str, frame: FrameType) -> None:
+        """This rank, which is not rank 0, leaves out what stands at `where`."""
+        for making in self._makings.get(where, ()):
+            own = {} if frame.f_locals is frame.f_globals else frame.f_locals
+            kept = {name: _keeping(own[name]) for name in making.needs if name in own}
+            key = frame.f_code.co_filename, making.function, making.name
+            self._benches[key] = Bench(making, frame.f_code, frame.f_globals, kept)
+
+    def bench(self, code: CodeType, name: str) -> Bench | None:
+        """Where rank 0 makes what the function `code` knows as `name`, unless that is unclear."""
+        if "." in name:
+            found = [bench for key, bench in self._benches.items() if key[2] == name]
+            own = [bench for bench in found if _class_of(bench.code) == _class_of(code)]
+            found = own or found
+        else:
+            function = _scope(code, name)
+            found = [
+                bench
+                for (filename, made_in, made), bench in self._benches.items()
+                if (filename, made) == (code.co_filename, name) and made_in == function
+            ]
+        return found[0] if len(found) == 1 else None
+
+
+def _scope(code: CodeType, name: str) -> str:
+    """The qualified name of the function whose variable `name` is in `code`; "" for the module."""
+    if name in code.co_freevars:
+        return code.co_qualname.rpartition(".<locals>.")[0]
+    return code.co_qualname if name in (*code.co_varnames, *code.co_cellvars) else ""
+
+
+def _class_of(code: CodeType) -> tuple[str, str]:
+    return code.co_filename, code.co_qualname.rpartition(".")[0]
+
+
+def _keeping(value: Any) -> Callable[[], Any]:
+    """How to get at `value` later, without prolonging the life of anything large."""
+    if isinstance(value, SIMPLE) or _is_small(value):
+        return lambda: value
+    try:
+        return weakref.ref(value)
+    except TypeError:
+        return lambda: None
+
+
+def _is_small(value: Any) -> bool:
+    """Is it a container of a few simple values?"""
+    items: Iterable[Any]
+    if type(value) is dict:
+        items = value.values()
+    elif type(value) in (list, tuple, set, frozenset):
+        items = value
+    else:
+        return False
+    return len(value) <= SMALL and all(isinstance(one, SIMPLE) for one in items)

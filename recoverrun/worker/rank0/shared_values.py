@@ -1,0 +1,215 @@
+"""What only rank 0 knows of what it does alone, and its deputy needs in its place.
+
+    if rank == 0:
+        folder = make_folder()                      # no other rank has this name, or holds None
+    ...
+    if rank == 0:
+        torch.save(state, f"{folder}/{step}.pt")
+
+At the first commit point rank 0 tells all others the simple values of names that such code reads:
+in functions that are being executed there, and in their modules. Where the deputy has nothing in
+their place, they become its own. What else rank 0 has made there before training the deputy makes
+anew in the same way (`recreated_objects`).
+"""
+
+import ctypes
+import functools
+import inspect
+import sys
+from collections.abc import Mapping
+from pathlib import Path, PurePath
+from types import CodeType, FrameType, FunctionType
+from typing import TYPE_CHECKING, Any
+
+from recoverrun.worker.instrumentation import Lone
+from recoverrun.worker.rank0.recreated_objects import Bench
+
+if TYPE_CHECKING:
+    from recoverrun.worker.step.driver import Session
+
+MADE = "in the place of rank 0, {} was made anew: what it held there is lost"
+UNMADE = "in the place of rank 0, {} could not be made: {!r}"
+
+LONG_TEXT = 4096
+LARGE = 1 << 63
+
+Told = Mapping[str, Any]
+"""Values as they travel, by `_key`."""
+
+
+def exchange(session: "Session", generation: int) -> None:
+    """All ranks enter; rank 0 tells. Superseded if `generation` ends first."""
+    from ft_collectives.communicators.gather_objects import gather
+
+    runtime, env = session.runtime, session.env
+    assert session.fabric is not None, "protected"
+    mine = {} if env.rank else held(runtime.places, sys._getframe())
+    heard = gather(session.fabric, session.booth.channel, generation, mine)
+    runtime.told = heard.get(0, {})
+
+
+def held(places: Mapping[str, Lone], frame: FrameType | None) -> dict[str, Any]:
+    """The simple values that lone code reads of functions in execution, and of their modules."""
+    found: dict[str, Any] = {}
+    while frame is not None:
+        code = frame.f_code
+        for place, lone in places.items():
+            if place.rpartition(":")[0] != code.co_filename:
+                continue
+            for name in lone.reads:
+                module = _packed(_resolved(frame.f_globals, name))
+                own = _packed(named(frame, name)) if within(code, place) else None
+                for function, value in (("", module), (code.co_qualname, own)):
+                    if value is not None:
+                        found[_key(code, function, name)] = value
+        frame = frame.f_back
+    return found
+
+
+class Supply:
+    """What the deputy gets, or makes, of what only rank 0 had: `supply` before each lone block."""
+
+    def __init__(self, session: "Session") -> None:
+        self._session = session
+        self._reads: dict[CodeType, tuple[int, frozenset[str]]] = {}
+        self._tried: set[tuple[CodeType, str]] = set()
+        self._under_way: list[Bench] = []
+
+    def supply(self, frame: FrameType) -> None:
+        """For all lone code in this function, as things may have to go along from now on."""
+        for name in sorted(self._read_in(frame.f_code)):
+            if named(frame, name) is None:
+                self._get(frame, name)
+
+    def _read_in(self, code: CodeType) -> frozenset[str]:
+        """What lone code in this function reads."""
+        places = self._session.runtime.places
+        known, names = self._reads.get(code, (0, frozenset()))
+        if known != len(places):
+            here = [lone.reads for place, lone in places.items() if within(code, place)]
+            names = frozenset(name for reads in here for name in reads)
+            self._reads[code] = len(places), names
+        return names
+
+    def _get(self, frame: FrameType, name: str) -> None:
+        runtime, key = self._session.runtime, (frame.f_code, name)
+        told = said_of(frame.f_code, name, runtime.told)
+        if told is None and key not in self._tried:
+            self._tried.add(key)
+            bench = runtime.workshop.bench(frame.f_code, name)
+            told = None if bench is None else self._made(frame, bench)
+        if told is not None:
+            _bind(frame, name, told)
+
+    def _made(self, frame: FrameType, bench: Bench) -> Any:
+        """What rank 0 has made there, made once more; None if that is not possible."""
+        from recoverrun.worker.rng import rng
+
+        if any(one is bench for one in self._under_way):
+            return None
+        session, before = self._session, rng.read()
+        session.runtime.lone += 1
+        self._under_way.append(bench)
+        try:
+            made = FunctionType(bench.making.code, self._materials(frame, bench))()
+        # Protects training from code that another rank was meant for, whatever it raises.
+        except Exception as error:
+            session.voice.notice(UNMADE.format(bench.making.name, error))
+            return None
+        finally:
+            self._under_way.pop()
+            session.runtime.lone -= 1
+            rng.restore(before)
+        if made is not None:
+            session.voice.notice(MADE.format(bench.making.name))
+        return made
+
+    def _materials(self, frame: FrameType, bench: Bench) -> dict[str, Any]:
+        """The names that a making finds."""
+        runtime = self._session.runtime
+        here = frame.f_locals if frame.f_code is bench.code else {}
+        found = {**bench.names, **here}
+        for name in bench.making.needs:
+            if (value := bench.has(name)) is None and found.get(name) is None:
+                value = said_of(bench.code, name, runtime.told)
+                other = runtime.workshop.bench(bench.code, name)
+                if value is None and other is not None:
+                    value = self._made(frame, other)
+                    if bench.code is frame.f_code and value is not None:
+                        _bind(frame, name, value)
+            if value is not None:
+                found[name] = value
+        return found
+
+
+def said_of(code: CodeType, name: str, told: Told) -> Any:
+    """What rank 0 has told of `name` in a function or its module; None if it has not."""
+    for function in (code.co_qualname, ""):
+        if (value := told.get(_key(code, function, name))) is not None:
+            return _unpacked(value)
+    return None
+
+
+def within(code: CodeType, place: str) -> bool:
+    """Is `place`, a file and a line, in this function?"""
+    filename, _, line = place.rpartition(":")
+    if filename != code.co_filename:
+        return False
+    first, last = _span(code)
+    return first <= int(line) <= last
+
+
+@functools.lru_cache(maxsize=4096)
+def _span(code: CodeType) -> tuple[int, int]:
+    lines = [line for _, _, line in code.co_lines() if line]
+    return min(lines), max(lines)
+
+
+def named(frame: FrameType, name: str) -> Any:
+    """What `name`, which may be dotted, is in `frame`; None if that cannot be seen."""
+    first = name.partition(".")[0]
+    own = first in frame.f_locals
+    return _resolved(frame.f_locals if own else frame.f_globals, name)
+
+
+def _resolved(names: Mapping[str, Any], name: str) -> Any:
+    """Without running any code of the script."""
+    first, *rest = name.split(".")
+    found = names.get(first)
+    for part in rest:
+        found = inspect.getattr_static(found, part, None)
+    return found
+
+
+def _bind(frame: FrameType, name: str, value: Any) -> None:
+    first, *rest = name.split(".")
+    code = frame.f_code
+    if rest:
+        owner = named(frame, ".".join([first, *rest[:-1]]))
+        if isinstance(attributes := getattr(owner, "__dict__", None), dict):
+            attributes[rest[-1]] = value  # also where it is frozen
+    elif first in (*code.co_varnames, *code.co_cellvars, *code.co_freevars):
+        frame.f_locals[first] = value
+        if sys.version_info < (3, 13):  # later it is written through (PEP 667)
+            ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
+    else:
+        frame.f_globals[first] = value
+
+
+def _key(code: CodeType, function: str, name: str) -> str:
+    return "\0".join((code.co_filename, function, name))
+
+
+def _packed(value: Any) -> Any:
+    """A simple value as it travels; None of any other."""
+    if isinstance(value, PurePath):
+        return [str(value)]
+    if type(value) is str and len(value) <= LONG_TEXT:
+        return value
+    if type(value) in (bool, float) or (type(value) is int and -LARGE <= value < LARGE):
+        return value
+    return None
+
+
+def _unpacked(value: Any) -> Any:
+    return Path(value[0]) if isinstance(value, list) else value

@@ -1,0 +1,148 @@
+"""Where this rank stands, point by point: as iterations begin, and as backwards end.
+
+Every rank captures at the same points, so that what a lost rank left can be held against what this
+one had there (`lost_rank`).
+"""
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from recoverrun.worker.context.attached_state import ATTACHED
+from recoverrun.worker.context.fingerprints import grown, marks
+from recoverrun.worker.context.namespaces import around_of, seen_by
+from recoverrun.worker.context.slot_context import (
+    CARRIED_TENSOR_BYTES,
+    Context,
+    Kind,
+    Path,
+    Point,
+    attributes_of,
+    values_of,
+)
+from recoverrun.worker.data.batch_substitution import dicts_in
+from recoverrun.worker.data.iterator_origin import Origin
+from recoverrun.worker.instrumentation import Loop
+from recoverrun.worker.rng import rng
+from recoverrun.worker.rng.registry import REGISTRY
+from recoverrun.worker.tracking.loop_iterator import find_frame
+from recoverrun.worker.tracking.loop_tracker import Microbatch, ScriptRuntime, Top
+
+KEPT_STEPS = 2
+"""Transactions whose points are kept: a lost rank may have stopped one before."""
+
+
+class Captures:
+    """Of this rank, oldest first."""
+
+    def __init__(self, runtime: ScriptRuntime) -> None:
+        self._runtime = runtime
+        self.points: list[Context] = []
+
+    def top(self, step: int, index: int, attempt: int, top: Top) -> Context:
+        """An iteration begins, perhaps that of microbatch `index` of the transaction `step`.
+
+        It is one of our points once it is kept.
+        """
+        context = capture(
+            point=(step, index, "top", attempt),
+            loop=top.loop,
+            streams=top.streams,
+            names=seen_by(top.loop, top.globals, top.names),
+            loaders=self.loaders(),
+            attributes=top.attributes,
+        )
+        top.context = context
+        return context
+
+    def after(self, step: int, microbatch: Microbatch, *, look_again: bool = True) -> Context:
+        """The backward of `microbatch` has ended. What the script's objects are is looked at again
+        where others may need it: at the end of a transaction.
+        """
+        index, top = microbatch.index, microbatch.top
+        return self.keep(self.present(step, index, top, look_again=look_again))
+
+    def present(self, step: int, index: int, top: Top, *, look_again: bool = True) -> Context:
+        """Where this rank stands now, after the backward of a microbatch that began at `top`."""
+        frame = find_frame(top.frame_id, sys._getframe(1))
+        local = frame.f_locals if frame is not None and not top.loop.module_level else {}
+        names = seen_by(top.loop, top.globals, local)
+        around: dict[str, Any] = {}
+        if look_again:
+            around = {**around_of(top.loop, top.globals, local), **ATTACHED.names()}
+        if sys.version_info < (3, 13):
+            local.clear()  # the frame would keep every local alive until the next call
+        return capture(
+            point=(step, index, "after", 0),
+            loop=top.loop,
+            streams=rng.read(),
+            names=names,
+            loaders=self.loaders(),
+            attributes=self._attributes(around, look_again),
+        )
+
+    def _attributes(self, around: Mapping[str, Any], look_again: bool) -> dict[Path, Any]:
+        senses, own = self._runtime.senses, self._runtime.own_modules
+        if look_again or senses is None:
+            return attributes_of(around, own, dicts_in(self._runtime.given()))
+        return senses.attributes(None, own, ())
+
+    def loaders(self) -> dict[int, Origin]:
+        return {
+            source.number: source.origin
+            for source in self._runtime.sources
+            if not getattr(source, "gone", False) and hasattr(source, "origin")
+        }
+
+    def at(self, point: Point) -> Context | None:
+        return next((one for one in self.points if one.point == point), None)
+
+    @property
+    def by_point(self) -> dict[Point, Context]:
+        return {one.point: one for one in self.points}
+
+    def include(self, context: Context) -> None:
+        """Take a point that was not kept for one of ours, at its place among them."""
+        others = [one for one in self.points if one.point != context.point]
+        self.points = sorted([*others, context], key=lambda one: one.point)
+
+    def keep(self, context: Context) -> Context:
+        if self.points and self.points[-1].point >= context.point:  # what was there counts no more
+            self.points = [one for one in self.points if one.point < context.point]
+        oldest = context.step - KEPT_STEPS
+        if self.points and self.points[0].step < oldest:
+            kept = [turn.top.context for turn in self._runtime.under_way() if turn.top is not None]
+            self.points = [
+                one
+                for one in self.points
+                if one.step >= oldest or any(one is begun for begun in kept)
+            ]
+        self.points.append(context)
+        return context
+
+
+def capture(
+    *,
+    point: tuple[int, int, Kind, int],
+    loop: Loop,
+    streams: rng.Streams,
+    names: Mapping[str, Any],
+    loaders: Mapping[int, Origin],
+    attributes: Mapping[Path, Any],
+) -> Context:
+    """The context that `names` (what the region sees) and the script's objects make."""
+    step, index, kind, attempt = point
+    carried = {name: names[name] for name in sorted(loop.carried & names.keys())} | grown(names)
+    return Context(
+        step=step,
+        index=index,
+        kind=kind,
+        attempt=attempt,
+        loop=loop.id,
+        streams=streams,
+        names=values_of(names, loop.carried) | marks(carried, CARRIED_TENSOR_BYTES),
+        attributes=dict(attributes),
+        generators=REGISTRY.states(),
+        loaders=dict(loaders),
+        alone_at=frozenset(rng.alone_at),
+    )

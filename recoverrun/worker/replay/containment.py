@@ -1,0 +1,95 @@
+"""What is executed as another rank may neither end this process nor hold it for ever.
+
+Ends that the code asks for are refused (`exit_calls`), exceptions that would end a script end the
+execution, and so does a time limit (`time_limits`). What is left are signals: who dies of one has
+left in its shared memory at which microbatch it was (`context_buffer`), and others judge by that
+(`deadly_microbatches`).
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Never, TypeVar
+
+from ft_collectives.communicators.errors import InvariantBroken, Superseded
+from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.replay import script_locations
+from recoverrun.worker.replay.exit_calls import Interrupts, refused
+from recoverrun.worker.step.time_limits import SERVING_LEAST_S, Patience, limit_s
+from recoverrun.worker.tracking.loop_tracker import ScriptRuntime, Unwind
+
+RAISED = "{}: executed as rank {}, the script's code raised {!r}{}"
+ENDS = "{}: executed as rank {}, the script's code would end this process by {}{}"
+LATE = "{}: executed as rank {}, the script's code had not ended after {:.0f} s; it was{}"
+SOMEWHERE = " in a library"
+
+T = TypeVar("T")
+
+
+class GivenUp(NotReplayable):
+    """That microbatch is not tried again, by nobody."""
+
+
+class Custody:
+    """Around code of another rank; `region` is the loop that it belongs to."""
+
+    def __init__(self, runtime: ScriptRuntime) -> None:
+        self.patience = Patience()
+        self._runtime = runtime
+        self._interrupts = Interrupts()
+        self._region, self._rank = "", -1
+        self._given_up = False
+
+    @contextmanager
+    def of(self, region: str, rank: int, limit_s: float) -> Iterator[None]:
+        """Code within is ended by Unwind, and then `failure` tells why."""
+        self._region, self._rank, self._given_up = region, rank, False
+        own = self._runtime.own_modules
+        with self._interrupts.noted(), refused(self._refuse, own):
+            with self.patience.within(limit_s, self._interrupt):
+                yield
+
+    def serve(self, region: str, rank: int, longest_s: float, work: Callable[[], T]) -> T:
+        """Data of `rank`, read by the script's own data sets. Raises NotReplayable."""
+        self._runtime.spoiled = ""
+        try:
+            with self.of(region, rank, limit_s(longest_s, SERVING_LEAST_S)):
+                return work()
+        except Unwind:
+            raise self.failure() from None
+        except (NotReplayable, Superseded, InvariantBroken):
+            raise
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
+            # Protects a healthy run from what its code says to others' data.
+            self.end_by(error)
+
+    def end_by(self, error: BaseException) -> Never:
+        """Code that runs for another rank raised what is not meant for this one."""
+        users = isinstance(error, KeyboardInterrupt) and self._interrupts.came
+        if users or "gloo" in str(error):
+            raise error
+        where = script_locations.of_error(error, self._runtime.own_modules)
+        words = RAISED.format(self._region, self._rank, error, where)
+        raise (NotReplayable if isinstance(error, Exception) else GivenUp)(words) from error
+
+    def failure(self) -> NotReplayable:
+        """What became of an execution that was left by Unwind, and is no microbatch."""
+        return (GivenUp if self._given_up else NotReplayable)(self._runtime.spoiled)
+
+    def late(self, thread: int, took_s: float) -> str:
+        """In words, where the script's thread is that cannot be interrupted."""
+        where = script_locations.of_thread(thread, self._runtime.own_modules) or SOMEWHERE
+        return LATE.format(self._region, self._rank, took_s, where)
+
+    def _refuse(self, name: str, frame: FrameType) -> Never:
+        where = script_locations.of_frame(frame, self._runtime.own_modules)
+        self._leave(ENDS.format(self._region, self._rank, name, where))
+
+    def _interrupt(self, frame: FrameType | None, took_s: float) -> Never:
+        where = script_locations.of_frame(frame, self._runtime.own_modules) or SOMEWHERE
+        self._leave(LATE.format(self._region, self._rank, took_s, where))
+
+    def _leave(self, words: str) -> Never:
+        self._given_up = True
+        self._runtime.spoil(words)
+        raise Unwind(words)

@@ -1,0 +1,154 @@
+"""The script's data iterators, and who is drawing from them now."""
+
+import os
+import sys
+from collections.abc import Callable, Container, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch.utils.data import DataLoader, IterableDataset
+
+from recoverrun.worker.data.cycle_source import Cycle
+from recoverrun.worker.data.generator_source import Feed
+from recoverrun.worker.data.iterator_origin import Origin
+from recoverrun.worker.data.loader_clone import Kept, Ranks, clone_for, staffed
+from recoverrun.worker.data.loader_iterator import LoaderIterator, Source
+from recoverrun.worker.data.loader_workers import Opened, Read, watched
+from recoverrun.worker.data.weak_source import Adopted
+from recoverrun.worker.data.worker_seed_check import Seeding
+from recoverrun.worker.replay.executor import Impersonator
+from recoverrun.worker.tracking.draw_log import Draw
+from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
+from rendezvous.protocol.layout import Layout
+
+
+class Sources:
+    """Wraps every loader's iterator; answers it as `data.Impersonation`."""
+
+    def __init__(self, runtime: ScriptRuntime, impersonator: Impersonator) -> None:
+        self._runtime = runtime
+        self._impersonator = impersonator
+        self.seeding = Seeding()
+        self._created = self._fed = 0
+        self._trusted: set[str] = set()  # generators that a proof has resumed
+        runtime.feeding = self.feed
+
+    def iterate(
+        self, loader: "DataLoader[Any]", make: Callable[[Any], Iterator[Any]]
+    ) -> Iterator[Any]:
+        """The iterator of a loader, as the acting rank sees it; `make` is torch's own way."""
+        runtime = self._runtime
+        if not runtime.active or runtime.lone:
+            return make(loader)
+        if runtime.acting_rank is not None:
+            if self.fresh:
+                return make(loader)
+            own = Origin.of(loader, None, ())
+            told = self._impersonator.created_now(own, runtime.acting_rank)
+            told.require_places(own, runtime.own_rank)
+            carried = told.against(own)
+            ranks = Ranks(runtime.own_rank, runtime.acting_rank, runtime.layout, carried)
+            alone = isinstance(loader.dataset, IterableDataset) and not loader.num_workers
+            stream = Kept(loader.dataset) if alone else None
+            clone = clone_for(loader, ranks, stream, self.seen)
+            told.give_cuts(clone)
+            if not (loader.persistent_workers and vars(loader).get("_iterator")):
+                clone = staffed(clone, loader)
+            with self.speaking_as(runtime.acting_rank):
+                if not clone.num_workers:
+                    return make(clone)
+                return Opened(make(watched(clone)), loader, self.believe)
+        source = LoaderIterator(loader=loader, make=make, runtime=self, number=self._created)
+        self._created += 1
+        runtime.adopt(Adopted(source))
+        return source
+
+    def feed(self, generator: Any, name: str) -> Feed:
+        """A generator of the script's own, which may hand on what a loader gives."""
+        self._fed += 1
+        feed = Feed(generator, name, self, self._fed)
+        self._runtime.adopt(Adopted(feed))
+        return feed
+
+    def cycle(self, original: Callable[..., Iterator[Any]], iterable: Any) -> Iterator[Any]:
+        """What `itertools.cycle(iterable)` makes; only the script's own code gets a stand-in."""
+        runtime = self._runtime
+        caller = sys._getframe(2).f_globals.get("__name__")
+        if runtime.quiet or caller not in runtime.own_modules:
+            return original(iterable)
+        self._fed += 1
+        made = Cycle(iter(iterable), self, self._fed)
+        runtime.adopt(Adopted(made))
+        return made
+
+    asking = 0
+
+    @property
+    def acting_rank(self) -> int | None:
+        return self._runtime.acting_rank
+
+    @property
+    def own_rank(self) -> int:
+        return self._runtime.own_rank
+
+    @property
+    def layout(self) -> Layout | None:
+        return self._runtime.layout
+
+    @property
+    def fresh(self) -> bool:
+        return self._impersonator.fresh
+
+    @property
+    def looking_back(self) -> bool:
+        return self._impersonator.looking_back
+
+    @property
+    def seen(self) -> Container[int]:
+        senses = self._runtime.senses
+        return frozenset() if senses is None else senses.seen()
+
+    @contextmanager
+    def speaking_as(self, rank: int) -> Iterator[None]:
+        runtime, before = self._runtime, os.environ.get("RANK")
+        acting, runtime.acting_rank = runtime.acting_rank, rank
+        os.environ["RANK"] = str(rank)
+        try:
+            yield
+        finally:
+            runtime.acting_rank = acting
+            if before is None:
+                del os.environ["RANK"]
+            else:
+                os.environ["RANK"] = before
+
+    def created_at(self, number: int, rank: int) -> Origin | None:
+        return self._impersonator.created_at(number, rank)
+
+    def drawn(self, source: Source, index: int, item: Any) -> None:
+        if not self._runtime.quiet:
+            self._runtime.drawn(source, index, item)
+
+    def believe(self, loader: "DataLoader[Any]", read: Read) -> None:
+        self.seeding.believe(loader, read)
+
+    @property
+    def drawn_so_far(self) -> int:
+        return self._runtime.draws.count
+
+    def draws_since(self, mark: int) -> list[Draw] | None:
+        return self._runtime.draws.since(mark)
+
+    def fold(self, mark: int, draw: Draw) -> None:
+        self._runtime.draws.fold(mark, draw)
+
+    def trust(self) -> None:
+        """The present transaction is proved, or is about to be, in a child."""
+        held = [source.held for source in self._runtime.sources if isinstance(source, Adopted)]
+        self._trusted |= {one.name for one in held if isinstance(one, Feed) and one.asked}
+
+    def trusts(self, name: str) -> bool:
+        return name in self._trusted
+
+    def spoil(self, reason: str) -> None:
+        self._runtime.spoil(reason)

@@ -1,0 +1,474 @@
+"""Executing a region of the script again, as another rank (docs/injection.md, "Re-execution").
+
+A microbatch is a pure function of (parameters, transaction, slot, index). To compute one of a lost
+slot, this rank runs the script's own code of its own microbatch of the same index, with everything
+that is the slot's put in its place: random streams and generators, rank-dependent variables and
+attributes, data. It begins where the iteration began, skips backwards that belong to microbatches
+before it, and ends with its own. All that was touched is put back, and the script never knows.
+
+Where a lost rank stands is the business of `lost_rank`. Where that cannot be told, lost
+microbatches are made up with fresh data (`make_up`), never with wrong ones.
+"""
+
+import sys
+import time
+import weakref
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from ft_collectives.communicators.errors import InvariantBroken, Superseded
+from recoverrun.worker.context import module_state, undo_log
+from recoverrun.worker.context.namespaces import around_of, held, hold, put_back, seen_by
+from recoverrun.worker.context.object_contents import Kept
+from recoverrun.worker.context.object_members import is_framework, members
+from recoverrun.worker.context.slot_context import AFTER, Context, attributes_of, owners_of
+from recoverrun.worker.data.batch_substitution import served, substituted
+from recoverrun.worker.data.iterator_origin import Origin
+from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.instrumentation import ITEM_NAME, RUNTIME_NAME
+from recoverrun.worker.replay.captures import Captures, capture
+from recoverrun.worker.replay.containment import Custody
+from recoverrun.worker.replay.earlier_transactions import Earlier, Weights, trained
+from recoverrun.worker.replay.influence import Bearing
+from recoverrun.worker.replay.local_shards import Shares
+from recoverrun.worker.replay.lost_rank import UNTOLD, LostRank, Moved, State, differing, require
+from recoverrun.worker.replay.poison import NOT_A_NUMBER, poisoned
+from recoverrun.worker.replay.rank_constants import Constants
+from recoverrun.worker.replay.rank_environment import as_rank
+from recoverrun.worker.replay.substitution import Costume, Substitution
+from recoverrun.worker.rng import rng
+from recoverrun.worker.rng.registry import MOST, REGISTRY
+from recoverrun.worker.step.strategy import Strategy
+from recoverrun.worker.step.time_limits import limit_s
+from recoverrun.worker.tracking.loop_tracker import Microbatch, ScriptRuntime, Top, Unwind
+from recoverrun.worker.verification.evidence import (
+    Evidence,
+    Mark,
+    digest_of_inputs,
+    digest_of_losses,
+)
+from rendezvous.protocol.layout import Layout
+
+TALKS = (
+    "what the ranks tell each other before the backward (a count of tokens, say) changes the "
+    "gradient, and a lost rank's word cannot be told"
+)
+
+
+CROWDED = f"the script holds more than {MOST} generators of random numbers"
+
+
+class NothingReached(NotReplayable):
+    """The code came to its end before the backward that was wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """What came of a microbatch that was executed as another rank."""
+
+    mark: Mark
+    entered: frozenset[int]  # digests of inputs up to each forward
+    door: int  # digest of what entered the model first, and of the random streams then
+    after: Context | None  # where that rank stands at its end; None if that was not reached
+
+
+class Impersonator:
+    """Executes microbatches as other ranks."""
+
+    def __init__(self, runtime: ScriptRuntime) -> None:
+        self.runtime = runtime
+        self.bearing = Bearing(runtime)
+        self.captures = Captures(runtime)
+        self.shares = Shares()
+        self.constants = Constants()
+        self._substitution = Substitution(runtime, self.bearing, self.shares)
+        self.custody = Custody(runtime)
+        self.earlier = Earlier(runtime.regions)
+        self.moved: list[Any] = []  # by executions in proofs, and not put back otherwise
+        self.rewrites = False  # code between a top and a backward changes parameters
+        self._weights: Weights | None = None  # in this execution, if it may
+        self.lost: dict[int, LostRank] = {}
+        self.optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self.proves = self.talked = False
+        self.answer = NOT_A_NUMBER  # of collectives in a proof, or that none has met
+        self.answered = False  # one was met in this execution
+        self.fed: dict[str, bool] = {}  # by region: an item is what some iterator gave
+        self.looking_back = False  # what is served was drawn before the region
+        self.fresh = False  # executing as ourselves, on fresh data
+        self.only_inputs = False  # the execution ends where data enter the model
+        self.proving = True  # gradients of first microbatches are compared
+        self.longest_s = 0.0  # of our own microbatches
+        self._began_at = 0.0
+        self._strategy: Strategy | None = None
+        self._skip = 0  # backwards still to be passed over
+        self._top: Top | None = None  # of what is executed
+        self._passed = 0  # of its backwards
+        self._reached = False
+        self._shown = Evidence()  # of what is executed
+
+    def serve(self, strategy: Strategy, layout: Layout) -> None:
+        """Gradients are those of `strategy` from now on."""
+        self._strategy = strategy
+
+    @property
+    def compares(self) -> bool:
+        """True while gradients may be compared: of first microbatches here, or in a proof."""
+        return self.proving or self.proves
+
+    # --------------------------------------------------------------------------- own work
+
+    def is_region(self, top: Top) -> bool:
+        """True if a microbatch may be executed again from here, as far as is known."""
+        return top.loop.id in self.runtime.regions or not self.runtime.trains(top.loop)
+
+    def capture_top(
+        self, step: int, index: int, attempt: int, top: Top, *, wanted: bool
+    ) -> Context | None:
+        """Where this rank stands, if a microbatch may be executed again from here. It is noted,
+        too, if that is `wanted` for a proof.
+        """
+        region = self.is_region(top)
+        if not region and not wanted:
+            return None
+        context = self.captures.top(step, index, attempt, top)
+        if not region:
+            return None
+        self.bearing.top, self._began_at = top, time.monotonic()
+        self.earlier.begins([turn.top for turn in self.runtime.stack])
+        top.groups = [(one, one.param_groups[:]) for one in self.optimizers]
+        return self.captures.keep(context)
+
+    def ran(self, step: int, microbatch: Microbatch, strategy: Strategy | None) -> None:
+        """The backward of one of our own microbatches has ended."""
+        self.longest_s = max(self.longest_s, time.monotonic() - self._began_at)
+        self.runtime.regions.add(microbatch.top.loop.id)
+        of_all = [place.top.evidence or Evidence() for place in microbatch.places]
+        microbatch.shown = tuple((one.mark, one.door) for one in of_all)
+        if strategy is not None and not microbatch.index and self.proving:
+            microbatch.gradient = strategy.digest()
+        goes_on = strategy is not None and strategy.early and not strategy.synced
+        self.captures.after(step, microbatch, look_again=not goes_on)
+
+    def last_after(self) -> Context | None:
+        """Where this rank stood as its last backward ended."""
+        points = self.captures.points
+        return points[-1] if points and points[-1].kind == "after" else None
+
+    # --------------------------------------------------------------------------- as another rank
+
+    def created_at(self, number: int, rank: int) -> Origin | None:
+        """Where `rank` stood, or would have, when it created its iterator `number`."""
+        lost, own = self.lost.get(rank), self.captures.loaders().get(number)
+        return None if lost is None else lost.origin(number, own, self.captures.points)
+
+    def created_now(self, own: Origin, rank: int) -> Origin:
+        """Where `rank` stands as it creates one in the microbatch that is executed now."""
+        lost = self.lost.get(rank)
+        return own if lost is None else lost.pairs.told(own, None)
+
+    def execute(self, rank: int, state: State, step: int, microbatch: Microbatch) -> Executed:
+        """Run `microbatch` of `step` as `rank`, which stood at `state` as its iteration began.
+
+        Gradients are in the strategy's accumulators then. Raises NotReplayable, or what the
+        script's own code raises in the midst of a backward.
+        """
+        top = microbatch.top
+        if microbatch.place.refusal:
+            raise NotReplayable(microbatch.place.refusal)
+        if REGISTRY.crowded:
+            raise NotReplayable(CROWDED)
+        mine, after = top.context, self.captures.at((step, microbatch.index, AFTER, 0))
+        assert mine is not None and after is not None, "captured as they were"
+        moved = Moved.between(mine, after, top.seeded)
+        require(state, mine, moved, self.bearing.matters)
+        self._substitution.require_copies(top)
+        untold = state.context.streams if state.torch_known and moved.torch else None
+        theirs = state.context
+        kept = Kept(self.moved)
+        try:
+            done = self._as(rank, theirs, step, microbatch, untold)
+        finally:
+            kept.put_back()
+        if done.after is None:
+            return done
+        streams = done.after.streams.with_alone(theirs.streams.alone)
+        told = replace(
+            done.after, streams=streams, loaders=theirs.loaders, alone_at=theirs.alone_at
+        )
+        return replace(done, after=told)
+
+    def _as(
+        self,
+        rank: int,
+        theirs: Context,
+        step: int,
+        microbatch: Microbatch,
+        untold: rng.Streams | None,
+    ) -> Executed:
+        top, mine = microbatch.top, microbatch.top.context
+        assert mine is not None, "captured as it began"
+        costume = Costume(rng.read(), REGISTRY.states())
+        self.runtime.acting_rank, self.runtime.untold = rank, untold
+        self._skip = microbatch.place.skip
+        try:
+            names = self._substitution.dress(top, differing(theirs, mine), costume)
+            hold(names, top.bulk)
+            self._substitution.find(rank, top, differing(theirs, mine), names, costume)
+            self._substitution.share(rank, top, names, costume)
+            self._substitution.lend(names, top, costume)
+            for source in self.runtime.sources:  # one that the body made had given nothing yet
+                source.seek(rank, 0)
+            for source, count in top.positions:
+                source.seek(rank, count)
+            REGISTRY.restore(theirs.generators)
+            rng.restore(theirs.streams)
+            item = self.custody.serve(
+                top.loop.id, rank, self.longest_s, lambda: self._item_of(top, rank)
+            )
+            if top.body is not None:  # what making an iterator draws is not drawn again
+                self._restore_body(top, theirs, mine)
+            with (
+                as_rank(rank),
+                self.constants.of(rank),
+                self._unchanged(top, names),
+                undo_log.training(),
+            ):
+                return self._run(top, names, item, microbatch, step)
+        finally:
+            self.runtime.acting_rank, self.runtime.untold = None, None
+            self._substitution.undress(top, costume)
+
+    def _restore_body(self, top: Top, theirs: Context, mine: Context) -> None:
+        assert top.body is not None, "an iterator was made in the header"
+        moved = rng.jump(theirs.streams, mine.streams, top.body, hosts=False)
+        if moved is None:
+            raise NotReplayable(UNTOLD)
+        rng.restore(moved.hosted(rng.read_hosts()))
+
+    def execute_fresh(self, microbatch: Microbatch) -> Executed:
+        """Compute one more microbatch as ourselves, on our own next data (equal-count).
+
+        Raises NotReplayable where the script's code comes to no backward on them.
+        """
+        top = microbatch.top
+        at_module = top.loop.module_level
+        saved = dict(top.globals) if at_module else None
+        names = self._substitution.namespace(top)
+        visible = {**top.globals, **top.names}
+        kept = [
+            # Their counts are of the script's own microbatches.
+            (members(owner), dict(members(owner)))
+            for _, owner in owners_of(visible, self.runtime.own_modules)
+            if is_framework(owner)
+        ]
+        costume = Costume(rng.read(), {})
+        originals = held(names, top.iterators)
+        self._substitution.lend(names, top, costume)
+        self._substitution.regroup(top, costume)
+        self.fresh, self.runtime.acting_rank = True, self.runtime.own_rank
+        try:
+            with self._unchanged(top, names), undo_log.schedules_rest(), undo_log.training():
+                return self._run_fresh(top, names, microbatch)
+        finally:
+            self.fresh, self.runtime.acting_rank = False, None
+            hold(names, originals)
+            costume.refill()
+            top.globals.update(costume.changed_globals)
+            for attributes, values in kept:
+                put_back(attributes, values)
+            if saved is not None:
+                put_back(top.globals, saved)
+
+    def _run_fresh(self, top: Top, names: dict[str, Any], microbatch: Microbatch) -> Executed:
+        """The same backward on other data; an earlier one where these have not as many, as the
+        last batch of an epoch may be cut into fewer parts.
+        """
+        rank = self.runtime.own_rank
+        for skip in range(microbatch.place.skip, -1, -1):
+            self._skip = skip
+            item = self.custody.serve(
+                top.loop.id, rank, self.longest_s, lambda: self._item_of(top, rank)
+            )
+            try:
+                return self._run(top, names, item, microbatch, -1)
+            except NothingReached:
+                continue
+        raise NothingReached(f"re-executing {top.loop.id} reached no backward")
+
+    def _run(
+        self, top: Top, names: dict[str, Any], item: Any, microbatch: Microbatch, step: int
+    ) -> Executed:
+        region, shown = top.loop, Evidence()
+        assert region.body_code is not None, f"{region.id} was refused: {region.refusal}"
+        names[RUNTIME_NAME] = self.runtime
+        self._reached, self._top, self._passed = False, top, 0
+        self.answered = False
+        self.runtime.spoiled = ""
+        self._shown = shown
+        self._execute_code(top, names, item)
+        if self.runtime.spoiled:
+            raise self.custody.failure()
+        after = None
+        if self._reached and not self.fresh and not self.only_inputs:
+            after = self._after(names, microbatch, step)
+        return Executed(shown.mark, frozenset(shown.entered), shown.door, after)
+
+    def _execute_code(self, top: Top, names: dict[str, Any], item: Any) -> None:
+        region, rank = top.loop, self.runtime.acting_rank
+        assert region.body_code is not None and rank is not None, "not refused, as somebody"
+        limit = limit_s(self.longest_s)
+        try:
+            with self.custody.of(region.id, rank, limit):
+                if region.item_code is not None:
+                    names[ITEM_NAME] = item
+                    exec(region.item_code, names)
+                exec(region.body_code, names)
+        except Unwind:
+            pass
+        except (NotReplayable, Superseded, InvariantBroken):
+            raise
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
+            # Protects a healthy run from what its code says to others' data.
+            if self.runtime.spoiled:
+                raise self.custody.failure() from error
+            misled = self.answered or (self.proves and self.talked)
+            if misled and isinstance(error, Exception):
+                raise NotReplayable(TALKS) from error
+            self.custody.end_by(error)
+        if not self._reached and not self.runtime.spoiled:
+            raise NothingReached(f"re-executing {region.id} reached no backward")
+
+    def _after(self, names: dict[str, Any], microbatch: Microbatch, step: int) -> Context:
+        """Where the impersonated rank stands at the end of its microbatch."""
+        top, loop = microbatch.top, microbatch.top.loop
+        return capture(
+            point=(step, microbatch.index, "after", 0),
+            loop=loop,
+            streams=rng.read(),
+            names=seen_by(loop, top.globals, names),
+            loaders={},
+            attributes=attributes_of(around_of(loop, top.globals, names), self.runtime.own_modules),
+        )
+
+    @contextmanager
+    def _unchanged(self, top: Top, names: dict[str, Any]) -> Iterator[None]:
+        """The script never knows: what is executed counts for no microbatch of its own.
+
+        On fresh data of our own, where the script stands in them moves on.
+        """
+        mine = self.runtime.own_modules
+        owners = [members(owner) for _, owner in owners_of({**top.globals, **top.names}, mine)]
+        found = module_state.among([top.globals, top.names, *owners])
+        spaces = [vars(sys.modules[name]) for name in sorted(mine) if name in sys.modules]
+        spaces = [] if self.fresh else [*spaces, top.names, names]
+        buffers = self._strategy.buffers() if self._strategy is not None else []
+        with module_state.untouched(found, buffers), undo_log.optimizers_rest(self.optimizers):
+            with undo_log.unchanged(spaces, found, self.optimizers, mine), self._weights_held():
+                try:
+                    yield
+                finally:
+                    self.earlier.take_back()
+
+    @contextmanager
+    def _weights_held(self) -> Iterator[None]:
+        """Parameters are what they are, if the code is known to change them."""
+        if not self.rewrites:
+            yield
+            return
+        self._weights = Weights(trained(self.optimizers))
+        try:
+            with self._weights.held():
+                yield
+        finally:
+            self._weights = None
+
+    def _item_of(self, top: Top, rank: int) -> Any:
+        """The loop's item with what was drawn for it replaced by what `rank` would have drawn."""
+        drawn = served(top.item, top.draws, rank)
+        before = rng.read()
+        self.looking_back = True
+        try:
+            drawn += served(top.item, top.ahead, rank)
+        finally:
+            self.looking_back = False
+        if rng.read() != before and not self.fresh:
+            raise NotReplayable("data that are fetched ahead draw random numbers as they are read")
+        if self.proves:
+            self.fed[top.loop.id] = bool(drawn)
+        elif self.fed.get(top.loop.id) and not drawn and not self.fresh:
+            raise NotReplayable("the data of a microbatch were drawn too long before it began")
+        return substituted(top.item, drawn)
+
+    # --------------------------------------------------------------------------- on the way
+
+    def unheard(self, alone: torch.Tensor) -> torch.Tensor:
+        """A collective of re-executed code, in which this rank is `alone`.
+
+        In a proof its result is poisoned: if the gradient is right all the same, nothing
+        depends on what other ranks would have said, as with a loss that is summed for the log.
+        Where no proof has met it, whoever executes tries several answers (`poison`).
+        """
+        if self.fresh:
+            return alone
+        if self.proves:
+            self.talked = True
+            return poisoned(alone, self.answer)
+        if self.talked:
+            return alone
+        if self.only_inputs:
+            self.runtime.spoil(TALKS)
+        self.answered = True
+        return poisoned(alone, self.answer)
+
+    def forward_begins(self, values: Iterable[Any]) -> None:
+        """Inputs enter the model, in our own microbatch or another rank's."""
+        digest, evidence = digest_of_inputs(values), self._evidence()
+        first = any(not one.door for one in evidence)
+        if self._weights is not None and self.runtime.acting_rank is not None:
+            self._weights.restore()
+        streams = rng.read() if first else None
+        for one in evidence:
+            one.enters(digest, streams)
+        if self.only_inputs and self.runtime.acting_rank is not None:
+            self._reached = True
+            raise Unwind("door")
+
+    def skips(self) -> bool:
+        """True if the backward that would begin is passed over."""
+        if self.runtime.acting_rank is None or not self._skip:
+            return False
+        assert self._top is not None, "something is executed"
+        self.earlier.give(self._top, self._passed)
+        self._skip -= 1
+        self._passed += 1
+        return True
+
+    def ends(self, losses: Any) -> None:
+        """A backward begins, from these losses."""
+        digest = digest_of_losses(losses)
+        for one in self._evidence():
+            one.ends(digest)
+
+    def _evidence(self) -> list[Evidence]:
+        if self.runtime.acting_rank is not None:
+            return [self._shown]
+        return [top.evidence for top in self.runtime.tops_around() if top.evidence is not None]
+
+    def backward_begins(self) -> None:
+        """The backward of a re-executed microbatch. Nothing that is spoiled may be accumulated."""
+        if self.runtime.untold is not None:
+            self.runtime.spoil(UNTOLD)
+        if self.runtime.spoiled:
+            raise Unwind("backward")
+        assert self._strategy is not None, "gradients are somebody's"
+        self.custody.patience.too_late_to_interrupt()
+        self._strategy.clear()
+
+    def backward_done(self) -> None:
+        """There is nothing more to run."""
+        self._reached = True
+        raise Unwind("backward")

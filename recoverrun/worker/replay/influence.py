@@ -1,0 +1,45 @@
+"""Which variables and attributes of the script can bear on a microbatch's gradient."""
+
+from typing import Any
+
+from recoverrun.worker.analysis.program_slice import Reads, reads_before_backward, sources_of
+from recoverrun.worker.context.object_members import identifier, is_framework, resolve
+from recoverrun.worker.context.slot_context import Key
+from recoverrun.worker.instrumentation import Loop
+from recoverrun.worker.tracking.loop_tracker import ScriptRuntime, Top
+
+
+class Bearing:
+    """Asks the script's own text (`program_slice`), and what was tried (`proofs`)."""
+
+    def __init__(self, runtime: ScriptRuntime) -> None:
+        self._runtime = runtime
+        self._reads: dict[str, tuple[frozenset[str], Reads | None]] = {}  # by loop
+        self.top: Top | None = None  # the present one
+        self.immaterial: frozenset[Key] = frozenset()  # read, and shown to change no gradient
+
+    def matters(self, key: Key, value: Any) -> bool:
+        """True if a microbatch may depend on what is called so."""
+        top = self.top
+        if key in self.immaterial:
+            return False
+        if top is None:
+            return not isinstance(key, str) or type(value) is int
+        reads = self._reads_of(top.loop)
+        owner = None if isinstance(key, str) else resolve({**top.globals, **top.names}, key)
+        if type(value) is float and is_framework(owner):
+            return False  # as it differs between ranks, it is a time
+        if reads is None or is_framework(owner):
+            return not isinstance(key, str) or key in top.loop.live_in or type(value) is int
+        path = (key,) if isinstance(key, str) else key
+        name = identifier(path)
+        # Entries of a dict are called as the dict is.
+        return name in (reads.attributes if path[1:] and name != path[0] else reads.variables)
+
+    def _reads_of(self, region: Loop) -> Reads | None:
+        """What is read before the backward of `region`, by the modules that are loaded now."""
+        own = self._runtime.own_modules
+        known = self._reads.get(region.id)
+        if known is None or known[0] != own:
+            known = self._reads[region.id] = own, reads_before_backward(region, sources_of(own))
+        return known[1]

@@ -1,0 +1,177 @@
+"""What a lost rank would have told the others, between transactions.
+
+    num_tokens += (labels != IGNORED).sum()              # in every microbatch
+    ...
+    dist.all_reduce(num_tokens)                          # after the last one
+
+The lost rank's microbatches were executed by survivors, who know what its variables are worth at
+the end of the last one. What a rank gives to a reduction is looked for among its own variables
+there: the same variables of the lost rank are what that rank would have given. Where this is not
+known, or not unique, the result is over the survivors, and the run says so, once for each place in
+the script.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ft_collectives.process_group.two_phase import Lend, Lent
+from recoverrun.worker.context.slot_context import Context, Key
+from recoverrun.worker.replay.lost_rank import State
+
+if TYPE_CHECKING:
+    from recoverrun.worker.step.driver import Session
+
+LARGEST = 64
+"""Elements of what is told: more than these are no counts."""
+
+STEERED = (
+    "the {call} at {place} is over {some} of {all} replicas from here on: what follows from it may "
+    "differ"
+)
+
+PACKAGES = ("torch", "recoverrun", "ft_collectives")
+"""Whose frames stand between a collective and the script."""
+
+
+class Operands:
+    """Answers what `ElasticGroup` asks where members are lost."""
+
+    def __init__(self, session: "Session") -> None:
+        self._session = session
+        self._said: set[str] = set()  # places of which it was said
+
+    def lend(self, ranks: Sequence[int], tensors: Sequence[torch.Tensor]) -> Lend | None:
+        """What lost ones of `ranks` would give where this one gives `tensors`."""
+        session = self._session
+        if not session.lost or not session.makeup.exact or session.acting:
+            return None
+
+        def lent(members: Sequence[int]) -> Lent:
+            lost = [rank for rank in ranks if rank not in members]
+            return self._of_lost(lost, tensors, members)
+
+        return lent
+
+    def _of_lost(
+        self, lost: Sequence[int], tensors: Sequence[torch.Tensor], members: Sequence[int]
+    ) -> Lent:
+        """Of those for whom this rank speaks: the first member that has the same shards."""
+        session, own = self._session, self._session.env.rank
+        layout, captures = session.layout, session.impersonator.captures
+        assert layout is not None, "protected"
+        found, sure = list[list[torch.Tensor]](), True
+        after = captures.points[-1] if captures.points else None
+        if after is None or after.kind != "after":
+            return Lent()
+        tops = [one for one in captures.points if one.kind == "top" and one.step == after.step]
+        began = _numbers(tops[0].values) if tops else {}
+        for rank in lost:
+            shard = layout.place(rank)[1]
+            speakers = [one for one in members if layout.place(one)[1] == shard]
+            there = session.impersonator.lost.get(rank)
+            state = there.states.get(after.point) if there is not None else None
+            if state is None or state.assumed or speakers[:1] != [own]:
+                continue
+            given = [_as_given(tensor, after, state, began) for tensor in tensors]
+            if all(one is not None for one in given):
+                found.append([one[0] for one in given if one is not None])
+                sure &= all(one[1] for one in given if one is not None)
+        return Lent(found, sure)
+
+    def partial(self, call: str, members: int, of: int) -> None:
+        """A result of `call` is over so many ranks of a group."""
+        session = self._session
+        if session.acting or not session.guarantee.exact:
+            return
+        place = _place()
+        if place in self._said:
+            return
+        self._said.add(place)
+        words = STEERED.format(call=call, place=place, some=members, all=of)
+        view = session.view
+        first = view is not None and min(view.live_ranks, default=0) == session.env.rank
+        session.guarantee.steer(words, said=first)
+
+
+Numbers = Mapping[Key, torch.Tensor]
+Guess = tuple[torch.Tensor, bool]
+"""An operand of another rank, and True if the variable that tells it has moved in this transaction:
+one that rests, such as the size of a batch, may happen to have the same value.
+"""
+
+
+def _as_given(tensor: torch.Tensor, mine: Context, state: State, began: Numbers) -> Guess | None:
+    """What the rank at `state` would give where this one, at `mine`, gives `tensor`; `began` are
+    our own values at the beginning of the transaction.
+    """
+    if tensor.numel() > LARGEST or tensor.is_complex() or not tensor.numel():
+        return None
+    own, theirs = _numbers(mine.values), _numbers(state.context.values)
+    moved = {key: value for key, value in own.items() if not _rests(began.get(key), value)}
+    for known in (moved, own):
+        found = _whole(tensor, known, theirs, state)
+        if found is not None:
+            return found.to(tensor.dtype).view(tensor.shape), known is moved
+    return None
+
+
+def _rests(before: torch.Tensor | None, now: torch.Tensor) -> bool:
+    return before is not None and before.shape == now.shape and torch.equal(before, now)
+
+
+def _whole(
+    tensor: torch.Tensor, own: Numbers, theirs: Numbers, state: State
+) -> torch.Tensor | None:
+    """By one variable, or element by element."""
+    flat = _flat(tensor)
+    whole = _told(flat, tensor.dtype, own, theirs, state)
+    if whole is not None or len(flat) == 1:
+        return whole
+    parts = [_told(one.view(1), tensor.dtype, own, theirs, state) for one in flat]
+    known = [part for part in parts if part is not None]
+    return torch.cat(known) if len(known) == len(parts) else None
+
+
+def _told(
+    flat: torch.Tensor, dtype: torch.dtype, own: Numbers, theirs: Numbers, state: State
+) -> torch.Tensor | None:
+    """Their values of the variables that are `flat` here, if those are one and the same."""
+    keys = [
+        key
+        for key, value in own.items()
+        if value.numel() == len(flat) and torch.equal(value.to(dtype).to(flat.dtype), flat)
+    ]
+    if not keys or any(key in state.unknown or key not in theirs for key in keys):
+        return None
+    values = [theirs[key] for key in keys]
+    return values[0] if all(torch.equal(one, values[0]) for one in values) else None
+
+
+def _numbers(values: Mapping[Key, Any]) -> dict[Key, torch.Tensor]:
+    found: dict[Key, torch.Tensor] = {}
+    for key, value in values.items():
+        if type(value) in (int, float):
+            found[key] = torch.tensor([float(value)], dtype=torch.float64)
+        elif isinstance(value, torch.Tensor) and 0 < value.numel() <= LARGEST:
+            if not value.is_complex():
+                found[key] = _flat(value)
+    return found
+
+
+def _flat(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().to(device="cpu", dtype=torch.float64).reshape(-1)
+
+
+def _place() -> str:
+    """The line of the script that makes the present call."""
+    frame = sys._getframe(1)
+    at: Any = frame
+    while at is not None:
+        name = str(at.f_globals.get("__name__", ""))
+        if name.partition(".")[0] not in PACKAGES:
+            return f"{at.f_code.co_filename.rpartition('/')[2]}:{at.f_lineno}"
+        at = at.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -1,0 +1,480 @@
+"""Where a lost rank stands: told by whoever executes its microbatches, followed in between.
+
+A lost rank left its context at a point at which this rank captured its own. From there on its state
+is what the execution of its microbatches makes of it; the executor tells all survivors before the
+transaction commits. Between a backward and the next iteration nobody runs code as that rank: there
+each value is merged (`merged`). What this rank left alone stayed as it was there, what both had in
+common moved as it moved here, and what differs and moved is unknown. Random streams of torch move
+by as many numbers as this rank drew; all ranks compare in every transaction whether they drew
+alike.
+
+A start that was followed across a microbatch which somebody else executes is *assumed*: it has to
+be compared with what the executor tells, before the transaction commits.
+"""
+
+import zlib
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from recoverrun.worker.context.fingerprints import is_mark
+from recoverrun.worker.context.object_members import ORDER, spelt
+from recoverrun.worker.context.slot_context import (
+    STREAM,
+    Context,
+    Key,
+    Point,
+    belongs_to_process,
+    host,
+    last,
+)
+from recoverrun.worker.context.values import bits, is_numpy, same
+from recoverrun.worker.data.iterator_origin import Origin, Pairs
+from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.rng import rng
+
+NUMBERS_MOVE = (
+    "random numbers of Python or numpy are drawn after a backward or between steps, and "
+    "microbatches draw some, too: where the stream of another rank stands cannot be told"
+)
+UNTOLD = (
+    "torch's random numbers are seeded anew between microbatches (or single normal numbers are "
+    "drawn there, or tens of millions), and a microbatch draws some before it seeds them itself: "
+    "the stream of another rank cannot be told"
+)
+ALONE = (
+    "rank {rank} draws random numbers in code for it alone, and nobody has run that in its place: "
+    "its stream cannot be told"
+)
+UNEQUAL = (
+    "ranks draw unequally many of torch's random numbers between one transaction and the next: the "
+    "stream of another rank cannot be told"
+)
+ELSEWHERE = "rank {rank} has never come to the loop at {loop}: its variables there cannot be told"
+
+BEHIND = "rank {rank} left nothing from the end of the last microbatch that it has finished"
+
+_ABSENT = object()
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What is known of a rank at one of our points."""
+
+    context: Context
+    unknown: frozenset[Key] = frozenset()  # variables, attributes, streams and generators
+    torch_known: str = ""  # why torch's stream is not
+    assumed: bool = False  # a microbatch that others execute lies in between
+
+
+Lacking = tuple[frozenset[Key], str]
+"""What of a state is not known: `State.unknown`, `State.torch_known`."""
+
+NONE: Lacking = frozenset(), ""
+
+
+def lacking(start: State, after: Context) -> Lacking:
+    """What is not known of `start` and still not `after` the microbatch that began there: what it
+    makes of unknown values is not known either.
+    """
+    began, ended = start.context.streams, after.streams
+    rested = (began.torch_cpu, began.torch_cuda) == (ended.torch_cpu, ended.torch_cuda)
+    return start.unknown, start.torch_known if rested else ""
+
+
+@dataclass(slots=True)
+class LostRank:
+    """One lost rank, from the last context that it left at a point where we were, too."""
+
+    rank: int
+    apart: bool  # what either of us draws in code meant for it alone, the other does not
+    states: dict[Point, State] = field(default_factory=dict)
+    bulk: dict[Key, Any] = field(default_factory=dict)  # large data that it holds otherwise
+    pairs: Pairs = field(default_factory=Pairs)
+    resets: dict[Key, Any] = field(default_factory=dict)  # values that all had at the last top
+    nothings: dict[Key, Any] = field(default_factory=dict)  # and zeros and the like, at any top
+    loops: set[str] = field(default_factory=set)  # to which it has come
+    alone: frozenset[Key] = frozenset()  # what ranks are known not to have in common
+    parted: frozenset[Key] = frozenset()  # what was otherwise in what it left than it was here
+    restless: frozenset[Key] = frozenset()  # of these, what all had in common just before
+    unequal: frozenset[str] = frozenset()  # streams of which they draw unequally many numbers
+    led: Callable[[frozenset[str], Point], bool] = lambda places, since: False
+    """Has this rank done all that the lost one does alone there, right after that point?"""
+    drawn: tuple[Point, rng.Streams, rng.Streams] | None = None
+    """Its streams and ours, after we drew in its place, and our last point before that."""
+
+    def learn(
+        self, theirs: Context, mine: Context, *, assumed: bool = False, lacking: Lacking = NONE
+    ) -> None:
+        """It stood there at our own point: by itself, or as its executor tells."""
+        self.states = {p: s for p, s in self.states.items() if p < theirs.point}
+        self.states[theirs.point] = State(theirs, *lacking, assumed)
+        self.loops.add(theirs.loop)
+        self.pairs.learn(theirs.loaders, mine.loaders)
+        if theirs.kind == "top":
+            self._reset_to(theirs.values, mine.values)
+
+    def at(self, point: Point, own: Sequence[Context]) -> State:
+        """Where it stands at our own `point`; `own` are our points, oldest first.
+
+        Raises NotReplayable if that point is none that can be reached.
+        """
+        known = self.states.get(point)
+        if known is not None:
+            return known
+        before = [one for one in own if one.point in self.states and one.point < point]
+        if not before:
+            raise NotReplayable(
+                f"rank {self.rank} left nothing at a point where this rank was, too"
+            )
+        here, state = before[-1], self.states[before[-1].point]
+        for one in own:
+            if here.point < one.point <= point:
+                if one.kind == "after" and one.step < point[0]:
+                    raise NotReplayable(BEHIND.format(rank=self.rank))
+                state = self.states.get(one.point) or self._followed(state, here, one)
+                self.states[one.point] = state
+                here = one
+        if here.point != point:
+            raise NotReplayable(f"this rank kept nothing of its microbatch {point[:2]}")
+        if here.loop not in self.loops:
+            raise NotReplayable(ELSEWHERE.format(rank=self.rank, loop=here.loop))
+        return state
+
+    def forget(self, before: Point, begun: Collection[Point]) -> None:
+        """Points that are over are not asked for again, but for those where iterations have begun
+        that are under way.
+        """
+        last = max(self.states, default=None)
+        kept = {p: s for p, s in self.states.items() if p >= before or p == last or p in begun}
+        self.states = kept
+
+    def _followed(self, state: State, before: Context, after: Context) -> State:
+        theirs = state.context
+        within = after.kind == "after"  # a microbatch lies between
+        streams, why = self._streams(state, before, after, within)
+        values, apart = merged(
+            before.values, after.values, theirs.values, self._begins, self.alone, self.restless
+        )
+        begun = {
+            k
+            for k in state.unknown
+            if k in values and k not in apart and self._begins(k, values[k])
+        }
+        generators, moved = self._generators(before, after, theirs)
+        unknown = (state.unknown - begun) | apart | moved | _hosts_apart(before, after, theirs)
+        if not within:
+            unknown |= self._moved_alone(before, after)
+        loaders = {
+            number: theirs.loaders.get(number) or self.created(own, state, before)
+            for number, own in after.loaders.items()
+        }
+        context = replace(
+            after,
+            streams=streams,
+            generators=generators,
+            loaders=loaders,
+            alone_at=theirs.alone_at,
+        ).with_values({**_elsewhere(theirs, after), **values})
+        if not within and after.kind == "top":
+            known = {k: v for k, v in values.items() if k not in unknown}
+            self._reset_to(known, after.values)
+        return State(context, unknown, why, state.assumed or within)
+
+    def _reset_to(self, theirs: Mapping[Key, Any], mine: Mapping[Key, Any]) -> None:
+        """What all have at a top. A counter may come back to nothing only several tops later."""
+        self.resets = {k: v for k, v in theirs.items() if same(v, mine.get(k, _ABSENT))}
+        self.nothings |= {k: v for k, v in self.resets.items() if is_nothing(v)}
+
+    def _begins(self, key: Key, now: Any) -> bool:
+        """True if `now` is what all had at a top, and so what all have again."""
+        known = (self.resets.get(key, _ABSENT), self.nothings.get(key, _ABSENT))
+        return any(same(one, now) for one in known)
+
+    def _streams(
+        self,
+        state: State,
+        before: Context,
+        after: Context,
+        within: bool,
+    ) -> tuple[rng.Streams, str]:
+        """Its streams at `after`, and why torch's are not known there, or ""."""
+        theirs, mine, why = state.context.streams, before.streams, state.torch_known
+        drawn = None if within else self._drawn_since(before.point)
+        if drawn is not None:
+            theirs, mine = drawn
+        elif self.apart and any(theirs.alone) and not within and not why:
+            if not self.led(state.context.alone_at, before.point):
+                why = ALONE.format(rank=self.rank)
+        moved = rng.jump(theirs, mine, after.streams, hosts=False, shared=self.apart)
+        if not within and drawn is None and self.unequal & _torch_moved(mine, after.streams):
+            why = why or UNEQUAL
+        if moved is None:
+            moved, why = after.streams, why or UNTOLD
+        kept, own = theirs.hosts, after.streams.hosts
+        hosts = {n: own[n] if kept[n] == began else kept[n] for n, began in mine.hosts.items()}
+        return moved.hosted(hosts), why
+
+    def _generators(
+        self, before: Context, after: Context, theirs: Context
+    ) -> tuple[dict[str, Any], set[Key]]:
+        """Generators of torch move by as many numbers as ours; others as all values do."""
+        values, apart = merged(before.generators, after.generators, theirs.generators)
+        for key in list(apart):
+            one, own, now = theirs.generators[key], before.generators[key], after.generators[key]
+            if isinstance(one, torch.Tensor) and isinstance(own, torch.Tensor):
+                assert isinstance(now, torch.Tensor), "of the same generator"
+                moved = rng.advanced_like(one, own, now)
+                if moved is not None:
+                    values[key] = moved
+                    apart.discard(key)
+        return values, {_generator(key) for key in apart}
+
+    def _moved_alone(self, before: Context, after: Context) -> set[Key]:
+        """Streams and generators that moved here, and otherwise on other ranks."""
+        states, hosts = before.generators, before.streams.hosts
+        found: set[Key] = {
+            _generator(key)
+            for key, state in after.generators.items()
+            if (key in self.unequal or (STREAM, key) in self.alone)
+            and not same(state, states.get(key))
+        }
+        moved = {host(name) for name, now in after.streams.hosts.items() if now != hosts[name]}
+        return found | (moved & self.alone)
+
+    def created(self, own: Origin, state: State, mine: Context) -> Origin:
+        """Where it would have stood as it made an iterator that we made at `own`."""
+        streams = None
+        if own.streams is not None and not state.torch_known:
+            streams = rng.jump(
+                state.context.streams, mine.streams, own.streams, hosts=False, shared=self.apart
+            )
+        return self.pairs.told(own, streams)
+
+    def origin(self, number: int, own: Origin | None, points: Sequence[Context]) -> Origin | None:
+        """Where it made its iterator `number`, or would have where we made our `own`."""
+        known = [one for one in points if one.point in self.states]
+        if not known:
+            return None
+        state = self.states[known[-1].point]
+        theirs = state.context.loaders.get(number)
+        return theirs if theirs is not None or own is None else self.created(own, state, known[-1])
+
+    def known_at(self, own: rng.Streams, mine: Context) -> rng.Streams | None:
+        """Its streams where ours are `own`, since our point `mine`; None if they are not known."""
+        state = self.states.get(mine.point)
+        if state is None or state.torch_known:
+            return None
+        drawn = self._drawn_since(mine.point)
+        theirs, here = drawn or (state.context.streams, mine.streams)
+        if here.hosts != own.hosts:
+            return None
+        moved = rng.jump(theirs, here, own, hosts=False, shared=self.apart)
+        return None if moved is None else moved.hosted(theirs.hosts)
+
+    def stood_in(
+        self, mine: Context, own: rng.Streams, began: rng.Streams, ended: rng.Streams
+    ) -> None:
+        """In its place we drew what it alone draws, from `began` to `ended`; ours are `own`."""
+        count = rng.draws_between(began.torch_cpu, ended.torch_cpu) or 1  # also what is not counted
+        cpu, *cuda = began.alone
+        self.drawn = mine.point, ended.with_alone([cpu + count, *cuda]), own
+
+    def _drawn_since(self, here: Point) -> tuple[rng.Streams, rng.Streams] | None:
+        return None if self.drawn is None or self.drawn[0] != here else self.drawn[1:]
+
+
+def is_nothing(value: Any) -> bool:
+    """True of what counters begin with."""
+    several = isinstance(value, torch.Tensor) or is_numpy(value)
+    return not bool(value.any()) if several else not value
+
+
+def merged(
+    before: Mapping[Any, Any],
+    after: Mapping[Any, Any],
+    theirs: Mapping[Any, Any],
+    begins: Callable[[Any, Any], bool] = lambda key, now: False,
+    alone: Container[Any] = (),
+    restless: Container[Any] = (),
+) -> tuple[dict[Any, Any], set[Any]]:
+    """Another rank's values where ours went from `before` to `after` and `theirs` stood before.
+
+    Returns also the keys of those that differ and moved: theirs are unknown. So is what is
+    `restless`: it has just parted on that rank, and moves there whether or not it does here; and of
+    those that ranks are known not to have in common, whether or not it was the same just now
+    (`private_draws`). A value that `begins` anew is one that all ranks had when a microbatch began:
+    what is ours again is theirs again.
+    """
+    values: dict[Any, Any] = {}
+    apart: set[Any] = set()
+    for key, now in after.items():
+        was, their = before.get(key, _ABSENT), theirs.get(key, _ABSENT)
+        shared = same(their, was) and (key not in alone or same(was, now))
+        if their is _ABSENT or shared or same(their, now):
+            values[key] = now  # common to all, or not there yet
+        elif same(was, now):
+            values[key] = their
+            if key in restless:
+                apart.add(key)
+        elif begins(key, now):
+            values[key] = now
+        else:
+            values[key] = their
+            apart.add(key)
+    return values, apart
+
+
+def differing(theirs: Context, mine: Context) -> dict[Key, Any]:
+    """What of another rank's context at one of our points is not as our own, marks included."""
+    own = mine.values
+    return {
+        key: value
+        for key, value in theirs.values.items()
+        if (key in own or _is_new(key, own))
+        and not same(value, own.get(key, _ABSENT))
+        and not belongs_to_process(last(key))
+    }
+
+
+def _is_new(key: Key, own: Mapping[Key, Any]) -> bool:
+    """An entry of a dict that has others here."""
+    return not isinstance(key, str) and (*key[:-1], ORDER) in own
+
+
+def require(
+    state: State, mine: Context, moved: "Moved", matters: Callable[[Key, Any], bool]
+) -> None:
+    """Raises NotReplayable if a microbatch that begins at `state` may need what is not known.
+
+    `mine` is our own context there, `moved` what our own microbatch drew from.
+    """
+    values = state.context.values
+    apart = [
+        key
+        for key in sorted(state.unknown, key=str)
+        if key in values and not is_mark(last(key)) and matters(key, values[key])
+    ]
+    if apart:
+        raise NotReplayable(parted(apart, "between steps"))
+    if any(key in state.unknown for key in moved.hosts):
+        raise NotReplayable(NUMBERS_MOVE)
+    untold = [key for key in moved.generators if _generator(key) in state.unknown]
+    lacking = [key for key in moved.generators if key not in state.context.generators]
+    if untold or lacking:
+        raise NotReplayable(
+            f"the generator of random numbers made at {(untold or lacking)[0]} stands elsewhere on "
+            "another rank, and where cannot be told"
+        )
+    if state.torch_known and moved.torch and not moved.seeded:
+        raise NotReplayable(state.torch_known)
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What a microbatch of ours drew from, up to its backward."""
+
+    torch: bool
+    seeded: bool  # torch's streams, before it drew
+    hosts: tuple[tuple[str, str], ...]
+    generators: tuple[str, ...]
+
+    @staticmethod
+    def between(top: Context, after: Context, seeded: bool) -> "Moved":
+        began, ended = top.streams, after.streams
+        return Moved(
+            torch=(began.torch_cpu, began.torch_cuda) != (ended.torch_cpu, ended.torch_cuda),
+            seeded=seeded,
+            hosts=tuple(
+                host(name) for name, state in began.hosts.items() if ended.hosts[name] != state
+            ),
+            generators=tuple(
+                key
+                for key, state in after.generators.items()
+                if not same(state, top.generators.get(key, _ABSENT))
+            ),
+        )
+
+    @property
+    def names(self) -> list[str]:
+        """As they travel."""
+        return [
+            *(["torch"] if self.torch else []),
+            *(key[1] for key in self.hosts),
+            *self.generators,
+        ]
+
+
+def digest_of(context: Context, drawn: Sequence[str], matters: Callable[[Key, Any], bool]) -> int:
+    """Of a start: of what a microbatch drew from, and of the values that may bear on it."""
+    streams = context.streams
+    known = {"torch": streams.torch_cpu + b"".join(streams.torch_cuda), **streams.hosts}
+    crc = 0
+    for name in drawn:
+        state: Any = known.get(name, context.generators.get(name, b""))
+        crc = zlib.crc32(rng.tensor_bytes(state) if isinstance(state, torch.Tensor) else state, crc)
+    for key, value in sorted(context.values.items(), key=lambda pair: str(pair[0])):
+        if not belongs_to_process(last(key)) and matters(key, value):
+            crc = zlib.crc32(str(key).encode(errors="replace") + bits(value), crc)
+    return crc
+
+
+def _generator(key: str) -> Key:
+    return ("the generator made at", key)
+
+
+def _torch_moved(before: rng.Streams, after: rng.Streams) -> set[str]:
+    """Which of torch's streams did, by what votes call them."""
+    cuda = enumerate(zip(before.torch_cuda, after.torch_cuda, strict=False))
+    found = {f"cuda{number}" for number, (was, now) in cuda if was != now}
+    return found | ({"torch"} if before.torch_cpu != after.torch_cpu else set())
+
+
+def _hosts_apart(before: Context, after: Context, theirs: Context) -> set[Key]:
+    """Streams of Python and numpy that moved here while those of the other rank stood elsewhere."""
+    return {
+        host(name)
+        for name, own in before.streams.hosts.items()
+        if own != after.streams.hosts[name] and theirs.streams.hosts[name] != own
+    }
+
+
+def _elsewhere(theirs: Context, after: Context) -> dict[Key, Any]:
+    """Values that our point `after` does not show: another loop may."""
+    shown = after.values
+    return {key: value for key, value in theirs.values.items() if key not in shown}
+
+
+def lost_rank(
+    rank: int,
+    left: Iterable[Context],
+    own: Mapping[Point, Context],
+    *,
+    apart: bool,
+) -> LostRank | None:
+    """Lost `rank`, by the contexts that it `left` at points where we were, too, if any."""
+    met = [one for one in left if one.point in own and own[one.point].loop == one.loop]
+    if not met:
+        return None
+    met.sort(key=lambda one: one.point)
+    theirs, mine = any(met[-1].streams.alone), any(own[met[-1].point].streams.alone)
+    # Whether numbers were drawn alone tells more than `apart`, which only guesses.
+    lost = LostRank(rank, apart=theirs != mine or (apart and not mine))
+    for one in met:
+        lost.learn(one, own[one.point])
+    lost.parted = frozenset(differing(met[-1], own[met[-1].point]))
+    return lost
+
+
+def parted(keys: Iterable[Key], where: str) -> str:
+    """In one sentence, of what differs and moves, the first few."""
+    names = [named(key) for key in keys]
+    first = ", ".join(names[:3]) + (" and more" if names[3:] else "")
+    s = "s" if len(names) == 1 else ""
+    return f"{first} differ{s} between ranks and move{s} {where}"
+
+
+def named(key: Key) -> str:
+    return key if isinstance(key, str) else spelt(key)

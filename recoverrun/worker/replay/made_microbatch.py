@@ -1,0 +1,44 @@
+"""One microbatch of a lost slot that this rank makes up, and its gradients, apart from its own."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ft_collectives.step.reducer import Piece, Reducer
+from recoverrun.worker.replay.executor import Executed
+from recoverrun.worker.replay.lost_rank import State
+from rendezvous.protocol.messages import Identity
+
+if TYPE_CHECKING:
+    from recoverrun.worker.step.driver import Session
+
+
+@dataclass(slots=True)
+class Made:
+    """One microbatch of a lost slot that this rank has made up."""
+
+    identity: Identity
+    rank: int
+    pieces: list[tuple[Reducer, Piece]]
+    start: State | None = None  # where the lost rank stood; None: made up with fresh data
+    executed: Executed | None = None
+    failed: str = ""  # why it is to be made up with fresh data
+    fresh: bool = False  # its pieces are of other data
+
+
+class Apart:
+    """While this lasts, gradients are those of a microbatch that is made up."""
+
+    def __init__(self, session: "Session") -> None:
+        assert session.strategy is not None, "protected"
+        self._strategy = session.strategy
+
+    def __enter__(self) -> "Apart":
+        self._kept = self._strategy.set_aside()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._strategy.put_back(self._kept)
+
+    def pieces(self, *, carried: bool) -> list[tuple[Reducer, Piece]]:
+        """What has come together so far; with what all ranks had before, if `carried`."""
+        return [(one, one.piece(carried)) for one in self._strategy.reducers()]

@@ -1,0 +1,483 @@
+"""Making up microbatches of lost slots, exactly where that can be done, honestly where it cannot.
+
+Exact: the survivor executes the script's code as the lost rank (`executor`), and holds what
+enters the model, and the loss, against what that rank had noted of the same microbatch. Before the
+transaction is reduced, all survivors tell each other where the lost ranks stand now. Starts that
+had been assumed are compared with what was told; where they differ, the microbatch is executed
+again. What cannot be told, or comes out otherwise, is made up with fresh data: the transaction
+still has its B microbatches, and the run says that from here on its promise is `equal-count`.
+"""
+
+import threading
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ft_collectives.communicators.fabric import Channel
+from ft_collectives.communicators.gather_objects import gather
+from ft_collectives.step.reducer import Piece, Reducer
+from recoverrun.worker.context.context_buffer import contexts_in
+from recoverrun.worker.context.slot_context import Context, Key, key_of, told
+from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.replay.containment import GivenUp
+from recoverrun.worker.replay.deadly_microbatches import KILLS, Deaths, which
+from recoverrun.worker.replay.lost_rank import Lacking, Moved, State, digest_of, lacking, lost_rank
+from recoverrun.worker.replay.made_microbatch import Apart, Made
+from recoverrun.worker.tracking.loop_tracker import Microbatch
+from recoverrun.worker.verification import noted_evidence
+from recoverrun.worker.verification.audits import Audits
+from recoverrun.worker.verification.doubts import Doubts
+from recoverrun.worker.verification.evidence import Mark
+from rendezvous.protocol.messages import Identity, Legacy
+from rendezvous.protocol.shared_memory import parse_marks
+
+if TYPE_CHECKING:
+    from recoverrun.worker.step.driver import Session
+
+LEGACY_WAIT_S = 2.0
+"""What a lost rank left comes after the view without it: at once, if anything is there to come."""
+
+FRESH, AGAIN, WHOLE, AUDIT = range(4)
+"""What has to become of the microbatches that were made up, the worst of them first; where they are
+whole on all ranks, one of them may have to be audited.
+"""
+
+ENDLESS = "nobody can tell where rank {rank}'s microbatch {index} of transaction {step} begins"
+REPEATS = (
+    "no other data can be had in the place of rank {}'s microbatches from transaction {} on, the "
+    "mean of a survivor's own stands for them: {}"
+)
+NOTHING = "rank {rank} left no context that can be used in transaction {step}"
+
+
+Words = tuple[list[str | list[str]], str]
+"""Of `Lacking`, as it travels."""
+
+End = tuple[int, int, bytes, bool, list[str], int, Words]
+"""Lost rank, microbatch, its context at the end; whether its start was assumed, what it drew from
+since, a digest of the start, and what is not known at the end.
+"""
+
+Start = tuple[int, bytes, Words]
+"""Lost rank, its context as its first microbatch of the transaction began, what is not known."""
+
+
+class MakeUp:
+    """Keeps what is known of lost ranks, and what this rank makes up for them."""
+
+    def __init__(self, session: "Session") -> None:
+        self._session = session
+        self._actor = session.impersonator
+        self._came = threading.Condition()
+        self.deaths = Deaths()
+        self._contexts: dict[int, list[Context]] = {}  # by lost rank
+        self._marks: dict[int, dict[tuple[int, int], Mark]] = {}
+        self._made: dict[Identity, Made] = {}  # in the present transaction
+        self._folded: set[Identity] = set()  # of those, what reducers have
+        self._awaited: set[int] = set()
+        self._audits = Audits(session)
+        self._executors: dict[tuple[int, int], int] = {}  # of a lost rank's microbatch
+        self._doubts = Doubts(session)
+        self._repeats = False  # said: other data cannot be had
+        self._telling = True  # all members are exact, as far as all know
+        self._channel: Channel | None = None
+
+    # --------------------------------------------------------------------------- what was left
+
+    def inherit(self, legacy: Legacy) -> None:
+        """From the control thread: what lost ranks left."""
+        with self._came:
+            for rank, packed in legacy.contexts:
+                self._contexts[rank] = [one for part in packed for one in contexts_in(part)]
+            self.deaths.learn(legacy.doing)
+            for rank, ring in legacy.marks:
+                self._marks[rank] = parse_marks(ring)
+            self._came.notify_all()
+
+    def await_legacy(self, rank: int) -> None:
+        """Wait for what lost `rank` left, if that may still come and matters.
+
+        Before a decision it may not be there yet: the script's thread hears of a view as soon as
+        its collectives do.
+        """
+        if self.exact and rank not in self._awaited:
+            with self._came:
+                self._came.wait_for(lambda: rank in self._contexts, timeout=LEGACY_WAIT_S)
+            self._awaited.add(rank)
+
+    @property
+    def exact(self) -> bool:
+        """True if lost microbatches are made up with their own samples."""
+        return self._session.guarantee.exact
+
+    def absorb(self) -> None:
+        """Take in what lost ranks left, as soon as it is there: own points are kept not long."""
+        with self._came:
+            left = dict(self._contexts)
+        own, runtime = self._actor.captures.by_point, self._session.runtime
+        for rank in sorted(left.keys() - self._actor.lost.keys()):
+            apart = runtime.apart_from(rank)
+            lost = lost_rank(rank, left[rank], own, apart=apart)
+            if lost is not None:
+                lost.led = partial(runtime.has_done, rank)
+                self._actor.lost[rank] = self._session.alike.informs(lost)
+
+    def follow(self, here: Context) -> None:
+        """This rank has come to its own point `here`: so have all lost ranks."""
+        if not self._session.lost or not self.exact:
+            return
+        self.absorb()
+        for rank, lost in sorted(self._actor.lost.items()):
+            ahead = [one for one in self._contexts.get(rank, ()) if one.point == here.point]
+            if ahead and here.point not in lost.states:
+                lost.learn(ahead[0], here)
+            try:
+                lost.at(here.point, self._actor.captures.points)
+            except NotReplayable as reason:
+                if here.loop in self._session.runtime.regions:  # nobody begins anywhere else
+                    self.downgrade(str(reason))
+
+    def state_of(self, rank: int, microbatch: Microbatch) -> State:
+        """Where lost `rank` stood as this microbatch's iteration began. Raises NotReplayable."""
+        self.absorb()
+        lost, top = self._actor.lost.get(rank), microbatch.top.context
+        if lost is None or top is None:
+            raise NotReplayable(NOTHING.format(rank=rank, step=self._session.step))
+        return lost.at(top.point, self._actor.captures.points)
+
+    # --------------------------------------------------------------------------- computing
+
+    def compute(self, identity: Identity) -> None:
+        """Make up one microbatch of a lost slot. Raises what the script's own code raises."""
+        session, layout = self._session, self._session.layout
+        assert layout is not None, "protected"
+        rank = layout.replicas[identity[0]][layout.place(session.env.rank)[1]]
+        made = Made(identity, rank, [])
+        if self.exact:
+            self._execute(made)
+        if made.executed is None and (layout.shards > 1 or not self.exact):
+            self._freshly(made)  # shard mates execute it, and their forward pass needs us
+        self._made[identity] = made
+
+    def _own(self, index: int) -> Microbatch:
+        return self._session.runtime.microbatches[index]
+
+    def _execute(self, made: Made) -> None:
+        """As the lost rank; `made.failed` says why not."""
+        step, microbatch = self._session.step, self._own(made.identity[1])
+        made.start, made.executed, made.failed = None, None, ""
+        one, remnants = which(step, made.identity), self._session.remnants
+        try:
+            self._doubts.memory(made.rank)  # first: shard mates do so together
+            self._require_harmless(made, microbatch)
+            made.start = self.state_of(made.rank, microbatch)
+            remnants.enters(one)
+            self._doubts.precedent(made.rank, step, self._marks.get(made.rank, {}))
+            with Apart(self._session) as apart:
+                made.executed = self._actor.execute(made.rank, made.start, step, microbatch)
+                made.pieces = apart.pieces(carried=not made.identity[1])
+                made.fresh = False
+            self._doubts.indifference(made, microbatch)
+            self._doubts.ignorance(made, microbatch)
+        except NotReplayable as reason:
+            made.failed = str(reason)
+            if isinstance(reason, GivenUp):
+                self.deaths.give_up(one, str(reason))
+                remnants.gives_up()  # shard mates may hang in it, and take this rank along
+            return
+        finally:
+            remnants.rests()
+        after = made.executed.after
+        if after is not None:
+            self._learn(made.rank, after, lacking(made.start, after), assumed=made.start.assumed)
+        if not made.start.assumed:
+            made.failed = self._disproved(made, step)
+
+    def _require_harmless(self, made: Made, microbatch: Microbatch) -> None:
+        """Raises NotReplayable if too many have died in it, or it was given up."""
+        (_, index), step = made.identity, self._session.step
+        why = self.deaths.forbid(which(step, made.identity))
+        if why:
+            words = KILLS.format(rank=made.rank, index=index, step=step, why=why)
+            raise NotReplayable(f"{microbatch.top.loop.id}: {words}")
+
+    def _disproved(self, made: Made, step: int) -> str:
+        """Why what was executed is not what the lost rank had, or "", by its own mark."""
+        known = self._marks.get(made.rank, {}).get((step, made.identity[1]))
+        return noted_evidence.unlike(made, known, step) if known is not None else ""
+
+    def _learn(self, rank: int, after: Context, unknown: Lacking, *, assumed: bool) -> None:
+        """The lost rank stands there at the end of a microbatch."""
+        own = self._actor.captures.at(after.point)
+        if own is not None and rank in self._actor.lost:
+            self._actor.lost[rank].learn(after, own, assumed=assumed, lacking=unknown)
+
+    def _freshly(self, made: Made) -> None:
+        carried = not made.identity[1]
+        try:
+            with Apart(self._session) as apart:
+                self._actor.execute_fresh(self._own(made.identity[1]))
+                made.pieces = apart.pieces(carried=carried)
+        except NotReplayable as reason:
+            made.pieces = self._own_again(carried)
+            if not self._repeats:
+                self._repeats = True
+                words = REPEATS.format(made.rank, self._session.step, reason)
+                self._session.voice.notice(words)
+        made.executed, made.start, made.fresh = None, None, True
+
+    def _own_again(self, carried: bool) -> list[tuple[Reducer, Piece]]:
+        """What is left where the script's code gives nothing: the mean of own microbatches."""
+        assert self._session.strategy is not None, "protected"
+        count = len(self._own_all)
+        return [(one, one.share(count, carried)) for one in self._session.strategy.reducers()]
+
+    # --------------------------------------------------------------------------- telling
+
+    def tell(self, generation: int) -> None:
+        """Before gradients are reduced: agree with all survivors on where lost ranks stand.
+
+        Superseded if `generation` ends first.
+        """
+        session = self._session
+        if not session.lost:
+            return
+        rounds = 0
+        while self._telling:
+            ends, starts = self._exchange(generation)
+            bad = self._bad(ends, self._begun(starts), rounds)
+            whole = AUDIT if self._audits.due else WHOLE
+            worst = min(bad.values(), default=whole) if self.exact else FRESH
+            verdict = session.booth.least(generation, worst)
+            if verdict == AUDIT:
+                verdict, bad = self._audited(generation)
+            if verdict == WHOLE:
+                break
+            self._mend(generation, verdict, bad)
+            rounds += 1
+        for identity, made in sorted(self._made.items()):
+            if identity not in self._folded:
+                self._folded.add(identity)
+                for reducer, piece in made.pieces:
+                    reducer.add(identity, piece)
+
+    def _exchange(self, generation: int) -> tuple[list[End], list[Start]]:
+        """What ranks of this shard position have executed, by lost rank and microbatch, and where
+        lost ranks began, as only those know who did in their place what they do alone.
+        """
+        fabric = self._session.fabric
+        assert fabric is not None, "protected"
+        ends = [end for one in self._made.values() if (end := self._end_of(one))]
+        heard = gather(fabric, self.channel, generation, {"ends": ends, "starts": self._starts()})
+        self._executors = {
+            (end[0], end[1]): rank for rank, one in heard.items() for end in one["ends"]
+        }
+        return (
+            sorted(tuple(end) for one in heard.values() for end in one["ends"]),
+            sorted(tuple(start) for one in heard.values() for start in one["starts"]),
+        )
+
+    def _starts(self) -> list[Start]:
+        """Of lost ranks in whose place this one has drawn since the transaction before."""
+        top = self._own_all[0].top.context if self._own_all else None
+        if top is None:
+            return []
+        starts = []
+        for rank, lost in sorted(self._actor.lost.items()):
+            state = lost.states.get(top.point)
+            if lost.drawn and state is not None and not state.torch_known and not state.assumed:
+                starts.append((rank, state.context.pack(), _words(state.unknown, "")))
+        return starts
+
+    def _begun(self, starts: list[Start]) -> set[int]:
+        """Learn where lost ranks began: those of which this rank did not know it."""
+        news = set()
+        for rank, packed, words in starts:
+            self._absorbed(rank)
+            theirs, lost = Context.unpack(packed), self._actor.lost.get(rank)
+            mine = self._actor.captures.at(theirs.point)
+            if lost is None or mine is None:
+                continue
+            known = lost.states.get(theirs.point)
+            if known is None or known.torch_known:
+                lost.learn(theirs, mine, lacking=_heard(words))
+                news.add(rank)
+        return news
+
+    def _absorbed(self, rank: int) -> None:
+        self.await_legacy(rank)
+        self.absorb()
+
+    def _end_of(self, made: Made) -> End | None:
+        """What is told of a microbatch that was executed exactly, as far as this rank knows."""
+        if made.executed is None or made.executed.after is None or made.start is None:
+            return None
+        start, after = made.start.context, made.executed.after
+        used = Moved.between(start, after, seeded=False).names
+        digest = digest_of(start, used, self._actor.bearing.matters)
+        assumed = made.start.assumed and not made.failed
+        words = _words(*lacking(made.start, after))
+        return made.rank, made.identity[1], after.pack(), assumed, list(used), digest, words
+
+    def _audited(self, generation: int) -> tuple[int, dict[Identity, int]]:
+        """What is to become of what another survivor has executed, too."""
+        audited, why = self._audits.run(
+            generation, self._executors, self._made, self._aside, self._guessed
+        )
+        verdict = self._session.booth.least(generation, FRESH if why else WHOLE)
+        bad = self._made.keys() & audited if why else set()
+        for identity in bad:
+            self._made[identity].failed = why
+        return verdict, dict.fromkeys(bad, FRESH)
+
+    def _guessed(self) -> str:
+        """Why what this rank has made up is only a guess, or "". Shard mates do the same."""
+        found = []
+        for identity, made in sorted(self._made.items()):
+            if made.start is None or made.executed is None:
+                continue
+            one, remnants = which(self._session.step, identity), self._session.remnants
+            remnants.enters(one)
+            with self._session.phases.measure("redo"):
+                try:
+                    found.append(self._doubts.guessed(made, self._own(identity[1])))
+                except GivenUp as reason:
+                    found.append(str(reason))
+                    self.deaths.give_up(one, str(reason))
+                    remnants.gives_up()
+            remnants.rests()
+        return next(filter(None, found), "")
+
+    def _aside(self, identity: Identity, rank: int) -> Made:
+        """Execute a microbatch that another survivor makes up, for it to be compared.
+
+        Nothing is learned of it: where the lost rank stands after later ones has been told.
+        """
+        session, made = self._session, Made(identity, rank, [])
+        step, microbatch = session.step, self._own(identity[1])
+        session.remnants.enters(which(step, identity))
+        with session.phases.measure("redo"), suppress(NotReplayable):
+            state = self.state_of(rank, microbatch)
+            with Apart(session) as apart:
+                made.executed = self._actor.execute(rank, state, step, microbatch)
+                made.pieces = apart.pieces(carried=not identity[1])
+        session.remnants.rests()
+        return made
+
+    @property
+    def channel(self) -> Channel:
+        """Of the ranks that hold the same part of the model; all open it at the same time."""
+        session = self._session
+        fabric, layout = session.fabric, session.layout
+        assert fabric is not None and layout is not None, "protected"
+        if self._channel is None:
+            _, shard = layout.place(session.env.rank)
+            ranks = [replica[shard] for replica in layout.replicas]
+            self._channel = fabric.open(f"slots{shard}", ranks)
+        return self._channel
+
+    def _bad(self, ends: list[End], news: set[int], rounds: int) -> dict[Identity, int]:
+        """Learn where lost ranks have ended. What this rank has made up that is not right."""
+        for rank in sorted({end[0] for end in ends}):
+            self._absorbed(rank)
+        step, wrong, told = self._session.step, set[tuple[int, int]](), set[tuple[int, int]]()
+        for rank, index, packed, assumed, used, digest, words in ends:
+            if assumed and not self._starts_there(rank, index, used, digest):
+                wrong.add((rank, index))
+            else:
+                told.add((rank, index))
+                self._learn(rank, Context.unpack(packed), _heard(words), assumed=False)
+        found: dict[Identity, int] = {}
+        for identity, made in self._made.items():
+            if made.start is not None and made.start.assumed and not made.failed:
+                if (made.rank, identity[1]) in wrong and rounds <= len(self._own_all):
+                    found[identity] = AGAIN
+                elif (made.rank, identity[1]) in wrong:
+                    made.failed = ENDLESS.format(rank=made.rank, index=identity[1], step=step)
+                else:
+                    made.start = replace(made.start, assumed=False)
+                    made.failed = self._disproved(made, step)
+            if made.failed:
+                # Where its start was not known, those may have told of it that executed what was
+                # before: it is as far as they are, one more microbatch in each round.
+                known = made.start is not None and not made.start.assumed
+                before = any((made.rank, index) in told for index in range(identity[1]))
+                later = before and not known and rounds <= len(self._own_all)
+                later = later and not self.deaths.forbid(which(step, identity))
+                again = later or made.rank in news
+                found[identity] = AGAIN if again else FRESH
+        return found
+
+    @property
+    def _own_all(self) -> list[Microbatch]:
+        return self._session.runtime.microbatches
+
+    def _starts_there(self, rank: int, index: int, used: list[str], digest: int) -> bool:
+        """True if lost `rank` began microbatch `index` where its executor had assumed."""
+        lost, top = self._actor.lost.get(rank), self._own(index).top.context
+        if lost is None or top is None:
+            return False
+        lost.states.pop(top.point, None)
+        try:
+            state = lost.at(top.point, self._actor.captures.points)
+        except NotReplayable:
+            return False
+        here = digest_of(state.context, used, self._actor.bearing.matters)
+        return not state.assumed and here == digest
+
+    def _mend(self, generation: int, verdict: int, bad: dict[Identity, int]) -> None:
+        """All survivors do again what has to be, as any rank of a replica says."""
+        session = self._session
+        fabric, layout = session.fabric, session.layout
+        assert fabric is not None and layout is not None, "protected"
+        failed = [one.failed for one in self._made.values() if one.failed]
+        mine = {
+            "fresh": [list(one) for one, what in bad.items() if what == FRESH],
+            "again": [list(one) for one, what in bad.items() if what == AGAIN],
+        }
+        heard = gather(fabric, session.booth.channel, generation, mine)
+        fresh = {(s, i) for one in heard.values() for s, i in one["fresh"]}
+        again = {(s, i) for one in heard.values() for s, i in one["again"]} - fresh
+        if verdict == FRESH:
+            self._telling = False
+            session.guarantee.weaken(failed[0] if failed else "", said=bool(failed))
+        for identity in sorted(self._made.keys() & (fresh | again)):
+            made = self._made[identity]
+            with session.phases.measure("redo"):
+                if identity in again and self.exact:
+                    self._execute(made)
+                together = layout.shards > 1  # mates, in whatever way each of them is at it
+                if identity in fresh or not self.exact:
+                    if together or not made.fresh:
+                        self._freshly(made)
+                    made.failed = ""
+                elif made.executed is None and together:
+                    self._freshly(made)
+
+    # --------------------------------------------------------------------------- the promise
+
+    def downgrade(self, reason: str) -> None:
+        """From now on lost microbatches are made up with fresh data."""
+        self._session.guarantee.weaken(reason)
+
+    def end_step(self, step: int) -> None:
+        """The transaction is committed."""
+        self._made.clear()
+        self._folded.clear()
+        self._session.runtime.begin_anew()
+        self.absorb()
+        lost = sorted(self._actor.lost)
+        self._audits.committed(step, lost)
+        self._doubts.committed()
+        begun = [turn.top.context for turn in self._session.runtime.under_way() if turn.top]
+        for one in self._actor.lost.values():
+            one.forget((step, 0, 0, 0), {top.point for top in begun if top is not None})
+
+
+def _words(unknown: frozenset[Key], torch_known: str) -> Words:
+    return [told(key) for key in sorted(unknown, key=str)], torch_known
+
+
+def _heard(words: Words) -> Lacking:
+    return frozenset(map(key_of, words[0])), words[1]

@@ -1,0 +1,244 @@
+"""What is a lost rank's, in the place of what is ours, while its microbatch is executed here.
+
+Variables and attributes that differ, lists that were changed in place since the iteration began,
+large data and shares of data, and copies of the script's plain iterators. `undress` puts all back.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from recoverrun.worker.context.fingerprints import find as find_bulk
+from recoverrun.worker.context.fingerprints import is_mark
+from recoverrun.worker.context.namespaces import copied, hold, put_back
+from recoverrun.worker.context.object_members import ORDER, members, resolve, spelt
+from recoverrun.worker.context.slot_context import Key, Path, owners_of
+from recoverrun.worker.context.values import copied as copied_value
+from recoverrun.worker.context.values import put, same
+from recoverrun.worker.data.iterator_copy import Bound, copy_of
+from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.replay.influence import Bearing
+from recoverrun.worker.replay.local_shards import Shares, unmarked
+from recoverrun.worker.replay.lost_rank import named
+from recoverrun.worker.rng import rng
+from recoverrun.worker.rng.registry import REGISTRY
+from recoverrun.worker.tracking.loop_tracker import ScriptRuntime, Top
+
+
+@dataclass(slots=True)
+class Costume:
+    """What a re-execution changed and has to put back."""
+
+    streams: rng.Streams
+    generators: dict[str, Any]
+    globals: dict[str, Any] | None = None
+    changed_globals: dict[str, Any] = field(default_factory=dict)
+    deleted_globals: list[str] = field(default_factory=list)
+    attributes: list[tuple[Any, dict[str, Any]]] = field(default_factory=list)
+    filled: list[tuple[Any, list[Any]]] = field(default_factory=list)
+
+    def fill(self, present: Any, value: Any) -> bool:
+        """Give a list, deque or set its content where it lies: closures and other names see it,
+        too. False if it is none, or another kind of value.
+        """
+        if type(present) is not type(value) or type(present) not in FILLED:
+            return False
+        self.filled.append((present, list(present)))
+        _fill(present, copied_value(value))
+        return True
+
+    def refill(self) -> None:
+        """What was filled gets back what it held."""
+        for changed, content in reversed(self.filled):
+            _fill(changed, content)
+
+
+FILLED = (list, deque, set)
+
+
+def _fill(container: Any, content: Iterable[Any]) -> None:
+    container.clear()
+    (container.update if type(container) is set else container.extend)(content)
+
+
+class Substitution:
+    """Changes namespaces and objects of the script, and notes in a `Costume` what they were."""
+
+    def __init__(self, runtime: ScriptRuntime, bearing: Bearing, shares: Shares) -> None:
+        self._runtime = runtime
+        self._bearing = bearing
+        self._shares = shares
+
+    def namespace(self, top: Top) -> dict[str, Any]:
+        """Where the region runs. Code at module level needs the true globals: functions that it
+        calls read them.
+        """
+        if top.loop.module_level:
+            top.globals.update(copied(top.names))
+            return top.globals
+        return {**top.globals, **copied(top.names)}
+
+    def dress(self, top: Top, theirs: Mapping[Key, Any], costume: Costume) -> dict[str, Any]:
+        module = top.globals
+        if top.loop.module_level:
+            costume.globals = dict(module)
+        names = self.namespace(top)
+        visible = {**module, **top.names}
+        owners = [owner for _, owner in owners_of(visible, self._runtime.own_modules)]
+        costume.attributes = [(owner, dict(members(owner))) for owner in owners]
+        attributes: dict[Any, Any] = {k: v for k, v in top.attributes.items() if k not in theirs}
+        attributes.update({k: v for k, v in theirs.items() if not isinstance(k, str)})
+        spaces = [visible, {**module, **names}]  # the region sees copies of what it changes
+        for path, value in attributes.items():
+            self._require_told(path, value, theirs, visible)
+            for owner in _distinct(resolve(space, path) for space in spaces):
+                held = members(owner)
+                if path[-1] == ORDER or not costume.fill(held.get(path[-1]), value):
+                    put(held, path[-1], value)
+        self.regroup(top, costume)
+        variables = {k: v for k, v in theirs.items() if isinstance(k, str)}
+        variables.update(self._moved(top, names, theirs))
+        for name in sorted(variables.keys() - top.loop.targets):
+            if name not in top.loop.carried and self._filled(top, names, name, variables, costume):
+                continue
+            put(names, name, variables[name])
+            if name not in top.names and names is not module and not is_mark(name):
+                if name in module:
+                    costume.changed_globals[name] = module[name]
+                else:
+                    costume.deleted_globals.append(name)
+                module[name] = names[name]  # functions that the region calls read it there
+        return names
+
+    def _require_told(
+        self, path: Path, value: Any, theirs: Mapping[Key, Any], visible: Mapping[str, Any]
+    ) -> None:
+        """Raises NotReplayable if another rank's dict has an entry of which nothing was told."""
+        owner = resolve(visible, path)
+        if path[-1] != ORDER or owner is None:
+            return
+        present = members(owner)
+        for key in value:
+            entry = (*path[:-1], f"[{key!r}]")
+            if entry not in theirs and entry[-1] not in present:
+                if self._bearing.matters(entry, None):
+                    raise NotReplayable(f"another rank holds {spelt(entry)}, and this one does not")
+
+    def _moved(
+        self, top: Top, names: Mapping[str, Any], theirs: Mapping[Key, Any]
+    ) -> dict[str, Any]:
+        """Values that were alike as the iteration began, and have changed since: lists in place,
+        and what a function of the script has given to a variable of its module.
+        """
+        assert top.context is not None, "captured as it began"
+        return {
+            name: value
+            for name, value in top.context.names.items()
+            if (type(value) in FILLED or not (name in top.names or isinstance(value, torch.Tensor)))
+            and name not in theirs
+            and not same(names.get(name), value)
+        }
+
+    @staticmethod
+    def _filled(
+        top: Top, names: dict[str, Any], name: str, variables: Mapping[str, Any], costume: Costume
+    ) -> bool:
+        """Fill what is there. Of a function's variables there are copies only."""
+        present = top.names.get(name, names.get(name))
+        if not costume.fill(present, variables[name]):
+            return False
+        names[name] = present
+        return True
+
+    def find(
+        self,
+        rank: int,
+        top: Top,
+        theirs: Mapping[Key, Any],
+        names: dict[str, Any],
+        costume: Costume,
+    ) -> None:
+        """Put large data of `rank` in place, if this process holds them, too; what it has told of
+        its share of the data comes by `share`.
+
+        Raises NotReplayable if it does not, and they may matter.
+        """
+        visible = {**top.globals, **names}
+        told = self._shares.of(rank, {**top.globals, **top.names})
+        for key, mark in theirs.items():
+            path = (key,) if isinstance(key, str) else key
+            if not is_mark(path[-1]) or not self._bearing.matters(key, mark):
+                continue
+            if unmarked(key) in told:
+                continue
+            name = path[-1].removesuffix("#")
+            owner = resolve(visible, path) if path[1:] else None
+            if path[1:] and owner is None:
+                continue
+            found = find_bulk(mark, visible if owner is None else members(owner))
+            if found is None:
+                where = named(key).removesuffix("#")
+                raise NotReplayable(f"another rank holds other data in {where} than this one")
+            if owner is not None:
+                members(owner)[name] = found
+            else:
+                names[name] = found
+                if name not in top.names and names is not top.globals:
+                    costume.changed_globals.setdefault(name, top.globals[name])
+                    top.globals[name] = found
+
+    @staticmethod
+    def regroup(top: Top, costume: Costume) -> None:
+        """Optimizers get the groups that they had: the code may be about to add one."""
+        for optimizer, groups in top.groups:
+            costume.filled.append((optimizer.param_groups, optimizer.param_groups[:]))
+            optimizer.param_groups[:] = groups
+
+    def undress(self, top: Top, costume: Costume) -> None:
+        module = top.globals
+        if costume.globals is not None:
+            put_back(module, costume.globals)
+        module.update(costume.changed_globals)
+        for name in costume.deleted_globals:
+            module.pop(name, None)
+        for owner, attributes in costume.attributes:
+            put_back(members(owner), attributes)
+        costume.refill()
+        REGISTRY.restore(costume.generators)
+        rng.restore(costume.streams)
+
+    def require_copies(self, top: Top) -> None:
+        for key, copy in top.iterators.items():
+            if isinstance(copy, Bound) and self._bearing.matters(key, None):
+                raise NotReplayable(f"{named(key)} is an iterator that no other rank can read here")
+
+    def lend(self, names: dict[str, Any], top: Top, costume: Costume) -> None:
+        """Give re-executed code copies of the script's plain iterators."""
+        module = top.globals
+        lent = {key: copy_of(kept) for key, kept in top.iterators.items()}
+        hold(names, {key: one for key, one in lent.items() if not isinstance(one, Bound)})
+        for key in lent:
+            if isinstance(key, str) and key in module and names is not module:
+                costume.changed_globals.setdefault(key, module[key])
+                module[key] = names[key]  # functions that the region calls read it there
+
+    def share(self, rank: int, top: Top, names: dict[str, Any], costume: Costume) -> None:
+        """Put the rank's shares of the data in the place of ours."""
+        module = top.globals
+        visible = {**module, **top.names}
+        shares = self._shares.of(rank, visible)
+        hold(visible, {key: one for key, one in shares.items() if not isinstance(key, str)})
+        for name, value in shares.items():
+            if isinstance(name, str):
+                names[name] = value
+                if name not in top.names and names is not module:
+                    costume.changed_globals.setdefault(name, module[name])
+                    module[name] = value  # functions that the region calls read it there
+
+
+def _distinct(owners: Iterable[Any]) -> Iterator[Any]:
+    """Those that are there, each once."""
+    yield from {id(one): one for one in owners if one is not None}.values()

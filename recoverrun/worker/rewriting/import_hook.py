@@ -1,0 +1,319 @@
+"""Instruments the script's own modules as they are imported.
+
+A finder at the front of `sys.meta_path` asks all others and hands out what they found. Only if that
+is a source file of the project, in which there is something to instrument, does it give the module
+another loader, which executes the rewritten code and touches no bytecode cache. Whatever goes wrong
+in here, the module is imported as if we were not there.
+"""
+
+import ast
+import functools
+import itertools
+import os
+import re
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from types import CodeType, ModuleType
+from typing import Never
+
+from recoverrun.worker import own_files
+from recoverrun.worker.analysis.call_graph import CallGraph, Hot, Mentioned, scan, words_of
+from recoverrun.worker.analysis.module_graph import reachable
+from recoverrun.worker.analysis.rank_conditions import WORDS
+from recoverrun.worker.analysis.syntax_trees import uncollected
+from recoverrun.worker.instrumentation import RUNTIME_NAME, Runtime
+from recoverrun.worker.rewriting.loop_transformer import CannotInstrument, instrument
+from recoverrun.worker.rewriting.post_import import found_after
+from recoverrun.worker.strategies import pipelines
+
+# Bounds of the search for modules of the project, so that a home directory costs little.
+SCAN_DEPTH = 3
+SCAN_FILES = 500
+SCAN_FILE_BYTES = 1 << 20
+SCAN_ENTRIES = 20_000  # of folders, whatever they are: data sets lie beside scripts, too
+
+NOTHING: Mentioned = (set(), set())
+YIELDS = re.compile(rb"\byield\b")
+
+INSTALLED = frozenset({"site-packages", "dist-packages"})
+SKIPPED_FOLDERS = INSTALLED | {"__pycache__", "node_modules"}
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """The folders whose modules are the script's own: beside the script, and the working one."""
+
+    roots: tuple[str, ...]
+    entry: str = ""  # the script's path, or the name of the module that is run
+
+    @classmethod
+    def of(cls, folders: Iterable[str], entry: str = "") -> "Project":
+        """Return the project below `folders`, without those that hold all sorts of packages."""
+        roots = dict.fromkeys(
+            path for folder in folders for path in (os.path.abspath(folder), _real(folder))
+        )
+        return cls(tuple(root for root in roots if not _is_common(root)), entry)
+
+    def owns(self, path: str) -> bool:
+        """Say whether a file is the project's: not installed into it, not Python's, not ours."""
+        if _is_pythons(path) or path.startswith(own_files.FOLDERS):
+            return False
+        return any(
+            _below(path, root) and INSTALLED.isdisjoint(_parts(path, root)) for root in self.roots
+        )
+
+    def sources(self) -> Iterator[tuple[str, bytes]]:
+        """Yield paths and contents of the project's files, within the bounds above."""
+        seen: set[str] = set()
+        for root in self.roots:
+            for path in _python_files(root):
+                if len(seen) == SCAN_FILES:
+                    return
+                real = _real(path)
+                if real in seen or not self.owns(path):
+                    continue
+                seen.add(real)
+                data = _small_file(path)
+                if data is not None:
+                    yield real, data
+
+
+@dataclass(slots=True)
+class Instrumenter:
+    """Turns files of the project into instrumented code, and tells the runtime about it."""
+
+    runtime: Runtime
+    graph: CallGraph
+    looped: Mapping[str, Mentioned]  # in the files that are in `graph`
+    hot: Hot = field(init=False)
+    wanted: frozenset[str] = field(init=False)
+    done: dict[tuple[str, bytes], CodeType | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.hot, self.wanted = self.graph.hot(), self.graph.wanted()
+
+    @classmethod
+    def for_project(cls, runtime: Runtime, project: Project) -> "Instrumenter":
+        """Scan the project for what leads to a backward."""
+        sources = reachable(dict(project.sources()), project.entry)
+        imports = any(pipelines.NAME in text for text in sources.values())
+        training = pipelines.TRAINS if imports else frozenset()
+        with uncollected():
+            graph, looped = scan(sources.items(), parse_or_none, training)
+        return cls(runtime, graph, looped)
+
+    def code(
+        self, path: str, data: bytes, training: frozenset[str] = frozenset()
+    ) -> CodeType | None:
+        """Return the instrumented code of a file, or None if it is to be run as it is.
+
+        `training` are names in it that lead to a backward by ways that cannot be seen.
+        """
+        if (path, data) not in self.done:
+            with uncollected():
+                self.done[path, data] = self._code(path, data, training)
+        return self.done[path, data]
+
+    def _code(self, path: str, data: bytes, training: frozenset[str]) -> CodeType | None:
+        leads = self._leads(path, data, training)
+        asks = YIELDS.search(data) is not None or WORDS.search(data) is not None
+        if not leads and not asks:
+            return None
+        try:
+            tree = ast.parse(data, path)
+        except (SyntaxError, ValueError):
+            return None  # Python itself reports the error, in its own words.
+        except (RecursionError, MemoryError):
+            self.runtime.refuse(path, f"{path} nests expressions too deeply to be instrumented")
+            return None
+        try:
+            hot, looped = self._hot(tree, path, training) if leads else (self.hot, NOTHING)
+            if not asks and not hot.meets(looped):
+                return None
+            rewritten = instrument(tree, path, hot, data)
+            code = rewritten.code if rewritten.changed else None
+        except CannotInstrument as problem:
+            self.runtime.refuse(path, str(problem))
+            return None
+        except Exception as problem:
+            # Protects the script from our mistakes: it runs as it is, and the mistake is known.
+            self.runtime.refuse(path, f"{path} could not be instrumented: {problem!r}")
+            return None
+        for loop in rewritten.loops:
+            self.runtime.register(loop)
+        self.runtime.hand_on(rewritten.handed_on)
+        return code
+
+    def _leads(self, path: str, data: bytes, training: frozenset[str]) -> bool:
+        """Whether loops of this file may lead to a backward, as far as its words tell."""
+        looped = self.looped.get(_real(path))
+        if looped is not None:
+            return self.hot.meets(looped)
+        return not words_of(data).isdisjoint(self.wanted | training)
+
+    def _hot(self, tree: ast.Module, path: str, training: frozenset[str]) -> tuple[Hot, Mentioned]:
+        """What leads to a backward, and what the loops of this file mention."""
+        if (known := self.looped.get(_real(path))) is not None:
+            return self.hot, known
+        graph = self.graph.above()
+        looped = graph.add(tree)
+        graph.train(training)
+        return graph.hot(), looped
+
+
+class Finder:
+    """A meta path finder that gives modules of the project another loader."""
+
+    def __init__(
+        self,
+        instrumenter: Instrumenter,
+        project: Project,
+        trainers: Mapping[str, frozenset[str]],
+    ) -> None:
+        self._instrumenter = instrumenter
+        self._project = project
+        self._trainers = trainers
+        self._pid = os.getpid()
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return what the finders after this one find, possibly with another loader."""
+        spec = found_after(self, name, path, target)
+        if spec is None or spec.origin is None or os.getpid() != self._pid:
+            return spec  # A process that the script forked is none of our business.
+        if type(spec.loader) is not SourceFileLoader:
+            return spec  # An extension, an archive, or someone else's hook.
+        if not self._project.owns(spec.origin) and name not in self._trainers:
+            return spec
+        self._instrumenter.runtime.own(name)
+        try:
+            data = spec.loader.get_data(spec.origin)
+        except OSError:
+            return spec
+        training = self._trainers.get(name, frozenset())
+        code = self._instrumenter.code(spec.origin, data, training)
+        if code is not None:
+            spec.loader = _Loader(spec.loader.name, spec.origin, code, self._instrumenter.runtime)
+        return spec
+
+
+class _Loader(SourceFileLoader):
+    """Executes code that was made beforehand.
+
+    It overrides only what leaves no frame of ours in a traceback: Python trims its own frames from
+    the traceback of a failing import, but only if no foreign one is among them.
+    """
+
+    def __init__(self, name: str, path: str, code: CodeType, runtime: Runtime) -> None:
+        super().__init__(name, path)
+        self._code = code
+        self._runtime = runtime
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = ModuleType(spec.name)
+        module.__dict__[RUNTIME_NAME] = self._runtime
+        return module
+
+    def path_stats(self, path: str) -> Never:
+        """Refuse to tell the age of the source: then no bytecode is read, and none written."""
+        raise OSError(f"{path} is instrumented: it is not cached")
+
+    def source_to_code(  # type: ignore[override]
+        self, *_args: object, **_options: object
+    ) -> CodeType:
+        return self._code
+
+
+def install(
+    runtime: Runtime, project: Project, trainers: Mapping[str, frozenset[str]]
+) -> Instrumenter:
+    """Instrument what is imported from now on; return what does it, for the script itself.
+
+    `trainers` are modules to instrument wherever they are, and names in them that train.
+    """
+    instrumenter = Instrumenter.for_project(runtime, project)
+    sys.meta_path.insert(0, Finder(instrumenter, project, trainers))
+    return instrumenter
+
+
+def parse_or_none(path: str, data: bytes) -> ast.Module | None:
+    """Parse a source file for its names, None if it has errors or nests too deeply for that."""
+    try:
+        return ast.parse(data, path)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _real(path: str) -> str:
+    return os.path.realpath(path)
+
+
+def _below(path: str, folder: str) -> bool:
+    return path.startswith(folder.rstrip(os.sep) + os.sep)
+
+
+def _parts(path: str, folder: str) -> list[str]:
+    return path[len(folder) :].split(os.sep)
+
+
+def _is_pythons(path: str) -> bool:
+    """Say whether a path is in the standard library (in which packages may be installed)."""
+    return any(
+        path == folder or (_below(path, folder) and INSTALLED.isdisjoint(_parts(path, folder)))
+        for folder in _pythons()
+    )
+
+
+@functools.cache
+def _pythons() -> frozenset[str]:
+    return frozenset(_real(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib"))
+
+
+def _is_common(root: str) -> bool:
+    """Say whether a folder is one of Python's own, in which packages of all origins lie."""
+    return os.path.basename(root) in INSTALLED or _is_pythons(root)
+
+
+def _python_files(root: str) -> Iterator[str]:
+    """Yield files from the outer folders to the inner ones, so that the bounds cut the far ones."""
+    level = [root]
+    entries = 0
+    for _ in range(SCAN_DEPTH + 1):
+        inner: list[str] = []
+        for folder in level:
+            found = list(itertools.islice(_entries(folder), SCAN_ENTRIES - entries))
+            entries += len(found)
+            for entry in sorted(found, key=lambda entry: entry.name):
+                if entry.name.endswith(".py"):
+                    yield entry.path
+                elif entry.is_dir(follow_symlinks=False) and not _is_skipped(folder, entry.name):
+                    inner.append(entry.path)
+        level = inner
+
+
+def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            yield from entries
+    except OSError:
+        return  # It vanished, or is not ours to look into.
+
+
+def _is_skipped(folder: str, name: str) -> bool:
+    if name.startswith(".") or name in SKIPPED_FOLDERS:
+        return True
+    return os.path.exists(os.path.join(folder, name, "pyvenv.cfg"))  # a virtual environment
+
+
+def _small_file(path: str) -> bytes | None:
+    try:
+        if os.path.getsize(path) > SCAN_FILE_BYTES:
+            return None
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return None  # It vanished, or is not ours to read: no module of ours, then.

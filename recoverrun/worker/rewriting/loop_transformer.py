@@ -1,0 +1,270 @@
+"""Instruments the loops of a module, and leaves everything else as it was.
+
+The syntax tree is changed, not the text: what is added has the position of the loop's header, all
+else keeps its own, so that tracebacks, debuggers and `inspect` show the script as it was written.
+"""
+
+import __future__
+
+import ast
+from dataclasses import dataclass
+from types import CodeType
+
+from recoverrun.worker.analysis.call_graph import CallGraph, Hot
+from recoverrun.worker.analysis.liveness import binds, bound_names, flow, own_nodes
+from recoverrun.worker.analysis.rank_conditions import WORDS
+from recoverrun.worker.analysis.suspensions import waits
+from recoverrun.worker.analysis.syntax_trees import visit_statements, walk
+from recoverrun.worker.instrumentation import ITEM_NAME, RUNTIME_NAME, Loop, LoopKind
+from recoverrun.worker.rewriting import loop_body, rank0_transformer
+
+RESERVED = frozenset({"locals", "globals", RUNTIME_NAME})
+
+AnyLoop = ast.For | ast.AsyncFor | ast.While
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class CannotInstrument(Exception):
+    """The module has to run as it is; the message says why, in words for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instrumented:
+    """A module ready to execute, RUNTIME_NAME being in its globals."""
+
+    tree: ast.Module
+    filename: str
+    loops: tuple[Loop, ...]
+    generators: int  # how many generator functions are decorated
+    handed_on: rank0_transformer.Places  # where something is meant for rank 0 alone
+
+    @property
+    def code(self) -> CodeType:
+        return compile(self.tree, self.filename, "exec", dont_inherit=True)
+
+    @property
+    def changed(self) -> bool:
+        """Say whether it differs from the module as it was written."""
+        return bool(self.loops) or self.generators > 0 or bool(self.handed_on)
+
+
+def instrument(
+    tree: ast.Module, filename: str, hot: Hot, text: bytes | None = None
+) -> Instrumented:
+    """Rewrite a module. Changes `tree`. What `text`, if it is given, does not name is not sought.
+
+    Raises CannotInstrument if the module itself rules it out. Any other exception is a mistake in
+    the rewriter, which the caller must survive: the module can always run as it is.
+    """
+    if text is None or any(name.encode() in text for name in RESERVED):
+        taken = _bound_anywhere(tree) & RESERVED
+        if taken:
+            name = min(taken)
+            raise CannotInstrument(f"{filename} uses the name `{name}` for something of its own")
+    rewriter = _Rewriter(filename, hot, _future_flags(tree))
+    rewriter.visit(tree)
+    asks = text is None or WORDS.search(text) is not None
+    handed_on = rank0_transformer.hand_on(tree, filename) if asks else {}
+    return Instrumented(tree, filename, tuple(rewriter.loops), rewriter.generators, handed_on)
+
+
+def graph_of(tree: ast.Module) -> CallGraph:
+    """Return the call graph of a module alone."""
+    graph = CallGraph()
+    graph.add(tree)
+    return graph
+
+
+def _bound_anywhere(tree: ast.Module) -> set[str]:
+    names = {node.arg for node in walk(tree) if isinstance(node, ast.arg)}
+    return names.union(*(binds(node) for node in walk(tree)))
+
+
+def _future_flags(tree: ast.Module) -> int:
+    flags = 0
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module == "__future__":
+            for alias in node.names:
+                flags |= getattr(__future__, alias.name).compiler_flag
+    return flags
+
+
+def _call(method: str, where: ast.expr, *arguments: ast.expr) -> ast.Call:
+    runtime = ast.Name(RUNTIME_NAME, ast.Load())
+    function = ast.Attribute(runtime, method, ast.Load())
+    call = ast.Call(function, list(arguments), [])
+    for node in (runtime, function, call):
+        loop_body.place(node, where)
+    return call
+
+
+def _statement(call: ast.Call) -> ast.Expr:
+    return ast.copy_location(ast.Expr(call), call)
+
+
+def _namespace(function: str, where: ast.expr) -> ast.expr:
+    name = ast.copy_location(ast.Name(function, ast.Load()), where)
+    return ast.copy_location(ast.Call(name, [], []), where)
+
+
+def _keeps_kind(decorator: ast.expr) -> bool:
+    """Is what it makes of a generator function still one?"""
+    return isinstance(decorator, ast.Name) and decorator.id in ("staticmethod", "classmethod")
+
+
+def _is_generator(node: Function) -> bool:
+    return any(isinstance(n, ast.Yield | ast.YieldFrom) for n in own_nodes(node.body))
+
+
+def _kind(node: AnyLoop) -> LoopKind:
+    if isinstance(node, ast.While):
+        return "while"
+    return "for" if isinstance(node, ast.For) else "async for"
+
+
+def _header(node: AnyLoop) -> ast.expr:
+    return node.test if isinstance(node, ast.While) else node.iter
+
+
+class _Rewriter(ast.NodeTransformer):
+    def __init__(self, filename: str, hot: Hot, flags: int) -> None:
+        self.filename = filename
+        self.hot = hot
+        self.flags = flags
+        self.loops: list[Loop] = []
+        self.generators = 0
+        self.scopes: list[Function | ast.ClassDef] = []
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        """Loops are statements, and so is all that they are in."""
+        visit_statements(self, node)
+        return node
+
+    def _visit_scope(self, node: ast.AsyncFunctionDef | ast.ClassDef) -> ast.AST:
+        self.scopes.append(node)
+        self.generic_visit(node)
+        self.scopes.pop()
+        return node
+
+    visit_AsyncFunctionDef = visit_ClassDef = _visit_scope
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        # Asked first: the instrumented body calls our own names too.
+        is_data = (
+            all(map(_keeps_kind, node.decorator_list))
+            and node.name != "__iter__"
+            and _is_generator(node)
+            and not self.hot.reached_by(node.body)  # it trains: it is no source of data
+        )
+        self.scopes.append(node)
+        self.generic_visit(node)
+        self.scopes.pop()
+        if is_data:
+            self.generators += 1
+            runtime = ast.copy_location(ast.Name(RUNTIME_NAME, ast.Load()), node)
+            decorator = ast.Attribute(runtime, "generator", ast.Load())
+            node.decorator_list.append(ast.copy_location(decorator, node))
+        return node
+
+    def _visit_loop(self, node: AnyLoop) -> ast.AST | list[ast.AST]:
+        if not self.hot.reached_by(node.body):
+            return self.generic_visit(node)
+        loop = self._describe(node)  # before the inner loops are instrumented
+        self.loops.append(loop)
+        self.generic_visit(node)
+        where = _header(node)
+        loop_id = ast.copy_location(ast.Constant(loop.id), where)
+        local, global_ = _namespace("locals", where), _namespace("globals", where)
+        node.body.insert(0, _statement(_call("top", where, loop_id, local, global_)))
+        if isinstance(node, ast.For):
+            node.iter = _call("iterate", where, loop_id, node.iter)
+            return node
+        enter = _statement(_call("enter", where, loop_id))
+        leave = _statement(_call("leave", where, loop_id))
+        return [enter, node, leave]
+
+    visit_For = visit_AsyncFor = visit_While = _visit_loop
+
+    def _describe(self, node: AnyLoop) -> Loop:
+        class_name, first = self._owner()
+        body = loop_body.prepare(node.body, class_name, first)
+        targets, item_code = self._target(node, class_name, first)
+        reads = flow(body)
+        found = waits(node.body, self.filename)
+        refusal = next((one.reason for one in found if one.always), "")
+        refusal = refusal or loop_body.obstacle(node.body, self.filename)
+        if isinstance(node, ast.AsyncFor):
+            refusal = f"{self.filename}:{node.lineno}: the loop is an `async for`"
+        body_code = None
+        if not refusal:
+            try:
+                body_code = self._compile(loop_body.region(body, node, self.filename))
+            except (SyntaxError, loop_body.CannotRepeat) as problem:
+                where = f"{self.filename}:{node.lineno}"
+                refusal = f"{where}: the loop body cannot be compiled on its own: {problem}"
+        return Loop(
+            id=f"{self.filename}:{node.lineno}",
+            kind=_kind(node),
+            filename=self.filename,
+            line=node.lineno,
+            last_line=node.end_lineno or node.lineno,
+            module_level=not self.scopes,
+            qualname=self._qualname(),
+            assigned=reads.assigned,
+            live_in=reads.live_in,
+            carried=reads.assigned & reads.live_in - targets,
+            targets=targets,
+            global_names=reads.assigned & self._globals(class_name, reads.assigned),
+            item_code=item_code,
+            body_code=body_code,
+            refusal=refusal,
+            waits=tuple((one.line, one.reason) for one in found),
+        )
+
+    def _target(
+        self, node: AnyLoop, class_name: str, first: str
+    ) -> tuple[frozenset[str], CodeType | None]:
+        if isinstance(node, ast.While):
+            return frozenset(), None  # what its test binds is no item of anything
+        (target,) = loop_body.prepare([node.target], class_name, first)
+        names = frozenset(bound_names([target]))
+        if isinstance(node, ast.AsyncFor):
+            return names, None
+        item = ast.copy_location(ast.Name(ITEM_NAME, ast.Load()), target)
+        assign = ast.copy_location(ast.Assign([target], item), target)
+        return names, self._compile(ast.Module([assign], []))
+
+    def _compile(self, module: ast.Module) -> CodeType:
+        flags = self.flags
+        code: CodeType = compile(module, self.filename, "exec", flags=flags, dont_inherit=True)
+        return code
+
+    def _owner(self) -> tuple[str, str]:
+        """Return the name of the class around, and the first argument of the function around."""
+        classes = [scope.name for scope in self.scopes if isinstance(scope, ast.ClassDef)]
+        inner = self.scopes[-1] if self.scopes else None
+        first = (
+            ""
+            if inner is None or isinstance(inner, ast.ClassDef)
+            else (loop_body.first_argument(inner))
+        )
+        return (classes[-1] if classes else ""), first
+
+    def _globals(self, class_name: str, assigned: frozenset[str]) -> frozenset[str]:
+        if not self.scopes:
+            return assigned
+        inner = self.scopes[-1]
+        return frozenset(
+            loop_body.mangled(name, class_name)
+            for node in own_nodes(inner.body)
+            if isinstance(node, ast.Global)
+            for name in node.names
+        )
+
+    def _qualname(self) -> str:
+        parts: list[str] = []
+        for scope in self.scopes:
+            if parts and not isinstance(self.scopes[len(parts) - 1], ast.ClassDef):
+                parts[-1] += ".<locals>"
+            parts.append(scope.name)
+        return ".".join(parts) or "<module>"

@@ -1,0 +1,1 @@
+"""Random streams as values; generators that the script keeps; private draws."""

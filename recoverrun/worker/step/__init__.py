@@ -1,0 +1,1 @@
+"""One transaction: the driver, protection, guarantee, reporter, failpoints."""

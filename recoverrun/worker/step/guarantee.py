@@ -1,0 +1,59 @@
+"""What the run promises about a loss, now. It only ever goes down, and says so once.
+
+| promise | meaning |
+|---|---|
+| exact-samples | a lost rank's microbatches are made up with its own samples and random numbers |
+| equal-count | with other samples of the same data |
+| unprotected | not at all: a loss ends the run, as under torchrun |
+"""
+
+from collections.abc import Callable
+
+from recoverrun.worker.step.reporter import Voice
+from rendezvous.coordinator.guarantees import WEAKEST_FIRST
+from rendezvous.protocol.messages import Promise
+
+
+class Guarantee:
+    """`shape` tells how many microbatches a transaction has, for those who read of the promise."""
+
+    def __init__(self, voice: Voice, shape: Callable[[], int]) -> None:
+        self._voice = voice
+        self._shape = shape
+        self.promise: Promise | None = None  # not known yet
+        self.steered = False
+        self.refusal = ""  # why nothing is protected
+
+    @property
+    def exact(self) -> bool:
+        return self.promise == "exact-samples"
+
+    @property
+    def protects(self) -> bool:
+        return self.promise in ("exact-samples", "equal-count")
+
+    def state(self, promise: Promise, reason: str, own: Promise | None = None) -> None:
+        """All ranks have found that the run promises this; `own` is what this rank has found."""
+        if not self._lowers(promise):
+            return
+        self.promise = promise
+        if promise == "unprotected":
+            self.refusal = reason
+        self._voice.promise(own or promise, self._shape(), reason)
+
+    def weaken(self, reason: str, *, said: bool = True) -> None:
+        """From here on lost microbatches are made up with other samples; others may say why."""
+        if self._lowers("equal-count"):
+            self.promise = "equal-count"
+            if said:
+                self._voice.downgraded(reason)
+
+    def steer(self, reason: str, *, said: bool) -> None:
+        """From here on a decision of the script may be another one; samples stay what they are."""
+        self.steered = True
+        if said:
+            self._voice.steered(reason)
+
+    def _lowers(self, promise: Promise) -> bool:
+        known = self.promise
+        return known is None or WEAKEST_FIRST.index(promise) < WEAKEST_FIRST.index(known)

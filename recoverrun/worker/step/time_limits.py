@@ -1,0 +1,136 @@
+"""How long code may be executed for another rank, and what is done where it takes longer.
+
+A sample may make whoever looks at it wait for ever: for a lock, for a thread that another rank has.
+The control thread looks at the clock. First it interrupts the script's thread by a signal whose
+handler leaves the execution, which ends any wait of Python's own (PEP 475). Where that does not
+help, as within a library or in the midst of a backward, this process cannot be saved: it is let go,
+and its replica is a loss like any other.
+
+An execution that keeps Python's global lock cannot be seen from here.
+"""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import Literal
+
+LEAST_S = 30.0
+TIMES = 20.0
+"""An execution may take so many times as long as the longest microbatch of this run so far."""
+
+SERVING_LEAST_S = 120.0
+"""Finding a lost rank's place in its data may take as long as reading it again (`loader_clone`)."""
+
+GRACE_S = 5.0
+"""An execution that was interrupted ends within this time, or not at all."""
+
+AGAIN_S = 1.0
+"""A script may swallow what interrupts it, and go on to wait somewhere else."""
+
+Step = Literal["wait", "interrupt", "let go"]
+
+
+def limit_s(longest_s: float, least_s: float = LEAST_S) -> float:
+    """Seconds that an execution may take where a microbatch of this run takes up to `longest_s`."""
+    return max(least_s, TIMES * longest_s)
+
+
+def next_step(took_s: float, limit_s: float, *, interruptible: bool) -> Step:
+    """What is to be done about an execution that has taken that long."""
+    if took_s < limit_s:
+        return "wait"
+    return "interrupt" if interruptible and took_s < limit_s + GRACE_S else "let go"
+
+
+@dataclass(slots=True)
+class Watch:
+    """One execution."""
+
+    thread: int
+    began_at: float
+    limit_s: float
+    interruptible: bool
+    asked_at: float = float("-inf")
+
+
+class Patience:
+    """Watches what the script's thread executes; `look` is the control thread's."""
+
+    def __init__(self) -> None:
+        self.let_go: Callable[[int, float], None] = lambda thread, limit_s: None
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._watch: Watch | None = None
+        self._interrupted: Callable[[FrameType | None, float], None] | None = None
+        self._signal = 0  # of ours, once it is needed
+
+    @contextmanager
+    def within(
+        self, limit_s: float, interrupted: Callable[[FrameType | None, float], None]
+    ) -> Iterator[None]:
+        """Around what may take `limit_s`; `interrupted` raises what ends it, where it stands then.
+
+        In a forked child nobody looks.
+        """
+        if os.getpid() != self._pid:
+            yield
+            return
+        thread = threading.get_ident()
+        heard = thread == threading.main_thread().ident and self._can_interrupt()
+        watch = Watch(thread, time.monotonic(), limit_s, heard)
+        try:
+            with self._lock:
+                self._watch = watch
+            self._interrupted = interrupted
+            yield
+        finally:
+            try:
+                self._over()
+            finally:
+                self._over()  # the handler may have left the first one, but not both: see AGAIN_S
+
+    def _over(self) -> None:
+        self._interrupted = None  # first: from here on the handler raises nothing
+        with self._lock:
+            self._watch = None
+
+    def too_late_to_interrupt(self) -> None:
+        """A backward has begun: what leaves it halfway leaves half a gradient."""
+        watch = self._watch
+        if watch is not None:
+            watch.interruptible = False
+
+    def look(self) -> None:
+        """Interrupt or let go what takes too long."""
+        with self._lock:
+            watch, now = self._watch, time.monotonic()
+            if watch is None:
+                return
+            took_s = now - watch.began_at
+            step = next_step(took_s, watch.limit_s, interruptible=watch.interruptible)
+            if step == "interrupt" and now >= watch.asked_at + AGAIN_S:
+                watch.asked_at = now
+                signal.pthread_kill(watch.thread, self._signal)
+            if step == "let go":  # it cannot end meanwhile
+                self.let_go(watch.thread, watch.limit_s)
+
+    def _can_interrupt(self) -> bool:
+        """Take a signal that nobody uses, from the first time that a lost slot is executed."""
+        if self._signal:
+            return signal.getsignal(self._signal) == self._interrupt
+        for number in range(signal.SIGRTMAX - 1, signal.SIGRTMIN, -1):
+            if signal.getsignal(number) is signal.SIG_DFL:
+                signal.signal(number, self._interrupt)
+                self._signal = number
+                return True
+        return False
+
+    def _interrupt(self, _: int, frame: FrameType | None) -> None:
+        watch, interrupted = self._watch, self._interrupted
+        if watch is not None and watch.interruptible and interrupted is not None:
+            interrupted(frame, watch.limit_s)

@@ -1,0 +1,59 @@
+"""What a rank says of a step beside what is in it: how long its parts took, and a digest.
+
+The machines know no clock; this does.
+"""
+
+import time
+from dataclasses import replace
+from types import TracebackType
+
+from rendezvous.protocol.messages import Committed
+
+
+class Phases:
+    """Milliseconds by name, since the last commit."""
+
+    def __init__(self) -> None:
+        self._ms: dict[str, float] = {}
+        self._committed_at = time.monotonic()
+        self.digest = ""  # of the step that is about to be committed
+
+    def measure(self, name: str) -> "_Measure":
+        """Count what is within, if it does not raise."""
+        return _Measure(self, name)
+
+    def add(self, name: str, ms: float) -> None:
+        self._ms[name] = self._ms.get(name, 0.0) + ms
+
+    def note(self, name: str, ms: float) -> None:
+        self._ms[name] = ms
+
+    def complete(self, committed: Committed) -> Committed:
+        """The statement with its phases; the next step's begin."""
+        now = time.monotonic()
+        self.note("step", 1000 * (now - self._committed_at))
+        self._committed_at = now
+        phases, self._ms = self._ms, {}
+        return replace(committed, phases=tuple(sorted(phases.items())), digest=self.digest)
+
+
+class _Measure:
+    """A class, not a generator under `contextmanager`: it is entered twice a step."""
+
+    __slots__ = ("_name", "_phases", "_started")
+
+    def __init__(self, phases: Phases, name: str) -> None:
+        self._phases = phases
+        self._name = name
+
+    def __enter__(self) -> None:
+        self._started = time.monotonic()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self._phases.add(self._name, 1000 * (time.monotonic() - self._started))

@@ -1,0 +1,232 @@
+"""DistributedDataParallel: one replica per rank of its group, or per tensor-parallel group.
+
+A script may wrap several models; each is a `DdpModule` with a reducer of its own, and a transaction
+reduces those whose gradients torch would have reduced in that backward.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from ft_collectives.step.reducer import Reducer
+from recoverrun.worker.groups import device_support
+from recoverrun.worker.groups.topology import layout_over
+from recoverrun.worker.step.driver import Session
+from recoverrun.worker.strategies import grad_accumulators
+from recoverrun.worker.strategies.ddp_buckets import EVEN, UNEVEN
+from recoverrun.worker.strategies.ddp_forward import Forwards
+from recoverrun.worker.strategies.ddp_module import DdpModule
+
+
+class Ddp:
+    """Serves the script's DDP modules."""
+
+    name = "ddp"
+    early = alone = True
+    terms = unlike = ""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._modules: list[DdpModule] = []
+        self.forwards = Forwards(session, self.find)
+
+    # --------------------------------------------------------------------------- hooks
+
+    def init(self, original: Callable[..., None]) -> Callable[..., None]:
+        """`DDP.__init__` that takes the module under protection.
+
+        Code that is executed for a lost rank and wraps a model anew (unfreezing) gets the one that
+        this rank's own code has wrapped there: ranks open their channels together.
+        """
+
+        def wrapper(module: DistributedDataParallel, /, *args: Any, **kwargs: Any) -> None:
+            known = self._wrapped_here(args[0] if args else kwargs.get("module"))
+            if known is not None:
+                object.__setattr__(module, "__dict__", vars(known))
+                return
+            original(module, *args, **kwargs)
+            self._learn(module)
+
+        return wrapper
+
+    def _wrapped_here(self, inner: Any) -> DistributedDataParallel | None:
+        """Where another rank's code runs: the latest of our modules around the model `inner`."""
+        if not self._session.acting:
+            return None
+        known = [one.module for one in self._modules if not one.gone]
+        return next(
+            (one for one in reversed(known) if one is not None and one.module is inner), None
+        )
+
+    def register_comm_hook(self, original: Callable[..., None]) -> Callable[..., None]:
+        """A hook of the script's: torch's compressing ones are served, others are left alone."""
+
+        def wrapper(module: DistributedDataParallel, state: Any, hook: Any) -> None:
+            wrapped = self.find(module)
+            if wrapped is None or hook == wrapped.reduce:
+                original(module, state, hook)
+                return
+            module._check_comm_hook(hook)
+            self._take_hook(wrapped, state, hook)
+
+        return wrapper
+
+    def register_builtin(self, original: Callable[..., None]) -> Callable[..., None]:
+        """The same hooks, written in C++."""
+
+        def wrapper(module: DistributedDataParallel, kind: Any) -> None:
+            wrapped = self.find(module)
+            if wrapped is None:
+                original(module, kind)
+            else:
+                self._take_hook(wrapped, None, kind)
+
+        return wrapper
+
+    def _take_hook(self, wrapped: DdpModule, state: Any, hook: Any) -> None:
+        if refusal := wrapped.take_hook(state, hook):
+            self._give_back(refusal)
+
+    def _give_back(self, reason: str) -> None:
+        """DDP reduces by itself from now on, and nothing is protected."""
+        self._session.refuse(reason)
+        for wrapped in self._modules:
+            wrapped.gone = True
+
+    def join(self, original: Callable[..., None]) -> Callable[..., None]:
+        """`Join.__init__`: in it ranks take as many steps as they have batches, and no vote."""
+
+        def wrapper(
+            context: Any, joinables: Any, enable: bool = True, *args: Any, **kwargs: Any
+        ) -> None:
+            original(context, joinables, enable, *args, **kwargs)
+            if not enable or not any(self.find(one) is not None for one in joinables):
+                return
+            if self._session.lost and not kwargs.get("divide_by_initial_world_size", True):
+                raise RuntimeError(f"{UNEVEN}; run it with --no-protect")
+            self._give_back(EVEN)
+
+        return wrapper
+
+    # --------------------------------------------------------------------------- topology
+
+    def find(self, module: Any) -> DdpModule | None:
+        """The module, if its gradients are ours to reduce."""
+        if not self._session.runtime.active:
+            return None
+        found = (
+            one
+            for one in self._modules
+            if one.module is not None and vars(one.module) is vars(module) and not one.gone
+        )
+        return next(found, None)
+
+    def _learn(self, module: DistributedDataParallel) -> None:
+        session = self._session
+        if session.refusal:
+            return
+        layout = layout_over(module.process_group)
+        if layout is None:
+            ranks = dist.get_process_group_ranks(module.process_group)
+            session.refuse(
+                f"DDP over ranks {ranks} is not served: only over all, or over those with the same "
+                "place in replicas of neighbouring ranks"
+            )
+            return
+        refusal = device_support.refusal(
+            module, exact=session.env.exact, alone=len(layout.replicas[0]) == 1
+        )
+        if refusal:
+            session.refuse(refusal)
+            return
+        over = device_support.communicators(next(module.parameters()).device)
+        if session.serve(self, layout, over):
+            wrapped = DdpModule(session, module)
+            self._modules = [one for one in self._modules if one.module is not None]
+            self._modules.append(wrapped)
+            module.register_comm_hook(None, wrapped.reduce)
+            if session.machine is not None:
+                wrapped.reducer = session.new_reducer()
+
+    # --------------------------------------------------------------------------- Strategy
+
+    def protect(self) -> None:
+        """Gradients are ours to reduce from now on."""
+        for wrapped in self._modules:
+            wrapped.reducer = self._session.new_reducer()
+
+    def begin(self) -> None:
+        for wrapped in self._modules:
+            wrapped.begin()
+
+    def backward_begins(self) -> None:
+        for wrapped in self._modules:
+            wrapped.backward_begins()
+
+    def backward_done(self) -> None:
+        for wrapped in self._modules:
+            wrapped.backward_done()
+
+    @property
+    def synced(self) -> bool:
+        return any(wrapped.synced for wrapped in self._modules)
+
+    def digest(self) -> int:
+        own = 0
+        for wrapped in self._modules:
+            if wrapped.carries:
+                return 0  # gradients of earlier transactions are among them
+            native = wrapped.reducer is None and wrapped.synced  # torch has reduced them
+            own ^= wrapped.own if native else wrapped.digest()
+        return own
+
+    def reducers(self) -> list[Reducer]:
+        found = [one.reducer for one in self._modules if one.synced and one.reducer is not None]
+        return found
+
+    def standing(self) -> list[tuple[int, int]]:
+        return grad_accumulators.standing(self._params())
+
+    def empty(self) -> bool:
+        return grad_accumulators.empty(self._params())
+
+    def _params(self) -> list[torch.nn.Parameter]:
+        found = {id(param): param for wrapped in self._modules for param in wrapped.params}
+        return list(found.values())
+
+    def whole(self) -> list[torch.Tensor]:
+        return list(self._params())
+
+    def accumulators(self) -> list[torch.Tensor]:
+        return grad_accumulators.accumulators(self._params())
+
+    def set_aside(self) -> object:
+        # Those that are frozen now, too: code that is executed again may train or clear them.
+        found = {id(param): param for module in self._alive() for param in module.parameters()}
+        found.update((id(param), param) for param in self._params())
+        params = list(found.values())
+        return params, grad_accumulators.set_aside(params)
+
+    def clear(self) -> None:
+        grad_accumulators.clear(self._params())
+
+    def put_back(self, kept: object) -> None:
+        assert isinstance(kept, tuple), "what set_aside returned"
+        grad_accumulators.put_back(*kept)
+
+    def buffers(self) -> list[torch.Tensor]:
+        return [buffer for module in self._alive() for buffer in module.buffers()]
+
+    def parameters(self) -> dict[str, torch.Tensor]:
+        """Of modules that the script has dropped, too: a trainer may, before it ends."""
+        named: dict[str, torch.Tensor] = {}
+        for place, wrapped in enumerate(self._modules):
+            prefix = f"{place}." if place else ""
+            named.update({f"{prefix}{name}": one for name, one in wrapped.named().items()})
+        return named
+
+    def _alive(self) -> list[DistributedDataParallel]:
+        return [module for one in self._modules if (module := one.module) is not None]

@@ -1,0 +1,127 @@
+"""When `ddp` has no use for DDP's reducer: its copies into its buckets and back are saved.
+
+DDP divides the gradients into buckets, anew once after a step. From then on they are ours:
+
+| gradients | reduced |
+|---|---|
+| that fit into one bucket of DDP's own size | as one, at the commit point |
+| of several buckets | in DDP's buckets and order, each once its last gradient is there |
+| of several, with `find_unused_parameters` or `static_graph` | when DDP's hook gives them to us |
+
+DDP overlaps its reduction with the backward bucket by bucket; the one that is filled last has
+nothing to hide behind. Gradients that fit into one bucket are that last one, but for the small
+first bucket that DDP begins with. Where DDP is left out, so is its search for unused parameters.
+"""
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from ft_collectives.step.reducer import Reducer
+from recoverrun.worker.step.driver import Session
+from recoverrun.worker.strategies.ddp_buckets import Gradients
+
+
+class Still:
+    """The gradients that DDP has no part in, from the step after it has settled its buckets."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._parts: list[Gradients] = []
+        self._looked = False
+        self._from_step = 0
+        self.whole = False  # they are one
+        self.gradients: list[Gradients] = []  # none as long as DDP has a part in them
+
+    def look(
+        self, module: DistributedDataParallel, bucket: Any, parts: Iterable[Gradients]
+    ) -> None:
+        """DDP has filled this bucket; `parts` are all up to it."""
+        if self._looked or not bucket.is_last() or not _settled(module):
+            return
+        self._looked, known = True, list(parts)
+        self.whole = len(known) == 1 or _fits(module, known)
+        if not _special(module) and (self.whole or not known[0].counts):
+            # Not in the step that has begun: others may have launched some of its buckets.
+            self._parts, self._from_step = known, self._session.step + 1
+
+    def due(self) -> list[Gradients]:
+        """DDP's buckets, where its part in them ends before the forward that begins."""
+        session = self._session
+        fresh = session.step >= self._from_step and not session.runtime.microbatches
+        return self._parts if fresh and not self.gradients else []
+
+    def serves(self, module: DistributedDataParallel) -> bool:
+        """Whether DDP has nothing to do with the reduction of this forward's gradients."""
+        if not self.gradients or module._join_config.enable:
+            return False
+        # Where it was not told that parameters may be unused, it has a word to say about that.
+        return all(part.counts or not part.lacking for part in self.gradients)
+
+
+class Arrivals:
+    """Offers each bucket once all of its gradients have arrived in a synchronising backward.
+
+    Without `find_unused_parameters` and `static_graph` every parameter gets one gradient in a
+    backward; DDP raises an error in the first steps of a script that does otherwise.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        reducer: Reducer,
+        buckets: dict[tuple[int, ...], Gradients],
+    ) -> None:
+        self._session = session
+        self._reducer = reducer
+        self._buckets = buckets
+        self._missing: dict[tuple[int, ...], set[int]] = {}  # none: nobody waits for them
+        for key, part in buckets.items():
+            for param in part.params:
+                param.register_post_accumulate_grad_hook(partial(self._arrived, key))
+
+    def begin(self, synced: bool) -> None:
+        """A forward begins, or a backward has ended: are the gradients that come now `synced`?"""
+        self._missing = {key: set(key) for key in self._buckets} if synced else {}
+
+    def _arrived(self, key: tuple[int, ...], param: torch.Tensor) -> None:
+        session = self._session
+        if not self._missing or session.acting or not session.runtime.active:
+            return
+        missing = self._missing[key]
+        if id(param) not in missing:
+            raise RuntimeError(
+                "a parameter got a second gradient in one backward pass, as with reentrant "
+                "checkpoints: DDP serves that with static_graph=True only"
+            )
+        missing.remove(id(param))
+        if missing:
+            return
+        session.bucket_reached()
+        self._reducer.include(self._buckets)
+        if generation := session.final_in():
+            self._reducer.offer(key, generation)
+
+
+def _settled(module: DistributedDataParallel) -> bool:
+    """DDP is done with dividing the parameters into buckets: it does so anew after a step, once."""
+    once = module.find_unused_parameters and not module.static_graph
+    return bool(once or module._has_rebuilt_buckets)
+
+
+def _special(module: DistributedDataParallel) -> bool:
+    return bool(
+        module.gradient_as_bucket_view
+        or module.mixed_precision is not None
+        or module._delay_all_reduce_params
+    )
+
+
+def _fits(module: DistributedDataParallel, parts: Iterable[Gradients]) -> bool:
+    params = [param for part in parts for param in part.params]
+    kinds = {(param.dtype, param.device) for param in params}
+    size = sum(param.numel() * param.element_size() for param in params)
+    return len(kinds) == 1 and size <= module.bucket_bytes_cap

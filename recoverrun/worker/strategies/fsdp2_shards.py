@@ -1,0 +1,149 @@
+"""What `fsdp2` keeps of a parameter group: its gradient before the all-reduce, and its way back."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from recoverrun.worker.verification.evidence import crc_of_named
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """Of a parameter group's gradients as torch is about to reduce them, which lets go of them."""
+
+    sizes: tuple[torch.Size, ...]  # unsharded
+    dtype: torch.dtype
+
+    @staticmethod
+    def of(call: dict[str, Any]) -> "Shapes":
+        """In this call of `foreach_reduce`."""
+        gradients = call["unsharded_grads"]
+        sizes = tuple(gradient.size() for gradient in gradients)
+        return Shapes(sizes, call["reduce_dtype"] or gradients[0].dtype)
+
+
+@dataclass(slots=True, eq=False)
+class Shards:
+    """The sharded gradients of one parameter group."""
+
+    params: list[Any]
+    unsharded_sizes: tuple[torch.Size, ...]
+    shards: int
+    orig_dtype: torch.dtype | None
+    average_over: int  # the original number of replicas, or 1 where torch sums
+    post_divide: float | None
+    hook: Callable[[torch.Tensor], None] | None
+    accumulator: torch.Tensor | None = None
+
+    def fill(self, staging: torch.Tensor) -> None:
+        if self.accumulator is None:
+            staging.zero_()
+        else:
+            staging.copy_(self.accumulator)
+
+    def set_aside(self) -> tuple[torch.Tensor | None, list[tuple[Any, Any]]]:
+        """Take away the accumulator, and what parameters hold, sharded or not."""
+        kept = [(one.sharded_param.grad, one.unsharded_accumulated_grad) for one in self.params]
+        for one in self.params:
+            one.sharded_param.grad = one.unsharded_accumulated_grad = None
+        accumulator, self.accumulator = self.accumulator, None
+        return accumulator, kept
+
+    def put_back(self, kept: tuple[torch.Tensor | None, list[tuple[Any, Any]]]) -> None:
+        self.accumulator, gradients = kept
+        for one, (sharded, unsharded) in zip(self.params, gradients, strict=True):
+            one.sharded_param.grad, one.unsharded_accumulated_grad = sharded, unsharded
+
+    def deliver(self, total: torch.Tensor) -> None:
+        """As the second half of `foreach_reduce` does after its all-reduce."""
+        if self.average_over > 1:
+            total.div_(self.average_over)  # INV-8: of the mesh, never of the survivors
+        if self.hook is not None:
+            self.hook(total)
+        if self.post_divide is not None and self.post_divide > 1:
+            total.div_(self.post_divide)
+        if self.orig_dtype is not None:
+            total = total.to(self.orig_dtype)
+        offset = 0
+        for param, size in zip(self.params, self.unsharded_sizes, strict=True):
+            gradient = torch.as_strided(
+                total,
+                size=param.sharded_size,
+                stride=param.contiguous_sharded_stride,
+                storage_offset=offset,
+            )
+            _give(param, gradient)
+            offset += _padded_numel(size, self.shards) // self.shards
+        self.accumulator = None
+
+
+def made_for(call: dict[str, Any], shapes: Shapes) -> Shards:
+    """Those of the parameters that this call of `foreach_reduce` is about."""
+    average, post = _divisors(call, shapes.dtype)
+    scatter = call["reduce_scatter_group"]
+    return Shards(
+        params=list(call["fsdp_params"]),
+        unsharded_sizes=shapes.sizes,
+        shards=scatter.size() if scatter else 1,
+        orig_dtype=call["orig_dtype"],
+        average_over=average,
+        post_divide=post,
+        hook=call["all_reduce_hook"],
+    )
+
+
+def crc_of_call(call: dict[str, Any]) -> int:
+    """Of the unsharded gradients that this call of `foreach_reduce` is given."""
+    crc = 0
+    for param, gradient in zip(call["fsdp_params"], call["unsharded_grads"], strict=True):
+        crc ^= crc_of_named(param._param_fqn, gradient, call["reduce_dtype"])
+    return crc
+
+
+def crc_of_waiting(groups: Iterable[Any]) -> int:
+    """Of those that wait in parameter groups to be reduced with later ones."""
+    crc = 0
+    for param in (one for group in groups for one in group.fsdp_params):
+        if param.unsharded_accumulated_grad is not None:
+            waits = param.unsharded_accumulated_grad_data
+            crc ^= crc_of_named(param._param_fqn, waits, param.reduce_dtype)
+    return crc
+
+
+def _divisors(call: dict[str, Any], dtype: torch.dtype) -> tuple[int, float | None]:
+    """(replicas to average over, factor to divide by afterwards) for the original mesh."""
+    from torch.distributed.fsdp._fully_shard._fsdp_collectives import _get_gradient_divide_factors
+
+    group = call["all_reduce_group"]
+    _, post, _, operation = _get_gradient_divide_factors(
+        call["reduce_scatter_group"],
+        group,
+        dtype,
+        call["device"].type,
+        call["gradient_divide_factor"],
+        call["force_sum_reduction_for_comms"],
+    )
+    average = operation == dist.ReduceOp.AVG
+    return (group.size() if average else 1), post
+
+
+def _give(param: Any, gradient: torch.Tensor) -> None:
+    """Accumulate into the sharded parameter's gradient, as torch does."""
+    sharded = param.sharded_param
+    if sharded.grad is not None:
+        sharded.grad._local_tensor += gradient
+    else:
+        sharded.grad = param.to_sharded_dtensor(gradient)
+
+
+def _padded_numel(size: torch.Size, shards: int) -> int:
+    """Elements of a gradient whose first dimension is padded to a multiple of `shards`."""
+    rows = size[0] if len(size) else 1
+    padded = -(-rows // shards) * shards
+    rest = 1
+    for length in size[1:]:
+        rest *= length
+    return padded * rest

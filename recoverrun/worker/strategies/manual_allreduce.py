@@ -1,0 +1,286 @@
+"""Gradients that the script all-reduces by hand, one by one or in flat tensors.
+
+    for param in model.parameters():
+        dist.all_reduce(param.grad)
+        param.grad /= dist.get_world_size()
+
+The first optimizer step is watched, and runs as it is (`manual_first_step`): what is reduced, over
+all ranks, must be the gradients as the backward left them, once each, maybe multiplied by one
+factor. From the next step on the first such `all_reduce` ends the transaction. Then every gradient
+is its sum over all replicas, and each of the script's own calls is answered with the sums, times
+the factor: what it had put into its tensor before is overwritten. What does not fit is refused with
+a sentence, and runs as under torchrun.
+
+Later steps must be as the first one was, and are compared with it (`manual_totals`). A rank that
+finds otherwise there gives its part as the script changed it, which is right as long
+as nobody is lost, and says that nothing is protected any more; after that it can only end the run.
+"""
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ft_collectives.step.reducer import Reducer
+from recoverrun.worker.step.driver import Session
+from recoverrun.worker.strategies import grad_accumulators
+from recoverrun.worker.strategies.manual_first_step import EARLY, TWICE, Watch
+from recoverrun.worker.strategies.manual_matching import Reduction
+from recoverrun.worker.strategies.manual_totals import LATER, UNLIKE, Sums
+from recoverrun.worker.verification.evidence import crc_of_gradient
+from rendezvous.protocol.layout import Layout
+
+
+class ByHand:
+    """Serves the parameters of the script's one optimizer."""
+
+    name = "by-hand"
+    early = synced = False
+    alone = True
+    unlike = (
+        "the script reduces its gradients by hand, but before that it multiplies them by other "
+        "factors on other ranks"
+    )
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._optimizers: list[Any] = []
+        self._watch: Watch | None = None
+        self._sums = Sums([], [], factor=1.0, world_size=1)
+        self._reducer: Reducer | None = None
+        self._open = False  # a backward is over, and its gradients are not reduced yet
+        self._modules: list[torch.nn.Module] = []
+        self._places: dict[int, torch.Tensor] | None = None  # parameters, by their gradient's place
+
+    # --------------------------------------------------------------------------- hooks
+
+    def add_param_group(self, original: Callable[..., None]) -> Callable[..., None]:
+        """`Optimizer.add_param_group`, through which all parameters come."""
+
+        def wrapper(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            original(optimizer, *args, **kwargs)
+            if not any(known is optimizer for known in self._optimizers):
+                self._optimizers.append(optimizer)
+
+        return wrapper
+
+    def all_reduce(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """`dist.all_reduce` that knows the gradients."""
+
+        def wrapper(
+            tensor: torch.Tensor,
+            op: Any = dist.ReduceOp.SUM,
+            group: Any = None,
+            async_op: Any = False,
+        ) -> Any:
+            if self._watch is not None and self._may_serve() and _is_plain(tensor):
+                self._watch.saw(tensor, self._param_of(tensor), op, group)
+            reduction = self._asked(tensor, op)
+            if reduction is None:
+                return original(tensor, op, group, async_op)
+            committing = self._open
+            if committing:
+                self._commit(reduction, tensor)
+            if not self._serves():
+                return original(tensor, op, group, async_op)
+            self._sums.answer(reduction, tensor, committing)
+            return _done(tensor) if async_op else None
+
+        return wrapper
+
+    def backward_done(self) -> None:
+        """Gradients have changed."""
+        self._places = None
+        if self._protects:
+            if not self._session.acting:
+                self._open = True
+                self._sums.begin()
+        elif self._may_serve() and self._optimizers:
+            plain_ones = [param for param in self._all() if _is_plain(param.grad)]
+            self._watch = Watch(plain_ones, dist.get_world_size(), self._watch)
+
+    def read(self) -> None:
+        """Something but an all-reduce reads gradients: a clipping, a scaler."""
+        if self._protects and self._open and not self._session.acting:
+            self._give_up("they are clipped or scaled before they are reduced")
+        if self._watch is not None and not self._watch.reductions:
+            self._watch.blame(EARLY)
+
+    def stepping(self) -> None:
+        """The optimizer steps: what came before it is all that there is of this step."""
+        if self._session.acting:
+            return
+        if self._protects:
+            if self._open:
+                self._give_up("an optimizer steps with gradients that were not reduced")
+            elif self._sums.unasked:
+                raise RuntimeError(
+                    LATER.format("an optimizer steps before all gradients were reduced")
+                )
+        watch, self._watch, self._places = self._watch, None, None
+        if watch is not None and self._may_serve() and (watch.reductions or watch.why == TWICE):
+            self._conclude(watch)
+        elif self._session.strategy is None:
+            self._session.runtime.begin_step()
+
+    def _give_up(self, why: str) -> None:
+        """The script does what it did not do in its first step: from here on it runs by itself."""
+        self._session.refuse(f"the script reduces its gradients by hand, but {why}")
+        self._session.runtime.active = False
+
+    # --------------------------------------------------------------------------- the first step
+
+    def _serves(self) -> bool:
+        return self._session.strategy is self and self._session.runtime.active
+
+    @property
+    def _protects(self) -> bool:
+        return self._serves() and self._session.machine is not None
+
+    def _may_serve(self) -> bool:
+        session = self._session
+        undecided = session.strategy is None and not session.refusal
+        return undecided and dist.is_initialized() and dist.get_world_size() > 1
+
+    def _all(self) -> list[Any]:
+        return [
+            p for one in self._optimizers for group in one.param_groups for p in group["params"]
+        ]
+
+    def _param_of(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """The parameter whose whole gradient lies where `tensor` lies."""
+        if self._places is None:
+            self._places = {p.grad.data_ptr(): p for p in self._all() if _is_plain(p.grad)}
+        param = self._places.get(tensor.data_ptr())
+        return param if param is not None and param.numel() == tensor.numel() > 0 else None
+
+    def _conclude(self, watch: Watch) -> None:
+        """All of a step's reductions were seen: serve the next one?"""
+        session = self._session
+        params = self._all()
+        if len(self._optimizers) > 1:
+            watch.blame("several optimizers take turns")
+        if why := watch.conclude(params):
+            session.refuse(f"the script reduces its gradients by hand, but {why}")
+            return
+        reduced = {id(param) for one in watch.reductions for param in one.params}
+        self._sums = Sums(
+            [param for param in params if id(param) in reduced],
+            watch.reductions,
+            factor=watch.factor,
+            world_size=dist.get_world_size(),
+        )
+        # By its type: what looks like an object of another class may do so with a warning.
+        self._modules = [one for one in gc.get_objects() if issubclass(type(one), torch.nn.Module)]
+        layout = Layout(tuple((r,) for r in range(dist.get_world_size())))
+        if session.serve(self, layout, None):
+            if len(session.runtime.microbatches) == 1:
+                session.runtime.microbatches[0].gradient = watch.digest()
+            self._await_forward()
+            session.begin()
+
+    def _await_forward(self) -> None:
+        """Modules that hold what is trained, and are in no other such module."""
+
+        def begins(_: Any, args: Any, kwargs: Any) -> None:
+            if torch.is_grad_enabled() and self._serves():
+                self._session.forward_begins((*args, kwargs))
+
+        served = {id(param) for param in self._sums.params}
+        holding = [m for m in self._modules if any(id(p) in served for p in m.parameters())]
+        inside = {id(one) for m in holding for one in m.modules() if one is not m}
+        for module in holding:
+            if id(module) not in inside:
+                module.register_forward_pre_hook(begins, with_kwargs=True)
+
+    # --------------------------------------------------------------------------- reduction
+
+    def _asked(self, tensor: torch.Tensor, op: Any) -> Reduction | None:
+        if self._session.acting or not self._protects or not _is_plain(tensor):
+            return None
+        found = self._sums.asked(tensor, self._param_of(tensor))
+        averages = op == dist.ReduceOp.AVG
+        fits = found is not None and found.averages == averages
+        return found if fits and (averages or op == dist.ReduceOp.SUM) else None
+
+    def _commit(self, reduction: Reduction, tensor: torch.Tensor) -> None:
+        """The first reduction of a step: make all gradients sums over all replicas."""
+        session, sums, reducer = self._session, self._sums, self._reducer
+        assert reducer is not None, "protected"
+        if sums.uneven(reduction, tensor, self._all()):
+            session.refuse(f"the script reduces its gradients by hand, but {UNLIKE}")
+            sums.adopt(reduction, tensor)
+        sums.undo()
+        reducer.include(reducer.buckets)
+        self._open = False
+        session.settle()
+
+    # --------------------------------------------------------------------------- Strategy
+
+    @property
+    def terms(self) -> str:
+        return str(self._sums.factor)
+
+    def protect(self) -> None:
+        self._reducer = self._session.new_reducer()
+        for bucket in self._sums.buckets():
+            self._reducer.register(bucket)
+
+    def begin(self) -> None:
+        """What gradients held before is dropped by all, or reduced with the rest."""
+
+    def backward_begins(self) -> None:
+        """`Backwards` tells by itself."""
+
+    def reducers(self) -> list[Reducer]:
+        return [self._reducer] if self._reducer is not None else []
+
+    def standing(self) -> list[tuple[int, int]]:
+        return grad_accumulators.standing(self._sums.params) if self._open else []
+
+    def empty(self) -> bool:
+        return grad_accumulators.empty(self._sums.params)
+
+    def digest(self) -> int:
+        own = 0
+        for place, param in enumerate(self._sums.params):
+            own ^= crc_of_gradient(place, param.grad, param)
+        return own
+
+    def whole(self) -> list[torch.Tensor]:
+        return list(self._sums.params)
+
+    def accumulators(self) -> list[torch.Tensor]:
+        return grad_accumulators.accumulators(self._sums.params)
+
+    def set_aside(self) -> object:
+        return grad_accumulators.set_aside(self._all())
+
+    def clear(self) -> None:
+        grad_accumulators.clear(self._all())
+
+    def put_back(self, kept: object) -> None:
+        assert isinstance(kept, list), "what set_aside returned"
+        grad_accumulators.put_back(self._all(), kept)
+
+    def buffers(self) -> list[torch.Tensor]:
+        found = {id(one): one for module in self._modules for one in module.buffers()}
+        return list(found.values())
+
+    def parameters(self) -> dict[str, torch.Tensor]:
+        return {str(number): param.detach() for number, param in enumerate(self._sums.params)}
+
+
+def _is_plain(tensor: Any) -> bool:
+    if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided:
+        return False
+    return tensor.is_floating_point()
+
+
+def _done(tensor: torch.Tensor) -> Any:
+    """The work of an asynchronous call that has nothing left to do."""
+    from ft_collectives.process_group.results import completed
+
+    return completed([tensor])

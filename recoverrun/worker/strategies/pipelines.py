@@ -1,0 +1,65 @@
+"""Pipelines of torch (`torch.distributed.pipelining`), whose stages are ranks of one replica.
+
+One `step` of a schedule is forward and backward of a microbatch of the script's, which it cuts into
+smaller ones: here that is one backward. Each stage has FSDP reduce once, and divides its `p.grad`
+by the number of parts (`_PipelineStageBase.scale_grads`, torch 2.13). Other stages of the rank may
+still have parts to go then, and in the midst of a step no other can be executed. So the transaction
+is settled as `step` ends, and gradients are divided after that.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from recoverrun.worker.gradients.backward_hooks import Backwards
+    from recoverrun.worker.step.driver import Session
+
+MODULE = "torch.distributed.pipelining"
+NAME = b"pipelining"
+TRAINS = frozenset({"step"})
+"""What leads to a backward in projects that have the module's NAME in a file."""
+
+
+class Pipelines:
+    """Stands around `step` of every schedule and `scale_grads` of every stage."""
+
+    def __init__(self, session: "Session", backwards: "Backwards") -> None:
+        self._session = session
+        self._backwards = backwards
+        self._unscaled: list[Callable[[], None]] | None = None  # while a step runs
+
+    def step(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """`step` of a schedule; `eval` calls it, too, for a forward pass alone."""
+
+        def wrapper(schedule: Any, *args: Any, **kwargs: Any) -> Any:
+            if not schedule._has_backward or self._backwards.skips():
+                return original(schedule, *args, **kwargs) if not schedule._has_backward else None
+            session = self._session
+            session.forward_begins((*args, kwargs.get("target")))
+            outer, self._unscaled = self._unscaled, []
+            try:
+                with self._backwards.one(None):
+                    session.in_schedule = True
+                    try:
+                        result = original(schedule, *args, **kwargs)
+                    finally:
+                        session.in_schedule = False
+                for scale in self._unscaled:
+                    scale()
+            finally:
+                self._unscaled = outer
+            return result
+
+        return wrapper
+
+    def scale_grads(self, original: Callable[..., None]) -> Callable[..., None]:
+        """Of gradients that are final; those of another rank's microbatch are not scaled here."""
+
+        def wrapper(stage: Any, factor: int) -> None:
+            if self._unscaled is None:
+                original(stage, factor)
+            elif not self._session.acting:
+                self._unscaled.append(partial(original, stage, factor))
+
+        return wrapper

@@ -1,0 +1,1 @@
+"""Final weights, their comparison, and the bound of rounding."""

@@ -1,0 +1,89 @@
+"""What the script took from its data iterators: for the item of an iteration, and before it.
+
+Draws of a loop's header are those of its item. A loop's item may also have been drawn before: an
+iteration ahead (a loader that looks one batch ahead), or before the loop began, where all batches
+of a step are drawn first. Those of the step before are kept for both at once.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # it imports torch, which the script imports when it wants to
+    from recoverrun.worker.data.loader_iterator import Source
+
+KEPT_DRAWS = 64
+"""So many of the latest draws are kept in the body of a loop, and outside of all loops: a script
+may read a whole data set there, which must not stay in memory."""
+
+
+@dataclass(slots=True, eq=False)
+class Draw:
+    """One item that the script took from a rank-dependent source."""
+
+    source: "Source"
+    index: int
+    item: Any
+    kept: Any = None  # by the source, as long as the item may be asked for
+
+
+class Draws:
+    """Of a process. `expected` tells how many microbatches a step has, 0 while unknown."""
+
+    def __init__(self, expected: Callable[[], int]) -> None:
+        self.count = 0  # in all; the last of them are in `present`
+        self.present: list[Draw] = []  # since the present iteration began
+        self.in_header = False  # all that a loop's header draws is kept
+        self._expected = expected
+        self._of_header = 0  # of `present`, those of the header
+        self._fetched: list[list[Draw]] = [[], []]  # before a loop began: in the last step, in this
+
+    def begin_iteration(self, first: bool) -> tuple[list[Draw], list[Draw]]:
+        """Where what is drawn from now on will be, and what the item may have been drawn by before.
+
+        `first`: a loop begins.
+        """
+        if first:
+            self._fetched[-1] += self.present
+        ahead = self.fetched if first else self.before_now
+        self.present = []
+        self._of_header, self.in_header = 0, True
+        return self.present, ahead
+
+    def end_header(self) -> None:
+        self._of_header, self.in_header = len(self.present), False
+
+    def begin_step(self) -> None:
+        self._fetched = [self._fetched[-1], []]
+
+    @property
+    def fetched(self) -> list[Draw]:
+        """Drawn before a loop of this step or of the one before began."""
+        return [draw for draws in self._fetched for draw in draws]
+
+    @property
+    def before_now(self) -> list[Draw]:
+        """What may be in the next item of a loop."""
+        return [*self.fetched, *self.present]
+
+    def note(self, draw: Draw) -> None:
+        kept = max(KEPT_DRAWS, 2 * self._expected())
+        if not self.in_header and len(self.present) >= self._of_header + kept:
+            del self.present[self._of_header]
+        self.present.append(draw)
+        self.count += 1
+
+    def since(self, mark: int) -> list[Draw] | None:
+        """Draws from number `mark` on; None if they are not all kept any more."""
+        count = self.count - mark
+        if count > len(self.present) - (0 if self.in_header else self._of_header):
+            return None
+        return self.present[len(self.present) - count :]
+
+    def fold(self, mark: int, draw: Draw) -> None:
+        """What was drawn from number `mark` on is one item of another source."""
+        since = self.since(mark)
+        if since is not None:
+            del self.present[len(self.present) - len(since) :]
+            self.count = mark
+        self.note(draw)

@@ -1,0 +1,56 @@
+"""What an instrumented `for` of the script iterates over, and where its function is."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from recoverrun.worker.tracking.loop_frames import Turn
+    from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
+
+
+class LoopIterator:
+    """The iterator of an instrumented `for`: tells the runtime where each iteration begins."""
+
+    def __init__(self, runtime: "ScriptRuntime", turn: "Turn", iterable: Iterable[Any]) -> None:
+        self._runtime = runtime
+        self._iterable = iterable
+        self._turn = turn
+        self._items: Iterator[Any] | None = None
+        self._counts = type(iterable) is range  # draws nothing: its end needs no look around
+
+    def __iter__(self) -> "LoopIterator":
+        return self
+
+    def __len__(self) -> int:
+        return len(self._iterable)  # type: ignore[arg-type]
+
+    def __next__(self) -> Any:
+        if self._items is None:
+            self._items = iter(self._iterable)
+            self._runtime.turns.push(self._turn, sys._getframe(1))
+            if not self._counts:
+                self._runtime.goes_over(self._turn, self._iterable)
+        self._runtime.turns.trim(self._turn)
+        if not self._counts:
+            self._runtime.begin_iteration(self._turn)
+        try:
+            item = next(self._items)
+        except StopIteration:
+            self._runtime.pop(self._turn)
+            raise
+        if self._counts:
+            self._runtime.begin_iteration(self._turn)
+        self._turn.item = item
+        return item
+
+
+def find_frame(frame_id: int, start: FrameType) -> FrameType | None:
+    """The frame with this id among the calls that end at `start`. Ids, not frames, are kept: a
+    reference would keep everything alive that the script's function had in its variables.
+    """
+    at: FrameType | None = start
+    while at is not None and id(at) != frame_id:
+        at = at.f_back
+    return at

@@ -1,0 +1,1 @@
+"""Proof that microbatches can be made up, audits, the check for NaN, exact mode."""

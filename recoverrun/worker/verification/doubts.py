@@ -1,0 +1,139 @@
+"""Reasons not to believe what is executed as a lost rank. Each is asked before it counts:
+
+- memory: before anything is executed for a rank that was just lost, our own microbatch is executed
+  once more; does it come out as it did?
+- precedent: where the rank has noted nothing of the transaction, what it had committed last is
+  executed again; does it come out as it did?
+- indifference: where a collective was met that no proof has met, does another answer give another
+  gradient?
+- ignorance: what is not known of the rank is believed not to matter; do our own values in its
+  place give the same? Whenever more of it is not known, and with each audit.
+"""
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ft_collectives.step.reducer import Piece, Reducer
+from recoverrun.worker.context.fingerprints import is_mark
+from recoverrun.worker.context.slot_context import Key, last
+from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.replay.containment import GivenUp
+from recoverrun.worker.replay.executor import TALKS
+from recoverrun.worker.replay.lost_rank import parted
+from recoverrun.worker.replay.made_microbatch import Apart, Made
+from recoverrun.worker.replay.poison import indifferent
+from recoverrun.worker.tracking.loop_tracker import Microbatch
+from recoverrun.worker.verification import noted_evidence
+from recoverrun.worker.verification.evidence import Mark
+
+if TYPE_CHECKING:
+    from recoverrun.worker.step.driver import Session
+
+
+GUESSED = "something that is not known of all ranks of a lost replica changes its microbatch"
+
+
+class Doubts:
+    """Of one survivor. What is asked raises NotReplayable where there is a doubt."""
+
+    def __init__(self, session: "Session") -> None:
+        self._session = session
+        self._actor = session.impersonator
+        self._recalled: dict[int, str] = {}  # by lost rank: what came of our own microbatch
+        self._shown: dict[int, str] = {}  # by lost rank: what came of its committed one
+        self._asked: dict[int, frozenset[Key]] = {}  # by lost rank, up to the last transaction
+        self._asking: dict[int, frozenset[Key]] = {}  # in the present one
+
+    def committed(self) -> None:
+        """The transaction is over: what was asked in it has been answered."""
+        for rank, unknown in self._asking.items():
+            self._asked[rank] = self._asked.get(rank, frozenset()) | unknown
+        self._asking.clear()
+
+    def memory(self, rank: int) -> None:
+        session = self._session
+        if rank not in self._recalled:
+            assert session.layout is not None, "protected"
+            session.remnants.enters((session.layout.slot(session.env.rank), session.step, 0))
+            self._recalled[rank] = noted_evidence.disowned(session)
+            session.remnants.rests()
+        if self._recalled[rank]:
+            raise NotReplayable(self._recalled[rank])
+
+    def precedent(self, rank: int, step: int, marks: dict[tuple[int, int], Mark]) -> None:
+        """`marks` are what the rank has noted."""
+        if rank not in self._shown:
+            noted, _ = marks.get((step, 0), (0, 0))
+            self._shown[rank] = (
+                "" if noted else noted_evidence.disproved(self._session, rank, marks)
+            )
+        if self._shown[rank]:
+            raise NotReplayable(self._shown[rank])
+
+    def indifference(self, made: Made, microbatch: Microbatch) -> None:
+        if not self._actor.answered:
+            return
+
+        def again() -> list[tuple[Reducer, Piece]]:
+            assert made.start is not None, "executed from there"
+            with Apart(self._session) as apart:
+                made.executed = self._actor.execute(
+                    made.rank, made.start, self._session.step, microbatch
+                )
+                return apart.pieces(carried=not made.identity[1])
+
+        if not indifferent(self._actor, made.pieces, again):
+            raise NotReplayable(TALKS)
+        self._actor.talked = True
+
+    def ignorance(self, made: Made, microbatch: Microbatch) -> None:
+        """Shard mates need not lack the same values: they ask together, with audits alone."""
+        layout = self._session.layout
+        assert layout is not None, "protected"
+        unknown = self._unknown(made, microbatch)
+        if layout.shards > 1 or unknown <= self._asked.get(made.rank, frozenset()):
+            return
+        self._asking[made.rank] = self._asking.get(made.rank, frozenset()) | unknown
+        why = self.guessed(made, microbatch)
+        if why:
+            raise NotReplayable(why)
+
+    def guessed(self, made: Made, microbatch: Microbatch) -> str:
+        """Why `made` is only a guess, or "": what is not known of the rank matters after all."""
+        layout, unknown = self._session.layout, self._unknown(made, microbatch)
+        assert layout is not None, "protected"
+        together = layout.shards > 1  # mates, whatever each of them does not know
+        if not (unknown or together) or self._is_alike(made, microbatch, unknown):
+            return ""
+        if not unknown:
+            return GUESSED
+        each: list[Key] = []
+        if len(unknown) > 1 and not together:
+            each = [key for key in unknown if not self._is_alike(made, microbatch, {key})]
+        return parted(sorted(each or unknown, key=str), "between steps")
+
+    def _is_alike(self, made: Made, microbatch: Microbatch, keys: Collection[Key]) -> bool:
+        """True if it comes out the same with our own values in the place of these.
+
+        Raises GivenUp.
+        """
+        start, mine = made.start, microbatch.top.context
+        assert start is not None and mine is not None, "executed from there"
+        assert made.executed is not None, "before"
+        values = {**start.context.values, **{key: mine.values[key] for key in keys}}
+        other = replace(start, context=start.context.with_values(values))
+        try:
+            with Apart(self._session):
+                again = self._actor.execute(made.rank, other, self._session.step, microbatch)
+        except GivenUp:
+            raise
+        except NotReplayable:
+            return False
+        return (again.mark, again.door) == (made.executed.mark, made.executed.door)
+
+    def _unknown(self, made: Made, microbatch: Microbatch) -> frozenset[Key]:
+        """Values that are not known of the rank, and of which this rank has its own."""
+        own = microbatch.top.context.values if microbatch.top.context is not None else {}
+        found = made.start.unknown if made.start is not None else frozenset()
+        return frozenset(key for key in found if key in own and not is_mark(last(key)))

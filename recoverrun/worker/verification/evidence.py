@@ -1,0 +1,140 @@
+"""What shows that a microbatch is the one it should be: its inputs, and the bits of its loss.
+
+Each rank notes, as it trains, a digest of all that enters its model in a microbatch, and the loss
+with which the backward begins. Who executes that microbatch again must note the same. Large tensors
+are sampled: other samples of a data set differ in more than what lies between.
+"""
+
+import ctypes
+import functools
+import zlib
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from recoverrun.worker.rng import rng
+
+WHOLE_BYTES = 1 << 14
+"""Tensors up to here are digested whole; of larger ones as many bytes, evenly spread."""
+
+PARTS = 64
+
+DEPTH = 4
+
+PLAIN = (bool, int, float, str, bytes, type(None))
+
+Mark = tuple[int, int]
+"""Digests of a microbatch's inputs and of its loss; 0 where there was nothing to digest."""
+
+
+class Evidence:
+    """Of what was done since an iteration began, by the script itself or executed again."""
+
+    def __init__(self) -> None:
+        self.inputs = 0
+        self.door = 0  # inputs of the first forward, and where the random streams stood
+        self.loss = 0
+        self.entered: list[int] = []  # `inputs`, after each forward
+
+    def enters(self, digest: int, streams: rng.Streams | None) -> None:
+        """What has this digest enters the model; the streams matter at the first forward."""
+        self.inputs = zlib.crc32(digest.to_bytes(4, "little"), self.inputs) or 1
+        self.loss = 0  # that of the microbatch before
+        self.entered.append(self.inputs)
+        if not self.door and streams is not None:
+            self.door = crc_of_streams(streams, self.inputs)
+
+    def ends(self, digest: int) -> None:
+        """The backward begins, from a loss that has this digest."""
+        self.loss = digest
+
+    @property
+    def mark(self) -> Mark:
+        return self.inputs, self.loss
+
+
+def digest_of_inputs(values: Iterable[Any]) -> int:
+    crc = 0
+    for value in values:
+        crc = _digested(value, crc, DEPTH)
+    return crc
+
+
+def digest_of_losses(losses: Any) -> int:
+    """0 where there is nothing to digest."""
+    crc = 0
+    for loss in losses if isinstance(losses, list | tuple) else (losses,):
+        if isinstance(loss, torch.Tensor) and loss.is_cpu:
+            crc = _of_tensor(loss.detach(), crc)
+    return crc
+
+
+def _digested(value: Any, crc: int, depth: int) -> int:
+    if isinstance(value, torch.Tensor):
+        return _of_tensor(value.detach(), crc)
+    if type(value) in PLAIN:
+        return zlib.crc32(repr(value).encode(errors="replace"), crc)
+    if isinstance(value, dict) and depth:
+        for key, one in value.items():
+            crc = _digested(one, zlib.crc32(str(key).encode(errors="replace"), crc), depth - 1)
+    elif isinstance(value, list | tuple) and depth:
+        for one in value:
+            crc = _digested(one, crc, depth - 1)
+    return zlib.crc32(type(value).__name__.encode(), crc)
+
+
+def _of_tensor(tensor: torch.Tensor, crc: int) -> int:
+    """Of kind and shape, and of the content where it lies in the memory of the host."""
+    local = getattr(tensor, "_local_tensor", tensor)
+    crc = zlib.crc32(f"{local.dtype} {tuple(local.shape)}".encode(), crc)
+    if not local.is_cpu or local.layout is not torch.strided or local.is_quantized:
+        return crc
+    plain = local if local.is_contiguous() and not local.is_conj() else local.contiguous()
+    return crc_of(plain, crc, WHOLE_BYTES)
+
+
+def crc_of(tensor: torch.Tensor, crc: int, most: int) -> int:
+    """Of the content of a contiguous tensor of the host; of larger ones evenly spread parts."""
+    size = tensor.numel() * tensor.element_size()
+    if not size:
+        return crc
+    view = memoryview(_memory(size).from_address(tensor.data_ptr()))
+    if size <= most:
+        return zlib.crc32(view, crc)
+    part = most // PARTS
+    for number in range(PARTS):
+        start = number * (size - part) // (PARTS - 1)
+        crc = zlib.crc32(view[start : start + part], crc)
+    return crc
+
+
+@functools.lru_cache(maxsize=64)
+def _memory(size: int) -> "type[ctypes.Array[ctypes.c_char]]":
+    """A class, and to make one takes longer than to digest a loss."""
+    return ctypes.c_char * size
+
+
+def crc_of_streams(streams: rng.Streams, crc: int = 0) -> int:
+    for part in (streams.torch_cpu, *streams.torch_cuda, streams.python, streams.numpy):
+        crc = zlib.crc32(part, crc)
+    return crc
+
+
+def crc_of_named(name: str, gradient: torch.Tensor, dtype: torch.dtype | None) -> int:
+    """The same of one that is about to be reduced in `dtype`, of the parameter of this name."""
+    plain = gradient.detach().to(dtype or gradient.dtype)
+    if not plain.any():
+        return 0  # some torches leave out what is unused, some reduce zeros
+    return crc_of_gradient(zlib.crc32(name.encode()), plain, plain)
+
+
+def crc_of_gradient(place: int, gradient: torch.Tensor | None, like: torch.Tensor) -> int:
+    """Of a whole gradient, of the parameter at this place; none is as good as zeros.
+
+    Those of several parameters are put together by `^`, in any order.
+    """
+    plain = torch.zeros_like(like) if gradient is None else gradient.detach()
+    plain = plain.view_as(like).contiguous()
+    crc = crc_of(plain, 0, plain.numel() * plain.element_size())
+    return crc * (2 * place + 1) & 0xFFFFFFFF  # checksums alone are linear: swapped ones cancel out

@@ -1,0 +1,69 @@
+"""`--exact`: parameters and optimizer state are those of the run without losses, bit for bit.
+
+Three things make that so. A microbatch that is executed again gives its gradient bit for bit, as is
+proved in the first transaction (`proofs`). A lost slot's gradients never enter the
+accumulators of the rank that computes them: they are kept apart, by slot and index (`Reducer.add`).
+And all are added up in an order that knows slots and indices only (`exact_sum`).
+
+Where one of these does not hold, the run ends with a sentence: before its first optimizer step, or
+where a later proof shows it (as another batch or another epoch begins).
+"""
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ft_collectives.step.exact_sum import Canonical
+from ft_collectives.step.reducer import Reducer
+from recoverrun.worker.error_file import write_error_file
+from rendezvous.protocol.messages import Identity, Promise
+
+if TYPE_CHECKING:
+    from recoverrun.worker.step.driver import Session
+
+SERVED = ("ddp", "fsdp2")
+"""Strategies that reduce every microbatch by itself, in home order, and divide after the sum."""
+
+USAGE_CODE = 2
+
+
+class ExactRefused(Exception):
+    """What was asked for with `--exact` cannot be given. The text says why."""
+
+
+def require(session: "Session") -> None:
+    """All ranks are to be served: end the run if `--exact` cannot be given for this script."""
+    if not session.env.exact or session.strategy is None:
+        return
+    if session.strategy.name not in SERVED:
+        name = session.strategy.name
+        refuse(session, f"not with {name} yet, only with {' and '.join(SERVED)}")
+
+
+def sum_by(session: "Session", reducer: Reducer) -> None:
+    """Let `reducer` add up in canonical order, if that was asked for."""
+    if not session.env.exact:
+        return
+
+    def shares(generation: int) -> Mapping[int, tuple[Identity, ...]] | None:
+        machine = session.machine
+        assert machine is not None, "protected"
+        over = machine.view.generation != generation or machine.surprised
+        return None if over else machine.shares()
+
+    reducer.canonical = Canonical(reducer.fabric, reducer.channel, shares)
+
+
+def insist(session: "Session", promise: Promise, reason: str) -> None:
+    """A proof is over: end the run if it showed that `--exact` cannot be given."""
+    if session.env.exact and promise == "equal-count":  # unprotected: a loss ends the run anyway
+        refuse(session, f"lost microbatches would be made up with other samples: {reason}")
+
+
+def refuse(session: "Session", words: str) -> None:
+    """End the run: `--exact` was asked for, and cannot be given."""
+    sentence = f"--exact cannot be given: {words}"
+    print(f"recoverrun: {sentence}", file=sys.stderr)
+    if session.env.error_file:
+        write_error_file(session.env.error_file, ExactRefused(sentence))
+    raise SystemExit(USAGE_CODE)

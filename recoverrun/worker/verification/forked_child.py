@@ -1,0 +1,263 @@
+"""Work done in a forked child, which can touch nothing of its parent, and what comes of it.
+
+The child has a copy of all memory: iterators, queues and generators of the script may be moved
+there as one likes. Files that are open for reading get descriptors and places of their own, what is
+written goes nowhere (`discarded_writes`), memory that processes share is copied, and all else is
+closed. There are no other threads; who waits for one runs into the bound of time. Whatever the
+child is caught in, it ends with it, and so do the processes that it begins. It may ask its parent,
+which waits for it, for what it cannot do itself.
+"""
+
+import ctypes
+import fcntl
+import functools
+import gc
+import mmap
+import os
+import select
+import signal
+import socket
+import stat
+import struct
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import msgpack
+import torch
+
+from recoverrun.worker.rng import rng
+from recoverrun.worker.verification.discarded_writes import lead_nowhere
+
+MOST_SHARED_BYTES = 1 << 30
+"""Writable memory shared with other processes, of which the child gets a copy."""
+
+LENGTH = struct.Struct("<Q")  # of what is said, before it
+
+Plain = dict[str, Any]
+Ask = Callable[[Plain], Plain]
+
+ENDED = "a copy of this process was ended by it"
+
+ASKED = "asked"  # what the child says has it where it is no answer
+
+NICE = 5
+PR_SET_PDEATHSIG = 1
+
+
+class Failed(Exception):
+    """Nothing came of the child; the text says why."""
+
+
+class Late(Failed):
+    """It did not come to its end in time."""
+
+
+def run(work: Callable[[], Plain], within_s: float) -> Plain:
+    """What `work` returns in a child, as plain values. Raises Failed."""
+    return run_asking(lambda _: work(), within_s, _refusing)
+
+
+def run_asking(work: Callable[[Ask], Plain], within_s: float, answering: Ask) -> Plain:
+    """The same, of `work` that asks for what `answering` gives it here, in the parent.
+
+    Raises also what `answering` raises.
+    """
+    shared = _shared_writable()
+    total = sum(end - start for start, end in shared)
+    if total > MOST_SHARED_BYTES:
+        raise Failed(f"the process shares {total >> 20} MiB of writable memory with others")
+    ours, its = socket.socketpair()
+    streams, parent = rng.read(), os.getpid()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
+            pid = os.fork()
+    except OSError as problem:
+        ours.close()
+        its.close()
+        raise Failed(f"no process could be forked ({problem.strerror})") from None
+    if not pid:
+        _work(work, its.fileno(), parent, streams, shared)
+    its.close()
+    try:
+        return _answer(ours.fileno(), within_s, answering)
+    finally:
+        _end(pid)  # first: one that cannot answer any more would go on as the script
+        ours.close()
+
+
+def _refusing(_: Plain) -> Plain:
+    raise Failed("a copy of this process asked for what nobody gives it")
+
+
+def _answer(reader: int, within_s: float, answering: Ask) -> Plain:
+    """What the child says, whoever else still holds its end. Raises Failed."""
+    until = time.monotonic() + within_s
+    poll = select.poll()
+    poll.register(reader, select.POLLIN | select.POLLHUP)
+
+    def awaited() -> None:
+        left = until - time.monotonic()
+        if left <= 0 or not poll.poll(1000 * left):
+            raise Late(f"it did not end within {within_s:.0f} s in a copy of this process")
+
+    while True:
+        try:
+            said = _heard(reader, awaited)
+        except ConnectionError:  # it was ended before it heard the answer
+            said = None
+        if said is None:
+            raise Failed(ENDED)
+        if ASKED not in said:
+            return said
+        answer = answering(said[ASKED])
+        try:
+            _say(reader, answer)
+        except ConnectionError:
+            raise Failed(ENDED) from None
+
+
+def _heard(reader: int, awaited: Callable[[], None] = lambda: None) -> Plain | None:
+    """One thing that was said; None if there is nothing more."""
+    said = b""
+    while len(said) < LENGTH.size or len(said) < LENGTH.size + LENGTH.unpack_from(said)[0]:
+        awaited()
+        known = LENGTH.size + (LENGTH.unpack_from(said)[0] if len(said) >= LENGTH.size else 0)
+        part = os.read(reader, min(known - len(said), 1 << 16))
+        if not part:
+            return None
+        said += part
+    heard: Plain = msgpack.unpackb(said[LENGTH.size :], raw=False, strict_map_key=False)
+    return heard
+
+
+def _say(writer: int, what: Plain) -> None:
+    said = bytes(msgpack.packb(what, use_bin_type=True))
+    said = LENGTH.pack(len(said)) + said
+    while said:
+        said = said[os.write(writer, said) :]
+
+
+def _end(pid: int) -> None:
+    """The child is over, with all that it has begun."""
+    for kill, whom in ((os.killpg, pid), (os.kill, pid)):
+        try:
+            kill(whom, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+        except PermissionError:  # not yet, or no more, a group of its own
+            continue
+    try:
+        os.waitpid(pid, 0)
+    except ChildProcessError:
+        return  # The script waits for all children that there are.
+
+
+# ------------------------------------------------------------------------------- in the child
+
+
+def _work(
+    work: Callable[[Ask], Plain],
+    writer: int,
+    parent: int,
+    streams: rng.Streams,
+    shared: list[tuple[int, int]],
+) -> None:
+    """Never returns."""
+    try:
+        _alone(writer, parent, shared)
+        rng.restore(streams)  # Python's `random` seeds itself anew in a child
+        _say(writer, work(functools.partial(_ask, writer)))
+    except BaseException as problem:
+        # Nothing may come out of here: above are the script's frames, of which this is a copy.
+        words = f"{type(problem).__name__}: {problem}"
+        _say(writer, {"failed": words[:400]})
+    finally:
+        os._exit(0)
+
+
+def _ask(line: int, what: Plain) -> Plain:
+    _say(line, {ASKED: what})
+    heard = _heard(line)
+    if heard is None:
+        raise EOFError("the parent of this copy of a process is gone")
+    return heard
+
+
+def _alone(writer: int, parent: int, shared: list[tuple[int, int]]) -> None:
+    """Part with everything that the parent or anybody else could notice."""
+    os.setpgid(0, 0)
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(0)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    gc.disable()
+    os.nice(NICE)
+    for start, end in shared:
+        _copy(libc, start, end - start)
+    _part_with_files(writer)
+    lead_nowhere()
+    torch.set_num_threads(1)  # those of the pool are not here
+
+
+def _part_with_files(kept: int) -> None:
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for number in map(int, os.listdir("/proc/self/fd")):
+        if number in (kept, nowhere):
+            continue
+        try:
+            kind = os.fstat(number).st_mode
+        except OSError:
+            continue  # that of the listing itself
+        if stat.S_ISREG(kind) and number not in (1, 2):
+            _reopen(number, nowhere)
+        elif number <= 2 or stat.S_ISCHR(kind):
+            os.dup2(nowhere, number, inheritable=False)
+        elif not stat.S_ISDIR(kind):
+            os.close(number)
+
+
+def _reopen(number: int, nowhere: int) -> None:
+    """The same file at the same place, with a place of its own; nowhere if it is only written."""
+    mode = fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE
+    made = nowhere
+    if mode != os.O_WRONLY:
+        try:
+            made = os.open(f"/proc/self/fd/{number}", os.O_RDONLY | os.O_CLOEXEC)
+            os.lseek(made, os.lseek(number, 0, os.SEEK_CUR), os.SEEK_SET)
+        except OSError:
+            made = nowhere  # it may not be read any more: then nobody will
+    os.dup2(made, number, inheritable=False)
+    if made != nowhere:
+        os.close(made)
+
+
+def _shared_writable() -> list[tuple[int, int]]:
+    """Memory that this process shares with others and may write to: (start, end)."""
+    found = []
+    with open("/proc/self/maps", encoding="ascii", errors="replace") as maps:
+        for line in maps:
+            span, access = line.split(" ", 2)[:2]
+            if access.startswith("rw") and access.endswith("s"):
+                start, end = (int(part, 16) for part in span.split("-"))
+                found.append((start, end))
+    return found
+
+
+def _copy(libc: Any, start: int, size: int) -> None:
+    """Put private memory of the same content in the place of what is shared."""
+    content = ctypes.string_at(start, size)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = (
+        ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long
+    )  # fmt: skip
+    fixed = 0x10
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | fixed
+    where = libc.mmap(start, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
+    if where != start:
+        raise OSError(ctypes.get_errno(), "shared memory could not be copied")
+    ctypes.memmove(start, content, size)

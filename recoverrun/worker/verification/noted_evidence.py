@@ -1,0 +1,116 @@
+"""What a lost rank had noted of its own microbatches: is what is executed here the same?
+
+Of a microbatch that it had begun there is a mark. A rank that dies before its data enter the model
+has noted nothing of the struck transaction; then its first microbatch of the one before is executed
+again, as far as the model's door. If that cannot be told any more, because something began to move
+that nobody saw when the proofs were made, then neither can what follows.
+
+A survivor has noted all of its own. Before it executes anything for a lost rank, and with each
+audit, it executes its own first microbatch of the transaction once more. What the script moves and
+nobody puts back, wherever it is, shows in that one.
+"""
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from recoverrun.worker.context.slot_context import AFTER
+from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.replay.lost_rank import State
+from recoverrun.worker.verification.evidence import Mark, crc_of_streams
+
+if TYPE_CHECKING:
+    from recoverrun.worker.replay.made_microbatch import Made
+    from recoverrun.worker.step.driver import Session
+
+OTHERWISE = (
+    "rank {rank}'s microbatch {index} of transaction {step}, executed again here, {what}: "
+    "something that it depends on cannot be told"
+)
+UNEQUAL = (
+    "had other inputs than rank {rank} itself had noted",
+    "had the same inputs and another loss",
+)
+COMMITTED = (
+    "rank {rank}'s microbatch {index} of transaction {step}, which it had committed, had other "
+    "inputs than when it is executed again here: something that it depends on cannot be told"
+)
+
+OWN = (
+    "{loop}: rank {rank}'s own microbatch of transaction {step}, executed once more by itself, "
+    "{what}: something that it depends on moves and cannot be put back, so another rank's could "
+    "not be told either"
+)
+
+
+def disowned(session: "Session") -> str:
+    """Why this rank cannot be trusted with the microbatches of another one, or "": its own of the
+    present transaction does not come out as it did.
+    """
+    actor, strategy, step = session.impersonator, session.strategy, session.step
+    own = session.runtime.microbatches[0] if session.runtime.microbatches else None
+    top = own.top.context if own is not None else None
+    after = actor.captures.at((step, own.index, AFTER, 0)) if own is not None else None
+    if own is None or top is None or after is None or strategy is None:
+        return ""
+    kept = strategy.set_aside()
+    try:
+        done = actor.execute(session.env.rank, State(top), step, own)
+    except NotReplayable:
+        return ""  # nor could a lost rank's: that is judged by itself
+    finally:
+        strategy.put_back(kept)
+    if done.after is None or actor.answered:
+        return ""
+    bitwise = torch.get_num_threads() == 1 and not torch.cuda.is_initialized()
+    what = ""
+    if done.mark[0] != own.mark[0]:
+        what = "had other inputs"
+    elif crc_of_streams(done.after.streams) != crc_of_streams(after.streams):
+        what = "drew other random numbers"
+    elif bitwise and done.mark[1] != own.mark[1]:
+        what = "had another loss"
+    place = own.top.loop.id
+    return OWN.format(loop=place, rank=session.env.rank, step=step, what=what) if what else ""
+
+
+def disproved(session: "Session", rank: int, marks: dict[tuple[int, int], Mark]) -> str:
+    """Why what lost `rank` left is not to be believed, or "": by its own `marks`, and what this
+    rank still has of its microbatch of the same transaction.
+    """
+    actor, own = session.impersonator, session.runtime.previous
+    top = own.top.context if own is not None else None
+    if own is None or top is None or own.top.evidence is None:
+        return ""
+    step, index = top.step, own.index
+    theirs, _ = marks.get((step, index), (0, 0))
+    one_forward = own.top.evidence.entered[:1] == [own.mark[0]]
+    captured = actor.captures.at((step, index, AFTER, 0)) is not None
+    lost, strategy = actor.lost.get(rank), session.strategy
+    if not theirs or not one_forward or not captured or lost is None or strategy is None:
+        return ""
+    kept, actor.only_inputs = strategy.set_aside(), True
+    try:
+        state = lost.at(top.point, actor.captures.points)
+        (inputs, _) = actor.execute(rank, state, step, own).mark
+    except NotReplayable:
+        return ""  # what follows may be all the same: it is judged by itself
+    finally:
+        actor.only_inputs = False
+        strategy.put_back(kept)
+    return "" if inputs == theirs else COMMITTED.format(rank=rank, index=index, step=step)
+
+
+def unlike(made: "Made", known: Mark, step: int) -> str:
+    """In what this microbatch is not the one of which the lost rank has noted `known`, or ""."""
+    if made.executed is None:
+        return ""
+    inputs, loss = made.executed.mark
+    through = {inputs} if known[1] else made.executed.entered  # or only to its first forward
+    what = ""
+    if known[0] and known[0] not in through:
+        what = UNEQUAL[0].format(rank=made.rank)
+    elif known[1] and known[1] != loss:
+        what = UNEQUAL[1]
+    index = made.identity[1]
+    return OTHERWISE.format(rank=made.rank, index=index, step=step, what=what) if what else ""

@@ -1,0 +1,66 @@
+"""A checksum of what this rank holds, so that replicas that drift apart are noticed (INV-3).
+
+Taken at the commit point of every K-th step, before its update: so it covers all that the updates
+before it made, and whatever befell the parameters since. Replicas get the same sums, so that equal
+parameters stay equal bit for bit. The coordinator compares; nobody waits for it.
+"""
+
+import ctypes
+import zlib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from recoverrun.worker.step.driver import Session
+    from recoverrun.worker.step.strategy import Strategy
+
+SAMPLE = 8
+"""Elements of a parameter that tell whether ranks hold the same."""
+
+
+def due(session: "Session") -> str:
+    """The digest for the step that is about to be committed, "" if it is not its turn."""
+    every, strategy = session.env.digest_every, session.strategy
+    if not every or session.step % every or strategy is None:
+        return ""
+    return of(strategy)
+
+
+def of(strategy: "Strategy") -> str:
+    """Of this rank's trained parameters, its shard of them where they are sharded.
+
+    Not of buffers: running means follow a rank's own microbatches.
+    """
+    buffers = {buffer.data_ptr() for buffer in strategy.buffers()}
+    held = strategy.parameters()
+    return checksum({n: one for n, one in held.items() if one.data_ptr() not in buffers})
+
+
+def sample(params: Iterable[torch.Tensor]) -> int:
+    """Of a few elements in the midst of each, which an update of the whole changes nearly always.
+
+    0 on accelerators, which are not waited for.
+    """
+    crc = 0
+    for param in params:
+        if param.device.type != "cpu" or not param.is_contiguous():
+            return 0
+        each = param.element_size()
+        first, size = param.numel() // 2 * each, min(SAMPLE, param.numel() - param.numel() // 2)
+        crc = zlib.crc32(ctypes.string_at(param.data_ptr() + first, size * each), crc)
+    return crc
+
+
+def checksum(tensors: dict[str, torch.Tensor]) -> str:
+    """Of names, kinds, shapes and every bit, in the order of names."""
+    crc = 0
+    for name in sorted(tensors):
+        tensor = tensors[name].detach()
+        crc = zlib.crc32(f"{name} {tensor.dtype} {tuple(tensor.shape)};".encode(), crc)
+        flat = tensor.cpu().contiguous()
+        size = flat.numel() * flat.element_size()
+        # The memory itself, not a copy; numpy, which could give it too, may not be there.
+        crc = zlib.crc32((ctypes.c_char * size).from_address(flat.data_ptr()) if size else b"", crc)
+    return f"{crc:08x}"

@@ -1,0 +1,324 @@
+"""One microbatch of another rank, executed in a forked child by what that rank has said of it.
+
+Loops around its backward are tried from the inside outwards, from the one that is in use on: which
+one's body gives the right microbatch is what the child finds out, and what of the other rank it
+could do without (`proofs`).
+"""
+
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+
+from ft_collectives.communicators.gather_objects import Words
+from recoverrun.worker.context.fingerprints import marks
+from recoverrun.worker.context.object_contents import Kept
+from recoverrun.worker.context.object_graph import Holdings
+from recoverrun.worker.context.slot_context import ATTRIBUTE_TENSOR_BYTES, Context, Key, told
+from recoverrun.worker.data import worker_seed_check
+from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.replay.earlier_transactions import Weights, trained
+from recoverrun.worker.replay.executor import TALKS, Executed
+from recoverrun.worker.replay.local_shards import unlike
+from recoverrun.worker.replay.lost_rank import LostRank, State, named, parted
+from recoverrun.worker.replay.poison import HIGH, LOW, NOT_A_NUMBER
+from recoverrun.worker.tracking.loop_tracker import LEVELS, Microbatch
+from recoverrun.worker.verification import parameter_checksum, replica_children
+from recoverrun.worker.verification.evidence import crc_of_streams
+from recoverrun.worker.verification.forked_child import Ask
+
+if TYPE_CHECKING:
+    from recoverrun.worker.step.driver import Session
+
+TRACE = (
+    "executing a microbatch at {} once more moves something of the script that cannot be put back: "
+    "a lost rank's could not be made up without taking data of this rank's own"
+)
+WRITES = (
+    "what the script changes in its parameters between the top of the loop at {} and the backward "
+    "cannot be put back"
+)
+GRADIENT = "its gradient was another one"
+
+EMPTY: Words = {
+    "exact": [], "promise": "equal-count", "reason": "", "talked": False, "fed": {},
+    "immaterial": [], "different": [], "rewrites": False,
+    "mates": False, "moved": [], "failed": "", "late": False,  # of a child that came to no verdict
+    "traces": {"seen": [], "mine": []},
+}  # fmt: skip
+
+
+class Trial:
+    """The execution of one microbatch of `partner`, by what that rank has `said` of it."""
+
+    def __init__(
+        self,
+        session: "Session",
+        partner: int,
+        said: Words,
+        step: int,
+        microbatch: Microbatch,
+        followed: bool,
+        there: Holdings,
+    ) -> None:
+        self._session = session
+        self._actor = session.impersonator
+        self.partner = partner
+        self._said = said
+        self._step = step
+        self.microbatch = microbatch
+        self._followed = followed
+        self._door = 0  # of the execution that was right
+        strategy, layout = session.strategy, session.layout
+        assert strategy is not None and layout is not None, "protected"
+        self._strategy = strategy
+        self._whole = strategy.alone and layout.shards == 1
+        self._mates = replica_children.inside(layout)
+        self._needed = False  # an execution has come to what only mates can do together
+        self._threads = torch.get_num_threads()
+        self._held = there.objects
+
+    @property
+    def needs_mates(self) -> bool:
+        """True if only the ranks of a replica together can execute what lies behind the door."""
+        return not self._whole
+
+    @property
+    def has_mates(self) -> bool:
+        """True if children of theirs can meet."""
+        return replica_children.can_meet(self._mates)
+
+    def praise(self, loop: str) -> str:
+        what = "the identical gradient"
+        if not (self._whole or self.has_mates):
+            what = "identical inputs and random numbers (its forward pass needs the other shards)"
+        elif self._threads > 1:
+            what = "identical inputs and random numbers (sums of several threads differ in a copy)"
+        elif not self._said["gradient"]:
+            what = "identical inputs, random numbers and loss"
+        return f"{loop}: checked: replaying rank {self.partner}'s microbatch gave {what}"
+
+    def work(self) -> Words:
+        """In a child that is alone: which loop's body is it? As far as one rank can tell."""
+        session, actor = self._session, self._actor
+        self._begin()
+        if not self._whole:
+            replica_children.part(self._mates)
+        found = {**EMPTY, "exact": [], "immaterial": []}
+        kept = Kept(self._held)
+        parameters = parameter_checksum.of(self._strategy)
+        for level, place in enumerate(self.microbatch.places[:LEVELS]):
+            tried = level >= session.runtime.outward.get(self.microbatch.places[0].top.loop.id, 0)
+            self.microbatch.chosen = level
+            if not tried or place.top.context is None or not self._said["tops"][level]:
+                continue
+            weights = Weights(trained(actor.optimizers))
+            why, unknown = self._try(level)
+            if self._needed:
+                found["mates"], found["reason"] = True, why
+                break
+            if parameter_checksum.of(self._strategy) != parameters and not actor.rewrites:
+                weights.restore()
+                actor.rewrites = True
+                why, unknown = self._try(level)
+            if parameter_checksum.of(self._strategy) != parameters:
+                found["promise"], found["reason"] = "unprotected", WRITES.format(place.top.loop.id)
+                break
+            found["moved"] = self._put_back(kept)
+            if not why and self._leaves_a_trace(level):
+                found["promise"], found["reason"] = "unprotected", TRACE.format(place.top.loop.id)
+                break
+            if not why:
+                found["exact"].append(level)
+                found["immaterial"] = [told(key) for key in sorted(unknown, key=str)]
+                break
+            found["reason"] = found["reason"] or why
+        found["talked"], found["fed"] = actor.talked, actor.fed
+        found["rewrites"] = actor.rewrites
+        found["different"] = [told(key) for key in sorted(self._different(), key=str)]
+        found["traces"] = worker_seed_check.look(session.runtime.sources, self.partner)
+        return found
+
+    def work_together(self, level: int, place: str, within_s: float, ask: Ask) -> Words:
+        """In a child that meets those of the other ranks of its replica: is all of it right that
+        begins at that level?
+        """
+        session, actor = self._session, self._actor
+        self._begin()
+        self._whole, self.microbatch.chosen = True, level
+        assert session.fabric is not None, "protected"
+        replica_children.meet(
+            self._mates,
+            ask,
+            rank=session.env.rank,
+            generation=session.fabric.view.generation,
+            place=place,
+            within_s=within_s,
+        )
+        kept = Kept(self._held)
+        why, unknown = self._try(level)
+        return {
+            **EMPTY,
+            "exact": [] if why else [level],
+            "reason": why,
+            "talked": actor.talked,
+            "immaterial": [told(key) for key in sorted(unknown, key=str)],
+            "moved": self._put_back(kept),
+        }
+
+    def _put_back(self, kept: Kept) -> list[int]:
+        """Which of what this process holds an execution has left otherwise; no more does it."""
+        moved = kept.changed()
+        kept.put_back()
+        self.learn(moved)
+        return moved
+
+    def learn(self, moved: Iterable[int]) -> None:
+        """An execution moves these, in a copy of this process: they are put back each time."""
+        known = set(map(id, self._actor.moved))
+        for place in moved:
+            if id(self._held[place]) not in known:
+                self._actor.moved.append(self._held[place])
+
+    def _begin(self) -> None:
+        runtime = self._session.runtime
+        runtime.active, runtime.speaks_as = True, None
+        self._session.faults.disarm()
+        self._session.sources.trust()
+        self._actor.constants.settle()
+
+    def _try(self, level: int) -> tuple[str, frozenset[Key]]:
+        """Why level `level` does not give the partner's microbatch, or "", and what was unknown."""
+        actor, mine = self._actor, self.microbatch.top.context
+        assert mine is not None, "captured"
+        actor.captures.include(mine)
+        actor.proves, actor.only_inputs = True, not self._whole
+        kept = self._strategy.set_aside()
+        try:
+            lost, unknown = self._partner(level)
+            actor.lost[self.partner] = lost
+            state = lost.at(mine.point, actor.captures.points)
+            if self._followed:
+                actor.bearing.immaterial |= unknown
+            done = actor.execute(self.partner, state, self._step, self.microbatch)
+            self._door = done.door
+            why = self._unlike(done, *self._said["shown"][level])
+            if not why and actor.talked:
+                why = self._heeds(state, level)
+            return why and self._explained(why, unknown), unknown
+        except NotReplayable as reason:
+            self._needed = isinstance(reason, replica_children.NeedsMates)
+            return str(reason), frozenset()
+        finally:
+            self._strategy.put_back(kept)
+            actor.proves = actor.only_inputs = False
+
+    def _heeds(self, state: State, level: int) -> str:
+        """In what it is another one where the ranks tell each other something else, or "": what is
+        compared with a threshold heeds no NaN.
+        """
+        actor, why = self._actor, ""
+        try:
+            for answer in (LOW, HIGH):
+                actor.answer = answer
+                done = actor.execute(self.partner, state, self._step, self.microbatch)
+                why = why or self._unlike(done, *self._said["shown"][level])
+        finally:
+            actor.answer = NOT_A_NUMBER
+        return why
+
+    def _partner(self, level: int) -> tuple[LostRank, frozenset[Key]]:
+        """Where the partner stood, and what of it would not be known if it were lost."""
+        actor, own = self._actor, self._actor.captures
+        there = Context.unpack(self._said["tops"][level])
+        mine = self.microbatch.places[level].top.context
+        assert mine is not None, "captured"
+        lost = LostRank(self.partner, apart=self._session.runtime.apart_from(self.partner))
+        before = Context.unpack(self._said["before"]) if self._said["before"] else None
+        mine_before = own.at(before.point) if before is not None else None
+        follows = mine_before is not None and mine_before.point < mine.point
+        if not self._followed or before is None or mine_before is None or not follows:
+            lost.learn(there, mine)
+            return lost, frozenset()
+        self._session.alike.informs(lost)
+        runtime = self._session.runtime
+        lost.led = partial(runtime.has_done, self.partner)
+        lost.learn(before, mine_before)
+        lost.loops.add(mine.loop)
+        unknown = lost.at(mine.point, own.points).unknown
+        values = mine.values
+        matter = {
+            key for key in unknown if key in values and actor.bearing.matters(key, values[key])
+        }
+        return lost, frozenset(matter)
+
+    def _unlike(self, done: Executed, mark: tuple[int, int], door: int) -> str:
+        """In what it is not the partner's microbatch, which left these, or ""."""
+        said, one_thread = self._said, self._threads == 1
+        noted = bool(mark[0])  # its model may not have been known before it trained
+        if noted and done.door != door:
+            same = done.mark[0] == mark[0]
+            return "it drew other random numbers" if same else "other data entered the model"
+        if not self._whole:
+            return ""
+        if noted and done.mark[0] != mark[0]:
+            return "other data entered the model"
+        if one_thread and mark[1] and done.mark[1] != mark[1]:
+            return "its loss was another one"
+        assert done.after is not None, "it came to its end"
+        if crc_of_streams(done.after.streams) != said["end"]:
+            return "it drew other random numbers"
+        if one_thread and said["gradient"] and self._strategy.digest() != said["gradient"]:
+            return GRADIENT
+        return ""
+
+    def _explained(self, what: str, unknown: frozenset[Key]) -> str:
+        loop, actor = self.microbatch.top.loop.id, self._actor
+        if actor.talked:
+            return TALKS
+        if unknown:
+            return parted(sorted(unknown, key=str), "between steps")
+        why = "its data or random numbers come from a source that cannot be replayed"
+        if what == GRADIENT:
+            why = (
+                "what only its backward reads, such as a number that a module holds, is that rank's"
+            )
+        if different := sorted(map(named, self._different())):
+            names = ", ".join(name.removesuffix("#") for name in different[:3])
+            why = f"rank {self.partner} holds other data in {names} than this rank"
+        return f"{loop}: replaying rank {self.partner}'s microbatch here, {what}: {why}"
+
+    def _different(self) -> set[Key]:
+        """Large data of the partner that are not ours, by their marks."""
+        there = Context.unpack(self._said["tops"][0]) if self._said["tops"][0] else None
+        mine = self.microbatch.places[0].top.context
+        found = set(unlike(bulk_of(self.microbatch), self._said["bulk"]))
+        if there is not None and mine is not None:
+            found |= unlike(mine.attributes, there.attributes)
+        return found
+
+    def _leaves_a_trace(self, level: int) -> bool:
+        """True if the same microbatch, executed once more, comes out otherwise."""
+        actor = self._actor
+        actor.proves = actor.only_inputs = True
+        kept = self._strategy.set_aside()
+        try:
+            top = self.microbatch.top.context
+            assert top is not None, "captured"
+            state = actor.lost[self.partner].at(top.point, actor.captures.points)
+            done = actor.execute(self.partner, state, self._step, self.microbatch)
+            return done.door != self._door
+        except NotReplayable:
+            return True
+        finally:
+            self._strategy.put_back(kept)
+            actor.proves = actor.only_inputs = False
+
+
+def bulk_of(microbatch: Microbatch) -> dict[str, str]:
+    """Marks of large data among the variables that a microbatch reads."""
+    top = microbatch.places[0].top
+    visible = {**top.globals, **top.names}
+    read = {name: visible[name] for name in sorted(top.loop.live_in & visible.keys())}
+    return marks(read, ATTRIBUTE_TENSOR_BYTES)

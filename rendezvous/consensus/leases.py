@@ -1,0 +1,62 @@
+"""When effects that others can see are allowed: a gate at each member, and what its leader lends.
+
+Durations go over the wire, never instants: the one who asks counts from when it asked, and by
+`pace.MARGIN` less, because each clock may be wrong by its rate.
+"""
+
+from dataclasses import dataclass, field
+
+from rendezvous.consensus import timeouts
+from rendezvous.protocol.register_messages import Pong
+
+
+class Gate:
+    """A member's. All times are of its own clock, in seconds."""
+
+    def __init__(self, now: float, *, member: bool) -> None:
+        self.until = float("-inf")
+        self.contact_at = now if member else float("-inf")  # of an answer: when it was asked for
+        self.followed_at = now  # when there was any sign of a leader
+
+    def close(self, now: float) -> None:
+        """There is another roll."""
+        self.until, self.followed_at = float("-inf"), now
+
+    def answer(self, message: Pong) -> None:
+        """The leader has answered."""
+        if message.kept:
+            self.contact_at = max(self.contact_at, message.sent_at)
+        until = message.sent_at + message.open_s * (1 - timeouts.MARGIN)
+        self.until = max(self.until, until)
+
+
+@dataclass(slots=True)
+class Loans:
+    """The leader's: for how long it has opened the gates of others."""
+
+    lent: dict[str, float] = field(default_factory=dict)  # gates of this roll, until when
+    owed: dict[str, float] = field(default_factory=dict)  # those of older rolls
+    closed_until: float = float("-inf")  # gates that an earlier leader may have opened
+
+    def inherit(self, now: float, lease_s: float = timeouts.LEASE_S) -> None:
+        """The leader before us may have opened gates until its lease lapsed or it died."""
+        self.closed_until = now + lease_s
+
+    def give_back(self, member: str) -> None:
+        """It knows the present roll, so it uses no older gate."""
+        self.owed.pop(member, None)
+
+    def lend(self, member: str, now: float, lease_until: float, *, changing: bool) -> float:
+        """For how many seconds the gate may be opened to `member` now."""
+        old = any(until > now for until in self.owed.values())
+        closed = changing or old or now < self.closed_until
+        open_s = 0.0 if closed else max(0.0, lease_until - now)
+        # An answer that opens nothing takes nothing back either.
+        self.lent[member] = max(now + open_s, self.lent.get(member, now))
+        return open_s
+
+    def close(self) -> None:
+        """Another roll follows: its gates open when those of this one are given back or lapse."""
+        for member, until in self.lent.items():
+            self.owed[member] = max(until, self.owed.get(member, until))
+        self.lent.clear()

@@ -1,0 +1,89 @@
+"""Which launchers one of them hears, knows to be dead, leaving, or asking to be let in."""
+
+from collections.abc import Iterable
+
+from rendezvous.consensus import timeouts
+from rendezvous.consensus.configuration import EVEN, Roll
+from rendezvous.protocol.heartbeat import tempo
+
+
+class Presence:
+    """All times are of the listener's own clock, in seconds."""
+
+    def __init__(self, members: Iterable[str], now: float) -> None:
+        self.heard_at: dict[str, float] = dict.fromkeys(members, now)
+        self.dead: set[str] = set()
+        self.parted: set[str] = set()
+        self.admitted: list[str] = []
+        self.awake_at = now  # since we stood still
+        self.witness, self.witness_at = "", float("-inf")
+        self._now = self._look_at = now
+        self.tempo = tempo(len(self.heard_at))
+
+    def wake(self, now: float) -> None:
+        """Time passed. A long gap is our own standstill, and nobody else's silence."""
+        gap, self._now = now - self._now, now
+        if gap > self.tempo.deaf_s:
+            self.heard_at = {node: at + gap for node, at in self.heard_at.items()}
+            self.awake_at = now
+
+    def hear(self, node: str) -> None:
+        self.heard_at[node] = self._now
+
+    def admit(self, node: str) -> None:
+        if node not in self.admitted:
+            self.admitted.append(node)
+
+    def enroll(self, members: Iterable[str]) -> None:
+        """These are the ones that count now."""
+        self.heard_at = {node: self.heard_at.get(node, self._now) for node in members}
+        self.tempo, self._look_at = tempo(len(self.heard_at)), self._now
+        self.admitted = [node for node in self.admitted if node not in self.heard_at]
+
+    def begin(self, members: Iterable[str], lapsed: str) -> None:
+        """We lead from now on. Only a leader is pinged: nobody had a reason to speak to us before.
+
+        But for the leader whose lease has `lapsed`, "" if none.
+        """
+        self.heard_at = dict.fromkeys(members, self._now)
+        if lapsed:
+            self.heard_at[lapsed] = self._now - self.tempo.silent_s
+        self._look_at = self._now
+
+    def absent(self, own: str) -> set[str]:
+        """Whom the next roll is without."""
+        over = self.dead | self.parted
+        gone = {node for node in over if node in self.heard_at or node in self.admitted}
+        return (self._silent() | gone) - {own}
+
+    def _silent(self) -> set[str]:
+        # Asked with every message: nobody can be silent before the first one could have become so.
+        if self._now < self._look_at or not self.heard_at:
+            return set()
+        limit_s = self.tempo.silent_s
+        silent = {node for node, at in self.heard_at.items() if self._now - at >= limit_s}
+        self._look_at = self._now if silent else min(self.heard_at.values()) + limit_s
+        return silent
+
+    def attend(self, witness: str) -> None:
+        """That witness is there."""
+        self.witness, self.witness_at = witness, self._now
+
+    def seconder(self, present: str, own: str) -> str:
+        """The vote that a witness has in the next roll, after `present`; "" if none is there.
+
+        One witness may vote in many jobs: the name of whoever asked it first tells them apart.
+        """
+        if self._now - self.witness_at > timeouts.WITNESS_SILENT_S:
+            return ""
+        same = present.partition("/")[0] == self.witness
+        return present if same else f"{self.witness}/{own}"
+
+    def seconded(self, roll: Roll, present: str, own: str) -> Roll:
+        """`roll` with the vote that a witness has in it, where it has one."""
+        even = len(roll.members) in EVEN
+        return roll._replace(witness=self.seconder(present, own)) if even else roll
+
+    def unheard(self, for_s: float) -> set[str]:
+        """Members that have said nothing for so long."""
+        return {node for node, at in self.heard_at.items() if self._now - at > for_s}

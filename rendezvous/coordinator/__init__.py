@@ -1,0 +1,1 @@
+"""The coordinator of a job: members, steps, losses, guarantees, takeover."""

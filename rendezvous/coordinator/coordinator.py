@@ -1,0 +1,496 @@
+"""Membership and the fate of steps: who is in, and what becomes of a step that lost somebody.
+
+The coordinator is the only judge of membership. A worker that ends takes its replica out: a new
+generation begins, its View goes to every survivor at once, and nothing of an older generation has
+any effect from then on (one fence, `_fenced`). Then it gathers: every survivor reports what it
+really holds, and only then is anything shared out.
+
+Theory of operation. Let `s` be the largest step that a survivor reports in the new generation. A
+survivor still at `s - 1` has every bucket of that step, because the one that is ahead completed the
+vote, which only ranks that hold every bucket enter: it is told to commit. When all are at `s` and
+wait at the commit point: if all hold every bucket, reduced in one generation, they commit; else the
+missing identities are dealt out and the step is reduced anew. Only a "redo" ends the generation's
+gathering; after a "commit" the next step asks again. A second loss at any moment starts another
+generation and the same path: recovery has no path of its own. What reports allow is answered by
+pure functions in `gather`.
+
+A script may end on some ranks while others still finish the last step. Ended ranks stay members:
+they are proof that the step before their end is whole. Only when a step must be reduced without
+them do their replicas leave.
+
+In a step without losses the coordinator is told afterwards what was committed (`Committed`), and
+nobody waits for it. Those totals make the ledger of the journal.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import assert_never
+
+from rendezvous.coordinator import gather as gather
+from rendezvous.coordinator.gather import Gathering, announcement, resend_after
+from rendezvous.coordinator.losses import Loss, exit_code
+from rendezvous.coordinator.members import FIRST_GENERATION, Membership
+from rendezvous.coordinator.step_log import StepBook
+from rendezvous.journal.events import Event as Event
+from rendezvous.journal.events import NodeLost as NodeLost
+from rendezvous.journal.events import Received as Received
+from rendezvous.journal.events import Resumed as Resumed
+from rendezvous.journal.events import Tick as Tick
+from rendezvous.membership.beginning import Beginning, introduction
+from rendezvous.protocol.effects import Effect, Json, KillRanks, Record, StopJob, ToRank
+from rendezvous.protocol.layout import Layout
+from rendezvous.protocol.messages import (
+    Broken,
+    Committed,
+    Decision,
+    Discord,
+    Exited,
+    Farewell,
+    Hello,
+    Kill,
+    Message,
+    Notice,
+    Overdue,
+    PeerFault,
+    Remains,
+    Report,
+    Stop,
+    StoreCall,
+    Topology,
+    Verdict,
+    View,
+)
+from rendezvous.transport.apart import missed
+
+REMAINS_WAIT_S = 1.0
+"""How long a decision waits for the context of a rank that the kernel has not reaped yet."""
+
+EXIT_ERROR, EXIT_BELOW_MIN, EXIT_INVARIANT = 1, 81, 85
+
+
+class Coordinator:
+    """Machine for `world` ranks; the job stops below `min_replicas` replicas."""
+
+    def __init__(self, *, world: tuple[int, ...], min_replicas: int = 1) -> None:
+        self.members = Membership(world=world, live_ranks=set(world))
+        self.min_replicas = max(1, min_replicas)
+        self.greeted: set[tuple[int, int]] = set()  # (rank, incarnation)
+        self.losses: dict[int, Loss] = {}  # by slot
+        self.overdue: set[int] = set()  # ranks whose script was told that others do not come
+        self.beginning = Beginning()
+        self.gathering: Gathering | None = None
+        self.book = StepBook()
+        self.stopped: Stop | None = None
+        self.now = 0.0
+
+    # --------------------------------------------------------------------------- machine
+
+    def step(self, event: Event, now: float) -> list[Effect]:
+        """Take one event at monotonic time `now` (seconds)."""
+        self.now = now
+        if self.stopped is not None:
+            return []
+        match event:
+            case Received(message=message):
+                effects = self._receive(message)
+            case NodeLost(node=node, ranks=ranks, reason=reason):
+                effects = self._lose_node(node, ranks, reason)
+            case Resumed(reason=reason):
+                effects = self._resume(reason)
+            case Tick():
+                effects = self._expire()
+            case _:
+                assert_never(event)
+        self.check()
+        return effects
+
+    def deadline(self) -> float | None:
+        """When it next needs a `Tick`, or None. After a decision the workers are who ask again."""
+        if self.stopped is not None or self.gathering is None or self.gathering.decided:
+            return None
+        return self.gathering.resend_at
+
+    def check(self) -> None:
+        self.members.check()
+        gathered = self.generation if self.gathering is None else self.gathering.generation
+        assert gathered == self.generation, f"INV-2: gathering {gathered} in {self.generation}"
+
+    def snapshot(self) -> dict[str, object]:
+        return {
+            "generation": self.generation, "live": self.members.live, "stopped": self.stopped,
+            "finished": dict(self.members.finished), "protected": self.protected,
+            "gathering": self.gathering is not None,
+        }  # fmt: skip
+
+    @property
+    def generation(self) -> int:
+        return self.members.generation
+
+    @property
+    def protected(self) -> bool:
+        """A loss would be recovered from, if enough replicas are left."""
+        return self.beginning.serves(self.members.layout, self.members.live_ranks)
+
+    @property
+    def starting(self) -> bool:
+        """Recovery is about to begin (see `beginning`)."""
+        return self.beginning.awaited(self.members.layout, self.members.live_ranks)
+
+    @property
+    def view(self) -> View:
+        new = [loss for loss in self.losses.values() if loss.generation == self.generation]
+        return self.members.view({loss.slot: loss.root_rank for loss in new})
+
+    # --------------------------------------------------------------------------- messages
+
+    def _receive(self, message: Message) -> list[Effect]:
+        fenced = self._fenced(message)
+        if fenced is not None:
+            return fenced
+        match message:
+            case Exited():
+                return self._exit(message)
+            case Remains():
+                return self._inherit(message)
+            case Hello():
+                return self._greet(message)
+            case Topology():
+                return self._learn(message)
+            case Verdict():
+                return self.beginning.hear(message, self.members.live_ranks)
+            case Farewell(rank=rank, step=step, generation=generation):
+                return self._finish(rank, step, generation)
+            case Notice(rank=rank, event=event, reason=reason):
+                return [Record("notice.give", reason, {"rank": rank, "event": event})]
+            case PeerFault():
+                return self._hint(message)
+            case Report():
+                return self._report(message)
+            case Committed():
+                return self._account(message)
+            case Broken(rank=rank, invariant=invariant, reason=reason):
+                return self._break(invariant, f"rank {rank}: {reason}", rank)
+            case Discord(reason=reason):
+                return self._stop(EXIT_ERROR, reason, -1)
+            case Overdue(rank=rank, reason=reason):
+                self.overdue.add(rank)
+                return [Record("notice.give", reason, {"rank": rank})]
+            case StoreCall():
+                raise AssertionError("store calls go to the kv machine")
+            case _:
+                return []  # not for a coordinator; the wire already refused what is not a message
+
+    def _fenced(self, message: Message) -> list[Effect] | None:
+        """What is answered to a message that has no say any more; None: it has (INV-5).
+
+        Where a rank stands counts only in the present generation. Facts, such as an end or a
+        committed step, stay true in any.
+        """
+        rank = getattr(message, "rank", None)
+        if rank is not None and rank not in self.members:
+            return []
+        if not isinstance(message, Report | PeerFault):
+            return None
+        if message.rank not in self.members.live_ranks or message.generation > self.generation:
+            return []
+        old = message.generation < self.generation
+        return [ToRank(rank=message.rank, message=self.view)] if old else None
+
+    def _greet(self, hello: Hello) -> list[Effect]:
+        view = ToRank(rank=hello.rank, message=self.view)
+        if (hello.rank, hello.incarnation) in self.greeted:
+            return [view]
+        self.greeted.add((hello.rank, hello.incarnation))
+        fields: dict[str, Json] = {"rank": hello.rank, "torch": hello.torch}
+        return [Record("worker.hello", f"rank {hello.rank} has its hooks", fields), view]
+
+    def _learn(self, topology: Topology) -> list[Effect]:
+        answer = ToRank(rank=topology.rank, message=self.view)
+        if self.members.layout is not None:
+            if topology.replicas == self.members.layout.replicas:
+                return [answer]
+            return self._disbelieve(topology, f"others see {self.members.layout.replicas}")
+        try:
+            layout = Layout(topology.replicas)
+        except ValueError as error:
+            return self._disbelieve(topology, str(error))
+        if layout.world_size != len(self.members.world):
+            return self._disbelieve(topology, f"the world has {len(self.members.world)} ranks")
+        self.members.layout = layout
+        self.book.open(self.generation, self.members.live)
+        answer = ToRank(rank=topology.rank, message=self.view)
+        return [introduction(topology.strategy, layout), answer]
+
+    def _disbelieve(self, topology: Topology, words: str) -> list[Effect]:
+        reason = f"rank {topology.rank} sees replicas {topology.replicas}: {words}"
+        return self._break("INV-2", reason, topology.rank)
+
+    def _hint(self, fault: PeerFault) -> list[Effect]:
+        """A broken collective without a death: the same members meet again in a new generation."""
+        hint = self.beginning.hint(fault, self.generation, self.now)
+        words = f"rank {fault.rank}: {fault.reason}"
+        if self.protected:
+            return [*hint, *self._next_generation(words, [])]
+        if self.starting and self.beginning.overdue(self.now):
+            return self._stop(EXIT_ERROR, words, -1)
+        return hint  # perhaps not yet protected: the worker goes on saying it
+
+    def _resume(self, reason: str) -> list[Effect]:
+        if self.starting:
+            return self._stop(EXIT_ERROR, reason, -1)
+        return self._next_generation(reason, [])
+
+    # --------------------------------------------------------------------------- ends
+
+    def _finish(self, rank: int, step: int, generation: int) -> list[Effect]:
+        awaited = self.members.finish(rank, step, generation)
+        if awaited and self.protected and self.gathering is not None:
+            return self._next_generation(f"rank {rank} ended before it met the others", [])
+        return [*self._gathered(), *self._done()]
+
+    def _done(self) -> list[Effect]:
+        """The job ends when every member's script has ended and the kernel has reaped it."""
+        left = self.members.live_ranks
+        if self.stopped is not None or not left <= self.members.gone:
+            return []
+        return self._stop(0, f"all {len(left)} live ranks ended normally", -1)
+
+    def _exit(self, exited: Exited) -> list[Effect]:
+        rank = exited.rank
+        if rank in self.members.gone:
+            return []
+        self.members.gone.add(rank)
+        if rank not in self.members.live_ranks:
+            return self._gathered()  # its replica had left; perhaps we waited for its remains
+        if exited.code == 0:  # perhaps without hooks that could say farewell
+            return self._finish(rank, -1, FIRST_GENERATION)
+        if rank in self.members.finished:
+            reason = f"rank {rank} failed after its script had ended (code {exited.code})"
+            return [Record("notice.give", reason, {"rank": rank}), *self._done()]
+        layout, generation = self.members.layout, self.generation + 1
+        loss = Loss.of_exit(exited, layout=layout, generation=generation, now=self.now)
+        if rank in self.overdue and exited.code > 0:  # it waited for one that lives, and hangs
+            return self._stop(exit_code(exited.code), loss.reason, rank)
+        return self._lose([loss])
+
+    def _lose_node(self, node: str, ranks: tuple[int, ...], reason: str) -> list[Effect]:
+        record = Record("node.lost", f"{node}: {reason}", {"ranks": list(ranks)})
+        self.members.gone |= set(ranks)
+        layout, generation = self.members.layout, self.generation + 1
+        words = f"node {node} is lost: {reason}"
+        losses = [
+            Loss.of_node(rank, words, layout=layout, generation=generation, now=self.now)
+            for rank in self.members.running
+            if rank in ranks
+        ]
+        return [record, *(self._lose(losses) if losses else [*self._gathered(), *self._done()])]
+
+    # --------------------------------------------------------------------------- losses
+
+    def _lose(self, struck: Sequence[Loss]) -> list[Effect]:
+        """One generation change covers all of `struck`; the first of a replica is its root."""
+        first, layout = struck[0], self.members.layout
+        rest = self.members.without(loss.slot for loss in struck) - self.members.gone
+        if layout is None or not self.beginning.serves(layout, rest):
+            return self._stop(exit_code(first.code), first.reason, first.root_rank)
+        twin = first.twin(self.losses.values(), self.book.committed_at)
+        effects: list[Effect] = []
+        leaving: list[int] = []
+        for loss in struck:
+            if loss.root_rank in leaving:
+                continue
+            leaving += layout.replicas[loss.slot]
+            self.losses[loss.slot] = loss
+            self.book.lose(loss)
+            effects += self._part(loss.slot, f"replica {loss.slot} left with rank {loss.root_rank}")
+            effects.append(loss.record(layout))
+        left = [slot for slot in self.members.live if layout.replicas[slot][0] not in leaving]
+        if len(left) < self.min_replicas:
+            code = EXIT_BELOW_MIN if left else exit_code(first.code)
+            words = f"{len(left)} of at least {self.min_replicas} replicas are left"
+            return effects + self._stop(code, f"{first.reason}; {words}", first.root_rank)
+        if twin is not None:
+            words = f"rank {first.root_rank} did the same: an error of the script itself"
+            code = exit_code(twin.code)
+            return effects + self._stop(code, f"{twin.reason}; {words}", twin.root_rank)
+        return effects + self._next_generation(first.reason, leaving)
+
+    def _part(self, slot: int, reason: str) -> list[Effect]:
+        """End those ranks of a replica that leaves whose script still runs."""
+        assert self.members.layout is not None, "replicas are known before one can leave"
+        over = self.members.gone | self.members.finished.keys()
+        rest = tuple(r for r in sorted(self.members.layout.replicas[slot]) if r not in over)
+        kill = Kill(generation=self.generation + 1, ranks=rest, reason=reason)
+        return [KillRanks(kill=kill)] if rest else []
+
+    def _next_generation(self, reason: str, leaving: Iterable[int]) -> list[Effect]:
+        self.members.advance(leaving)
+        resend_at = self.now + resend_after(len(self.members.running))
+        self.gathering = Gathering(
+            generation=self.generation, begun_at=self.now, resend_at=resend_at
+        )
+        self.book.open(self.generation, self.members.live)
+        view = self.view
+        fields: dict[str, Json] = {
+            "generation": view.generation, "live": [*view.live], "lost_ranks": [*sorted(leaving)],
+        }  # fmt: skip
+        members = sorted(self.members.live_ranks)
+        return [
+            *(ToRank(rank=rank, message=view) for rank in members),
+            *self._legacies(members),
+            Record("view.change", reason, fields),
+            *self.beginning.stated(self.members.live_ranks),
+            *self._write_up(),  # steps whose line had waited for those who left
+            *self._done(),
+        ]
+
+    def _inherit(self, remains: Remains) -> list[Effect]:
+        self.members.remains[remains.rank] = remains
+        if self.members.layout is None or remains.rank in self.members.live_ranks:
+            return []
+        return [*self._legacies(self.members.heirs(remains.rank)), *self._gathered()]
+
+    def _legacies(self, ranks: Iterable[int]) -> list[ToRank]:
+        """The contexts of every lost rank, to the survivors of the same shard position."""
+        return [ToRank(rank=rank, message=left) for rank, left in self.members.legacies(ranks)]
+
+    # --------------------------------------------------------------------------- gathering
+
+    def _report(self, report: Report) -> list[Effect]:
+        if report.phase == "done":
+            return self._finish(report.rank, report.step, report.generation)
+        gathering = self.gathering
+        if gathering is None:
+            return []
+        if (answer := gathering.answer(report)) is not None:
+            return [*self._legacies([report.rank]), ToRank(rank=report.rank, message=answer)]
+        if gathering.decided or not gathering.take(report):
+            return []
+        return self._gathered(gathering.concern(report.rank, self.members))
+
+    def _gathered(self, ranks: Sequence[int] | None = None) -> list[Effect]:
+        """Decide as far as the reports of this generation allow, or those of `ranks`."""
+        gathering = self.gathering
+        if gathering is None or gathering.decided or self.members.layout is None:
+            return []
+        running = self.members.running
+        reports = gathering.of(running if ranks is None else ranks)
+        if not reports:
+            return []
+        newest = max([gathering.newest, *(self.members.finished[r] for r in self.members.ended)])
+        broken = gather.laggard(reports, newest)
+        if broken is not None:
+            return self._break(broken.invariant, broken.reason, broken.rank)
+        effects = self._catch_up(gathering, gather.catch_ups(gathering, reports, newest))
+        effects += self._level(gather.levels(gathering, reports, self.members.layout))
+        if len(reports) < len(running) or not gather.settled(gathering, reports, newest):
+            return effects
+        return effects + self._settle(gathering, reports, newest)
+
+    def _settle(self, gathering: Gathering, reports: gather.Reports, step: int) -> list[Effect]:
+        """All who still run wait at the commit point of `step`."""
+        held = gather.held_by_all(reports)
+        if held:
+            if gathering.committed(step):
+                return []  # whoever missed it asks again
+            decision = gather.commit(self.generation, step, held)
+            reason = f"step {step}: every survivor holds every bucket of generation {held}"
+            return [*self._tell(dict.fromkeys(reports, decision)), announcement(decision, reason)]
+        if self.members.ended:
+            return self._go_on_without(self.members.ended, step, sorted(reports))
+        if self._waits_for_remains(gathering):
+            return []
+        assert self.members.layout is not None, "replicas are known once anything is gathered"
+        redo = gather.redo(self.generation, reports, self.members.layout, self.members.live)
+        if isinstance(redo, gather.Unequal):
+            return self._stop(EXIT_ERROR, redo.reason, -1)
+        if isinstance(redo, gather.Broken):
+            return self._break(redo.invariant, redo.reason, redo.rank)
+        gathering.decided = True
+        self.book.decide(redo, self.now)
+        reason = f"step {step}: what is missing is dealt out, all buckets are reduced anew"
+        return [*self._tell(dict.fromkeys(reports, redo)), announcement(redo, reason)]
+
+    def _go_on_without(self, ended: Sequence[int], step: int, waiting: list[int]) -> list[Effect]:
+        """Scripts that ended take no part in a step that is still to be reduced.
+
+        Where they ended well, they were to take fewer steps than others: no loss, but an error.
+        """
+        assert self.members.layout is not None, "replicas are known once anything is gathered"
+        finished = self.members.finished
+        parted = {rank: finished[rank] for rank in ended if 0 <= finished[rank] <= step}
+        if parted:
+            return self._stop(EXIT_ERROR, missed(step, waiting, parted), -1)
+        slots = sorted({self.members.layout.slot(rank) for rank in ended})
+        reason = f"ranks {list(ended)} ended before step {step}"
+        if set(slots) == set(self.members.live):
+            return self._stop(EXIT_ERROR, f"{reason}, and no whole replica goes on", -1)
+        kills = [effect for slot in slots for effect in self._part(slot, reason)]
+        return kills + self._next_generation(reason, self.members.layout.ranks(tuple(slots)))
+
+    def _tell(self, decisions: dict[int, Decision]) -> list[Effect]:
+        for rank, decision in decisions.items():
+            assert self.gathering is not None, "decisions are made while gathering"
+            self.gathering.decisions[rank] = decision
+            if decision.verdict == "commit":
+                self.book.decide(decision, self.now)
+        return [ToRank(rank=rank, message=decisions[rank]) for rank in sorted(decisions)]
+
+    def _catch_up(self, gathering: Gathering, decisions: dict[int, Decision]) -> list[Effect]:
+        first = next((d for d in decisions.values() if not gathering.committed(d.step)), None)
+        effects = self._tell(decisions)
+        if first is not None:  # one record, however many ranks are behind
+            reason = f"step {first.step}: committed elsewhere, so ranks behind hold every bucket"
+            effects.append(announcement(first, reason))
+        return effects
+
+    def _level(self, decisions: dict[int, Decision]) -> list[Effect]:
+        effects = [*self._legacies(sorted(decisions)), *self._tell(decisions)]
+        for rank, decision in decisions.items():
+            reason = f"rank {rank} joins its shard mates in what they have begun"
+            effects.append(announcement(decision, reason))
+        return effects
+
+    def _waits_for_remains(self, gathering: Gathering) -> bool:
+        """A rank of a lost replica that was not reaped yet may still leave its context."""
+        patient = self.now < gathering.begun_at + REMAINS_WAIT_S
+        return patient and self.members.unreaped(sorted(self.losses))
+
+    def _expire(self) -> list[Effect]:
+        """Send again what had no answer; decide without the remains that never came."""
+        gathering = self.gathering
+        if gathering is None or gathering.decided or self.now < gathering.resend_at:
+            return []
+        gathering.resend_at = self.now + resend_after(len(self.members.running))
+        silent = [rank for rank in self.members.running if rank not in gathering.reports]
+        return [*(ToRank(rank=rank, message=self.view) for rank in silent), *self._gathered()]
+
+    # --------------------------------------------------------------------------- the account
+
+    def _account(self, committed: Committed) -> list[Effect]:
+        live_ranks, gathering = self.members.live_ranks, self.gathering
+        self.overdue.discard(committed.rank)
+        self.beginning.voted |= committed.step > 0
+        if not self.book.enter(committed, self.now, live=len(live_ranks)):
+            return []
+        if gathering and gathering.decided and self.book.passed(gathering.step, live_ranks):
+            self.gathering = None
+        return self._write_up()
+
+    def _write_up(self) -> list[Effect]:
+        if self.members.layout is None:
+            return []
+        records = self.book.write(self.members.layout, frozenset(self.members.live_ranks))
+        differ = [record for record in records if record.event == "digest.differ"]
+        return [*records, *(self._break("INV-3", differ[0].reason, -1) if differ else ())]
+
+    # --------------------------------------------------------------------------- the end
+
+    def _break(self, invariant: str, reason: str, rank: int) -> list[Effect]:
+        record = Record("invariant.break", reason, {"invariant": invariant})
+        return [record, *self._stop(EXIT_INVARIANT, f"{invariant} is broken: {reason}", rank)]
+
+    def _stop(self, code: int, reason: str, root_rank: int) -> list[Effect]:
+        self.stopped = Stop(exit_code=code, reason=reason, root_rank=root_rank)
+        layout, live_ranks = self.members.layout, frozenset(self.members.live_ranks)
+        last = self.book.close(layout, live_ranks, self.now, well=not code)
+        return [*last, StopJob(stop=self.stopped)]

@@ -1,0 +1,156 @@
+"""Who is in: the members of one generation, those that ended, those that the kernel has reaped."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from rendezvous.protocol.layout import Layout
+from rendezvous.protocol.messages import Legacy, Remains, View
+
+FIRST_GENERATION = 1
+"""The only generation that everybody has a plan for without asking: all slots at home."""
+
+
+@dataclass(slots=True)
+class Membership:
+    """Facts about ranks. Only the coordinator changes them, and it begins every generation."""
+
+    world: tuple[int, ...]
+    live_ranks: set[int]
+    generation: int = FIRST_GENERATION
+    layout: Layout | None = None
+    finished: dict[int, int] = field(default_factory=dict)
+    """Rank -> steps it had committed when its script ended, -1 if it did not say."""
+    absent: tuple[int, ...] = ()  # members that had ended as this generation began
+    gone: set[int] = field(default_factory=set)
+    remains: dict[int, Remains] = field(default_factory=dict)
+    # Asked with every message of every rank: what they follow from changes with a loss or an end.
+    _running: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
+    _ended: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
+    _live: tuple[int, ...] = field(default=(), init=False, repr=False, compare=False)
+    _lost: tuple[int, ...] = field(default=(), init=False, repr=False, compare=False)
+    _divided_for: tuple[int, int, bool] = field(default=(0, 0, False), init=False, repr=False)
+    _sorted_for: tuple[int, int, int] = field(default=(0, 0, 0), init=False, repr=False)
+    _checked: tuple[int, int, bool] = field(default=(0, 0, False), init=False, repr=False)
+    _viewed: tuple[object, ...] = field(default=(), init=False, repr=False)
+    _view: View | None = field(default=None, init=False, repr=False)
+    _ranks: frozenset[int] = field(default=frozenset(), init=False, repr=False, compare=False)
+
+    def __contains__(self, rank: int) -> bool:
+        """Is this a rank of the job, lost or not?"""
+        if not self._ranks:
+            self._ranks = frozenset(self.world)
+        return rank in self._ranks
+
+    @property
+    def live(self) -> tuple[int, ...]:
+        """Slots whose ranks are all members of this generation."""
+        state = (self.generation, len(self.live_ranks), self.layout is not None)
+        if state != self._divided_for and self.layout is not None:
+            self._divided_for = state
+            firsts = {slot: ranks[0] for slot, ranks in enumerate(self.layout.replicas)}
+            self._live = tuple(slot for slot, rank in firsts.items() if rank in self.live_ranks)
+            self._lost = tuple(slot for slot, rank in firsts.items() if rank not in self.live_ranks)
+        return self._live
+
+    @property
+    def running(self) -> list[int]:
+        """Members whose script has not ended."""
+        self._sort()
+        return self._running
+
+    @property
+    def ended(self) -> list[int]:
+        """Members whose script has ended."""
+        self._sort()
+        return self._ended
+
+    def _sort(self) -> None:
+        # Members only leave, and with a new generation; who has ended stays ended.
+        state = (self.generation, len(self.live_ranks), len(self.finished))
+        if state != self._sorted_for:
+            self._sorted_for = state
+            self._running = sorted(self.live_ranks - self.finished.keys())
+            self._ended = sorted(self.live_ranks & self.finished.keys())
+
+    def mates(self, rank: int) -> list[int]:
+        """Members of the same replica whose script has not ended, this rank among them."""
+        ranks = () if self.layout is None else self.layout.replicas[self.layout.slot(rank)]
+        return [r for r in ranks if r in self.live_ranks and r not in self.finished]
+
+    def finish(self, rank: int, step: int, generation: int) -> bool:
+        """Its script ended. Does a member now wait for it in a generation that it never joined?"""
+        known = self.finished.get(rank)
+        self.finished[rank] = step if known is None else max(step, known)
+        missed = known is None and generation < self.generation and rank in self.live_ranks
+        return missed and bool(self.running)
+
+    def advance(self, leaving: Iterable[int]) -> None:
+        """Begin the next generation without these ranks."""
+        self.live_ranks -= set(leaving)
+        self.generation += 1
+        self.absent = tuple(self.ended)
+
+    def view(self, roots: Mapping[int, int]) -> View:
+        """`roots[slot]` is the rank whose end has taken it out, for slots lost since the last."""
+        losses, placed = tuple(sorted(roots.values())), self.layout is not None
+        state = (self.generation, len(self.live_ranks), placed, losses, self.absent)
+        if self._view is None or state != self._viewed:  # It is asked for by each rank.
+            self._viewed = state
+            self._view = View(
+                generation=self.generation,
+                live=self.live,
+                live_ranks=tuple(sorted(self.live_ranks)),
+                losses=losses,
+                ended=self.absent,
+            )
+        return self._view
+
+    def without(self, slots: Iterable[int]) -> set[int]:
+        """The members that would be left."""
+        lost = () if self.layout is None else self.layout.ranks(tuple(slots))
+        return self.live_ranks.difference(lost)
+
+    def unreaped(self, slots: Iterable[int]) -> bool:
+        """May a rank of these slots still leave its context?"""
+        assert self.layout is not None, "slots are known once one can be lost"
+        return any(rank not in self.gone for rank in self.layout.ranks(tuple(slots)))
+
+    def heirs(self, rank: int) -> list[int]:
+        """Members at the shard position of `rank`."""
+        assert self.layout is not None, "positions are known once something is left behind"
+        shard = self.layout.place(rank)[1]
+        return [self.layout.replicas[slot][shard] for slot in self.live]
+
+    def legacies(self, heirs: Iterable[int]) -> Iterator[tuple[int, Legacy]]:
+        """What the lost ranks of each heir's shard position left behind, where that is anything."""
+        layout = self.layout
+        if layout is None or not self.live or not self._lost:
+            return
+        found: dict[int, Legacy | None] = {}  # by shard position: one message for all its heirs
+        for heir in heirs:
+            shard = layout.place(heir)[1]
+            if shard not in found:
+                ranks = [layout.replicas[slot][shard] for slot in self._lost]
+                left = [self.remains[rank] for rank in ranks if rank in self.remains]
+                found[shard] = self._legacy(left) if left else None
+            if (legacy := found[shard]) is not None:
+                yield heir, legacy
+
+    def _legacy(self, left: list[Remains]) -> Legacy:
+        return Legacy(
+            generation=self.generation,
+            contexts=tuple((one.rank, one.contexts) for one in left),
+            marks=tuple((one.rank, one.marks) for one in left if one.marks),
+            doing=tuple((one.rank, one.doing) for one in left if one.doing),
+        )
+
+    def check(self) -> None:
+        state = (self.generation, len(self.live_ranks), self.layout is not None)
+        if state == self._checked:
+            return
+        self._checked = state
+        assert self.live_ranks <= set(self.world), f"INV-2: live {sorted(self.live_ranks)}"
+        replicas = self.layout.replicas if self.layout is not None else ()
+        for slot, ranks in enumerate(replicas):
+            members = self.live_ranks & set(ranks)
+            assert len(members) in (0, len(ranks)), f"INV-2: half of replica {slot}: {members}"

@@ -1,0 +1,176 @@
+"""How another coordinator goes on where one was lost: from what the launchers remember.
+
+A coordinator keeps nothing that its launchers could not tell again. Each launcher remembers what
+its workers have said about themselves and the newest that they were told (`Memory`). The successor
+takes these statements from all members of its roll, begins a generation of its own, and gathers:
+the same path as after any loss. A step in flight is neither lost nor done twice, because survivors
+report what they hold, and nothing of an older generation counts any more.
+
+Generations of different coordinators never meet: each tenure has numbers of its own. A launcher
+that has told its successor what it knows takes nothing from the predecessor any more, so what the
+successor begins with cannot change behind its back.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rendezvous.coordinator.coordinator import Coordinator, NodeLost, Received, Resumed
+from rendezvous.coordinator.step_log import PATIENCE
+from rendezvous.protocol.effects import Effect, ToRank
+from rendezvous.protocol.messages import (
+    Broken,
+    Committed,
+    Decision,
+    Discord,
+    Exited,
+    Farewell,
+    Message,
+    Overdue,
+    Remains,
+    Topology,
+    Verdict,
+    View,
+)
+
+TENURE_GENERATIONS = 1000
+"""A coordinator that has used up its numbers has to ask for another tenure."""
+
+STEPS_KEPT = PATIENCE + 2
+"""Committed steps of each rank that are told again: the account waits no longer for any."""
+
+RETOLD = (
+    Committed, Topology, Verdict, Farewell, Overdue, Exited, Remains, Broken, Discord, View,
+    Decision,
+)  # fmt: skip
+"""What a standing is made of."""
+
+Standing = tuple[Message, ...]
+"""What one launcher remembers, oldest first."""
+
+
+def first_generation(tenure: int) -> int:
+    """The first generation of the coordinator whose tenure has this number."""
+    return (tenure - 1) * TENURE_GENERATIONS + 1
+
+
+class Memory:
+    """What one launcher could tell another coordinator about the workers of its node."""
+
+    def __init__(self) -> None:
+        self._facts: dict[tuple[str, int], Message] = {}  # the newest of each kind and rank
+        self._steps: dict[tuple[int, int], Committed] = {}  # by rank and step
+        self._views: dict[int, View] = {}  # by generation
+        self._decisions: dict[tuple[int, int], Decision] = {}  # by generation and step
+
+    def said(self, message: Message) -> None:
+        """A worker of this node said so, or its end was seen."""
+        match message:
+            case Committed(rank=rank, step=step):
+                self._steps[rank, step] = message
+                self._steps.pop((rank, step - STEPS_KEPT), None)
+                self._facts.pop((Overdue.__name__, rank), None)  # it has gone on
+            case Topology() | Verdict() | Farewell() | Exited() | Remains() | Broken():
+                self._facts[type(message).__name__, message.rank] = message
+            case Discord() | Overdue():
+                self._facts[type(message).__name__, message.rank] = message
+            case _:
+                pass  # asked for again, or of no use to anybody else
+
+    def heard(self, message: Message) -> None:
+        """A worker of this node was told so."""
+        match message:
+            case View(generation=generation):
+                self._views[generation] = message
+                if len(self._views) > STEPS_KEPT:
+                    del self._views[min(self._views)]
+            case Decision(verdict="redo" | "commit", generation=generation, step=step):
+                self._decisions[generation, step] = message
+                if len(self._decisions) > STEPS_KEPT:
+                    del self._decisions[min(self._decisions)]
+            case _:
+                pass
+
+    @property
+    def standing(self) -> Standing:
+        """All of it; its length does not grow with that of the run."""
+        views = (self._views[generation] for generation in sorted(self._views))
+        decisions = (self._decisions[key] for key in sorted(self._decisions))
+        facts = (self._facts[key] for key in sorted(self._facts))
+        steps = (self._steps[key] for key in sorted(self._steps, key=lambda key: key[::-1]))
+        return (*views, *decisions, *facts, *steps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vacancy:
+    """What the successor finds: its tenure, and the nodes that did not come with it."""
+
+    tenure: int
+    world: tuple[int, ...]
+    min_replicas: int
+    lost: tuple[tuple[str, tuple[int, ...], str], ...]  # nodes not in the roll: name, ranks, why
+    reason: str  # for a new generation where nobody is lost
+
+
+def succeed(
+    vacancy: Vacancy, standings: Iterable[Standing], now: float
+) -> tuple[Coordinator, list[Effect]]:
+    """The coordinator of a new tenure, and what it wants done first."""
+    told = [message for standing in standings for message in standing]
+    coordinator = Coordinator(world=vacancy.world, min_replicas=vacancy.min_replicas)
+    _take_over(coordinator, vacancy, told)
+    effects: list[Effect] = []
+    for message in _of(told, Topology, Verdict, Committed, Remains, Farewell, Overdue):
+        # Views in answer to these would be of a generation that nobody has begun.
+        answers = coordinator.step(Received(message=message), now)
+        effects += [effect for effect in answers if not isinstance(effect, ToRank)]
+    for message in _of(told, Exited):
+        ended = isinstance(message, Exited) and message.code == 0
+        if ended or message_rank(message) not in coordinator.members.live_ranks:
+            effects += coordinator.step(Received(message=message), now)
+    before = coordinator.generation
+    # Of all at once: nobody asks what one who is gone has promised, and nobody has been told.
+    coordinator.members.gone |= {rank for _, ranks, _ in vacancy.lost for rank in ranks}
+    for name, ranks, why in vacancy.lost:
+        # Those whom the predecessor has missed already are in no view any more.
+        if coordinator.members.live_ranks.intersection(ranks):
+            node = NodeLost(node=name, ranks=ranks, reason=why)
+            effects += coordinator.step(node, now)
+    if coordinator.generation == before:
+        effects += coordinator.step(Resumed(reason=vacancy.reason), now)
+    for message in _of(told, Exited, Broken, Discord):
+        effects += coordinator.step(Received(message=message), now)
+    return coordinator, effects
+
+
+def message_rank(message: Message) -> int:
+    """The rank that a message speaks for, -1 if none."""
+    rank = getattr(message, "rank", -1)
+    return rank if isinstance(rank, int) else -1
+
+
+def _take_over(coordinator: Coordinator, vacancy: Vacancy, told: Sequence[Message]) -> None:
+    """Begin with the newest view that any member has been told."""
+    views = [message for message in told if isinstance(message, View)]
+    newest = max(views, key=lambda view: view.generation, default=None)
+    members = coordinator.members
+    members.generation = first_generation(vacancy.tenure) - 1
+    assert newest is None or newest.generation <= members.generation, (
+        f"INV-2: tenure {vacancy.tenure} begins below generation {newest}"
+    )
+    if newest is not None:
+        members.live_ranks = set(newest.live_ranks)
+        members.gone = set(vacancy.world) - members.live_ranks
+    for view in views:
+        coordinator.book.open(view.generation, view.live)
+    for message in told:
+        if isinstance(message, Decision):
+            coordinator.book.decide(message, coordinator.now)
+    steps = [message.step for message in told if isinstance(message, Committed)]
+    # Nothing is known of older steps: their lines are in the journal of the predecessor.
+    coordinator.book.written = min(steps, default=0) - 1
+
+
+def _of(told: Iterable[Message], *kinds: type[Message]) -> list[Message]:
+    """The messages of these kinds, kind by kind."""
+    kept = list(told)
+    return [message for kind in kinds for message in kept if isinstance(message, kind)]

@@ -1,0 +1,1 @@
+"""The journal of a run: its events, written and read."""

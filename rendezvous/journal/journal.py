@@ -1,0 +1,490 @@
+"""The journal: append-only facts, one JSON line each, and the reader that survives what it finds.
+
+Every launcher appends to a file of its own, so no two processes share a line, and every line is one
+write(2): a launcher that is killed can cut off its last line and nothing else. The journal serves
+people after a loss, so writing it must never cost the job anything: a full disk is counted and told
+later (`journal.drop`), never raised. The reader takes files as input from a stranger: cut lines,
+garbage and lines of any length are skipped and named, never guessed at.
+"""
+
+import json
+import math
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rendezvous.journal.clock_alignment import Clocks, merged
+from rendezvous.protocol.effects import Json, Record
+
+FORMAT = 1
+"""`v` of each line. A reader refuses lines of a higher format instead of misreading them."""
+
+TEXT_LIMIT = 4096
+"""Characters that one string of a record may have; longer ones are clipped at the writer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One kind of record: what it states, and the fields without which it states nothing."""
+
+    meaning: str
+    required: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+
+
+EVENTS: Mapping[str, Event] = {
+    "run.start": Event(
+        "A launcher begins a run.",
+        ("run_id", "argv", "world_size", "nnodes", "version", "inject"),
+        ("nodes", "min_replicas", "pid"),
+    ),
+    "run.end": Event("The run is over on this node.", ("exit_code", "root_rank")),
+    "job.restart": Event(
+        "An attempt is over; all ranks start again.",
+        ("attempt", "restarts", "root_rank"),
+        ("of",),
+    ),
+    "node.join": Event("A node takes part with `nproc` workers.", ("nproc",), ("name",)),
+    "leader.elect": Event("A quorum of launchers follows this one.", ("round",)),
+    "leader.succeed": Event("The coordinator is here now.", ("tenure",)),
+    "roll.decide": Event("These launchers take part, in this order.", ("number", "nodes")),
+    "node.lost": Event("A node is silent or gone.", (), ("name", "ranks")),
+    "worker.spawn": Event("A worker process was started.", ("rank", "pid", "incarnation")),
+    "worker.hello": Event("The hooks are installed in a worker.", ("rank", "torch")),
+    "worker.exit": Event(
+        "The kernel said that a worker is gone; `ours`: we had sent it the signal.",
+        ("rank", "pid", "code", "signal", "ours", "error"),
+        ("incarnation", "detect_ms"),
+    ),
+    "worker.kill": Event("We send these ranks a signal: kill ledger.", ("ranks",), ("signal",)),
+    "topology.learn": Event("The script's process groups show replicas.", ("strategy", "replicas")),
+    "promise.state": Event("What this run promises about a loss.", ("promise", "microbatches")),
+    "view.change": Event("A new generation.", ("generation", "live", "lost_ranks")),
+    "replica.lost": Event("A replica has left.", ("slot", "root_rank", "ranks", "generation")),
+    "decision.make": Event(
+        "What becomes of a step after a loss.", ("generation", "step", "verdict", "targets")
+    ),
+    "step.commit": Event(
+        "A step is applied. `done` is present only where it differs from the home layout.",
+        ("step", "generation", "quota", "redone", "microbatches", "total", "ms"),
+        ("done",),
+    ),
+    "recovery.done": Event(
+        "Losses are made good; the times of its parts.",
+        (
+            "generation",
+            "slots",
+            "root_ranks",
+            "step",
+            "redone",
+            "detect_ms",
+            "agree_ms",
+            "rebuild_ms",
+            "redo_ms",
+            "reduce_ms",
+            "vote_ms",
+            "total_ms",
+        ),
+    ),
+    "invariant.break": Event("An invariant does not hold; the job stops.", ("invariant",)),
+    "notice.give": Event("A worker tells something worth reading once.", ("rank",), ("event",)),
+    "fault.hint": Event("A collective failed on a rank: a hint, not a verdict.", ("rank",)),
+    "digest.agree": Event("All replicas held the same parameters at a step.", ("step",)),
+    "digest.differ": Event(
+        "Replicas held different parameters at a step; `ranks` are those that differ from most.",
+        ("step",),
+        ("ranks",),
+    ),
+    "journal.drop": Event("Records that could not be written before this one.", ("records",)),
+}
+
+DURABLE = frozenset({"replica.lost", "node.lost", "run.end"})
+"""Records worth an fsync: they are rare, and they are what a crashed machine is asked about."""
+
+ENVELOPE = frozenset({"v", "ts", "mono", "seq", "node", "ev", "reason"})
+
+
+def journal_path(run_dir: Path, node: str) -> Path:
+    """The file of one node's records; characters that a file name cannot carry become "_"."""
+    return run_dir / f"events.{re.sub(r'[^A-Za-z0-9._-]', '_', node)[:128]}.jsonl"
+
+
+def _plain(value: Json) -> Json:
+    """`value` with long strings clipped and non-finite numbers (no JSON) as null."""
+    if isinstance(value, str):
+        return value if len(value) <= TEXT_LIMIT else value[: TEXT_LIMIT - 1] + "…"
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return value
+
+
+def _check(record: Record) -> None:
+    known = EVENTS.get(record.event)
+    assert known is not None, f"no such journal event: {record.event!r} (see journal.EVENTS)"
+    absent = [name for name in known.required if name not in record.fields]
+    assert not absent, f"{record.event} without {absent}: {dict(record.fields)}"
+    clash = sorted(ENVELOPE & record.fields.keys())
+    assert not clash, f"{record.event}: fields {clash} belong to the line, not to the event"
+
+
+class Journal:
+    """Appends records of one node. Not thread-safe: the launcher has one thread."""
+
+    def __init__(self, path: Path, node: str, origin: float) -> None:
+        """Open or create `path`; `origin` is the monotonic time at which the launcher started.
+
+        Raises OSError where the file cannot be had: at start that is an error for the user.
+        """
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        self._fd = os.open(path, flags, 0o600)
+        facts = os.fstat(self._fd)
+        if not stat.S_ISREG(facts.st_mode):
+            os.close(self._fd)
+            raise OSError(f"{path} is not a regular file")
+        size = facts.st_size
+        # A predecessor killed in the middle of its line: ours must not become part of it.
+        self._torn = size > 0 and os.pread(self._fd, 1, size - 1) != b"\n"
+        self._node = node
+        self._origin = origin
+        self._seq = 0
+        self._dropped = 0
+
+    def append(self, record: Record, *, mono: float, wall: float) -> None:
+        """Write one line. Never raises OSError: what cannot be written is counted and told later.
+
+        `mono` is in seconds of the clock that gave `origin`, `wall` in seconds since 1970.
+        """
+        _check(record)
+        if self._dropped:
+            count: dict[str, Json] = {"records": self._dropped}
+            told = Record(event="journal.drop", reason="the disk took no records", fields=count)
+            if self._write(told, mono=mono, wall=wall):
+                self._dropped = 0
+        if self._dropped or not self._write(record, mono=mono, wall=wall):
+            # The number is used up, so that the reader sees the gap.
+            self._seq += 1
+            self._dropped += 1
+        elif record.event in DURABLE:
+            try:
+                os.fsync(self._fd)
+            except OSError:
+                pass  # The line is in the page cache, which is all that any other record has.
+
+    def close(self) -> None:
+        """Close the file; a second call does nothing."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _write(self, record: Record, *, mono: float, wall: float) -> bool:
+        line: dict[str, Json] = {
+            "v": FORMAT,
+            "ts": round(wall, 6),
+            "mono": round(mono - self._origin, 6),
+            "seq": self._seq,
+            "node": self._node,
+            "ev": record.event,
+            "reason": record.reason,
+        }
+        line.update(record.fields)
+        text = json.dumps(_plain(line), separators=(",", ":"), allow_nan=False) + "\n"
+        data = (b"\n" if self._torn else b"") + text.encode("ascii")
+        try:
+            written = os.write(self._fd, data)
+        except OSError:
+            return False
+        self._torn = written != len(data)
+        if self._torn:
+            return False
+        self._seq += 1
+        return True
+
+
+# ------------------------------------------------------------------------------------- the reader
+
+LINE_LIMIT = 1 << 20
+"""Bytes of a line that the reader keeps; longer lines are skipped."""
+
+CHUNK_BYTES = 1 << 18
+CUT = "cut off in the middle"
+NAMELESS = 16  # Missing nodes without a name that are listed.
+COMPLAINTS = 100  # Unreadable places that are named; all are counted.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One record as read. The accessors give the default where a field is absent or misshapen."""
+
+    ts: float
+    mono: float
+    seq: int
+    node: str
+    event: str
+    reason: str
+    fields: Mapping[str, Json]
+
+    def moved(self, ts: float) -> "Entry":
+        """The same at another time."""
+        return self if ts == self.ts else replace(self, ts=ts)
+
+    def integer(self, name: str, default: int = -1) -> int:
+        value = self.fields.get(name)
+        return value if isinstance(value, int) and not isinstance(value, bool) else default
+
+    def number(self, name: str, default: float = 0.0) -> float:
+        value = self.fields.get(name)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return default
+        return float(value) if abs(value) < 1e15 else default  # False for NaN too
+
+    def text(self, name: str, default: str = "") -> str:
+        value = self.fields.get(name)
+        return value if isinstance(value, str) else default
+
+    def flag(self, name: str) -> bool:
+        return self.fields.get(name) is True
+
+    def integers(self, name: str) -> tuple[int, ...]:
+        value = self.fields.get(name)
+        items = value if isinstance(value, list) else []
+        return tuple(item for item in items if isinstance(item, int) and not isinstance(item, bool))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unreadable:
+    """A place in a journal file that says nothing we can trust."""
+
+    file: str
+    line: int  # 1-based; 0: the file as a whole
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Numbers of one file between which records are missing (not written, or unreadable)."""
+
+    node: str
+    after: int
+    before: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLog:
+    """Everything that is left of a run, in order; never complete by assumption."""
+
+    run_dir: Path
+    entries: tuple[Entry, ...]
+    nodes: tuple[str, ...]  # that left a file
+    unreadable: tuple[Unreadable, ...] = ()  # the first of them
+    unreadable_places: int = 0  # all of them
+    gaps: tuple[Gap, ...] = ()
+    unknown: tuple[str, ...] = ()  # event names that this version does not know
+
+    def of(self, *events: str) -> Iterator[Entry]:
+        return (entry for entry in self.entries if entry.event in events)
+
+    def last(self, *events: str) -> Entry | None:
+        return next((entry for entry in reversed(self.entries) if entry.event in events), None)
+
+    def missing_nodes(self) -> tuple[str, ...]:
+        """Nodes that took part and left no file; those without a known name as "node ?"."""
+        known: list[str] = []
+        nnodes = 0
+        for entry in self.of("run.start", "node.join", "node.lost"):
+            nnodes = max(nnodes, entry.integer("nnodes", 0))
+            listed = entry.fields.get("nodes")
+            names = listed if isinstance(listed, list) else []
+            known += [name for name in names if isinstance(name, str)]
+            known += [entry.text("name")] if entry.text("name") else []
+        absent = sorted(set(known) - set(self.nodes))
+        nameless = max(0, nnodes - len(set(known) | set(self.nodes)))
+        return tuple(absent) + ("node ?",) * min(nameless, NAMELESS)
+
+
+class FileTail:
+    """Reads what was appended to one journal file since the last call. Holds no file open."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.node = path.name.removeprefix("events.").removesuffix(".jsonl")
+        self.unreadable: list[Unreadable] = []
+        self.places = 0
+        self.gaps: list[Gap] = []
+        self.unknown: set[str] = set()
+        self._offset = 0
+        self._line = 1
+        self._rest = b""  # The beginning of a line whose end is not there yet.
+        self._skip = False  # In a line beyond LINE_LIMIT.
+        self._seq = -1
+
+    def poll(self) -> list[Entry]:
+        """The entries of whole lines that are new; what cannot be read is noted, never raised."""
+        entries: list[Entry] = []
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError as error:
+            self._complain_once(0, f"cannot be opened: {error.strerror}")
+            return entries
+        try:
+            facts = os.fstat(fd)
+            if not stat.S_ISREG(facts.st_mode):
+                self._complain_once(0, "is not a regular file")
+                return entries
+            if facts.st_size < self._offset:
+                self._complain(0, "became shorter: read again from its beginning")
+                self._offset, self._line, self._rest, self._skip, self._seq = 0, 1, b"", False, -1
+            while chunk := os.pread(fd, CHUNK_BYTES, self._offset):
+                self._offset += len(chunk)
+                entries += self._take(chunk)
+        except OSError as error:
+            self._complain_once(0, f"cannot be read: {error.strerror}")
+        finally:
+            os.close(fd)
+        return entries
+
+    def finish(self) -> list[Entry]:
+        """Judge the rest without an end of line: nobody will complete it."""
+        rest, self._rest = self._rest, b""
+        if not rest or self._skip:
+            return []
+        entry, why = parse_line(rest, self.node)
+        if entry is None:
+            self._complain(self._line, CUT if why == "not JSON" else why)
+            return []
+        self._follow(entry)
+        return [entry]
+
+    def _take(self, chunk: bytes) -> list[Entry]:
+        entries = []
+        head, *tail = chunk.split(b"\n")
+        pieces = [self._rest + head, *tail]
+        for piece in pieces[:-1]:
+            entry = self._whole(piece)
+            if entry is not None:
+                entries.append(entry)
+            self._line += 1
+        self._rest = pieces[-1]
+        if len(self._rest) > LINE_LIMIT:
+            if not self._skip:
+                self._complain(self._line, f"longer than {LINE_LIMIT} bytes")
+            self._skip = True
+            self._rest = b""
+        return entries
+
+    def _whole(self, line: bytes) -> Entry | None:
+        if self._skip:
+            self._skip = False
+            return None
+        if not line.strip():
+            return None
+        if len(line) > LINE_LIMIT:
+            self._complain(self._line, f"longer than {LINE_LIMIT} bytes")
+            return None
+        entry, why = parse_line(line, self.node)
+        if entry is None:
+            self._complain(self._line, why)
+            return None
+        self._follow(entry)
+        return entry
+
+    def _follow(self, entry: Entry) -> None:
+        # Number 0 is a new launcher that appends to the file of its predecessor.
+        if entry.seq != self._seq + 1 and entry.seq != 0:
+            self.gaps.append(Gap(node=entry.node, after=self._seq, before=entry.seq))
+        self._seq = entry.seq
+        if entry.event not in EVENTS:
+            self.unknown.add(entry.event[:64])
+
+    def _complain(self, line: int, why: str) -> None:
+        self.places += 1
+        if len(self.unreadable) < COMPLAINTS:
+            self.unreadable.append(Unreadable(file=self.path.name, line=line, why=why))
+
+    def _complain_once(self, line: int, why: str) -> None:
+        if all(known.why != why for known in self.unreadable):
+            self._complain(line, why)
+
+
+def parse_line(line: bytes, node: str) -> tuple[Entry | None, str]:
+    """The entry of one line, or None and why not. `node` stands in where the line names none."""
+    try:
+        raw = json.loads(line.decode("utf-8"))
+    except (ValueError, RecursionError):
+        return None, "not JSON"
+    if not isinstance(raw, dict):
+        return None, "not a JSON object"
+    version, ts, mono, seq = raw.get("v"), raw.get("ts"), raw.get("mono", 0), raw.get("seq")
+    if not isinstance(version, int) or not isinstance(raw.get("ev"), str):
+        return None, "not a record"
+    if version > FORMAT:
+        return None, f"format {str(version)[:20]} of a newer recoverrun"
+    if not isinstance(ts, int | float) or not isinstance(seq, int):
+        return None, "a record without time or number"
+    if not isinstance(mono, int | float) or not (abs(ts) < 1e11 and abs(mono) < 1e11):
+        return None, "a record with an impossible time"
+    name, reason = raw.get("node"), raw.get("reason")
+    return Entry(
+        ts=float(ts),
+        mono=float(mono),
+        seq=seq,
+        node=name if isinstance(name, str) else node,
+        event=raw["ev"],
+        reason=reason if isinstance(reason, str) else "",
+        fields={key: value for key, value in raw.items() if key not in ENVELOPE},
+    ), ""
+
+
+class RunTail:
+    """Reads what was appended to a run's journals since the last call, of all nodes."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.run_dir = run_dir
+        self._files: dict[str, FileTail] = {}
+        self._clocks = Clocks()
+
+    def poll(self, *, last: bool = False) -> list[Entry]:
+        """The new entries of all nodes, merged; new files are found.
+
+        `last`: judge lines without an end too, because this reader will not poll again.
+        """
+        try:
+            names = sorted(path.name for path in self.run_dir.glob("events.*.jsonl"))
+        except OSError:
+            names = []
+        for name in names:
+            if name not in self._files:
+                self._files[name] = FileTail(self.run_dir / name)
+        files = [self._files[name] for name in sorted(self._files)]
+        read = [file.poll() + (file.finish() if last else []) for file in files]
+        return merged(self._clocks.align(read))
+
+    @property
+    def places(self) -> int:
+        """Unreadable places so far."""
+        return sum(file.places for file in self._files.values())
+
+    def log(self, entries: list[Entry]) -> RunLog:
+        """`entries` with what is known about the files they came from."""
+        files = [self._files[name] for name in sorted(self._files)]
+        return RunLog(
+            run_dir=self.run_dir,
+            entries=tuple(entries),
+            nodes=tuple(sorted({file.node for file in files})),
+            unreadable=tuple(place for file in files for place in file.unreadable),
+            unreadable_places=self.places,
+            gaps=tuple(gap for file in files for gap in file.gaps),
+            unknown=tuple(sorted({name for file in files for name in file.unknown})),
+        )
+
+
+def read_run(run_dir: Path) -> RunLog:
+    """Everything readable of a run that is over, or of a live one as it stands now."""
+    tail = RunTail(run_dir)
+    return tail.log(tail.poll(last=True))

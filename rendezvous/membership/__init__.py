@@ -1,0 +1,1 @@
+"""Who takes part: formation, the failure detector, flapping nodes."""

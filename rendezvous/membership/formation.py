@@ -1,0 +1,328 @@
+"""How a job comes together: launchers join until there are enough, then each is given its ranks.
+
+With MIN:MAX nodes it forms as soon as MAX are there, or `last_call_s` after MIN were. Node ranks
+are taken as given with --node-rank; the others fill the gaps in the order of their arrival. A join
+may come any number of times: the same launcher (same incarnation) gets the same answer. Whoever
+cannot be part of this job is refused with one sentence, and never disturbs those who are.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import assert_never
+
+from rendezvous.protocol.heartbeat import MANY
+from rendezvous.protocol.messages import Join, Refusal, Start
+
+EXIT_USAGE = 2
+EXIT_NEVER_FORMED = 80
+
+NPROC_MOST = 4096
+
+AGAIN_S = 10.0
+"""A start that was sent is not sent again sooner, where there are many: it says who everybody is,
+and whoever waits for it asks every second, also while it is on its way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A launcher asks to take part."""
+
+    join: Join
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """The launcher with this incarnation went silent before the job was formed."""
+
+    incarnation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time passed."""
+
+
+Event = Joined | Left | Tick
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Send this to the launcher with that incarnation."""
+
+    incarnation: str
+    message: Start | Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Formed:
+    """The job is complete. `joins` and `starts` are in the order of node ranks."""
+
+    joins: tuple[Join, ...]
+    starts: tuple[Start, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Abandoned:
+    """The job never formed; everybody who waits was told."""
+
+    reason: str
+
+
+Effect = Reply | Formed | Abandoned
+
+
+class Formation:
+    """Machine: joins in, starts and refusals out."""
+
+    def __init__(
+        self,
+        *,
+        nnodes: int,
+        run_id: str,
+        version: str,
+        master_addr: str,
+        timeout_s: float,
+        begun_at: float,
+        nnodes_least: int = 0,
+        last_call_s: float = 0.0,
+        attempt: int = 0,
+        restarts: int = 0,
+        awaited: frozenset[str] = frozenset(),
+        allow_mixed: bool = False,
+        leader: str = "",
+        over: bool = False,
+    ) -> None:
+        """`nnodes` at most, `nnodes_least` at least (0: the same). `awaited` are launchers that
+        will come; once they are there and enough, nobody else is waited for. `over`: this attempt
+        was formed by another machine, and only those that follow are of this one.
+        """
+        self._nnodes = nnodes
+        self._least = nnodes_least or nnodes
+        self._last_call_s = last_call_s
+        self._attempt = attempt
+        self._restarts = restarts
+        self._awaited = awaited
+        self._allow_mixed = allow_mixed
+        self._leader = leader
+        self._form_at: float | None = None  # with fewer than all
+        self._run_id = run_id
+        self._version = version
+        self._master_addr = master_addr
+        self._timeout_s = timeout_s
+        self._expires_at = begun_at + timeout_s
+        self._joins: dict[str, Join] = {}  # by incarnation, in the order of arrival
+        self._by_rank: dict[int, Join] = {}  # those who asked for a certain node rank
+        self._kinds: dict[tuple[str, str, str, str], Join] = {}  # the first that runs each
+        self._starts: dict[str, Start] = {}
+        self._sent_at: dict[str, float] = {}
+        self._again_s = AGAIN_S if nnodes >= MANY else 0.0
+        self._over = over
+
+    def step(self, event: Event, now: float) -> list[Effect]:
+        """Take one event at monotonic time `now` (seconds)."""
+        effects: list[Effect] = []
+        match event:
+            case Joined(join=join):
+                effects = self._join(join, now)
+            case Left(incarnation=incarnation):
+                if not self._starts:
+                    self._forget(incarnation)
+                    self._awaited -= {incarnation}
+            case Tick():
+                if self._form_at is not None and now >= self._form_at:
+                    effects = self._form(now)
+                elif now >= self._expires_at and not self._over:
+                    effects = self._abandon()
+            case _:
+                assert_never(event)
+        self._call(now)
+        self.check()
+        return effects
+
+    def deadline(self) -> float | None:
+        """When it next needs a `Tick`, or None."""
+        return None if self._over else min(self._expires_at, self._form_at or self._expires_at)
+
+    def renewed(
+        self, *, attempt: int, restarts: int, awaited: frozenset[str], begun_at: float
+    ) -> "Formation":
+        """The machine for the next attempt of the same job: everybody joins again."""
+        return Formation(
+            nnodes=self._nnodes,
+            run_id=self._run_id,
+            version=self._version,
+            master_addr=self._master_addr,
+            timeout_s=self._timeout_s,
+            begun_at=begun_at,
+            nnodes_least=self._least,
+            last_call_s=self._last_call_s,
+            attempt=attempt,
+            restarts=restarts,
+            awaited=awaited,
+            allow_mixed=self._allow_mixed,
+            leader=self._leader,
+        )
+
+    @property
+    def least(self) -> int:
+        """As many nodes have to be there."""
+        return self._least
+
+    @property
+    def most(self) -> int:
+        """As many nodes may be there."""
+        return self._nnodes
+
+    def _call(self, now: float) -> None:
+        """Begin or end the wait for more nodes than are needed."""
+        if self._over or len(self._joins) < self._least:
+            self._form_at = None
+        elif self._awaited and self._awaited <= self._joins.keys():
+            self._form_at = now
+        elif self._form_at is None:
+            self._form_at = now + self._last_call_s
+
+    def check(self) -> None:
+        ranks = len(self._by_rank)
+        assert ranks <= len(self._joins), f"{ranks} node ranks for {len(self._joins)} nodes"
+        assert len(self._joins) <= self._nnodes, f"{len(self._joins)} of {self._nnodes} joined"
+
+    def snapshot(self) -> dict[str, object]:
+        return {"joined": len(self._joins), "nnodes": self._nnodes, "formed": bool(self._starts)}
+
+    def _join(self, join: Join, now: float) -> list[Effect]:
+        start = self._starts.get(join.incarnation)
+        if start is not None:
+            if now < self._sent_at[join.incarnation] + self._again_s:
+                return []
+            self._sent_at[join.incarnation] = now
+            return [Reply(join.incarnation, start)]
+        known = self._joins.get(join.incarnation)
+        if known is not None:
+            return []
+        refusal = self.objection(join)
+        if refusal is None and self._over:
+            refusal = _refuse(f"the job already has all of its {self._nnodes} nodes")
+        if refusal is not None:
+            return [Reply(join.incarnation, refusal)]
+        self._joins[join.incarnation] = join
+        self._kinds.setdefault(_kind(join), join)
+        if join.node_rank >= 0:
+            assert join.node_rank not in self._by_rank, f"node rank {join.node_rank} given twice"
+            self._by_rank[join.node_rank] = join
+        return self._form(now) if len(self._joins) == self._nnodes else []
+
+    def _forget(self, incarnation: str) -> None:
+        left = self._joins.pop(incarnation, None)
+        if left is None:
+            return
+        self._by_rank.pop(left.node_rank, None)
+        if self._kinds[_kind(left)] is left:
+            self._kinds = {}
+            for join in self._joins.values():
+                self._kinds.setdefault(_kind(join), join)
+
+    def objection(self, join: Join) -> Refusal | None:
+        """Why this launcher can never be part of this job, or None."""
+        if join.run_id != self._run_id:
+            return _refuse(f"this endpoint serves run {self._run_id!r}, not {join.run_id!r}")
+        stranger = "" if self._allow_mixed else self._strangeness(join)
+        if stranger:
+            return _refuse(f"{stranger} (or --allow-mixed)")
+        if not 1 <= join.nproc <= NPROC_MOST:
+            return _refuse(f"{join.nproc} workers per node are not possible", EXIT_USAGE)
+        if join.node_rank >= self._nnodes:
+            few = f"node rank {join.node_rank} does not exist in a job of {self._nnodes} nodes"
+            return _refuse(few, EXIT_USAGE)
+        for other in self._kinds.values():
+            if join.agreement != other.agreement:
+                why = "its launcher has another --coord, or another etcd behind it"
+                return _refuse(f"this node cannot agree with {_whereabouts(other)}: {why}")
+        taker = None if self._over else self._by_rank.get(join.node_rank)
+        if taker is not None:
+            taken = f"node rank {join.node_rank} is already taken by the launcher on "
+            return _refuse(f"{taken}{_whereabouts(taker)}", EXIT_USAGE)
+        return None
+
+    def _strangeness(self, join: Join) -> str:
+        """In what this launcher is so different that it cannot be of this job, or ""."""
+        if join.version != self._version:
+            versions = f"this is recoverrun {join.version}, the job runs {self._version}"
+            return f"{versions}: all nodes need the same version"
+        for other in self._kinds.values():
+            if join.torch and other.torch and join.torch != other.torch:
+                versions = f"this node has torch {join.torch}, {_whereabouts(other)} {other.torch}"
+                return f"{versions}: all nodes need the same version"
+            if join.role == other.role and join.script != other.script:
+                jobs = f"run {self._run_id!r} is {other.script} on {_whereabouts(other)}"
+                return f"{jobs}, not {join.script}: another job uses this id, choose an --rdzv-id"
+        return ""
+
+    def _form(self, now: float) -> list[Effect]:
+        joins = self._placed()
+        names = _names([join.node for join in joins])
+        world_size = sum(join.nproc for join in joins)
+        master = joins[0].master or self._master_addr
+        peers = tuple((join.incarnation, join.address, join.listen, join.nproc) for join in joins)
+        starts = []
+        first_rank, role_ranks, roles = 0, Counter[str](), Counter[str]()
+        for join in joins:
+            roles[join.role] += join.nproc
+        for node_rank, join in enumerate(joins):
+            start = Start(
+                generation=1,
+                node_rank=node_rank,
+                nnodes=len(joins),
+                first_rank=first_rank,
+                nproc=join.nproc,
+                world_size=world_size,
+                master_addr=master,
+                nodes=names,
+                attempt=self._attempt,
+                restarts=self._restarts,
+                first_role_rank=role_ranks[join.role],
+                role_world_size=roles[join.role],
+                leader=self._leader,
+                peers=peers,
+            )
+            starts.append(start)
+            first_rank += join.nproc
+            role_ranks[join.role] += join.nproc
+        self._starts = {join.incarnation: s for join, s in zip(joins, starts, strict=True)}
+        self._over, self._sent_at = True, dict.fromkeys(self._starts, now)
+        replies = [Reply(join.incarnation, s) for join, s in zip(joins, starts, strict=True)]
+        return [Formed(joins, tuple(starts)), *replies]
+
+    def _placed(self) -> tuple[Join, ...]:
+        """The joins by node rank: the given ones at their place, the others in the gaps."""
+        others = iter([join for join in self._joins.values() if join.node_rank < 0])
+        places = (self._by_rank.get(rank) or next(others, None) for rank in range(self._nnodes))
+        return tuple(join for join in places if join is not None)
+
+    def _abandon(self) -> list[Effect]:
+        self._over = True
+        here = ", ".join(sorted(join.node for join in self._joins.values())) or "none"
+        joined = f"{len(self._joins)} of {self._least} nodes joined"
+        reason = f"{joined} within {self._timeout_s:g} s ({here})"
+        refusal = _refuse(reason)
+        replies = [Reply(incarnation, refusal) for incarnation in self._joins]
+        return [*replies, Abandoned(reason)]
+
+
+def _refuse(reason: str, exit_code: int = EXIT_NEVER_FORMED) -> Refusal:
+    return Refusal(reason=reason, exit_code=exit_code)
+
+
+def _kind(join: Join) -> tuple[str, str, str, str]:
+    return join.torch, join.role, join.script, join.agreement
+
+
+def _whereabouts(join: Join) -> str:
+    return f"{join.node} ({join.address})" if join.address else join.node
+
+
+def _names(hosts: list[str]) -> tuple[str, ...]:
+    """The names of the nodes: their hosts', with node ranks if one host has several launchers."""
+    if len(set(hosts)) == len(hosts):
+        return tuple(hosts)
+    return tuple(f"{host}.{rank}" for rank, host in enumerate(hosts))

@@ -1,0 +1,1 @@
+"""What all parts of a job agree on: messages, layout, quota, variables, shared memory."""

@@ -1,0 +1,480 @@
+"""Every message that recoverrun's processes exchange, as a frozen dataclass.
+
+A message says where things stand (totals, identities, positions), never what to add: each of them
+may arrive twice, late, or not at all. Each carries the generation it was sent in; the coordinator
+fences old generations in one place, before any handler sees them. `codec` turns these classes into
+msgpack and back under a strict schema derived from the annotations below, so the annotations are
+the protocol; docs/protocol.md explains it.
+
+Directions: W worker, L launcher (one per node), C coordinator (lives in one of the launchers).
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from rendezvous.protocol.register_messages import (
+    Accept,
+    Accepted,
+    Copied,
+    Copy,
+    Granted,
+    Lead,
+    Ping,
+    Pong,
+    Prepare,
+    Prepared,
+    Rejected,
+    RollCall,
+    RollChange,
+    Testimony,
+    Whole,
+)
+
+Identity = tuple[int, int]
+"""(slot, index): a microbatch of the current step; slot is a replica position, never reassigned."""
+
+Phase = Literal["compute", "settle", "done"]
+Promise = Literal["exact-samples", "equal-count", "unprotected"]
+
+
+# ---------------------------------------------------------------------------- forming the job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Join:
+    """L -> C: a launcher asks to take part with `nproc` workers."""
+
+    run_id: str
+    node: str
+    incarnation: str
+    node_rank: int  # -1: the coordinator chooses
+    nproc: int
+    version: str
+    role: str = "default"
+    master: str = ""  # host:port where its first worker could listen; no host: `address`
+    attempt: int = 0  # the restart that this launcher is ready for
+    script: str = ""  # what it runs, with a digest of the arguments
+    arguments: str = ""
+    torch: str = ""  # version, if known
+    agreement: str = ""  # who decides who takes part: "" the launchers, or an etcd, by its id
+    listen: int = 0  # the port at which other launchers reach this one, 0 if none does
+    address: str = ""  # whence this message came: filled in by whoever receives it
+
+
+Peer = tuple[str, str, int, int]
+"""A launcher of the job: incarnation, host, port, workers. No host: where the others have called it
+to join, at the endpoint of their command line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """C -> L: the join is refused for good; `reason` is one sentence for the user."""
+
+    reason: str
+    exit_code: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """C -> L: the job is formed; start the workers with ranks `first_rank` .. + `nproc`."""
+
+    generation: int
+    node_rank: int
+    nnodes: int
+    first_rank: int
+    nproc: int
+    world_size: int
+    master_addr: str
+    nodes: tuple[str, ...]  # by node rank
+    attempt: int = 0  # 0 for the first set of workers
+    restarts: int = 0  # how many of those were failures
+    first_role_rank: int = -1  # -1: roles are ranks
+    role_world_size: int = -1
+    leader: str = ""  # the launcher that coordinates, by its incarnation
+    peers: tuple[Peer, ...] = ()  # by node rank
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roster:
+    """C -> L: what a `Start` says to all alike, in a frame beside it."""
+
+    nodes: tuple[str, ...]
+    peers: tuple[Peer, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restart:
+    """C -> L: end all workers, then join again for `attempt`; the job begins anew."""
+
+    attempt: int
+    reason: str
+    root_rank: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spare:
+    """C -> L: the job runs and has all of its nodes. Stay, in case that it loses one.
+
+    `places`: where other launchers are reached, in case that it is this one.
+    """
+
+    nnodes: int
+    places: tuple[tuple[str, int], ...] = ()  # host and port
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redirect:
+    """L -> L: I do not coordinate; the launcher that does is reached there."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beat:
+    """L -> C and C -> L: this process is alive. Said where the register has no ping for it.
+
+    `tenure`: as coordinator, since the leader changed that often; 0 from anybody else.
+    """
+
+    node: str
+    incarnation: str
+    tenure: int = 0
+
+
+# ---------------------------------------------------------------------------- life of a worker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hello:
+    """W -> C: the hooks are installed in this worker."""
+
+    rank: int
+    incarnation: int
+    pid: int
+    torch: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
+    """W -> C: the script's own process groups show these replicas.
+
+    `replicas[slot]` are the global ranks of that slot in shard order. `strategy` names the file of
+    recoverrun/worker/strategies that serves the script.
+    """
+
+    rank: int
+    generation: int
+    strategy: str
+    replicas: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """W -> C: what the proof after the first step showed on this rank."""
+
+    rank: int
+    generation: int
+    promise: Promise
+    microbatches: int  # per replica and step, as seen in the first step
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """W -> C: something a person should read once in the journal."""
+
+    rank: int
+    generation: int
+    event: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerFault:
+    """W -> C: a collective failed on this rank. A hint, never a verdict: only launchers judge."""
+
+    rank: int
+    generation: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Farewell:
+    """W -> C: the script ended normally after `step` committed steps.
+
+    Until then the rank took part in `generation`: who still has to meet others does not wait.
+    """
+
+    rank: int
+    generation: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exited:
+    """L -> C: the kernel said that this worker is gone. `code` < 0 is the signal's number."""
+
+    rank: int
+    incarnation: int
+    node: str
+    code: int
+    ours: bool  # this launcher had sent the signal itself
+    error: str  # last exception of the worker, one line, or ""
+    detected_s: float  # since the process died, as far as the launcher can tell
+    age_s: float = 0.0  # since it failed: since it wrote down its exception, or else since it died
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remains:
+    """L -> C: what a worker left in its shared memory: the newest contexts, oldest first, the marks
+    of its latest microbatches, and in which microbatch it died (`remains.Doing`).
+    """
+
+    rank: int
+    incarnation: int
+    contexts: tuple[bytes, ...]
+    marks: bytes = b""
+    doing: tuple[int, ...] = ()
+
+
+# ---------------------------------------------------------------------------- generations
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """C -> all: the members of one generation. Slots that are not in `live` are lost.
+
+    `live_ranks` serves the time before the topology is known and the world's own collectives.
+    """
+
+    generation: int
+    live: tuple[int, ...]  # slots; empty while the topology is unknown
+    live_ranks: tuple[int, ...]
+    losses: tuple[int, ...]  # ranks lost since the generation before
+    ended: tuple[int, ...] = ()  # live ranks whose script had ended: nobody waits for them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """W -> C: where this rank stands in `generation`, as a total.
+
+    `done` are the identities in the accumulators of `step`; it is final for the generation once
+    `phase` is "settle" (the script waits at the commit point). `begun` is what it re-executes right
+    now and cannot leave: its shard mates must join it. `reduced` is the generation in which this
+    rank holds every bucket of `step` reduced, 0 if none.
+    """
+
+    rank: int
+    generation: int
+    step: int
+    phase: Phase
+    microbatches: int  # of the script's own loop in this step; 0 while unknown
+    done: tuple[Identity, ...]
+    begun: tuple[Identity, ...]
+    reduced: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """C -> W: what becomes of `step` in `generation`.
+
+    "commit": every survivor held every bucket in generation `held`; apply those sums.
+    "redo": compute `targets[replica]`, reduce everything anew in this generation.
+    "level": compute `targets[replica]`, which shard mates have begun, then report again.
+    """
+
+    generation: int
+    step: int
+    verdict: Literal["commit", "redo", "level"]
+    held: int
+    targets: tuple[tuple[int, tuple[Identity, ...]], ...]  # (replica, identities it computes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Legacy:
+    """C -> W: what lost ranks of this worker's shard position left, for re-execution."""
+
+    generation: int
+    contexts: tuple[tuple[int, tuple[bytes, ...]], ...]  # (lost rank, its contexts)
+    marks: tuple[tuple[int, bytes], ...] = ()  # (lost rank, the marks of its microbatches)
+    doing: tuple[tuple[int, tuple[int, ...]], ...] = ()  # (lost rank, the microbatch it died in)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """W -> C: this rank has applied `step`; `done` is what its replica put into the sum.
+
+    Never waited for by anybody. Times are milliseconds of this step on this rank.
+    """
+
+    rank: int
+    generation: int
+    step: int
+    done: tuple[Identity, ...]
+    redone: tuple[Identity, ...]
+    total: int  # B, as the data plane's vote counted it
+    digest: str  # of the parameters before the step's update if it is checked, else ""
+    phases: tuple[tuple[str, float], ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discord:
+    """W -> C: the script's ranks do different things, which no transaction can be made of."""
+
+    rank: int
+    generation: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overdue:
+    """W -> C: others did not come within the script's own limit of time; the script is told.
+
+    If this rank ends by that error, nobody is lost: the run ends, as under torchrun.
+    """
+
+    rank: int
+    generation: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broken:
+    """W -> C: an invariant does not hold; the job must stop with exit code 85."""
+
+    rank: int
+    generation: int
+    invariant: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """C -> L: end all workers of your node and leave with this exit code.
+
+    It names the cause, so that every node can say the same.
+    """
+
+    exit_code: int
+    reason: str
+    root_rank: int  # -1: no single rank is to blame
+    node: str = ""  # of the root rank
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaving:
+    """L -> C: the user ends this node's part; its workers are ending already.
+
+    The job goes on without it where it can, and else ends with this code.
+    """
+
+    node: str
+    exit_code: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kill:
+    """C -> L: end these ranks now; their replica has left."""
+
+    generation: int
+    ranks: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """L -> C: a part of what this launcher remembers, for the coordinator that begins `tenure`.
+
+    Said until that coordinator speaks. `begun`: workers of `attempt` were started here.
+    """
+
+    tenure: int
+    attempt: int
+    begun: bool
+    part: int
+    parts: int
+    frames: tuple[bytes, ...]  # messages of and to its workers, see `succession.Memory`
+
+
+# ---------------------------------------------------------------------------- the c10d store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreCall:
+    """W -> C: one operation of the c10d store. `serial` pairs the answer with the caller.
+
+    `generation` 0 calls live as long as the job; others are failed when a newer View exists.
+    """
+
+    rank: int
+    serial: int
+    generation: int
+    op: Literal[
+        "set", "get", "wait", "add", "cas", "delete", "check", "count", "append", "mset", "mget"
+    ]
+    keys: tuple[str, ...]
+    values: tuple[bytes, ...]
+    amount: int
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreAnswer:
+    """C -> W: `status` is "ok", "timeout" or "superseded" (a newer generation exists)."""
+
+    rank: int
+    serial: int
+    status: Literal["ok", "timeout", "superseded"]
+    values: tuple[bytes, ...]
+    number: int
+
+
+Message = (
+    Join
+    | Refusal
+    | Start
+    | Roster
+    | Restart
+    | Spare
+    | Redirect
+    | Beat
+    | Hello
+    | Topology
+    | Verdict
+    | Notice
+    | PeerFault
+    | Farewell
+    | Exited
+    | Remains
+    | View
+    | Report
+    | Decision
+    | Legacy
+    | Committed
+    | Broken
+    | Discord
+    | Overdue
+    | Stop
+    | Leaving
+    | Kill
+    | Statement
+    | StoreCall
+    | StoreAnswer
+    | Copy
+    | Whole
+    | Copied
+    | Prepare
+    | Prepared
+    | Rejected
+    | Accept
+    | Accepted
+    | RollCall
+    | RollChange
+    | Lead
+    | Granted
+    | Ping
+    | Pong
+    | Testimony
+)

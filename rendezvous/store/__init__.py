@@ -1,0 +1,1 @@
+"""The c10d store that no worker hosts, and its replication."""

@@ -1,0 +1,1 @@
+"""Sockets, links and keys."""

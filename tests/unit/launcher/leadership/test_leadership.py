@@ -1,0 +1,295 @@
+"""Launchers that agree on another coordinator: their production machines on a network of lists."""
+
+from collections import deque
+from functools import partial
+
+import pytest
+
+from recoverrun.launcher.leadership.leadership import (
+    Act,
+    CutOff,
+    Departed,
+    Follow,
+    Leadership,
+    Succeed,
+)
+from recoverrun.launcher.network.posts import Post
+from rendezvous.consensus.register_events import OnSilence
+from rendezvous.protocol.effects import Record
+from rendezvous.protocol.messages import (
+    Beat,
+    Message,
+    Remains,
+    Start,
+    Statement,
+    StoreAnswer,
+    StoreCall,
+    Topology,
+    View,
+)
+
+NAMES = ("a", "b", "c", "d")
+STEP_S = 0.05
+
+
+class Launchers:
+    """Four of two ranks each, of which "a" has formed the job."""
+
+    def __init__(self, names: tuple[str, ...] = NAMES, on_silence: OnSilence = "stop") -> None:
+        self.now = 0.0
+        self.names = names
+        self.alive = dict.fromkeys(names, True)
+        self.acts: dict[str, list[Act]] = {name: [] for name in names}
+        self.mail: deque[tuple[str, str, Message]] = deque()
+        self.machines = {
+            name: Leadership(
+                own=name, chance=partial(float, place / len(names)), on_silence=on_silence
+            )
+            for place, name in enumerate(names)
+        }
+        for name in names:
+            self.join(name, attempt=0)
+        self.run(1.0)
+
+    def start(self, name: str, attempt: int) -> Start:
+        place = self.names.index(name)
+        return Start(
+            generation=1, node_rank=place, nnodes=len(self.names), first_rank=2 * place, nproc=2,
+            world_size=2 * len(self.names), master_addr="h:1",
+            nodes=tuple(f"node-{one}" for one in self.names), attempt=attempt, leader="a",
+            peers=tuple((one, "127.0.0.1", 1, 2) for one in self.names),
+        )  # fmt: skip
+
+    def join(self, name: str, attempt: int) -> None:
+        machine = self.machines[name]
+        start = self.start(name, attempt)
+        self.carry_out(name, machine.join(start, min_replicas=1, several=True, now=self.now))
+
+    def carry_out(self, name: str, acts: list[Act]) -> None:
+        for act in acts:
+            if isinstance(act, Post):
+                self.mail.append((name, act.to, act.message))
+            else:
+                self.acts[name].append(act)
+
+    def run(self, span_s: float) -> None:
+        until = self.now + span_s
+        while self.now < until:
+            self.now += STEP_S
+            while self.mail:
+                sender, to, message = self.mail.popleft()
+                if self.alive[sender] and self.alive[to]:
+                    self.machines[to].obeys(sender, message)
+                    self.carry_out(to, self.machines[to].hear(sender, message, self.now))
+            for name in self.names:
+                at = self.machines[name].deadline()
+                if self.alive[name] and at is not None and at <= self.now:
+                    self.carry_out(name, self.machines[name].tick(self.now))
+
+    def kill(self, name: str, *, proved: bool = True) -> None:
+        self.alive[name] = False
+        for other in self.names if proved else ():
+            if self.alive[other]:
+                self.carry_out(other, self.machines[other].bury(name, self.now))
+
+    def succeeded(self, name: str) -> list[Succeed]:
+        return [act for act in self.acts[name] if isinstance(act, Succeed)]
+
+
+def _topology(rank: int) -> Topology:
+    replicas = tuple((2 * slot, 2 * slot + 1) for slot in range(len(NAMES)))
+    return Topology(rank=rank, generation=1, strategy="fake", replicas=replicas)
+
+
+def test_the_founder_coordinates_and_nobody_takes_over() -> None:
+    job = Launchers()
+
+    job.run(10.0)
+
+    assert {machine.leader for machine in job.machines.values()} == {"a"}
+    assert not any(job.succeeded(name) for name in NAMES)
+
+
+def test_a_follower_is_told_that_its_coordinator_has_begun_and_says_no_more() -> None:
+    job = Launchers()
+    job.kill("a")
+    job.run(1.0)
+    leader = next(name for name in NAMES if job.succeeded(name))
+    machine = job.machines[leader]
+    statement = Statement(tenure=2, attempt=0, begun=True, part=0, parts=1, frames=())
+
+    (answer,) = machine.hear("d", statement, job.now)
+
+    assert isinstance(answer, Post) and answer.to == "d"
+    assert answer.message == Beat(node=f"node-{leader}", incarnation=leader, tenure=2)
+    # Nothing but pings and leases is left: no machine is due before the next of them.
+    assert all(job.machines[name].pings for name in NAMES[1:])
+    assert all((job.machines[name].deadline() or 0) > job.now - STEP_S for name in NAMES[1:])
+
+
+def test_a_successor_begins_once_everybody_has_told_what_it_remembers() -> None:
+    job = Launchers()
+    for rank, name in ((2, "b"), (5, "c"), (7, "d")):
+        job.machines[name].said(_topology(rank))
+    job.machines["b"].heard(View(generation=1, live=(), live_ranks=tuple(range(8)), losses=()))
+
+    job.kill("a")
+    job.run(1.0)
+
+    ((succession,),) = [job.succeeded(name) for name in NAMES if job.succeeded(name)]
+    assert succession.vacancy is not None
+    assert succession.vacancy.lost == (("node-a", (0, 1), "its launcher has ended"),)
+    told = {m.rank for standing in succession.standings for m in standing if hasattr(m, "rank")}
+    assert told == {2, 5, 7}
+    leader = next(name for name in NAMES if job.succeeded(name))
+    followers = [name for name in NAMES[1:] if name != leader]
+    assert all(Follow(leader) in job.acts[name] for name in followers)
+
+
+def test_losing_one_leader_after_another_ends_with_one_that_goes_on_alone() -> None:
+    job = Launchers()
+    leaders = []
+    for _ in range(3):
+        leader = next(job.machines[name].leader for name in NAMES if job.alive[name])
+        leaders.append(leader)
+        job.kill(leader)
+        job.run(2.0)
+
+    (last,) = [name for name in NAMES if job.alive[name]]
+    assert len(set(leaders)) == 3
+    (succession,) = job.succeeded(last)
+    assert succession.vacancy is not None and len(succession.vacancy.lost) == 3
+
+
+def test_a_silent_leader_is_left_out_and_learns_it() -> None:
+    job = Launchers()
+    job.alive["a"] = False
+    job.run(8.0)
+    job.alive["a"] = True
+    job.run(3.0)
+
+    assert sum(len(job.succeeded(name)) for name in NAMES) == 1
+    assert any(isinstance(act, CutOff) for act in job.acts["a"])
+
+
+def test_a_member_that_is_gone_is_told_to_the_seat_of_a_leader_that_stays() -> None:
+    job = Launchers()
+
+    job.kill("c")
+    job.run(1.0)
+
+    departed = [act for act in job.acts["a"] if isinstance(act, Departed)]
+    assert departed == [Departed((("c", "its launcher has ended"),))]
+    assert job.machines["b"].leader == "a"
+
+
+def test_two_of_four_silent_at_once_leave_nobody_who_may_go_on() -> None:
+    job = Launchers()
+    job.alive["a"] = job.alive["b"] = False
+
+    job.run(14.0)
+
+    assert not job.succeeded("c") and not job.succeeded("d")
+    assert any(isinstance(act, CutOff) for act in job.acts["c"])
+    assert any(isinstance(act, CutOff) for act in job.acts["d"])
+
+
+def test_a_launcher_that_hears_nobody_is_told_the_ways_to_go_on() -> None:
+    job = Launchers(("a", "b"))
+    job.alive["a"] = False
+
+    job.run(12.0)
+
+    assert not job.succeeded("b")
+    (cut,) = [act for act in job.acts["b"] if isinstance(act, CutOff)]
+    for way in ("proved dead", "a witness", "--on-silence=continue"):
+        assert way in cut.reason
+
+
+@pytest.mark.parametrize("many", [2, 3])
+def test_one_that_may_go_on_in_silence_does_and_is_followed_by_none_that_wakes(many: int) -> None:
+    job = Launchers(NAMES[:many], on_silence="continue")
+    others, last = NAMES[: many - 1], NAMES[many - 1]
+    for name in others:
+        job.alive[name] = False
+    job.run(9.0)
+    assert job.succeeded(last)
+    (notice,) = [act for act in job.acts[last] if "alone" in getattr(act, "reason", "")]
+    assert isinstance(notice, Record)
+
+    for name in others:
+        job.alive[name] = True
+    job.run(9.0)
+
+    for name in others:
+        assert any(isinstance(act, CutOff) for act in job.acts[name]), name
+    assert not any(isinstance(act, CutOff) for act in job.acts[last])
+
+
+def test_nobody_goes_on_alone_while_another_is_heard() -> None:
+    job = Launchers(NAMES[:4], on_silence="continue")
+    job.alive["a"] = job.alive["b"] = False
+
+    job.run(14.0)
+
+    assert not job.succeeded("c") and not job.succeeded("d")
+
+
+def test_a_leader_that_dies_between_two_attempts_leaves_a_job_that_begins_again() -> None:
+    job = Launchers()
+    job.machines["b"].leave_attempt(1)
+
+    job.kill("a")
+    job.run(1.0)
+
+    ((succession,),) = [job.succeeded(name) for name in NAMES if job.succeeded(name)]
+    assert succession.vacancy is None and succession.attempt == 1
+
+
+def test_nobody_speaks_for_the_ranks_of_another() -> None:
+    job = Launchers()
+    job.machines["b"].said(_topology(7))  # a rank of "d"
+
+    job.kill("a")
+    job.run(1.0)
+
+    ((succession,),) = [job.succeeded(name) for name in NAMES if job.succeeded(name)]
+    assert not any(succession.standings)
+
+
+def test_what_a_lost_launcher_had_entrusted_to_others_is_told() -> None:
+    job = Launchers()
+    remains = Remains(rank=1, incarnation=0, contexts=(b"context",))
+    heirs = job.machines["a"].heirs()
+    for heir in heirs:
+        job.carry_out(heir, job.machines[heir].hear("a", remains, job.now))
+    job.machines["d"].hear("c", remains, job.now)  # not for "c" to entrust
+
+    job.kill("a")
+    job.run(1.0)
+
+    ((succession,),) = [job.succeeded(name) for name in NAMES if job.succeeded(name)]
+    assert [m for standing in succession.standings for m in standing] == [remains] * len(heirs)
+
+
+def test_what_was_answered_by_the_store_is_known_to_the_successor() -> None:
+    job = Launchers()
+    call = StoreCall(
+        rank=0, serial=1, generation=0, op="add", keys=("n",), values=(), amount=5, timeout_s=5.0
+    )
+    store = job.machines["a"].store
+    for effect in store.call(call, job.now):
+        assert not isinstance(effect, StoreAnswer), "answered before the mirrors had it"
+        job.mail.append(("a", effect.to, effect.message))
+    job.run(0.2)
+    assert [act for act in job.acts["a"] if isinstance(act, StoreAnswer)]
+
+    job.kill("a")
+    job.run(1.0)
+
+    leader = next(name for name in NAMES if job.succeeded(name))
+    again = job.machines[leader].store.call(call, job.now)
+    job.mail.extend((leader, e.to, e.message) for e in again if not isinstance(e, StoreAnswer))
+    job.run(0.2)
+    answers = [e for e in (*again, *job.acts[leader]) if isinstance(e, StoreAnswer)]
+    assert [answer.number for answer in answers] == [5]

@@ -1,0 +1,106 @@
+"""Workers are stopped in order, within bounds, and every signal of ours is on the books."""
+
+import signal
+
+from recoverrun.launcher.node.supervisor import (
+    GRACE_S,
+    LAST_WORDS_S,
+    REAP_S,
+    Completed,
+    Ended,
+    Gone,
+    Hurry,
+    KillOrder,
+    Leave,
+    Signal,
+    StopOrder,
+    Supervisor,
+    Tick,
+)
+
+STOP = StopOrder(7, "rank 9 failed")
+
+
+def test_an_end_is_told_at_once_and_is_not_ours() -> None:
+    supervisor = Supervisor((0, 1))
+
+    assert supervisor.step(Ended(0, -9, True), 1.0) == [Gone(0, -9, False)]
+    assert supervisor.step(Ended(0, -9, True), 1.0) == []
+
+
+def test_a_good_end_waits_for_the_last_words() -> None:
+    supervisor = Supervisor((0, 1))
+
+    assert supervisor.step(Ended(0, 0, False), 1.0) == []
+    assert supervisor.step(Completed(0), 1.1) == [Gone(0, 0, False)]
+    assert supervisor.step(Ended(1, 0, False), 2.0) == []
+    assert supervisor.deadline() == 2.0 + LAST_WORDS_S
+    assert supervisor.step(Tick(), 2.0 + LAST_WORDS_S) == [Gone(1, 0, False)]
+
+
+def test_a_lost_replica_is_killed_without_grace() -> None:
+    supervisor = Supervisor((4, 5, 6))
+
+    effects = supervisor.step(KillOrder((5, 6, 7), "replica 2 left"), 1.0)
+
+    assert effects == [Signal((5, 6), signal.SIGKILL, "replica 2 left")]
+    assert supervisor.step(Ended(5, -9, True), 1.1) == [Gone(5, -9, True)]
+    assert supervisor.step(Ended(4, 1, True), 1.2) == [Gone(4, 1, False)]
+
+
+def test_the_ladder_goes_from_term_to_kill_to_leaving() -> None:
+    supervisor = Supervisor((0, 1, 2))
+
+    assert supervisor.step(STOP, 0.0) == [Signal((0, 1, 2), signal.SIGTERM, STOP.reason)]
+    assert supervisor.step(Ended(0, -15, True), 0.1) == [Gone(0, -15, True)]
+    assert supervisor.deadline() == GRACE_S
+    (kill,) = supervisor.step(Tick(), GRACE_S)
+    assert isinstance(kill, Signal) and (kill.ranks, kill.number) == ((1, 2), signal.SIGKILL)
+    assert supervisor.step(Ended(1, -9, True), GRACE_S + 0.1) == [Gone(1, -9, True)]
+    assert supervisor.deadline() == GRACE_S + REAP_S
+    assert supervisor.step(Tick(), GRACE_S + REAP_S) == [Leave(7, (2,))]
+    assert supervisor.deadline() is None
+
+
+def test_the_launcher_leaves_when_the_last_worker_has() -> None:
+    supervisor = Supervisor((0,))
+    supervisor.step(STOP, 0.0)
+
+    assert supervisor.step(Ended(0, -15, True), 0.1) == [Gone(0, -15, True), Leave(7, ())]
+    assert supervisor.step(Tick(), 99.0) == []
+
+
+def test_workers_that_ended_before_are_no_reason_to_stay() -> None:
+    supervisor = Supervisor((0,))
+    supervisor.step(Ended(0, 0, True), 0.0)
+
+    assert supervisor.step(StopOrder(0, "done"), 0.1) == [Leave(0, ())]
+
+
+def test_nobody_leaves_before_being_told_to() -> None:
+    supervisor = Supervisor((0,))
+
+    assert supervisor.step(Ended(0, 0, True), 0.0) == [Gone(0, 0, False)]
+    assert supervisor.step(Tick(), 1000.0) == []
+
+
+def test_asked_twice_the_grace_is_over() -> None:
+    supervisor = Supervisor((0, 1))
+    supervisor.step(STOP, 0.0)
+
+    (kill,) = supervisor.step(Hurry(), 0.2)
+
+    assert isinstance(kill, Signal) and (kill.ranks, kill.number) == ((0, 1), signal.SIGKILL)
+    assert supervisor.deadline() == 0.2 + REAP_S
+
+
+def test_only_the_first_reason_to_stop_counts() -> None:
+    supervisor = Supervisor((0,))
+    supervisor.step(STOP, 0.0)
+
+    assert supervisor.step(StopOrder(86, "later"), 0.1) == []
+    assert supervisor.step(Ended(0, -15, True), 0.2)[-1] == Leave(7, ())
+
+
+def test_a_node_without_workers_leaves_when_told_to() -> None:
+    assert Supervisor(()).step(STOP, 0.0) == [Leave(7, ())]

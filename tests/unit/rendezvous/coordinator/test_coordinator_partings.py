@@ -1,0 +1,92 @@
+"""Ends at which nobody is lost: the coordinator stops the job, as it would end under torchrun."""
+
+from dataclasses import replace
+
+from rendezvous.protocol.effects import Effect, Record, StopJob
+from rendezvous.protocol.messages import (
+    Committed,
+    Discord,
+    Farewell,
+    Identity,
+    Overdue,
+    PeerFault,
+    Report,
+)
+from tests.unit.coordination import Job
+
+
+def waits(rank: int, *done: Identity, step: int = 0) -> Report:
+    return Report(
+        rank=rank, generation=2, step=step, phase="settle", microbatches=1,
+        done=done or ((rank, 0),), begun=(), reduced=0,
+    )  # fmt: skip
+
+
+def stop(effects: list[Effect]) -> int:
+    (one,) = (effect.stop for effect in effects if isinstance(effect, StopJob))
+    return one.exit_code
+
+
+def records(effects: list[Effect]) -> list[str]:
+    return [effect.event for effect in effects if isinstance(effect, Record)]
+
+
+def reason(effects: list[Effect]) -> str:
+    (stop,) = (effect.stop for effect in effects if isinstance(effect, StopJob))
+    return stop.reason
+
+
+def test_a_rank_that_ends_because_others_did_not_come_ends_the_job() -> None:
+    job = Job()
+    said = job.tell(Overdue(rank=0, generation=1, reason="the vote timed out"))
+
+    effects = job.end(0, code=1)
+
+    assert records(said) == ["notice.give"]
+    assert stop(effects) == 1, "whoever hangs would be waited for by those who are left"
+
+
+def test_a_rank_that_went_on_after_all_is_lost_like_others() -> None:
+    job = Job()
+    job.tell(Overdue(rank=0, generation=1, reason="a barrier timed out"))
+    job.tell(Committed(rank=0, generation=1, step=1, done=((0, 0),), redone=(), total=3, digest=""))
+
+    assert "replica.lost" in records(job.end(0, code=1))
+
+
+def test_a_signal_is_a_loss_whatever_was_overdue() -> None:
+    job = Job()
+    job.tell(Overdue(rank=0, generation=1, reason="a barrier timed out"))
+
+    assert "replica.lost" in records(job.end(0, code=-9))
+
+
+def test_ranks_that_do_different_things_stop_the_job_and_break_no_invariant() -> None:
+    job = Job()
+
+    effects = job.tell(Discord(rank=1, generation=1, reason="rank 0: 2; rank 1: 1"))
+
+    assert (stop(effects), reason(effects)) == (1, "rank 0: 2; rank 1: 1")
+    assert "invariant.break" not in records(effects)
+
+
+def test_unequal_microbatches_are_not_dealt_out_but_told_with_their_ranks() -> None:
+    job = Job()
+    job.end(2)
+    job.tell(waits(0))
+
+    effects = job.tell(replace(waits(1, (1, 0), (1, 1)), microbatches=2))
+
+    assert stop(effects) == 1
+    assert "rank 0: 1 microbatch; rank 1: 2 microbatches" in reason(effects)
+
+
+def test_a_transaction_that_an_ended_script_never_comes_to_ends_the_job() -> None:
+    job = Job()
+    job.tell(*(Farewell(rank=rank, generation=1, step=12) for rank in (0, 2)))
+    job.tell(PeerFault(rank=1, generation=1, reason="reset"))
+
+    effects = job.tell(waits(1, step=12))
+
+    assert stop(effects) == 1
+    assert "rank 1 waits" in reason(effects) and "rank 0 has ended after 12" in reason(effects)

@@ -1,0 +1,152 @@
+"""A job forms once, with the ranks that were asked for, and tells everybody else why not."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rendezvous.membership.formation import (
+    Abandoned,
+    Effect,
+    Formation,
+    Formed,
+    Joined,
+    Left,
+    Reply,
+    Tick,
+)
+from rendezvous.protocol.messages import Join, Refusal, Start
+
+
+def _formation(nnodes: int = 2) -> Formation:
+    return Formation(
+        nnodes=nnodes,
+        run_id="job",
+        version="1",
+        master_addr="head:1",
+        timeout_s=600.0,
+        begun_at=0.0,
+    )
+
+
+def _join(
+    incarnation: str, node_rank: int = -1, *, nproc: int = 2, run_id: str = "job",
+    version: str = "1", node: str = "",
+) -> Joined:  # fmt: skip
+    return Joined(
+        Join(
+            run_id=run_id,
+            node=node or f"host-{incarnation}",
+            incarnation=incarnation,
+            node_rank=node_rank,
+            nproc=nproc,
+            version=version,
+        )
+    )
+
+
+def _starts(effects: list[Effect]) -> dict[str, Start]:
+    replies = [e for e in effects if isinstance(e, Reply)]
+    return {e.incarnation: e.message for e in replies if isinstance(e.message, Start)}
+
+
+def _refusals(effects: list[Effect]) -> dict[str, Refusal]:
+    replies = [e for e in effects if isinstance(e, Reply)]
+    return {e.incarnation: e.message for e in replies if isinstance(e.message, Refusal)}
+
+
+def test_the_job_starts_with_its_last_node() -> None:
+    formation = _formation()
+
+    assert formation.step(_join("a", nproc=1), 1.0) == []
+    effects = formation.step(_join("b", nproc=3), 2.0)
+
+    starts = _starts(effects)
+    assert isinstance(effects[0], Formed)
+    assert (starts["a"].first_rank, starts["a"].nproc) == (0, 1)
+    assert (starts["b"].first_rank, starts["b"].nproc) == (1, 3)
+    assert starts["a"].world_size == starts["b"].world_size == 4
+    assert starts["b"].nodes == ("host-a", "host-b")
+    assert formation.deadline() is None
+
+
+@given(st.permutations(range(4)), st.sets(st.integers(0, 3)))
+def test_given_node_ranks_are_kept_and_the_others_fill_the_gaps(
+    order: list[int], given_ranks: set[int]
+) -> None:
+    formation = _formation(4)
+    effects: list[Effect] = []
+    for rank in order:
+        effects = formation.step(_join(str(rank), rank if rank in given_ranks else -1), 0.0)
+
+    starts = _starts(effects)
+    assert sorted(start.node_rank for start in starts.values()) == [0, 1, 2, 3]
+    assert all(starts[str(rank)].node_rank == rank for rank in given_ranks)
+    others = [starts[str(rank)].node_rank for rank in order if rank not in given_ranks]
+    assert others == sorted(others)
+
+
+def test_a_repeated_join_changes_nothing_and_gets_the_same_start() -> None:
+    formation = _formation()
+    formation.step(_join("a"), 0.0)
+    assert formation.step(_join("a"), 0.5) == []
+    first = _starts(formation.step(_join("b"), 1.0))["a"]
+
+    assert formation.step(_join("a"), 1.5) == [Reply("a", first)]
+
+
+def test_launchers_of_one_host_get_names_of_their_own() -> None:
+    formation = _formation()
+    formation.step(_join("a", node="gpu"), 0.0)
+
+    start = _starts(formation.step(_join("b", node="gpu"), 0.0))["a"]
+
+    assert start.nodes == ("gpu.0", "gpu.1")
+
+
+def test_whoever_cannot_take_part_is_told_why() -> None:
+    formation = _formation()
+    formation.step(_join("a", 0), 0.0)
+
+    for joined, words, code in (
+        (_join("b", run_id="other"), "serves run 'job', not 'other'", 80),
+        (_join("b", version="2"), "all nodes need the same version", 80),
+        (_join("b", 0), "node rank 0 is already taken by the launcher on host-a", 2),
+        (_join("b", 2), "node rank 2 does not exist", 2),
+        (_join("b", nproc=0), "0 workers per node", 2),
+    ):
+        refusal = _refusals(formation.step(joined, 0.0))["b"]
+        assert words in refusal.reason
+        assert refusal.exit_code == code
+    assert _starts(formation.step(_join("c"), 0.0))
+
+
+def test_a_complete_job_takes_nobody() -> None:
+    formation = _formation(1)
+    formation.step(_join("a"), 0.0)
+
+    refusal = _refusals(formation.step(_join("b"), 0.0))["b"]
+
+    assert refusal.reason == "the job already has all of its 1 nodes"
+
+
+def test_a_launcher_that_died_while_waiting_makes_room() -> None:
+    formation = _formation()
+    formation.step(_join("a", 1), 0.0)
+    formation.step(Left("a"), 3.0)
+
+    assert formation.step(_join("b", 1), 4.0) == []
+    assert set(_starts(formation.step(_join("c", 0), 5.0))) == {"b", "c"}
+
+
+def test_a_job_that_stays_incomplete_ends_for_all_who_wait() -> None:
+    formation = _formation(3)
+    formation.step(_join("a"), 0.0)
+    formation.step(_join("b"), 1.0)
+
+    assert formation.deadline() == 600.0
+    assert formation.step(Tick(), 599.0) == []
+    effects = formation.step(Tick(), 600.0)
+
+    reason = "2 of 3 nodes joined within 600 s (host-a, host-b)"
+    assert {i: r.reason for i, r in _refusals(effects).items()} == {"a": reason, "b": reason}
+    assert effects[-1] == Abandoned(reason)
+    assert formation.deadline() is None

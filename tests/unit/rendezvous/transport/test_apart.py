@@ -1,0 +1,19 @@
+"""Sentences that name the ranks on either side."""
+
+from rendezvous.transport.apart import missed, told_apart, unequal
+
+
+def test_those_who_say_the_same_are_named_together_and_most_of_them_first() -> None:
+    assert told_apart({0: "a", 1: "b", 2: "b"}) == "ranks 1, 2: b; rank 0: a"
+    assert told_apart({0: "a", 1: "a"}) == ""
+
+
+def test_unequal_microbatches_are_told_with_their_ranks() -> None:
+    assert unequal(5, {0: 2, 1: 1}).endswith("rank 0: 2 microbatches; rank 1: 1 microbatch")
+
+
+def test_a_rank_that_waits_and_a_script_that_has_ended_are_both_named() -> None:
+    assert missed(12, [1], {0: 12}) == (
+        "rank 1 waits for gradients in transaction 12 (the first is 0), "
+        "but the script of rank 0 has ended after 12"
+    )

@@ -1,0 +1,170 @@
+"""Which loops lead to a backward, through everything that scripts put in between."""
+
+import ast
+import textwrap
+
+import pytest
+
+from recoverrun.worker.analysis.call_graph import CallGraph, scan
+from recoverrun.worker.rewriting.import_hook import parse_or_none
+from recoverrun.worker.rewriting.loop_transformer import graph_of, instrument
+
+STEP = "def step(x):\n    x.backward()\n"
+CLASS = """\
+class Trainer:
+    def __init__(self):
+        self.fwd = self._body
+    def _body(self, x):
+        x.backward()
+"""
+
+FOUND = {
+    "direct": "for x in y:\n    x.loss.backward()\n",
+    "by autograd": "for x in y:\n    torch.autograd.backward(x)\n",
+    "by a framework": "for x in y:\n    self.manual_backward(x)\n",
+    "while": "while True:\n    x.backward()\n",
+    "function": STEP + "for x in y:\n    step(x)\n",
+    "function defined below": "def f():\n    for x in y:\n        step(x)\n" + STEP,
+    "two calls deep": STEP + "def a(x): step(x)\ndef b(x): a(x)\nfor x in y:\n    b(x)\n",
+    "method alias": CLASS + "for x in y:\n    t.fwd(x)\n",
+    "bound method kept": "for x in y:\n    f(x)\nf = loss.backward\n",
+    "partial": STEP + "f = partial(step, 1)\nfor x in y:\n    f(x)\n",
+    "compiled": STEP + "f = torch.compile(step)\nfor x in y:\n    f(x)\n",
+    "lambda": STEP + "f = lambda x: step(x)\nfor x in y:\n    f(x)\n",
+    "table": STEP + "table = {'a': step}\nfor x in y:\n    table['a'](x)\n",
+    "closure": "def make():\n    def run(x): x.backward()\n    return run\nf = make()\n"
+    "for x in y:\n    f(x)\n",
+    "closure handed on": "for x in y:\n    def closure(): x.backward()\n    opt.step(closure)\n",
+    "closure defined before": "def closure(): x.backward()\nfor x in y:\n    opt.step(closure)\n",
+    "instance called": "class Step:\n    def __call__(self, x): x.backward()\n"
+    "s = Step()\nfor x in y:\n    s(x)\n",
+    "instance handed on": "class Step:\n    def __call__(self, x): x.backward()\n"
+    "def fit(data, scaler):\n    for x in data:\n        scaler(x)\n"
+    "def main():\n    s = Step()\n    fit(1, s)\n",
+    "imported under another name": "from m import Step as Stepper\n"
+    "class Step:\n    def __call__(self, x): x.backward()\n"
+    "s = Stepper()\nfor x in y:\n    s(x)\n",
+    "class under another name": "class Step:\n    def __call__(self, x): x.backward()\n"
+    "Stepper = Step\ns = Stepper()\nfor x in y:\n    s(x)\n",
+    "constructor": "class S:\n    def __init__(self, x): x.backward()\nfor x in y:\n    S(x)\n",
+    "keyword argument": STEP + "fit(fn=step)\ndef fit(fn):\n    for x in y:\n        fn(x)\n",
+    "argument": STEP + "def fit(data, fn):\n    for x in data:\n        fn(x)\nfit(1, step)\n",
+    "argument of a method": STEP + "class T:\n    def fit(self, fn):\n        for x in y:\n"
+    "            fn(x)\nT().fit(step)\n",
+    "default": STEP + "def fit(fn=step):\n    for x in y:\n        fn(x)\n",
+    "walrus": STEP + "if (f := step):\n    for x in y:\n        f(x)\n",
+    "conditional": STEP + "f = step if fast else other\nfor x in y:\n    f(x)\n",
+}
+
+NOT_FOUND = {
+    "no backward": "for x in y:\n    x.forward()\n",
+    "definition of a backward": "for x in y:\n    class F:\n        def backward(ctx, g): pass\n",
+    "result of a step": STEP + "loss = step(1)\nfor x in y:\n    print(loss.item())\n",
+    "a number named like a method": "class T:\n    def step(self): x.backward()\n"
+    "step = 3\nfor x in y:\n    print(x)\n",
+}
+
+
+def _lines(source: str) -> list[int]:
+    tree = ast.parse(source)
+    return [loop.line for loop in instrument(tree, "s.py", graph_of(tree).hot()).loops]
+
+
+@pytest.mark.parametrize("source", FOUND.values(), ids=FOUND)
+def test_a_loop_that_reaches_a_backward_is_found(source: str) -> None:
+    expected = [
+        number
+        for number, line in enumerate(source.splitlines(), 1)
+        if line.lstrip().startswith(("for", "while"))
+    ]
+
+    assert _lines(source) == expected
+
+
+@pytest.mark.parametrize("source", NOT_FOUND.values(), ids=NOT_FOUND)
+def test_a_loop_that_does_not_is_left_alone(source: str) -> None:
+    assert _lines(source) == []
+
+
+def test_loops_around_and_inside_are_found() -> None:
+    source = textwrap.dedent("""\
+        for epoch in range(2):
+            evaluate()
+            for batch in loader:
+                for micro in batch:
+                    loss(micro).backward()
+                for p in params:
+                    p.update()
+        for x in y:
+            pass
+        """)
+
+    assert _lines(source) == [1, 3, 4]
+
+
+def test_names_are_followed_through_modules() -> None:
+    graph = CallGraph()
+    graph.add(ast.parse("from b import run\ndef main():\n    run()\n"))
+    graph.add(ast.parse("def run():\n    c.train_step()\n"))
+    graph.add(ast.parse("def train_step():\n    loss.backward()\n"))
+
+    assert {"main", "run", "train_step"} <= graph.hot().names
+
+
+def test_a_scan_parses_only_what_can_matter_and_finds_what_parsing_all_would() -> None:
+    files = {
+        "a.py": b"def main():\n    run()\n",
+        "b.py": b"def run():\n    fit(train_step)\n",
+        "c.py": b"def train_step():\n    loss.backward()\n",
+        "d.py": b"def fit(fn):\n    fn()\n",
+        "e.py": b"def plot(): pass\n",
+        "f.py": b"backward (\n",
+    }
+    asked: list[str] = []
+
+    def parse(name: str, data: bytes) -> ast.Module | None:
+        asked.append(name)
+        try:
+            return ast.parse(data)
+        except SyntaxError:
+            return None
+
+    graph, parsed = scan(files.items(), parse)
+    whole = CallGraph()
+    for name in "abcd":
+        whole.add(ast.parse(files[f"{name}.py"]))
+
+    assert graph.hot().names == whole.hot().names
+    assert parsed.keys() == {"a.py", "b.py", "c.py", "d.py"}
+    assert "e.py" not in asked
+
+
+def test_a_sum_of_hundreds_of_terms_is_no_obstacle() -> None:
+    graph = CallGraph()
+
+    graph.add(ast.parse("x = " + " + ".join(["a.backward()"] * 900)))
+
+    assert "backward" in graph.called
+
+
+def test_names_that_train_elsewhere_lead_to_a_backward() -> None:
+    text = b"def one(s, x):\n    s.step(x)\n"
+
+    alone, _ = scan([("train.py", text)], parse_or_none)
+    graph, parsed = scan([("train.py", text)], parse_or_none, frozenset({"step"}))
+
+    assert "one" not in alone.hot().names
+    assert "one" in graph.hot().names and parsed.keys() == {"train.py"}
+
+
+def test_a_file_is_wanted_that_may_call_what_was_made_under_another_name() -> None:
+    graph = CallGraph()
+    graph.add(
+        ast.parse(
+            "from m import Step as Stepper\n"
+            "class Step:\n    def __call__(self, x): x.backward()\n"
+            "s = Stepper()\nfit(s)\n"
+        )
+    )
+
+    assert {"Stepper", "s"} <= graph.wanted()

@@ -1,0 +1,179 @@
+"""What a microbatch may depend on, read from the script's text."""
+
+import ast
+
+import pytest
+import torch
+
+from recoverrun.worker.analysis.program_slice import Reads, reads_before_backward
+from recoverrun.worker.context import fingerprints
+from recoverrun.worker.rewriting.loop_transformer import graph_of, instrument
+
+TRAINER = """
+def augment(x, strength):
+    return x * strength * SCALE
+
+class Loader:
+    def __init__(self): self.position = 0
+    def next_batch(self):
+        self.position += self.stride
+        if self.position > 9: self.tokens = self.files[self.current]
+        return self.tokens
+
+class Trainer:
+    def add(self, callback): self.callbacks.append(callback)
+    def report(self): print(self.seconds, self.running)
+    def fit(self, loader):
+        running = 0.0
+        while True:
+            x = augment(loader.next_batch(), self.strength)
+            loss = self.model(x)
+            running += loss.item()
+            loss.backward()
+            self.seconds = clock() - self.started
+            self.started = clock()
+            self.report()
+            for callback in self.callbacks: callback(self)
+
+def on_end(trainer): print(trainer.watched)
+Trainer().add(on_end)
+"""
+
+
+def _reads(source: str) -> Reads | None:
+    tree = ast.parse(source)
+    (loop,) = instrument(ast.parse(source), "train.py", graph_of(tree).hot()).loops
+    return reads_before_backward(loop, {"train.py": tree})
+
+
+def test_what_the_code_before_the_backward_reads_matters() -> None:
+    reads = _reads(TRAINER)
+
+    assert reads is not None
+    assert {"stride", "files", "current", "tokens", "position", "strength"} <= reads.attributes
+    assert "SCALE" in reads.variables
+
+
+def test_stopwatches_and_running_sums_do_not_matter() -> None:
+    reads = _reads(TRAINER)
+
+    assert reads is not None
+    assert reads.attributes.isdisjoint({"seconds", "started", "running", "callbacks", "watched"})
+    assert "running" not in reads.variables
+
+
+def test_what_it_writes_is_known() -> None:
+    reads = _reads(TRAINER)
+
+    assert reads is not None
+    assert {"position", "tokens"} <= reads.written
+    assert "seconds" not in reads.written
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "x = self.hooks[0](x)",  # which one is called cannot be told: any that is handed around
+        "for hook in hooks: x = hook(x)",
+        "x = on_start(x)",
+        "x = next(feed)",  # a generator
+        "x = DataLoader(x, collate_fn=on_start)",
+        "x = getattr(self, 'watched')",
+        "x = Thing(x)",
+        "x = x.shape_of_mine",
+    ],
+)
+def test_what_may_be_reached_in_a_roundabout_way_matters(before: str) -> None:
+    source = f"""
+def on_start(x): return x + trainer.watched
+def feed():
+    yield trainer.watched
+class Thing:
+    def __init__(self, x): self.x = trainer.watched
+class Other:
+    @property
+    def shape_of_mine(self): return trainer.watched
+register(on_start)
+def own(x): return x
+def train(self, loader, hooks):
+    own(on_start)
+    for x in loader:
+        {before}
+        x.backward()
+"""
+    reads = _reads(source)
+
+    assert reads is None or "watched" in reads.attributes
+
+
+FRAMEWORK = """
+class Trainer:
+    def train(self):
+        self.epochs()
+        self.finish()
+    def epochs(self):
+        for batch in self.loader:
+            self.model.train()
+            {before}
+            self.model(batch).backward()
+            self.total += 1
+    def finish(self): print(self.total)
+class Other:
+    def epochs(self): print(self.total)
+"""
+
+
+def test_code_around_the_loop_does_not_run_within_it() -> None:
+    reads = _reads(FRAMEWORK.format(before="pass"))
+
+    assert reads is not None
+    assert "loader" in reads.attributes and "total" not in reads.attributes
+
+
+@pytest.mark.parametrize("before", ["other.epochs()", "self.finish()"])
+def test_what_only_has_the_name_of_the_code_around_the_loop_may_run(before: str) -> None:
+    reads = _reads(FRAMEWORK.format(before=before))
+
+    assert reads is not None and "total" in reads.attributes
+
+
+@pytest.mark.parametrize("expression", ["vars(self)['a']", "self.__dict__['a']", "eval('self.a')"])
+def test_nothing_is_claimed_of_code_that_looks_at_itself(expression: str) -> None:
+    assert _reads(f"for x in loader:\n    ({expression} + x).backward()") is None
+
+
+def test_nothing_is_claimed_where_the_source_is_not_at_hand() -> None:
+    source = "for x in loader:\n    x.backward()"
+    (loop,) = instrument(ast.parse(source), "train.py", graph_of(ast.parse(source)).hot()).loops
+
+    assert reads_before_backward(loop, {}) is None
+
+
+def test_marks_tell_large_data_apart() -> None:
+    one, other = torch.arange(5000), torch.arange(5000) + 1
+    names = {"tokens": one, "few": [1, 2], "many": list(range(100)), "text": "a"}
+
+    marks = fingerprints.marks(names, 4096)
+
+    assert sorted(marks) == ["many#", "tokens#"]
+    assert (
+        fingerprints.mark_of(one.clone())
+        == fingerprints.mark_of(one)
+        != fingerprints.mark_of(other)
+    )
+    one.add_(1)
+    assert fingerprints.mark_of(one) == fingerprints.mark_of(
+        other
+    )  # changed in place: looked at again
+
+
+def test_marks_of_arrays() -> None:
+    numpy = pytest.importorskip("numpy")
+    one = numpy.arange(9000).reshape(90, 100)
+
+    assert (
+        fingerprints.mark_of(one)
+        == fingerprints.mark_of(one.copy())
+        != fingerprints.mark_of(one + 1)
+    )
+    assert fingerprints.mark_of(one.T) != fingerprints.mark_of(one)

@@ -1,0 +1,140 @@
+"""Hooks of the script, and what it writes to modules of torch, are looked at."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from recoverrun.worker.context import attached_state as attached_module
+from recoverrun.worker.context import object_members as members_module
+from recoverrun.worker.context.attached_state import MOST, Attached, hooking, writing
+from recoverrun.worker.context.object_members import members
+from recoverrun.worker.context.slot_context import attributes_of
+
+OWN = frozenset({__name__})
+
+
+class Counting:
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, gradient: Any) -> None:
+        self.calls += 1
+
+    def method(self, *_: Any) -> None:
+        self.calls += 10
+
+
+@pytest.fixture
+def own(monkeypatch: pytest.MonkeyPatch) -> Iterator[Attached]:
+    """A registry of the test's own, which torch's classes tell."""
+    own = Attached()
+    monkeypatch.setattr(attached_module, "ATTACHED", own)
+    monkeypatch.setattr(members_module, "ATTACHED", own)
+    monkeypatch.setattr(torch.Tensor, "register_hook", hooking(torch.Tensor.register_hook))
+    forward = hooking(nn.Module.register_forward_hook)
+    monkeypatch.setattr(nn.Module, "register_forward_hook", forward)
+    monkeypatch.setattr(nn.Module, "__setattr__", writing(nn.Module.__setattr__))
+    yield own
+
+
+def found(own: Attached) -> dict[str, Any]:
+    return {".".join(path): value for path, value in attributes_of(own.names(), OWN).items()}
+
+
+def test_what_a_hook_counts_is_seen_and_can_be_put_elsewhere(own: Attached) -> None:
+    layer = nn.Linear(1, 1)
+    layer.weight.register_hook(Counting())
+    layer.register_forward_hook(Counting().method)
+
+    layer(torch.ones(1)).backward()
+    seen = found(own)
+    members(own.names()["hook 0"])["calls"] = 7
+
+    assert seen == {"hook 0.calls": 1, "hook 1.calls": 10}
+    assert found(own)["hook 0.calls"] == 7
+
+
+def test_hooks_of_what_is_computed_or_of_libraries_are_left_alone(own: Attached) -> None:
+    weight = torch.ones(1, requires_grad=True)
+    (2 * weight).register_hook(Counting())
+    weight.register_hook(functional.relu)
+
+    assert own.names() == {}
+
+
+def test_one_hook_is_one_object_however_often_it_is_used(own: Attached) -> None:
+    hook = Counting()
+    for param in nn.Linear(1, 1).parameters():
+        param.register_hook(hook)
+
+    assert list(own.names()) == ["hook 0"]
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_what_is_written_to_a_module_is_seen_once_training_has_begun(
+    own: Attached, training: bool
+) -> None:
+    loss, layer = nn.CrossEntropyLoss(), nn.Linear(1, 1)
+    layer.register_buffer("seen", torch.zeros(1))
+    own.training = training
+
+    loss.label_smoothing = 0.25
+    layer.seen += 3
+    layer.eval()
+
+    expected = {"module 0.label_smoothing": 0.25, "module 1.seen": torch.tensor([3.0])}
+    assert found(own) == (expected if training else {})
+
+
+def test_an_attribute_or_a_buffer_is_given_another_value(own: Attached) -> None:
+    layer = nn.Linear(1, 1)
+    layer.register_buffer("seen", torch.zeros(1))
+    own.training = True
+    layer.seen, layer.scale = torch.ones(1), 2.0
+
+    held = members(layer)
+    held["seen"], held["scale"] = torch.full((1,), 5.0), 3.0
+
+    assert (float(layer.seen), layer.scale) == (5.0, 3.0)
+    assert "seen" in layer._buffers and sorted(held) == ["scale", "seen"]
+    assert "weight" not in held and len(held) == 2
+
+
+def test_wrappers_keep_books_of_their_own(own: Attached) -> None:
+    wrapper = nn.DataParallel(nn.Linear(1, 1))
+    own.training = True
+
+    wrapper.steps = 3
+
+    assert own.names() == {}
+
+
+def test_of_too_many_the_first_are_looked_at(own: Attached) -> None:
+    own.training = True
+    kept = [nn.Identity() for _ in range(MOST + 3)]
+    for number, one in enumerate(kept):
+        one.number = number
+
+    assert len(own.names()) == MOST
+
+
+def test_a_module_that_is_gone_is_forgotten(own: Attached) -> None:
+    own.training = True
+    module = nn.Identity()
+    module.scale = 2.0
+    del module
+
+    assert own.names() == {}
+
+
+def test_a_number_stays_with_its_module_when_another_one_is_gone(own: Attached) -> None:
+    first, second = nn.Identity(), nn.Identity()
+    own.training = True
+    first.scale, second.scale = 2.0, 3.0
+    del first
+
+    assert found(own) == {"module 1.scale": 3.0}

@@ -1,0 +1,131 @@
+"""What a re-execution must not leave behind in modules."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from recoverrun.worker.context.module_state import FEW, among, untouched
+
+
+class Stateful(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4)
+        self.register_buffer("mean", torch.zeros(4))
+        self.hidden: Any = torch.ones(4)
+        self.seen: list[int] = [1]
+        self.kinds: dict[str, int] = {"a": 1}
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.norm(x)
+
+
+def _state(module: Stateful) -> list[Any]:
+    tensors = [t for t in (*module.buffers(), module.hidden) if t is not None]
+    known = {n: v for n, v in vars(module).items() if not n.startswith("_")}
+    return [[t.tolist() for t in tensors], list(module.seen), dict(module.kinds), sorted(known)]
+
+
+def _run(module: Stateful) -> None:
+    module(torch.randn(8, 4))
+
+
+def _replace_buffer(module: Stateful) -> None:
+    module.mean = module.mean + 1
+
+
+def _replace_attribute(module: Stateful) -> None:
+    module.hidden = None
+
+
+def _in_place(module: Stateful) -> None:
+    module.hidden.add_(1)
+
+
+def _containers(module: Stateful) -> None:
+    module.seen.append(2)
+    module.kinds["b"] = 2
+
+
+def _new_attribute(module: Stateful) -> None:
+    module.loss = torch.zeros(())
+
+
+@pytest.mark.parametrize(
+    "change", [_run, _replace_buffer, _replace_attribute, _in_place, _containers, _new_attribute]
+)
+def test_modules_are_left_as_they_were(change: Any) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), Stateful())
+    inner = model[1]
+    assert isinstance(inner, Stateful)
+    before, hidden, mean = _state(inner), inner.hidden, inner.mean
+
+    with untouched(among([{"model": model, "step": 3}]), []):
+        change(inner)
+        assert _state(inner) != before
+
+    assert _state(inner) == before
+    assert inner.hidden is hidden and inner.mean is mean
+
+
+def test_parameters_are_nobodys_business_here() -> None:
+    model = Stateful()
+    model.norm.weight.data.fill_(2.0)
+
+    with untouched(among([{"model": model}]), []):
+        model.norm.weight.data.fill_(3.0)
+
+    assert model.norm.weight.tolist() == [3.0] * 4
+
+
+@pytest.mark.parametrize("mode", [True, False])
+def test_modules_train_or_rest_as_they_did(mode: bool) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout())
+    model.train(mode)
+    model[1].train(not mode)
+
+    with untouched(among([{"model": model}]), []):
+        model.train(not mode)
+        model[1].train(mode)
+
+    assert [one.training for one in model.modules()] == [mode, mode, not mode]
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_parameters_are_frozen_or_trained_as_they_were(wanted: bool) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), Stateful())
+    model[0].requires_grad_(wanted)
+
+    with untouched(among([{"model": model}]), []):
+        model.requires_grad_(not wanted)
+
+    assert [one.requires_grad for one in model[0].parameters()] == [wanted] * 2
+    assert all(one.requires_grad for one in model[1].parameters())
+
+
+def test_they_are_so_after_an_error_too() -> None:
+    model = Stateful()
+
+    with pytest.raises(RuntimeError, match="no data"), untouched([model, model.norm], []):
+        model.eval().requires_grad_(False)
+        raise RuntimeError("no data")
+
+    assert model.training and model.norm.training and model.norm.weight.requires_grad
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_models_are_found_in_lists(kind: Any) -> None:
+    first, second = nn.Sequential(nn.Linear(1, 1)), nn.Linear(1, 1)
+
+    found = among([{"step": 3, "models": kind([first, None, second, first]), "second": second}])
+
+    assert sorted(map(id, found)) == sorted(map(id, (first, first[0], second)))
+
+
+def test_long_lists_are_not_looked_into_to_their_end() -> None:
+    last = nn.Linear(1, 1)
+
+    assert among([{"models": [None] * (FEW - 1) + [last]}]) == [last]
+    assert among([{"models": [None] * FEW + [last]}]) == []

@@ -1,0 +1,321 @@
+"""Generators of the script, asked as another rank."""
+
+import itertools
+import random
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+
+from recoverrun.worker.data.generator_source import Feed
+from recoverrun.worker.data.iterator_origin import Origin
+from recoverrun.worker.rng import rng
+from recoverrun.worker.tracking.draw_log import Draw
+
+OTHER = 2
+
+
+@dataclass
+class Tens:
+    """A source whose items of another rank are ten times those of this one."""
+
+    number: int = 0
+    count: int = 0
+    ended: bool = False
+
+    def serve(self, rank: int, index: int) -> Any:
+        return torch.tensor([10 * index])
+
+    def seek(self, rank: int, index: int) -> None: ...
+
+    def forget(self, rank: int) -> None: ...
+
+    def begin_step(self) -> None: ...
+
+
+@dataclass
+class Play:
+    """The runtime's side of a feed."""
+
+    own_rank: int = 0
+    acting_rank: int | None = None
+    fresh: bool = False
+    layout: None = None
+    looking_back: bool = False
+    asking: int = 0
+    draws: list[Draw] = field(default_factory=list)
+    spoiled: str = ""
+    tens: Tens = field(default_factory=Tens)
+    trusted: bool = True
+
+    def trusts(self, name: str) -> bool:
+        return self.trusted
+
+    def created_at(self, number: int, rank: int) -> Origin | None:
+        return None
+
+    def drawn(self, source: Any, index: int, item: Any) -> None:
+        self.draws.append(Draw(source, index, item))
+
+    def speaking_as(self, rank: int) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    @property
+    def drawn_so_far(self) -> int:
+        return len(self.draws)
+
+    def draws_since(self, mark: int) -> list[Draw] | None:
+        return self.draws[mark:] if len(self.draws) - mark <= 5 else None
+
+    def fold(self, mark: int, draw: Draw) -> None:
+        self.draws[mark:] = [draw]
+
+    def spoil(self, reason: str) -> None:
+        self.spoiled = reason
+
+    def loader(self) -> Iterator[torch.Tensor]:
+        for index in range(6):
+            item = torch.tensor([index])
+            self.drawn(self.tens, index, item)
+            yield item
+
+
+@pytest.fixture(autouse=True)
+def _streams_put_back() -> Iterator[None]:
+    before = rng.read()
+    yield
+    rng.restore(before)
+
+
+def as_other(play: Play, feed: Feed, index: int) -> Any:
+    play.acting_rank = OTHER
+    feed.seek(OTHER, index)
+    item = next(feed)
+    play.acting_rank = None
+    return item
+
+
+def test_items_are_those_that_the_other_rank_would_have_got() -> None:
+    play = Play()
+    feed = Feed((one for one in play.loader()), "endless", play, 0)
+    own = [int(next(feed)) for _ in range(3)]
+
+    assert [int(as_other(play, feed, index)) for index in (0, 2, 1)] == [0, 20, 10]
+    assert own == [0, 1, 2]
+    assert [int(next(feed)) for _ in range(2)] == [3, 4]
+    assert play.spoiled == ""
+
+
+def read_ahead(play: Play) -> Iterator[torch.Tensor]:
+    """As accelerate does, to know its last batch."""
+    items = play.loader()
+    current = next(items)
+    for following in items:
+        yield current
+        current = following
+    yield current
+
+
+@pytest.mark.parametrize("moved", [False, True], ids=["itself", "on another device"])
+def test_an_item_may_have_been_drawn_by_an_earlier_call(moved: bool) -> None:
+    play = Play()
+    items = read_ahead(play)
+    feed = Feed((one.clone() if moved else one for one in items), "cycle", play, 0)
+    own = [int(next(feed)) for _ in range(3)]
+
+    assert [int(as_other(play, feed, index)) for index in (0, 2, 1)] == [0, 20, 10]
+    own += [int(next(feed)) for _ in range(3)]
+    assert own == [0, 1, 2, 3, 4, 5]
+    assert int(as_other(play, feed, 5)) == 50, "its own call drew nothing"
+    assert play.spoiled == ""
+
+
+def test_items_that_a_generator_passes_over_are_nobody_s() -> None:
+    play = Play()
+    feed = Feed((one.clone() for one in play.loader() if one % 2), "odd", play, 0)
+    own = [int(next(feed)) for _ in range(3)]
+
+    assert own == [1, 3, 5]
+    assert [int(as_other(play, feed, index)) for index in (0, 1, 2)] == [10, 30, 50]
+
+
+def test_a_generator_over_a_loader_is_never_resumed_as_another_rank() -> None:
+    def halves() -> Iterator[torch.Tensor]:
+        for one in play.loader():
+            yield one
+            yield one + 1
+
+    play = Play()
+    feed = Feed(halves(), "halves", play, 0)
+    own = [int(next(feed)) for _ in range(2)]
+
+    as_other(play, feed, 1)
+    own += [int(next(feed)) for _ in range(2)]
+
+    assert "makes something else of what" in play.spoiled
+    assert own == [0, 1, 1, 2]
+
+
+def test_parts_of_an_item_are_replaced() -> None:
+    play = Play()
+    feed = Feed(({"x": one, "n": 3} for one in play.loader()), "named", play, 0)
+    next(feed), next(feed)
+
+    assert as_other(play, feed, 1) == {"x": torch.tensor([10]), "n": 3}
+
+
+def test_an_item_is_served_for_as_long_as_somebody_keeps_its_draw() -> None:
+    """A loop goes over a list of batches: each is a transaction."""
+    play = Play()
+    feed = Feed((one for one in play.loader()), "endless", play, 0)
+    own = [int(next(feed)) for _ in range(3)]
+    held, play.draws = play.draws[:2], []
+    for _ in range(2):
+        feed.begin_step(3)
+
+    served = [int(as_other(play, feed, one.index)) for one in held]
+    held.clear()
+    as_other(play, feed, 0)
+
+    assert (own, served) == ([0, 1, 2], [0, 10])
+    assert "is asked for more by another rank" in play.spoiled
+
+
+def test_one_feed_over_another_is_one_source() -> None:
+    play = Play()
+    inner = Feed((one for one in play.loader()), "inner", play, 0)
+    outer = Feed(((one, 1) for one in inner), "outer", play, 1)
+    next(outer), next(outer)
+
+    assert [draw.source for draw in play.draws] == [outer, outer]
+    assert as_other(play, outer, 1) == (torch.tensor([10]), 1)
+
+
+def test_streams_move_as_far_as_they_did_here() -> None:
+    def drawing() -> Iterator[torch.Tensor]:
+        for one in play.loader():
+            torch.rand(3)
+            yield one
+
+    play = Play()
+    feed = Feed(drawing(), "drawing", play, 0)
+    next(feed)
+    torch.manual_seed(5)
+    torch.rand(3)
+    expected = rng.read()
+
+    torch.manual_seed(5)
+    as_other(play, feed, 0)
+
+    assert rng.read() == expected
+
+
+@pytest.mark.parametrize(
+    ("make", "index", "reason"),
+    [
+        (lambda play: (one + 1 for one in play.loader()), 0, "makes something else of what"),
+        (lambda play: (one for one in play.loader()), 1, "is asked for more by another rank"),
+        (
+            lambda play: (one for one in play.loader() if random.random() < 2),
+            0,
+            "draws random numbers of Python",
+        ),
+    ],
+)
+def test_what_cannot_be_served_spoils_the_re_execution(make: Any, index: int, reason: str) -> None:
+    play = Play()
+    feed = Feed(make(play), "f", play, 0)
+    first = next(feed)
+
+    as_other(play, feed, index)
+
+    assert reason in play.spoiled
+    assert int(next(feed)) == int(first) + 1
+
+
+def test_an_item_of_too_many_draws_is_not_served() -> None:
+    play = Play()
+    feed = Feed((list(play.loader()) for _ in range(2)), "all", play, 0)
+    next(feed)
+
+    as_other(play, feed, 0)
+
+    assert "makes one item of too many" in play.spoiled
+
+
+def test_data_after_something_else_are_not_served() -> None:
+    def mixed() -> Iterator[Any]:
+        yield "first"
+        yield from play.loader()
+
+    play = Play()
+    feed = Feed(mixed(), "mixed", play, 0)
+    next(feed), next(feed), next(feed)
+
+    as_other(play, feed, 1)
+    assert "gives data of a loader and others" in play.spoiled
+    play.spoiled = ""
+    assert int(as_other(play, feed, 2)) == 10
+    assert play.spoiled == ""
+
+
+def test_a_generator_without_a_loader_is_resumed() -> None:
+    play = Play()
+    feed = Feed((number for number in range(9)), "counting", play, 0)
+    first = next(feed)
+
+    taken = as_other(play, feed, 0)
+
+    assert (first, taken, next(feed)) == (0, 1, 2)
+    assert not play.spoiled
+
+
+def test_a_generator_that_ends_as_another_rank_spoils_what_is_executed() -> None:
+    play = Play()
+    feed = Feed((number for number in range(1)), "short", play, 0)
+    next(feed)
+
+    as_other(play, feed, 0)
+
+    assert f"rank {OTHER} has no more data" in play.spoiled
+
+
+def test_fresh_data_do_not_come_through_the_generator() -> None:
+    """It may divide by what the script counts between two of its items."""
+    play, passed = Play(), []
+
+    def counting(source: Any) -> Iterator[Any]:
+        while True:
+            play.drawn(play.tens, 0, item := torch.tensor([7]))
+            yield item
+            passed.append(item)
+
+    feed = Feed(counting(play.tens), "counting", play, 1)
+    next(feed)
+    play.acting_rank, play.fresh = 0, True
+
+    assert next(feed).tolist() == [0]  # as the source gives it
+    assert feed.serve(0, 0).tolist() == [0]
+    assert not passed
+
+
+def test_the_end_is_an_end() -> None:
+    play = Play()
+    feed = Feed((one for one in [1]), "short", play, 0)
+
+    assert list(feed) == [1]
+    assert feed.ended
+
+
+def test_a_generator_that_no_proof_has_resumed_is_not_resumed_for_another_rank() -> None:
+    play = Play(trusted=False)
+    feed = Feed((number for number in itertools.count()), "numbers", play, 0)
+    next(feed)
+
+    as_other(play, feed, 0)
+
+    assert play.spoiled.startswith("numbers was asked for its first item after the last proof")
+    assert next(feed) == 1, "nothing was taken from the script"

@@ -1,0 +1,95 @@
+"""Who may speak for a lost rank 0 in a broadcast of the script."""
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from ft_collectives.process_group.elastic import ElasticGroup
+from recoverrun.worker.instrumentation import Lone
+from recoverrun.worker.rank0.broadcasts import Roots, _is
+from recoverrun.worker.rank0.failover import FirstRank
+
+HERE = __file__
+
+
+class Runtime(FirstRank):
+    active = True
+    acting_rank = None
+
+
+def world(live: tuple[int, ...], rank: int) -> tuple[Roots, ElasticGroup, Runtime]:
+    """Three replicas of one rank each; ours is `rank`, and `live` are left."""
+    runtime = Runtime(rank)
+    view = SimpleNamespace(live=live, live_ranks=live)
+    layout = SimpleNamespace(place=lambda one: (one, 0), replicas=((0,), (1,), (2,)))
+    env = SimpleNamespace(rank=rank)
+    session: Any = SimpleNamespace(runtime=runtime, view=view, layout=layout, env=env)
+    group: Any = SimpleNamespace(ranks=(0, 1, 2), fabric=SimpleNamespace(view=view))
+    return Roots(session), group, runtime
+
+
+def asked(roots: Roots, group: ElasticGroup, root: int = 0, **places: tuple[str, ...]) -> bool:
+    """Has this rank done to `flag` what rank 0 does, by what is written in this function?"""
+    flag = torch.zeros(3)
+    frame = sys._getframe()
+    runtime: Any = roots._session.runtime
+    for written in places.values():
+        runtime.places[f"{HERE}:{frame.f_lineno}"] = Lone(written, ())
+    return roots._does(frame, flag[1:], group, root)
+
+
+def told(roots: Roots, group: ElasticGroup, failed: tuple[str, ...] = ()) -> bool:
+    """The same of a list, sent by a helper; `failed` may have been changed by what failed here."""
+    said = [True]
+    line, runtime = sys._getframe().f_lineno, roots._session.runtime
+    runtime.places[f"{HERE}:{line}"] = Lone(("said",), ())
+    runtime.places[f"{HERE}:{line + 1}"] = Lone((), (), (), failed)
+    runtime.left = {f"{HERE}:{line + 1}"} if failed else set()
+    return (lambda sent: roots._does(sys._getframe(), sent, group, 0))(said)
+
+
+def test_the_deputy_speaks_of_what_it_writes_in_the_place_of_rank_0() -> None:
+    roots, group, _ = world(live=(1, 2), rank=1)
+
+    assert asked(roots, group, here=("flag",))
+    assert not asked(roots, group, here=("other",))
+    assert not asked(roots, group, root=2, here=("flag",))
+
+
+@pytest.mark.parametrize(("live", "rank"), [((0, 1, 2), 1), ((1, 2), 2)])
+def test_nobody_else_does(live: tuple[int, ...], rank: int) -> None:
+    roots, group, _ = world(live, rank)
+
+    assert not asked(roots, group, here=("flag",))
+
+
+def test_the_deputy_speaks_of_objects_that_it_decides_even_through_a_helper() -> None:
+    roots, group, _ = world(live=(1, 2), rank=1)
+
+    assert told(roots, group)
+    assert told(roots, group, failed=("bar",))
+    assert not told(roots, group, failed=("said",))
+
+
+@pytest.mark.parametrize("kept", ["missed", "undecided", "left"])
+def test_not_where_rank_0_was_lost_in_the_middle_or_its_deputy_failed(kept: str) -> None:
+    roots, group, runtime = world(live=(1, 2), rank=1)
+    assert asked(roots, group, here=("flag",))
+
+    getattr(runtime, kept).update(runtime.places)
+
+    assert not asked(roots, group)
+
+
+def test_views_are_the_same_memory_and_empty_tensors_are_none() -> None:
+    whole = torch.ones(4)
+
+    assert _is(whole, whole[2:].view(2, 1))
+    assert not _is(whole, whole.clone())
+    assert not _is(torch.zeros(0), torch.zeros(0))
+    assert not _is([1], whole)
+    assert not _is([1], [1])
+    assert not _is(1, 1)

@@ -1,0 +1,131 @@
+"""What code says and does as another rank ends its execution, and not this process."""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Never
+
+import pytest
+
+from ft_collectives.communicators.errors import Superseded
+from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.replay.containment import Custody, GivenUp
+from recoverrun.worker.tracking.loop_tracker import Unwind
+
+REGION, RANK = "train.py:9", 1
+
+
+class Runtime:
+    def __init__(self) -> None:
+        self.own_modules = frozenset({__name__})
+        self.spoiled = ""
+
+    def spoil(self, reason: str) -> None:
+        self.spoiled = self.spoiled or reason
+
+
+@pytest.fixture
+def custody() -> Iterator[Custody]:
+    before = {n: signal.getsignal(n) for n in range(signal.SIGRTMIN, signal.SIGRTMAX)}
+    yield Custody(Runtime())  # type: ignore[arg-type]
+    for number, handler in before.items():
+        if signal.getsignal(number) is not handler:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def reason(custody: Custody, work: Callable[[], Any]) -> NotReplayable:
+    with pytest.raises(NotReplayable) as caught:
+        custody.serve(REGION, RANK, 0.0, work)
+    return caught.value
+
+
+class Samples:
+    def __init__(self, end: Callable[[], Any]) -> None:
+        self.end = end
+
+    def __getitem__(self, row: int) -> Any:
+        return self.end()
+
+
+def _fail() -> Never:
+    raise ValueError("record 61")
+
+
+@pytest.mark.parametrize(
+    ("end", "words"),
+    [
+        (lambda: sys.exit("damaged"), "raised SystemExit('damaged')"),
+        (lambda: os._exit(7), "would end this process by os._exit"),
+        (lambda: os.kill(os.getpid(), signal.SIGSEGV), "would end this process by os.kill"),
+    ],
+)
+def test_what_ends_a_process_ends_the_execution_and_is_not_tried_again(
+    custody: Custody, end: Callable[[], Any], words: str
+) -> None:
+    why = reason(custody, lambda: Samples(end)[61])
+
+    assert isinstance(why, GivenUp)
+    assert str(why).startswith(f"{REGION}: executed as rank 1, the script's code {words} at ")
+    assert f"{__file__}:" in str(why)
+    assert str(why).endswith(", for sample 61")
+
+
+def test_an_interruption_that_code_raises_is_its_own(custody: Custody) -> None:
+    def interrupt() -> Never:
+        raise KeyboardInterrupt
+
+    assert isinstance(reason(custody, interrupt), GivenUp)
+
+
+def test_that_of_the_user_is_not(custody: Custody) -> None:
+    def wait() -> None:
+        thread = threading.Thread(target=os.kill, args=(os.getpid(), signal.SIGINT))
+        thread.start()
+        threading.Event().wait(20)
+
+    with pytest.raises(KeyboardInterrupt):
+        custody.serve(REGION, RANK, 0.0, wait)
+
+
+def test_an_error_is_a_reason_and_may_be_met_again(custody: Custody) -> None:
+    why = reason(custody, lambda: Samples(_fail)[61])
+
+    assert not isinstance(why, GivenUp)
+    assert "raised ValueError('record 61') at " in str(why)
+
+
+def test_what_is_ours_passes(custody: Custody) -> None:
+    def supersede() -> Never:
+        raise Superseded(3)
+
+    with pytest.raises(Superseded):
+        custody.serve(REGION, RANK, 0.0, supersede)
+    assert custody.serve(REGION, RANK, 0.0, lambda: 7) == 7
+
+
+def test_a_wait_that_lasts_too_long_is_left(
+    custody: Custody,
+) -> None:
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(0.01):
+            custody.patience.look()
+
+    thread = threading.Thread(target=look)
+    lock = threading.Lock()
+    lock.acquire()
+    thread.start()
+    try:
+        with pytest.raises(Unwind), custody.of(REGION, RANK, 0.0):
+            lock.acquire(timeout=20)
+    finally:
+        over.set()
+        thread.join(20)
+
+    why = custody.failure()
+    assert isinstance(why, GivenUp)
+    assert "had not ended after 0 s; it was at " in str(why)
+    assert f"{__file__}:" in str(why)

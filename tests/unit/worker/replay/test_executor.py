@@ -1,0 +1,267 @@
+"""What is noted of our own iterations, and where a re-execution leaves them alone."""
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from recoverrun.worker.replay import captures as captures_module
+from recoverrun.worker.replay.executor import Impersonator, NothingReached
+from recoverrun.worker.replay.substitution import Costume, Substitution
+from recoverrun.worker.rng import rng
+from recoverrun.worker.rng.registry import Registry
+from recoverrun.worker.tracking.loop_tracker import Microbatch, ScriptRuntime, Top
+from recoverrun.worker.verification.evidence import Evidence
+from rendezvous.protocol.layout import Layout
+from tests.unit.contexts import at, loop
+from tests.unit.worker.tracking.test_loop_tracker import Play
+
+pytestmark = pytest.mark.usefixtures("streams_put_back", "signals_put_back")
+
+
+@pytest.fixture(autouse=True)
+def _registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(captures_module, "REGISTRY", Registry())
+    yield
+
+
+class Rank(Play):
+    """A script whose every item enters the model in a forward, and is a loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.actor = Impersonator(self.runtime)
+        self.runtime.on_top = self._top
+        self.tops: list[Top] = []
+        self.step = 0
+        self.wanted = True  # an iteration around what is executed again is noted, too
+        self.executed: list[Any] = []  # backwards as another rank, or on fresh data
+        strategy: Any = SimpleNamespace(
+            clear=lambda: None, buffers=list, digest=lambda: 5, early=True, synced=True
+        )
+        self.actor.serve(strategy, Layout(((0,), (1,))))
+        self.strategy = strategy
+
+    def _top(self, top: Top) -> None:
+        self.tops.append(top)
+        top.evidence = Evidence()
+        index = len(self.runtime.microbatches)
+        self.actor.capture_top(self.step, index, len(self.tops), top, wanted=self.wanted)
+
+    def backward(self, item: Any) -> None:
+        """Of each part of the item, one."""
+        for part in item if isinstance(item, list) else [item]:
+            self._one(part)
+
+    def _one(self, part: Any) -> None:
+        self.actor.forward_begins([part])
+        if self.actor.skips():
+            return
+        self.actor.ends(torch.tensor(1.0))
+        if self.runtime.acting_rank is not None:
+            self.actor.backward_begins()
+            self.executed.append(part)
+            self.actor.backward_done()
+        microbatch = self.runtime.note_backward()
+        assert microbatch is not None
+        self.actor.ran(self.step, microbatch, self.strategy)
+
+    def begin_step(self) -> None:
+        self.runtime.begin_step()
+        self.tops.clear()
+        self.step += 1
+
+    def shown(self) -> list[list[int]]:
+        """Of each microbatch, what had entered, by place."""
+        return [[mark[0] for mark, _ in one.shown] for one in self.runtime.microbatches]
+
+
+# --------------------------------------------------------------------------- evidence
+
+
+def test_evidence_is_of_each_iteration_around_a_microbatch() -> None:
+    alone = Rank()
+    alone.run("inner", [0], [0, 1])
+    rank = Rank()
+
+    rank.run("inner", [0, 0], [0, 1])
+
+    first, second = alone.shown()
+    assert first[0] == first[1] and second[0] not in (first[0], second[1])
+    assert rank.shown() == [first, second, first, second], "anew in each outer iteration"
+
+
+def test_the_door_of_an_iteration_is_its_first_forward() -> None:
+    rank = Rank()
+
+    rank.run("inner", [0], [0, 1])
+
+    one, two = rank.runtime.microbatches
+    assert two.shown[1][1] == one.shown[1][1] != two.shown[0][1]
+
+
+def test_what_is_executed_as_another_rank_is_no_evidence_of_our_own_iterations() -> None:
+    rank = Rank()
+    rank.run("flat", "a")
+    evidence = rank.tops[0].evidence
+    assert evidence is not None
+    before = evidence.mark
+
+    rank.actor.execute_fresh(rank.runtime.microbatches[0])
+
+    assert rank.executed == ["a"] and evidence.mark == before
+
+
+@pytest.mark.parametrize("proving", [True, False])
+def test_gradients_of_first_microbatches_are_noted_as_long_as_they_are_compared(
+    proving: bool,
+) -> None:
+    rank = Rank()
+    rank.actor.proving = proving
+
+    rank.run("flat", "ab")
+
+    assert [one.gradient for one in rank.runtime.microbatches] == [5 * proving, 0]
+
+
+# --------------------------------------------------------------------------- points
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+def test_an_iteration_around_what_is_executed_again_is_noted_only_if_it_is_wanted(
+    wanted: bool,
+) -> None:
+    rank = Rank()
+    rank.run("inner", [0], [0])
+    rank.begin_step()
+    rank.wanted = wanted
+
+    rank.run("inner", [0], [0])
+
+    outer, inner = rank.tops
+    points = rank.actor.captures.points
+    assert inner.context in points
+    assert (outer.context is not None) == wanted
+    assert outer.context not in points
+
+
+# --------------------------------------------------------------------------- fresh data
+
+
+def last_of(rank: Rank, parts: list[int]) -> Microbatch:
+    """The last of the backwards of one iteration, each of one part of its item."""
+    rank.run("flat", [parts])
+    microbatch = rank.runtime.microbatches[-1]
+    assert microbatch.place.skip == len(parts) - 1
+    return microbatch
+
+
+@pytest.mark.parametrize(("left", "executed"), [(3, 3), (2, 2), (1, 1)])
+def test_fresh_data_of_fewer_parts_give_an_earlier_backward(left: int, executed: int) -> None:
+    """The last batch of an epoch may be cut into fewer."""
+    rank, parts = Rank(), [1, 2, 3]
+    microbatch = last_of(rank, parts)
+    del parts[left:]
+
+    rank.actor.execute_fresh(microbatch)
+
+    assert rank.executed == [executed]
+    assert rank.runtime.acting_rank is None
+
+
+def test_fresh_data_without_a_backward_are_told() -> None:
+    rank, parts = Rank(), [1, 2]
+    microbatch = last_of(rank, parts)
+    parts.clear()
+
+    with pytest.raises(NothingReached, match="reached no backward"):
+        rank.actor.execute_fresh(microbatch)
+
+    assert rank.runtime.acting_rank is None and not rank.actor.fresh
+
+
+# --------------------------------------------------------------------------- lists
+
+
+class Stage:
+    """An iteration that began with a list as it was `then`; since that it was changed in place."""
+
+    def __init__(self, where: str, then: list[Any], now: list[Any], **more: Any) -> None:
+        self.rows, self.where = now, where
+        other = self.rows
+        module = where == "module"
+        seen = {"rows": self.rows, "other": self.rows, "peek": lambda: other}
+        context = at(0, names={"rows": then, "other": then})
+        self.top: Any = SimpleNamespace(
+            globals={} if where == "function" else seen, names=seen if where == "function" else {},
+            loop=loop(module_level=module, **more), attributes={}, context=context,
+            groups=[],
+        )  # fmt: skip
+        actor = Impersonator(ScriptRuntime(0))
+        self.substitution = Substitution(actor.runtime, actor.bearing, actor.shares)
+        self.costume = Costume(rng.read(), {})
+
+    def dress(self, **theirs: Any) -> dict[str, Any]:
+        return self.substitution.dress(self.top, theirs, self.costume)
+
+    def undress(self) -> None:
+        self.substitution.undress(self.top, self.costume)
+
+
+WHERE = ["module", "global", "function"]
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_a_list_that_was_changed_in_place_since_the_iteration_began_is_as_it_was_then(
+    where: str,
+) -> None:
+    stage = Stage(where, [[1], 2], [3, 4, 5])
+
+    names = stage.dress()
+
+    assert names["rows"] == names["other"] == names["peek"]() == [[1], 2]
+    stage.undress()
+    assert stage.rows == [3, 4, 5]
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_another_rank_s_list_is_seen_by_closures_and_under_other_names(where: str) -> None:
+    stage = Stage(where, [1], [1])
+
+    names = stage.dress(rows=[7, 8], other=[7, 8])
+    names["rows"].append(9)
+
+    assert names["peek"]() == names["other"] == [7, 8, 9]
+    stage.undress()
+    assert stage.rows == [1] and names["peek"]() is stage.rows
+
+
+def test_what_is_put_in_place_is_not_what_was_noted() -> None:
+    """An iteration may be executed more than once."""
+    stage = Stage("module", [[1]], [])
+
+    names = stage.dress()
+    names["rows"][0].append(2)
+    names["rows"].clear()
+
+    assert stage.top.context.names["rows"] == [[1]]
+
+
+def test_a_list_that_one_iteration_hands_to_the_next_is_the_snapshot_s() -> None:
+    stage = Stage("function", [1], [2], carried=frozenset({"rows", "other"}))
+
+    names = stage.dress(rows=[5])
+
+    assert (names["rows"], names["peek"]()) == ([5], [2])
+
+
+def test_a_list_in_the_place_of_something_else_is_another_one() -> None:
+    stage = Stage("module", [1], [1])
+    stage.top.globals["rows"] = None
+
+    assert stage.dress(rows=[5])["rows"] == [5]
+    assert stage.rows == [1]
+    stage.undress()
+    assert stage.top.globals["rows"] is None

@@ -1,0 +1,457 @@
+"""Where a lost rank stands at our points: what is told, what is followed, what cannot be known."""
+
+import random
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+import pytest
+import torch
+
+from recoverrun.worker.context.slot_context import STREAM, Context
+from recoverrun.worker.data.iterator_origin import Origin
+from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.replay.lost_rank import (
+    UNTOLD,
+    LostRank,
+    Moved,
+    differing,
+    host,
+    lost_rank,
+    merged,
+    parted,
+    require,
+)
+from recoverrun.worker.rng import object_generators, rng
+from tests.unit.contexts import at, stream
+
+pytestmark = pytest.mark.usefixtures("streams_put_back")
+
+MADE_AT = "train.py:3#0"
+NUMPY_AT = "train.py:4#0"
+
+
+def anything(key: Any, value: Any) -> bool:
+    return True
+
+
+def lost_at(theirs: Context, mine: Context, **more: Any) -> LostRank:
+    lost = LostRank(1, apart=False, **more)
+    lost.learn(theirs, mine)
+    return lost
+
+
+def course(*, names: list[dict[str, Any]] | None = None, **more: Any) -> list[Context]:
+    """Our points of one transaction of two microbatches, and the top of the next one."""
+    wanted = names or [{} for _ in range(5)]
+    where: list[Any] = [(3, 0), (3, 0, "after"), (3, 1), (3, 1, "after"), (4, 0)]
+    return [at(*point, names=values, **more) for point, values in zip(where, wanted, strict=True)]
+
+
+# --------------------------------------------------------------------------- values
+
+
+def _zero(key: object, now: object) -> bool:
+    return now == 0
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "theirs", "expected"),
+    [
+        (1, 1, 1, 1),  # common, and stays
+        (1, 2, 1, 2),  # common, and moved as ours did
+        (1, 1, 7, 7),  # the rank's own, and stays
+        (1, 2, 2, 2),  # came out alike
+    ],
+)
+def test_a_value_that_is_told(before: int, after: int, theirs: int, expected: int) -> None:
+    assert merged({"x": before}, {"x": after}, {"x": theirs}) == ({"x": expected}, set())
+
+
+def test_what_differs_and_moves_is_not_known() -> None:
+    assert merged({"x": 1}, {"x": 2}, {"x": 7}) == ({"x": 7}, {"x"})
+
+
+def test_what_begins_anew_for_all_is_known_again() -> None:
+    """A count of tokens that each step sets to nothing."""
+    assert merged({"x": 40}, {"x": 0}, {"x": 37}, _zero) == ({"x": 0}, set())
+    assert merged({"x": 40}, {"x": 5}, {"x": 37}, _zero) == ({"x": 37}, {"x"})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "theirs", "known"),
+    [
+        (1, 2, 1, False),  # the same just now, but who knows
+        (1, 1, 1, True),
+        (1, 1, 7, True),
+        (1, 2, 2, True),
+        (1, 2, 7, False),
+    ],
+)
+def test_what_ranks_do_not_have_in_common_is_not_known_once_it_moves(
+    before: int, after: int, theirs: int, known: bool
+) -> None:
+    values, apart = merged({"x": before}, {"x": after}, {"x": theirs}, alone={"x"})
+
+    assert values == {"x": theirs} and apart == (set() if known else {"x"})
+
+
+def test_what_ranks_do_not_have_in_common_begins_anew_for_all() -> None:
+    assert merged({"x": 4}, {"x": 0}, {"x": 4}, _zero, alone={"x"}) == ({"x": 0}, set())
+
+
+def test_what_was_not_there_yet_is_ours_and_what_is_gone_is_gone() -> None:
+    assert merged({"old": 1}, {"new": 2}, {"old": 7}) == ({"new": 2}, set())
+
+
+def test_values_compare_bit_for_bit() -> None:
+    values, apart = merged({"x": True}, {"x": True}, {"x": 1})
+
+    assert values["x"] == 1 and type(values["x"]) is int and not apart
+
+
+def test_a_rank_keeps_what_is_its_own_from_step_to_step() -> None:
+    own = [at(3, 0, "after", names={"rank": 0, "step": 3}), at(4, names={"rank": 0, "step": 4})]
+    lost = lost_at(at(3, 0, "after", names={"rank": 1, "step": 3}), own[0])
+
+    state = lost.at(own[1].point, own)
+
+    assert state.context.values == {"rank": 1, "step": 4}
+    assert not state.unknown and not state.assumed
+
+
+def test_what_it_lost_sight_of_is_known_again_once_it_is_told() -> None:
+    own = course(names=[{"seen": n} for n in range(5)])
+    lost = lost_at(at(3, names={"seen": 50}), own[0])
+    assert lost.at(own[2].point, own).unknown == {"seen"}
+
+    lost.learn(at(3, 1, "after", names={"seen": 3}), own[3])
+
+    assert lost.at(own[4].point, own).context.values == {"seen": 4}
+    assert not lost.at(own[4].point, own).unknown
+
+
+def test_what_is_not_known_stays_so_while_it_rests() -> None:
+    """It moved between two steps, and then an iteration trained nothing."""
+    own = [at(3, 0, "after", names={"x": 1}), at(4, names={"x": 2}), at(4, 0, "top", 1)]
+    own[2].names["x"] = 2
+    lost = lost_at(at(3, 0, "after", names={"x": 7}), own[0])
+
+    assert [lost.at(one.point, own).unknown for one in own] == [set(), {"x"}, {"x"}]
+
+
+@pytest.mark.parametrize("stale", [2, 3])
+def test_what_is_not_known_is_not_taken_for_ours_as_it_happens_to_be_the_same(stale: int) -> None:
+    values = [{"x": 1}, {"x": 0}, {"x": 2}, {"x": 3}]
+    own = [at(3, 0, "after", names=values[0])]
+    own += [at(4, 0, "top", n, names=one) for n, one in enumerate(values[1:])]
+    lost = lost_at(at(3, 0, "after", names={"x": stale}), own[0])
+
+    assert [lost.at(one.point, own).unknown for one in own[1:]] == [{"x"}] * 3
+
+
+def test_what_another_loop_shows_is_not_forgotten() -> None:
+    own = [at(3, 0, "after", names={"rank": 0, "x": 1}), at(4, names={"x": 1}, loop="train.py:1")]
+    lost = lost_at(at(3, 0, "after", names={"rank": 1, "x": 1}), own[0])
+
+    assert lost.at(own[1].point, own).context.values == {"rank": 1, "x": 1}
+
+
+def test_the_point_that_is_asked_for_is_ours() -> None:
+    own = course()
+    lost = lost_at(at(3), own[0])
+
+    for one in own[:3]:
+        assert lost.at(one.point, own).context.point == one.point
+
+
+# --------------------------------------------------------------------------- assumed starts
+
+
+def test_a_start_behind_somebody_else_s_microbatch_is_assumed() -> None:
+    own = course()
+    lost = lost_at(at(3), own[0])
+
+    states = [lost.at(one.point, own) for one in own[:4]]
+
+    assert [one.assumed for one in states] == [False, True, True, True]
+
+
+def test_what_its_executor_tells_is_no_longer_assumed() -> None:
+    own = course(names=[{"x": 0} for _ in range(5)])
+    lost = lost_at(at(3, names={"x": 5}), own[0])
+    assert lost.at(own[2].point, own).context.values == {"x": 5}
+
+    lost.learn(at(3, 0, "after", names={"x": 6}), own[1])
+
+    state = lost.at(own[2].point, own)
+    assert (state.context.values, state.assumed) == ({"x": 6}, False)
+
+
+def test_one_s_own_guess_stays_one() -> None:
+    """Who executes a microbatch from an assumed start knows its end as little."""
+    own = course()
+    lost = lost_at(at(3), own[0])
+
+    lost.learn(at(3, 1, "after"), own[3], assumed=True)
+
+    assert lost.at(own[3].point, own).assumed
+
+
+def test_a_transaction_is_not_begun_on_an_assumption() -> None:
+    own = course()
+    lost = lost_at(at(3), own[0])
+
+    with pytest.raises(NotReplayable, match="left nothing from the end of the last microbatch"):
+        lost.at(own[4].point, own)
+
+
+def test_where_both_never_were_nothing_is_known() -> None:
+    own = course()
+
+    with pytest.raises(NotReplayable, match="left nothing at a point where this rank was"):
+        LostRank(1, apart=False).at(own[0].point, own)
+    with pytest.raises(NotReplayable, match="kept nothing of its microbatch"):
+        lost_at(at(3), own[0]).at((3, 7, 0, 0), own[:1])
+
+
+def test_variables_of_a_loop_to_which_it_never_came_are_not_known() -> None:
+    own = [at(3, 0, "after"), at(4, loop="tune.py:9")]
+    lost = lost_at(at(3, 0, "after"), own[0])
+
+    with pytest.raises(NotReplayable, match="never come to the loop at tune.py:9"):
+        lost.at(own[1].point, own)
+
+
+@pytest.mark.parametrize("region", [False, True])
+def test_points_that_are_over_are_forgotten_but_for_the_last(region: bool) -> None:
+    """And but for that from which the next microbatch, too, is executed again."""
+    own = course()
+    lost = lost_at(at(3), own[0])
+    lost.learn(at(3, 1, "after"), own[3])
+
+    lost.forget((4, 0, 0, 0), {own[0].point} if region else ())
+
+    assert list(lost.states) == [own[0].point] * region + [own[3].point]
+    assert lost.at(own[4].point, own).context.point == own[4].point
+
+
+# --------------------------------------------------------------------------- who was lost
+
+
+def test_a_rank_is_known_by_the_last_point_where_both_were() -> None:
+    own = {one.point: one for one in (at(2), at(3, 0, "after"))}
+    left = [at(3, 0, "after", names={"x": 2}), at(2, names={"x": 1}), at(4, names={"x": 3})]
+
+    lost = lost_rank(1, left, own, apart=True)
+
+    assert lost is not None
+    assert max(lost.states) == (3, 0, 1, 0)
+    assert lost.states[3, 0, 1, 0].context.values == {"x": 2}
+
+
+def test_a_point_of_another_loop_is_no_point_where_both_were() -> None:
+    own = {one.point: one for one in (at(3),)}
+
+    assert lost_rank(1, [at(3, loop="tune.py:9"), at(9)], own, apart=True) is None
+    assert lost_rank(1, [], own, apart=True) is None
+
+
+# --------------------------------------------------------------------------- torch's stream
+
+
+@pytest.mark.parametrize("drawn", [0, 1, 623, 624, 1000])
+def test_its_stream_moves_by_as_many_numbers_as_ours(drawn: int) -> None:
+    own = [at(3, 0, "after", streams=stream(7, 100)), at(4, streams=stream(7, 100 + drawn))]
+    lost = lost_at(at(3, 0, "after", streams=stream(8, 40)), own[0])
+
+    state = lost.at(own[1].point, own)
+
+    assert state.context.streams == stream(8, 40 + drawn)
+    assert not state.torch_known
+
+
+def test_a_stream_that_was_seeded_between_steps_is_not_known() -> None:
+    own = [at(3, 0, "after", streams=stream(7, 100)), at(4, streams=stream(40, 6))]
+    lost = lost_at(at(3, 0, "after", streams=stream(8, 100)), own[0])
+
+    state = lost.at(own[1].point, own)
+
+    assert state.torch_known == UNTOLD
+    assert lost.known_at(own[1].streams, own[1]) is None
+    assert lost.origin(0, Origin(streams=stream(40, 9)), own) is not None
+    made = lost.origin(0, Origin(streams=stream(40, 9)), own)
+    assert made is not None and made.streams is None
+
+
+def test_iterators_that_it_would_have_made_since_are_told() -> None:
+    own = [at(3, 0, "after", streams=stream(7, 100)), at(4, streams=stream(7, 120))]
+    lost = lost_at(at(3, 0, "after", streams=stream(8, 100)), own[0])
+    lost.at(own[1].point, own)
+
+    made = lost.origin(0, Origin(streams=stream(7, 130)), own)
+
+    assert made is not None and made.streams == stream(8, 130)
+
+
+def test_iterators_that_it_made_are_where_it_says() -> None:
+    theirs, mine = Origin(streams=stream(8, 3)), Origin(streams=stream(7, 5))
+    own = [at(3, 0, "after", loaders={0: mine}), at(4, loaders={0: mine})]
+    lost = lost_at(at(3, 0, "after", loaders={0: theirs}), own[0])
+
+    assert lost.at(own[1].point, own).context.loaders == {0: theirs}
+    assert lost.origin(0, mine, own) == theirs
+    assert LostRank(1, apart=False).origin(0, mine, own) is None
+
+
+# --------------------------------------------------------------------------- other streams
+
+
+def hosts_at(seed: int, drawn: int) -> rng.Streams:
+    random.seed(seed)
+    for _ in range(drawn):
+        random.random()
+    return rng.read()
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "known"),
+    [
+        ((5, 2), [(6, 3), (6, 3)], (5, 2)),  # nobody draws there
+        ((6, 3), [(6, 3), (6, 4)], (6, 4)),  # seeded alike: it draws as we do
+        ((5, 2), [(6, 3), (6, 4)], None),  # how many numbers it takes only its code knows
+    ],
+)
+def test_numbers_of_python_between_steps(
+    theirs: tuple[int, int], ours: list[tuple[int, int]], known: tuple[int, int] | None
+) -> None:
+    torch.manual_seed(7)
+    own = [at(3, 0, "after", streams=hosts_at(*ours[0])), at(4, streams=hosts_at(*ours[1]))]
+    lost = lost_at(at(3, 0, "after", streams=hosts_at(*theirs)), own[0])
+
+    state = lost.at(own[1].point, own)
+
+    if known is None:
+        assert host("python") in state.unknown
+    else:
+        assert not state.unknown
+        assert state.context.streams.python == hosts_at(*known).python
+
+
+def generator_at(seed: int, drawn: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    torch.empty(drawn, dtype=torch.int32).random_(generator=generator)
+    return generator.get_state()
+
+
+def test_a_generator_of_torch_s_moves_by_as_many_numbers_as_ours() -> None:
+    own = [
+        at(3, 0, "after", generators={MADE_AT: generator_at(7, 10)}),
+        at(4, generators={MADE_AT: generator_at(7, 35)}),
+    ]
+    lost = lost_at(at(3, 0, "after", generators={MADE_AT: generator_at(8, 10)}), own[0])
+
+    state = lost.at(own[1].point, own)
+
+    assert not state.unknown
+    told = state.context.generators[MADE_AT]
+    assert isinstance(told, torch.Tensor) and torch.equal(told, generator_at(8, 35))
+
+
+@pytest.mark.parametrize("make", [random.Random, numpy.random.default_rng])
+def test_where_another_kind_of_generator_stands_is_not_known_once_it_moved(
+    make: Callable[[int], Any],
+) -> None:
+    mine, theirs = make(7), make(8)
+    began, there = object_generators.state_of(mine), object_generators.state_of(theirs)
+    mine.random()
+    own = [
+        at(3, 0, "after", generators={MADE_AT: began}),
+        at(4, generators={MADE_AT: object_generators.state_of(mine)}),
+    ]
+    lost = lost_at(at(3, 0, "after", generators={MADE_AT: there}), own[0])
+
+    state = lost.at(own[1].point, own)
+
+    moved = Moved(torch=False, seeded=False, hosts=(), generators=(MADE_AT,))
+    with pytest.raises(NotReplayable, match=f"made at {MADE_AT} stands elsewhere"):
+        require(state, own[1], moved, anything)
+    require(state, own[1], Moved(False, False, (), ()), anything)  # nobody draws from it
+
+
+# --------------------------------------------------------------------------- words
+
+
+def test_marks_of_large_data_are_among_what_differs() -> None:
+    mine = at(3, names={"data#": "one", "rank": 0, "x": 1})
+    theirs = at(3, names={"data#": "two", "rank": 1, "x": 1})
+
+    assert differing(theirs, mine) == {"data#": "two", "rank": 1}
+
+
+def test_the_sentence_names_the_first_few() -> None:
+    assert parted(["x"], "between steps") == "x differs between ranks and moves between steps"
+    assert (
+        parted(["x", ("meter", "value"), "y", "z"], "between steps")
+        == "x, meter.value, y and more differ between ranks and move between steps"
+    )
+
+
+# --------------------------------------------------------------------------- unequal draws
+
+
+def moved_by(place: str, count: int) -> list[Context]:
+    """After a microbatch and as the next one begins, so many numbers of `place` later."""
+    made, numbers = torch.Generator().manual_seed(4), numpy.random.default_rng(5)
+    streams = stream(5, 0)
+    contexts = []
+    for kind, step in (("after", 3), ("top", 4)):
+        if kind == "top":
+            here = {"torch": None, MADE_AT: made}
+            if place in here:
+                torch.empty(count, dtype=torch.int32).random_(generator=here[place])
+            for _ in range(count):
+                random.random() if place == "python" else None
+                numbers.random() if place == NUMPY_AT else None
+            streams = rng.read()
+        offset = count if (place, kind) == ("cuda0", "top") else 0
+        gpu = struct.pack("<QQ", 7, 4 * offset)
+        given = rng.Streams(
+            torch_cpu=streams.torch_cpu, torch_cuda=(gpu,),
+            python=streams.python, numpy=streams.numpy,
+        )  # fmt: skip
+        states = {
+            MADE_AT: object_generators.state_of(made),
+            NUMPY_AT: object_generators.state_of(numbers),
+        }
+        made_there: Any = at(step, 0, kind, streams=given, generators=states)  # type: ignore
+        contexts.append(made_there)
+    return contexts
+
+
+@pytest.mark.parametrize("place", ["torch", "cuda0", MADE_AT, NUMPY_AT, "python"])
+@pytest.mark.parametrize(("unequal", "count"), [(True, 3), (True, 0), (False, 3)])
+def test_a_stream_that_moves_otherwise_on_other_ranks_is_known_while_it_rests(
+    place: str, unequal: bool, count: int
+) -> None:
+    own = moved_by(place, count)
+    counted = place in ("torch", "cuda0", MADE_AT)
+    said: frozenset[Any] = frozenset({place if counted else (STREAM, place)} if unequal else ())
+    lost = lost_at(own[0], own[0], **{"unequal" if counted else "alone": said})
+
+    state = lost.at(own[1].point, own)
+
+    known = not unequal or not count
+    assert (state.torch_known == "") == (known or place not in ("torch", "cuda0"))
+    assert (not state.unknown) == (known or place in ("torch", "cuda0"))
+
+
+@pytest.mark.parametrize(
+    ("after", "theirs", "known"), [(1, 1, True), (1, 7, False), (2, 7, False), (0, 7, False)]
+)
+def test_what_has_just_parted_on_a_rank_moves_there(after: int, theirs: int, known: bool) -> None:
+    """It did so a step ago, and may again, whether or not it does here."""
+    values, apart = merged({"x": 1}, {"x": after}, {"x": theirs}, restless={"x"})
+
+    assert values == {"x": theirs} and apart == (set() if known else {"x"})

@@ -1,0 +1,465 @@
+"""Making up: each identity once, with what its slot would have had for as long as that is known."""
+
+import itertools
+import random
+
+import pytest
+
+from recoverrun.worker.replay import make_up as makeup_module
+from recoverrun.worker.replay.lost_rank import BEHIND, host
+from recoverrun.worker.replay.make_up import ENDLESS, REPEATS
+from recoverrun.worker.verification.evidence import Mark
+from recoverrun.worker.verification.noted_evidence import OTHERWISE, OWN, UNEQUAL
+from rendezvous.protocol.messages import Legacy
+from rendezvous.protocol.shared_memory import MARKS_BYTES
+from tests.unit.contexts import at
+from tests.unit.survivors import (
+    LOST,
+    STEP,
+    Crew,
+    left_at_top,
+    mark_of,
+)
+
+pytestmark = pytest.mark.usefixtures("streams_put_back", "exchanging")
+
+EXACT, EQUAL = ["exact-samples"] * 2, ["equal-count"] * 2
+
+
+# --------------------------------------------------------------------------- told, not inferred
+
+
+def test_each_executes_its_share_once_where_the_assumed_start_was_right() -> None:
+    crew = Crew(program=lambda x: x)
+    crew.inherit(left_at_top())
+
+    crew.make_up()
+
+    assert crew.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("own", 5)}
+    assert crew.executions == [[(0, 5)], [(1, 5)]]
+    assert (crew.promises, crew.said) == (EXACT, [])
+
+
+def test_a_start_that_was_assumed_wrongly_is_made_good() -> None:
+    """Only the lost rank's code knows what becomes of its `x`: ours rests."""
+    crew = Crew()
+    crew.inherit(left_at_top())
+
+    crew.make_up()
+
+    assert crew.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("own", 6)}
+    assert crew.executions == [[(0, 5)], [(1, 5), (1, 6)]]
+    assert (crew.promises, crew.said) == (EXACT, [])
+
+
+def test_who_makes_up_all_of_a_slot_assumes_nothing() -> None:
+    crew = Crew()
+    crew.inherit(left_at_top())
+
+    crew.make_up(((0, 1), ()))
+
+    assert crew.executions == [[(0, 5), (1, 6)], []]
+    assert crew.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("own", 6)}
+
+
+@pytest.mark.parametrize(
+    "shares", [((0, 2), (1, 3)), ((3, 1), (2, 0)), ((0, 3), (1, 2)), ((1, 2, 3), (0,))]
+)
+def test_wrong_starts_are_made_good_one_after_the_other(
+    shares: tuple[tuple[int, ...], ...],
+) -> None:
+    crew = Crew(microbatches=4)
+    crew.inherit(left_at_top())
+
+    crew.make_up(shares)
+
+    assert crew.gradients == {(LOST, n): ("own", 5 + n) for n in range(4)}
+    assert crew.promises == EXACT
+
+
+def one_knows_the_start(microbatches: int) -> Crew:
+    """The second survivor has ended a transaction since the lost rank left what it has of it."""
+    crew = Crew(microbatches=microbatches)
+    knows, lacks = crew.survivors
+    before = [at(STEP - 2, names={"x": 0}), at(STEP - 1, 0, "after", names={"x": 0})]
+    lacks.impersonator.captures.points[:0] = before
+    knows.inherit(left_at_top())
+    lacks.inherit(at(STEP - 2, names={"x": 3}))
+    return crew
+
+
+@pytest.mark.parametrize("shares", [((0,), (1,)), ((0, 2), (1, 3)), ((0, 3), (2, 1))])
+def test_who_lacks_a_start_waits_for_those_who_execute_what_is_before(
+    shares: tuple[tuple[int, ...], ...],
+) -> None:
+    count = sum(map(len, shares))
+    crew = one_knows_the_start(count)
+
+    crew.make_up(shares)
+
+    assert crew.gradients == {(LOST, n): ("own", 5 + n) for n in range(count)}
+    assert (crew.promises, crew.said) == (EXACT, [])
+
+
+def test_who_lacks_the_start_of_all_gives_up_at_once() -> None:
+    crew = one_knows_the_start(2)
+
+    crew.make_up(((1,), (0,)))
+
+    assert crew.gradients == {(LOST, 0): ("fresh", 1), (LOST, 1): ("fresh", 0)}
+    assert (crew.promises, crew.said) == (EQUAL, [BEHIND.format(rank=LOST)])
+    assert crew.executions == [[(1, 5)], []]
+
+
+def test_nobody_waits_for_ever_for_a_start() -> None:
+    """What is told of the microbatches before is of no use here."""
+    crew = one_knows_the_start(2)
+    lacks = crew.survivors[1]
+    lacks.makeup._learn = lambda *what, **how: None  # type: ignore[method-assign]
+
+    crew.make_up()
+
+    assert crew.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("fresh", 1)}
+    assert (crew.promises, crew.said) == (EQUAL, [BEHIND.format(rank=LOST)])
+
+
+def test_all_know_where_the_lost_rank_stands_afterwards() -> None:
+    crew = Crew()
+    crew.inherit(left_at_top())
+    crew.make_up()
+
+    for survivor in crew.survivors:
+        captures = survivor.impersonator.captures
+        captures.points.append(at(STEP + 1, names={"x": 0}))
+        survivor.makeup.end_step(STEP)
+        state = survivor.impersonator.lost[LOST].at((STEP + 1, 0, 0, 0), captures.points)
+        assert (state.context.values, state.assumed) == ({"x": 7}, False)
+
+
+def test_a_wrong_start_of_which_nothing_is_used_is_no_matter() -> None:
+    crew = Crew()
+    for survivor in crew.survivors:
+        survivor.impersonator.bearing.matters = lambda key, value: False
+    crew.inherit(left_at_top())
+
+    crew.make_up()
+
+    assert crew.executions == [[(0, 5)], [(1, 5)]]
+    assert crew.promises == EXACT
+
+
+def test_what_was_made_up_before_a_second_loss_is_added_once() -> None:
+    crew = Crew()
+    crew.inherit(left_at_top())
+    crew.make_up()
+
+    crew.make_up(((), ()))
+
+    assert crew.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("own", 6)}
+
+
+def test_gradients_of_one_s_own_are_none_of_it() -> None:
+    crew = Crew()
+    crew.inherit(left_at_top())
+    for survivor in crew.survivors:
+        survivor.present = [("own", "home")]
+
+    crew.make_up()
+
+    assert [one.present for one in crew.survivors] == [[("own", "home")]] * 2
+
+
+def test_what_nobody_knew_of_the_lost_rank_is_not_known_after_its_microbatch_either() -> None:
+    """Its `y` moved between the steps, as its stream of Python did, and no code has set them."""
+    crew = Crew(program=lambda x: x, microbatches=1)
+    after = at(STEP - 1, 0, "after", names={"x": 0, "y": 1})
+    random.seed(9)
+    for survivor in crew.survivors:
+        survivor.impersonator.bearing.matters = lambda key, value: False
+        captures = survivor.impersonator.captures
+        captures.points = [after, at(STEP, names={"x": 0, "y": 2}), *captures.points[1:]]
+        survivor.runtime.microbatches[0].top.context = captures.points[1]
+        captures.points.append(at(STEP + 1, names={"x": 0, "y": 2}))
+    random.seed(8)
+    crew.inherit(at(STEP - 1, 0, "after", names={"x": 5, "y": 7}))
+
+    crew.make_up(((0,), ()))
+
+    for survivor in crew.survivors:
+        points, lost = survivor.impersonator.captures.points, survivor.impersonator.lost[LOST]
+        for point in ((STEP, 0, 1, 0), (STEP + 1, 0, 0, 0)):
+            assert lost.at(point, points).unknown == {"y", host("python")}
+    assert crew.promises == EXACT
+
+
+# --------------------------------------------------------------------------- proved by marks
+
+
+@pytest.mark.parametrize("known", [(11, 12), (11, 0), (10, 0), (0, 12), (0, 0)])
+def test_what_the_lost_rank_noted_is_the_proof(known: Mark) -> None:
+    crew = Crew()
+    crew.inherit(left_at_top(), marks={0: known, 1: known})
+
+    crew.make_up()
+
+    assert crew.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("own", 6)}
+    assert crew.promises == EXACT
+
+
+@pytest.mark.parametrize(
+    ("known", "what"),
+    [
+        ((99, 12), UNEQUAL[0].format(rank=LOST)),
+        ((99, 0), UNEQUAL[0].format(rank=LOST)),
+        ((10, 12), UNEQUAL[0].format(rank=LOST)),  # its backward began after one forward
+        ((11, 99), UNEQUAL[1]),
+    ],
+)
+@pytest.mark.parametrize("index", [0, 1])
+def test_what_is_not_as_the_lost_rank_noted_is_of_fresh_data_and_told(
+    index: int, known: Mark, what: str
+) -> None:
+    crew = Crew()
+    crew.inherit(left_at_top(), marks={index: known})
+
+    crew.make_up()
+
+    first = ("own", 5) if index else ("fresh", 0)
+    assert crew.gradients == {(LOST, 0): first, (LOST, 1): ("fresh", 1)}, "which follows from it"
+    why = OTHERWISE.format(rank=LOST, index=index, step=STEP, what=what)
+    assert (crew.promises, crew.said) == (EQUAL, [why])
+
+
+def test_a_mark_of_another_microbatch_proves_nothing() -> None:
+    crew = Crew()
+    ring = mark_of(STEP - 1, 0, (99, 99)).ljust(MARKS_BYTES, b"\0")
+    crew.inherit(left_at_top())
+    for one in crew.survivors:
+        one.makeup.inherit(Legacy(generation=2, contexts=(), marks=((LOST, ring),)))
+
+    crew.make_up()
+
+    assert crew.promises == EXACT
+
+
+# --------------------------------------------------------------------------- one's own once more
+
+FORGOTTEN = (99, 22)
+
+
+def forgetful(*survivors: int) -> Crew:
+    """What these survivors have done themselves comes out otherwise."""
+    crew = Crew(program=lambda x: x)
+    crew.inherit(left_at_top())
+    for rank in survivors:
+        crew.survivors[rank].own = FORGOTTEN
+    return crew
+
+
+def recalled(crew: Crew) -> list[list[tuple[int, int]]]:
+    return [one.recalled for one in crew.survivors]
+
+
+def not_itself(rank: int) -> str:
+    what = "had other inputs"
+    return OWN.format(loop="train.py:9", rank=rank, step=STEP, what=what)
+
+
+def test_who_executes_for_a_lost_rank_executes_its_own_first_microbatch_once() -> None:
+    """Neither for each microbatch, nor in each transaction."""
+    crew = forgetful()
+
+    for _ in range(3):
+        crew.make_up(((0, 1), ()))
+        crew.commit()
+
+    assert recalled(crew) == [[(STEP, 0)], []]
+
+
+def test_once_for_each_lost_rank() -> None:
+    survivor = forgetful().survivors[0]
+
+    for rank in (LOST, 1, LOST, 1):
+        survivor.makeup._doubts.memory(rank)
+
+    assert survivor.recalled == [(STEP, 0)] * 2
+
+
+def test_who_is_not_what_it_was_executes_nothing_for_others_and_says_so() -> None:
+    crew = forgetful(0, 1)
+
+    crew.make_up()
+
+    assert crew.gradients == {(LOST, 0): ("fresh", 0), (LOST, 1): ("fresh", 1)}
+    assert (crew.promises, crew.said) == (EQUAL, [not_itself(0), not_itself(1)])
+    assert crew.executions == [[], []]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_one_that_is_not_what_it_was_lowers_the_promise_of_all(rank: int) -> None:
+    crew = forgetful(rank)
+
+    crew.make_up()
+
+    assert (crew.promises, crew.said) == (EQUAL, [not_itself(rank)])
+    assert crew.gradients[LOST, rank] == ("fresh", rank)
+    assert crew.executions[rank] == []
+
+
+def test_who_was_not_what_it_was_is_not_asked_again_for_the_same_lost_rank() -> None:
+    crew = forgetful(0)
+
+    crew.make_up(((0, 1), ()))
+
+    assert recalled(crew) == [[(STEP, 0)], []] and crew.executions == [[], []]
+
+
+# --------------------------------------------------------------------------- fresh data
+
+
+def test_where_nothing_was_left_all_is_of_fresh_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(makeup_module, "LEGACY_WAIT_S", 0.01)
+    crew = Crew()
+
+    crew.make_up()
+
+    assert crew.gradients == {(LOST, 0): ("fresh", 0), (LOST, 1): ("fresh", 1)}
+    assert crew.promises == EQUAL
+    assert all("left no context that can be used" in words for words in crew.said)
+
+
+def test_what_comes_after_the_promise_was_lowered_is_of_fresh_data_at_once() -> None:
+    crew = Crew(program=lambda x: x)
+    crew.inherit(left_at_top(), marks={0: (99, 99)})
+    crew.make_up()
+    for survivor in crew.survivors:
+        survivor.makeup.end_step(STEP)
+        survivor.reduced.clear()
+        survivor.executions.clear()
+
+    crew.make_up()
+
+    assert crew.gradients == {(LOST, 0): ("fresh", 0), (LOST, 1): ("fresh", 1)}
+    assert crew.executions == [[], []] and len(crew.said) == 1
+
+
+# --------------------------------------------------------------------------- no fresh data
+
+HOME = ("own", "home")
+BARREN = "train.py:9: executed as rank 1, the script's code raised StopIteration()"
+
+
+def barren(*, survivors: tuple[int, ...] = (0, 1), microbatches: int = 2) -> Crew:
+    """Nothing was left of the lost rank, and to these survivors fresh data give nothing."""
+    crew = Crew(microbatches=microbatches)
+    for number, survivor in enumerate(crew.survivors):
+        survivor.makeup.downgrade("the deputy failed")
+        survivor.present = [HOME]
+        survivor.barren = BARREN if number in survivors else ""
+    return crew
+
+
+@pytest.mark.parametrize("microbatches", [2, 5])
+def test_where_no_fresh_data_can_be_had_the_mean_of_own_microbatches_stands_in(
+    microbatches: int,
+) -> None:
+    crew = barren(microbatches=microbatches)
+
+    crew.make_up()
+
+    share = ([HOME], microbatches)  # of what is its own: nothing of what was tried
+    assert crew.gradients == {
+        (LOST, 0): ("share", (*share, True)),  # the slot's first carries what was there before
+        (LOST, 1): ("share", (*share, False)),
+    }
+
+
+@pytest.mark.parametrize("survivors", [(0,), (1,), (0, 1)])
+def test_the_transaction_has_all_its_microbatches_whoever_has_no_fresh_data(
+    survivors: tuple[int, ...],
+) -> None:
+    crew = barren(survivors=survivors, microbatches=4)
+
+    crew.make_up(((0, 2), (1, 3)))
+
+    kinds = {identity: kind for identity, (kind, _) in crew.gradients.items()}
+    assert kinds == {(LOST, n): "share" if n % 2 in survivors else "fresh" for n in range(4)}
+
+
+def test_own_gradients_are_what_they_were_before_fresh_data_gave_nothing() -> None:
+    crew = barren()
+
+    crew.make_up()
+
+    assert [one.present for one in crew.survivors] == [[HOME]] * 2
+
+
+def test_what_stands_in_for_fresh_data_is_said_once_by_each_whom_it_concerns() -> None:
+    crew = barren(survivors=(1,), microbatches=4)
+
+    for _ in range(3):
+        crew.make_up(((0, 2), (1, 3)))
+        for survivor in crew.survivors:
+            survivor.makeup.end_step(STEP)
+            survivor.reduced.clear()
+            survivor.step += 1
+
+    has, lacks = crew.survivors
+    assert (has.noticed, lacks.noticed) == ([], [REPEATS.format(LOST, STEP, BARREN)])
+
+
+def test_what_was_executed_exactly_and_came_out_otherwise_is_made_up_from_own_ones_too() -> None:
+    crew = Crew(program=lambda x: x)
+    crew.inherit(left_at_top(), marks={1: (99, 99)})
+    for survivor in crew.survivors:
+        survivor.present, survivor.barren = [HOME], BARREN
+
+    crew.make_up()
+
+    assert crew.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("share", ([HOME], 2, False))}
+    assert crew.promises == EQUAL and len(crew.said) == 1
+
+
+BEHAVIOURS = ("right", "cannot be executed", "not as noted", "promise was lowered")
+
+
+@pytest.mark.parametrize("moves", [False, True])
+@pytest.mark.parametrize("shares", [((0,), (1,)), ((1,), (0,)), ((0, 1), ()), ((), (1, 0))])
+def test_each_identity_has_one_gradient_whatever_comes_in_between(
+    shares: tuple[tuple[int, ...], ...], moves: bool
+) -> None:
+    """It is the slot's own, or the promise is lowered everywhere, and somebody says why."""
+    for course in itertools.product(BEHAVIOURS, repeat=2):
+        crew = Crew(program=lambda x: x + moves)
+        bad = {n for n, one in enumerate(course) if one == "not as noted"}
+        crew.inherit(left_at_top(), marks=dict.fromkeys(bad, (99, 99)))
+        for survivor, one in zip(crew.survivors, course, strict=True):
+            survivor.refuses = {
+                n for n, behaviour in enumerate(course) if behaviour == "cannot be executed"
+            }
+            if one == "promise was lowered":
+                survivor.makeup.downgrade("the deputy failed")
+
+        crew.make_up(shares)
+
+        assert crew.gradients.keys() == {(LOST, 0), (LOST, 1)}, course
+        right = {(LOST, n): ("own", 5 + n * moves) for n in range(2)}
+        for identity, (kind, x) in crew.gradients.items():
+            assert kind == "fresh" or (kind, x) == right[identity], course
+        if all(one == "right" for one in course):
+            assert crew.gradients == right and crew.promises == EXACT, course
+        else:
+            assert crew.promises == EQUAL and crew.said, course
+
+
+def test_a_start_that_nobody_can_tell_is_of_fresh_data_and_told() -> None:
+    crew = Crew()
+    crew.inherit(left_at_top())
+    silent = crew.survivors[0].makeup
+    silent._end_of = lambda made: None  # type: ignore[method-assign]
+
+    crew.make_up()
+
+    assert crew.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("fresh", 1)}
+    assert crew.said == [ENDLESS.format(rank=LOST, index=1, step=STEP)]
+    assert crew.promises == EQUAL

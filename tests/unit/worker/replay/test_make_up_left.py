@@ -1,0 +1,244 @@
+"""What is known of a lost rank as its microbatches are made up, and what ends who does it."""
+
+import random
+import threading
+from typing import Any
+
+import pytest
+import torch
+
+from recoverrun.worker.replay import make_up as makeup_module
+from recoverrun.worker.replay.executor import Executed
+from recoverrun.worker.replay.lost_rank import State
+from recoverrun.worker.replay.make_up import LEGACY_WAIT_S
+from recoverrun.worker.rng import rng
+from recoverrun.worker.tracking.loop_tracker import Microbatch
+from rendezvous.protocol.layout import Layout
+from rendezvous.protocol.messages import Legacy
+from tests.unit.contexts import at
+from tests.unit.survivors import (
+    LOST,
+    STEP,
+    Crew,
+    Exchange,
+    Survivor,
+    executed,
+    left_at_top,
+)
+
+pytestmark = pytest.mark.usefixtures("streams_put_back", "exchanging")
+
+EXACT, EQUAL = ["exact-samples"] * 2, ["equal-count"] * 2
+
+# --------------------------------------------------------------------------- what was left
+
+
+def alone() -> Survivor:
+    return Survivor(0, Exchange(1), lambda x: x, 1)
+
+
+def test_who_needs_a_context_at_once_waits_for_it() -> None:
+    crew = Crew()
+    (survivor, _), found = crew.survivors, list[Any]()
+
+    def look() -> None:
+        survivor.makeup.await_legacy(LOST)
+        survivor.makeup.absorb()
+        found.append(dict(survivor.impersonator.lost))
+
+    waiting = threading.Thread(target=look)
+    waiting.start()
+    survivor.makeup.inherit(Legacy(generation=2, contexts=((LOST + 1, ()),)))
+    crew.inherit(left_at_top())
+    waiting.join(timeout=LEGACY_WAIT_S / 2)
+
+    assert [set(one) for one in found] == [{LOST}]
+
+
+def test_nobody_waits_for_ever_for_what_a_lost_rank_did_not_leave(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    survivor = alone()
+    monkeypatch.setattr(makeup_module, "LEGACY_WAIT_S", 0.01)
+
+    survivor.makeup.await_legacy(LOST)
+    survivor.makeup.absorb()
+
+    assert survivor.impersonator.lost == {}
+
+
+def test_a_context_that_is_of_no_use_is_told_once_and_before_it_is_needed() -> None:
+    """The lost rank left it from the midst of its transaction, which this rank has ended."""
+    crew = Crew()
+    crew.inherit(left_at_top())
+    survivor = crew.survivors[0]
+    for step in (STEP + 1, STEP + 2):
+        here = at(step, names={"x": 0})
+        survivor.impersonator.captures.points.append(here)
+        survivor.makeup.follow(here)
+
+    assert len(survivor.said) == 1
+    assert "left nothing from the end of the last microbatch" in survivor.said[0]
+    assert survivor.guarantee.promise == "equal-count"
+
+
+def test_a_loop_from_which_nobody_begins_costs_no_promise() -> None:
+    """Another epoch, say: the lost rank has left nothing from the top of that loop."""
+    crew = Crew()
+    crew.inherit(at(STEP, 1, "after", names={"x": 8}))
+    survivor = crew.survivors[0]
+    outer = at(STEP + 1, names={"x": 0}, loop="train.py:outer")
+    here = at(STEP + 1, attempt=1, names={"x": 0})
+    for one in (outer, here):
+        survivor.impersonator.captures.points.append(one)
+        survivor.makeup.follow(one)
+
+    assert not survivor.said
+    assert survivor.guarantee.promise == "exact-samples"
+    assert survivor.impersonator.lost[LOST].states[here.point].context.names == {"x": 8}
+
+
+def test_a_lost_rank_is_followed_from_step_to_step() -> None:
+    crew = Crew()
+    crew.inherit(at(STEP, 1, "after", names={"x": 8}))
+    survivor = crew.survivors[0]
+    here = at(STEP + 1, names={"x": 0})
+    survivor.impersonator.captures.points.append(here)
+
+    survivor.makeup.follow(here)
+
+    known = survivor.impersonator.lost[LOST].states[here.point]
+    assert (known.context.values, survivor.said) == ({"x": 8}, [])
+
+
+def test_one_that_had_gone_on_further_is_known_by_its_own_word() -> None:
+    """It was lost within the transaction that this rank is about to begin."""
+    crew = Crew()
+    crew.inherit(at(STEP, 1, "after", names={"x": 8}), at(STEP + 1, names={"x": 40}))
+    survivor = crew.survivors[0]
+    survivor.makeup.absorb()
+    here = at(STEP + 1, names={"x": 0})
+    survivor.impersonator.captures.points.append(here)
+
+    survivor.makeup.follow(here)
+
+    assert survivor.impersonator.lost[LOST].states[here.point].context.values == {"x": 40}
+
+
+def test_while_nothing_is_lost_nobody_is_followed() -> None:
+    crew = Crew()
+    crew.inherit(left_at_top())
+    survivor = crew.survivors[0]
+    survivor.lost = False
+
+    survivor.makeup.follow(at(STEP + 1))
+    survivor.makeup.tell(generation=1)
+
+    assert survivor.impersonator.lost == {} and survivor.said == []
+
+
+def test_streams_of_the_lost_rank_are_told_too() -> None:
+    """Python's numbers decide how many of torch's a microbatch draws."""
+    crew = Crew(program=lambda x: x)
+    started: list[rng.Streams] = []
+    for survivor in crew.survivors:
+        survivor.impersonator.execute = _drawing(survivor, started)
+    random.seed(8)
+    torch.manual_seed(8)
+    crew.inherit(at(STEP, names={"x": 5}))
+    lost = rng.read()
+    _draw_as_told()
+    expected = [lost, rng.read()]
+
+    crew.make_up()
+
+    assert crew.promises == EXACT
+    assert started[-1] == expected[1]
+    assert expected[0] in started and len(started) == 3
+
+
+def _draw_as_told() -> None:
+    torch.rand(1 + random.randrange(100))
+
+
+_one_at_a_time = threading.Lock()
+
+
+def _drawing(survivor: Survivor, started: list[rng.Streams]) -> Any:
+    def execute(rank: int, state: State, step: int, microbatch: Microbatch) -> Executed:
+        if rank == survivor.env.rank:
+            return survivor.execute_own(step, microbatch)
+        with _one_at_a_time:
+            rng.restore(state.context.streams)
+            started.append(rng.read())
+            _draw_as_told()
+            survivor.present.append(("own", 5))
+            return executed(at(step, microbatch.index, "after", names={"x": 5}))
+
+    return execute
+
+
+# --------------------------------------------------------------------------- what ends who does it
+
+
+def test_what_two_ranks_died_in_is_executed_by_nobody_and_told() -> None:
+    crew = Crew(program=lambda x: x)
+    crew.inherit(left_at_top())
+    died = Legacy(
+        generation=2, contexts=(), doing=((LOST, (LOST, STEP, 1, 0)), (7, (LOST, STEP, 1, 0)))
+    )
+    for one in crew.survivors:
+        one.makeup.inherit(died)
+
+    crew.make_up()
+
+    assert crew.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("fresh", 1)}
+    assert crew.executions == [[(0, 5)], []]
+    assert crew.promises == EQUAL
+    (words,) = crew.said
+    assert words.startswith("train.py:9: ")
+    assert "ranks 2 and 7 died in it" in words
+
+
+def test_one_death_in_it_is_no_reason() -> None:
+    crew = Crew(program=lambda x: x)
+    crew.inherit(left_at_top())
+    for one in crew.survivors:
+        one.makeup.inherit(Legacy(generation=2, contexts=(), doing=((LOST, (LOST, STEP, 1, 0)),)))
+
+    crew.make_up()
+
+    assert crew.executions == [[(0, 5)], [(1, 5)]]
+    assert crew.promises == EXACT
+
+
+def test_what_would_end_its_executor_is_tried_once() -> None:
+    """Its start was assumed wrongly: anything else would be executed again."""
+    crew = Crew()
+    crew.inherit(left_at_top())
+    crew.survivors[1].ends = {1}
+
+    crew.make_up()
+
+    assert crew.executions == [[(0, 5)], [(1, 5)]]
+    assert crew.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("fresh", 1)}
+    assert crew.promises == EQUAL
+
+
+# --------------------------------------------------------------------------- shards
+
+
+def test_ranks_of_one_replica_go_through_the_model_equally_often() -> None:
+    """Each pass needs all of them; what was left of one shard's rank may be of no use."""
+    identity, passes = (1, 0), list[int]()
+    for rank in (0, 1):
+        mate = Survivor(rank, Exchange(1), lambda x: x, 1)
+        mate.layout = Layout(((0, 1), (LOST, LOST + 1)))
+        mate.inherit(left_at_top())  # of the counterpart of rank 0 alone
+
+        mate.makeup.compute(identity)
+
+        fresh = mate.makeup._made[identity].fresh
+        passes.append(len(mate.recalled) + len(mate.executions) + fresh)
+
+    assert passes[0] == passes[1]

@@ -1,0 +1,227 @@
+"""Which modules are instrumented at import, and that all others are not touched."""
+
+import importlib
+import importlib.util
+import os
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+import pytest
+
+from recoverrun.worker.boot import run_script
+from recoverrun.worker.instrumentation import Lone, Loop
+from recoverrun.worker.rewriting import import_hook
+from recoverrun.worker.rewriting.import_hook import Finder, Instrumenter, Project
+
+T = TypeVar("T")
+
+TRAINING = "def fit(batches):\n    for x in batches:\n        x.backward()\n"
+
+
+class FakeRuntime:
+    """Notes what it is told."""
+
+    Unwind = KeyboardInterrupt
+
+    def __init__(self) -> None:
+        self.loops: list[str] = []
+        self.refusals: list[str] = []
+
+    def register(self, loop: Loop) -> None:
+        self.loops.append(os.path.basename(loop.id))
+
+    def own(self, module: str) -> None:
+        pass
+
+    def refuse(self, filename: str, reason: str) -> None:
+        self.refusals.append(reason)
+
+    def iterate(self, loop_id: str, iterable: Iterable[T]) -> Iterator[T]:
+        return iter(iterable)
+
+    def top(self, loop_id: str, local: dict[str, object], global_: dict[str, object]) -> None: ...
+
+    def enter(self, loop_id: str) -> None: ...
+
+    def leave(self, loop_id: str) -> None: ...
+
+    def hand_on(self, places: Mapping[str, Lone]) -> None: ...
+
+    def generator(self, function: Any) -> Any:
+        return function
+
+
+@pytest.fixture
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeRuntime:
+    """Install a finder for the project in `tmp_path`; the test writes its modules there."""
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return FakeRuntime()
+
+
+def _import(
+    name: str, runtime: FakeRuntime, folder: Path, trainers: dict[str, frozenset[str]] | None = None
+) -> ModuleType:
+    import_hook.install(runtime, Project.of([str(folder)]), trainers or {})
+    importlib.invalidate_caches()
+    try:
+        return importlib.import_module(name)
+    finally:
+        del sys.modules[name]
+
+
+def test_a_module_with_a_training_loop_is_instrumented(
+    runtime: FakeRuntime, tmp_path: Path
+) -> None:
+    (tmp_path / "rr_fit.py").write_text(TRAINING)
+
+    module = _import("rr_fit", runtime, tmp_path)
+
+    assert runtime.loops == ["rr_fit.py:2"]
+    assert module.__dict__["__recoverrun__"] is runtime
+    assert module.__spec__ is not None
+    assert module.__spec__.cached == module.__cached__
+    assert not list(tmp_path.rglob("*.pyc")), "rewritten code must not be cached"
+
+
+def test_other_modules_are_imported_and_cached_as_ever(
+    runtime: FakeRuntime, tmp_path: Path
+) -> None:
+    (tmp_path / "rr_plain.py").write_text("x = 1\n")
+
+    module = _import("rr_plain", runtime, tmp_path)
+
+    assert "__recoverrun__" not in module.__dict__
+    assert len(list(tmp_path.rglob("rr_plain*.pyc"))) == 1
+
+
+def test_compiled_code_of_an_earlier_run_is_not_used(runtime: FakeRuntime, tmp_path: Path) -> None:
+    path = tmp_path / "rr_cached.py"
+    path.write_text(TRAINING)
+    cached = Path(importlib.util.cache_from_source(str(path)))
+    importlib.import_module("rr_cached")
+    del sys.modules["rr_cached"]
+    before = cached.read_bytes()
+
+    _import("rr_cached", runtime, tmp_path)
+
+    assert runtime.loops == ["rr_cached.py:2"]
+    assert cached.read_bytes() == before
+
+
+def test_a_mistake_of_the_rewriter_leaves_the_module_as_it_is(
+    runtime: FakeRuntime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise LookupError("our bug")
+
+    monkeypatch.setattr(import_hook, "instrument", fail)
+    (tmp_path / "rr_bug.py").write_text(TRAINING)
+
+    module = _import("rr_bug", runtime, tmp_path)
+
+    assert "__recoverrun__" not in module.__dict__
+    assert callable(module.fit)
+    assert ["our bug" in reason for reason in runtime.refusals] == [True]
+
+
+def test_a_trainer_of_a_framework_is_instrumented_by_name(
+    runtime: FakeRuntime, tmp_path: Path
+) -> None:
+    (tmp_path / "rr_trainer.py").write_text(TRAINING)
+
+    _import("rr_trainer", runtime, tmp_path / "elsewhere", {"rr_trainer": frozenset()})
+
+    assert runtime.loops == ["rr_trainer.py:2"]
+
+
+def test_a_framework_may_train_by_a_name_that_does_not_show_it(
+    runtime: FakeRuntime, tmp_path: Path
+) -> None:
+    source = "def run(self):\n    while not self.done:\n        self.advance()\n"
+    (tmp_path / "rr_loop.py").write_text(source)
+    (tmp_path / "rr_same.py").write_text(source)
+
+    _import("rr_loop", runtime, tmp_path / "elsewhere", {"rr_loop": frozenset({"advance"})})
+    _import("rr_same", runtime, tmp_path / "elsewhere", {"rr_same": frozenset()})
+
+    assert runtime.loops == ["rr_loop.py:2"]
+
+
+def test_a_forked_process_imports_as_ever(
+    runtime: FakeRuntime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "rr_forked.py").write_text(TRAINING)
+    project = Project.of([str(tmp_path)])
+    finder = Finder(Instrumenter.for_project(runtime, project), project, {})
+    sys.meta_path.insert(0, finder)
+    importlib.invalidate_caches()
+
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    spec = finder.find_spec("rr_forked", None)
+
+    assert spec is not None
+    assert type(spec.loader) is importlib.machinery.SourceFileLoader
+
+
+def test_what_belongs_to_a_project(tmp_path: Path) -> None:
+    stdlib = sysconfig.get_path("stdlib")
+    hooks = os.path.dirname(import_hook.__file__)
+    project = Project.of([str(tmp_path), stdlib, "/", os.path.dirname(os.path.dirname(hooks))])
+
+    assert project.owns(str(tmp_path / "a" / "b.py"))
+    assert not project.owns(str(tmp_path / ".venv/lib/python3.11/site-packages/x.py"))
+    assert not project.owns(os.path.join(os.path.realpath(stdlib), "ast.py"))
+    assert not project.owns(os.path.join(hooks, "script.py"))
+
+
+def test_a_package_that_is_installed_and_run_by_name_is_a_project() -> None:
+    project = Project.of(["/opt/venv/lib/python3.11/site-packages/trainer"])
+
+    assert project.owns("/opt/venv/lib/python3.11/site-packages/trainer/loop.py")
+    assert not project.owns("/opt/venv/lib/python3.11/site-packages/torch/nn.py")
+    assert Project.of(["/opt/venv/lib/python3.11/site-packages"]).roots == ()
+
+
+def test_a_scan_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {
+        "a.py": "",
+        "1/2/3/deep.py": "",
+        "1/2/3/4/too_deep.py": "",
+        ".hidden/x.py": "",
+        "env/pyvenv.cfg": "",
+        "env/x.py": "",
+        "node_modules/x.py": "",
+        "data.txt": "",
+        "z_large.py": "#" * 100,
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(import_hook, "SCAN_FILE_BYTES", 99)
+    project = Project.of([str(tmp_path)])
+
+    assert [os.path.basename(path) for path, _ in project.sources()] == ["a.py", "deep.py"]
+
+    monkeypatch.setattr(import_hook, "SCAN_FILES", 1)
+    assert [os.path.basename(path) for path, _ in project.sources()] == ["a.py"]
+
+    monkeypatch.setattr(import_hook, "SCAN_ENTRIES", 0)
+    assert list(project.sources()) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [(None, 0), (0, 0), (7, 7), (256, 0), (-1, 255), (2**70, 255), (True, 1), ("x", 1), ((1,), 1)],
+)
+def test_exit_codes_are_those_of_the_interpreter(code: Any, status: int) -> None:
+    assert run_script.exit_code(SystemExit(code)) == status
+
+
+def test_a_run_that_ends_by_itself_has_code_0() -> None:
+    assert run_script.exit_code(None) == 0

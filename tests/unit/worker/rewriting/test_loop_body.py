@@ -1,0 +1,484 @@
+"""A body executed as a region does what one iteration of the loop does."""
+
+import ast
+import random
+import textwrap
+from collections.abc import Mapping
+from types import CodeType
+from typing import Any
+
+import pytest
+
+from recoverrun.worker.analysis.call_graph import Hot
+from recoverrun.worker.instrumentation import EXIT_NAME, ITEM_NAME, RUNTIME_NAME, Loop
+from recoverrun.worker.rewriting.loop_body import mangled
+from recoverrun.worker.rewriting.loop_transformer import instrument
+
+HOT = Hot(frozenset({"backward"}), frozenset())
+NAMES = "abcde"
+PROGRAMS = 150
+
+
+class Unwind(BaseException):
+    pass
+
+
+class Runtime:
+    Unwind = Unwind
+
+
+class Model:
+    """Has a backward, and remembers what happened in which order."""
+
+    def __init__(self) -> None:
+        self.seen: list[object] = []
+
+    def backward(self, value: object = None) -> None:
+        self.seen.append(value)
+
+
+class Manager:
+    """A context manager that notes whether it was left by an exception."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+
+    def __enter__(self) -> int:
+        return 7
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # A function says UnboundLocalError where a module says NameError.
+        self.model.seen.append(NameError if kind is UnboundLocalError else kind)
+
+
+def _loops(source: str) -> list[Loop]:
+    return list(instrument(ast.parse(source), "s.py", HOT).loops)
+
+
+def _outcome(error: BaseException) -> str:
+    if isinstance(error, Unwind):
+        return str(error)
+    return "NameError" if isinstance(error, NameError) else type(error).__name__
+
+
+def _execute(code: CodeType, namespace: dict[str, Any]) -> str:
+    try:
+        exec(code, namespace)
+    except BaseException as error:
+        # Whatever a generated program raises is an outcome to compare.
+        return _outcome(error)
+    return "end"
+
+
+def _natively(body: str, model: Model, start: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Run the body in a loop of a function; return how it was left, and the names afterwards."""
+    source = f"""\
+def run(model, Manager, snapshot, {", ".join(NAMES)}):
+    way = "return"
+    try:
+        for item in (7,):
+{textwrap.indent(body, " " * 12)}
+            way = "end"
+            break
+        else:
+            way = "continue"
+        if way == "return":
+            way = "break"
+    finally:
+        snapshot.update(locals())
+"""
+    namespace: dict[str, Any] = {}
+    exec(compile(source, "native", "exec"), namespace)
+    snapshot: dict[str, Any] = {}
+    try:
+        namespace["run"](model, Manager, snapshot, **start)
+    except BaseException as error:
+        # As above.
+        return _outcome(error), snapshot
+    return snapshot["way"], snapshot
+
+
+def _loop_of(body: str) -> Loop:
+    source = (
+        f"def run({', '.join(NAMES)}):\n    for item in (7,):\n{textwrap.indent(body, ' ' * 8)}"
+    )
+    return _loops(source)[0]
+
+
+def _as_region(loop: Loop, model: Model, start: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    assert loop.item_code is not None
+    assert loop.body_code is not None, loop.refusal
+    namespace = {**start, "model": model, "Manager": Manager}
+    namespace |= {RUNTIME_NAME: Runtime, ITEM_NAME: 7}
+    exec(loop.item_code, namespace)
+    return _execute(loop.body_code, namespace), namespace
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: values[name] for name in NAMES if name in values}
+
+
+class Programs:
+    """Random bodies of loops over five names; every program ends."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.counter = 0
+        self.in_handler = False
+
+    def name(self) -> str:
+        return self.random.choice(NAMES)
+
+    def expression(self) -> str:
+        a, b, c = self.name(), self.name(), self.name()
+        forms = (
+            a,
+            a,
+            f"{a} + 1",
+            f"{a} * {b}",
+            f"({a} := {b} + 2)",
+            f"({a} and ({b} := {c}))",
+            f"({a} if {b} > {c} else {c})",
+            f"sum(x + {a} for x in range(3))",
+            f"sum([({a} := x) for x in range({b} % 3)])",
+            f"(lambda x={a}: x + {b})()",
+            f"({a} < {b} < ({c} := 4))",
+            f"len({{x: {a} for x in (1, {b})}})",
+            "item",
+        )
+        return self.random.choice(forms)
+
+    def block(self, depth: int, loops: int) -> str:
+        count = self.random.randint(1, 3)
+        return "\n".join(self.statement(depth, loops) for _ in range(count))
+
+    def indented(self, depth: int, loops: int) -> str:
+        return textwrap.indent(self.block(depth - 1, loops), "    ")
+
+    def statement(self, depth: int, loops: int) -> str:
+        if depth == 0 or self.random.random() < 0.4:
+            return self.simple()
+        forms = (self.branch, self.loop, self.attempt, self.context, self.function, self.choice)
+        return self.random.choice(forms)(depth, loops)
+
+    def simple(self) -> str:
+        a, b, e = self.name(), self.name(), self.expression()
+        forms = (
+            f"{a} = {e}",
+            f"{a} = {e}",
+            f"{a} += {e}",
+            f"{a}, *{b} = {e}, 1",
+            f"{a}: int = {e}",
+            f"model.backward({e})",
+            f"model.backward({e})",
+            "break",
+            "continue",
+            f"return {e}",
+            f"del {a}",
+            f"{a} = 1 // {e}",
+            f"for {a} in range(2): pass",
+            f"{a} = {b} = {e}",
+            f"class K:\n    z = {b}\n    def f(self): return {a}\n{b} = K.z, K().f()",
+        )
+        return self.random.choice(forms)
+
+    def branch(self, depth: int, loops: int) -> str:
+        other = f"\nelse:\n{self.indented(depth, loops)}" if self.random.random() < 0.5 else ""
+        return f"if {self.expression()}:\n{self.indented(depth, loops)}{other}"
+
+    def loop(self, depth: int, loops: int) -> str:
+        self.counter += 1
+        i = f"i{self.counter}"
+        body = self.indented(depth, loops + 1)
+        header = self.random.choice(
+            (f"for {i} in range(3):", f"for {i}, {self.name()} in [(1, 2)]:")
+        )
+        if self.random.random() < 0.3:
+            return f"{i} = 0\nwhile {i} < 2:\n    {i} += 1\n{body}"
+        other = f"\nelse:\n{self.indented(depth, loops)}" if self.random.random() < 0.4 else ""
+        return f"{header}\n{body}{other}"
+
+    def attempt(self, depth: int, loops: int) -> str:
+        form = self.random.randrange(3)
+        text = f"try:\n{self.indented(depth, loops)}"
+        if form != 0:
+            kind = self.random.choice(
+                ("Exception", f"ZeroDivisionError as {self.name()}", "(NameError, TypeError)")
+            )
+            text += f"\nexcept {kind}:\n{self.indented(depth, loops)}"
+        if form == 2:
+            text += (
+                f"\nexcept:\n{self.indented(depth, loops)}\nelse:\n{self.indented(depth, loops)}"
+            )
+        return text + (f"\nfinally:\n{self.indented(depth, loops)}" if form != 1 else "")
+
+    def context(self, depth: int, loops: int) -> str:
+        return f"with Manager(model) as {self.name()}:\n{self.indented(depth, loops)}"
+
+    def function(self, depth: int, loops: int) -> str:
+        self.counter += 1
+        f, a, b, c = f"f{self.counter}", self.name(), self.name(), self.name()
+        local = "\n    ".join(
+            (f"def inner({b}=1):", f"    nonlocal {a}", f"    {a} = {b} + 1", "inner()")
+        )
+        forms = (
+            f"def {f}(x={a}):\n    nonlocal {b}\n    {b} = x + 1\n    return {b}\n{c} = {f}()",
+            f"def {f}():\n    {a} = 5\n    {local}\n    return {a}\n{c} = {f}()",
+            f"def {f}():\n    nonlocal {a}\n    {local}\n    return {a}\n{c} = {f}()",
+            f"def {f}():\n    return {a} + 1\n{b} = {self.expression()}\n{c} = {f}()",
+        )
+        return self.random.choice(forms)
+
+    def choice(self, depth: int, loops: int) -> str:
+        a, b, c = self.name(), self.name(), self.name()
+        pattern = self.random.choice(
+            (
+                f"({b}, 1)",
+                f"int({b})" if b == "x" else f"[{b}, *{c}]" if b != c else "_",
+                "3 | 4",
+                "{'k': 1, **" + b + "}",
+            )
+        )
+        return (
+            f"match {self.random.choice((a, f'({a}, 1)', f'[{a}, 2, 3]'))}:\n"
+            f"    case {pattern}:\n{textwrap.indent(self.indented(depth, loops), '    ')}\n"
+            f"    case _:\n{textwrap.indent(self.indented(depth, loops), '    ')}"
+        )
+
+
+def _body(seed: int) -> str:
+    body = f"model.backward()\n{Programs(seed).block(3, 0)}"
+    # Not every mix is Python: a parameter that is nonlocal, say.
+    try:
+        compile(
+            f"def f({', '.join(NAMES)}):\n for item in 1,:\n" + textwrap.indent(body, "  "),
+            "s",
+            "exec",
+        )
+    except SyntaxError:
+        return "model.backward()"
+    return body
+
+
+def test_random_bodies_do_the_same_as_regions() -> None:
+    start = {"a": 1, "b": 2, "c": 3, "d": 4, "e": 0}
+    for seed in range(PROGRAMS):
+        body = _body(seed)
+        loop = _loop_of(body)
+        if "left from deep inside" in loop.refusal:
+            continue
+        native_model, region_model = Model(), Model()
+
+        native = _natively(body, native_model, start)
+        region = _as_region(loop, region_model, start)
+
+        told = f"seed {seed}\n{body}"
+        assert region[0] == native[0], told
+        assert repr(_plain(region[1])) == repr(_plain(native[1])), told
+        assert repr(region_model.seen) == repr(native_model.seen), told
+
+
+def test_random_bodies_read_only_what_is_live_in() -> None:
+    start = {"a": 1, "b": 2, "c": 3, "d": 4, "e": 0}
+    for seed in range(PROGRAMS):
+        body = _body(seed)
+        loop = _loop_of(body)
+        if "left from deep inside" in loop.refusal:
+            continue
+        live = {name: value for name, value in start.items() if name in loop.live_in}
+        whole_model, live_model = Model(), Model()
+
+        whole = _as_region(loop, whole_model, start)
+        lean = _as_region(loop, live_model, live)
+
+        told = f"seed {seed}, live in {sorted(loop.live_in)}\n{body}"
+        assert lean[0] == whole[0], told
+        assert repr(live_model.seen) == repr(whole_model.seen), told
+        unread = {name: start[name] for name in NAMES if name not in lean[1]}
+        after = {name: value for name, value in whole[1].items() if name in unread}
+        assert after.items() <= unread.items(), told
+        rest = {name: value for name, value in _plain(whole[1]).items() if name not in unread}
+        assert repr(_plain(lean[1])) == repr(rest), told
+        changed = {n for n in NAMES if whole[1].get(n, None) is not start[n]}
+        assert changed <= loop.assigned, told
+
+
+FINALLY = {
+    "a jump calls off a return": (
+        "for i in 1, 2:\n    try:\n        return\n    finally:\n        continue\n",
+        "end",
+    ),
+    "a jump within does not": (
+        "try:\n    return\nfinally:\n    for i in 1, 2:\n        break\n",
+        "return",
+    ),
+    "an error calls off a return": (
+        "try:\n    try:\n        return\n    finally:\n        1 / 0\n"
+        "except ZeroDivisionError:\n    a = 5\n",
+        "end",
+    ),
+    "and then a jump in the handler": (
+        "for i in 1, 2:\n    try:\n        try:\n            return\n        finally:\n"
+        "            1 / 0\n    except ZeroDivisionError:\n        break\n",
+        "end",
+    ),
+    "a manager calls off a return": (
+        "from contextlib import suppress\nwith suppress(ZeroDivisionError):\n    try:\n"
+        "        return\n    finally:\n        1 / 0\n",
+        "end",
+    ),
+    "a return calls off a jump": (
+        "try:\n    continue\nfinally:\n    if a:\n        return\n",
+        "return",
+    ),
+    "a return from two loops": (
+        "for i in 1, 2:\n    for j in 1, 2:\n        return\n    else:\n        a = 9\n"
+        "    b = 9\nelse:\n    c = 9\nd = 9\n",
+        "return",
+    ),
+    "a jump of the else": ("for i in 1, 2:\n    pass\nelse:\n    break\na = 9\n", "break"),
+    "a jump through a manager": ("with Manager(model):\n    continue\n", "continue"),
+}
+
+
+@pytest.mark.parametrize(("body", "way"), FINALLY.values(), ids=FINALLY)
+def test_ways_out(body: str, way: str) -> None:
+    start = {"a": 1, "b": 2, "c": 3, "d": 4, "e": 0}
+    native_model, region_model = Model(), Model()
+    body = f"model.backward()\n{body}"
+
+    native = _natively(body, native_model, start)
+    region = _as_region(_loop_of(body), region_model, start)
+
+    assert region[0] == native[0] == way
+    assert _plain(region[1]) == _plain(native[1])
+    assert region_model.seen == native_model.seen
+
+
+def test_a_way_out_from_deep_inside_a_finally_is_refused() -> None:
+    body = "try:\n    x.backward()\nfinally:\n    for i in y:\n        return\n"
+    (loop,) = _loops(f"def f():\n    for x in y:\n{textwrap.indent(body, ' ' * 8)}")
+
+    assert "a `finally` is left from deep inside" in loop.refusal
+
+
+METHOD = """\
+class Base:
+    def twice(self, x): return 2 * x
+    @classmethod
+    def name(cls): return cls.__name__
+
+class _Trainer__(Base):
+    __count = 5
+    def twice(self, x): raise AssertionError
+    def __scale(self, __x): return __x + self.__count
+    def run(self, item):
+        for self.__item, __y in [item]:
+            loss = model.backward()
+            __total = super().twice(__y) + self.__scale(3)
+            def inner(me, __k=1):
+                nonlocal __total
+                __total += __k + super().twice(100)
+                return [super(Base, me).__class__ for me in (me,)]
+            kinds = inner(self)
+            class __Nested(Base):
+                __own = 1
+                def twice(self, x): return super().twice(x) + self.__own
+            nested = __Nested().twice(1000)
+            try:
+                import os as __os
+                raise ValueError
+            except ValueError as __error:
+                caught = repr(__error)
+            f = lambda __z: super().twice(__z)
+            result = __total, nested, caught, f"{__y!r:>{__total}}", dict(__k=__y)
+        return result
+"""
+
+
+def test_a_body_of_a_method_means_the_same_outside_of_its_class() -> None:
+    (loop,) = _loops(METHOD)
+    module: dict[str, Any] = {"model": Model()}
+    exec(compile(METHOD, "m.py", "exec"), module)
+    trainer = module["_Trainer__"]()
+    expected = trainer.run((1, 2))
+    local = {"self": trainer, "__class__": module["_Trainer__"], ITEM_NAME: (3, 2)}
+    namespace = {**module, **local, RUNTIME_NAME: Runtime}
+    assert loop.item_code is not None
+    assert loop.body_code is not None
+
+    exec(loop.item_code, namespace)
+    exec(loop.body_code, namespace)
+
+    assert namespace["result"] == expected
+    assert vars(trainer)["_Trainer____item"] == 3
+    assert loop.targets == {"_Trainer____y"}
+    assert {"_Trainer____total", "_Trainer____os", "_Trainer____Nested"} <= loop.assigned
+
+
+@pytest.mark.parametrize("class_name", ["C", "_C", "__C__", "__", "C_"])
+@pytest.mark.parametrize("name", ["__x", "__x_", "__x__", "_x", "x", "___", "____", "__x.y"])
+def test_names_are_mangled_as_the_compiler_does(class_name: str, name: str) -> None:
+    if "." in name:
+        assert mangled(name, class_name) == name
+        return
+    namespace: dict[str, Any] = {}
+    exec(f"class {class_name}:\n    {name} = 1", namespace)
+
+    assert mangled(name, class_name) in vars(namespace[class_name])
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("z = [i async for i in x]", "(async comprehension)"),
+        ("async with x: pass", "(async with)"),
+        ("exec('a = 1')", "exec() without a namespace"),
+    ],
+)
+def test_what_cannot_be_executed_again_is_refused(body: str, words: str) -> None:
+    (loop,) = _loops(f"async def f():\n    for x in y:\n        x.backward()\n        {body}\n")
+
+    assert words in loop.refusal
+    assert loop.body_code is None
+
+
+def test_what_a_nested_function_does_is_no_reason_to_refuse() -> None:
+    source = "for x in y:\n    x.backward()\n    def g(): yield 1\n    async def h(): await x\n"
+    (loop,) = _loops(source)
+
+    assert not loop.refusal
+
+
+def test_import_star_is_refused() -> None:
+    (loop,) = _loops("for x in y:\n    x.backward()\n    from m import *\n")
+
+    assert "import *" in loop.refusal
+
+
+def test_a_hook_unwinds_through_a_bare_except() -> None:
+    source = "for x in y:\n    try:\n        x.backward()\n    except:\n        caught = 1\n"
+    (loop,) = _loops(source)
+
+    class Hook:
+        def backward(self) -> None:
+            raise Unwind("enough")
+
+    namespace: dict[str, Any] = {"x": Hook(), RUNTIME_NAME: Runtime}
+    assert loop.body_code is not None
+
+    assert _execute(loop.body_code, namespace) == "enough"
+    assert "caught" not in namespace
+
+
+def test_a_traceback_of_a_region_shows_the_lines_of_the_source() -> None:
+    (loop,) = _loops("\n\nfor x in y:\n    x.backward()\n    if x:\n        1 / 0\n")
+    namespace: dict[str, Any] = {"x": Model(), RUNTIME_NAME: Runtime}
+    assert loop.body_code is not None
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        exec(loop.body_code, namespace)
+
+    assert caught.traceback[-1].lineno == 5  # counted from 0
+    assert str(caught.traceback[-1].path).endswith("s.py")
+    assert namespace[EXIT_NAME] == ""

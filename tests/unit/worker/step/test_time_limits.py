@@ -1,0 +1,151 @@
+"""An execution ends in time, or the process that sits in it does."""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import pytest
+
+from recoverrun.worker.replay import script_locations
+from recoverrun.worker.step.time_limits import GRACE_S, LEAST_S, Patience, limit_s, next_step
+
+
+@pytest.mark.parametrize(("longest_s", "expected"), [(0.01, LEAST_S), (1.5, LEAST_S), (6.0, 120.0)])
+def test_the_limit_is_a_multiple_of_the_longest_microbatch(
+    longest_s: float, expected: float
+) -> None:
+    assert limit_s(longest_s) == expected
+
+
+@pytest.mark.parametrize(
+    ("took_s", "interruptible", "expected"),
+    [
+        (29.0, True, "wait"),
+        (29.0, False, "wait"),
+        (31.0, True, "interrupt"),
+        (31.0, False, "let go"),
+        (30.5 + GRACE_S, True, "let go"),
+    ],
+)
+def test_it_is_interrupted_first_and_let_go_where_that_does_not_help(
+    took_s: float, interruptible: bool, expected: str
+) -> None:
+    assert next_step(took_s, 30.0, interruptible=interruptible) == expected
+
+
+class Left(BaseException):
+    pass
+
+
+def _leave(frame: FrameType | None, limit_s: float) -> None:
+    raise Left(script_locations.of_frame(frame, (__name__,)))
+
+
+@contextmanager
+def _looked_after(patience: Patience) -> Iterator[None]:
+    """A control thread."""
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(0.01):
+            patience.look()
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(20)
+
+
+@pytest.fixture
+def patience() -> Iterator[Patience]:
+    before = {n: signal.getsignal(n) for n in range(signal.SIGRTMIN, signal.SIGRTMAX)}
+    yield Patience()
+    for number, handler in before.items():
+        if signal.getsignal(number) is not handler:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def test_a_wait_for_a_lock_is_left(patience: Patience) -> None:
+    lock = threading.Lock()
+    lock.acquire()
+
+    with _looked_after(patience), pytest.raises(Left, match=r" at .*test_time_limits\.py:\d+$"):
+        with patience.within(0.0, _leave):
+            lock.acquire(timeout=20)
+
+
+def test_what_is_over_is_not_interrupted(patience: Patience) -> None:
+    let_go: list[int] = []
+    patience.let_go = lambda thread, limit_s: let_go.append(thread)
+    with patience.within(0.0, _leave):
+        ...
+
+    patience.look()
+
+    assert let_go == []
+
+
+def test_in_a_backward_it_is_let_go(patience: Patience) -> None:
+    gone = threading.Event()
+    let_go: list[tuple[int, float]] = []
+
+    def note(thread: int, limit_s: float) -> None:
+        let_go.append((thread, limit_s))
+        gone.set()
+
+    patience.let_go = note
+    with _looked_after(patience), patience.within(0.0, _leave):
+        patience.too_late_to_interrupt()
+        assert gone.wait(20)
+
+    assert let_go[0] == (threading.get_ident(), 0.0)
+
+
+def test_another_thread_than_the_main_one_is_let_go(patience: Patience) -> None:
+    gone = threading.Event()
+    patience.let_go = lambda thread, limit_s: gone.set()
+
+    def execute() -> None:
+        with patience.within(0.0, _leave):
+            assert gone.wait(20)
+
+    thread = threading.Thread(target=execute)
+    with _looked_after(patience):
+        thread.start()
+        thread.join(20)
+
+    assert gone.is_set()
+
+
+def test_a_forked_child_is_not_watched(patience: Patience) -> None:
+    child = os.fork()
+    if not child:
+        with patience.within(0.0, _leave):
+            patience.look()
+        os._exit(5)
+    _, status = os.waitpid(child, 0)
+
+    assert os.waitstatus_to_exitcode(status) == 5
+
+
+def test_the_sample_is_named_where_a_data_set_was_asked_for_one() -> None:
+    class Samples:
+        def __getitem__(self, row: int) -> int:
+            return decoded(row)
+
+    def decoded(row: int) -> int:
+        raise ValueError("damaged")
+
+    with pytest.raises(ValueError, match="damaged") as caught:
+        Samples()[61]
+
+    where = script_locations.of_error(caught.value, (__name__,))
+    assert where.startswith(f" at {__file__}:")
+    assert where.endswith(", for sample 61")
+    assert script_locations.of_error(caught.value, ("elsewhere",)) == ""

@@ -1,0 +1,461 @@
+"""What the runtime knows of a microbatch: the iterations around it, and its place in each."""
+
+import ast
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from recoverrun.worker.analysis.call_graph import Hot
+from recoverrun.worker.context.observer import TorchSenses
+from recoverrun.worker.instrumentation import RUNTIME_NAME
+from recoverrun.worker.rewriting.loop_transformer import instrument
+from recoverrun.worker.tracking import idle_loops
+from recoverrun.worker.tracking.loop_tracker import Microbatch, Place, ScriptRuntime, Top
+
+pytestmark = pytest.mark.usefixtures("streams_put_back")
+
+SCRIPT = """
+def flat(items, backward):
+    for item in items:
+        backward(item)
+
+def inner(steps, parts, backward):
+    for step in steps:
+        for part in parts:
+            backward((step, part))
+
+def twice(items, backward):
+    for item in items:
+        backward(item)
+        backward(item)
+
+def left(items, backward):
+    for item in items:
+        for part in range(3):
+            if part:
+                break
+            backward(item)
+        backward(item)
+
+def endless(backward):
+    count = 0
+    while True:
+        count += 1
+        backward(count)
+        if count == 3:
+            break
+
+def yielding(items, backward):
+    for epoch in range(2):
+        for item in items:
+            backward(item)
+            yield item
+
+def whiling(items, backward):
+    left = list(items)
+    while left:
+        backward(left.pop())
+        yield left
+
+def before(items, backward):
+    for item in items:
+        yield item
+        backward(item)
+
+def alone(backward):
+    backward(None)
+
+def fails(items, backward):
+    for item in items:
+        raise ValueError("no data")
+"""
+
+Where = list[tuple[str, int, int]]
+"""Of one microbatch, innermost first: function, iteration, backwards of it before this one."""
+
+
+class Play:
+    """A script whose `backward` is the name of all that trains."""
+
+    def __init__(self) -> None:
+        self.runtime = ScriptRuntime(0)
+        self.runtime.senses = TorchSenses()
+        made = instrument(ast.parse(SCRIPT), "s.py", Hot(frozenset({"backward"}), frozenset()))
+        for loop in made.loops:
+            self.runtime.register(loop)
+        namespace: dict[str, Any] = {RUNTIME_NAME: self.runtime, "__name__": "s"}
+        exec(made.code, namespace)
+        self.script = SimpleNamespace(**namespace)
+        self.noted: list[Microbatch | None] = []
+
+    def backward(self, item: Any) -> None:
+        self.noted.append(self.runtime.note_backward())
+
+    def run(self, function: str, *args: Any) -> list[Where]:
+        getattr(self.script, function)(*args, self.backward)
+        return [where(one) for one in self.noted if one is not None]
+
+
+def where(microbatch: Microbatch) -> Where:
+    lines = {loop.line: loop.qualname for loop in (p.top.loop for p in microbatch.places)}
+    return [
+        (lines[place.top.loop.line], place.top.iteration, place.skip) for place in microbatch.places
+    ]
+
+
+# --------------------------------------------------------------------------- places
+
+
+def test_one_backward_an_iteration_is_one_microbatch_each() -> None:
+    play = Play()
+
+    assert play.run("flat", "abc") == [[("flat", 0, 0)], [("flat", 1, 0)], [("flat", 2, 0)]]
+    assert [one.index for one in play.runtime.microbatches] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("parts", [range(2), [0, 1]], ids=["range", "items"])
+def test_a_microbatch_lies_in_every_loop_around_it(parts: Any) -> None:
+    assert Play().run("inner", [0, 1], parts) == [
+        [("inner", 0, 0), ("inner", 0, 0)],
+        [("inner", 1, 0), ("inner", 0, 1)],
+        [("inner", 0, 0), ("inner", 1, 0)],
+        [("inner", 1, 0), ("inner", 1, 1)],
+    ]
+
+
+def test_a_second_backward_of_an_iteration_passes_over_the_first() -> None:
+    assert Play().run("twice", "ab") == [
+        [("twice", 0, 0)], [("twice", 0, 1)], [("twice", 1, 0)], [("twice", 1, 1)]
+    ]  # fmt: skip
+
+
+def test_a_loop_that_was_left_without_a_word_is_over() -> None:
+    assert Play().run("left", "ab") == [
+        [("left", 0, 0), ("left", 0, 0)], [("left", 0, 1)],
+        [("left", 0, 0), ("left", 1, 0)], [("left", 1, 1)],
+    ]  # fmt: skip
+
+
+def test_a_loop_that_an_error_ended_is_over() -> None:
+    play = Play()
+    with pytest.raises(ValueError, match="no data"):
+        play.run("fails", "a")
+
+    assert play.run("flat", "a") == [[("flat", 0, 0)]]
+
+
+def test_iterations_of_a_while_loop_count_too() -> None:
+    assert Play().run("endless") == [[("endless", n, 0)] for n in range(3)]
+
+
+def test_without_a_loop_there_is_no_microbatch_and_a_reason() -> None:
+    play = Play()
+
+    assert play.run("alone") == [] and play.noted == [None]
+    assert "no loop of the script's own code" in play.runtime.why_no_loop()
+    play.runtime.refuse("train.py", "it is written in C")
+    assert play.runtime.why_no_loop() == "train.py: it is written in C"
+
+
+def test_it_is_executed_again_from_the_iteration_that_was_found_to_give_it() -> None:
+    play = Play()
+    play.run("inner", [0], [0])
+    (first,) = play.runtime.microbatches
+    assert (first.chosen, first.top.iteration) == (0, 0)
+    inner, outer = first.places
+    play.runtime.outward[inner.top.loop.id] = 1
+
+    play.run("inner", [0], [0])
+
+    again = play.runtime.microbatches[-1]
+    assert again.chosen == 1 and again.place is again.places[1]
+    assert again.top.loop.id == outer.top.loop.id
+
+
+def test_one_further_out_than_there_are_is_the_outermost() -> None:
+    tops: Any = [SimpleNamespace(name="inner"), SimpleNamespace(name="outer")]
+    microbatch = Microbatch(0, tuple(Place(top, 0) for top in tops), chosen=2)
+
+    assert microbatch.top is tops[1]
+
+
+# --------------------------------------------------------------------------- transactions
+
+
+def test_a_transaction_begins_with_no_microbatch_and_in_the_same_iteration() -> None:
+    """One that accumulates without `no_sync` has several of them in an iteration."""
+    play = Play()
+    seen: list[Where] = []
+
+    def backward(item: Any) -> None:
+        microbatch = play.runtime.note_backward()
+        assert microbatch is not None and microbatch.index == 0
+        seen.append(where(microbatch))
+        play.runtime.begin_step()
+        assert play.runtime.microbatches == []
+
+    play.script.twice("a", backward)
+
+    assert seen == [[("twice", 0, 0)], [("twice", 0, 1)]]
+
+
+def test_what_another_rank_s_code_does_is_not_noted() -> None:
+    play = Play()
+    tops: list[Top] = []
+    play.runtime.on_top = tops.append
+    play.runtime.acting_rank = 1
+    play.script.flat("ab", lambda item: None)
+    assert tops == [] and play.runtime.stack == []
+
+    play.runtime.acting_rank = None
+    play.script.flat("ab", lambda item: None)
+
+    assert [one.iteration for one in tops] == [0, 1]
+
+
+def test_a_loop_trains_once_a_backward_was_seen_in_it() -> None:
+    play = Play()
+    tops: list[Top] = []
+    play.runtime.on_top = tops.append
+    play.run("flat", "a")
+    play.script.inner([0], [0], lambda item: None)
+
+    assert [play.runtime.trains(top.loop) for top in tops] == [True, False, False]
+
+
+# --------------------------------------------------------------------------- what is seen
+
+
+def test_what_the_body_binds_before_it_reads_is_not_kept() -> None:
+    tops: list[Top] = []
+    play = Play()
+    play.runtime.on_top = tops.append
+
+    play.script.endless(lambda count: None)
+
+    assert [top.names["count"] for top in tops] == [0, 1, 2]
+    tops.clear()
+    play.script.flat("ab", print_nothing := lambda item: None)
+    assert [top.names["item"] for top in tops] == ["a", "b"]
+    assert all(top.names["backward"] is print_nothing for top in tops)
+
+
+@pytest.mark.parametrize("drawn", [False, True])
+def test_a_microbatch_seeds_torch_s_numbers_before_it_draws_or_after(drawn: bool) -> None:
+    play = Play()
+
+    def backward(step: int) -> None:
+        if drawn:
+            torch.rand(1)
+        if step:
+            play.runtime.seeding()
+            torch.manual_seed(step)
+            torch.rand(1)
+            play.runtime.seeding()  # again: the first one counts
+            torch.manual_seed(step)
+        play.runtime.note_backward()
+
+    play.script.flat(range(3), backward)
+
+    assert [one.top.seeded for one in play.runtime.microbatches] == [False, not drawn, not drawn]
+
+
+@pytest.mark.parametrize("drawn", [False, True])
+def test_code_in_another_rank_s_place_must_seed_before_it_draws(drawn: bool) -> None:
+    runtime = ScriptRuntime(own_rank=0)
+    runtime.senses = TorchSenses()
+    runtime.acting_rank = 1
+    runtime.untold = runtime.senses.streams()
+    if drawn:
+        torch.rand(1)
+
+    runtime.seeding()
+
+    assert (runtime.untold is not None) == drawn
+
+
+# --------------------------------------------------------------------------- draws
+
+BATCHES = [torch.tensor([float(n)]) for n in range(4)]
+
+
+@pytest.mark.parametrize("around", [list, enumerate])
+def test_draws_of_what_a_loop_goes_over_are_held_until_it_ends(around: Any) -> None:
+    """Each item is a transaction; of other draws, those of the one before are kept."""
+    play, aheads = Play(), list[list[int]]()
+    source: Any = Source()
+    for index, batch in enumerate(BATCHES):
+        play.runtime.drawn(source, index, batch)
+
+    def backward(item: Any) -> None:
+        microbatch = play.runtime.note_backward()
+        assert microbatch is not None
+        aheads.append([draw.index for draw in microbatch.top.ahead])
+        play.runtime.begin_step()
+
+    play.script.flat(around(BATCHES[:3]), backward)
+    play.script.flat("a", backward)
+
+    assert aheads == [[0, 1, 2, 3], [0, 1, 2, 3], [0, 1, 2], []]
+
+
+def test_what_goes_round_by_numbers_holds_no_draws() -> None:
+    play, aheads = Play(), list[list[Any]]()
+    source: Any = Source()
+    play.runtime.drawn(source, 0, BATCHES[0])
+
+    def backward(item: Any) -> None:
+        microbatch = play.runtime.note_backward()
+        assert microbatch is not None
+        aheads.append(microbatch.top.ahead)
+        play.runtime.begin_step()
+
+    play.script.flat(range(3), backward)
+
+    assert [len(one) for one in aheads] == [1, 1, 0]
+
+
+# --------------------------------------------------------------------------- sources
+
+
+class Source:
+    """Of data."""
+
+    def __init__(self) -> None:
+        self.ended = self.gone = False
+        self.count = 0
+        self.floors: list[int] = []
+
+    def begin_step(self, floor: int) -> None:
+        self.floors.append(floor)
+
+
+def test_what_an_ended_iterator_gave_may_be_used_in_the_transaction_after() -> None:
+    runtime, source = ScriptRuntime(0), Source()
+    runtime.adopt(source)  # type: ignore[arg-type]
+    source.ended = True
+
+    runtime.begin_step()
+    assert runtime.sources == [source]
+    runtime.begin_step()
+
+    assert (runtime.sources, source.floors) == ([], [0])
+
+
+@pytest.mark.parametrize("outward", [0, 1])
+def test_what_was_drawn_since_the_region_began_is_kept(outward: int) -> None:
+    """Several transactions may be executed again from one iteration of an outer loop."""
+    play, source = Play(), Source()
+    play.runtime.adopt(source)  # type: ignore[arg-type]
+
+    def backward(item: Any) -> None:
+        microbatch = play.runtime.note_backward()
+        assert microbatch is not None
+        play.runtime.regions = {microbatch.places[outward].top.loop.id}
+        source.count += 1
+        play.runtime.begin_step()
+
+    play.script.inner(range(2), range(3), backward)
+
+    assert source.floors == ([0, 0, 0, 3, 3, 3] if outward else [0, 1, 2, 3, 4, 5])
+
+
+def test_iterators_that_nobody_holds_make_room() -> None:
+    runtime, first, second = ScriptRuntime(0), Source(), Source()
+    runtime.adopt(first)  # type: ignore[arg-type]
+    first.gone = True
+
+    runtime.adopt(second)  # type: ignore[arg-type]
+
+    assert (runtime.sources, runtime.adopted) == ([second], 2)
+
+
+# --------------------------------------------------------------------------- idle loops
+
+BOUND = 20
+
+
+@pytest.fixture
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(idle_loops, "BOUND", BOUND)
+
+
+def trained(trains: Any) -> tuple[Play, list[Top], Callable[[Any], None]]:
+    """A script that trains with the item `trains` only; the tops that it has looked at."""
+    play, tops = Play(), list[Top]()
+    play.runtime.on_top = tops.append
+    return play, tops, lambda item: play.backward(item) if item == trains else None
+
+
+@pytest.mark.usefixtures("_short")
+def test_a_loop_that_warms_up_before_it_trains_is_served() -> None:
+    play, tops, backward = trained(BOUND - 1)
+    play.script.flat(range(BOUND), backward)
+
+    assert [one is not None for one in play.noted] == [True]
+    assert len(tops) == BOUND
+
+
+@pytest.mark.usefixtures("_short")
+@pytest.mark.parametrize(
+    ("function", "args", "trains"),
+    [("flat", (), 5 * BOUND), ("inner", (range(4),), (5 * BOUND, 0))],
+    ids=["loop", "inner"],
+)
+def test_one_that_goes_on_and_on_is_looked_at_no_more(
+    function: str, args: tuple[Any, ...], trains: Any
+) -> None:
+    play, tops, backward = trained(trains)
+    whys: list[str] = []
+
+    def told(item: Any) -> None:
+        backward(item)
+        if item == trains:
+            whys.append(play.runtime.why_no_loop())
+
+    getattr(play.script, function)(range(6 * BOUND), *args, told)
+
+    assert play.noted == [None]
+    assert f"went round {BOUND} times before it first trained" in whys[0]
+    assert len(tops) <= 2 * BOUND
+
+
+@pytest.mark.usefixtures("_short")
+def test_a_loop_that_trains_is_served_after_others_went_on_and_on() -> None:
+    play, _, backward = trained(1)
+    play.script.inner(range(5 * BOUND), range(4), lambda item: None)
+    play.script.flat(range(3), backward)
+
+    assert [one is not None for one in play.noted] == [True]
+
+
+# --------------------------------------------------------------------------- transactions
+
+
+def test_the_first_microbatch_of_a_transaction_is_known_in_the_next_one() -> None:
+    play = Play()
+    assert play.runtime.previous is None
+    play.run("flat", "ab")
+    first = play.runtime.microbatches[0]
+
+    play.runtime.begin_step()
+
+    assert play.runtime.previous is first and play.runtime.microbatches == []
+
+
+def test_it_is_not_known_any_longer() -> None:
+    """Neither after another transaction, nor after one in which nothing was run."""
+    play = Play()
+    play.run("flat", "ab")
+    play.runtime.begin_step()
+    play.run("flat", "cd")
+    first = play.runtime.microbatches[0]
+
+    play.runtime.begin_step()
+    assert play.runtime.previous is first
+    play.runtime.begin_step()
+
+    assert play.runtime.previous is None

@@ -1,0 +1,483 @@
+"""What is not known of a lost rank is believed to be no matter: with our own values in its place
+the same has to come out.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from ft_collectives.communicators.errors import RanksDiffer
+from recoverrun.worker.context.slot_context import Key, host, last
+from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.replay.executor import Executed
+from recoverrun.worker.replay.lost_rank import State
+from recoverrun.worker.replay.made_microbatch import Made
+from recoverrun.worker.step.driver import TOO_LATE, Session
+from recoverrun.worker.tracking.loop_tracker import Microbatch
+from recoverrun.worker.verification.audits import NOT_ITSELF
+from recoverrun.worker.verification.doubts import GUESSED
+from rendezvous.protocol.layout import Layout
+from rendezvous.protocol.messages import Discord
+from tests.unit.contexts import at
+from tests.unit.survivors import LAYOUT, LOST, STEP, Crew, Survivor
+
+pytestmark = pytest.mark.usefixtures("streams_put_back", "exchanging")
+
+EXACT, EQUAL = ["exact-samples"] * 2, ["equal-count"] * 2
+OURS, THEIRS = {"x": 0, "y": 2, "z": 3}, {"x": 5, "y": 7, "z": 8}
+COUNT, MARK = ("opt", "c"), "y#"
+ALL: tuple[Key, ...] = ("y", "z", COUNT)
+TOLD = "{} between ranks and move{} between steps"
+IN_SHARDS = Layout(((0, 1), (LOST, LOST + 1)))
+FIRST_DOES_ALL = ((0,), ())
+"""Shares of two survivors."""
+
+Differs = Callable[[str], bool]
+"""Does a microbatch come out otherwise where just these values are our own?"""
+
+
+def never(ours: str) -> bool:
+    return False
+
+
+def always(ours: str) -> bool:
+    return True
+
+
+def with_y(ours: str) -> bool:
+    return "y" in ours
+
+
+def refused(done: Executed) -> Executed:
+    raise NotReplayable("random numbers move")
+
+
+OTHERWISE: dict[str, Callable[[Executed], Executed]] = {
+    "inputs": lambda done: replace(done, mark=(99, 12)),
+    "loss": lambda done: replace(done, mark=(11, 99)),
+    "what enters first": lambda done: replace(done, door=99),
+    "refused": refused,
+}
+
+
+class Tries:
+    """Executions of one survivor as another rank, by the values in them that are its own."""
+
+    def __init__(self, survivor: Survivor, differs: Differs = never, how: str = "inputs") -> None:
+        self.differs, self.how = differs, how
+        self.done: list[str] = []
+        self._own, self._execute = survivor.env.rank, survivor.impersonator.execute
+        survivor.impersonator.execute = self
+
+    def __call__(self, rank: int, state: State, step: int, microbatch: Microbatch) -> Executed:
+        done: Executed = self._execute(rank, state, step, microbatch)
+        if rank == self._own:
+            return done
+        assert microbatch.top.context is not None, "captured"
+        mine, values = microbatch.top.context.values, state.context.values
+        ours = "".join(sorted(last(key) for key in values if values[key] == mine[key]))
+        self.done.append(ours)
+        return OTHERWISE[self.how](done) if self.differs(ours) else done
+
+    def taken(self) -> list[str]:
+        """Since this was asked last."""
+        found, self.done = self.done, []
+        return found
+
+
+class Unknowing(Crew):
+    """Survivors of a rank whose `moved` nobody knows: they moved since it left something."""
+
+    def __init__(self, moved: str, differs: Differs = never, **more: Any) -> None:
+        super().__init__(program=lambda x: x, **{"microbatches": 1, **more})
+        self.tries = [Tries(survivor, differs) for survivor in self.survivors]
+        before = {key: value - (key in moved) for key, value in OURS.items()}
+        for survivor in self.survivors:
+            survivor.impersonator.bearing.matters = lambda key, value: False
+            survivor.impersonator.captures.points.insert(0, at(STEP - 1, 0, "after", names=before))
+        self.stand(OURS)
+        self.inherit(at(STEP - 1, 0, "after", names=THEIRS))
+
+    def stand(self, names: dict[str, int]) -> None:
+        """There the survivors stand in the present transaction."""
+        for survivor in self.survivors:
+            for one in survivor.impersonator.captures.points:
+                if one.step == survivor.step:
+                    one.names |= names
+
+    def go_on(self, **moved: int) -> None:
+        self.commit()
+        self.stand({**OURS, **moved})
+
+    def taken(self) -> list[list[str]]:
+        return [one.taken() for one in self.tries]
+
+
+def _differ_in_the_second(tries: Tries) -> None:
+    """`y` matters only in the second microbatch."""
+    execute = tries._execute
+
+    def executes(rank: int, state: State, step: int, microbatch: Microbatch) -> Executed:
+        tries.differs = with_y if microbatch.index == 1 else never
+        return execute(rank, state, step, microbatch)
+
+    tries._execute = executes
+
+
+# --------------------------------------------------------------------------- a whole replica
+
+
+@pytest.mark.parametrize("immaterial", ["", "y"], ids=["not proved", "proved to be no matter"])
+def test_in_the_struck_transaction_it_is_executed_with_our_own_value_too(immaterial: str) -> None:
+    crew = Unknowing("y")
+    for survivor in crew.survivors:
+        survivor.impersonator.bearing.immaterial = frozenset(immaterial)
+
+    crew.make_up(FIRST_DOES_ALL)
+
+    assert crew.taken() == [["", "y"], []]
+    assert (crew.promises, crew.said) == (EXACT, [])
+    assert crew.gradients == {(LOST, 0): ("own", 5)}
+
+
+def test_what_differs_with_it_is_made_up_with_fresh_data_and_told() -> None:
+    crew = Unknowing("y", with_y)
+
+    crew.make_up(FIRST_DOES_ALL)
+
+    assert crew.gradients == {(LOST, 0): ("fresh", 0)}
+    assert (crew.promises, crew.said) == (EQUAL, [TOLD.format("y differs", "s")])
+
+
+def test_where_all_is_known_it_is_executed_once() -> None:
+    crew = Unknowing("", always)
+
+    crew.make_up(FIRST_DOES_ALL)
+
+    assert crew.taken() == [[""], []]
+    assert crew.promises == EXACT
+
+
+def test_it_is_asked_again_once_more_is_unknown_and_in_no_other_transaction() -> None:
+    crew, tried = Unknowing("y"), []
+
+    crew.make_up(FIRST_DOES_ALL)
+    for z in (OURS["z"], 4, 4):
+        tried.append(crew.taken()[0])
+        crew.go_on(z=z)
+        crew.make_up(FIRST_DOES_ALL)
+
+    assert [*tried, crew.taken()[0]] == [["", "y"], [""], ["", "yz"], [""]]
+    assert (crew.promises, crew.said) == (EXACT, [])
+
+
+def test_what_becomes_unknown_later_and_matters_is_told_then() -> None:
+    crew = Unknowing("y", lambda ours: "z" in ours)
+    crew.make_up(FIRST_DOES_ALL)
+    assert crew.promises == EXACT
+
+    crew.go_on(z=4)
+    crew.make_up(FIRST_DOES_ALL)
+
+    assert crew.gradients == {(LOST, 0): ("fresh", 0)}
+    assert (crew.promises, crew.said) == (EQUAL, [TOLD.format("z differs", "s")])
+
+
+# --------------------------------------------------------------------------- one microbatch
+
+
+class One:
+    """A survivor that has made up one microbatch of a lost rank, and what it asks of that."""
+
+    def __init__(self, *, shards: int = 1, how: str = "inputs") -> None:
+        (self.survivor,) = Crew(program=lambda x: x, microbatches=1, survivors=1).survivors
+        if shards > 1:
+            self.survivor.layout = IN_SHARDS
+        self.tries = Tries(self.survivor, how=how)
+        (self.microbatch,) = self.survivor.runtime.microbatches
+        assert self.microbatch.top.context is not None, "captured"
+        self.microbatch.top.context.names |= {**OURS, MARK: "ours"}
+        self.microbatch.top.context.attributes |= {COUNT: 4}
+        self.doubts = self.survivor.makeup._doubts
+
+    def made(self, *unknown: Key, rank: int = LOST) -> Made:
+        names, attributes = {**THEIRS, MARK: "theirs"}, {COUNT: 9}
+        start = State(at(STEP, names=names, attributes=attributes), frozenset(unknown))
+        self.survivor.present.clear()
+        executed = self.tries(rank, start, STEP, self.microbatch)
+        self.tries.taken()
+        return Made((LOST, 0), rank, [], start, executed)
+
+    def asks(self, *unknown: Key, rank: int = LOST, differs: Differs = never) -> list[str]:
+        """What is executed for it before the microbatch counts."""
+        made = self.made(*unknown, rank=rank)
+        with self._apart(differs):
+            self.doubts.ignorance(made, self.microbatch)
+        return self.tries.taken()
+
+    def guesses(self, *unknown: Key, differs: Differs = never) -> tuple[list[str], str]:
+        """What is executed for it in an audit, and what is said of that."""
+        made = self.made(*unknown)
+        with self._apart(differs):
+            said = self.doubts.guessed(made, self.microbatch)
+        return self.tries.taken(), said
+
+    @contextmanager
+    def _apart(self, differs: Differs) -> Iterator[None]:
+        self.tries.differs = differs
+        try:
+            yield
+        finally:
+            self.tries.differs = never
+            assert self.survivor.present == [("own", 5)], "what it gave is set aside again"
+
+
+@pytest.mark.parametrize(
+    ("unknown", "asked"),
+    [
+        (("y", "y"), [True, False]),
+        (("y", "yz", "yz"), [True, True, False]),
+        (("yz", "y", "z"), [True, False, False]),
+        (("y", "z", "yz", "y"), [True, True, False, False]),
+        (("", "y", ""), [False, True, False]),
+    ],
+    ids=str,
+)
+def test_it_is_asked_whenever_more_is_unknown_than_was_asked_about(
+    unknown: tuple[str, ...], asked: list[bool]
+) -> None:
+    one, found = One(), list[list[str]]()
+    for keys in unknown:
+        found.append(one.asks(*keys))
+        one.survivor.makeup._doubts.committed()
+
+    assert found == [[keys] if now else [] for keys, now in zip(unknown, asked, strict=True)]
+
+
+def test_that_is_another_question_of_each_lost_rank() -> None:
+    one, found = One(), list[list[str]]()
+    for rank in (LOST, LOST + 1, LOST, LOST + 1):
+        found.append(one.asks("y", rank=rank))
+        one.survivor.makeup._doubts.committed()
+
+    assert found == [["y"], ["y"], [], []]
+
+
+@pytest.mark.parametrize("shares", [((0,), (1,)), ((0, 1), ())], ids=str)
+def test_it_is_asked_of_each_microbatch_of_the_transaction_and_again_with_each(
+    shares: tuple[tuple[int, ...], ...],
+) -> None:
+    crew = Unknowing("y", microbatches=2)
+    for tries in crew.tries:
+        _differ_in_the_second(tries)
+
+    crew.make_up(shares)
+
+    assert crew.promises == EQUAL
+
+
+@pytest.mark.parametrize("how", OTHERWISE)
+def test_whatever_comes_out_otherwise_is_a_guess_and_does_not_count(how: str) -> None:
+    one, told = One(how=how), TOLD.format("y differs", "s")
+
+    assert one.guesses("y", differs=with_y)[1] == told
+    with pytest.raises(NotReplayable, match=told):
+        one.asks("y", differs=with_y)
+
+
+@pytest.mark.parametrize(
+    ("differs", "told"),
+    [
+        (with_y, TOLD.format("y differs", "s")),
+        (lambda ours: "c" in ours, TOLD.format("opt.c differs", "s")),
+        (lambda ours: "y" in ours or "z" in ours, TOLD.format("y, z differ", "")),
+        (lambda ours: "yz" in ours, TOLD.format("opt.c, y, z differ", "")),
+    ],
+    ids=["one", "an attribute", "two", "two together"],
+)
+def test_those_are_to_blame_that_make_a_difference_alone_or_else_all(
+    differs: Differs, told: str
+) -> None:
+    one = One()
+
+    (first, *each), said = one.guesses(*ALL, differs=differs)
+
+    assert (first, sorted(each)) == ("cyz", ["c", "y", "z"]), "all of them, and each alone"
+    assert said == told
+    with pytest.raises(NotReplayable, match=told):
+        one.asks(*ALL, differs=differs)
+
+
+def test_where_all_of_it_together_makes_no_difference_nothing_is_executed_one_by_one() -> None:
+    one = One()
+
+    assert one.guesses(*ALL) == (["cyz"], "")
+    assert one.asks(*ALL) == ["cyz"]
+
+
+NOT_OURS: tuple[Key, ...] = (MARK, ("opt", "w#"), host("python"), "elsewhere")
+
+
+@pytest.mark.parametrize("unknown", [(), NOT_OURS], ids=["nothing", "marks, streams, others"])
+def test_where_no_value_of_our_own_is_unknown_nothing_is_executed_again(
+    unknown: tuple[Key, ...],
+) -> None:
+    one = One()
+
+    assert one.guesses(*unknown, differs=always) == ([], "")
+    assert one.asks(*unknown, differs=always) == []
+
+
+def test_marks_and_what_we_do_not_have_stay_as_they_were_left() -> None:
+    one = One()
+
+    assert one.guesses(*NOT_OURS, "y") == (["y"], "")
+    assert one.asks(*NOT_OURS, "y") == ["y"]
+
+
+# --------------------------------------------------------------------------- shards
+
+
+def test_shard_mates_do_not_ask_before_an_audit() -> None:
+    assert One(shards=2).asks("y", "z", differs=always) == []
+
+
+@pytest.mark.parametrize("unknown", ["", "y", "yz"])
+def test_in_an_audit_shard_mates_execute_once_more_whatever_they_do_not_know(unknown: str) -> None:
+    assert One(shards=2).guesses(*unknown) == ([unknown], "")
+
+
+@pytest.mark.parametrize("how", OTHERWISE)
+def test_of_shard_mates_each_tells_all_that_it_does_not_know(how: str) -> None:
+    """They would have to agree on whose value is tried alone."""
+    one = One(shards=2, how=how)
+
+    assert one.guesses("y", "z", differs=with_y) == (["yz"], TOLD.format("y, z differ", ""))
+
+
+@pytest.mark.parametrize("how", OTHERWISE)
+def test_who_knows_all_tells_that_a_shard_mate_does_not(how: str) -> None:
+    one = One(shards=2, how=how)
+
+    assert one.guesses(differs=always) == ([""], GUESSED)
+
+
+# --------------------------------------------------------------------------- audits
+
+
+def audited(crew: Unknowing, after: int, differs: Differs) -> list[list[list[str]]]:
+    """What was executed in each of four transactions, in which it comes to differ."""
+    tried = []
+    crew.make_up(FIRST_DOES_ALL)
+    for number in range(1, 5):
+        crew.go_on()
+        for one in crew.tries if number == after else ():
+            one.differs = differs
+        crew.taken()
+        crew.make_up(FIRST_DOES_ALL)
+        tried.append(crew.taken())
+        if crew.promises != EXACT:
+            break
+    return tried
+
+
+def test_with_each_audit_who_made_it_up_executes_it_with_our_own_value_too() -> None:
+    crew = Unknowing("y", audits=True)
+
+    once, twice = [[""], []], [["", "y"], [""]]
+    assert audited(crew, 1, never) == [twice, twice, once, twice]
+    assert (crew.promises, crew.said) == (EXACT, [])
+    assert crew.gradients == {(LOST, 0): ("own", 5)}
+
+
+@pytest.mark.parametrize(("after", "found", "since"), [(1, 1, 0), (2, 2, 1), (3, 4, 2)])
+def test_what_comes_to_matter_costs_the_promise_in_the_next_audit(
+    after: int, found: int, since: int
+) -> None:
+    crew = Unknowing("y", audits=True)
+
+    assert len(audited(crew, after, with_y)) == found
+    assert crew.promises == EQUAL and crew.gradients == {(LOST, 0): ("fresh", 0)}
+    why = TOLD.format("y differs", "s")
+    assert crew.said == [NOT_ITSELF.format(why=why, since=STEP + since)]
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_one_guess_is_enough_and_of_the_rest_it_is_asked_all_the_same(index: int) -> None:
+    """Shard mates may have none there."""
+    crew, asked = Unknowing("y", microbatches=2), []
+    crew.make_up(((0, 1), ()))
+    makeup, other = (survivor.makeup for survivor in crew.survivors)
+
+    def guessed(made: Made, microbatch: Microbatch) -> str:
+        assert made.identity == (LOST, microbatch.index)
+        asked.append(microbatch.index)
+        return "a guess" if microbatch.index == index else ""
+
+    makeup._doubts.guessed = guessed  # type: ignore[method-assign]
+
+    assert (makeup._guessed(), asked) == ("a guess", [0, 1])
+    assert other._guessed() == "", "it has made up nothing"
+
+
+@pytest.mark.parametrize("layout", [LAYOUT, IN_SHARDS], ids=["whole", "shards"])
+def test_nothing_is_asked_of_what_was_made_up_with_fresh_data(layout: Layout) -> None:
+    crew = Unknowing("y", with_y)
+    crew.make_up(FIRST_DOES_ALL)
+    assert crew.gradients == {(LOST, 0): ("fresh", 0)}
+    crew.taken()
+
+    crew.survivors[0].layout = layout
+
+    assert crew.survivors[0].makeup._guessed() == "" and crew.taken() == [[], []]
+
+
+# --------------------------------------------------------------------------- no more protection
+
+
+class Refusing:
+    """As much of a session as refusing needs."""
+
+    def __init__(self, *, lost: bool, acting: bool = False) -> None:
+        from recoverrun.worker.step.guarantee import Guarantee
+        from recoverrun.worker.step.reporter import Voice
+
+        self.sent: list[Any] = []
+        link: Any = SimpleNamespace(send=self.sent.append)
+        self.voice = Voice(link, 1, lambda: 4, exact=False)
+        self.guarantee = Guarantee(self.voice, lambda: 1)
+        self.lost, self.acting = lost, acting
+        self.machine = object()
+        self.runtime = SimpleNamespace(active=True)
+
+    @property
+    def refusal(self) -> str:
+        return self.guarantee.refusal
+
+    def refuse(self) -> None:
+        Session.refuse(cast("Session", self), "two models")
+
+
+def test_while_a_replica_is_lost_a_refusal_ends_the_run_and_the_launcher_is_told() -> None:
+    session = Refusing(lost=True)
+
+    with pytest.raises(RanksDiffer, match="two models"):
+        session.refuse()
+
+    assert session.sent == [Discord(rank=1, generation=4, reason=TOO_LATE.format("two models"))]
+    assert not session.refusal and session.runtime.active
+
+
+@pytest.mark.parametrize(("lost", "acting"), [(False, False), (True, True)])
+def test_before_that_and_in_another_rank_s_code_nothing_ends(lost: bool, acting: bool) -> None:
+    session = Refusing(lost=lost, acting=acting)
+
+    session.refuse()
+    session.refuse()
+
+    assert session.refusal == "two models"
+    assert not any(isinstance(one, Discord) for one in session.sent)
