@@ -74,7 +74,7 @@ MUTANTS = (
     ),
     Mutant(
         name="assumed starts are believed",
-        module="recoverrun.worker.replay.make_up",
+        module="recoverrun.worker.make_up.make_up",
         old="if assumed and not self._starts_there(",
         new="if False and not self._starts_there(",
         choices={
@@ -89,7 +89,7 @@ MUTANTS = (
     ),
     Mutant(
         name="nobody looks at what was noted, of lost ranks or of oneself",
-        module="recoverrun.worker.replay.make_up",
+        module="recoverrun.worker.make_up.make_up",
         old="                self._marks[rank] = parse_marks(ring)\n",
         new="                self._marks[rank] = {}\n",
         choices={"stream": "numpy-spawned", "when": "from 5", "step": 7, "phase": "backward"},
@@ -134,7 +134,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a microbatch may end any number of ranks",
-        module="recoverrun.worker.replay.deadly_microbatches",
+        module="recoverrun.worker.make_up.deadly_microbatches",
         old="        if len(died) >= MOST:\n",
         new="        if False:\n",
         choices={"world": 3, "odd": "poison", "phase": ""},

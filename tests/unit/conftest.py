@@ -38,5 +38,5 @@ def exchanging(monkeypatch: pytest.MonkeyPatch) -> None:
         told: dict[int, Any] = channel.exchange.all(channel.env.rank, mine)
         return told
 
-    for module in ("replay.make_up", "verification.audits"):
+    for module in ("make_up.make_up", "make_up.audits"):
         monkeypatch.setattr(f"recoverrun.worker.{module}.gather", gather)

@@ -15,16 +15,16 @@ from typing import Any
 import msgpack
 
 from recoverrun.worker.context.context_buffer import Remnants
+from recoverrun.worker.context.evidence import Mark
 from recoverrun.worker.context.slot_context import AFTER, Context
 from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.make_up.make_up import MakeUp
 from recoverrun.worker.replay.captures import Captures
 from recoverrun.worker.replay.containment import GivenUp
 from recoverrun.worker.replay.executor import Executed
 from recoverrun.worker.replay.lost_rank import State
-from recoverrun.worker.replay.make_up import MakeUp
 from recoverrun.worker.step.guarantee import Guarantee
 from recoverrun.worker.tracking.loop_tracker import Microbatch, Place
-from recoverrun.worker.verification.evidence import Mark
 from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import Identity, Legacy
 from rendezvous.protocol.shared_memory import MARK, MARKS_BYTES, _check

@@ -11,10 +11,12 @@ from collections.abc import Sequence
 
 import msgpack
 
+from recoverrun.worker.context.evidence import Mark
 from recoverrun.worker.context.slot_context import Context
-from recoverrun.worker.replay.deadly_microbatches import Which
-from recoverrun.worker.verification.evidence import Mark
 from rendezvous.protocol.shared_memory import MOST_BYTES, Writer
+
+Which = tuple[int, int, int]
+"""Slot, transaction and index of a microbatch."""
 
 
 class Remnants:

@@ -19,9 +19,9 @@ from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from recoverrun.worker.data.batch_substitution import holds, served, substituted
+from recoverrun.worker.data.draw_log import Draw
 from recoverrun.worker.data.loader_iterator import Impersonation, NotReplayable
 from recoverrun.worker.rng import rng
-from recoverrun.worker.tracking.draw_log import Draw
 
 AHEAD = 4
 """Draws that are kept until an item has them: so far a loader may be read ahead."""

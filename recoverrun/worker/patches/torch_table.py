@@ -36,8 +36,8 @@ from recoverrun.worker.context import attached_state
 from recoverrun.worker.rewriting.post_import import watch
 
 if TYPE_CHECKING:  # it imports torch, which only the script does
-    from recoverrun.worker.gradients.backward_hooks import Backwards
     from recoverrun.worker.patches.distributed_checkpoint import Checkpoints
+    from recoverrun.worker.step.backward_hooks import Backwards
     from recoverrun.worker.step.driver import Session
     from recoverrun.worker.strategies.fsdp2 import Fsdp2
     from recoverrun.worker.strategies.manual_allreduce import ByHand
@@ -93,12 +93,12 @@ def install(session: "Session") -> None:
     from torch.distributed.algorithms.join import Join
     from torch.nn.parallel import DistributedDataParallel
 
-    from recoverrun.worker.gradients.backward_hooks import Backwards
     from recoverrun.worker.groups import process_groups
     from recoverrun.worker.patches import frameworks
     from recoverrun.worker.patches.distributed_checkpoint import Checkpoints
     from recoverrun.worker.rank0 import failover
     from recoverrun.worker.rng.registry import REGISTRY
+    from recoverrun.worker.step.backward_hooks import Backwards
     from recoverrun.worker.strategies import pipelines
     from recoverrun.worker.strategies.ddp import Ddp
     from recoverrun.worker.strategies.fsdp2 import Fsdp2
@@ -296,7 +296,7 @@ def _data(session: "Session") -> None:
     import torch
     from torch.utils.data import DataLoader
 
-    from recoverrun.worker.rng import private_draws
+    from recoverrun.worker.rank0 import private_draws
 
     def iterating(original: Any) -> Any:
         def wrapper(loader: Any) -> Iterator[Any]:

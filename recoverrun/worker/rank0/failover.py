@@ -12,7 +12,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from recoverrun.worker.instrumentation import Lone
-from recoverrun.worker.rank0.recreated_objects import Workshop
+from recoverrun.worker.tracking.recreated_objects import Workshop
 
 if TYPE_CHECKING:  # it imports torch, which only the script does
     from recoverrun.worker.replay.lost_rank import LostRank
@@ -183,8 +183,8 @@ def _lost(session: "Session") -> "LostRank | None":
 
 def serve(session: "Session") -> None:
     """From now on the runtime knows who the deputy is."""
+    from recoverrun.worker.rank0.private_draws import Alone
     from recoverrun.worker.rank0.shared_values import Supply
-    from recoverrun.worker.rng.private_draws import Alone
 
     runtime, env = session.runtime, session.env
     points = session.impersonator.captures

@@ -22,7 +22,7 @@ from types import CodeType, FrameType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from recoverrun.worker.instrumentation import Lone
-from recoverrun.worker.rank0.recreated_objects import Bench
+from recoverrun.worker.tracking.recreated_objects import Bench
 
 if TYPE_CHECKING:
     from recoverrun.worker.step.driver import Session

@@ -22,6 +22,7 @@ import torch
 
 from ft_collectives.communicators.errors import InvariantBroken, Superseded
 from recoverrun.worker.context import module_state, undo_log
+from recoverrun.worker.context.evidence import Evidence, Mark, digest_of_inputs, digest_of_losses
 from recoverrun.worker.context.namespaces import around_of, held, hold, put_back, seen_by
 from recoverrun.worker.context.object_contents import Kept
 from recoverrun.worker.context.object_members import is_framework, members
@@ -45,12 +46,6 @@ from recoverrun.worker.rng.registry import MOST, REGISTRY
 from recoverrun.worker.step.strategy import Strategy
 from recoverrun.worker.step.time_limits import limit_s
 from recoverrun.worker.tracking.loop_tracker import Microbatch, ScriptRuntime, Top, Unwind
-from recoverrun.worker.verification.evidence import (
-    Evidence,
-    Mark,
-    digest_of_inputs,
-    digest_of_losses,
-)
 from rendezvous.protocol.layout import Layout
 
 TALKS = (

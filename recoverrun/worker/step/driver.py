@@ -40,14 +40,14 @@ from ft_collectives.step.reducer import Reducer
 from ft_collectives.step.vote import Booth
 from recoverrun.worker.context.attached_state import ATTACHED
 from recoverrun.worker.context.context_buffer import Remnants
+from recoverrun.worker.context.evidence import Evidence
 from recoverrun.worker.context.observer import TorchSenses
 from recoverrun.worker.context.slot_context import Context
-from recoverrun.worker.gradients.unreduced_updates import Between
 from recoverrun.worker.groups import process_groups
+from recoverrun.worker.make_up.make_up import MakeUp
 from recoverrun.worker.replay.data_sources import Sources
 from recoverrun.worker.replay.executor import Impersonator
-from recoverrun.worker.replay.make_up import MakeUp
-from recoverrun.worker.step import protection
+from recoverrun.worker.step import exact_mode, parameter_checksum, protection
 from recoverrun.worker.step.failpoints import FaultPoints
 from recoverrun.worker.step.guarantee import Guarantee
 from recoverrun.worker.step.hung_thread import leave_hung
@@ -55,10 +55,9 @@ from recoverrun.worker.step.reporter import Voice
 from recoverrun.worker.step.settlement import Settling
 from recoverrun.worker.step.strategy import Strategy
 from recoverrun.worker.step.timing import Phases
+from recoverrun.worker.step.unreduced_updates import Between
 from recoverrun.worker.tracking.loop_tracker import ScriptRuntime, Top
-from recoverrun.worker.verification import exact_mode, parameter_checksum
 from recoverrun.worker.verification.drift_check import Alike
-from recoverrun.worker.verification.evidence import Evidence
 from recoverrun.worker.verification.nonfinite import Guard
 from recoverrun.worker.verification.proofs import Verification
 from rendezvous.protocol.layout import Layout

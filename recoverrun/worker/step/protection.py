@@ -10,7 +10,7 @@ from ft_collectives.communicators.limits import limit_of
 from ft_collectives.process_group.elastic import ElasticGroup
 from ft_collectives.step.machine import InStep, Send
 from recoverrun.worker.groups import process_groups
-from recoverrun.worker.replay.lost_operands import Operands
+from recoverrun.worker.make_up.lost_operands import Operands
 
 if TYPE_CHECKING:
     from recoverrun.worker.step.driver import Session

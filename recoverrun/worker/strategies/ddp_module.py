@@ -16,12 +16,12 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from torch.nn.parallel import DistributedDataParallel
 
 from ft_collectives.step.reducer import Bucket, Reducer
+from recoverrun.worker.context.evidence import crc_of_gradient
 from recoverrun.worker.groups import device_support
 from recoverrun.worker.step.driver import Session
 from recoverrun.worker.strategies.ddp_buckets import Gradients, wire_of
 from recoverrun.worker.strategies.ddp_reducer_bypass import Arrivals, Still
 from recoverrun.worker.strategies.grad_accumulators import standing
-from recoverrun.worker.verification.evidence import crc_of_gradient
 
 UNFINISHED = (
     "Expected to have finished reduction in the prior iteration before starting a new one. This "

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from recoverrun.worker.verification.evidence import crc_of_named
+from recoverrun.worker.context.evidence import crc_of_named
 
 SAVED = "_saved_grad_shard"
 """Where a flat parameter keeps its sharded gradient while a backward is running."""

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from recoverrun.worker.verification.evidence import crc_of_named
+from recoverrun.worker.context.evidence import crc_of_named
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,12 +24,12 @@ import torch
 import torch.distributed as dist
 
 from ft_collectives.step.reducer import Reducer
+from recoverrun.worker.context.evidence import crc_of_gradient
 from recoverrun.worker.step.driver import Session
 from recoverrun.worker.strategies import grad_accumulators
 from recoverrun.worker.strategies.manual_first_step import EARLY, TWICE, Watch
 from recoverrun.worker.strategies.manual_matching import Reduction
 from recoverrun.worker.strategies.manual_totals import LATER, UNLIKE, Sums
-from recoverrun.worker.verification.evidence import crc_of_gradient
 from rendezvous.protocol.layout import Layout
 
 

@@ -12,13 +12,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from recoverrun.worker.context.evidence import crc_of_gradient
 from recoverrun.worker.strategies.manual_matching import (
     Reduction,
     common_factor,
     factor_of,
     order_in,
 )
-from recoverrun.worker.verification.evidence import crc_of_gradient
 
 TWICE = "gradients are reduced more than once in an optimizer step"
 EARLY = "gradients are clipped or scaled before they are reduced"

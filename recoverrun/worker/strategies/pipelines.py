@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from recoverrun.worker.gradients.backward_hooks import Backwards
+    from recoverrun.worker.step.backward_hooks import Backwards
     from recoverrun.worker.step.driver import Session
 
 MODULE = "torch.distributed.pipelining"

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from recoverrun.worker.context.attached_state import ATTACHED
+from recoverrun.worker.data.draw_log import Draw, Draws
+from recoverrun.worker.data.generator_wrapper import same_kind
 from recoverrun.worker.instrumentation import Loop
 from recoverrun.worker.rank0.failover import FirstRank
-from recoverrun.worker.tracking.draw_log import Draw, Draws
-from recoverrun.worker.tracking.generator_wrapper import same_kind
 from recoverrun.worker.tracking.idle_loops import Idle
 from recoverrun.worker.tracking.loop_frames import Turn, Turns, line_of
 from recoverrun.worker.tracking.loop_iterator import LoopIterator
@@ -24,10 +24,10 @@ from rendezvous.protocol.layout import Layout
 if TYPE_CHECKING:  # they import torch, which the script imports when it wants to
     from torch.optim import Optimizer
 
+    from recoverrun.worker.context.evidence import Evidence, Mark
     from recoverrun.worker.context.slot_context import Context, Key, Path
     from recoverrun.worker.data.loader_iterator import Source
     from recoverrun.worker.rng.rng import Streams
-    from recoverrun.worker.verification.evidence import Evidence, Mark
 
 
 class Senses(Protocol):

@@ -1,1 +1,1 @@
-"""Proof that microbatches can be made up, audits, the check for NaN, exact mode."""
+"""Proof that microbatches can be made up, the check of drift, the check for NaN."""

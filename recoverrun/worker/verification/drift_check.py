@@ -32,7 +32,7 @@ from recoverrun.worker.context.slot_context import (
 from recoverrun.worker.context.values import bits, same
 from recoverrun.worker.replay.lost_rank import LostRank, is_nothing
 from recoverrun.worker.rng import rng
-from recoverrun.worker.verification import exact_mode, parameter_checksum
+from recoverrun.worker.step import exact_mode, parameter_checksum
 
 if TYPE_CHECKING:
     from recoverrun.worker.step.driver import Session

@@ -24,15 +24,16 @@ from ft_collectives.communicators.errors import Superseded
 from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.communicators.gather_objects import Words, gather
 from ft_collectives.step.vote import Booth, Tally
+from recoverrun.worker.context.evidence import crc_of_streams
 from recoverrun.worker.context.object_graph import Holdings, holdings
 from recoverrun.worker.context.slot_context import AFTER, key_of, told
 from recoverrun.worker.data import worker_seed_check
 from recoverrun.worker.rank0 import shared_values
 from recoverrun.worker.replay.lost_rank import parted
 from recoverrun.worker.replay.rank_constants import Tell, seen_by_contexts
+from recoverrun.worker.step import exact_mode
 from recoverrun.worker.tracking.loop_tracker import LEVELS, Microbatch, Place, Top
-from recoverrun.worker.verification import exact_mode, forked_child, replica_children
-from recoverrun.worker.verification.evidence import crc_of_streams
+from recoverrun.worker.verification import forked_child, replica_children
 from recoverrun.worker.verification.replay_trial import EMPTY, Trial, bulk_of
 from rendezvous.coordinator.guarantees import WEAKEST_FIRST
 from rendezvous.protocol.messages import Promise

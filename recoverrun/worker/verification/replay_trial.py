@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ft_collectives.communicators.gather_objects import Words
+from recoverrun.worker.context.evidence import crc_of_streams
 from recoverrun.worker.context.fingerprints import marks
 from recoverrun.worker.context.object_contents import Kept
 from recoverrun.worker.context.object_graph import Holdings
@@ -23,9 +24,9 @@ from recoverrun.worker.replay.executor import TALKS, Executed
 from recoverrun.worker.replay.local_shards import unlike
 from recoverrun.worker.replay.lost_rank import LostRank, State, named, parted
 from recoverrun.worker.replay.poison import HIGH, LOW, NOT_A_NUMBER
+from recoverrun.worker.step import parameter_checksum
 from recoverrun.worker.tracking.loop_tracker import LEVELS, Microbatch
-from recoverrun.worker.verification import parameter_checksum, replica_children
-from recoverrun.worker.verification.evidence import crc_of_streams
+from recoverrun.worker.verification import replica_children
 from recoverrun.worker.verification.forked_child import Ask
 
 if TYPE_CHECKING:

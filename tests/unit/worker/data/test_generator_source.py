@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
+from recoverrun.worker.data.draw_log import Draw
 from recoverrun.worker.data.generator_source import Feed
 from recoverrun.worker.data.iterator_origin import Origin
 from recoverrun.worker.rng import rng
-from recoverrun.worker.tracking.draw_log import Draw
 
 OTHER = 2
 

@@ -23,13 +23,13 @@ from torch.utils.data import (
 )
 
 from recoverrun.worker.data.batch_substitution import served
+from recoverrun.worker.data.draw_log import Draw
 from recoverrun.worker.data.iterator_origin import Origin
 from recoverrun.worker.data.loader_iterator import LoaderIterator, NotReplayable
 from recoverrun.worker.data.loader_state import Point
 from recoverrun.worker.data.weak_source import Adopted
 from recoverrun.worker.data.worker_seed_check import Seeding
 from recoverrun.worker.rng import rng
-from recoverrun.worker.tracking.draw_log import Draw
 
 WORLD, ITEMS, OWN, OTHER = 3, 53, 0, 2
 ORIGINAL_ITER = DataLoader.__iter__

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from recoverrun.worker.instrumentation import Lone
-from recoverrun.worker.rank0.recreated_objects import Workshop
 from recoverrun.worker.rank0.shared_values import Supply, held, named, within
+from recoverrun.worker.tracking.recreated_objects import Workshop
 
 HERE = __file__
 READS = ("folder", "number", "path", "flag", "options.folder", "tensor", "TITLE", "nowhere")

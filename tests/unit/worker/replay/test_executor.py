@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import torch
 
+from recoverrun.worker.context.evidence import Evidence
 from recoverrun.worker.replay import captures as captures_module
 from recoverrun.worker.replay.executor import Impersonator, NothingReached
 from recoverrun.worker.replay.substitution import Costume, Substitution
 from recoverrun.worker.rng import rng
 from recoverrun.worker.rng.registry import Registry
 from recoverrun.worker.tracking.loop_tracker import Microbatch, ScriptRuntime, Top
-from recoverrun.worker.verification.evidence import Evidence
 from rendezvous.protocol.layout import Layout
 from tests.unit.contexts import at, loop
 from tests.unit.worker.tracking.test_loop_tracker import Play

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from recoverrun.worker.gradients.backward_hooks import Backwards
+from recoverrun.worker.step.backward_hooks import Backwards
 from recoverrun.worker.strategies.pipelines import Pipelines
 from recoverrun.worker.tracking.loop_tracker import Unwind
 

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
+from recoverrun.worker.context.evidence import Mark, crc_of_streams
 from recoverrun.worker.context.object_graph import Holdings
 from recoverrun.worker.replay.executor import TALKS, Executed
-from recoverrun.worker.verification import parameter_checksum, replica_children
-from recoverrun.worker.verification.evidence import Mark, crc_of_streams
+from recoverrun.worker.step import parameter_checksum
+from recoverrun.worker.verification import replica_children
 from recoverrun.worker.verification.replay_trial import EMPTY, Trial
 from rendezvous.protocol.layout import Layout
 from tests.unit.contexts import at, loop

@@ -8,11 +8,9 @@ that whoever was at it has given up, because it did not end or would have ended 
 
 from collections.abc import Iterable
 
+from recoverrun.worker.context.context_buffer import Which
 from rendezvous.protocol.messages import Identity
 from rendezvous.protocol.shared_memory import Doing
-
-Which = tuple[int, int, int]
-"""Slot, transaction and index of a microbatch."""
 
 MOST = 2
 """Ranks that may die in one microbatch."""

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from recoverrun.worker.verification import exact_mode
+from recoverrun.worker.step import exact_mode
 
 if TYPE_CHECKING:
     from recoverrun.worker.step.driver import Session

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from recoverrun.worker.gradients.backward_hooks import Backwards
+from recoverrun.worker.step.backward_hooks import Backwards
 from recoverrun.worker.step.driver import IN_BACKWARD
 from recoverrun.worker.tracking.loop_tracker import Unwind
 

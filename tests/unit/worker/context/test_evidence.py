@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from recoverrun.worker.rng import rng
-from recoverrun.worker.verification.evidence import (
+from recoverrun.worker.context.evidence import (
     WHOLE_BYTES,
     Evidence,
     crc_of,
@@ -15,6 +14,7 @@ from recoverrun.worker.verification.evidence import (
     digest_of_inputs,
     digest_of_losses,
 )
+from recoverrun.worker.rng import rng
 
 pytestmark = pytest.mark.usefixtures("streams_put_back")
 

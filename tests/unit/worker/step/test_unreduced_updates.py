@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from recoverrun.worker.gradients.unreduced_updates import Between
 from recoverrun.worker.step.guarantee import Guarantee
+from recoverrun.worker.step.unreduced_updates import Between
 from recoverrun.worker.strategies import grad_accumulators
 
 SAID = "the script updated parameters with gradients that are not reduced, before transaction 7 was"

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from recoverrun.worker.replay import make_up as makeup_module
+from recoverrun.worker.make_up import make_up as makeup_module
+from recoverrun.worker.make_up.make_up import LEGACY_WAIT_S
 from recoverrun.worker.replay.executor import Executed
 from recoverrun.worker.replay.lost_rank import State
-from recoverrun.worker.replay.make_up import LEGACY_WAIT_S
 from recoverrun.worker.rng import rng
 from recoverrun.worker.tracking.loop_tracker import Microbatch
 from rendezvous.protocol.layout import Layout

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from recoverrun.worker.context.context_buffer import Remnants
-from recoverrun.worker.replay.deadly_microbatches import Deaths, which
+from recoverrun.worker.make_up.deadly_microbatches import Deaths, which
 from recoverrun.worker.step.failpoints import FaultPoints
 from rendezvous.protocol import shared_memory
 

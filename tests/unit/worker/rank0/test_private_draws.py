@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from recoverrun.worker.context.slot_context import Context, Point
-from recoverrun.worker.rank0 import failover
+from recoverrun.worker.rank0 import failover, private_draws
 from recoverrun.worker.replay.lost_rank import ALONE, LostRank, lost_rank
-from recoverrun.worker.rng import private_draws, rng
+from recoverrun.worker.rng import rng
 from tests.unit.contexts import at, draw
 
 

@@ -8,10 +8,8 @@ import pytest
 import torch
 
 from recoverrun.worker.context.slot_context import Context
-from recoverrun.worker.replay.executor import Executed
-from recoverrun.worker.replay.made_microbatch import Made
-from recoverrun.worker.verification import audits as audits_module
-from recoverrun.worker.verification.audits import (
+from recoverrun.worker.make_up import audits as audits_module
+from recoverrun.worker.make_up.audits import (
     EVERY,
     NOT_ITSELF,
     UNLIKE,
@@ -20,7 +18,9 @@ from recoverrun.worker.verification.audits import (
     _report,
     difference,
 )
-from recoverrun.worker.verification.noted_evidence import OWN
+from recoverrun.worker.make_up.made_microbatch import Made
+from recoverrun.worker.make_up.noted_evidence import OWN
+from recoverrun.worker.replay.executor import Executed
 from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import Identity
 from tests.unit.contexts import at, draw

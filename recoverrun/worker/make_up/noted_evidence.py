@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from recoverrun.worker.context.evidence import Mark, crc_of_streams
 from recoverrun.worker.context.slot_context import AFTER
 from recoverrun.worker.data.loader_clone import NotReplayable
 from recoverrun.worker.replay.lost_rank import State
-from recoverrun.worker.verification.evidence import Mark, crc_of_streams
 
 if TYPE_CHECKING:
-    from recoverrun.worker.replay.made_microbatch import Made
+    from recoverrun.worker.make_up.made_microbatch import Made
     from recoverrun.worker.step.driver import Session
 
 OTHERWISE = (

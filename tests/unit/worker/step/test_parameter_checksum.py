@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from recoverrun.worker.verification import parameter_checksum
+from recoverrun.worker.step import parameter_checksum
 from rendezvous.coordinator.digests import compared
 from rendezvous.protocol.layout import Layout
 

@@ -18,17 +18,17 @@ from ft_collectives.communicators.fabric import Channel
 from ft_collectives.communicators.gather_objects import gather
 from ft_collectives.step.reducer import Piece, Reducer
 from recoverrun.worker.context.context_buffer import contexts_in
+from recoverrun.worker.context.evidence import Mark
 from recoverrun.worker.context.slot_context import Context, Key, key_of, told
 from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.make_up import noted_evidence
+from recoverrun.worker.make_up.audits import Audits
+from recoverrun.worker.make_up.deadly_microbatches import KILLS, Deaths, which
+from recoverrun.worker.make_up.doubts import Doubts
+from recoverrun.worker.make_up.made_microbatch import Apart, Made
 from recoverrun.worker.replay.containment import GivenUp
-from recoverrun.worker.replay.deadly_microbatches import KILLS, Deaths, which
 from recoverrun.worker.replay.lost_rank import Lacking, Moved, State, digest_of, lacking, lost_rank
-from recoverrun.worker.replay.made_microbatch import Apart, Made
 from recoverrun.worker.tracking.loop_tracker import Microbatch
-from recoverrun.worker.verification import noted_evidence
-from recoverrun.worker.verification.audits import Audits
-from recoverrun.worker.verification.doubts import Doubts
-from recoverrun.worker.verification.evidence import Mark
 from rendezvous.protocol.messages import Identity, Legacy
 from rendezvous.protocol.shared_memory import parse_marks
 

@@ -13,13 +13,13 @@ import pytest
 from ft_collectives.communicators.errors import RanksDiffer
 from recoverrun.worker.context.slot_context import Key, host, last
 from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.make_up.audits import NOT_ITSELF
+from recoverrun.worker.make_up.doubts import GUESSED
+from recoverrun.worker.make_up.made_microbatch import Made
 from recoverrun.worker.replay.executor import Executed
 from recoverrun.worker.replay.lost_rank import State
-from recoverrun.worker.replay.made_microbatch import Made
 from recoverrun.worker.step.driver import TOO_LATE, Session
 from recoverrun.worker.tracking.loop_tracker import Microbatch
-from recoverrun.worker.verification.audits import NOT_ITSELF
-from recoverrun.worker.verification.doubts import GUESSED
 from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import Discord
 from tests.unit.contexts import at

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from recoverrun.worker.tracking.draw_log import KEPT_DRAWS, Draw, Draws
+from recoverrun.worker.data.draw_log import KEPT_DRAWS, Draw, Draws
 
 SOURCE: Any = object()
 

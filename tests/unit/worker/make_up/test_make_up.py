@@ -5,11 +5,11 @@ import random
 
 import pytest
 
-from recoverrun.worker.replay import make_up as makeup_module
+from recoverrun.worker.context.evidence import Mark
+from recoverrun.worker.make_up import make_up as makeup_module
+from recoverrun.worker.make_up.make_up import ENDLESS, REPEATS
+from recoverrun.worker.make_up.noted_evidence import OTHERWISE, OWN, UNEQUAL
 from recoverrun.worker.replay.lost_rank import BEHIND, host
-from recoverrun.worker.replay.make_up import ENDLESS, REPEATS
-from recoverrun.worker.verification.evidence import Mark
-from recoverrun.worker.verification.noted_evidence import OTHERWISE, OWN, UNEQUAL
 from rendezvous.protocol.messages import Legacy
 from rendezvous.protocol.shared_memory import MARKS_BYTES
 from tests.unit.contexts import at

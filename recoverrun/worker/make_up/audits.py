@@ -16,12 +16,12 @@ import torch
 
 from ft_collectives.communicators.gather_objects import gather
 from ft_collectives.step.reducer import Piece, Reducer
-from recoverrun.worker.verification.evidence import crc_of, crc_of_streams
-from recoverrun.worker.verification.noted_evidence import disowned
+from recoverrun.worker.context.evidence import crc_of, crc_of_streams
+from recoverrun.worker.make_up.noted_evidence import disowned
 from rendezvous.protocol.messages import Identity
 
 if TYPE_CHECKING:
-    from recoverrun.worker.replay.made_microbatch import Made
+    from recoverrun.worker.make_up.made_microbatch import Made
     from recoverrun.worker.step.driver import Session
 
 FIRST, EVERY = 1, 512

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 
+from recoverrun.worker.context.evidence import Mark
 from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.make_up import noted_evidence
+from recoverrun.worker.make_up.noted_evidence import COMMITTED, disowned
 from recoverrun.worker.replay.containment import GivenUp
 from recoverrun.worker.replay.executor import Executed
 from recoverrun.worker.tracking.loop_tracker import Microbatch, Place
-from recoverrun.worker.verification import noted_evidence
-from recoverrun.worker.verification.evidence import Mark
-from recoverrun.worker.verification.noted_evidence import COMMITTED, disowned
 from tests.unit.contexts import at
 from tests.unit.survivors import LOST, OWN, STEP, Crew, Exchange, Survivor, executed
 

@@ -15,17 +15,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ft_collectives.step.reducer import Piece, Reducer
+from recoverrun.worker.context.evidence import Mark
 from recoverrun.worker.context.fingerprints import is_mark
 from recoverrun.worker.context.slot_context import Key, last
 from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.make_up import noted_evidence
+from recoverrun.worker.make_up.made_microbatch import Apart, Made
 from recoverrun.worker.replay.containment import GivenUp
 from recoverrun.worker.replay.executor import TALKS
 from recoverrun.worker.replay.lost_rank import parted
-from recoverrun.worker.replay.made_microbatch import Apart, Made
 from recoverrun.worker.replay.poison import indifferent
 from recoverrun.worker.tracking.loop_tracker import Microbatch
-from recoverrun.worker.verification import noted_evidence
-from recoverrun.worker.verification.evidence import Mark
 
 if TYPE_CHECKING:
     from recoverrun.worker.step.driver import Session

@@ -1,1 +1,0 @@
-"""What happens around the backwards of the script."""

@@ -1,0 +1,1 @@
+"""Microbatches of lost ranks, made up by survivors, and the reasons not to believe them."""
