@@ -18,6 +18,8 @@ from typing import Any
 
 MODULES = (
     "recoverrun.worker.step.driver",
+    "recoverrun.worker.step.control_thread",
+    "recoverrun.worker.step.worker_state",
     "recoverrun.worker.tracking.loop_tracker",
     "recoverrun.worker.replay.executor",
     "recoverrun.worker.verification.drift_check",
@@ -156,11 +158,11 @@ class Profile:
 
     def _rebind(self) -> None:
         """Bound methods that were handed out before now."""
-        from recoverrun.worker.step.driver import Session
+        from recoverrun.worker.step.driver import Driver
 
         for one in gc.get_objects():
-            if isinstance(one, Session):
-                one.runtime.on_top = one._iteration_begins
+            if isinstance(one, Driver):
+                one.worker.runtime.on_top = one.iteration_begins
 
     def _wrap_torch(self) -> None:
         from torch.distributed.fsdp._fully_shard import _fsdp_param_group

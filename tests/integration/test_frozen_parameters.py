@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from recoverrun.worker.step.driver import Session
+from recoverrun.worker.step.interfaces import StrategyHost
 from recoverrun.worker.strategies.ddp import Ddp
 from recoverrun.worker.strategies.ddp_module import DdpModule
 from recoverrun.worker.strategies.fsdp1 import Flat, Fsdp1
@@ -29,8 +29,8 @@ class Wrapped(nn.Module):
 
 
 def served(wrapped: Wrapped) -> tuple[Ddp, DdpModule]:
-    session = cast("Session", object())
-    ddp, one = Ddp(session), DdpModule(session, cast("Any", wrapped))
+    host = cast("StrategyHost", object())
+    ddp, one = Ddp(host), DdpModule(host, cast("Any", wrapped))
     ddp._modules = [one]
     return ddp, one
 
@@ -119,7 +119,7 @@ class Handle:
 
 
 def fsdp(handle: Handle) -> tuple[Fsdp1, Flat]:
-    strategy = Fsdp1(cast("Session", object()))
+    strategy = Fsdp1(cast("StrategyHost", object()))
     flat = Flat(handle.flat_param, handle, 2.0)
     strategy._flat[id(handle.flat_param)] = flat
     return strategy, flat

@@ -29,6 +29,7 @@ from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import Identity, Legacy
 from rendezvous.protocol.shared_memory import MARK, MARKS_BYTES, _check
 from tests.unit.contexts import at
+from tests.unit.workers import protected
 
 LOST, STEP = 2, 3
 LAYOUT = Layout(((0,), (1,), (LOST,)))
@@ -90,7 +91,6 @@ class Survivor:
         voice: Any = SimpleNamespace(downgraded=self.said.append, notice=self.noticed.append)
         self.voice, self.guarantee = voice, Guarantee(voice, lambda: 1)
         self.guarantee.promise = "exact-samples"
-        self.alike = SimpleNamespace(informs=lambda lost: lost)
         self.phases = SimpleNamespace(measure=lambda name: nullcontext())
         self.fabric = SimpleNamespace(open=lambda name, ranks: self)
         self.booth = SimpleNamespace(channel=self, least=self._least)
@@ -113,7 +113,9 @@ class Survivor:
             execute=self._execute, execute_fresh=self._execute_fresh, only_inputs=False,
         )  # fmt: skip
         self._run(microbatches)
-        self.makeup = MakeUp(self)  # type: ignore[arg-type]
+        actor: Any = self.impersonator
+        self.peers = self
+        self.makeup = MakeUp(protected(self), actor, lambda lost: lost)
 
     def _run(self, microbatches: int) -> None:
         """Its own transaction: `x` rests here."""

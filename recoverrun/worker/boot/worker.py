@@ -2,7 +2,7 @@
 
 Neither torch nor ZeroMQ is imported here: a script that never wants torch pays nothing for what it
 is not given, and every script gets to its first line sooner. As soon as the script imports torch,
-the worker speaks to its launcher, the session begins and the table of `torch_table` is filled. To
+the worker speaks to its launcher, and recovery is put together (`assembly`). To
 the launcher, a worker that never spoke is a program like any other.
 """
 
@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 from recoverrun.worker.boot import run_script
 from recoverrun.worker.boot.children import forget_in_children
 from recoverrun.worker.instrumentation import Started
-from recoverrun.worker.patches import frameworks, torch_table
+from recoverrun.worker.patches import frameworks
 from recoverrun.worker.rewriting.post_import import watch
 from recoverrun.worker.rng.registry import REGISTRY
 from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
 from rendezvous.protocol.worker_env import WorkerEnv
 
 if TYPE_CHECKING:  # it imports torch, which only the script does
-    from recoverrun.worker.step.driver import Session
+    from recoverrun.worker.step.driver import Driver
 
 
 def start(environ: Mapping[str, str]) -> Started:
@@ -55,13 +55,13 @@ class _Worker:
     def __init__(self, env: WorkerEnv) -> None:
         self.env = env
         self.runtime = ScriptRuntime(env.rank)
-        self.session: Session | None = None
+        self.driver: Driver | None = None
         forget_in_children(self.runtime)
 
     def torch_arrived(self, module: ModuleType) -> None:
         """The script has imported torch."""
         # Only now: together they take as long as all else before the first line of the script.
-        from recoverrun.worker.step.driver import Session
+        from recoverrun.worker.boot.assembly import assemble
         from rendezvous.protocol.messages import Hello
         from rendezvous.transport.station import WorkerLink
 
@@ -69,30 +69,29 @@ class _Worker:
         link = WorkerLink(env.endpoint, env.rank, env.incarnation)
         version = str(getattr(module, "__version__", ""))
         link.send(Hello(rank=env.rank, incarnation=env.incarnation, pid=os.getpid(), torch=version))
-        self.session = Session(env, link, self.runtime)
-        torch_table.install(self.session)
+        self.driver = assemble(env, link, self.runtime)
 
     def failing(self, error: BaseException) -> None:
         """The script failed. If a peer's death is all that it says, it is not worth saying."""
-        if self.session is not None and self.session.machine is not None:
-            self.session.await_end(error)
+        if self.driver is not None and self.driver.worker.protected:
+            self.driver.await_end(error)
 
     def finish(self, code: int) -> None:
         """The script ended with `code`. Returns only if the interpreter may end by itself."""
-        session = self.session
-        if session is None:
+        if self.driver is None:
             return
+        worker = self.driver.worker
         if code == 0:
             from recoverrun.worker.tools import final_weights
 
-            final_weights.leave(session)
-            session.farewell()
-        if session.machine is None and not session.refusal:
-            session.link.close()
+            final_weights.leave(worker)
+            self.driver.farewell()
+        if not worker.protected and not worker.refusal:
+            worker.link.close()
             return
         # Communicators that were left behind may hold threads which would never let us end.
         _end_threads_and_exit_functions()
-        session.link.close()
+        worker.link.close()
         run_script.flush()
         os._exit(code)
 

@@ -10,19 +10,17 @@ up (`noted_evidence`, `doubts`).
 
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import torch
 
 from ft_collectives.communicators.gather_objects import gather
 from ft_collectives.step.reducer import Piece, Reducer
 from recoverrun.worker.context.evidence import crc_of, crc_of_streams
+from recoverrun.worker.make_up.made_microbatch import Made
 from recoverrun.worker.make_up.noted_evidence import disowned
+from recoverrun.worker.replay.executor import Impersonator
+from recoverrun.worker.step.worker_state import WorkerState
 from rendezvous.protocol.messages import Identity
-
-if TYPE_CHECKING:
-    from recoverrun.worker.make_up.made_microbatch import Made
-    from recoverrun.worker.step.driver import Session
 
 FIRST, EVERY = 1, 512
 """Transactions after a loss until the first audit, and from one audit to the next at most."""
@@ -46,10 +44,11 @@ Report = list[int]
 
 
 class Audits:
-    """Of the survivors of a session."""
+    """Of the survivors of a worker."""
 
-    def __init__(self, session: "Session") -> None:
-        self._session = session
+    def __init__(self, worker: WorkerState, actor: Impersonator) -> None:
+        self._worker = worker
+        self._actor = actor
         self._since = 0  # transactions since the last loss
         self._at = FIRST + 1  # not in the struck transaction, which has waited long enough
         self._shown = 0  # the transaction of the last audit, or before the last loss
@@ -58,7 +57,7 @@ class Audits:
     @property
     def due(self) -> bool:
         """As this rank counts, in the present transaction: others may have begun one later."""
-        machine = self._session.machine
+        machine = self._worker.machine
         return machine is not None and self._since + 1 >= self._at
 
     def committed(self, step: int, lost: list[int]) -> None:
@@ -71,8 +70,8 @@ class Audits:
         self,
         generation: int,
         executors: Mapping[tuple[int, int], int],
-        made: "Mapping[Identity, Made]",
-        execute: "Callable[[Identity, int], Made]",
+        made: Mapping[Identity, Made],
+        execute: Callable[[Identity, int], Made],
         guessed: Callable[[], str],
     ) -> tuple[set[Identity], str]:
         """All ranks enter. Which microbatches were audited, and why they are not to be believed,
@@ -82,18 +81,17 @@ class Audits:
         `executors` tells who has executed which microbatch of which lost rank, `made` is what this
         rank has made up itself. Superseded if `generation` ends first.
         """
-        session = self._session
-        fabric, layout, machine = session.fabric, session.layout, session.machine
-        assert fabric is not None and layout is not None and machine is not None, "protected"
+        worker = self._worker
+        protection = worker.protection
+        layout, machine = protection.layout, protection.machine
         (rank, index), executor = min(executors.items())
         identity, live = (layout.slot(rank), index), sorted(machine.view.live)
         auditor = live[(live.index(layout.slot(executor)) + 1) % len(live)]
         again = machine.slot == auditor and len(live) > 1
         mine = execute(identity, rank) if again else made.get(identity)
-        channel = session.makeup.channel
-        own = disowned(session)  # shard mates do both
-        words = {"found": _report(session, mine), "own": guessed() or own}
-        heard = gather(fabric, channel, generation, words)
+        own = disowned(worker, self._actor)  # shard mates do both
+        words = {"found": _report(worker, mine), "own": guessed() or own}
+        heard = gather(protection.fabric, protection.peers, generation, words)
         self._at = self._since + 1 + min(self._since + 1, EVERY)
         failed = [said["own"] for _, said in sorted(heard.items()) if said["own"]]
         if failed:
@@ -102,18 +100,17 @@ class Audits:
         by = {one: said["found"] for one, said in heard.items() if said["found"]}
         what = difference(list(by.values()))
         if not what:
-            self._shown = session.step
+            self._shown = worker.step
             return {identity}, ""
         ranks, since = " and ".join(map(str, sorted(by))), self._shown
         return {identity}, UNLIKE.format(
-            rank=rank, index=index, step=session.step, by=ranks, what=what, since=since
+            rank=rank, index=index, step=worker.step, by=ranks, what=what, since=since
         )
 
 
-def _report(session: "Session", made: "Made | None") -> Report:
+def _report(worker: WorkerState, made: Made | None) -> Report:
     """What one survivor has to say of its execution; nothing if there was none."""
-    layout, strategy = session.layout, session.strategy
-    assert layout is not None and strategy is not None, "protected"
+    layout, strategy = worker.protection.layout, worker.protection.strategy
     if made is None or made.executed is None or made.executed.after is None:
         return []
     inputs, loss = made.executed.mark

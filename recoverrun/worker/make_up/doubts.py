@@ -12,7 +12,6 @@
 
 from collections.abc import Collection
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ft_collectives.step.reducer import Piece, Reducer
 from recoverrun.worker.context.evidence import Mark
@@ -22,14 +21,11 @@ from recoverrun.worker.data.loader_clone import NotReplayable
 from recoverrun.worker.make_up import noted_evidence
 from recoverrun.worker.make_up.made_microbatch import Apart, Made
 from recoverrun.worker.replay.containment import GivenUp
-from recoverrun.worker.replay.executor import TALKS
+from recoverrun.worker.replay.executor import TALKS, Impersonator
 from recoverrun.worker.replay.lost_rank import parted
 from recoverrun.worker.replay.poison import indifferent
+from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.tracking.loop_tracker import Microbatch
-
-if TYPE_CHECKING:
-    from recoverrun.worker.step.driver import Session
-
 
 GUESSED = "something that is not known of all ranks of a lost replica changes its microbatch"
 
@@ -37,9 +33,9 @@ GUESSED = "something that is not known of all ranks of a lost replica changes it
 class Doubts:
     """Of one survivor. What is asked raises NotReplayable where there is a doubt."""
 
-    def __init__(self, session: "Session") -> None:
-        self._session = session
-        self._actor = session.impersonator
+    def __init__(self, worker: WorkerState, actor: Impersonator) -> None:
+        self._worker = worker
+        self._actor = actor
         self._recalled: dict[int, str] = {}  # by lost rank: what came of our own microbatch
         self._shown: dict[int, str] = {}  # by lost rank: what came of its committed one
         self._asked: dict[int, frozenset[Key]] = {}  # by lost rank, up to the last transaction
@@ -52,12 +48,12 @@ class Doubts:
         self._asking.clear()
 
     def memory(self, rank: int) -> None:
-        session = self._session
+        worker = self._worker
         if rank not in self._recalled:
-            assert session.layout is not None, "protected"
-            session.remnants.enters((session.layout.slot(session.env.rank), session.step, 0))
-            self._recalled[rank] = noted_evidence.disowned(session)
-            session.remnants.rests()
+            slot = worker.protection.layout.slot(worker.env.rank)
+            worker.remnants.enters((slot, worker.step, 0))
+            self._recalled[rank] = noted_evidence.disowned(worker, self._actor)
+            worker.remnants.rests()
         if self._recalled[rank]:
             raise NotReplayable(self._recalled[rank])
 
@@ -66,7 +62,7 @@ class Doubts:
         if rank not in self._shown:
             noted, _ = marks.get((step, 0), (0, 0))
             self._shown[rank] = (
-                "" if noted else noted_evidence.disproved(self._session, rank, marks)
+                "" if noted else noted_evidence.disproved(self._worker, self._actor, rank, marks)
             )
         if self._shown[rank]:
             raise NotReplayable(self._shown[rank])
@@ -77,9 +73,9 @@ class Doubts:
 
         def again() -> list[tuple[Reducer, Piece]]:
             assert made.start is not None, "executed from there"
-            with Apart(self._session) as apart:
+            with Apart(self._worker) as apart:
                 made.executed = self._actor.execute(
-                    made.rank, made.start, self._session.step, microbatch
+                    made.rank, made.start, self._worker.step, microbatch
                 )
                 return apart.pieces(carried=not made.identity[1])
 
@@ -89,8 +85,7 @@ class Doubts:
 
     def ignorance(self, made: Made, microbatch: Microbatch) -> None:
         """Shard mates need not lack the same values: they ask together, with audits alone."""
-        layout = self._session.layout
-        assert layout is not None, "protected"
+        layout = self._worker.protection.layout
         unknown = self._unknown(made, microbatch)
         if layout.shards > 1 or unknown <= self._asked.get(made.rank, frozenset()):
             return
@@ -101,8 +96,7 @@ class Doubts:
 
     def guessed(self, made: Made, microbatch: Microbatch) -> str:
         """Why `made` is only a guess, or "": what is not known of the rank matters after all."""
-        layout, unknown = self._session.layout, self._unknown(made, microbatch)
-        assert layout is not None, "protected"
+        layout, unknown = self._worker.protection.layout, self._unknown(made, microbatch)
         together = layout.shards > 1  # mates, whatever each of them does not know
         if not (unknown or together) or self._is_alike(made, microbatch, unknown):
             return ""
@@ -124,8 +118,8 @@ class Doubts:
         values = {**start.context.values, **{key: mine.values[key] for key in keys}}
         other = replace(start, context=start.context.with_values(values))
         try:
-            with Apart(self._session):
-                again = self._actor.execute(made.rank, other, self._session.step, microbatch)
+            with Apart(self._worker):
+                again = self._actor.execute(made.rank, other, self._worker.step, microbatch)
         except GivenUp:
             raise
         except NotReplayable:

@@ -13,16 +13,15 @@ the script.
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from ft_collectives.process_group.two_phase import Lend, Lent
 from recoverrun.worker.context.slot_context import Context, Key
+from recoverrun.worker.replay.executor import Impersonator
 from recoverrun.worker.replay.lost_rank import State
-
-if TYPE_CHECKING:
-    from recoverrun.worker.step.driver import Session
+from recoverrun.worker.step.worker_state import WorkerState
 
 LARGEST = 64
 """Elements of what is told: more than these are no counts."""
@@ -39,14 +38,15 @@ PACKAGES = ("torch", "recoverrun", "ft_collectives")
 class Operands:
     """Answers what `ElasticGroup` asks where members are lost."""
 
-    def __init__(self, session: "Session") -> None:
-        self._session = session
+    def __init__(self, worker: WorkerState, actor: Impersonator) -> None:
+        self._worker = worker
+        self._actor = actor
         self._said: set[str] = set()  # places of which it was said
 
     def lend(self, ranks: Sequence[int], tensors: Sequence[torch.Tensor]) -> Lend | None:
         """What lost ones of `ranks` would give where this one gives `tensors`."""
-        session = self._session
-        if not session.lost or not session.makeup.exact or session.acting:
+        worker = self._worker
+        if not worker.lost or not worker.guarantee.exact or worker.acting:
             return None
 
         def lent(members: Sequence[int]) -> Lent:
@@ -59,9 +59,8 @@ class Operands:
         self, lost: Sequence[int], tensors: Sequence[torch.Tensor], members: Sequence[int]
     ) -> Lent:
         """Of those for whom this rank speaks: the first member that has the same shards."""
-        session, own = self._session, self._session.env.rank
-        layout, captures = session.layout, session.impersonator.captures
-        assert layout is not None, "protected"
+        worker, own = self._worker, self._worker.env.rank
+        layout, captures = worker.protection.layout, self._actor.captures
         found, sure = list[list[torch.Tensor]](), True
         after = captures.points[-1] if captures.points else None
         if after is None or after.kind != "after":
@@ -71,7 +70,7 @@ class Operands:
         for rank in lost:
             shard = layout.place(rank)[1]
             speakers = [one for one in members if layout.place(one)[1] == shard]
-            there = session.impersonator.lost.get(rank)
+            there = self._actor.lost.get(rank)
             state = there.states.get(after.point) if there is not None else None
             if state is None or state.assumed or speakers[:1] != [own]:
                 continue
@@ -83,17 +82,15 @@ class Operands:
 
     def partial(self, call: str, members: int, of: int) -> None:
         """A result of `call` is over so many ranks of a group."""
-        session = self._session
-        if session.acting or not session.guarantee.exact:
+        worker = self._worker
+        if worker.acting or not worker.guarantee.exact:
             return
         place = _place()
         if place in self._said:
             return
         self._said.add(place)
         words = STEERED.format(call=call, place=place, some=members, all=of)
-        view = session.view
-        first = view is not None and min(view.live_ranks, default=0) == session.env.rank
-        session.guarantee.steer(words, said=first)
+        worker.guarantee.steer(words, said=worker.speaks_first)
 
 
 Numbers = Mapping[Key, torch.Tensor]

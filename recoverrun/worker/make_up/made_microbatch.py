@@ -1,15 +1,12 @@
 """One microbatch of a lost slot that this rank makes up, and its gradients, apart from its own."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ft_collectives.step.reducer import Piece, Reducer
 from recoverrun.worker.replay.executor import Executed
 from recoverrun.worker.replay.lost_rank import State
+from recoverrun.worker.step.worker_state import WorkerState
 from rendezvous.protocol.messages import Identity
-
-if TYPE_CHECKING:
-    from recoverrun.worker.step.driver import Session
 
 
 @dataclass(slots=True)
@@ -28,9 +25,8 @@ class Made:
 class Apart:
     """While this lasts, gradients are those of a microbatch that is made up."""
 
-    def __init__(self, session: "Session") -> None:
-        assert session.strategy is not None, "protected"
-        self._strategy = session.strategy
+    def __init__(self, worker: WorkerState) -> None:
+        self._strategy = worker.protection.strategy
 
     def __enter__(self) -> "Apart":
         self._kept = self._strategy.set_aside()

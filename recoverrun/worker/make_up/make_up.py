@@ -9,12 +9,11 @@ still has its B microbatches, and the run says that from here on its promise is 
 """
 
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
-from ft_collectives.communicators.fabric import Channel
 from ft_collectives.communicators.gather_objects import gather
 from ft_collectives.step.reducer import Piece, Reducer
 from recoverrun.worker.context.context_buffer import contexts_in
@@ -25,15 +24,23 @@ from recoverrun.worker.make_up import noted_evidence
 from recoverrun.worker.make_up.audits import Audits
 from recoverrun.worker.make_up.deadly_microbatches import KILLS, Deaths, which
 from recoverrun.worker.make_up.doubts import Doubts
+from recoverrun.worker.make_up.lost_operands import Operands
 from recoverrun.worker.make_up.made_microbatch import Apart, Made
 from recoverrun.worker.replay.containment import GivenUp
-from recoverrun.worker.replay.lost_rank import Lacking, Moved, State, digest_of, lacking, lost_rank
+from recoverrun.worker.replay.executor import Impersonator
+from recoverrun.worker.replay.lost_rank import (
+    Lacking,
+    LostRank,
+    Moved,
+    State,
+    digest_of,
+    lacking,
+    lost_rank,
+)
+from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.tracking.loop_tracker import Microbatch
 from rendezvous.protocol.messages import Identity, Legacy
 from rendezvous.protocol.shared_memory import parse_marks
-
-if TYPE_CHECKING:
-    from recoverrun.worker.step.driver import Session
 
 LEGACY_WAIT_S = 2.0
 """What a lost rank left comes after the view without it: at once, if anything is there to come."""
@@ -51,6 +58,8 @@ REPEATS = (
 NOTHING = "rank {rank} left no context that can be used in transaction {step}"
 
 
+Informs = Callable[[LostRank], LostRank]
+
 Words = tuple[list[str | list[str]], str]
 """Of `Lacking`, as it travels."""
 
@@ -66,9 +75,11 @@ Start = tuple[int, bytes, Words]
 class MakeUp:
     """Keeps what is known of lost ranks, and what this rank makes up for them."""
 
-    def __init__(self, session: "Session") -> None:
-        self._session = session
-        self._actor = session.impersonator
+    def __init__(self, worker: WorkerState, actor: Impersonator, informs: Informs) -> None:
+        """`informs` lets what is known of all ranks hold for one that is lost."""
+        self._worker = worker
+        self._actor = actor
+        self._informs = informs
         self._came = threading.Condition()
         self.deaths = Deaths()
         self._contexts: dict[int, list[Context]] = {}  # by lost rank
@@ -76,12 +87,13 @@ class MakeUp:
         self._made: dict[Identity, Made] = {}  # in the present transaction
         self._folded: set[Identity] = set()  # of those, what reducers have
         self._awaited: set[int] = set()
-        self._audits = Audits(session)
+        self._audits = Audits(worker, actor)
         self._executors: dict[tuple[int, int], int] = {}  # of a lost rank's microbatch
-        self._doubts = Doubts(session)
+        self._doubts = Doubts(worker, actor)
         self._repeats = False  # said: other data cannot be had
         self._telling = True  # all members are exact, as far as all know
-        self._channel: Channel | None = None
+        operands = Operands(worker, actor)
+        self.lend, self.partial = operands.lend, operands.partial
 
     # --------------------------------------------------------------------------- what was left
 
@@ -109,23 +121,23 @@ class MakeUp:
     @property
     def exact(self) -> bool:
         """True if lost microbatches are made up with their own samples."""
-        return self._session.guarantee.exact
+        return self._worker.guarantee.exact
 
     def absorb(self) -> None:
         """Take in what lost ranks left, as soon as it is there: own points are kept not long."""
         with self._came:
             left = dict(self._contexts)
-        own, runtime = self._actor.captures.by_point, self._session.runtime
+        own, runtime = self._actor.captures.by_point, self._worker.runtime
         for rank in sorted(left.keys() - self._actor.lost.keys()):
             apart = runtime.apart_from(rank)
             lost = lost_rank(rank, left[rank], own, apart=apart)
             if lost is not None:
                 lost.led = partial(runtime.has_done, rank)
-                self._actor.lost[rank] = self._session.alike.informs(lost)
+                self._actor.lost[rank] = self._informs(lost)
 
     def follow(self, here: Context) -> None:
         """This rank has come to its own point `here`: so have all lost ranks."""
-        if not self._session.lost or not self.exact:
+        if not self._worker.lost or not self.exact:
             return
         self.absorb()
         for rank, lost in sorted(self._actor.lost.items()):
@@ -135,7 +147,7 @@ class MakeUp:
             try:
                 lost.at(here.point, self._actor.captures.points)
             except NotReplayable as reason:
-                if here.loop in self._session.runtime.regions:  # nobody begins anywhere else
+                if here.loop in self._worker.runtime.regions:  # nobody begins anywhere else
                     self.downgrade(str(reason))
 
     def state_of(self, rank: int, microbatch: Microbatch) -> State:
@@ -143,16 +155,15 @@ class MakeUp:
         self.absorb()
         lost, top = self._actor.lost.get(rank), microbatch.top.context
         if lost is None or top is None:
-            raise NotReplayable(NOTHING.format(rank=rank, step=self._session.step))
+            raise NotReplayable(NOTHING.format(rank=rank, step=self._worker.step))
         return lost.at(top.point, self._actor.captures.points)
 
     # --------------------------------------------------------------------------- computing
 
     def compute(self, identity: Identity) -> None:
         """Make up one microbatch of a lost slot. Raises what the script's own code raises."""
-        session, layout = self._session, self._session.layout
-        assert layout is not None, "protected"
-        rank = layout.replicas[identity[0]][layout.place(session.env.rank)[1]]
+        worker, layout = self._worker, self._worker.protection.layout
+        rank = layout.replicas[identity[0]][layout.place(worker.env.rank)[1]]
         made = Made(identity, rank, [])
         if self.exact:
             self._execute(made)
@@ -161,20 +172,20 @@ class MakeUp:
         self._made[identity] = made
 
     def _own(self, index: int) -> Microbatch:
-        return self._session.runtime.microbatches[index]
+        return self._worker.runtime.microbatches[index]
 
     def _execute(self, made: Made) -> None:
         """As the lost rank; `made.failed` says why not."""
-        step, microbatch = self._session.step, self._own(made.identity[1])
+        step, microbatch = self._worker.step, self._own(made.identity[1])
         made.start, made.executed, made.failed = None, None, ""
-        one, remnants = which(step, made.identity), self._session.remnants
+        one, remnants = which(step, made.identity), self._worker.remnants
         try:
             self._doubts.memory(made.rank)  # first: shard mates do so together
             self._require_harmless(made, microbatch)
             made.start = self.state_of(made.rank, microbatch)
             remnants.enters(one)
             self._doubts.precedent(made.rank, step, self._marks.get(made.rank, {}))
-            with Apart(self._session) as apart:
+            with Apart(self._worker) as apart:
                 made.executed = self._actor.execute(made.rank, made.start, step, microbatch)
                 made.pieces = apart.pieces(carried=not made.identity[1])
                 made.fresh = False
@@ -196,7 +207,7 @@ class MakeUp:
 
     def _require_harmless(self, made: Made, microbatch: Microbatch) -> None:
         """Raises NotReplayable if too many have died in it, or it was given up."""
-        (_, index), step = made.identity, self._session.step
+        (_, index), step = made.identity, self._worker.step
         why = self.deaths.forbid(which(step, made.identity))
         if why:
             words = KILLS.format(rank=made.rank, index=index, step=step, why=why)
@@ -216,22 +227,21 @@ class MakeUp:
     def _freshly(self, made: Made) -> None:
         carried = not made.identity[1]
         try:
-            with Apart(self._session) as apart:
+            with Apart(self._worker) as apart:
                 self._actor.execute_fresh(self._own(made.identity[1]))
                 made.pieces = apart.pieces(carried=carried)
         except NotReplayable as reason:
             made.pieces = self._own_again(carried)
             if not self._repeats:
                 self._repeats = True
-                words = REPEATS.format(made.rank, self._session.step, reason)
-                self._session.voice.notice(words)
+                words = REPEATS.format(made.rank, self._worker.step, reason)
+                self._worker.voice.notice(words)
         made.executed, made.start, made.fresh = None, None, True
 
     def _own_again(self, carried: bool) -> list[tuple[Reducer, Piece]]:
         """What is left where the script's code gives nothing: the mean of own microbatches."""
-        assert self._session.strategy is not None, "protected"
-        count = len(self._own_all)
-        return [(one, one.share(count, carried)) for one in self._session.strategy.reducers()]
+        count, strategy = len(self._own_all), self._worker.protection.strategy
+        return [(one, one.share(count, carried)) for one in strategy.reducers()]
 
     # --------------------------------------------------------------------------- telling
 
@@ -240,8 +250,8 @@ class MakeUp:
 
         Superseded if `generation` ends first.
         """
-        session = self._session
-        if not session.lost:
+        worker = self._worker
+        if not worker.lost:
             return
         rounds = 0
         while self._telling:
@@ -249,7 +259,7 @@ class MakeUp:
             bad = self._bad(ends, self._begun(starts), rounds)
             whole = AUDIT if self._audits.due else WHOLE
             worst = min(bad.values(), default=whole) if self.exact else FRESH
-            verdict = session.booth.least(generation, worst)
+            verdict = worker.protection.booth.least(generation, worst)
             if verdict == AUDIT:
                 verdict, bad = self._audited(generation)
             if verdict == WHOLE:
@@ -266,10 +276,14 @@ class MakeUp:
         """What ranks of this shard position have executed, by lost rank and microbatch, and where
         lost ranks began, as only those know who did in their place what they do alone.
         """
-        fabric = self._session.fabric
-        assert fabric is not None, "protected"
+        protection = self._worker.protection
         ends = [end for one in self._made.values() if (end := self._end_of(one))]
-        heard = gather(fabric, self.channel, generation, {"ends": ends, "starts": self._starts()})
+        heard = gather(
+            protection.fabric,
+            protection.peers,
+            generation,
+            {"ends": ends, "starts": self._starts()},
+        )
         self._executors = {
             (end[0], end[1]): rank for rank, one in heard.items() for end in one["ends"]
         }
@@ -325,7 +339,7 @@ class MakeUp:
         audited, why = self._audits.run(
             generation, self._executors, self._made, self._aside, self._guessed
         )
-        verdict = self._session.booth.least(generation, FRESH if why else WHOLE)
+        verdict = self._worker.protection.booth.least(generation, FRESH if why else WHOLE)
         bad = self._made.keys() & audited if why else set()
         for identity in bad:
             self._made[identity].failed = why
@@ -337,9 +351,9 @@ class MakeUp:
         for identity, made in sorted(self._made.items()):
             if made.start is None or made.executed is None:
                 continue
-            one, remnants = which(self._session.step, identity), self._session.remnants
+            one, remnants = which(self._worker.step, identity), self._worker.remnants
             remnants.enters(one)
-            with self._session.phases.measure("redo"):
+            with self._worker.phases.measure("redo"):
                 try:
                     found.append(self._doubts.guessed(made, self._own(identity[1])))
                 except GivenUp as reason:
@@ -354,34 +368,22 @@ class MakeUp:
 
         Nothing is learned of it: where the lost rank stands after later ones has been told.
         """
-        session, made = self._session, Made(identity, rank, [])
-        step, microbatch = session.step, self._own(identity[1])
-        session.remnants.enters(which(step, identity))
-        with session.phases.measure("redo"), suppress(NotReplayable):
+        worker, made = self._worker, Made(identity, rank, [])
+        step, microbatch = worker.step, self._own(identity[1])
+        worker.remnants.enters(which(step, identity))
+        with worker.phases.measure("redo"), suppress(NotReplayable):
             state = self.state_of(rank, microbatch)
-            with Apart(session) as apart:
+            with Apart(worker) as apart:
                 made.executed = self._actor.execute(rank, state, step, microbatch)
                 made.pieces = apart.pieces(carried=not identity[1])
-        session.remnants.rests()
+        worker.remnants.rests()
         return made
-
-    @property
-    def channel(self) -> Channel:
-        """Of the ranks that hold the same part of the model; all open it at the same time."""
-        session = self._session
-        fabric, layout = session.fabric, session.layout
-        assert fabric is not None and layout is not None, "protected"
-        if self._channel is None:
-            _, shard = layout.place(session.env.rank)
-            ranks = [replica[shard] for replica in layout.replicas]
-            self._channel = fabric.open(f"slots{shard}", ranks)
-        return self._channel
 
     def _bad(self, ends: list[End], news: set[int], rounds: int) -> dict[Identity, int]:
         """Learn where lost ranks have ended. What this rank has made up that is not right."""
         for rank in sorted({end[0] for end in ends}):
             self._absorbed(rank)
-        step, wrong, told = self._session.step, set[tuple[int, int]](), set[tuple[int, int]]()
+        step, wrong, told = self._worker.step, set[tuple[int, int]](), set[tuple[int, int]]()
         for rank, index, packed, assumed, used, digest, words in ends:
             if assumed and not self._starts_there(rank, index, used, digest):
                 wrong.add((rank, index))
@@ -411,7 +413,7 @@ class MakeUp:
 
     @property
     def _own_all(self) -> list[Microbatch]:
-        return self._session.runtime.microbatches
+        return self._worker.runtime.microbatches
 
     def _starts_there(self, rank: int, index: int, used: list[str], digest: int) -> bool:
         """True if lost `rank` began microbatch `index` where its executor had assumed."""
@@ -428,26 +430,27 @@ class MakeUp:
 
     def _mend(self, generation: int, verdict: int, bad: dict[Identity, int]) -> None:
         """All survivors do again what has to be, as any rank of a replica says."""
-        session = self._session
-        fabric, layout = session.fabric, session.layout
-        assert fabric is not None and layout is not None, "protected"
+        worker = self._worker
+        protection = worker.protection
         failed = [one.failed for one in self._made.values() if one.failed]
         mine = {
             "fresh": [list(one) for one, what in bad.items() if what == FRESH],
             "again": [list(one) for one, what in bad.items() if what == AGAIN],
         }
-        heard = gather(fabric, session.booth.channel, generation, mine)
+        heard = gather(protection.fabric, protection.booth.channel, generation, mine)
         fresh = {(s, i) for one in heard.values() for s, i in one["fresh"]}
         again = {(s, i) for one in heard.values() for s, i in one["again"]} - fresh
         if verdict == FRESH:
             self._telling = False
-            session.guarantee.weaken(failed[0] if failed else "", said=bool(failed))
+            worker.guarantee.weaken(failed[0] if failed else "", said=bool(failed))
         for identity in sorted(self._made.keys() & (fresh | again)):
             made = self._made[identity]
-            with session.phases.measure("redo"):
+            with worker.phases.measure("redo"):
                 if identity in again and self.exact:
                     self._execute(made)
-                together = layout.shards > 1  # mates, in whatever way each of them is at it
+                together = (
+                    protection.layout.shards > 1
+                )  # mates, in whatever way each of them is at it
                 if identity in fresh or not self.exact:
                     if together or not made.fresh:
                         self._freshly(made)
@@ -459,18 +462,18 @@ class MakeUp:
 
     def downgrade(self, reason: str) -> None:
         """From now on lost microbatches are made up with fresh data."""
-        self._session.guarantee.weaken(reason)
+        self._worker.guarantee.weaken(reason)
 
     def end_step(self, step: int) -> None:
         """The transaction is committed."""
         self._made.clear()
         self._folded.clear()
-        self._session.runtime.begin_anew()
+        self._worker.runtime.begin_anew()
         self.absorb()
         lost = sorted(self._actor.lost)
         self._audits.committed(step, lost)
         self._doubts.committed()
-        begun = [turn.top.context for turn in self._session.runtime.under_way() if turn.top]
+        begun = [turn.top.context for turn in self._worker.runtime.under_way() if turn.top]
         for one in self._actor.lost.values():
             one.forget((step, 0, 0, 0), {top.point for top in begun if top is not None})
 

@@ -10,18 +10,15 @@ audit, it executes its own first microbatch of the transaction once more. What t
 nobody puts back, wherever it is, shows in that one.
 """
 
-from typing import TYPE_CHECKING
-
 import torch
 
 from recoverrun.worker.context.evidence import Mark, crc_of_streams
 from recoverrun.worker.context.slot_context import AFTER
 from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.make_up.made_microbatch import Made
+from recoverrun.worker.replay.executor import Impersonator
 from recoverrun.worker.replay.lost_rank import State
-
-if TYPE_CHECKING:
-    from recoverrun.worker.make_up.made_microbatch import Made
-    from recoverrun.worker.step.driver import Session
+from recoverrun.worker.step.worker_state import WorkerState
 
 OTHERWISE = (
     "rank {rank}'s microbatch {index} of transaction {step}, executed again here, {what}: "
@@ -43,19 +40,19 @@ OWN = (
 )
 
 
-def disowned(session: "Session") -> str:
+def disowned(worker: WorkerState, actor: Impersonator) -> str:
     """Why this rank cannot be trusted with the microbatches of another one, or "": its own of the
     present transaction does not come out as it did.
     """
-    actor, strategy, step = session.impersonator, session.strategy, session.step
-    own = session.runtime.microbatches[0] if session.runtime.microbatches else None
+    strategy, step = worker.protection.strategy, worker.step
+    own = worker.runtime.microbatches[0] if worker.runtime.microbatches else None
     top = own.top.context if own is not None else None
     after = actor.captures.at((step, own.index, AFTER, 0)) if own is not None else None
-    if own is None or top is None or after is None or strategy is None:
+    if own is None or top is None or after is None:
         return ""
     kept = strategy.set_aside()
     try:
-        done = actor.execute(session.env.rank, State(top), step, own)
+        done = actor.execute(worker.env.rank, State(top), step, own)
     except NotReplayable:
         return ""  # nor could a lost rank's: that is judged by itself
     finally:
@@ -71,14 +68,16 @@ def disowned(session: "Session") -> str:
     elif bitwise and done.mark[1] != own.mark[1]:
         what = "had another loss"
     place = own.top.loop.id
-    return OWN.format(loop=place, rank=session.env.rank, step=step, what=what) if what else ""
+    return OWN.format(loop=place, rank=worker.env.rank, step=step, what=what) if what else ""
 
 
-def disproved(session: "Session", rank: int, marks: dict[tuple[int, int], Mark]) -> str:
+def disproved(
+    worker: WorkerState, actor: Impersonator, rank: int, marks: dict[tuple[int, int], Mark]
+) -> str:
     """Why what lost `rank` left is not to be believed, or "": by its own `marks`, and what this
     rank still has of its microbatch of the same transaction.
     """
-    actor, own = session.impersonator, session.runtime.previous
+    own = worker.runtime.previous
     top = own.top.context if own is not None else None
     if own is None or top is None or own.top.evidence is None:
         return ""
@@ -86,8 +85,8 @@ def disproved(session: "Session", rank: int, marks: dict[tuple[int, int], Mark])
     theirs, _ = marks.get((step, index), (0, 0))
     one_forward = own.top.evidence.entered[:1] == [own.mark[0]]
     captured = actor.captures.at((step, index, AFTER, 0)) is not None
-    lost, strategy = actor.lost.get(rank), session.strategy
-    if not theirs or not one_forward or not captured or lost is None or strategy is None:
+    lost, strategy = actor.lost.get(rank), worker.protection.strategy
+    if not theirs or not one_forward or not captured or lost is None:
         return ""
     kept, actor.only_inputs = strategy.set_aside(), True
     try:
@@ -101,7 +100,7 @@ def disproved(session: "Session", rank: int, marks: dict[tuple[int, int], Mark])
     return "" if inputs == theirs else COMMITTED.format(rank=rank, index=index, step=step)
 
 
-def unlike(made: "Made", known: Mark, step: int) -> str:
+def unlike(made: Made, known: Mark, step: int) -> str:
     """In what this microbatch is not the one of which the lost rank has noted `known`, or ""."""
     if made.executed is None:
         return ""

@@ -10,16 +10,14 @@ and loading talk. Asynchronous saving in a thread comes this way, too.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch.distributed as dist
 
 from ft_collectives.communicators.errors import MembersChanged
 from ft_collectives.process_group.elastic import ElasticGroup
 from ft_collectives.process_group.substitutes import speaking_for_roots
-
-if TYPE_CHECKING:
-    from recoverrun.worker.step.driver import Session
+from recoverrun.worker.step.worker_state import WorkerState
 
 PLANS = (
     "_cached_save_plan",
@@ -34,8 +32,8 @@ PLANS = (
 class Checkpoints:
     """Stands around `_save_state_dict` and `_load_state_dict`."""
 
-    def __init__(self, session: "Session") -> None:
-        self._session = session
+    def __init__(self, worker: WorkerState) -> None:
+        self._worker = worker
         self._members: dict[ElasticGroup, tuple[int, ...]] = {}
 
     def whole(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -47,7 +45,7 @@ class Checkpoints:
             group = served(given.get("process_group", given.get(2)))
             if group is None or given.get("no_dist", given.get(4)):
                 return original(*args, **kwargs)
-            if self._session.acting:
+            if self._worker.acting:
                 return None
             while True:
                 try:
@@ -59,9 +57,9 @@ class Checkpoints:
 
     def _say(self, words: str) -> None:
         """One rank does."""
-        view = self._session.view
-        if view is not None and view.live_ranks[0] == self._session.env.rank:
-            self._session.voice.notice(words)
+        view = self._worker.view
+        if view is not None and view.live_ranks[0] == self._worker.env.rank:
+            self._worker.voice.notice(words)
 
     def _among_the_same(self, group: ElasticGroup, work: Callable[[], Any]) -> Any:
         assert group.transactions is not None, "served"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from recoverrun.worker.rewriting.post_import import Arrived
 
 if TYPE_CHECKING:  # it imports torch, which only the script does
-    from recoverrun.worker.step.driver import Session
+    from recoverrun.worker.patches.parts import Parts
 
 LIGHTNING = ("lightning.pytorch", "pytorch_lightning")
 """One framework under two names."""
@@ -30,27 +30,27 @@ TRANSFORMERS_LEAD = ("should_save", "should_log")
 """Properties that are true on rank 0 alone, or on its deputy."""
 
 
-def adaptations(session: "Session") -> dict[str, Arrived]:
+def adaptations(parts: "Parts") -> dict[str, Arrived]:
     """What to do with each module of a framework when it is imported."""
     from recoverrun.worker.patches.torch_table import replace
     from recoverrun.worker.rank0.failover import of_rank_zero
 
     def lightning_epoch(module: ModuleType) -> None:
-        own = lambda original: _unless_acting(session, original)  # noqa: E731
+        own = lambda original: _unless_acting(parts, original)  # noqa: E731
         replace(module._TrainingEpochLoop, "_broadcast_sigterm_tensor", own)
 
     def lightning_optimization(module: ModuleType) -> None:
         loop = module._AutomaticOptimization
-        replace(loop, "_make_zero_grad_fn", lambda original: _unless_acting(session, original))
-        replace(loop, "_optimizer_step", lambda original: _closure_only(session, original))
+        replace(loop, "_make_zero_grad_fn", lambda original: _unless_acting(parts, original))
+        replace(loop, "_optimizer_step", lambda original: _closure_only(parts, original))
 
     def lightning_module(module: ModuleType) -> None:
-        replace(module.LightningModule, "log", lambda original: _unless_acting(session, original))
+        replace(module.LightningModule, "log", lambda original: _unless_acting(parts, original))
 
     def leads(owner: Any, names: tuple[str, ...]) -> None:
         for name in names:
             if isinstance(found := vars(owner).get(name), property):
-                setattr(owner, name, of_rank_zero(session, found))
+                setattr(owner, name, of_rank_zero(parts.worker, found))
 
     adapted: dict[str, Arrived] = {}
     for name in LIGHTNING:
@@ -69,17 +69,17 @@ def adaptations(session: "Session") -> dict[str, Arrived]:
         "transformers.trainer": lambda m: replace(
             vars(m)["Trainer"],
             "_get_num_items_in_batch",
-            lambda original: counting(session, original),
+            lambda original: counting(parts, original),
         ),
     }
 
 
-def _unless_acting(session: "Session", original: Any) -> Any:
+def _unless_acting(parts: "Parts", original: Any) -> Any:
     """Of Lightning: nothing in re-executed code, which would only count, or talk to nobody."""
     from ft_collectives.process_group.substitutes import speaking_for_roots
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if session.acting:
+        if parts.worker.acting:
             return None
         with speaking_for_roots():
             return original(*args, **kwargs)
@@ -87,11 +87,11 @@ def _unless_acting(session: "Session", original: Any) -> Any:
     return wrapper
 
 
-def _closure_only(session: "Session", original: Any) -> Any:
+def _closure_only(parts: "Parts", original: Any) -> Any:
     """Of Lightning: an optimizer step in re-executed code is the microbatch that it begins with."""
 
     def wrapper(loop: Any, batch_idx: int, closure: Any) -> None:
-        if session.acting:
+        if parts.worker.acting:
             closure()
         else:
             original(loop, batch_idx, closure)
@@ -110,7 +110,7 @@ def agreed(original: Any) -> Any:
     return wrapper
 
 
-def counting(session: "Session", original: Any) -> Any:
+def counting(parts: "Parts", original: Any) -> Any:
     """Of transformers' Trainer: the tokens in all ranks' batches of a step, which divide the loss.
 
     A lost rank's are counted in its batches, which a clone of the loader gives.
@@ -119,11 +119,11 @@ def counting(session: "Session", original: Any) -> Any:
     from recoverrun.worker.make_up.batches_ahead import batches_of
 
     def wrapper(trainer: Any, batch_samples: list[Any], device: Any) -> Any:
-        if session.machine is None or session.acting:
+        if not parts.worker.protected or parts.worker.acting:
             return original(trainer, batch_samples, device)
 
         def tokens_of(rank: int) -> Any:
-            theirs = batches_of(session, rank, batch_samples)
+            theirs = batches_of(parts.make_up, parts.executor, rank, batch_samples)
             if theirs is None:
                 return None
             args = trainer.args

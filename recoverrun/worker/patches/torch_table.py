@@ -37,8 +37,8 @@ from recoverrun.worker.rewriting.post_import import watch
 
 if TYPE_CHECKING:  # it imports torch, which only the script does
     from recoverrun.worker.patches.distributed_checkpoint import Checkpoints
+    from recoverrun.worker.patches.parts import Parts
     from recoverrun.worker.step.backward_hooks import Backwards
-    from recoverrun.worker.step.driver import Session
     from recoverrun.worker.strategies.fsdp2 import Fsdp2
     from recoverrun.worker.strategies.manual_allreduce import ByHand
     from recoverrun.worker.strategies.pipelines import Pipelines
@@ -86,7 +86,7 @@ def _replace_copies(owner: ModuleType, name: str, original: Any, stand_in: Any) 
 # --------------------------------------------------------------------------- the script's torch
 
 
-def install(session: "Session") -> None:
+def install(parts: "Parts") -> None:
     """Fill the table for a worker whose script has just imported torch."""
     import torch
     import torch.distributed.distributed_c10d as c10d
@@ -96,7 +96,6 @@ def install(session: "Session") -> None:
     from recoverrun.worker.groups import process_groups
     from recoverrun.worker.patches import frameworks
     from recoverrun.worker.patches.distributed_checkpoint import Checkpoints
-    from recoverrun.worker.rank0 import failover
     from recoverrun.worker.rng.registry import REGISTRY
     from recoverrun.worker.step.backward_hooks import Backwards
     from recoverrun.worker.strategies import pipelines
@@ -105,21 +104,20 @@ def install(session: "Session") -> None:
     from recoverrun.worker.strategies.manual_allreduce import ByHand
     from recoverrun.worker.strategies.pipelines import Pipelines
 
-    failover.serve(session)
-    hand = ByHand(session)
+    hand = ByHand(parts.driver)
     replace(torch.optim.Optimizer, "add_param_group", hand.add_param_group)
-    replace(torch.optim.Optimizer, "add_param_group", lambda one: _knowing(session, one))
+    replace(torch.optim.Optimizer, "add_param_group", lambda one: _knowing(parts, one))
     replace(c10d, "all_reduce", hand.all_reduce)
-    backwards = Backwards(session, hand)
-    _gradients(session, hand, backwards)
+    backwards = Backwards(parts.driver, hand.backward_done)
+    _gradients(parts, hand, backwards)
     REGISTRY.watch_torch(torch)
     watch("numpy.random", REGISTRY.watch_numpy)
-    _data(session)
+    _data(parts)
     replace(c10d, "_new_process_group_helper", process_groups.wrapping)
     replace(c10d, "_store_based_barrier", process_groups.store_barrier)
-    _store(session)
-    _ranks(session, c10d)
-    ddp = Ddp(session)
+    _store(parts)
+    _ranks(parts, c10d)
+    ddp = Ddp(parts.driver)
     replace(DistributedDataParallel, "__init__", ddp.init)
     replace(DistributedDataParallel, "forward", ddp.forwards.forward)
     replace(DistributedDataParallel, "_pre_forward", ddp.forwards.pre_forward)
@@ -131,19 +129,19 @@ def install(session: "Session") -> None:
     wrapping = sys.modules[DistributedDataParallel.__module__]
     replace(wrapping, "_verify_param_shape_across_processes", frameworks.agreed)
     assert torch.distributed.is_available(), "this torch was built without distributed"
-    fsdp2 = Fsdp2(session)
+    fsdp2 = Fsdp2(parts.driver)
     watch("torch.distributed.fsdp._fully_shard._fully_shard", lambda m: _fsdp2(fsdp2, m))
     composable = "torch.distributed._composable.replicate_with_fsdp"
     watch(composable, lambda m: replace(m, "replicate", fsdp2.replicate))
     fsdp1 = "torch.distributed.fsdp.fully_sharded_data_parallel"
-    watch(fsdp1, lambda m: _fsdp1(session, m))
+    watch(fsdp1, lambda m: _fsdp1(parts, m))
     for part in ("saver", "loader"):
         name = f"torch.distributed.checkpoint.state_dict_{part}"
-        watch(name, lambda m: _checkpoints(Checkpoints(session), m))
+        watch(name, lambda m: _checkpoints(Checkpoints(parts.worker), m))
     watch("torch.distributed.checkpoint.utils", _places_in_checkpoints)
     schedules = f"{pipelines.MODULE}.schedules"
-    watch(schedules, lambda m: _pipelines(Pipelines(session, backwards), m))
-    for name, arrived in frameworks.adaptations(session).items():
+    watch(schedules, lambda m: _pipelines(Pipelines(parts.driver, backwards), m))
+    for name, arrived in frameworks.adaptations(parts).items():
         watch(name, arrived)
 
 
@@ -157,12 +155,12 @@ def _fsdp2(fsdp2: "Fsdp2", fully_shard: ModuleType) -> None:
     replace(state.FSDPState, "_pre_forward", fsdp2.pre_forward)
 
 
-def _fsdp1(session: "Session", wrapped: ModuleType) -> None:
+def _fsdp1(parts: "Parts", wrapped: ModuleType) -> None:
     import torch.distributed.fsdp._runtime_utils as runtime_utils
 
     from recoverrun.worker.strategies.fsdp1 import Fsdp1
 
-    fsdp1 = Fsdp1(session)
+    fsdp1 = Fsdp1(parts.driver)
     module = wrapped.FullyShardedDataParallel
     replace(module, "__init__", fsdp1.init)
     replace(module, "forward", fsdp1.forward)
@@ -194,7 +192,7 @@ def _pipelines(pipelines: "Pipelines", schedules: ModuleType) -> None:
         replace(stage, "scale_grads", pipelines.scale_grads)
 
 
-def _gradients(session: "Session", hand: "ByHand", backwards: "Backwards") -> None:
+def _gradients(parts: "Parts", hand: "ByHand", backwards: "Backwards") -> None:
     import torch
 
     def reading(original: Any) -> Any:
@@ -215,7 +213,7 @@ def _gradients(session: "Session", hand: "ByHand", backwards: "Backwards") -> No
         if name in vars(clip):
             replace(clip, name, reading)
     replace(torch.amp.GradScaler, "unscale_", reading)
-    _updates(session, hand)
+    _updates(parts, hand)
 
 
 def _attached(torch: ModuleType) -> None:
@@ -226,19 +224,19 @@ def _attached(torch: ModuleType) -> None:
         replace(torch.nn.Module, f"register_{when}_hook", attached_state.hooking)
 
 
-def _knowing(session: "Session", original: Any) -> Any:
+def _knowing(parts: "Parts", original: Any) -> Any:
     """`Optimizer.add_param_group`, by which every optimizer comes to know its parameters."""
 
     def wrapper(optimizer: Any, *args: Any, **kwargs: Any) -> None:
         original(optimizer, *args, **kwargs)
-        session.impersonator.optimizers.add(optimizer)
+        parts.executor.optimizers.add(optimizer)
         if _is_divided(optimizer):
-            session.refuse(DIVIDED)
+            parts.worker.refuse(DIVIDED)
 
     return wrapper
 
 
-def _updates(session: "Session", hand: "ByHand") -> None:
+def _updates(parts: "Parts", hand: "ByHand") -> None:
     """All that happens around `Optimizer.step`."""
     from torch.optim.optimizer import (
         register_optimizer_step_post_hook,
@@ -248,26 +246,26 @@ def _updates(session: "Session", hand: "ByHand") -> None:
     heard: dict[int, int] = {}  # collectives of the script before the update, by optimizer
 
     def stepping(optimizer: Any, args: Any, kwargs: Any) -> None:
-        _stepping(session, hand, optimizer)
-        heard[id(optimizer)] = session.runtime.heard
+        _stepping(parts, hand, optimizer)
+        heard[id(optimizer)] = parts.worker.runtime.heard
 
     def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
         evaluates = len(args) > 1 or kwargs.get("closure") is not None
-        shared = session.runtime.heard > heard.get(id(optimizer), session.runtime.heard)
-        if shared and not evaluates and not session.refusal:
-            session.refuse(SHARED_UPDATE.format(type(optimizer).__name__))
+        shared = parts.worker.runtime.heard > heard.get(id(optimizer), parts.worker.runtime.heard)
+        if shared and not evaluates and not parts.worker.refusal:
+            parts.worker.refuse(SHARED_UPDATE.format(type(optimizer).__name__))
 
     register_optimizer_step_pre_hook(stepping)
     register_optimizer_step_post_hook(stepped)
 
 
-def _stepping(session: "Session", hand: "ByHand", optimizer: Any) -> None:
+def _stepping(parts: "Parts", hand: "ByHand", optimizer: Any) -> None:
     """An optimizer is about to step."""
-    if session.machine is None:
-        session.faults.update(refused=bool(session.refusal))
+    if parts.worker.machine is None:
+        parts.worker.faults.update(refused=bool(parts.worker.refusal))
     hand.stepping()
-    if session.strategy is None and not session.refusal and _trains_together():
-        _unwrapped_step(session)
+    if parts.worker.strategy is None and not parts.worker.refusal and _trains_together():
+        _unwrapped_step(parts)
 
 
 def _is_divided(optimizer: Any) -> bool:
@@ -276,14 +274,14 @@ def _is_divided(optimizer: Any) -> bool:
     return zero is not None and isinstance(optimizer, zero.ZeroRedundancyOptimizer)
 
 
-def _unwrapped_step(session: "Session") -> None:
+def _unwrapped_step(parts: "Parts") -> None:
     """An optimizer steps in a world of several ranks, and no model is served yet."""
-    runtime = session.runtime
+    runtime = parts.worker.runtime
     runtime.unwrapped_steps += 1
-    if runtime.unwrapped_steps == 1 and session.env.rank == 0:
-        session.voice.notice(f"unprotected so far: {UNWRAPPED}")
+    if runtime.unwrapped_steps == 1 and parts.worker.env.rank == 0:
+        parts.worker.voice.notice(f"unprotected so far: {UNWRAPPED}")
     elif runtime.unwrapped_steps > WRAPPED_WITHIN:
-        session.refuse(UNWRAPPED)
+        parts.worker.refuse(UNWRAPPED)
 
 
 def _trains_together() -> bool:
@@ -292,7 +290,7 @@ def _trains_together() -> bool:
     return dist.is_initialized() and dist.get_world_size() > 1
 
 
-def _data(session: "Session") -> None:
+def _data(parts: "Parts") -> None:
     import torch
     from torch.utils.data import DataLoader
 
@@ -300,13 +298,13 @@ def _data(session: "Session") -> None:
 
     def iterating(original: Any) -> Any:
         def wrapper(loader: Any) -> Iterator[Any]:
-            return session.sources.iterate(loader, original)
+            return parts.sources.iterate(loader, original)
 
         return wrapper
 
     def seeding(original: Any) -> Any:
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            private_draws.seeding(session.runtime)
+            private_draws.seeding(parts.worker.runtime)
             return original(*args, **kwargs)
 
         return wrapper
@@ -318,14 +316,14 @@ def _data(session: "Session") -> None:
     )
     replace(torch.random, "manual_seed", seeding)
     original = itertools.cycle
-    setattr(itertools, "cycle", _cycle(session, original))  # noqa: B010  # a type, to mypy
-    for name in sorted(session.runtime.own_modules & sys.modules.keys()):
+    setattr(itertools, "cycle", _cycle(parts, original))  # noqa: B010  # a type, to mypy
+    for name in sorted(parts.worker.runtime.own_modules & sys.modules.keys()):
         module = sys.modules[name]  # `from itertools import cycle` may stand before torch's import
         for key in [key for key, value in vars(module).items() if value is original]:
             setattr(module, key, itertools.cycle)
 
 
-def _cycle(session: "Session", original: Any) -> Any:
+def _cycle(parts: "Parts", original: Any) -> Any:
     """A class like `itertools.cycle`, whose instances may be a `cycles.Cycle`."""
     from recoverrun.worker.data.cycle_source import Cycle
 
@@ -337,22 +335,22 @@ def _cycle(session: "Session", original: Any) -> Any:
         __doc__ = original.__doc__
 
         def __new__(cls, iterable: Any, /) -> Any:
-            return session.sources.cycle(original, iterable)
+            return parts.sources.cycle(original, iterable)
 
     cycle.__module__, cycle.__qualname__ = "itertools", "cycle"
     return cycle
 
 
-def _store(session: "Session") -> None:
+def _store(parts: "Parts") -> None:
     """env:// meets in the launcher's store; other ways of meeting are the script's own."""
     rendezvous = sys.modules["torch.distributed.rendezvous"]  # the name is a function, too
 
     def env_handler(
         url: str, timeout: timedelta = timedelta(minutes=30), **kwargs: Any
     ) -> Iterator[tuple[Any, int, int]]:
-        store = session.store(0)
+        store = parts.worker.store(0)
         store.set_timeout(timeout)
-        yield store, session.env.rank, session.env.world_size
+        yield store, parts.worker.env.rank, parts.worker.env.world_size
 
     rendezvous._rendezvous_handlers["env"] = env_handler
 
@@ -365,16 +363,16 @@ def _writes_on_rank_0(caller: FrameType) -> bool:
     )
 
 
-def _ranks(session: "Session", c10d: ModuleType) -> None:
+def _ranks(parts: "Parts", c10d: ModuleType) -> None:
     from ft_collectives.process_group.elastic import as_one
     from recoverrun.worker.groups import process_groups
     from recoverrun.worker.rank0 import broadcasts, failover
 
     def get_rank(original: Any) -> Any:
         def wrapper(group: Any = None) -> int:
-            acting = session.runtime.speaker
+            acting = parts.worker.runtime.speaker
             world = group is None or group is c10d.GroupMember.WORLD
-            if _writes_on_rank_0(sys._getframe(1)) and failover.is_deputy(session):
+            if _writes_on_rank_0(sys._getframe(1)) and failover.is_deputy(parts.worker):
                 return 0
             if acting is None or not world or broadcasts.is_torch_itself(sys._getframe(1)):
                 return int(original(group))
@@ -384,7 +382,7 @@ def _ranks(session: "Session", c10d: ModuleType) -> None:
 
     replace(c10d, "get_rank", get_rank)
     replace(c10d, "scatter", process_groups.scatter)
-    rooted = broadcasts.Roots(session)
+    rooted = broadcasts.Roots(parts.worker)
     replace(c10d, "broadcast", rooted.broadcast)
     replace(c10d, "broadcast_object_list", rooted.objects)
     for name in ("all_gather_object", "gather_object"):

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -29,9 +29,7 @@ from ft_collectives.process_group.substitutes import (
 )
 from recoverrun.worker.rank0 import failover
 from recoverrun.worker.rank0.shared_values import named, within
-
-if TYPE_CHECKING:
-    from recoverrun.worker.step.driver import Session
+from recoverrun.worker.step.worker_state import WorkerState
 
 SPEAKS = "{}: in the place of lost rank {} this rank says what is broadcast there"
 GOES_ON = "{}: nobody knows what lost rank {} would say; going on with what it always said: {}"
@@ -46,8 +44,8 @@ Stack = tuple[tuple[CodeType, int], ...]
 class Roots:
     """Wraps `dist.broadcast` and `dist.broadcast_object_list`."""
 
-    def __init__(self, session: "Session") -> None:
-        self._session = session
+    def __init__(self, worker: WorkerState) -> None:
+        self._worker = worker
         self._sites: dict[Stack, Site] = {}
         self._told: set[str] = set()
 
@@ -119,29 +117,29 @@ class Roots:
             with naming_roots(site):
                 result = call.speak(site)
         except PeerLost as error:
-            usual, acting = site.habit.usual, self._session.runtime.acting_rank is not None
+            usual, acting = site.habit.usual, self._worker.runtime.acting_rank is not None
             if usual is None or acting or call.alive or isinstance(error, MembersChanged):
                 raise
             if not call.put(usual):
                 raise
             self._tell(where, GOES_ON.format(where, group.ranks[root], usual))
             return None
-        if site.stand_in == self._session.env.rank:
+        if site.stand_in == self._worker.env.rank:
             self._tell(where, SPEAKS.format(where, group.ranks[root]))
         return result
 
     def _tell(self, where: str, sentence: str) -> None:
         if where not in self._told:
             self._told.add(where)
-            self._session.voice.notice(sentence)
+            self._worker.voice.notice(sentence)
 
     def _does(self, caller: FrameType, said: Any, group: ElasticGroup, root: int) -> bool:
         """Has this rank, as the deputy, done to `said` what rank 0 does before it speaks?"""
-        session, runtime = self._session, self._session.runtime
-        if root or group.ranks[0] or not failover.is_deputy(session):
+        worker, runtime = self._worker, self._worker.runtime
+        if root or group.ranks[0] or not failover.is_deputy(worker):
             return False
         live = group.fabric.view.live_ranks if group.fabric is not None else ()
-        if next((rank for rank in group.ranks if rank in live), None) != session.env.rank:
+        if next((rank for rank in group.ranks if rank in live), None) != worker.env.rank:
             return False  # another one is heard
         done = False
         frame: FrameType | None = caller

@@ -5,122 +5,42 @@ place of rank 0 leaves no traces in what it is itself: it draws from rank 0's ra
 as it knows them, its own are put back, and iterators of data are none of those that ranks compare.
 """
 
-import sys
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from recoverrun.worker.instrumentation import Lone
-from recoverrun.worker.tracking.recreated_objects import Workshop
-
-if TYPE_CHECKING:  # it imports torch, which only the script does
-    from recoverrun.worker.replay.lost_rank import LostRank
-    from recoverrun.worker.rng.rng import Streams
-    from recoverrun.worker.step.driver import Session
+from ft_collectives.communicators.errors import InvariantBroken
+from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.make_up.make_up import MakeUp
+from recoverrun.worker.rank0.private_draws import Alone
+from recoverrun.worker.rank0.shared_values import Supply
+from recoverrun.worker.replay.executor import Impersonator
+from recoverrun.worker.replay.lost_rank import LostRank
+from recoverrun.worker.rng import rng
+from recoverrun.worker.step.worker_state import WorkerState
 
 LEADS = "in the place of lost rank 0 from here on: what the script does on rank 0 alone"
 FAILED = "in the place of rank 0, {} failed and was left: {!r}"
 DRAWS = "what rank 0 does alone draws random numbers, and so its numbers cannot be told any more"
 
-KEPT = 1_000
-"""Of what others did alone in earlier transactions, so much is remembered."""
-
-
-class FirstRank:
-    """The part of `script.Runtime` by which code meant for rank 0 is handed on."""
-
-    def __init__(self, own_rank: int) -> None:
-        self.own_rank = own_rank
-        self.is_deputy: Callable[[], bool] = lambda: False
-        self.standing_in: Callable[[str], AbstractContextManager[Any]] = nullcontext
-        self.by_itself: Callable[[str], AbstractContextManager[Any]] = nullcontext
-        self.supply: Callable[[FrameType], None] = lambda frame: None
-        self.first_of_node: Callable[[int], bool] = lambda rank: True  # as far as is known
-        self.places: dict[str, Lone] = {}  # of code for rank 0
-        self.told: Mapping[str, Any] = {}  # what rank 0 knows that it reads (`shared_values`)
-        self.led = False  # this rank has stood in for rank 0
-        self.lone = 0  # depth of what is done in the place of rank 0
-        self.unclear = False  # whether rank 0 would have drawn what is drawn there
-        self.alone = 0  # depth of what this rank does alone by itself
-        self.left: set[str] = set()  # places that raised an error
-        self.missed: set[str] = set()  # what others do alone, since the last commit point
-        self.missed_at: dict[tuple[Any, str], None] = {}  # after which point of ours, and where
-        self.last_point: Callable[[], Any] = lambda: None
-        self.undecided: set[str] = set()  # choices of rank 0 that were not made here, since then
-        self.workshop = Workshop()  # where rank 0 made what it alone has
-
-    def hand_on(self, places: Mapping[str, Lone]) -> None:
-        """Learn where a module does something on rank 0 alone."""
-        self.places.update(places)
-        self.workshop.learn(places)
-
-    def first(self, where: str, sense: bool, result: Any, rank: Any = None) -> Any:
-        """`result`, or what it is on rank 0: `sense`. It was told by `rank`, or by a flag."""
-        if bool(result) is sense:
-            return result
-        self.workshop.visit(where, sys._getframe(1))
-        if not self.is_deputy():
-            self.missed.add(where)
-            self.missed_at[self.last_point(), where] = None
-            return result
-        return sense if self._means_ranks(rank) else result
-
-    def stands_in(self, where: str, sense: bool, result: Any, rank: Any = None) -> bool:
-        """Is this not rank 0 (see `first`), but decides in its place what follows?"""
-        if bool(result) is sense:
-            return False
-        self.workshop.visit(where, sys._getframe(1))
-        if not self.is_deputy():
-            self.undecided.add(where)
-            return False
-        return self._means_ranks(rank)
-
-    def _means_ranks(self, rank: Any) -> bool:
-        return rank is None or str(rank) == str(self.own_rank)
-
-    def begin_anew(self) -> None:
-        """At a commit point. What was missed within a microbatch tells in the next step, too."""
-        last = self.last_point()
-        begun = (last[0], 0) if last is not None else None
-        self.missed = {w for p, w in self.missed_at if p is not None and p[::2] == begun}
-        self.missed_at = dict(list(self.missed_at.items())[-KEPT:])
-        self.undecided.clear()
-
-    def has_done(self, rank: int, places: frozenset[str], since: Any) -> bool:
-        """Is all done here right after our point `since` that `rank` does alone at these places?"""
-        missed = {where for point, where in self.missed_at if point == since}
-        return rank == 0 and not (missed & places if places else missed)
-
-    def apart_from(self, rank: int) -> bool:
-        """Would `rank` do nothing of what this one does alone, as first of the world or a node?"""
-        return not (self.first_of_node(rank) and self.first_of_node(self.own_rank))
-
-    def leading(self, where: str) -> AbstractContextManager[Any]:
-        """Around what rank 0 alone does."""
-        if not self.is_deputy():
-            return self.by_itself(where)
-        self.supply(sys._getframe(1))
-        return self.standing_in(where)
-
 
 class StandingIn:
     """Around what the deputy does in the place of rank 0."""
 
-    def __init__(self, session: "Session", where: str) -> None:
-        self._session = session
+    def __init__(
+        self, worker: WorkerState, actor: Impersonator, make_up: MakeUp, where: str
+    ) -> None:
+        self._worker = worker
+        self._actor = actor
+        self._make_up = make_up
         self._where = where
 
     def __enter__(self) -> None:
-        from recoverrun.worker.rng import rng
-
-        session, runtime = self._session, self._session.runtime
+        worker, runtime = self._worker, self._worker.runtime
         if not runtime.led:
-            session.voice.notice(LEADS)
+            worker.voice.notice(LEADS)
         runtime.led = True
         if not runtime.lone:
             self._own, runtime.unclear = rng.read(), False
-            self._first = _lost(session)
+            self._first = _lost(self._actor, self._make_up)
             theirs = None if self._first is None else self._known(self._first)
             if theirs is not None:
                 rng.restore(theirs)
@@ -129,10 +49,7 @@ class StandingIn:
         runtime.lone += 1
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
-        from ft_collectives.communicators.errors import InvariantBroken
-        from recoverrun.worker.rng import rng
-
-        session, runtime = self._session, self._session.runtime
+        worker, runtime = self._worker, self._worker.runtime
         runtime.lone -= 1
         ended = rng.read()
         moved = ended != self._began
@@ -140,38 +57,35 @@ class StandingIn:
         if not runtime.lone:
             rng.restore(self._own)
             if moved and not self._follow(ended):
-                session.makeup.downgrade(DRAWS)
+                self._make_up.downgrade(DRAWS)
         # Protects training from code that another rank was meant for, whatever it raises.
         if not isinstance(error, Exception) or isinstance(error, InvariantBroken):
             return False
         if self._where not in runtime.left:
-            session.voice.notice(FAILED.format(self._where, error))
+            worker.voice.notice(FAILED.format(self._where, error))
         runtime.left.add(self._where)
         return True
 
-    def _known(self, first: "LostRank") -> "Streams | None":
-        points = self._session.impersonator.captures.points
+    def _known(self, first: LostRank) -> rng.Streams | None:
+        points = self._actor.captures.points
         return first.known_at(self._own, points[-1]) if points else None
 
-    def _follow(self, ended: "Streams") -> bool:
+    def _follow(self, ended: rng.Streams) -> bool:
         """Rank 0 would have drawn up to there. False if its numbers cannot be told from now on."""
         first = self._first
-        if first is None or self._session.runtime.unclear:
+        if first is None or self._worker.runtime.unclear:
             return False
-        here = self._session.impersonator.captures.points[-1]
+        here = self._actor.captures.points[-1]
         first.stood_in(here, self._own, self._began, ended)
         return True
 
 
-def _lost(session: "Session") -> "LostRank | None":
+def _lost(actor: Impersonator, make_up: MakeUp) -> LostRank | None:
     """Rank 0, followed up to here."""
-    from recoverrun.worker.data.loader_clone import NotReplayable
-
-    actor, makeup = session.impersonator, session.makeup
-    if not makeup.exact or not actor.captures.points:
+    if not make_up.exact or not actor.captures.points:
         return None
-    makeup.await_legacy(0)
-    makeup.absorb()
+    make_up.await_legacy(0)
+    make_up.absorb()
     first = actor.lost.get(0)
     if first is not None:
         try:
@@ -181,35 +95,33 @@ def _lost(session: "Session") -> "LostRank | None":
     return first
 
 
-def serve(session: "Session") -> None:
+def serve(worker: WorkerState, actor: Impersonator, make_up: MakeUp) -> None:
     """From now on the runtime knows who the deputy is."""
-    from recoverrun.worker.rank0.private_draws import Alone
-    from recoverrun.worker.rank0.shared_values import Supply
 
-    runtime, env = session.runtime, session.env
-    points = session.impersonator.captures
+    runtime, env = worker.runtime, worker.env
+    points = actor.captures
     runtime.last_point = lambda: points.points[-1].point if points.points else None
-    runtime.is_deputy = lambda: is_deputy(session)
-    runtime.supply = Supply(session).supply
-    runtime.standing_in = lambda where: StandingIn(session, where)
+    runtime.is_deputy = lambda: is_deputy(worker)
+    runtime.supply = Supply(worker).supply
+    runtime.standing_in = lambda where: StandingIn(worker, actor, make_up, where)
     runtime.by_itself = lambda where: Alone(runtime, where)
     if (env.rank - env.local_rank) % env.local_world_size == 0:  # nodes are alike, it seems
         runtime.first_of_node = lambda rank: rank % env.local_world_size == 0
 
 
-def is_deputy(session: "Session") -> bool:
+def is_deputy(worker: WorkerState) -> bool:
     """Is this rank the deputy of rank 0?"""
-    view, layout, runtime = session.view, session.layout, session.runtime
+    view, layout, runtime = worker.view, worker.layout, worker.runtime
     if view is None or layout is None or not runtime.active or runtime.acting_rank is not None:
         return False
     if 0 in view.live_ranks or not view.live:
         return False
     _, shard = layout.place(0)
-    return layout.replicas[min(view.live)][shard] == session.env.rank
+    return layout.replicas[min(view.live)][shard] == worker.env.rank
 
 
-def of_rank_zero(session: "Session", original: property) -> property:
+def of_rank_zero(worker: WorkerState, original: property) -> property:
     """A framework's property that says whether this process is rank 0, or speaks for it."""
     get = original.fget
     assert get is not None, "a property that can be read"
-    return property(lambda owner: bool(get(owner)) or is_deputy(session), doc=original.__doc__)
+    return property(lambda owner: bool(get(owner)) or is_deputy(worker), doc=original.__doc__)

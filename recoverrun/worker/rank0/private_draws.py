@@ -4,18 +4,16 @@ A rank 0 that evaluates draws numbers that others do not draw. Counted apart, th
 all ranks draw equally often for training, so each one's stream can be told from any other's.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recoverrun.worker.rng import rng
-
-if TYPE_CHECKING:
-    from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
+from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
 
 
 class Alone:
     """Around what the script does on this rank alone, as the script's own condition says."""
 
-    def __init__(self, runtime: "ScriptRuntime", where: str) -> None:
+    def __init__(self, runtime: ScriptRuntime, where: str) -> None:
         self._runtime = runtime
         self._where = where
         self._before: rng.Streams | None = None
@@ -32,7 +30,7 @@ class Alone:
             rng.count_alone(self._before, self._where)
 
 
-def seeding(runtime: "ScriptRuntime") -> None:
+def seeding(runtime: ScriptRuntime) -> None:
     """The script is about to seed torch's streams."""
     if runtime.acting_rank is None:
         rng.forget_alone()

@@ -19,13 +19,11 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path, PurePath
 from types import CodeType, FrameType, FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recoverrun.worker.instrumentation import Lone
+from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.tracking.recreated_objects import Bench
-
-if TYPE_CHECKING:
-    from recoverrun.worker.step.driver import Session
 
 MADE = "in the place of rank 0, {} was made anew: what it held there is lost"
 UNMADE = "in the place of rank 0, {} could not be made: {!r}"
@@ -37,14 +35,14 @@ Told = Mapping[str, Any]
 """Values as they travel, by `_key`."""
 
 
-def exchange(session: "Session", generation: int) -> None:
+def exchange(worker: WorkerState, generation: int) -> None:
     """All ranks enter; rank 0 tells. Superseded if `generation` ends first."""
     from ft_collectives.communicators.gather_objects import gather
 
-    runtime, env = session.runtime, session.env
-    assert session.fabric is not None, "protected"
+    runtime, env = worker.runtime, worker.env
+    assert worker.fabric is not None, "protected"
     mine = {} if env.rank else held(runtime.places, sys._getframe())
-    heard = gather(session.fabric, session.booth.channel, generation, mine)
+    heard = gather(worker.fabric, worker.protection.booth.channel, generation, mine)
     runtime.told = heard.get(0, {})
 
 
@@ -69,8 +67,8 @@ def held(places: Mapping[str, Lone], frame: FrameType | None) -> dict[str, Any]:
 class Supply:
     """What the deputy gets, or makes, of what only rank 0 had: `supply` before each lone block."""
 
-    def __init__(self, session: "Session") -> None:
-        self._session = session
+    def __init__(self, worker: WorkerState) -> None:
+        self._worker = worker
         self._reads: dict[CodeType, tuple[int, frozenset[str]]] = {}
         self._tried: set[tuple[CodeType, str]] = set()
         self._under_way: list[Bench] = []
@@ -83,7 +81,7 @@ class Supply:
 
     def _read_in(self, code: CodeType) -> frozenset[str]:
         """What lone code in this function reads."""
-        places = self._session.runtime.places
+        places = self._worker.runtime.places
         known, names = self._reads.get(code, (0, frozenset()))
         if known != len(places):
             here = [lone.reads for place, lone in places.items() if within(code, place)]
@@ -92,7 +90,7 @@ class Supply:
         return names
 
     def _get(self, frame: FrameType, name: str) -> None:
-        runtime, key = self._session.runtime, (frame.f_code, name)
+        runtime, key = self._worker.runtime, (frame.f_code, name)
         told = said_of(frame.f_code, name, runtime.told)
         if told is None and key not in self._tried:
             self._tried.add(key)
@@ -107,26 +105,26 @@ class Supply:
 
         if any(one is bench for one in self._under_way):
             return None
-        session, before = self._session, rng.read()
-        session.runtime.lone += 1
+        worker, before = self._worker, rng.read()
+        worker.runtime.lone += 1
         self._under_way.append(bench)
         try:
             made = FunctionType(bench.making.code, self._materials(frame, bench))()
         # Protects training from code that another rank was meant for, whatever it raises.
         except Exception as error:
-            session.voice.notice(UNMADE.format(bench.making.name, error))
+            worker.voice.notice(UNMADE.format(bench.making.name, error))
             return None
         finally:
             self._under_way.pop()
-            session.runtime.lone -= 1
+            worker.runtime.lone -= 1
             rng.restore(before)
         if made is not None:
-            session.voice.notice(MADE.format(bench.making.name))
+            worker.voice.notice(MADE.format(bench.making.name))
         return made
 
     def _materials(self, frame: FrameType, bench: Bench) -> dict[str, Any]:
         """The names that a making finds."""
-        runtime = self._session.runtime
+        runtime = self._worker.runtime
         here = frame.f_locals if frame.f_code is bench.code else {}
         found = {**bench.names, **here}
         for name in bench.making.needs:

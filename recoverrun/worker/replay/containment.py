@@ -33,8 +33,10 @@ class GivenUp(NotReplayable):
 class Custody:
     """Around code of another rank; `region` is the loop that it belongs to."""
 
-    def __init__(self, runtime: ScriptRuntime) -> None:
-        self.patience = Patience()
+    def __init__(self, runtime: ScriptRuntime, leave: Callable[[str], Never]) -> None:
+        """`leave` ends this process, for a reason in words, where an execution cannot be ended."""
+        self._end = leave
+        self.patience = Patience(self._late)
         self._runtime = runtime
         self._interrupts = Interrupts()
         self._region, self._rank = "", -1
@@ -76,10 +78,10 @@ class Custody:
         """What became of an execution that was left by Unwind, and is no microbatch."""
         return (GivenUp if self._given_up else NotReplayable)(self._runtime.spoiled)
 
-    def late(self, thread: int, took_s: float) -> str:
-        """In words, where the script's thread is that cannot be interrupted."""
+    def _late(self, thread: int, took_s: float) -> Never:
+        """From the control thread: the script's thread cannot be interrupted."""
         where = script_locations.of_thread(thread, self._runtime.own_modules) or SOMEWHERE
-        return LATE.format(self._region, self._rank, took_s, where)
+        self._end(LATE.format(self._region, self._rank, took_s, where))
 
     def _refuse(self, name: str, frame: FrameType) -> Never:
         where = script_locations.of_frame(frame, self._runtime.own_modules)

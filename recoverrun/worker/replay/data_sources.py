@@ -31,7 +31,6 @@ class Sources:
         self.seeding = Seeding()
         self._created = self._fed = 0
         self._trusted: set[str] = set()  # generators that a proof has resumed
-        runtime.feeding = self.feed
 
     def iterate(
         self, loader: "DataLoader[Any]", make: Callable[[Any], Iterator[Any]]

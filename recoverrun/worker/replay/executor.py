@@ -13,10 +13,10 @@ microbatches are made up with fresh data (`make_up`), never with wrong ones.
 import sys
 import time
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Never
 
 import torch
 
@@ -46,7 +46,6 @@ from recoverrun.worker.rng.registry import MOST, REGISTRY
 from recoverrun.worker.step.strategy import Strategy
 from recoverrun.worker.step.time_limits import limit_s
 from recoverrun.worker.tracking.loop_tracker import Microbatch, ScriptRuntime, Top, Unwind
-from rendezvous.protocol.layout import Layout
 
 TALKS = (
     "what the ranks tell each other before the backward (a count of tokens, say) changes the "
@@ -74,14 +73,15 @@ class Executed:
 class Impersonator:
     """Executes microbatches as other ranks."""
 
-    def __init__(self, runtime: ScriptRuntime) -> None:
+    def __init__(self, runtime: ScriptRuntime, leave: Callable[[str], Never]) -> None:
+        """`leave` ends this process where what it executes cannot be ended."""
         self.runtime = runtime
         self.bearing = Bearing(runtime)
         self.captures = Captures(runtime)
         self.shares = Shares()
         self.constants = Constants()
         self._substitution = Substitution(runtime, self.bearing, self.shares)
-        self.custody = Custody(runtime)
+        self.custody = Custody(runtime, leave)
         self.earlier = Earlier(runtime.regions)
         self.moved: list[Any] = []  # by executions in proofs, and not put back otherwise
         self.rewrites = False  # code between a top and a backward changes parameters
@@ -105,7 +105,7 @@ class Impersonator:
         self._reached = False
         self._shown = Evidence()  # of what is executed
 
-    def serve(self, strategy: Strategy, layout: Layout) -> None:
+    def serve(self, strategy: Strategy) -> None:
         """Gradients are those of `strategy` from now on."""
         self._strategy = strategy
 
@@ -147,6 +147,14 @@ class Impersonator:
             microbatch.gradient = strategy.digest()
         goes_on = strategy is not None and strategy.early and not strategy.synced
         self.captures.after(step, microbatch, look_again=not goes_on)
+
+    def transaction_ends(self) -> None:
+        """Gradients are what the transaction left: re-executed code may find them."""
+        self.earlier.ended(self.runtime.microbatches, self.optimizers)
+
+    def look_at_the_clock(self) -> None:
+        """From the control thread: does an execution take too long?"""
+        self.custody.patience.look()
 
     def last_after(self) -> Context | None:
         """Where this rank stood as its last backward ended."""

@@ -24,10 +24,10 @@ from recoverrun.worker.analysis.call_graph import CallGraph, Hot, Mentioned, sca
 from recoverrun.worker.analysis.module_graph import reachable
 from recoverrun.worker.analysis.rank_conditions import WORDS
 from recoverrun.worker.analysis.syntax_trees import uncollected
+from recoverrun.worker.analysis.training_calls import OF_PIPELINES, PIPELINES
 from recoverrun.worker.instrumentation import RUNTIME_NAME, Runtime
 from recoverrun.worker.rewriting.loop_transformer import CannotInstrument, instrument
 from recoverrun.worker.rewriting.post_import import found_after
-from recoverrun.worker.strategies import pipelines
 
 # Bounds of the search for modules of the project, so that a home directory costs little.
 SCAN_DEPTH = 3
@@ -99,8 +99,8 @@ class Instrumenter:
     def for_project(cls, runtime: Runtime, project: Project) -> "Instrumenter":
         """Scan the project for what leads to a backward."""
         sources = reachable(dict(project.sources()), project.entry)
-        imports = any(pipelines.NAME in text for text in sources.values())
-        training = pipelines.TRAINS if imports else frozenset()
+        imports = any(PIPELINES in text for text in sources.values())
+        training = OF_PIPELINES if imports else frozenset()
         with uncollected():
             graph, looped = scan(sources.items(), parse_or_none, training)
         return cls(runtime, graph, looped)

@@ -3,41 +3,38 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from recoverrun.worker.step.driver import IN_BACKWARD
-
-if TYPE_CHECKING:
-    from recoverrun.worker.step.driver import Session
-    from recoverrun.worker.strategies.manual_allreduce import ByHand
+from recoverrun.worker.step.driver import Driver
 
 
 class Backwards:
-    """Tells the session and those who watch gradients."""
+    """Tells the driver, and before that whoever looks for gradients that are reduced by hand."""
 
-    def __init__(self, session: "Session", hand: "ByHand") -> None:
-        self._session = session
-        self._hand = hand
+    def __init__(self, driver: Driver, look: Callable[[], None]) -> None:
+        """`look` is called after each backward of a script of which no model is served."""
+        self._driver = driver
+        self._look = look
         self._depth = 0
 
     @contextmanager
     def one(self, losses: Any) -> Iterator[None]:
         """Around a backward from `losses`. Raises `Unwind` where re-executed code is at its end."""
         if not self._depth:
-            self._session.backward_begins(losses)
+            self._driver.backward_begins(losses)
         self._depth += 1
         try:
             yield
         finally:
             self._depth -= 1
         if not self._depth:
-            if self._session.strategy is None:  # it may be one that reduces by hand
-                self._hand.backward_done()
-            self._session.backward_done()
+            if self._driver.worker.strategy is None:
+                self._look()
+            self._driver.backward_done()
 
     def skips(self) -> bool:
         """True if a backward of re-executed code is of an earlier transaction or microbatch."""
-        return not self._depth and self._session.impersonator.skips()
+        return not self._depth and self._driver.replayer.skips()
 
     def around(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """`Tensor.backward`, `autograd.backward`."""
@@ -57,14 +54,7 @@ class Backwards:
             handle = original(tensor, hook)
             caller = sys._getframe(1).f_globals.get("__name__", "")
             if tensor.requires_grad and caller.partition(".")[0] not in ("torch", "recoverrun"):
-                self._use_within()
+                self._driver.hooks_gradients()
             return handle
 
         return wrapper
-
-    def _use_within(self) -> None:
-        session = self._session
-        session.hooked = True
-        if session.strategy is not None and session.strategy.early:
-            session.refuse(IN_BACKWARD)
-            session.runtime.active = False  # torch reduces by itself from now on

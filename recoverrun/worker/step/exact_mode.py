@@ -11,15 +11,14 @@ where a later proof shows it (as another batch or another epoch begins).
 
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from ft_collectives.step.exact_sum import Canonical
+from ft_collectives.step.machine import InStep
 from ft_collectives.step.reducer import Reducer
 from recoverrun.worker.error_file import write_error_file
+from recoverrun.worker.step.strategy import Strategy
 from rendezvous.protocol.messages import Identity, Promise
-
-if TYPE_CHECKING:
-    from recoverrun.worker.step.driver import Session
+from rendezvous.protocol.worker_env import WorkerEnv
 
 SERVED = ("ddp", "fsdp2")
 """Strategies that reduce every microbatch by itself, in home order, and divide after the sum."""
@@ -31,39 +30,32 @@ class ExactRefused(Exception):
     """What was asked for with `--exact` cannot be given. The text says why."""
 
 
-def require(session: "Session") -> None:
+def require(env: WorkerEnv, strategy: Strategy) -> None:
     """All ranks are to be served: end the run if `--exact` cannot be given for this script."""
-    if not session.env.exact or session.strategy is None:
-        return
-    if session.strategy.name not in SERVED:
-        name = session.strategy.name
-        refuse(session, f"not with {name} yet, only with {' and '.join(SERVED)}")
+    if env.exact and strategy.name not in SERVED:
+        refuse(env, f"not with {strategy.name} yet, only with {' and '.join(SERVED)}")
 
 
-def sum_by(session: "Session", reducer: Reducer) -> None:
-    """Let `reducer` add up in canonical order, if that was asked for."""
-    if not session.env.exact:
-        return
+def canonical(machine: InStep, reducer: Reducer) -> Canonical:
+    """The order in which `reducer` adds up with `--exact`."""
 
     def shares(generation: int) -> Mapping[int, tuple[Identity, ...]] | None:
-        machine = session.machine
-        assert machine is not None, "protected"
         over = machine.view.generation != generation or machine.surprised
         return None if over else machine.shares()
 
-    reducer.canonical = Canonical(reducer.fabric, reducer.channel, shares)
+    return Canonical(reducer.fabric, reducer.channel, shares)
 
 
-def insist(session: "Session", promise: Promise, reason: str) -> None:
+def insist(env: WorkerEnv, promise: Promise, reason: str) -> None:
     """A proof is over: end the run if it showed that `--exact` cannot be given."""
-    if session.env.exact and promise == "equal-count":  # unprotected: a loss ends the run anyway
-        refuse(session, f"lost microbatches would be made up with other samples: {reason}")
+    if env.exact and promise == "equal-count":  # unprotected: a loss ends the run anyway
+        refuse(env, f"lost microbatches would be made up with other samples: {reason}")
 
 
-def refuse(session: "Session", words: str) -> None:
+def refuse(env: WorkerEnv, words: str) -> None:
     """End the run: `--exact` was asked for, and cannot be given."""
     sentence = f"--exact cannot be given: {words}"
     print(f"recoverrun: {sentence}", file=sys.stderr)
-    if session.env.error_file:
-        write_error_file(session.env.error_file, ExactRefused(sentence))
+    if env.error_file:
+        write_error_file(env.error_file, ExactRefused(sentence))
     raise SystemExit(USAGE_CODE)

@@ -6,21 +6,18 @@ in its shared memory that its microbatch is not to be tried again.
 """
 
 import os
-from typing import TYPE_CHECKING, Never
+from typing import Never
 
 from recoverrun.worker.error_file import write_error_file
-
-if TYPE_CHECKING:
-    from recoverrun.worker.step.driver import Session
+from recoverrun.worker.step.worker_state import WorkerState
 
 HUNG_CODE = 1
 
 
-def leave_hung(session: "Session", thread: int, limit_s: float) -> Never:
-    """From the control thread."""
-    session.remnants.gives_up()
-    words = session.impersonator.custody.late(thread, limit_s)
-    reason = f"rank {session.env.rank} hangs: {words}"
+def leave_hung(worker: WorkerState, words: str) -> Never:
+    """From the control thread; `words` tell where the script's thread is."""
+    worker.remnants.gives_up()
+    reason = f"rank {worker.env.rank} hangs: {words}"
     error_file = os.environ.get("TORCHELASTIC_ERROR_FILE", "")
     if error_file:
         write_error_file(error_file, TimeoutError(reason))

@@ -8,27 +8,25 @@ parameters stay equal bit for bit. The coordinator compares; nobody waits for it
 import ctypes
 import zlib
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import torch
 
-if TYPE_CHECKING:
-    from recoverrun.worker.step.driver import Session
-    from recoverrun.worker.step.strategy import Strategy
+from recoverrun.worker.step.strategy import Strategy
+from recoverrun.worker.step.worker_state import WorkerState
 
 SAMPLE = 8
 """Elements of a parameter that tell whether ranks hold the same."""
 
 
-def due(session: "Session") -> str:
+def due(worker: WorkerState) -> str:
     """The digest for the step that is about to be committed, "" if it is not its turn."""
-    every, strategy = session.env.digest_every, session.strategy
-    if not every or session.step % every or strategy is None:
+    every, strategy = worker.env.digest_every, worker.strategy
+    if not every or worker.step % every or strategy is None:
         return ""
     return of(strategy)
 
 
-def of(strategy: "Strategy") -> str:
+def of(strategy: Strategy) -> str:
     """Of this rank's trained parameters, its shard of them where they are sharded.
 
     Not of buffers: running means follow a rank's own microbatches.

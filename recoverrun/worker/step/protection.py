@@ -1,75 +1,21 @@
-"""The end of the first transaction: communicators are made, and gradients are ours from then on."""
+"""What there is in a worker once its gradients are protected."""
 
-import time
-from datetime import timedelta
-from typing import TYPE_CHECKING, Never
+from dataclasses import dataclass
 
-from ft_collectives.communicators.c10d import GroupMember
-from ft_collectives.communicators.fabric import HINT_AGAIN_S, Fabric
-from ft_collectives.communicators.limits import limit_of
-from ft_collectives.process_group.elastic import ElasticGroup
-from ft_collectives.step.machine import InStep, Send
-from recoverrun.worker.groups import process_groups
-from recoverrun.worker.make_up.lost_operands import Operands
-
-if TYPE_CHECKING:
-    from recoverrun.worker.step.driver import Session
-
-RESTART_WITHIN_S = 60.0
-"""How long a rank waits to be started again where another one was lost before all could serve."""
-
-LOST_FIRST = "a rank was lost as protection began, and this one was not started again"
+from ft_collectives.communicators.fabric import Channel, Fabric
+from ft_collectives.step.machine import InStep
+from ft_collectives.step.vote import Booth
+from recoverrun.worker.step.strategy import Strategy
+from rendezvous.protocol.layout import Layout
 
 
-def connect(session: "Session") -> Fabric:
-    """What carries collectives from now on."""
-    assert session.layout is not None, "served"
-    with session.changed:
-        assert session.view is not None, "seen as the script was served"
-        session.fabric = Fabric(
-            rank=session.env.rank,
-            view=session.view,
-            store=session.store,
-            changed=session.changed,
-            timeout=timedelta(minutes=30),
-            on_hint=session.voice.peer_fault,
-        )
-    session.fabric.patience.limit = lambda: limit_of(GroupMember.WORLD)
-    session.fabric.patience.on_end = session.voice.overdue
-    return session.fabric
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protection:
+    """Made as the first transaction ends. Nothing in it is optional, so nobody asks again."""
 
-
-def take_over(session: "Session", fabric: Fabric, microbatches: int) -> None:
-    """Groups across replicas and gradients are ours from now on."""
-    layout, strategy = session.layout, session.strategy
-    assert layout is not None and strategy is not None, "served"
-    with session.changed:
-        assert session.view is not None, "connected"
-        machine = InStep(rank=session.env.rank, layout=layout, view=session.view)
-        session.machine = machine
-    ElasticGroup.alone = staticmethod(lambda: session.acting)
-    ElasticGroup.unheard = staticmethod(session.impersonator.unheard)
-    ElasticGroup.heard = staticmethod(session.runtime.hears)
-    operands = Operands(session)
-    ElasticGroup.lend = staticmethod(operands.lend)
-    ElasticGroup.partial = staticmethod(operands.partial)
-    process_groups.release(layout)
-    for group in list(ElasticGroup.instances):
-        if len({layout.slot(rank) for rank in group.ranks}) > 1:
-            group.protect(fabric)
-    process_groups.late(fabric, layout)
-    strategy.protect()
-    session.impersonator.serve(strategy, layout)
-    for effect in machine.reduced_by_torch(microbatches):
-        assert isinstance(effect, Send), f"nothing is left to do: {effect}"
-        session.link.send(effect.message)
-
-
-def await_restart(session: "Session") -> Never:
-    """A rank was lost before all could serve: all are started again."""
-    until = time.monotonic() + RESTART_WITHIN_S
-    while time.monotonic() < until:
-        session.voice.peer_fault(session.generation, LOST_FIRST)
-        with session.changed:
-            session.changed.wait_for(lambda: False, timeout=HINT_AGAIN_S)
-    raise RuntimeError(LOST_FIRST)
+    layout: Layout
+    strategy: Strategy
+    machine: InStep
+    fabric: Fabric
+    booth: Booth  # votes of all ranks
+    peers: Channel  # the ranks that hold the same part of the model

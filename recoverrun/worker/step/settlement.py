@@ -4,7 +4,7 @@ It runs in the script's thread. A view that comes meanwhile ends whatever waits 
 machine knows it, and wants something else.
 """
 
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
 from ft_collectives.communicators.errors import InvariantBroken, RanksDiffer, Superseded
 from ft_collectives.step.machine import (
@@ -20,39 +20,37 @@ from ft_collectives.step.machine import (
     Vote,
     Voted,
 )
-
-if TYPE_CHECKING:
-    from recoverrun.worker.step.driver import Session
+from recoverrun.worker.step.control_thread import Control
+from recoverrun.worker.step.interfaces import MakesUp, Verifier
+from recoverrun.worker.step.worker_state import WorkerState
 
 
 class Settling:
-    """Of the transactions of a session."""
+    """Of the transactions of one worker."""
 
-    def __init__(self, session: "Session") -> None:
-        self._session = session
+    def __init__(
+        self, worker: WorkerState, control: Control, make_up: MakesUp, verifier: Verifier
+    ) -> None:
+        self._worker = worker
+        self._control = control
+        self._make_up = make_up
+        self._verifier = verifier
 
     def run(self) -> None:
         """Until the transaction is applied. Raises what a rank cannot go on with."""
-        while not self._carry_out(self._next()):
+        while not self._carry_out(self._control.next_effect()):
             pass
-
-    def _next(self) -> Effect:
-        session = self._session
-        assert session.fabric is not None, "protected"
-        with session.changed:
-            session.fabric.await_word(lambda: bool(session.agenda), f"transaction {session.step}")
-            return session.agenda.popleft()
 
     def _carry_out(self, effect: Effect) -> bool:
         """Do what the machine wants; True once the step is applied."""
-        session = self._session
+        worker = self._worker
         try:
             match effect:
                 case Compute(identities=identities):
                     for identity in identities:
-                        with session.phases.measure("redo"):
-                            session.makeup.compute(identity)
-                        session.feed(Accumulated(identity=identity))
+                        with worker.phases.measure("redo"):
+                            self._make_up.compute(identity)
+                        self._control.feed(Accumulated(identity=identity))
                 case Reduce(generation=generation):
                     self._reduce(generation)
                 case Vote(generation=generation, ballot=ballot):
@@ -60,10 +58,10 @@ class Settling:
                 case Apply():
                     return True
                 case Break(invariant=invariant, reason=reason):
-                    session.voice.broken(invariant, reason)
+                    worker.voice.broken(invariant, reason)
                     raise InvariantBroken(invariant, reason)
                 case Differ(reason=reason):
-                    session.voice.discord(reason)
+                    worker.voice.discord(reason)
                     raise RanksDiffer(reason)
                 case Send():
                     raise AssertionError("messages leave when they are made")
@@ -74,29 +72,26 @@ class Settling:
         return False
 
     def _reduce(self, generation: int) -> None:
-        session = self._session
-        assert session.strategy is not None and session.fabric is not None, "protected"
-        session.makeup.tell(generation)
-        with session.phases.measure("reduce"):
-            for reducer in session.strategy.reducers():
+        worker, protection = self._worker, self._worker.protection
+        self._make_up.tell(generation)
+        with worker.phases.measure("reduce"):
+            for reducer in protection.strategy.reducers():
                 reducer.finish(generation)
         if generation > 1:
-            session.phases.note("rebuild", session.fabric.rebuild_ms)
-        session.feed(Reduced(generation=generation))
+            worker.phases.note("rebuild", protection.fabric.rebuild_ms)
+        self._control.feed(Reduced(generation=generation))
 
     def _vote(self, generation: int, ballot: tuple[int, ...]) -> None:
-        session = self._session
-        assert session.layout is not None, "protected"
-        session.booth.channel.what = f"the vote on transaction {session.step}"
-        with session.phases.measure("vote"):
-            tally = session.booth.tally(
+        worker, protection = self._worker, self._worker.protection
+        protection.booth.channel.what = f"the vote on transaction {worker.step}"
+        with worker.phases.measure("vote"):
+            tally = protection.booth.tally(
                 generation,
                 ballot,
-                lambda: session.faults.strike(session.step, "vote"),
-                microbatches=len(ballot) // len(session.layout.slots),
-                word=session.verification.word(),
-                digest=session.alike.word,
+                lambda: worker.faults.strike(worker.step, "vote"),
+                microbatches=len(ballot) // len(protection.layout.slots),
+                word=self._verifier.word,
+                digest=self._verifier.digest,
             )
-        session.verification.hear(tally)
-        session.alike.hear(tally)
-        session.feed(Voted(generation=generation, counts=tally.counts, taken=tally.taken))
+        self._verifier.hear(tally)
+        self._control.feed(Voted(generation=generation, counts=tally.counts, taken=tally.taken))

@@ -61,8 +61,9 @@ class Watch:
 class Patience:
     """Watches what the script's thread executes; `look` is the control thread's."""
 
-    def __init__(self) -> None:
-        self.let_go: Callable[[int, float], None] = lambda thread, limit_s: None
+    def __init__(self, let_go: Callable[[int, float], None]) -> None:
+        """`let_go` ends this process: its thread has not ended within the limit, nor can it."""
+        self._let_go = let_go
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._watch: Watch | None = None
@@ -117,7 +118,7 @@ class Patience:
                 watch.asked_at = now
                 signal.pthread_kill(watch.thread, self._signal)
             if step == "let go":  # it cannot end meanwhile
-                self.let_go(watch.thread, watch.limit_s)
+                self._let_go(watch.thread, watch.limit_s)
 
     def _can_interrupt(self) -> bool:
         """Take a signal that nobody uses, from the first time that a lost slot is executed."""

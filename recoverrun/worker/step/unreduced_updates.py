@@ -1,12 +1,8 @@
 """What the script does to gradients and parameters between two backwards of one transaction."""
 
-from typing import TYPE_CHECKING
-
 from recoverrun.worker.step import exact_mode
-
-if TYPE_CHECKING:
-    from recoverrun.worker.step.driver import Session
-    from recoverrun.worker.step.strategy import Strategy
+from recoverrun.worker.step.strategy import Strategy
+from recoverrun.worker.step.worker_state import WorkerState
 
 ALONE = (
     "the script updated parameters with gradients that are not reduced, before transaction {} was: "
@@ -25,26 +21,25 @@ class Between:
         self._gradients: list[tuple[int, int]] = []
         self._parameters: list[int] = []
 
-    def left(self, strategy: "Strategy") -> None:
+    def left(self, strategy: Strategy) -> None:
         """A backward has ended so."""
         self._gradients, self._parameters = strategy.standing(), _versions(strategy)
 
-    def gradients_changed(self, strategy: "Strategy") -> bool:
+    def gradients_changed(self, strategy: Strategy) -> bool:
         return strategy.standing() != self._gradients
 
-    def heed(self, session: "Session", strategy: "Strategy") -> None:
+    def heed(self, worker: WorkerState, strategy: Strategy) -> None:
         """If an optimizer has taken what only this rank has, replicas hold different parameters.
 
         All ranks find so, it seems; one that did so alone is found in the next vote
         (`drift_check`).
         """
-        if not session.guarantee.exact or _versions(strategy) == self._parameters:
+        if not worker.guarantee.exact or _versions(strategy) == self._parameters:
             return
-        reason, view = ALONE.format(session.step), session.view
-        first = view is not None and min(view.live_ranks) == session.env.rank
-        session.guarantee.weaken(reason, said=first)
-        exact_mode.insist(session, "equal-count", reason)
+        reason = ALONE.format(worker.step)
+        worker.guarantee.weaken(reason, said=worker.speaks_first)
+        exact_mode.insist(worker.env, "equal-count", reason)
 
 
-def _versions(strategy: "Strategy") -> list[int]:
+def _versions(strategy: Strategy) -> list[int]:
     return [param._version for param in strategy.whole()]

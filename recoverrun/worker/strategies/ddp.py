@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ft_collectives.step.reducer import Reducer
 from recoverrun.worker.groups import device_support
 from recoverrun.worker.groups.topology import layout_over
-from recoverrun.worker.step.driver import Session
+from recoverrun.worker.step.interfaces import StrategyHost
 from recoverrun.worker.strategies import grad_accumulators
 from recoverrun.worker.strategies.ddp_buckets import EVEN, UNEVEN
 from recoverrun.worker.strategies.ddp_forward import Forwards
@@ -28,10 +28,10 @@ class Ddp:
     early = alone = True
     terms = unlike = ""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, host: StrategyHost) -> None:
+        self._host = host
         self._modules: list[DdpModule] = []
-        self.forwards = Forwards(session, self.find)
+        self.forwards = Forwards(host, self.find)
 
     # --------------------------------------------------------------------------- hooks
 
@@ -54,7 +54,7 @@ class Ddp:
 
     def _wrapped_here(self, inner: Any) -> DistributedDataParallel | None:
         """Where another rank's code runs: the latest of our modules around the model `inner`."""
-        if not self._session.acting:
+        if not self._host.worker.acting:
             return None
         known = [one.module for one in self._modules if not one.gone]
         return next(
@@ -92,7 +92,7 @@ class Ddp:
 
     def _give_back(self, reason: str) -> None:
         """DDP reduces by itself from now on, and nothing is protected."""
-        self._session.refuse(reason)
+        self._host.worker.refuse(reason)
         for wrapped in self._modules:
             wrapped.gone = True
 
@@ -105,7 +105,7 @@ class Ddp:
             original(context, joinables, enable, *args, **kwargs)
             if not enable or not any(self.find(one) is not None for one in joinables):
                 return
-            if self._session.lost and not kwargs.get("divide_by_initial_world_size", True):
+            if self._host.worker.lost and not kwargs.get("divide_by_initial_world_size", True):
                 raise RuntimeError(f"{UNEVEN}; run it with --no-protect")
             self._give_back(EVEN)
 
@@ -115,7 +115,7 @@ class Ddp:
 
     def find(self, module: Any) -> DdpModule | None:
         """The module, if its gradients are ours to reduce."""
-        if not self._session.runtime.active:
+        if not self._host.worker.runtime.active:
             return None
         found = (
             one
@@ -125,38 +125,38 @@ class Ddp:
         return next(found, None)
 
     def _learn(self, module: DistributedDataParallel) -> None:
-        session = self._session
-        if session.refusal:
+        host = self._host
+        if host.worker.refusal:
             return
         layout = layout_over(module.process_group)
         if layout is None:
             ranks = dist.get_process_group_ranks(module.process_group)
-            session.refuse(
+            host.worker.refuse(
                 f"DDP over ranks {ranks} is not served: only over all, or over those with the same "
                 "place in replicas of neighbouring ranks"
             )
             return
         refusal = device_support.refusal(
-            module, exact=session.env.exact, alone=len(layout.replicas[0]) == 1
+            module, exact=host.worker.env.exact, alone=len(layout.replicas[0]) == 1
         )
         if refusal:
-            session.refuse(refusal)
+            host.worker.refuse(refusal)
             return
         over = device_support.communicators(next(module.parameters()).device)
-        if session.serve(self, layout, over):
-            wrapped = DdpModule(session, module)
+        if host.serve(self, layout, over):
+            wrapped = DdpModule(host, module)
             self._modules = [one for one in self._modules if one.module is not None]
             self._modules.append(wrapped)
             module.register_comm_hook(None, wrapped.reduce)
-            if session.machine is not None:
-                wrapped.reducer = session.new_reducer()
+            if host.worker.machine is not None:
+                wrapped.reducer = host.new_reducer()
 
     # --------------------------------------------------------------------------- Strategy
 
     def protect(self) -> None:
         """Gradients are ours to reduce from now on."""
         for wrapped in self._modules:
-            wrapped.reducer = self._session.new_reducer()
+            wrapped.reducer = self._host.new_reducer()
 
     def begin(self) -> None:
         for wrapped in self._modules:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from recoverrun.worker.step.driver import Session
+from recoverrun.worker.step.interfaces import StrategyHost
 from recoverrun.worker.strategies.ddp_buckets import Resting
 
 
@@ -29,9 +29,9 @@ class Forwards:
     """Forwards of the modules that are served; `find` tells which those are."""
 
     def __init__(
-        self, session: Session, find: Callable[[DistributedDataParallel], Wrapped | None]
+        self, host: StrategyHost, find: Callable[[DistributedDataParallel], Wrapped | None]
     ) -> None:
-        self._session = session
+        self._host = host
         self._find = find
         self._called = False  # by the script, not by what `replicate` makes of a module
 
@@ -78,7 +78,7 @@ class Forwards:
         """Buffers are broadcast in the script's own microbatches only."""
 
         def wrapper(module: DistributedDataParallel) -> None:
-            if self._find(module) is None or not self._session.acting:
+            if self._find(module) is None or not self._host.worker.acting:
                 original(module)
 
         return wrapper
@@ -91,9 +91,9 @@ class Forwards:
         self, wrapped: Wrapped, module: DistributedDataParallel, args: Any, kwargs: Any
     ) -> None:
         """A microbatch's forward, ours or another rank's."""
-        session = self._session
-        session.forward_begins((*args, kwargs))
-        if session.acting:
+        host = self._host
+        host.forward_begins((*args, kwargs))
+        if host.worker.acting:
             wrapped.stained = wrapped.still = True
             return
         if wrapped.stained:
@@ -114,7 +114,7 @@ class Forwards:
         """`call`, as under `no_sync` if DDP is to keep still; a forward `ends` with it or not."""
         if not wrapped.still:
             return call(module, *args, **kwargs)
-        acting = self._session.acting
+        acting = self._host.worker.acting
         own = vars(module)  # what a module does when it is given an attribute takes its time
         copied, synced = own["require_forward_param_sync"], own["require_backward_grad_sync"]
         reducer = own["reducer"]

@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ft_collectives.step.reducer import Bucket, Reducer
 from recoverrun.worker.context.evidence import crc_of_gradient
 from recoverrun.worker.groups import device_support
-from recoverrun.worker.step.driver import Session
+from recoverrun.worker.step.interfaces import StrategyHost
 from recoverrun.worker.strategies.ddp_buckets import Gradients, wire_of
 from recoverrun.worker.strategies.ddp_reducer_bypass import Arrivals, Still
 from recoverrun.worker.strategies.grad_accumulators import standing
@@ -38,8 +38,8 @@ SPARSE = "gradients are sparse (`sparse=True` of an embedding): nobody can make 
 class DdpModule:
     """Serves one DDP module; without a `reducer` torch reduces."""
 
-    def __init__(self, session: Session, module: DistributedDataParallel) -> None:
-        self._session = session
+    def __init__(self, host: StrategyHost, module: DistributedDataParallel) -> None:
+        self._host = host
         self._module = weakref.ref(module)
         self.reducer: Reducer | None = None
         self.synced = False  # the present backward is one in which torch reduces its gradients
@@ -52,7 +52,7 @@ class DdpModule:
         self._wire: torch.dtype | None = None  # what the script's hook sends
         self._theirs: tuple[Any, Any] | None = None  # the script's hook and its state
         self._gradients: dict[tuple[int, ...], Gradients] = {}  # by the bucket's key
-        self._still = Still(session)
+        self._still = Still(host)
         self._arrivals: Arrivals | None = None
         self._grads: list[tuple[int, int]] = []  # before the present backward
         self._carried: dict[int, torch.Tensor] = {}  # before the transaction, by parameter
@@ -128,11 +128,11 @@ class DdpModule:
         bucket: dist.GradBucket,  # type: ignore[name-defined]  # DDP checks this very name
     ) -> torch.futures.Future[torch.Tensor]:
         """The communication hook that DDP knows."""
-        session, module = self._session, self.module
+        host, module = self._host, self.module
         assert module is not None, "its backward runs"
-        if self.gone or not session.runtime.active or self.reducer is None:
+        if self.gone or not host.worker.runtime.active or self.reducer is None:
             return self._natively(module, bucket)
-        session.bucket_reached()
+        host.bucket_reached()
         self.synced |= bool(bucket.is_last())
         if not self._still.gradients:
             key = self._known(module, bucket)
@@ -146,14 +146,14 @@ class DdpModule:
         self, module: DistributedDataParallel, bucket: Any
     ) -> torch.futures.Future[torch.Tensor]:
         """As DDP reduces without a hook of ours, to the last bit."""
-        self._session.bucket_reached()
+        self._host.bucket_reached()
         self.synced |= bool(bucket.is_last())
         if bucket.buffer().layout is torch.strided:
             places = self._places()
             for param, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
                 self.own ^= crc_of_gradient(places[id(param)], gradient, param)
         else:
-            self._session.refuse(SPARSE)
+            self._host.worker.refuse(SPARSE)
         if self._theirs is not None and callable(self._theirs[1]):
             state, hook = self._theirs
             theirs: torch.futures.Future[torch.Tensor] = hook(state, bucket)
@@ -218,7 +218,7 @@ class DdpModule:
     def _offer(self, key: tuple[int, ...]) -> None:
         assert self.reducer is not None, "protected"
         self.reducer.include([key])
-        if generation := self._session.final_in():
+        if generation := self._host.final_in():
             self.reducer.offer(key, generation)
 
     def _take(self, parts: list[Gradients]) -> None:
@@ -227,7 +227,7 @@ class DdpModule:
         if self._still.whole:
             self._gather([param for part in parts for param in part.params])
         else:
-            self._arrivals = Arrivals(self._session, self.reducer, dict(self._gradients))
+            self._arrivals = Arrivals(self._host, self.reducer, dict(self._gradients))
         self._still.gradients = list(self._gradients.values())
 
     def _gather(self, params: list[torch.nn.Parameter]) -> None:
@@ -236,10 +236,10 @@ class DdpModule:
         self.reducer.forget()
         self._gradients.clear()
         self._register(params, params[0])
-        if self._session.faults.armed:
+        if self._host.worker.faults.armed:
             for param in params:  # the first one may be unused
                 if param.requires_grad:
-                    param.register_hook(lambda _: self._session.bucket_reached())
+                    param.register_hook(lambda _: self._host.bucket_reached())
 
     def _known(self, module: DistributedDataParallel, bucket: Any) -> tuple[int, ...]:
         """The bucket's key. DDP divides the parameters into buckets anew after the first step."""

@@ -21,15 +21,15 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from ft_collectives.step.reducer import Reducer
-from recoverrun.worker.step.driver import Session
+from recoverrun.worker.step.interfaces import StrategyHost
 from recoverrun.worker.strategies.ddp_buckets import Gradients
 
 
 class Still:
     """The gradients that DDP has no part in, from the step after it has settled its buckets."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, host: StrategyHost) -> None:
+        self._host = host
         self._parts: list[Gradients] = []
         self._looked = False
         self._from_step = 0
@@ -46,12 +46,12 @@ class Still:
         self.whole = len(known) == 1 or _fits(module, known)
         if not _special(module) and (self.whole or not known[0].counts):
             # Not in the step that has begun: others may have launched some of its buckets.
-            self._parts, self._from_step = known, self._session.step + 1
+            self._parts, self._from_step = known, self._host.worker.step + 1
 
     def due(self) -> list[Gradients]:
         """DDP's buckets, where its part in them ends before the forward that begins."""
-        session = self._session
-        fresh = session.step >= self._from_step and not session.runtime.microbatches
+        host = self._host
+        fresh = host.worker.step >= self._from_step and not host.worker.runtime.microbatches
         return self._parts if fresh and not self.gradients else []
 
     def serves(self, module: DistributedDataParallel) -> bool:
@@ -71,11 +71,11 @@ class Arrivals:
 
     def __init__(
         self,
-        session: Session,
+        host: StrategyHost,
         reducer: Reducer,
         buckets: dict[tuple[int, ...], Gradients],
     ) -> None:
-        self._session = session
+        self._host = host
         self._reducer = reducer
         self._buckets = buckets
         self._missing: dict[tuple[int, ...], set[int]] = {}  # none: nobody waits for them
@@ -88,8 +88,8 @@ class Arrivals:
         self._missing = {key: set(key) for key in self._buckets} if synced else {}
 
     def _arrived(self, key: tuple[int, ...], param: torch.Tensor) -> None:
-        session = self._session
-        if not self._missing or session.acting or not session.runtime.active:
+        host = self._host
+        if not self._missing or host.worker.acting or not host.worker.runtime.active:
             return
         missing = self._missing[key]
         if id(param) not in missing:
@@ -100,9 +100,9 @@ class Arrivals:
         missing.remove(id(param))
         if missing:
             return
-        session.bucket_reached()
+        host.bucket_reached()
         self._reducer.include(self._buckets)
-        if generation := session.final_in():
+        if generation := host.final_in():
             self._reducer.offer(key, generation)
 
 

@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 from ft_collectives.step.reducer import Bucket, Reducer
 from recoverrun.worker.groups.topology import layout_of
-from recoverrun.worker.step.driver import Session
+from recoverrun.worker.step.interfaces import StrategyHost
 from recoverrun.worker.strategies.fsdp1_flat import SAVED, Flat, crc_of_flat
 
 HYBRID = ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2")
@@ -34,8 +34,8 @@ class Fsdp1:
     terms = unlike = ""
     alone = False  # a forward pass needs the other shards
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, host: StrategyHost) -> None:
+        self._host = host
         self._flat: dict[int, Flat] = {}
         self._reducer: Reducer | None = None
         self._module: Any = None  # the outermost: it is made last
@@ -63,10 +63,10 @@ class Fsdp1:
             if not self._serves() or strategy.name not in HYBRID:
                 original(state, handle)
                 return
-            self._session.bucket_reached()
-            if self._session.impersonator.compares:
+            self._host.bucket_reached()
+            if self._host.replayer.compares:
                 self._shown ^= crc_of_flat(handle)
-            self.synced |= not self._session.acting
+            self.synced |= not self._host.worker.acting
             if self._reducer is None:
                 original(state, handle)
                 return
@@ -91,7 +91,7 @@ class Fsdp1:
         """`FullyShardedDataParallel.no_sync`, which code that is executed again does not heed."""
 
         def wrapper(module: Any) -> AbstractContextManager[None]:
-            each = self._serves() and self._session.acting
+            each = self._serves() and self._host.worker.acting
             return nullcontext() if each else original(module)
 
         return wrapper
@@ -101,7 +101,7 @@ class Fsdp1:
 
         def wrapper(module: Any, /, *args: Any, **kwargs: Any) -> Any:
             if module is self._module and torch.is_grad_enabled():
-                self._session.forward_begins((*args, kwargs))
+                self._host.forward_begins((*args, kwargs))
             return original(module, *args, **kwargs)
 
         return wrapper
@@ -109,30 +109,32 @@ class Fsdp1:
     # --------------------------------------------------------------------------- topology
 
     def _serves(self) -> bool:
-        return self._session.strategy is self and self._session.runtime.active
+        return self._host.worker.strategy is self and self._host.worker.runtime.active
 
     def _learn(self, module: Any) -> None:
-        session = self._session
-        if session.strategy not in (None, self) or session.refusal:
+        host = self._host
+        if host.worker.strategy not in (None, self) or host.worker.refusal:
             return
         strategy = module.sharding_strategy
         if strategy.name not in HYBRID:
-            session.refuse(f"FSDP1 with {strategy.name} is not served, only with hybrid sharding")
+            host.worker.refuse(
+                f"FSDP1 with {strategy.name} is not served, only with hybrid sharding"
+            )
             return
         if module.compute_device.type != "cpu":
             device = module.compute_device.type
-            session.refuse(f"FSDP1 on {device} is not served yet, only on the CPU")
+            host.worker.refuse(f"FSDP1 on {device} is not served yet, only on the CPU")
             return
         shards = dist.get_process_group_ranks(module.process_group)
         replicas = dist.get_process_group_ranks(module._inter_node_pg)
         layout = layout_of(dist.get_world_size(), shards, replicas)
         if layout is None:
-            session.refuse(
+            host.worker.refuse(
                 f"FSDP1 shards over ranks {shards} and replicates over {replicas}: served are "
                 "replicas of neighbouring ranks that make up the whole world"
             )
             return
-        session.serve(self, layout, None)
+        host.serve(self, layout, None)
 
     # --------------------------------------------------------------------------- reduction
 
@@ -163,16 +165,16 @@ class Fsdp1:
         if before is not None:
             setattr(param, SAVED, before)
             flat.show()
-        if not self._session.acting:
+        if not self._host.worker.acting:
             reducer.include([key])
-            if generation := self._session.final_in():
+            if generation := self._host.final_in():
                 reducer.offer(key, generation)
 
     # --------------------------------------------------------------------------- Strategy
 
     def protect(self) -> None:
         """Gradients are ours to reduce from now on."""
-        self._reducer = self._session.new_reducer()
+        self._reducer = self._host.new_reducer()
 
     def begin(self) -> None:
         """What gradients held before is not reduced again: what is new is added to it."""

@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 from ft_collectives.step.reducer import Bucket, Reducer
 from recoverrun.worker.groups.topology import layout_of_mesh, layout_over
-from recoverrun.worker.step.driver import Session
+from recoverrun.worker.step.interfaces import StrategyHost
 from recoverrun.worker.strategies.fsdp2_shards import (
     Shapes,
     Shards,
@@ -57,8 +57,8 @@ class Fsdp2:
     terms = unlike = ""
     alone = False  # a forward pass needs the other shards
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, host: StrategyHost) -> None:
+        self._host = host
         self._shards: dict[int, Shards] = {}
         self._reducer: Reducer | None = None
         self.synced = False  # torch reduces across replicas in the present backward
@@ -100,10 +100,10 @@ class Fsdp2:
             call = dict(zip(known, args, strict=False)) | kwargs
             if not self._serves() or call["all_reduce_group"] is None:
                 return original(*args, **kwargs)
-            self._session.bucket_reached()
-            if self._session.impersonator.compares:
+            self._host.bucket_reached()
+            if self._host.replayer.compares:
                 self._shown ^= crc_of_call(call)
-            self.synced |= bool(call["all_reduce_grads"]) and not self._session.acting
+            self.synced |= bool(call["all_reduce_grads"]) and not self._host.worker.acting
             if self._reducer is None:
                 return original(*args, **kwargs)
             return self._reduce(original, call, self._reducer)
@@ -114,9 +114,9 @@ class Fsdp2:
         """`FSDPParamGroup.post_backward` that reduces every re-executed microbatch by itself."""
 
         def wrapper(group: Any, *unused: Any) -> Any:
-            session = self._session
+            host = self._host
             self._groups.add(group)
-            each = (session.acting or session.env.exact) and not session.in_schedule
+            each = (host.worker.acting or host.worker.env.exact) and not host.in_schedule
             if not (self._serves() and each) or group.reduce_grads or self._reducer is None:
                 return original(group, *unused)
             group.reduce_grads = True
@@ -142,11 +142,11 @@ class Fsdp2:
         return wrapper
 
     def _enters(self, state: Any, values: tuple[Any, ...]) -> None:
-        if state._is_root and torch.is_grad_enabled() and not self._session.in_schedule:
-            self._session.forward_begins(values)
+        if state._is_root and torch.is_grad_enabled() and not self._host.in_schedule:
+            self._host.forward_begins(values)
 
     def _unknown(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        self._session.refuse(
+        self._host.worker.refuse(
             f"FSDP2 of torch {torch.__version__} reduces gradients in a way not known here"
         )
         return original
@@ -154,36 +154,38 @@ class Fsdp2:
     # --------------------------------------------------------------------------- topology
 
     def _serves(self) -> bool:
-        session = self._session
-        return session.strategy is self and session.runtime.active
+        host = self._host
+        return host.worker.strategy is self and host.worker.runtime.active
 
     def _learn(self, sharded: bool, mesh: Any = None, dp_mesh_dims: Any = None, **_: Any) -> None:
         """From the arguments of `fully_shard`, or of `replicate`, which are not `sharded`."""
-        session = self._session
-        if session.strategy not in (None, self) or session.refusal:
+        host = self._host
+        if host.worker.strategy not in (None, self) or host.worker.refusal:
             return
         replicated = not sharded or (mesh is not None and mesh.ndim > 1)
         if dp_mesh_dims is not None:
             replicated, sharded = bool(dp_mesh_dims.replicate_names), bool(dp_mesh_dims.shard_names)
             mesh = mesh[(*dp_mesh_dims.replicate_names, *dp_mesh_dims.shard_names)]
         if not replicated:
-            session.refuse("fully_shard without a replicate dimension: one replica of the model")
+            host.worker.refuse(
+                "fully_shard without a replicate dimension: one replica of the model"
+            )
             return
         if mesh is None:
             layout = layout_over(dist.group.WORLD)
         else:
             layout = layout_of_mesh(dist.get_world_size(), mesh, sharded)
         if layout is None:
-            session.refuse(
+            host.worker.refuse(
                 f"FSDP2 on a mesh of shape {tuple(mesh.shape)} is not served: only over "
                 "(replicate, shard), where such meshes make up the whole world"
             )
             return
         device = "cpu" if mesh is None else mesh.device_type
         if device != "cpu":
-            session.refuse(f"FSDP2 on {device} is not served yet, only on the CPU")
+            host.worker.refuse(f"FSDP2 on {device} is not served yet, only on the CPU")
             return
-        session.serve(self, layout, None)
+        host.serve(self, layout, None)
 
     # --------------------------------------------------------------------------- reduction
 
@@ -200,9 +202,9 @@ class Fsdp2:
                 shards.accumulator = gradient
             elif gradient is not None:
                 shards.accumulator += gradient
-        if call["all_reduce_grads"] and not self._session.acting:
+        if call["all_reduce_grads"] and not self._host.worker.acting:
             reducer.include([key])
-            if generation := self._session.final_in():
+            if generation := self._host.final_in():
                 reducer.offer(key, generation)
         return (*result[:-1], None)
 
@@ -231,7 +233,7 @@ class Fsdp2:
 
     def protect(self) -> None:
         """Gradients are ours to reduce from now on."""
-        self._reducer = self._session.new_reducer()
+        self._reducer = self._host.new_reducer()
 
     def begin(self) -> None:
         """What gradients held before is not reduced again: what is new is added to it."""

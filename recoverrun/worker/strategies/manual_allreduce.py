@@ -25,7 +25,7 @@ import torch.distributed as dist
 
 from ft_collectives.step.reducer import Reducer
 from recoverrun.worker.context.evidence import crc_of_gradient
-from recoverrun.worker.step.driver import Session
+from recoverrun.worker.step.interfaces import StrategyHost
 from recoverrun.worker.strategies import grad_accumulators
 from recoverrun.worker.strategies.manual_first_step import EARLY, TWICE, Watch
 from recoverrun.worker.strategies.manual_matching import Reduction
@@ -44,8 +44,8 @@ class ByHand:
         "factors on other ranks"
     )
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, host: StrategyHost) -> None:
+        self._host = host
         self._optimizers: list[Any] = []
         self._watch: Watch | None = None
         self._sums = Sums([], [], factor=1.0, world_size=1)
@@ -94,7 +94,7 @@ class ByHand:
         """Gradients have changed."""
         self._places = None
         if self._protects:
-            if not self._session.acting:
+            if not self._host.worker.acting:
                 self._open = True
                 self._sums.begin()
         elif self._may_serve() and self._optimizers:
@@ -103,14 +103,14 @@ class ByHand:
 
     def read(self) -> None:
         """Something but an all-reduce reads gradients: a clipping, a scaler."""
-        if self._protects and self._open and not self._session.acting:
+        if self._protects and self._open and not self._host.worker.acting:
             self._give_up("they are clipped or scaled before they are reduced")
         if self._watch is not None and not self._watch.reductions:
             self._watch.blame(EARLY)
 
     def stepping(self) -> None:
         """The optimizer steps: what came before it is all that there is of this step."""
-        if self._session.acting:
+        if self._host.worker.acting:
             return
         if self._protects:
             if self._open:
@@ -122,26 +122,26 @@ class ByHand:
         watch, self._watch, self._places = self._watch, None, None
         if watch is not None and self._may_serve() and (watch.reductions or watch.why == TWICE):
             self._conclude(watch)
-        elif self._session.strategy is None:
-            self._session.runtime.begin_step()
+        elif self._host.worker.strategy is None:
+            self._host.worker.runtime.begin_step()
 
     def _give_up(self, why: str) -> None:
         """The script does what it did not do in its first step: from here on it runs by itself."""
-        self._session.refuse(f"the script reduces its gradients by hand, but {why}")
-        self._session.runtime.active = False
+        self._host.worker.refuse(f"the script reduces its gradients by hand, but {why}")
+        self._host.worker.runtime.active = False
 
     # --------------------------------------------------------------------------- the first step
 
     def _serves(self) -> bool:
-        return self._session.strategy is self and self._session.runtime.active
+        return self._host.worker.strategy is self and self._host.worker.runtime.active
 
     @property
     def _protects(self) -> bool:
-        return self._serves() and self._session.machine is not None
+        return self._serves() and self._host.worker.machine is not None
 
     def _may_serve(self) -> bool:
-        session = self._session
-        undecided = session.strategy is None and not session.refusal
+        host = self._host
+        undecided = host.worker.strategy is None and not host.worker.refusal
         return undecided and dist.is_initialized() and dist.get_world_size() > 1
 
     def _all(self) -> list[Any]:
@@ -158,12 +158,12 @@ class ByHand:
 
     def _conclude(self, watch: Watch) -> None:
         """All of a step's reductions were seen: serve the next one?"""
-        session = self._session
+        host = self._host
         params = self._all()
         if len(self._optimizers) > 1:
             watch.blame("several optimizers take turns")
         if why := watch.conclude(params):
-            session.refuse(f"the script reduces its gradients by hand, but {why}")
+            host.worker.refuse(f"the script reduces its gradients by hand, but {why}")
             return
         reduced = {id(param) for one in watch.reductions for param in one.params}
         self._sums = Sums(
@@ -175,18 +175,18 @@ class ByHand:
         # By its type: what looks like an object of another class may do so with a warning.
         self._modules = [one for one in gc.get_objects() if issubclass(type(one), torch.nn.Module)]
         layout = Layout(tuple((r,) for r in range(dist.get_world_size())))
-        if session.serve(self, layout, None):
-            if len(session.runtime.microbatches) == 1:
-                session.runtime.microbatches[0].gradient = watch.digest()
+        if host.serve(self, layout, None):
+            if len(host.worker.runtime.microbatches) == 1:
+                host.worker.runtime.microbatches[0].gradient = watch.digest()
             self._await_forward()
-            session.begin()
+            host.begin()
 
     def _await_forward(self) -> None:
         """Modules that hold what is trained, and are in no other such module."""
 
         def begins(_: Any, args: Any, kwargs: Any) -> None:
             if torch.is_grad_enabled() and self._serves():
-                self._session.forward_begins((*args, kwargs))
+                self._host.forward_begins((*args, kwargs))
 
         served = {id(param) for param in self._sums.params}
         holding = [m for m in self._modules if any(id(p) in served for p in m.parameters())]
@@ -198,7 +198,7 @@ class ByHand:
     # --------------------------------------------------------------------------- reduction
 
     def _asked(self, tensor: torch.Tensor, op: Any) -> Reduction | None:
-        if self._session.acting or not self._protects or not _is_plain(tensor):
+        if self._host.worker.acting or not self._protects or not _is_plain(tensor):
             return None
         found = self._sums.asked(tensor, self._param_of(tensor))
         averages = op == dist.ReduceOp.AVG
@@ -207,15 +207,15 @@ class ByHand:
 
     def _commit(self, reduction: Reduction, tensor: torch.Tensor) -> None:
         """The first reduction of a step: make all gradients sums over all replicas."""
-        session, sums, reducer = self._session, self._sums, self._reducer
+        host, sums, reducer = self._host, self._sums, self._reducer
         assert reducer is not None, "protected"
         if sums.uneven(reduction, tensor, self._all()):
-            session.refuse(f"the script reduces its gradients by hand, but {UNLIKE}")
+            host.worker.refuse(f"the script reduces its gradients by hand, but {UNLIKE}")
             sums.adopt(reduction, tensor)
         sums.undo()
         reducer.include(reducer.buckets)
         self._open = False
-        session.settle()
+        host.settle()
 
     # --------------------------------------------------------------------------- Strategy
 
@@ -224,7 +224,7 @@ class ByHand:
         return str(self._sums.factor)
 
     def protect(self) -> None:
-        self._reducer = self._session.new_reducer()
+        self._reducer = self._host.new_reducer()
         for bucket in self._sums.buckets():
             self._reducer.register(bucket)
 

@@ -9,23 +9,19 @@ is settled as `step` ends, and gradients are divided after that.
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from recoverrun.worker.step.backward_hooks import Backwards
-    from recoverrun.worker.step.driver import Session
+from recoverrun.worker.step.backward_hooks import Backwards
+from recoverrun.worker.step.driver import Driver
 
 MODULE = "torch.distributed.pipelining"
-NAME = b"pipelining"
-TRAINS = frozenset({"step"})
-"""What leads to a backward in projects that have the module's NAME in a file."""
 
 
 class Pipelines:
     """Stands around `step` of every schedule and `scale_grads` of every stage."""
 
-    def __init__(self, session: "Session", backwards: "Backwards") -> None:
-        self._session = session
+    def __init__(self, driver: Driver, backwards: Backwards) -> None:
+        self._driver = driver
         self._backwards = backwards
         self._unscaled: list[Callable[[], None]] | None = None  # while a step runs
 
@@ -35,16 +31,12 @@ class Pipelines:
         def wrapper(schedule: Any, *args: Any, **kwargs: Any) -> Any:
             if not schedule._has_backward or self._backwards.skips():
                 return original(schedule, *args, **kwargs) if not schedule._has_backward else None
-            session = self._session
-            session.forward_begins((*args, kwargs.get("target")))
+            driver = self._driver
+            driver.forward_begins((*args, kwargs.get("target")))
             outer, self._unscaled = self._unscaled, []
             try:
-                with self._backwards.one(None):
-                    session.in_schedule = True
-                    try:
-                        result = original(schedule, *args, **kwargs)
-                    finally:
-                        session.in_schedule = False
+                with self._backwards.one(None), driver.schedule():
+                    result = original(schedule, *args, **kwargs)
                 for scale in self._unscaled:
                     scale()
             finally:
@@ -59,7 +51,7 @@ class Pipelines:
         def wrapper(stage: Any, factor: int) -> None:
             if self._unscaled is None:
                 original(stage, factor)
-            elif not self._session.acting:
+            elif not self._driver.worker.acting:
                 self._unscaled.append(partial(original, stage, factor))
 
         return wrapper

@@ -1,19 +1,17 @@
 """Final parameters, left where a comparison can read them (`compare_weights`)."""
 
 import os
-from typing import TYPE_CHECKING
 
 import torch
 
-if TYPE_CHECKING:
-    from recoverrun.worker.step.driver import Session
+from recoverrun.worker.step.worker_state import WorkerState
 
 
-def leave(session: "Session") -> None:
+def leave(worker: WorkerState) -> None:
     """Write this rank's parameters where the launcher asked for them. Raises OSError."""
-    if not session.env.finals or session.strategy is None:
+    if not worker.env.finals or worker.strategy is None:
         return
-    named = session.strategy.parameters()
+    named = worker.strategy.parameters()
     parameters = {name: param.detach().clone() for name, param in named.items()}
-    path = os.path.join(session.env.finals, f"rank{session.env.rank}.pt")
-    torch.save({"step": session.step, "parameters": parameters}, path)
+    path = os.path.join(worker.env.finals, f"rank{worker.env.rank}.pt")
+    torch.save({"step": worker.step, "parameters": parameters}, path)

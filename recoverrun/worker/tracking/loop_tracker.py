@@ -15,10 +15,10 @@ from recoverrun.worker.context.attached_state import ATTACHED
 from recoverrun.worker.data.draw_log import Draw, Draws
 from recoverrun.worker.data.generator_wrapper import same_kind
 from recoverrun.worker.instrumentation import Loop
-from recoverrun.worker.rank0.failover import FirstRank
 from recoverrun.worker.tracking.idle_loops import Idle
 from recoverrun.worker.tracking.loop_frames import Turn, Turns, line_of
 from recoverrun.worker.tracking.loop_iterator import LoopIterator
+from recoverrun.worker.tracking.rank0_gate import Rank0Gate
 from rendezvous.protocol.layout import Layout
 
 if TYPE_CHECKING:  # they import torch, which the script imports when it wants to
@@ -139,7 +139,7 @@ class Microbatch:
         return self.shown[at][0] if self.shown else (0, 0)
 
 
-class ScriptRuntime(FirstRank):
+class ScriptRuntime(Rank0Gate):
     """The `script.Runtime` of a protected worker. `own_rank` is that of this process."""
 
     Unwind: ClassVar[type[BaseException]] = Unwind
@@ -173,6 +173,17 @@ class ScriptRuntime(FirstRank):
         self._trains: set[str] = set()  # loops around a backward
         self._last: Microbatch | None = None
         self._over: list[Source] = []  # ended before this step; what they gave may be used in it
+
+    def see(
+        self,
+        senses: Senses,
+        on_top: Callable[[Top], None],
+        feeding: Callable[[Any, str], Any],
+    ) -> None:
+        """The script has imported torch: `on_top` hears of each iteration that begins, `feeding`
+        is given the generators of the script's own generator functions.
+        """
+        self.senses, self.on_top, self.feeding = senses, on_top, feeding
 
     # --------------------------------------------------------------------------- script.Runtime
 

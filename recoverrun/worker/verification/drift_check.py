@@ -11,7 +11,7 @@ draw unequally many numbers, the promise comes down.
 
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -30,12 +30,11 @@ from recoverrun.worker.context.slot_context import (
     told,
 )
 from recoverrun.worker.context.values import bits, same
+from recoverrun.worker.replay.captures import Captures
 from recoverrun.worker.replay.lost_rank import LostRank, is_nothing
 from recoverrun.worker.rng import rng
 from recoverrun.worker.step import exact_mode, parameter_checksum
-
-if TYPE_CHECKING:
-    from recoverrun.worker.step.driver import Session
+from recoverrun.worker.step.worker_state import WorkerState
 
 BITS = 24
 """Of a digest: votes add up its square."""
@@ -54,7 +53,10 @@ Matters = Callable[[Key, Any], bool]
 class Alike:
     """What ranks are known not to have in common, and what this one has had since the last vote."""
 
-    def __init__(self, matters: Matters) -> None:
+    def __init__(self, worker: WorkerState, captures: Captures, matters: Matters) -> None:
+        """`matters` tells of a value whether a microbatch may read it."""
+        self._worker = worker
+        self._captures = captures
         self._matters = matters
         self.apart: set[Key] = set()
         self.unequal: set[str] = set()  # streams
@@ -66,6 +68,17 @@ class Alike:
         self._top: Context | None = None
         self._differ = self._heard = False
         self._nothings: dict[Key, Any] = {}  # with which all ranks have begun
+
+    def begins(self, top: Context) -> None:
+        """A transaction begins at `top`: has this rank gone on as the others have?"""
+        worker = self._worker
+        before = [one for one in self._captures.points if one.kind == "after"]
+        known = before and before[-1].step == worker.step - 1
+        if known and worker.guarantee.exact and not worker.lost:
+            protection = worker.protection
+            # Trained by all alike, unless some ranks have trained by themselves.
+            whole = protection.strategy.whole() if protection.layout.shards == 1 else ()
+            self.look(before[-1], top, whole)
 
     def look(self, before: Context, top: Context, params: Iterable[torch.Tensor]) -> None:
         """A transaction begins at `top`; the one before ended at `before`. Trained `params` are
@@ -91,7 +104,7 @@ class Alike:
         lost.nothings = {**self._nothings, **lost.nothings}
         return lost
 
-    def begins(self, tops: Sequence[Sequence[bytes]]) -> None:
+    def learn(self, tops: Sequence[Sequence[bytes]]) -> None:
         """All ranks have begun a first microbatch there, in each of the loops around it."""
         for level in zip(*tops, strict=False):
             if all(level):
@@ -118,34 +131,36 @@ class Alike:
         """What came of the words of all ranks."""
         self._differ, self._heard = not tally.alike, True
 
-    def committed(self, session: "Session") -> None:
-        """The transaction is over; all ranks know whether their words differed."""
-        if self._differ and not session.lost:
-            self._compare(session)
-        if self._heard and not session.lost:
+    def committed(self) -> bool:
+        """The transaction is over; all ranks know whether their words differed. True if more is
+        known not to be common to them.
+        """
+        more = self._differ and not self._worker.lost and self._compare()
+        if self._heard and not self._worker.lost:
             self._common = frozenset(self._values)
         self._values, self._drawn, self._top, self._weights = {}, {}, None, 0
         self._differ = self._heard = False
+        return more
 
-    def _compare(self, session: "Session") -> None:
-        fabric = session.fabric
-        assert fabric is not None, "protected"
+    def _compare(self) -> bool:
+        """True if more values are known not to be common."""
+        fabric, booth = self._worker.protection.fabric, self._worker.protection.booth
         generation = fabric.view.generation  # not later than what the machine knows of losses
         mine = {
             "values": [[told(key), crc] for key, crc in self._values.items()],
             "drawn": self._drawn,
-            "draws": self._draws(session),
+            "draws": self._draws(),
             "weights": self._weights,
         }
         try:
-            heard = gather(fabric, session.booth.channel, generation, mine)
+            heard = gather(fabric, booth.channel, generation, mine)
         except Superseded:
-            return  # the ranks will differ again
-        if self._hear_values([one["values"] for one in heard.values()]):
-            session.verification.renew()
-        self._hear_weights({rank: one["weights"] for rank, one in heard.items()}, session)
+            return False  # the ranks will differ again
+        more = self._hear_values([one["values"] for one in heard.values()])
+        self._hear_weights({rank: one["weights"] for rank, one in heard.items()})
         draws = set[str]().union(*(one["draws"] for one in heard.values()))
-        self._hear_drawn({rank: one["drawn"] for rank, one in heard.items()}, draws, session)
+        self._hear_drawn({rank: one["drawn"] for rank, one in heard.items()}, draws)
+        return more
 
     def _hear_values(self, said: list[list[list[Any]]]) -> bool:
         """True if more values are known not to be common."""
@@ -157,17 +172,15 @@ class Alike:
                 more = True
         return more
 
-    def _hear_weights(self, said: Mapping[int, int], session: "Session") -> None:
+    def _hear_weights(self, said: Mapping[int, int]) -> None:
         if len(set(said.values())) == 1:
             return
-        self._differing = True
-        reason = APART.format(step=session.step - 1)
-        session.guarantee.weaken(reason, said=min(said) == session.env.rank)
-        exact_mode.insist(session, "equal-count", reason)
+        self._differing, worker = True, self._worker
+        reason = APART.format(step=worker.step - 1)
+        worker.guarantee.weaken(reason, said=min(said) == worker.env.rank)
+        exact_mode.insist(worker.env, "equal-count", reason)
 
-    def _hear_drawn(
-        self, said: Mapping[int, Mapping[str, int]], draws: set[str], session: "Session"
-    ) -> None:
+    def _hear_drawn(self, said: Mapping[int, Mapping[str, int]], draws: set[str]) -> None:
         """`draws` are streams of which some rank's microbatch draws numbers."""
         for stream in sorted(set[str]().union(*said.values())):
             counts = {rank: drawn.get(stream, 0) for rank, drawn in sorted(said.items())}
@@ -181,15 +194,15 @@ class Alike:
             name = stream if plain else f"the generator made at {stream}"
             loop = self._top.loop if self._top is not None else "the loop"
             reason = UNEQUAL.format(loop=loop, stream=name, counts=words)
-            first = min(said) == session.env.rank
-            session.guarantee.weaken(reason, said=first)
-            exact_mode.insist(session, "equal-count", reason)
+            worker = self._worker
+            worker.guarantee.weaken(reason, said=min(said) == worker.env.rank)
+            exact_mode.insist(worker.env, "equal-count", reason)
 
-    def _draws(self, session: "Session") -> list[str]:
+    def _draws(self) -> list[str]:
         """Streams from which the microbatch drew that began at the last top."""
         if self._top is None:
             return []
-        after = [one for one in session.impersonator.captures.points if one.kind == "after"]
+        after = [one for one in self._captures.points if one.kind == "after"]
         ended = next((one for one in after if one.point > self._top.point), None)
         return [] if ended is None else sorted(_drawn(self._top, ended, any_at_all=True))
 

@@ -14,23 +14,19 @@ not surprise. A loss in between ends it; then this step is not looked at.
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import torch
 
 from ft_collectives.communicators.errors import Superseded
-from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.communicators.gather_objects import gather
 from ft_collectives.step.vote import Booth
 from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.replay.executor import Impersonator
 from recoverrun.worker.replay.lost_rank import LostRank
 from recoverrun.worker.step.strategy import Strategy
-from rendezvous.protocol.layout import Layout
+from recoverrun.worker.step.worker_state import WorkerState
 from rendezvous.protocol.messages import Notice, View
-
-if TYPE_CHECKING:
-    from recoverrun.worker.step.driver import Session
 
 SAME, UNTOLD, SPOILT = 0, 1, 2
 """What re-execution shows. The least that any rank finds holds for all: not finite in one shard is
@@ -61,108 +57,97 @@ def examiners(odd: list[int], live: tuple[int, ...]) -> dict[int, int]:
 class Guard:
     """Looks at each step of `driver` before its gradients are reduced for good."""
 
-    def __init__(self, session: "Session") -> None:
-        self._session = session
+    def __init__(self, worker: WorkerState, actor: Impersonator) -> None:
+        self._worker = worker
+        self._actor = actor
         self._booth: Booth | None = None
 
     def check(self) -> None:
         """Raises FaultyRank if this replica's machine spoilt its gradients."""
-        session = self._session
-        fabric, layout, machine = session.fabric, session.layout, session.machine
-        strategy = session.strategy
-        if not session.env.check_finite or session.refusal or machine is None:
+        worker = self._worker
+        if not worker.env.check_finite or worker.refusal or not worker.protected:
             return
-        assert fabric is not None and layout is not None, "protected"
-        assert strategy is not None, "protected"
+        protection = worker.protection
+        machine, layout = protection.machine, protection.layout
         if self._booth is None:  # all ranks come here first at the same commit point
-            self._booth = Booth(fabric, range(layout.world_size), "guard")
-        with session.changed:
+            self._booth = Booth(protection.fabric, range(layout.world_size), "guard")
+        with worker.changed:
             surprised, view = machine.surprised, machine.view
         if surprised:
             return
         try:
             own = [0] * len(layout.slots)
-            own[machine.slot] = int(not finite(strategy.accumulators()))
+            own[machine.slot] = int(not finite(protection.strategy.accumulators()))
             counts = self._booth.count(view.generation, own, lambda: None)
             odd = [slot for slot in view.live if counts[slot]]
             if odd and len(odd) < len(view.live):
-                self._examine(odd, view, _Parts(fabric, layout, strategy))
+                self._examine(odd, view, self._booth)
         except Superseded:
             return  # a loss: its recovery comes first
 
-    def _examine(self, odd: list[int], view: View, parts: "_Parts") -> None:
-        session, booth = self._session, self._booth
-        machine = session.machine
-        assert booth is not None and machine is not None, "just used"
-        generation = view.generation
-        contexts = self._contexts(generation, parts)
+    def _examine(self, odd: list[int], view: View, booth: Booth) -> None:
+        worker, generation = self._worker, view.generation
+        machine, layout = worker.protection.machine, worker.protection.layout
+        contexts = self._contexts(generation, booth)
         if machine.slot in odd:  # before a verdict, behind which a rank may be ended at any moment
-            session.remnants.unmark(session.step)
+            worker.remnants.unmark(worker.step)
         for slot, examiner in examiners(odd, view.live).items():
             found = SPOILT
             if examiner == machine.slot:
-                found = self._again(slot, contexts, parts)
+                found = self._again(slot, contexts)
             verdict = booth.least(generation, found)
-            first = parts.layout.replicas[slot][0]
-            told = f"step {session.step}: the gradients of replica {slot} are not finite"
+            first = layout.replicas[slot][0]
+            told = f"step {worker.step}: the gradients of replica {slot} are not finite"
             if verdict == SPOILT and slot == machine.slot:
                 raise FaultyRank(f"{told}; replica {examiner} computed the same ones, and they are")
             if slot == machine.slot:
-                for one in session.runtime.microbatches:
-                    session.remnants.mark(session.step, one.index, one.mark)
-            if verdict != SPOILT and session.env.rank == first:
+                for one in worker.runtime.microbatches:
+                    worker.remnants.mark(worker.step, one.index, one.mark)
+            if verdict != SPOILT and worker.env.rank == first:
                 why = (
                     "nor when replica {} computes them" if verdict == SAME else "{} cannot tell why"
                 )
-                session.link.send(Notice(
+                worker.link.send(Notice(
                     rank=first, generation=generation, event="notice.give",
                     reason=f"{told}, {why.format(examiner)}",
                 ))  # fmt: skip
 
-    def _contexts(self, generation: int, parts: "_Parts") -> dict[int, bytes]:
+    def _contexts(self, generation: int, booth: Booth) -> dict[int, bytes]:
         """Where each rank of our shard position stood as the step began."""
-        microbatches = self._session.runtime.microbatches
+        microbatches = self._worker.runtime.microbatches
         top = microbatches[0].top.context if microbatches else None
         mine = {"context": top.pack() if top is not None else b""}
-        assert self._booth is not None, "just used"
-        said = gather(parts.fabric, self._booth.channel, generation, mine)
+        fabric = self._worker.protection.fabric
+        said = gather(fabric, booth.channel, generation, mine)
         return {rank: one["context"] for rank, one in said.items()}
 
-    def _again(self, slot: int, contexts: dict[int, bytes], parts: "_Parts") -> int:
+    def _again(self, slot: int, contexts: dict[int, bytes]) -> int:
         """Compute all microbatches of `slot` once more; what that shows."""
-        session, actor = self._session, self._session.impersonator
-        rank = parts.layout.replicas[slot][parts.layout.place(session.env.rank)[1]]
-        context, mine = contexts.get(rank), session.runtime.microbatches[0].top.context
-        if not context or mine is None or not session.makeup.exact:
+        worker, actor = self._worker, self._actor
+        layout, strategy = worker.protection.layout, worker.protection.strategy
+        rank = layout.replicas[slot][layout.place(worker.env.rank)[1]]
+        context, mine = contexts.get(rank), worker.runtime.microbatches[0].top.context
+        if not context or mine is None or not worker.guarantee.exact:
             return UNTOLD
-        odd = LostRank(rank, apart=session.runtime.apart_from(rank))
+        odd = LostRank(rank, apart=worker.runtime.apart_from(rank))
         odd.learn(Context.unpack(context), mine)
-        kept, actor.lost[rank] = parts.strategy.set_aside(), odd
+        kept, actor.lost[rank] = strategy.set_aside(), odd
         try:
-            return SPOILT if all(self._each_finite(odd, parts.strategy)) else SAME
+            return SPOILT if all(self._each_finite(odd, strategy)) else SAME
         except NotReplayable:
             return UNTOLD
         finally:
-            parts.strategy.put_back(kept)
+            strategy.put_back(kept)
             del actor.lost[rank]
 
     def _each_finite(self, odd: LostRank, strategy: Strategy) -> Iterator[bool]:
         """Whether each microbatch of `odd` has finite gradients. Raises NotReplayable."""
-        session, actor = self._session, self._session.impersonator
-        for microbatch in session.runtime.microbatches:
+        worker, actor = self._worker, self._actor
+        for microbatch in worker.runtime.microbatches:
             top, points = microbatch.top.context, actor.captures.points
             assert top is not None, "captured"
-            done = actor.execute(odd.rank, odd.at(top.point, points), session.step, microbatch)
+            done = actor.execute(odd.rank, odd.at(top.point, points), worker.step, microbatch)
             yield finite(strategy.accumulators())
             after = None if done.after is None else actor.captures.at(done.after.point)
             if done.after is not None and after is not None:
                 odd.learn(done.after, after)
-
-
-class _Parts:
-    """What is there once a session protects."""
-
-    __slots__ = ("fabric", "layout", "strategy")
-
-    def __init__(self, fabric: Fabric, layout: Layout, strategy: Strategy) -> None:
-        self.fabric, self.layout, self.strategy = fabric, layout, strategy

@@ -7,7 +7,6 @@ could do without (`proofs`).
 
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -19,18 +18,18 @@ from recoverrun.worker.context.object_graph import Holdings
 from recoverrun.worker.context.slot_context import ATTRIBUTE_TENSOR_BYTES, Context, Key, told
 from recoverrun.worker.data import worker_seed_check
 from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.replay.data_sources import Sources
 from recoverrun.worker.replay.earlier_transactions import Weights, trained
-from recoverrun.worker.replay.executor import TALKS, Executed
+from recoverrun.worker.replay.executor import TALKS, Executed, Impersonator
 from recoverrun.worker.replay.local_shards import unlike
 from recoverrun.worker.replay.lost_rank import LostRank, State, named, parted
 from recoverrun.worker.replay.poison import HIGH, LOW, NOT_A_NUMBER
 from recoverrun.worker.step import parameter_checksum
+from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.tracking.loop_tracker import LEVELS, Microbatch
 from recoverrun.worker.verification import replica_children
+from recoverrun.worker.verification.drift_check import Alike
 from recoverrun.worker.verification.forked_child import Ask
-
-if TYPE_CHECKING:
-    from recoverrun.worker.step.driver import Session
 
 TRACE = (
     "executing a microbatch at {} once more moves something of the script that cannot be put back: "
@@ -55,7 +54,10 @@ class Trial:
 
     def __init__(
         self,
-        session: "Session",
+        worker: WorkerState,
+        actor: Impersonator,
+        sources: Sources,
+        drift: Alike,
         partner: int,
         said: Words,
         step: int,
@@ -63,16 +65,17 @@ class Trial:
         followed: bool,
         there: Holdings,
     ) -> None:
-        self._session = session
-        self._actor = session.impersonator
+        self._worker = worker
+        self._actor = actor
+        self._sources = sources
+        self._drift = drift
         self.partner = partner
         self._said = said
         self._step = step
         self.microbatch = microbatch
         self._followed = followed
         self._door = 0  # of the execution that was right
-        strategy, layout = session.strategy, session.layout
-        assert strategy is not None and layout is not None, "protected"
+        strategy, layout = worker.protection.strategy, worker.protection.layout
         self._strategy = strategy
         self._whole = strategy.alone and layout.shards == 1
         self._mates = replica_children.inside(layout)
@@ -102,7 +105,7 @@ class Trial:
 
     def work(self) -> Words:
         """In a child that is alone: which loop's body is it? As far as one rank can tell."""
-        session, actor = self._session, self._actor
+        worker, actor = self._worker, self._actor
         self._begin()
         if not self._whole:
             replica_children.part(self._mates)
@@ -110,7 +113,7 @@ class Trial:
         kept = Kept(self._held)
         parameters = parameter_checksum.of(self._strategy)
         for level, place in enumerate(self.microbatch.places[:LEVELS]):
-            tried = level >= session.runtime.outward.get(self.microbatch.places[0].top.loop.id, 0)
+            tried = level >= worker.runtime.outward.get(self.microbatch.places[0].top.loop.id, 0)
             self.microbatch.chosen = level
             if not tried or place.top.context is None or not self._said["tops"][level]:
                 continue
@@ -138,22 +141,21 @@ class Trial:
         found["talked"], found["fed"] = actor.talked, actor.fed
         found["rewrites"] = actor.rewrites
         found["different"] = [told(key) for key in sorted(self._different(), key=str)]
-        found["traces"] = worker_seed_check.look(session.runtime.sources, self.partner)
+        found["traces"] = worker_seed_check.look(worker.runtime.sources, self.partner)
         return found
 
     def work_together(self, level: int, place: str, within_s: float, ask: Ask) -> Words:
         """In a child that meets those of the other ranks of its replica: is all of it right that
         begins at that level?
         """
-        session, actor = self._session, self._actor
+        worker, actor = self._worker, self._actor
         self._begin()
         self._whole, self.microbatch.chosen = True, level
-        assert session.fabric is not None, "protected"
         replica_children.meet(
             self._mates,
             ask,
-            rank=session.env.rank,
-            generation=session.fabric.view.generation,
+            rank=worker.env.rank,
+            generation=worker.protection.fabric.view.generation,
             place=place,
             within_s=within_s,
         )
@@ -183,10 +185,10 @@ class Trial:
                 self._actor.moved.append(self._held[place])
 
     def _begin(self) -> None:
-        runtime = self._session.runtime
+        runtime = self._worker.runtime
         runtime.active, runtime.speaks_as = True, None
-        self._session.faults.disarm()
-        self._session.sources.trust()
+        self._worker.faults.disarm()
+        self._sources.trust()
         self._actor.constants.settle()
 
     def _try(self, level: int) -> tuple[str, frozenset[Key]]:
@@ -235,15 +237,15 @@ class Trial:
         there = Context.unpack(self._said["tops"][level])
         mine = self.microbatch.places[level].top.context
         assert mine is not None, "captured"
-        lost = LostRank(self.partner, apart=self._session.runtime.apart_from(self.partner))
+        lost = LostRank(self.partner, apart=self._worker.runtime.apart_from(self.partner))
         before = Context.unpack(self._said["before"]) if self._said["before"] else None
         mine_before = own.at(before.point) if before is not None else None
         follows = mine_before is not None and mine_before.point < mine.point
         if not self._followed or before is None or mine_before is None or not follows:
             lost.learn(there, mine)
             return lost, frozenset()
-        self._session.alike.informs(lost)
-        runtime = self._session.runtime
+        self._drift.informs(lost)
+        runtime = self._worker.runtime
         lost.led = partial(runtime.has_done, self.partner)
         lost.learn(before, mine_before)
         lost.loops.add(mine.loop)

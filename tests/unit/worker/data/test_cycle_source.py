@@ -29,7 +29,7 @@ def _sources() -> tuple[ScriptRuntime, Sources]:
     runtime = ScriptRuntime(0)
     runtime.senses = SimpleNamespace(seen=frozenset)  # type: ignore[assignment]  # torch is there
     runtime.own_modules = frozenset({__name__})
-    return runtime, Sources(runtime, Impersonator(runtime))
+    return runtime, Sources(runtime, Impersonator(runtime, pytest.fail))
 
 
 def _cycle(sources: Sources, items: Any) -> Iterator[Any]:

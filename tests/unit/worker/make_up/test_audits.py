@@ -25,6 +25,7 @@ from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import Identity
 from tests.unit.contexts import at, draw
 from tests.unit.survivors import LOST, STEP, Crew, left_at_top
+from tests.unit.workers import protected
 
 pytestmark = pytest.mark.usefixtures("streams_put_back")
 
@@ -39,12 +40,13 @@ class Rank:
         self.step = STEP
         self.layout = layout or Layout(tuple((rank,) for rank in range(5)))
         self.machine: Any = SimpleNamespace(slot=slot, view=SimpleNamespace(live=live))
-        self.fabric, self.makeup = object(), SimpleNamespace(channel=object())
+        self.fabric, self.peers = object(), object()
         self.strategy = SimpleNamespace(alone=True)
-        self.runtime, self.impersonator = SimpleNamespace(microbatches=[]), object()
+        self.runtime = SimpleNamespace(microbatches=[])
         self.executed: list[tuple[Identity, int]] = []
         self.guess, self.guesses = "", 0  # what it says of its own guesses, and how often
-        self.audits = Audits(self)  # type: ignore[arg-type]
+        actor: Any = object()
+        self.audits = Audits(protected(self), actor)
 
     def run(self, executors: dict[tuple[int, int], int]) -> tuple[set[Identity], str]:
         return self.audits.run(GENERATION, executors, {}, self._execute, self._guessed)
@@ -478,7 +480,7 @@ def test_each_rank_is_asked_for_guesses_once_it_has_executed_its_own(
     """Whatever came of that: shard mates do both together."""
     rank, before = Rank(slot, (0, 1, 4)), []
 
-    def disowned(session: Any) -> str:
+    def disowned(session: Any, actor: Any) -> str:
         before.append(rank.guesses)
         return own
 

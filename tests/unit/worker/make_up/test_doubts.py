@@ -18,7 +18,7 @@ from recoverrun.worker.make_up.doubts import GUESSED
 from recoverrun.worker.make_up.made_microbatch import Made
 from recoverrun.worker.replay.executor import Executed
 from recoverrun.worker.replay.lost_rank import State
-from recoverrun.worker.step.driver import TOO_LATE, Session
+from recoverrun.worker.step.worker_state import TOO_LATE, WorkerState
 from recoverrun.worker.tracking.loop_tracker import Microbatch
 from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import Discord
@@ -451,7 +451,7 @@ class Refusing:
         self.voice = Voice(link, 1, lambda: 4, exact=False)
         self.guarantee = Guarantee(self.voice, lambda: 1)
         self.lost, self.acting = lost, acting
-        self.machine = object()
+        self.protected = True
         self.runtime = SimpleNamespace(active=True)
 
     @property
@@ -459,7 +459,7 @@ class Refusing:
         return self.guarantee.refusal
 
     def refuse(self) -> None:
-        Session.refuse(cast("Session", self), "two models")
+        WorkerState.refuse(cast("WorkerState", self), "two models")
 
 
 def test_while_a_replica_is_lost_a_refusal_ends_the_run_and_the_launcher_is_told() -> None:

@@ -114,7 +114,7 @@ def test_of_each_lost_rank_for_itself() -> None:
     survivor = crew.survivors[0]
     asked: list[int] = []
 
-    def disproved(session: Any, rank: int, marks: Any) -> str:
+    def disproved(session: Any, actor: Any, rank: int, marks: Any) -> str:
         asked.append(rank)
         return ""
 
@@ -232,7 +232,8 @@ def test_gradients_are_put_back_whatever_happens(end: str) -> None:
 
     try:
         session: Any = survivor
-        said = noted_evidence.disproved(session, LOST, survivor.makeup._marks[LOST])
+        marks = survivor.makeup._marks[LOST]
+        said = noted_evidence.disproved(session, session.impersonator, LOST, marks)
     except ValueError:
         said = "an error"
 
@@ -257,7 +258,7 @@ def why_not(survivor: Survivor, threads: int = 1) -> str:
     session: Any = survivor
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch, "get_num_threads", lambda: threads)
-        return disowned(session)
+        return disowned(session, session.impersonator)
 
 
 def test_one_that_comes_out_as_it_was_can_be_trusted() -> None:
@@ -315,7 +316,6 @@ SILENT: dict[str, Callable[[Survivor], None]] = {
     "no microbatch": lambda one: one.runtime.microbatches.clear(),
     "no top": lambda one: setattr(one.runtime.microbatches[0].top, "context", None),
     "no end": unended,
-    "no strategy": lambda one: setattr(one, "strategy", None),
     "not replayable": lambda one: raises(one, NotReplayable("numbers move")),
     "given up": lambda one: raises(one, GivenUp("it would end this process")),
     "asks others": lambda one: answers(one, answered=True),

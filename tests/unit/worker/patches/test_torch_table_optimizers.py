@@ -21,10 +21,11 @@ class Script:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.refusals: list[str] = []
         self.optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
-        session: Any = SimpleNamespace(
-            impersonator=SimpleNamespace(optimizers=self.optimizers), refuse=self.refusals.append
+        parts: Any = SimpleNamespace(
+            executor=SimpleNamespace(optimizers=self.optimizers),
+            worker=SimpleNamespace(refuse=self.refusals.append),
         )
-        replaced = torch_table._knowing(session, torch.optim.Optimizer.add_param_group)
+        replaced = torch_table._knowing(parts, torch.optim.Optimizer.add_param_group)
 
         class Whole(torch.optim.SGD):
             add_param_group = replaced

@@ -10,12 +10,12 @@ import torch
 from ft_collectives.process_group.elastic import ElasticGroup
 from recoverrun.worker.instrumentation import Lone
 from recoverrun.worker.rank0.broadcasts import Roots, _is
-from recoverrun.worker.rank0.failover import FirstRank
+from recoverrun.worker.tracking.rank0_gate import Rank0Gate
 
 HERE = __file__
 
 
-class Runtime(FirstRank):
+class Runtime(Rank0Gate):
     active = True
     acting_rank = None
 
@@ -35,7 +35,7 @@ def asked(roots: Roots, group: ElasticGroup, root: int = 0, **places: tuple[str,
     """Has this rank done to `flag` what rank 0 does, by what is written in this function?"""
     flag = torch.zeros(3)
     frame = sys._getframe()
-    runtime: Any = roots._session.runtime
+    runtime: Any = roots._worker.runtime
     for written in places.values():
         runtime.places[f"{HERE}:{frame.f_lineno}"] = Lone(written, ())
     return roots._does(frame, flag[1:], group, root)
@@ -44,7 +44,7 @@ def asked(roots: Roots, group: ElasticGroup, root: int = 0, **places: tuple[str,
 def told(roots: Roots, group: ElasticGroup, failed: tuple[str, ...] = ()) -> bool:
     """The same of a list, sent by a helper; `failed` may have been changed by what failed here."""
     said = [True]
-    line, runtime = sys._getframe().f_lineno, roots._session.runtime
+    line, runtime = sys._getframe().f_lineno, roots._worker.runtime
     runtime.places[f"{HERE}:{line}"] = Lone(("said",), ())
     runtime.places[f"{HERE}:{line + 1}"] = Lone((), (), (), failed)
     runtime.left = {f"{HERE}:{line + 1}"} if failed else set()

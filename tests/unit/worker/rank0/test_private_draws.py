@@ -13,6 +13,7 @@ from recoverrun.worker.context.slot_context import Context, Point
 from recoverrun.worker.rank0 import failover, private_draws
 from recoverrun.worker.replay.lost_rank import ALONE, LostRank, lost_rank
 from recoverrun.worker.rng import rng
+from recoverrun.worker.tracking.rank0_gate import KEPT, Rank0Gate
 from tests.unit.contexts import at, draw
 
 
@@ -25,7 +26,7 @@ def _streams_put_back() -> Iterator[None]:
     rng.restore(before)
 
 
-class Runtime(failover.FirstRank):
+class Runtime(Rank0Gate):
     active = True
     acting_rank: int | None = None
     seedings = 0
@@ -145,13 +146,13 @@ def test_what_is_missed_again_and_again_is_remembered_once() -> None:
 
 def test_of_earlier_transactions_only_so_much_is_remembered() -> None:
     runtime = Runtime(own_rank=1)
-    for step in range(failover.KEPT + 5):
+    for step in range(KEPT + 5):
         runtime.last_point = lambda step=step: (step, 0, 1, 0)  # type: ignore[misc]
         runtime.first("a.py:2", True, False)
         runtime.begin_anew()
 
-    assert len(runtime.missed_at) == failover.KEPT
-    assert not runtime.has_done(0, frozenset(), since=(failover.KEPT + 4, 0, 1, 0))
+    assert len(runtime.missed_at) == KEPT
+    assert not runtime.has_done(0, frozenset(), since=(KEPT + 4, 0, 1, 0))
     assert not runtime.has_done(0, frozenset(), since=(5, 0, 1, 0))
     assert runtime.has_done(0, frozenset(), since=(4, 0, 1, 0)), "forgotten"
 
@@ -291,7 +292,7 @@ class Deputy:
         self.downgraded: list[str] = []
         self.awaited: list[int] = []
         self.voice = SimpleNamespace(notice=self.said.append)
-        self.makeup = SimpleNamespace(
+        self.makeup: Any = SimpleNamespace(
             exact=True,
             downgrade=self.downgraded.append,
             await_legacy=self.awaited.append,
@@ -299,7 +300,9 @@ class Deputy:
         )
 
     def standing_in(self, where: str = "train.py:7") -> failover.StandingIn:
-        return failover.StandingIn(self, where)  # type: ignore[arg-type]
+        worker: Any = self
+        actor: Any = self.impersonator
+        return failover.StandingIn(worker, actor, self.makeup, where)
 
     def streams_at(self, here: Context) -> rng.Streams:
         """Rank 0's, as told at our next point."""

@@ -45,7 +45,7 @@ class Stage:
             globals=self.module, names=names or {}, loop=loop(module_level=where == "module"),
             attributes={}, context=at(0, names={"at": self.module["at"], **then}), groups=[],
         )  # fmt: skip
-        actor = Impersonator(ScriptRuntime(0))
+        actor = Impersonator(ScriptRuntime(0), pytest.fail)
         self.substitution = Substitution(actor.runtime, actor.bearing, actor.shares)
         self.costume = Costume(rng.read(), {})
 

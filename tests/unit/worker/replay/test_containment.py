@@ -29,7 +29,8 @@ class Runtime:
 @pytest.fixture
 def custody() -> Iterator[Custody]:
     before = {n: signal.getsignal(n) for n in range(signal.SIGRTMIN, signal.SIGRTMAX)}
-    yield Custody(Runtime())  # type: ignore[arg-type]
+    runtime: Any = Runtime()
+    yield Custody(runtime, pytest.fail)
     for number, handler in before.items():
         if signal.getsignal(number) is not handler:
             signal.signal(number, signal.SIG_DFL)

@@ -14,7 +14,6 @@ from recoverrun.worker.replay.substitution import Costume, Substitution
 from recoverrun.worker.rng import rng
 from recoverrun.worker.rng.registry import Registry
 from recoverrun.worker.tracking.loop_tracker import Microbatch, ScriptRuntime, Top
-from rendezvous.protocol.layout import Layout
 from tests.unit.contexts import at, loop
 from tests.unit.worker.tracking.test_loop_tracker import Play
 
@@ -32,7 +31,7 @@ class Rank(Play):
 
     def __init__(self) -> None:
         super().__init__()
-        self.actor = Impersonator(self.runtime)
+        self.actor = Impersonator(self.runtime, pytest.fail)
         self.runtime.on_top = self._top
         self.tops: list[Top] = []
         self.step = 0
@@ -41,7 +40,7 @@ class Rank(Play):
         strategy: Any = SimpleNamespace(
             clear=lambda: None, buffers=list, digest=lambda: 5, early=True, synced=True
         )
-        self.actor.serve(strategy, Layout(((0,), (1,))))
+        self.actor.serve(strategy)
         self.strategy = strategy
 
     def _top(self, top: Top) -> None:
@@ -199,7 +198,7 @@ class Stage:
             loop=loop(module_level=module, **more), attributes={}, context=context,
             groups=[],
         )  # fmt: skip
-        actor = Impersonator(ScriptRuntime(0))
+        actor = Impersonator(ScriptRuntime(0), pytest.fail)
         self.substitution = Substitution(actor.runtime, actor.bearing, actor.shares)
         self.costume = Costume(rng.read(), {})
 

@@ -47,7 +47,7 @@ class Stage:
             globals={} if local else seen, names=seen if local else {}, groups=[],
             loop=loop(module_level=module), attributes=attributes, context=self.mine,
         )  # fmt: skip
-        actor = Impersonator(ScriptRuntime(0))
+        actor = Impersonator(ScriptRuntime(0), pytest.fail)
         actor.runtime.own_modules = OWN
         self.substitution = Substitution(actor.runtime, actor.bearing, actor.shares)
         self.costume = Costume(rng.read(), {})

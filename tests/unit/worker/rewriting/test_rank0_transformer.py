@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from recoverrun.worker.instrumentation import RUNTIME_NAME
-from recoverrun.worker.rank0.failover import FirstRank
 from recoverrun.worker.rewriting.rank0_transformer import hand_on
+from recoverrun.worker.tracking.rank0_gate import Rank0Gate
 
 HANDED_ON = [
     "if rank == 0: did('x')",
@@ -57,7 +57,7 @@ LEFT = [
 ]
 
 
-class Runtime(FirstRank):
+class Runtime(Rank0Gate):
     """Of rank 1, which is the deputy or is not."""
 
     def __init__(self, deputy: bool) -> None:

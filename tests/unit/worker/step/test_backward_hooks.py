@@ -1,28 +1,29 @@
 """Where a backward begins and ends: a transaction is settled before the script's call returns."""
 
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 
 from recoverrun.worker.step.backward_hooks import Backwards
-from recoverrun.worker.step.driver import IN_BACKWARD
+from recoverrun.worker.step.driver import IN_BACKWARD, Driver
 from recoverrun.worker.tracking.loop_tracker import Unwind
 
 
 class Told:
-    """A session, and what it and the watcher of reductions by hand are told, in order."""
+    """A driver, and what it and the watcher of reductions by hand are told, in order."""
 
     def __init__(self, *, early: bool = True, by_hand: bool = False) -> None:
         self.told: list[Any] = []
         self.strategy = None if by_hand else SimpleNamespace(early=early)
-        self.hooked = self.in_schedule = False
+        self._hooked = False
         self.refusals: list[str] = []
         self.runtime = SimpleNamespace(active=True)
-        self.impersonator = SimpleNamespace(skips=lambda: False)
-        hand: Any = SimpleNamespace(backward_done=lambda: self.told.append("by hand"))
-        self.backwards = Backwards(self, hand)  # type: ignore[arg-type]
+        self.replayer = SimpleNamespace(skips=lambda: False)
+        self.worker = self
+        driver: Any = self
+        self.backwards = Backwards(driver, lambda: self.told.append("by hand"))
 
     def backward_begins(self, losses: Any) -> None:
         self.told.append(("begins", losses))
@@ -30,117 +31,120 @@ class Told:
     def backward_done(self) -> None:
         self.told.append("done")
 
+    def hooks_gradients(self) -> None:
+        Driver.hooks_gradients(cast("Driver", self))
+
     def refuse(self, reason: str) -> None:
         self.refusals.append(reason)
 
 
 def test_the_end_is_told_before_the_script_goes_on() -> None:
-    session = Told()
+    driver = Told()
 
     def original(loss: str) -> None:
-        session.told.append("gradients")
+        driver.told.append("gradients")
 
-    session.backwards.around(original)("loss")
+    driver.backwards.around(original)("loss")
 
-    assert session.told == [("begins", "loss"), "gradients", "done"]
+    assert driver.told == [("begins", "loss"), "gradients", "done"]
 
 
 def test_a_loss_given_by_name_is_seen() -> None:
-    session = Told()
+    driver = Told()
 
-    session.backwards.around(lambda tensors: None)(tensors="loss")
+    driver.backwards.around(lambda tensors: None)(tensors="loss")
 
-    assert session.told == [("begins", "loss"), "done"]
+    assert driver.told == [("begins", "loss"), "done"]
 
 
 def test_a_backward_inside_another_belongs_to_it() -> None:
     """`Tensor.backward` calls `autograd.backward`, and a checkpoint runs one within."""
-    session = Told()
-    inner = session.backwards.around(lambda loss: session.told.append("gradients"))
+    driver = Told()
+    inner = driver.backwards.around(lambda loss: driver.told.append("gradients"))
 
-    session.backwards.around(inner)("loss")
+    driver.backwards.around(inner)("loss")
 
-    assert session.told == [("begins", "loss"), "gradients", "done"]
+    assert driver.told == [("begins", "loss"), "gradients", "done"]
 
 
 def test_what_is_executed_as_a_backward_has_ended_begins_by_itself() -> None:
     """Lost microbatches are made up then."""
-    session = Told()
+    driver = Told()
 
     def made_up() -> None:
-        session.backward_done = lambda: None  # type: ignore[method-assign]
-        with session.backwards.one("lost"):
+        driver.backward_done = lambda: None  # type: ignore[method-assign]
+        with driver.backwards.one("lost"):
             ...
 
-    session.backward_done = made_up  # type: ignore[method-assign]
-    with session.backwards.one("own"):
+    driver.backward_done = made_up  # type: ignore[method-assign]
+    with driver.backwards.one("own"):
         ...
 
-    assert session.told == [("begins", "own"), ("begins", "lost")]
+    assert driver.told == [("begins", "own"), ("begins", "lost")]
 
 
 def test_every_backward_ends_by_itself() -> None:
-    session = Told()
+    driver = Told()
 
     for loss in "ab":
-        with session.backwards.one(loss):
+        with driver.backwards.one(loss):
             ...
 
-    assert session.told == [("begins", "a"), "done", ("begins", "b"), "done"]
+    assert driver.told == [("begins", "a"), "done", ("begins", "b"), "done"]
 
 
 def test_where_nothing_is_served_yet_it_may_be_one_that_is_reduced_by_hand() -> None:
-    session = Told(by_hand=True)
+    driver = Told(by_hand=True)
 
-    session.backwards.around(lambda loss: None)("loss")
+    driver.backwards.around(lambda loss: None)("loss")
 
-    assert session.told == [("begins", "loss"), "by hand", "done"]
+    assert driver.told == [("begins", "loss"), "by hand", "done"]
 
 
 def test_one_that_raises_has_brought_nothing() -> None:
-    session = Told()
+    driver = Told()
 
     with pytest.raises(RuntimeError, match="no graph"):
-        with session.backwards.one("loss"):
+        with driver.backwards.one("loss"):
             raise RuntimeError("no graph")
-    assert session.told == [("begins", "loss")]
-    session.backwards.around(lambda loss: None)("another")
+    assert driver.told == [("begins", "loss")]
+    driver.backwards.around(lambda loss: None)("another")
 
-    assert session.told[1:] == [("begins", "another"), "done"]
+    assert driver.told[1:] == [("begins", "another"), "done"]
 
 
 def test_re_executed_code_is_left_at_the_end_of_its_backward() -> None:
-    session = Told()
+    driver = Told()
 
     def unwind() -> None:
         raise Unwind("backward")
 
-    session.backward_done = unwind  # type: ignore[method-assign]
+    driver.backward_done = unwind  # type: ignore[method-assign]
     with pytest.raises(Unwind):
-        session.backwards.around(lambda loss: session.told.append("gradients"))("loss")
+        driver.backwards.around(lambda loss: driver.told.append("gradients"))("loss")
 
-    assert session.told == [("begins", "loss"), "gradients"]
+    assert driver.told == [("begins", "loss"), "gradients"]
 
 
 def test_what_belongs_to_earlier_microbatches_is_passed_over_but_for_what_is_inside_another() -> (
     None
 ):
-    session, left = Told(), [True, False]
-    session.impersonator.skips = lambda: left.pop(0)
-    inner = session.backwards.around(lambda loss: session.told.append("gradients"))
-    backward = session.backwards.around(inner)
+    driver, left = Told(), [True, False]
+    driver.replayer.skips = lambda: left.pop(0)
+    inner = driver.backwards.around(lambda loss: driver.told.append("gradients"))
+    backward = driver.backwards.around(inner)
 
     backward("earlier")
     backward("own")
 
-    assert session.told == [("begins", "own"), "gradients", "done"]
+    assert driver.told == [("begins", "own"), "gradients", "done"]
     assert left == []
 
 
-def _module(name: str, session: Told) -> Any:
+def _module(name: str, driver: Told) -> Any:
     """Code of a module called so, which registers a hook."""
     module = ModuleType(name)
-    wrapped = session.backwards.hooking(torch.Tensor.register_post_accumulate_grad_hook)
+    wrapped = driver.backwards.hooking(torch.Tensor.register_post_accumulate_grad_hook)
     module.__dict__.update(register=wrapped)
     exec("def hook(tensor):\n    return register(tensor, lambda p: None)", module.__dict__)
     return module
@@ -152,19 +156,19 @@ def _module(name: str, session: Told) -> Any:
 def test_who_steps_within_the_backward_is_not_served_where_gradients_are_taken_early(
     early: bool, refusals: list[str]
 ) -> None:
-    session = Told(early=early)
+    driver = Told(early=early)
 
-    handle = _module("train", session).hook(torch.zeros(1, requires_grad=True))
+    handle = _module("train", driver).hook(torch.zeros(1, requires_grad=True))
 
     handle.remove()
-    assert session.hooked
-    assert (session.refusals, session.runtime.active) == (refusals, not refusals)
+    assert driver._hooked
+    assert (driver.refusals, driver.runtime.active) == (refusals, not refusals)
 
 
 @pytest.mark.parametrize("module", ["torch.distributed.fsdp", "recoverrun.worker.strategies.ddp"])
 def test_hooks_of_torch_s_own_and_of_ours_are_no_matter(module: str) -> None:
-    session = Told()
+    driver = Told()
 
-    _module(module, session).hook(torch.zeros(1, requires_grad=True))
+    _module(module, driver).hook(torch.zeros(1, requires_grad=True))
 
-    assert not session.hooked and not session.refusals
+    assert not driver._hooked and not driver.refusals

@@ -16,7 +16,7 @@ def killed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_a_kill_strikes_its_rank_in_its_step_and_phase(killed: list[int]) -> None:
-    own, other = (FaultPoints("r1@step:2:forward", rank) for rank in (1, 0))
+    own, other = (FaultPoints("r1@step:2:forward", rank, lambda: None) for rank in (1, 0))
     for step in range(4):
         other.strike(step, "forward")
         own.strike(step, "backward")
@@ -28,7 +28,7 @@ def test_a_kill_strikes_its_rank_in_its_step_and_phase(killed: list[int]) -> Non
 
 
 def test_where_nothing_is_protected_a_kill_strikes_before_its_update(killed: list[int]) -> None:
-    faults = FaultPoints("r1@step:2:forward", 1)
+    faults = FaultPoints("r1@step:2:forward", 1, lambda: None)
     for refused in (False, True):
         faults.update(refused=refused)
     assert not killed
@@ -39,7 +39,7 @@ def test_where_nothing_is_protected_a_kill_strikes_before_its_update(killed: lis
 
 
 def test_a_script_that_may_be_protected_yet_is_not_struck_by_its_updates(killed: list[int]) -> None:
-    faults = FaultPoints("r1@step:0:forward", 1)
+    faults = FaultPoints("r1@step:0:forward", 1, lambda: None)
 
     faults.update(refused=False)
 

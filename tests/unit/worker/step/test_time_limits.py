@@ -65,7 +65,7 @@ def _looked_after(patience: Patience) -> Iterator[None]:
 @pytest.fixture
 def patience() -> Iterator[Patience]:
     before = {n: signal.getsignal(n) for n in range(signal.SIGRTMIN, signal.SIGRTMAX)}
-    yield Patience()
+    yield Patience(lambda thread, limit_s: None)
     for number, handler in before.items():
         if signal.getsignal(number) is not handler:
             signal.signal(number, signal.SIG_DFL)
@@ -82,7 +82,7 @@ def test_a_wait_for_a_lock_is_left(patience: Patience) -> None:
 
 def test_what_is_over_is_not_interrupted(patience: Patience) -> None:
     let_go: list[int] = []
-    patience.let_go = lambda thread, limit_s: let_go.append(thread)
+    patience._let_go = lambda thread, limit_s: let_go.append(thread)
     with patience.within(0.0, _leave):
         ...
 
@@ -99,7 +99,7 @@ def test_in_a_backward_it_is_let_go(patience: Patience) -> None:
         let_go.append((thread, limit_s))
         gone.set()
 
-    patience.let_go = note
+    patience._let_go = note
     with _looked_after(patience), patience.within(0.0, _leave):
         patience.too_late_to_interrupt()
         assert gone.wait(20)
@@ -109,7 +109,7 @@ def test_in_a_backward_it_is_let_go(patience: Patience) -> None:
 
 def test_another_thread_than_the_main_one_is_let_go(patience: Patience) -> None:
     gone = threading.Event()
-    patience.let_go = lambda thread, limit_s: gone.set()
+    patience._let_go = lambda thread, limit_s: gone.set()
 
     def execute() -> None:
         with patience.within(0.0, _leave):

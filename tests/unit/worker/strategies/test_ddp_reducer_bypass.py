@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ft_collectives.step.reducer import Reducer
-from recoverrun.worker.step.driver import Session
+from recoverrun.worker.step.interfaces import StrategyHost
 from recoverrun.worker.strategies.ddp_buckets import Gradients
 from recoverrun.worker.strategies.ddp_reducer_bypass import Arrivals, Still
 
@@ -46,6 +46,7 @@ class Steps:
     """A session at the transaction and microbatch that a test wants."""
 
     def __init__(self) -> None:
+        self.worker = self
         self.step = 1
         self.runtime = SimpleNamespace(microbatches=[])
 
@@ -60,7 +61,7 @@ class Steps:
 def looked(module: Any, *parts: Gradients) -> tuple[Still, Steps]:
     """After the backward of transaction 1, in which DDP has filled these buckets."""
     steps = Steps()
-    still = Still(cast("Session", steps))
+    still = Still(cast("StrategyHost", steps))
     for count in range(1, len(parts) + 1):
         still.look(module, Bucket(last=count == len(parts)), parts[:count])
     steps.has_run(1)
@@ -157,6 +158,7 @@ class Reduced:
     """A session, its reducer, and what is offered to that."""
 
     def __init__(self) -> None:
+        self.worker = self
         self.generation = 3
         self.acting = False
         self.offers: list[tuple[int, int]] = []  # which bucket, in which generation
@@ -179,7 +181,7 @@ class Reduced:
     def serves(self, *parts: Gradients) -> Arrivals:
         buckets = {tuple(map(id, one.params)): one for one in parts}
         self.keys = list(buckets)
-        return Arrivals(cast("Session", self), cast("Reducer", self), buckets)
+        return Arrivals(cast("StrategyHost", self), cast("Reducer", self), buckets)
 
 
 def backward(*parts: Gradients) -> None:

@@ -1,6 +1,7 @@
 """One step of a pipeline is one backward, which ends before its gradients are divided."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,14 +32,23 @@ class Play:
     def __init__(self) -> None:
         self.told: list[Any] = []
         self.strategy = object()
-        self.acting = self.in_schedule = False
+        self.worker, self.acting, self.in_schedule = self, False, False
         self.skipped = 0
-        self.impersonator = SimpleNamespace(skips=self.skips)
-        self.pipelines = Pipelines(self, Backwards(self, None))  # type: ignore[arg-type]
+        self.replayer = SimpleNamespace(skips=self.skips)
+        driver: Any = self
+        self.pipelines = Pipelines(driver, Backwards(driver, lambda: None))
 
     def skips(self) -> bool:
         self.skipped += 1
         return self.acting and self.skipped == 1
+
+    @contextmanager
+    def schedule(self) -> Iterator[None]:
+        self.in_schedule = True
+        try:
+            yield
+        finally:
+            self.in_schedule = False
 
     def forward_begins(self, values: Any) -> None:
         self.told.append(("enters", values))
@@ -51,7 +61,7 @@ class Play:
         if self.acting:
             raise Unwind("backward")
 
-    def schedule(self, parts: int = 2) -> Schedule:
+    def made(self, parts: int = 2) -> Schedule:
         divide = self.pipelines.scale_grads(lambda stage, by: self.told.append(("divided", by)))
         return Schedule(parts, self.told, divide)
 
@@ -62,7 +72,7 @@ class Play:
 def test_the_transaction_is_settled_before_torch_divides_its_gradients() -> None:
     play = Play()
 
-    assert play.step(play.schedule(), "x", target="y") == "outputs"
+    assert play.step(play.made(), "x", target="y") == "outputs"
 
     assert play.told == [
         ("enters", ("x", "y")), "begins", ("part", 0), ("part", 1), "done", ("divided", 2)
@@ -71,7 +81,7 @@ def test_the_transaction_is_settled_before_torch_divides_its_gradients() -> None
 
 def test_one_that_divides_nothing_is_settled_at_its_end() -> None:
     play = Play()
-    schedule = play.schedule()
+    schedule = play.made()
     schedule._scale = lambda stage, factor: None
 
     play.step(schedule)
@@ -82,7 +92,7 @@ def test_one_that_divides_nothing_is_settled_at_its_end() -> None:
 def test_its_parts_are_no_microbatches_of_the_script() -> None:
     play = Play()
     seen: list[bool] = []
-    schedule = play.schedule()
+    schedule = play.made()
     schedule._scale = lambda stage, factor: seen.append(play.in_schedule)
 
     play.step(schedule)
@@ -92,7 +102,7 @@ def test_its_parts_are_no_microbatches_of_the_script() -> None:
 
 def test_it_is_over_after_an_error() -> None:
     play = Play()
-    schedule = play.schedule()
+    schedule = play.made()
     schedule._n_microbatches = None  # type: ignore[assignment]
 
     try:
@@ -108,7 +118,7 @@ def test_another_rank_s_microbatch_is_left_before_anything_is_divided() -> None:
     play.acting, play.skipped = True, 1  # there is none before it
 
     try:
-        play.step(play.schedule())
+        play.step(play.made())
     except Unwind:
         play.told.append("left")
 
@@ -120,13 +130,13 @@ def test_a_step_of_an_earlier_microbatch_is_passed_over_in_another_rank_s_place(
     play = Play()
     play.acting = True
 
-    assert play.step(play.schedule()) is None
+    assert play.step(play.made()) is None
     assert play.told == []
 
 
 def test_an_evaluation_is_no_backward() -> None:
     play = Play()
-    schedule = play.schedule()
+    schedule = play.made()
     schedule._has_backward = False
     schedule._scale = lambda stage, factor: None
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from recoverrun.worker.instrumentation import RUNTIME_NAME
-from recoverrun.worker.rank0.failover import FirstRank
 from recoverrun.worker.rank0.shared_values import Supply
 from recoverrun.worker.rewriting.rank0_transformer import hand_on
+from recoverrun.worker.tracking.rank0_gate import Rank0Gate
 
 
 class Script:
@@ -20,7 +20,7 @@ class Script:
     def __init__(self, source: str, **names: Any) -> None:
         tree = ast.parse(dedent(source))
         self.words: list[str] = []
-        self.runtime = runtime = FirstRank(own_rank=1)
+        self.runtime = runtime = Rank0Gate(own_rank=1)
         runtime.hand_on(hand_on(tree, "train.py"))
         session: Any = SimpleNamespace(runtime=runtime, voice=SimpleNamespace(notice=self.tell))
         self.supply = Supply(session).supply

@@ -18,6 +18,7 @@ from recoverrun.worker.step.guarantee import Guarantee
 from recoverrun.worker.verification import drift_check as alike_module
 from recoverrun.worker.verification.drift_check import UNEQUAL, Alike
 from tests.unit.contexts import LOOP, at, draw, stream
+from tests.unit.workers import protected
 
 pytestmark = pytest.mark.usefixtures("streams_put_back")
 
@@ -31,7 +32,6 @@ class Rank:
     """As much of a session as a comparison needs."""
 
     def __init__(self, number: int, ranks: "Ranks", matters: Matters) -> None:
-        self.alike = Alike(matters)
         self.renewed = 0
         self.downgrades: list[str] = []
         voice: Any = SimpleNamespace(downgraded=self.downgrades.append)
@@ -43,12 +43,11 @@ class Rank:
         view = SimpleNamespace(generation=1)
         self.fabric = SimpleNamespace(ranks=ranks, number=number, view=view)
         self.booth = SimpleNamespace(channel=None)
-        self.verification = SimpleNamespace(renew=self._renew)
-        self.captures = SimpleNamespace(points=list[Context]())
-        self.impersonator = SimpleNamespace(captures=self.captures)
+        self.captures: Any = SimpleNamespace(points=list[Context]())
+        self.alike = Alike(protected(self), self.captures, matters)
 
-    def _renew(self) -> None:
-        self.renewed += 1
+    def committed(self) -> None:
+        self.renewed += self.alike.committed()
 
     def goes(self, top: Context, *, before: Context | None = None, draws: int = 0) -> None:
         """From where the transaction before ended to `top`; its microbatch draws so many."""
@@ -86,9 +85,9 @@ class Ranks:
         self.words.clear()
         for rank in self.ranks * (not together):
             with pytest.raises(_NotAll):
-                rank.alike._compare(rank)  # type: ignore[arg-type]
+                rank.alike._compare()
         for rank in self.ranks:
-            rank.alike.committed(rank)  # type: ignore[arg-type]
+            rank.committed()
 
     def gather(self, number: int, mine: Any) -> dict[int, Any]:
         if self.superseded:
@@ -211,7 +210,7 @@ def test_a_loss_while_ranks_tell_each_other_changes_nothing() -> None:
     ranks.superseded = True
 
     for rank in ranks.ranks:
-        rank.alike.committed(rank)  # type: ignore[arg-type]
+        rank.committed()
 
     assert [rank.alike.apart for rank in ranks.ranks] == [set(), set()]
 
@@ -222,7 +221,7 @@ def test_who_has_lost_somebody_compares_nothing() -> None:
     rank.alike.hear(Tally(counts=(), said=(), taken={}, alike=False))
     rank.lost = True
 
-    rank.alike.committed(rank)  # type: ignore[arg-type]  # or it would ask
+    rank.committed()  # or it would ask
 
     assert rank.alike.apart == set() and rank.alike.word == 0
 

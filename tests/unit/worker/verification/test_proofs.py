@@ -9,10 +9,10 @@ import pytest
 from ft_collectives.communicators.errors import Superseded
 from ft_collectives.communicators.limits import Patience
 from ft_collectives.step.vote import Tally
-from recoverrun.worker.rank0 import shared_values
 from recoverrun.worker.step.guarantee import Guarantee
 from recoverrun.worker.tracking.loop_tracker import Microbatch, Place
-from recoverrun.worker.verification import forked_child, proofs
+from recoverrun.worker.verification import forked_child, mutual_proof, proofs
+from recoverrun.worker.verification.mutual_proof import MutualProof
 from recoverrun.worker.verification.proofs import (
     FIRST,
     NOTHING,
@@ -20,13 +20,14 @@ from recoverrun.worker.verification.proofs import (
     SECOND,
     UNEQUAL,
     UNSAID,
-    Verification,
+    Proofs,
 )
 from recoverrun.worker.verification.replay_trial import EMPTY, Trial
 from rendezvous.coordinator.guarantees import WEAKEST_FIRST
 from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import Promise
 from tests.unit.contexts import at, loop
+from tests.unit.workers import protected
 
 pytestmark = pytest.mark.usefixtures("streams_put_back")
 
@@ -82,7 +83,7 @@ class Play:
         self.booth: Any = SimpleNamespace(
             channel=object(), least=lambda generation, mine: min(mine, self.least_of_others)
         )
-        self.makeup = SimpleNamespace(channel=object())
+        self.peers = object()
         self.left: list[Any] = []  # for successors: where this rank began
         self.remnants = SimpleNamespace(top=self.left.append, after=lambda context: None)
         captures = SimpleNamespace(
@@ -101,12 +102,15 @@ class Play:
         self.trusts = 0
         self.sources = SimpleNamespace(trust=self._trust)
         self.machine = SimpleNamespace(slot=0)
-        self.alike = SimpleNamespace(informs=lambda lost: lost, begins=lambda tops: None)
+        self.alike = SimpleNamespace(informs=lambda lost: lost, learn=lambda tops: None)
         self.layout = Layout(((OWN,), (PARTNER,)))
         self.env = SimpleNamespace(exact=False, error_file="", rank=OWN)
         self.faults = SimpleNamespace(disarm=lambda: None)
         self.lost, self.step = False, 1
-        self.verification = Verification(self)  # type: ignore[arg-type]
+        drift: Any = self.alike
+        sources: Any = self.sources
+        mutual = MutualProof(protected(self), self.impersonator, sources, drift)
+        self.verification = Proofs(self, self.impersonator, mutual, lambda generation: None)
 
     def _trust(self) -> None:
         self.trusts += 1
@@ -127,6 +131,7 @@ def _gather(monkeypatch: pytest.MonkeyPatch) -> None:
         return fabric.gather(mine)
 
     monkeypatch.setattr(proofs, "gather", gather)
+    monkeypatch.setattr(mutual_proof, "gather", gather)
 
 
 # --------------------------------------------------------------------------- fitness
@@ -218,7 +223,7 @@ def test_who_asked_for_exact_sums_is_refused_them_with_a_reason(
     assert words in capsys.readouterr().err
 
 
-class Proofs:
+class Proving:
     """What a child would say, in the place of one; every proof that is made."""
 
     def __init__(self, play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,8 +231,7 @@ class Proofs:
         self.words: list[int] = []  # this rank's, of each vote
         self.found: dict[str, Any] | None = {**EMPTY, "exact": [0]}
         self.play = play
-        monkeypatch.setattr(play.verification, "_tried", self.tried)
-        monkeypatch.setattr(shared_values, "exchange", lambda session, generation: None)
+        monkeypatch.setattr(play.verification._mutual, "_tried", self.tried)
         play.verification.first()
 
     def tried(self, made: Trial) -> dict[str, Any]:
@@ -245,7 +249,7 @@ class Proofs:
         """`theirs`: the other rank's word in the vote, where it is not ours."""
         self.play.runtime.microbatches = list(microbatches)
         self.play.step += 1
-        self.words.append(self.play.verification.word())
+        self.words.append(self.play.verification.word)
         both = [self.words[-1], self.words[-1] if theirs is None else theirs]
         said = tuple(both.count(word) for word in range(4))
         self.play.verification.hear(Tally(counts=(), said=said, taken={}))
@@ -253,13 +257,13 @@ class Proofs:
 
 
 @pytest.fixture
-def nested(monkeypatch: pytest.MonkeyPatch) -> Proofs:
+def nested(monkeypatch: pytest.MonkeyPatch) -> Proving:
     """In two loops, the first transaction of which is proved."""
     inner, outer = loop("train.py:5"), loop("train.py:1")
-    return Proofs(Play(microbatch(inner, outer)), monkeypatch)
+    return Proving(Play(microbatch(inner, outer)), monkeypatch)
 
 
-def test_a_kind_of_transaction_is_proved_twice_the_second_time_as_followed(nested: Proofs) -> None:
+def test_a_kind_of_transaction_is_proved_twice_the_second_time_as_followed(nested: Proving) -> None:
     for _ in range(3):
         nested.commit(1)
 
@@ -269,7 +273,7 @@ def test_a_kind_of_transaction_is_proved_twice_the_second_time_as_followed(neste
 
 
 def test_whoever_is_followed_into_another_iteration_further_out_is_proved_anew(
-    nested: Proofs,
+    nested: Proving,
 ) -> None:
     """Of an epoch, say."""
     for crossed in (1, 1, 2, 1, 2):
@@ -278,7 +282,7 @@ def test_whoever_is_followed_into_another_iteration_further_out_is_proved_anew(
     assert nested.made == [(0, False), (1, True), (3, True), (4, True)]
 
 
-def test_transactions_of_one_iteration_are_a_kind_too(nested: Proofs) -> None:
+def test_transactions_of_one_iteration_are_a_kind_too(nested: Proving) -> None:
     (before,) = nested.play.runtime.microbatches
     other = Microbatch(0, tuple(Place(place.top, 1) for place in before.places))
 
@@ -288,7 +292,7 @@ def test_transactions_of_one_iteration_are_a_kind_too(nested: Proofs) -> None:
     assert nested.made == [(0, False), (1, False), (2, True)]
 
 
-def test_another_loop_or_another_backward_in_it_is_another_kind(nested: Proofs) -> None:
+def test_another_loop_or_another_backward_in_it_is_another_kind(nested: Proving) -> None:
     nested.commit(1)
     nested.commit(1, skip=1)
     nested.of(microbatch(loop("tune.py:9")))
@@ -297,7 +301,7 @@ def test_another_loop_or_another_backward_in_it_is_another_kind(nested: Proofs) 
 
 
 def test_the_first_microbatch_tells_which_loops_were_crossed_and_the_last_one_the_kind(
-    nested: Proofs,
+    nested: Proving,
 ) -> None:
     (before,) = nested.play.runtime.microbatches
     for _ in range(2):
@@ -310,7 +314,7 @@ def test_the_first_microbatch_tells_which_loops_were_crossed_and_the_last_one_th
     assert nested.play.verification._followed == {(program, 2)}
 
 
-def test_where_another_loop_turns_out_to_be_the_one_all_is_shown_anew(nested: Proofs) -> None:
+def test_where_another_loop_turns_out_to_be_the_one_all_is_shown_anew(nested: Proving) -> None:
     nested.commit(1)
     nested.found = {**EMPTY, "exact": [1]}
     nested.commit(2)
@@ -324,7 +328,7 @@ def test_where_another_loop_turns_out_to_be_the_one_all_is_shown_anew(nested: Pr
     assert nested.made == [(0, False), (1, True), (2, True), (3, True), (4, True)]
 
 
-def test_gradients_are_compared_until_somebody_was_followed(nested: Proofs) -> None:
+def test_gradients_are_compared_until_somebody_was_followed(nested: Proving) -> None:
     """They cost time."""
     before = nested.play.impersonator.proving
 
@@ -334,7 +338,7 @@ def test_gradients_are_compared_until_somebody_was_followed(nested: Proofs) -> N
 
 
 @pytest.mark.parametrize("change", ["lost", "lowered", "no loop"])
-def test_nothing_is_proved_where_nothing_would_follow(change: str, nested: Proofs) -> None:
+def test_nothing_is_proved_where_nothing_would_follow(change: str, nested: Proving) -> None:
     play, later = nested.play, [microbatch()]
     if change == "lost":
         play.lost = True
@@ -349,7 +353,7 @@ def test_nothing_is_proved_where_nothing_would_follow(change: str, nested: Proof
 
 
 def test_a_loop_in_which_only_this_rank_trains_lowers_the_promise_and_nobody_waits(
-    nested: Proofs,
+    nested: Proving,
 ) -> None:
     play = nested.play
     nested.commit(1)
@@ -363,7 +367,7 @@ def test_a_loop_in_which_only_this_rank_trains_lowers_the_promise_and_nobody_wai
     assert words.startswith("retry.py:9: ranks took different ways") and "transaction 5" in words
 
 
-def test_where_another_rank_trains_in_a_loop_of_its_own_that_rank_says_so(nested: Proofs) -> None:
+def test_where_another_rank_trains_in_a_loop_of_its_own_that_rank_says_so(nested: Proving) -> None:
     nested.commit(1)
 
     nested.commit(1, theirs=FIRST)
@@ -373,21 +377,21 @@ def test_where_another_rank_trains_in_a_loop_of_its_own_that_rank_says_so(nested
 
 @pytest.mark.parametrize("theirs", [FIRST, SECOND])
 def test_ranks_that_have_something_to_prove_enter_together_whatever_it_is(
-    theirs: int, nested: Proofs
+    theirs: int, nested: Proving
 ) -> None:
     nested.commit(1, theirs=theirs)
 
     assert nested.words == [SECOND] and nested.made[1:] == [(1, True)]
 
 
-def test_a_rank_that_cannot_prove_anything_keeps_nobody_waiting(nested: Proofs) -> None:
+def test_a_rank_that_cannot_prove_anything_keeps_nobody_waiting(nested: Proving) -> None:
     nested.commit(1, theirs=NOTHING)
     nested.play.verification.committed()  # by the coordinator's word, without a vote
 
     assert nested.made == [(0, False)] and nested.play.guarantee.promise == "exact-samples"
 
 
-def test_each_vote_says_what_would_be_proved_after_it(nested: Proofs) -> None:
+def test_each_vote_says_what_would_be_proved_after_it(nested: Proving) -> None:
     nested.commit(1)
     nested.commit(1)
     nested.of(microbatch(loop("tune.py:9")))
@@ -397,7 +401,7 @@ def test_each_vote_says_what_would_be_proved_after_it(nested: Proofs) -> None:
     assert nested.words == [SECOND, PROVED, FIRST, NOTHING]
 
 
-def test_who_was_followed_is_proved_anew_once_less_is_known_to_be_common(nested: Proofs) -> None:
+def test_who_was_followed_is_proved_anew_once_less_is_known_to_be_common(nested: Proving) -> None:
     nested.commit(1)
     nested.play.verification.renew()
 
@@ -407,7 +411,7 @@ def test_who_was_followed_is_proved_anew_once_less_is_known_to_be_common(nested:
     assert nested.made == [(0, False), (1, True), (2, True)]
 
 
-def test_a_loss_during_a_proof_changes_no_promise(nested: Proofs) -> None:
+def test_a_loss_during_a_proof_changes_no_promise(nested: Proving) -> None:
     nested.found = None
 
     nested.commit(1)
@@ -416,7 +420,7 @@ def test_a_loss_during_a_proof_changes_no_promise(nested: Proofs) -> None:
 
 
 @pytest.mark.parametrize("crossed", [1, 2])
-def test_a_later_proof_that_fails_lowers_the_promise(crossed: int, nested: Proofs) -> None:
+def test_a_later_proof_that_fails_lowers_the_promise(crossed: int, nested: Proving) -> None:
     nested.commit(3 - crossed)
     nested.found = {**EMPTY, "reason": "it drew other random numbers"}
 
@@ -438,7 +442,7 @@ def test_any_iteration_may_be_tried_before_there_was_a_proof() -> None:
 
 
 def test_an_iteration_may_be_tried_until_somebody_was_followed_into_another_one(
-    nested: Proofs,
+    nested: Proving,
 ) -> None:
     inner, outer = top("train.py:5"), top("train.py:1")
     wants, found = nested.play.verification.wants, list[tuple[bool, bool]]()
@@ -466,7 +470,7 @@ def test_all_ranks_execute_from_the_same_loop(
     play.heard = [{"exact": theirs, "immaterial": ["y"]}]
     found = {**EMPTY, "exact": mine, "immaterial": ["x"]}
 
-    assert play.verification._agreed(found, GENERATION) == level
+    assert play.verification._mutual._agreed(found, GENERATION) == level
     assert found["immaterial"] == ["x", "y"], "what one has tried is known to all"
     assert EMPTY["immaterial"] == []
 
@@ -489,7 +493,7 @@ def test_a_child_of_which_nothing_comes_is_a_reason(
     play = Play()
     play.impersonator.longest_s = 2.0
 
-    said = play.verification._tried(SimpleNamespace(  # type: ignore[arg-type]
+    said = play.verification._mutual._tried(SimpleNamespace(  # type: ignore[arg-type]
         work=None, microbatch=microbatch(), partner=PARTNER
     ))  # fmt: skip
 

@@ -4,17 +4,17 @@ import pytest
 
 from recoverrun.worker.verification.replay_trial import EMPTY
 from tests.unit.contexts import loop
-from tests.unit.worker.verification.test_proofs import Play, Proofs, _gather, microbatch
+from tests.unit.worker.verification.test_proofs import Play, Proving, _gather, microbatch
 
 pytestmark = pytest.mark.usefixtures("streams_put_back", _gather.__name__)
 
 
 @pytest.fixture
-def proofs(monkeypatch: pytest.MonkeyPatch) -> Proofs:
-    return Proofs(Play(microbatch(loop("train.py:5"))), monkeypatch)
+def proofs(monkeypatch: pytest.MonkeyPatch) -> Proving:
+    return Proving(Play(microbatch(loop("train.py:5"))), monkeypatch)
 
 
-def test_what_is_proved_is_proved_again_ever_more_seldom(proofs: Proofs) -> None:
+def test_what_is_proved_is_proved_again_ever_more_seldom(proofs: Proving) -> None:
     compared = []
     for _ in range(70):
         compared.append(proofs.play.impersonator.proving)
@@ -27,7 +27,7 @@ def test_what_is_proved_is_proved_again_ever_more_seldom(proofs: Proofs) -> None
 
 @pytest.mark.parametrize("late", [True, False])
 def test_a_child_that_is_late_says_nothing_against_what_was_proved(
-    late: bool, proofs: Proofs
+    late: bool, proofs: Proving
 ) -> None:
     for _ in range(3):
         proofs.commit(1)

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from ft_collectives.communicators.gather_objects import Words
-from recoverrun.worker.rank0 import shared_values
 from recoverrun.worker.verification import forked_child, replica_children
 from recoverrun.worker.verification.forked_child import Ask, Late
 from recoverrun.worker.verification.replay_trial import EMPTY, Trial
@@ -55,7 +54,7 @@ class Behind(Play):
         return {**self.work_in_child(ask), "different": [level, place, within_s]}
 
     def together(self, level: int = 1) -> str:
-        return self.verification._together(self.trial, self.found, level, 7, GENERATION)
+        return self.verification._mutual._together(self.trial, self.found, level, 7, GENERATION)
 
 
 # --------------------------------------------------------------------------- they meet
@@ -110,13 +109,13 @@ def test_a_child_waits_half_as_long_for_its_mates_as_its_parent_for_it() -> None
     play = Behind()
     play.impersonator.longest_s = 2.0
     done: list[Words] = []
-    keep = play.verification._done
+    keep = play.verification._mutual._done
 
     def kept(trial: Trial, work: Callable[[], Words]) -> Words:
         done.append(keep(trial, work))
         return done[-1]
 
-    play.verification._done = kept  # type: ignore[method-assign]
+    play.verification._mutual._done = kept  # type: ignore[method-assign]
 
     play.together(level=2)
 
@@ -152,8 +151,7 @@ class Proof:
     ) -> None:
         self.play, found = Play(), {**EMPTY, "exact": [0], "immaterial": unknown}
         self.play.heard, self.votes = [{}, {"immaterial": list(theirs)}], 0
-        monkeypatch.setattr(shared_values, "exchange", lambda session, generation: None)
-        monkeypatch.setattr(self.play.verification, "_tried", lambda trial: dict(found))
+        monkeypatch.setattr(self.play.verification._mutual, "_tried", lambda trial: dict(found))
         monkeypatch.setattr(replica_children, "can_meet", lambda groups: False)
         self.play.booth.least = self._least
 
@@ -232,7 +230,7 @@ def test_mates_find_the_loop_where_nobody_comes_to_the_door_alone(
         why = "" if at == right else OTHERWISE
         return {**EMPTY, "reason": why, "immaterial": ["x"], "different": [at]}
 
-    keep = play.verification._done
+    keep = play.verification._mutual._done
 
     def kept(trial: Trial, work: Callable[[], Words]) -> Words:
         done = keep(trial, work)
@@ -240,10 +238,12 @@ def test_mates_find_the_loop_where_nobody_comes_to_the_door_alone(
         return done
 
     play.trial.work_together = together
-    play.verification._done = kept  # type: ignore[method-assign]
+    play.verification._mutual._done = kept  # type: ignore[method-assign]
     found: Words = {**EMPTY, "mates": True}
 
-    assert play.verification._found_together(play.trial, found, tops, 7, GENERATION) == level
+    assert (
+        play.verification._mutual._found_together(play.trial, found, tops, 7, GENERATION) == level
+    )
     assert course == tried
     assert found["immaterial"] == ([] if level is None else ["x"])
     assert found["reason"] == (OTHERWISE if level is None else "")
@@ -280,7 +280,6 @@ def test_where_any_child_is_late_all_are_tried_once_more(
         return {**EMPTY, "exact": [0]}
 
     monkeypatch.setattr(forked_child, "run", run)
-    monkeypatch.setattr(shared_values, "exchange", lambda session, generation: None)
     said = {"exact": [0], "late": late == "another one"}
     play.heard = [{}, said, {"late": False}]
     play.verification.first()

@@ -28,12 +28,24 @@ ELSEWHERE: Any = SimpleNamespace(native=SimpleNamespace(_device_types=[]))
 """A group that is not gloo's."""
 
 
+def parts(play: Any) -> Any:
+    """What a trial is made with before it is told of anybody."""
+    return play, play.impersonator, play.sources, play.alike
+
+
 def trial(
     play: Play, *, whole: bool = True, meets: bool = True, threads: int = 1, **said: Any
 ) -> Trial:
-    session: Any = play
     first, there = play.runtime.microbatches[0], Holdings()
-    made = Trial(session, PARTNER, {**TRUTH, **said}, 0, first, False, there)
+    made = Trial(
+        *parts(play),
+        PARTNER,
+        {**TRUTH, **said},
+        0,
+        first,
+        False,
+        there,
+    )
     made._whole, made._threads = whole, threads
     made._mates = [] if meets else [ELSEWHERE]
     return made
@@ -206,9 +218,16 @@ def test_only_a_replica_of_one_rank_that_talks_to_nobody_needs_no_mates(
 ) -> None:
     play = Play()
     play.strategy.alone, play.layout = alone, layout
-    session: Any = play
 
-    made = Trial(session, PARTNER, TRUTH, 0, play.runtime.microbatches[0], False, Holdings())
+    made = Trial(
+        *parts(play),
+        PARTNER,
+        TRUTH,
+        0,
+        play.runtime.microbatches[0],
+        False,
+        Holdings(),
+    )
 
     assert made.needs_mates is needs
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from recoverrun.worker.verification import proofs
+from recoverrun.worker.verification import mutual_proof
 from recoverrun.worker.verification.replay_trial import EMPTY, WRITES
 from tests.unit.contexts import loop
 from tests.unit.worker.verification.test_proofs import GENERATION, Play, microbatch
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("streams_put_back")
 @pytest.fixture(autouse=True)
 def _gather(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        proofs, "gather", lambda fabric, channel, generation, mine: fabric.gather(mine)
+        mutual_proof, "gather", lambda fabric, channel, generation, mine: fabric.gather(mine)
     )
 
 
@@ -123,7 +123,7 @@ def test_what_is_told_if_nothing_is_tried_is_that_nothing_is_changed() -> None:
 
 def agree(play: Play, mine: bool, theirs: bool) -> bool:
     play.heard = [{"rewrites": theirs}]
-    play.verification._agreed({**EMPTY, "exact": [0], "rewrites": mine}, GENERATION)
+    play.verification._mutual._agreed({**EMPTY, "exact": [0], "rewrites": mine}, GENERATION)
     rewrites: bool = play.impersonator.rewrites
     return rewrites
 
@@ -146,6 +146,6 @@ def test_a_rank_of_whose_child_nothing_comes_still_hears_of_it() -> None:
     play = Play()
     play.heard = [{"exact": [0], "rewrites": True}]
 
-    level = play.verification._agreed({**EMPTY}, GENERATION)
+    level = play.verification._mutual._agreed({**EMPTY}, GENERATION)
 
     assert level is None and play.impersonator.rewrites

@@ -1,0 +1,46 @@
+"""Puts the parts of recovery together: the only place that knows all their classes.
+
+It is imported once the script has imported torch, which nearly all of them need.
+"""
+
+from functools import partial
+
+from recoverrun.worker.context.observer import TorchSenses
+from recoverrun.worker.make_up.make_up import MakeUp
+from recoverrun.worker.patches import torch_table
+from recoverrun.worker.patches.parts import Parts
+from recoverrun.worker.rank0 import failover, shared_values
+from recoverrun.worker.replay.data_sources import Sources
+from recoverrun.worker.replay.executor import Impersonator
+from recoverrun.worker.step.driver import Driver
+from recoverrun.worker.step.hung_thread import leave_hung
+from recoverrun.worker.step.worker_state import WorkerState
+from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
+from recoverrun.worker.verification.drift_check import Alike
+from recoverrun.worker.verification.mutual_proof import MutualProof
+from recoverrun.worker.verification.nonfinite import Guard
+from recoverrun.worker.verification.proofs import Proofs
+from recoverrun.worker.verification.verifier import Verification
+from rendezvous.protocol.worker_env import WorkerEnv
+from rendezvous.transport.station import WorkerLink
+
+
+def assemble(env: WorkerEnv, link: WorkerLink, runtime: ScriptRuntime) -> Driver:
+    """Make what protects this worker, let it hear the launcher, and fill the table of torch."""
+    worker = WorkerState(env, link, runtime)
+    executor = Impersonator(runtime, partial(leave_hung, worker))
+    sources = Sources(runtime, executor)
+    drift = Alike(worker, executor.captures, executor.bearing.matters)
+    make_up = MakeUp(worker, executor, drift.informs)
+    tell = partial(shared_values.exchange, worker)
+    mutual = MutualProof(worker, executor, sources, drift)
+    proofs = Proofs(worker, executor, mutual, tell)
+    verifier = Verification(worker, proofs, drift, Guard(worker, executor))
+    driver = Driver(worker, executor, make_up, verifier)
+    runtime.see(TorchSenses(), driver.iteration_begins, sources.feed)
+    failover.serve(worker, executor, make_up)
+    driver.start()
+    torch_table.install(
+        Parts(worker=worker, driver=driver, executor=executor, make_up=make_up, sources=sources)
+    )
+    return driver

@@ -1,0 +1,20 @@
+"""What the table needs to call: the parts of recovery, as `boot.assembly` has put them together."""
+
+from dataclasses import dataclass
+
+from recoverrun.worker.make_up.make_up import MakeUp
+from recoverrun.worker.replay.data_sources import Sources
+from recoverrun.worker.replay.executor import Impersonator
+from recoverrun.worker.step.driver import Driver
+from recoverrun.worker.step.worker_state import WorkerState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """Of one worker."""
+
+    worker: WorkerState
+    driver: Driver
+    executor: Impersonator
+    make_up: MakeUp
+    sources: Sources

@@ -1,0 +1,123 @@
+"""The thread that hears the launcher: it feeds the in-step machine the moment a message arrives.
+
+The script's thread feeds what the script does (`driver`). Both meet at one condition variable,
+which communicators share (`fabric`), so that any wait ends when the members change.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from ft_collectives.step.machine import (
+    Accumulated,
+    Decided,
+    Effect,
+    Event,
+    Send,
+    Tick,
+    Viewed,
+)
+from recoverrun.worker.step.worker_state import WorkerState
+from rendezvous.protocol.messages import Committed, Decision, Legacy, Message, View
+
+VIEW_WITHIN_S = 60.0
+"""How long a worker waits for the coordinator's first word before it calls that an error."""
+
+LISTEN_S, IDLE_S = 0.25, 1.0  # between looks at the machine's deadlines: if it has one, if not
+
+
+class Control:
+    """`inherit` is told what lost ranks left, `look` is called at each turn of the thread."""
+
+    def __init__(
+        self, worker: WorkerState, inherit: Callable[[Legacy], None], look: Callable[[], None]
+    ) -> None:
+        self._worker = worker
+        self._inherit = inherit
+        self._look = look
+        self._agenda: deque[Effect] = deque()
+        self._untold: deque[Accumulated] = deque()
+
+    def start(self) -> None:
+        threading.Thread(target=self._listen, name="recoverrun-control", daemon=True).start()
+
+    def _listen(self) -> None:
+        worker = self._worker
+        while True:
+            waits = worker.machine is not None and worker.machine.deadline() is not None
+            message = worker.link.receive(LISTEN_S if waits else IDLE_S)
+            if message is not None:
+                self._hear(message)
+            if waits:
+                self.feed(Tick())
+            self._look()
+
+    def _hear(self, message: Message) -> None:
+        worker = self._worker
+        match message:
+            case View():
+                worker.hear(message)
+                self.feed(Viewed(view=message))
+                if worker.fabric is not None:
+                    worker.fabric.change(message)
+            case Decision():
+                self.feed(Decided(decision=message))
+            case Legacy():
+                self._inherit(message)
+            case _:
+                ...  # nothing else is meant for a worker
+
+    def await_first_view(self) -> None:
+        worker = self._worker
+        with worker.changed:
+            worker.changed.wait_for(lambda: worker.view is not None, timeout=VIEW_WITHIN_S)
+            if worker.view is None:
+                raise RuntimeError(f"the coordinator said nothing for {VIEW_WITHIN_S:.0f} s")
+
+    # --------------------------------------------------------------------------- the machine
+
+    def note(self, microbatch: Accumulated) -> None:
+        """One of the script's own: the machine hears of it before it hears of anything else."""
+        self._untold.append(microbatch)
+
+    def forget(self) -> None:
+        """The transaction begins anew: microbatches that were noted are none of it."""
+        self._untold.clear()
+
+    def accumulated(self) -> int:
+        """How many of the script's own microbatches are in the present transaction."""
+        machine = self._worker.protection.machine
+        with self._worker.changed:
+            own = [identity for identity in machine.done if identity[0] == machine.slot]
+            return len(own) + len(self._untold)
+
+    def feed(self, event: Event) -> None:
+        """Give the machine an event; messages leave at once, work waits for the script's thread."""
+        worker = self._worker
+        with worker.changed:
+            machine = worker.machine
+            if machine is None:
+                return
+            now = time.monotonic()
+            while self._untold:
+                wanted = machine.step(self._untold.popleft(), now)
+                assert not wanted, f"a microbatch of the script's own asks for {wanted}"
+            for effect in machine.step(event, now):
+                if isinstance(effect, Send):
+                    told = effect.message
+                    if isinstance(told, Committed):
+                        told = worker.phases.complete(told)
+                    worker.link.send(told)
+                else:
+                    self._agenda.append(effect)
+                    worker.changed.notify_all()
+
+    def next_effect(self) -> Effect:
+        """What the script's thread has to do next. Superseded if the members change meanwhile."""
+        worker = self._worker
+        with worker.changed:
+            worker.protection.fabric.await_word(
+                lambda: bool(self._agenda), f"transaction {worker.step}"
+            )
+            return self._agenda.popleft()

@@ -1,0 +1,165 @@
+"""What the driver asks of those who execute, make up and prove, and what strategies ask of it.
+
+The driver imports none of the packages that implement these: `boot.assembly` gives them to it.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+
+from ft_collectives.communicators.fabric import Accelerator, Fabric
+from ft_collectives.process_group.two_phase import Lend
+from ft_collectives.step.reducer import Reducer
+from ft_collectives.step.vote import Booth, Tally
+from recoverrun.worker.context.slot_context import Context
+from recoverrun.worker.step.strategy import Strategy
+from recoverrun.worker.step.worker_state import WorkerState
+from recoverrun.worker.tracking.loop_tracker import Microbatch, Top
+from rendezvous.protocol.layout import Layout
+from rendezvous.protocol.messages import Identity, Legacy
+
+
+class Replayer(Protocol):
+    """Executes microbatches as other ranks, and keeps what that needs of our own (`replay`)."""
+
+    @property
+    def compares(self) -> bool:
+        """True while gradients may be compared: of first microbatches here, or in a proof."""
+
+    def is_region(self, top: Top) -> bool:
+        """True if a microbatch may be executed again from here, as far as is known."""
+
+    def capture_top(
+        self, step: int, index: int, attempt: int, top: Top, *, wanted: bool
+    ) -> Context | None:
+        """Where this rank stands as an iteration begins; None if nobody begins there."""
+
+    def forward_begins(self, values: Any) -> None:
+        """These inputs enter the model. Raises `Unwind` where an execution ends there."""
+
+    def ends(self, losses: Any) -> None:
+        """A backward begins, from these losses."""
+
+    def skips(self) -> bool:
+        """True if the backward that would begin in re-executed code is passed over."""
+
+    def backward_begins(self) -> None:
+        """The backward of a re-executed microbatch. Raises `Unwind` where it is spoiled."""
+
+    def backward_done(self) -> None:
+        """It has ended, and with it the execution. Raises `Unwind`."""
+
+    def ran(self, step: int, microbatch: Microbatch, strategy: Strategy | None) -> None:
+        """The backward of one of our own microbatches has ended."""
+
+    def last_after(self) -> Context | None:
+        """Where this rank stood as its last backward ended."""
+
+    def transaction_ends(self) -> None:
+        """Its gradients are whole: later code may find them."""
+
+    def serve(self, strategy: Strategy) -> None:
+        """Gradients are those of `strategy` from now on."""
+
+    def unheard(self, alone: torch.Tensor) -> torch.Tensor:
+        """The result of a collective of re-executed code, in which this rank is `alone`."""
+
+    def look_at_the_clock(self) -> None:
+        """From the control thread: does an execution take too long?"""
+
+
+class MakesUp(Protocol):
+    """Keeps what is known of lost ranks, and computes their microbatches (`make_up`)."""
+
+    def inherit(self, legacy: Legacy) -> None:
+        """From the control thread: what lost ranks left."""
+
+    def follow(self, here: Context) -> None:
+        """This rank has come to its own point `here`: so have all lost ranks."""
+
+    def downgrade(self, reason: str) -> None:
+        """From now on lost microbatches are made up with fresh data."""
+
+    def compute(self, identity: Identity) -> None:
+        """Make up one microbatch of a lost slot. Raises what the script's own code raises."""
+
+    def tell(self, generation: int) -> None:
+        """Before gradients are reduced: agree with all survivors on where lost ranks stand."""
+
+    def end_step(self, step: int) -> None:
+        """The transaction is committed."""
+
+    def lend(self, ranks: Sequence[int], tensors: Sequence[torch.Tensor]) -> Lend | None:
+        """What lost ones of `ranks` would give where this one gives `tensors`."""
+
+    def partial(self, call: str, members: int, of: int) -> None:
+        """A result of `call` is over so many ranks of a group."""
+
+
+class Verifier(Protocol):
+    """Proves what the run promises (`verification`)."""
+
+    def fitness(self, fabric: Fabric, booth: Booth) -> str:
+        """Why this script cannot be served, as all ranks find it, or "". All ranks enter."""
+
+    def first(self) -> None:
+        """The first transaction is over: what does this run promise? All ranks enter."""
+
+    def wants(self, top: Top) -> bool:
+        """True if an iteration may have to be tried although nobody begins there so far."""
+
+    def begins(self, top: Context) -> None:
+        """A transaction begins at `top`."""
+
+    def reduces(self) -> None:
+        """Gradients are about to be reduced. Raises FaultyRank if this machine spoilt them."""
+
+    @property
+    def word(self) -> int:
+        """What this rank would prove once the transaction is committed, for all to hear."""
+
+    @property
+    def digest(self) -> int:
+        """The same on all ranks that have gone on alike."""
+
+    def hear(self, tally: Tally) -> None:
+        """What all of them would do."""
+
+    def committed(self) -> None:
+        """A transaction is committed; those of a new kind are proved, if all ranks do so."""
+
+
+class StrategyHost(Protocol):
+    """What a strategy may ask of the driver."""
+
+    @property
+    def worker(self) -> WorkerState: ...
+
+    @property
+    def replayer(self) -> Replayer: ...
+
+    def serve(self, strategy: Strategy, layout: Layout, over: Accelerator | None) -> bool:
+        """`strategy` is to serve a model that is replicated as `layout` says. False if not."""
+
+    def begin(self) -> None:
+        """The first synchronising backward is over."""
+
+    def settle(self) -> None:
+        """Make the gradients of this transaction whole, agreed and final."""
+
+    def new_reducer(self) -> Reducer:
+        """One for the gradients of a model; all ranks make theirs in the same order."""
+
+    def forward_begins(self, values: Any) -> None:
+        """The root module's forward, in training, with these inputs."""
+
+    def bucket_reached(self) -> None:
+        """A backward brings the gradients of a bucket."""
+
+    def final_in(self) -> int:
+        """The generation in which the backward that runs may start its reductions, 0 if none."""
+
+    @property
+    def in_schedule(self) -> bool:
+        """True in a step of a pipeline's schedule: its parts are no microbatches."""

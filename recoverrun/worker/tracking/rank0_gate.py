@@ -1,0 +1,94 @@
+"""The gate of code that the script means for rank 0 alone (`rank0_transformer`).
+
+Instrumented code asks here whether it is rank 0. Once rank 0 is lost, its deputy passes, too. Who
+that is, and what it does around such code, is the business of `rank0.failover`.
+"""
+
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from types import FrameType
+from typing import Any
+
+from recoverrun.worker.instrumentation import Lone
+from recoverrun.worker.tracking.recreated_objects import Workshop
+
+KEPT = 1_000
+"""Of what others did alone in earlier transactions, so much is remembered."""
+
+
+class Rank0Gate:
+    """The part of `script.Runtime` by which code meant for rank 0 is handed on."""
+
+    def __init__(self, own_rank: int) -> None:
+        self.own_rank = own_rank
+        self.is_deputy: Callable[[], bool] = lambda: False
+        self.standing_in: Callable[[str], AbstractContextManager[Any]] = nullcontext
+        self.by_itself: Callable[[str], AbstractContextManager[Any]] = nullcontext
+        self.supply: Callable[[FrameType], None] = lambda frame: None
+        self.first_of_node: Callable[[int], bool] = lambda rank: True  # as far as is known
+        self.places: dict[str, Lone] = {}  # of code for rank 0
+        self.told: Mapping[str, Any] = {}  # what rank 0 knows that it reads (`shared_values`)
+        self.led = False  # this rank has stood in for rank 0
+        self.lone = 0  # depth of what is done in the place of rank 0
+        self.unclear = False  # whether rank 0 would have drawn what is drawn there
+        self.alone = 0  # depth of what this rank does alone by itself
+        self.left: set[str] = set()  # places that raised an error
+        self.missed: set[str] = set()  # what others do alone, since the last commit point
+        self.missed_at: dict[tuple[Any, str], None] = {}  # after which point of ours, and where
+        self.last_point: Callable[[], Any] = lambda: None
+        self.undecided: set[str] = set()  # choices of rank 0 that were not made here, since then
+        self.workshop = Workshop()  # where rank 0 made what it alone has
+
+    def hand_on(self, places: Mapping[str, Lone]) -> None:
+        """Learn where a module does something on rank 0 alone."""
+        self.places.update(places)
+        self.workshop.learn(places)
+
+    def first(self, where: str, sense: bool, result: Any, rank: Any = None) -> Any:
+        """`result`, or what it is on rank 0: `sense`. It was told by `rank`, or by a flag."""
+        if bool(result) is sense:
+            return result
+        self.workshop.visit(where, sys._getframe(1))
+        if not self.is_deputy():
+            self.missed.add(where)
+            self.missed_at[self.last_point(), where] = None
+            return result
+        return sense if self._means_ranks(rank) else result
+
+    def stands_in(self, where: str, sense: bool, result: Any, rank: Any = None) -> bool:
+        """Is this not rank 0 (see `first`), but decides in its place what follows?"""
+        if bool(result) is sense:
+            return False
+        self.workshop.visit(where, sys._getframe(1))
+        if not self.is_deputy():
+            self.undecided.add(where)
+            return False
+        return self._means_ranks(rank)
+
+    def _means_ranks(self, rank: Any) -> bool:
+        return rank is None or str(rank) == str(self.own_rank)
+
+    def begin_anew(self) -> None:
+        """At a commit point. What was missed within a microbatch tells in the next step, too."""
+        last = self.last_point()
+        begun = (last[0], 0) if last is not None else None
+        self.missed = {w for p, w in self.missed_at if p is not None and p[::2] == begun}
+        self.missed_at = dict(list(self.missed_at.items())[-KEPT:])
+        self.undecided.clear()
+
+    def has_done(self, rank: int, places: frozenset[str], since: Any) -> bool:
+        """Is all done here right after our point `since` that `rank` does alone at these places?"""
+        missed = {where for point, where in self.missed_at if point == since}
+        return rank == 0 and not (missed & places if places else missed)
+
+    def apart_from(self, rank: int) -> bool:
+        """Would `rank` do nothing of what this one does alone, as first of the world or a node?"""
+        return not (self.first_of_node(rank) and self.first_of_node(self.own_rank))
+
+    def leading(self, where: str) -> AbstractContextManager[Any]:
+        """Around what rank 0 alone does."""
+        if not self.is_deputy():
+            return self.by_itself(where)
+        self.supply(sys._getframe(1))
+        return self.standing_in(where)

@@ -1,0 +1,270 @@
+"""One proof: every rank executes a microbatch of the next slot, and all agree on what came of it.
+
+It is executed in a forked child, from what the other rank has said of it (`replay_trial`). If an
+iteration draws its batch in a loop further out, that loop's body is what has to be executed again:
+which one gives the right microbatch is tried. Where a forward pass needs other ranks of the
+replica, each child stops where data enter the model, and then children of all of them go the whole
+way together (`replica_children`). A machine may stand still for seconds: where any child is late,
+all are tried once more.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from ft_collectives.communicators.gather_objects import Words, gather
+from recoverrun.worker.context.evidence import crc_of_streams
+from recoverrun.worker.context.object_graph import Holdings, holdings
+from recoverrun.worker.context.slot_context import AFTER, key_of, told
+from recoverrun.worker.data import worker_seed_check
+from recoverrun.worker.replay.data_sources import Sources
+from recoverrun.worker.replay.executor import Impersonator
+from recoverrun.worker.replay.lost_rank import parted
+from recoverrun.worker.replay.rank_constants import Tell, seen_by_contexts
+from recoverrun.worker.step.worker_state import WorkerState
+from recoverrun.worker.tracking.loop_tracker import LEVELS, Microbatch
+from recoverrun.worker.verification import forked_child, replica_children
+from recoverrun.worker.verification.drift_check import Alike
+from recoverrun.worker.verification.replay_trial import EMPTY, Trial, bulk_of
+from rendezvous.protocol.messages import Promise
+
+WITHIN_S, LONGER = 10.0, 20
+"""So long the child may take, or so many times as long as the microbatch took here."""
+
+AS_BEFORE = "checked before; a child was late this time"
+
+
+@dataclass(frozen=True, slots=True)
+class Proved:
+    """What came of a proof on this rank."""
+
+    promise: Promise
+    reason: str
+    anew: bool = False  # all ranks have executed the right microbatch
+    elsewhere: bool = False  # from another loop than before
+
+
+class MutualProof:
+    """All ranks make each proof together."""
+
+    def __init__(
+        self, worker: WorkerState, actor: Impersonator, sources: Sources, drift: Alike
+    ) -> None:
+        self._worker = worker
+        self._actor = actor
+        self._sources = sources
+        self._drift = drift
+
+    @property
+    def longest_s(self) -> float:
+        """What children of other ranks may take; their microbatches are not much longer."""
+        return 2 * self._within_s()
+
+    def _within_s(self) -> float:
+        return max(WITHIN_S, LONGER * self._actor.longest_s)
+
+    def run(self, step: int, generation: int, *, followed: bool, shown: bool) -> Proved:
+        """All ranks enter. `followed`: the other rank is taken from where it ended the transaction
+        before; `shown`: the same has been proved some time.
+        """
+        worker, protection = self._worker, self._worker.protection
+        microbatch = worker.runtime.microbatches[0]
+        tell = partial(gather, protection.fabric, protection.peers, generation)
+        others = tell(self._words(step, microbatch))
+        tops = [one["tops"] for one in others.values()]
+        around = [place.top.names for place in microbatch.places]
+        there = holdings(around, worker.runtime.own_modules)
+        if not followed:
+            self._tell_constants(microbatch, there, tell)
+            self._drift.learn(tops)
+        partner = self._partner()
+        trial = Trial(
+            worker,
+            self._actor,
+            self._sources,
+            self._drift,
+            partner,
+            others[partner],
+            step,
+            microbatch,
+            followed,
+            there,
+        )
+        found, level = self._found(trial, tops, step, generation, tell)
+        if any(one["workers"] for one in others.values()):
+            seeding, traces = self._sources.seeding, found["traces"]
+            otherwise = seeding.compare(worker.runtime.sources, partner, traces, tell)
+            if otherwise and level is not None:
+                return Proved("equal-count", otherwise)
+        if level is not None and trial.needs_mates and not found["mates"]:
+            why = self._together(trial, found, level, step, generation)
+            if why and not (shown and found["late"]):
+                return Proved("equal-count", why)
+        if shown and found["late"]:  # that says nothing against it; the next time tells more
+            return Proved("exact-samples", AS_BEFORE)
+        if level is None:
+            return Proved(found["promise"], str(found["reason"]))
+        return self._conclude(trial, found, level)
+
+    def _partner(self) -> int:
+        """The rank of the next slot that holds the same part of the model."""
+        layout, slot = self._worker.protection.layout, self._worker.protection.machine.slot
+        _, shard = layout.place(self._worker.env.rank)
+        return layout.replicas[(slot + 1) % len(layout.replicas)][shard]
+
+    def _conclude(self, trial: Trial, found: Words, level: int) -> Proved:
+        """All ranks have executed the right microbatch from that loop."""
+        microbatch = trial.microbatch
+        outward, loop = self._worker.runtime.outward, microbatch.places[0].top.loop.id
+        elsewhere = outward.get(loop, level) != level
+        outward[loop] = level
+        self._sources.trust()
+        self._actor.constants.settle()
+        trial.learn(found["moved"])
+        self._adopt(found, microbatch, level)
+        praise = trial.praise(microbatch.places[level].top.loop.id)
+        return Proved("exact-samples", praise, anew=True, elsewhere=elsewhere)
+
+    def _found(
+        self, trial: Trial, tops: list[list[bytes]], step: int, generation: int, tell: Tell
+    ) -> tuple[Words, int | None]:
+        """The report of this rank's child, and the loop that all ranks found to be right."""
+        worker = self._worker
+        found = self._tried(trial)
+        level = self._agreed(found, generation)
+        if found["late"]:
+            found = self._tried(trial)
+            level = self._agreed(found, generation)
+        if level is None and worker.protection.booth.least(
+            generation, int(self._shared(trial, found, tell))
+        ):
+            found = self._tried(trial)
+            level = self._agreed(found, generation)
+        if level is None and found["mates"]:
+            level = self._found_together(trial, found, tops, step, generation)
+        return found, level
+
+    def _tell_constants(self, microbatch: Microbatch, there: Holdings, tell: Tell) -> None:
+        seen: set[tuple[int, str]] = set()
+        for place in microbatch.places:
+            if place.top.context is not None:
+                names = {**place.top.globals, **place.top.names}
+                seen |= seen_by_contexts(place.top.context.attributes, names)
+        worker = self._worker
+        self._actor.constants.exchange(there, worker.runtime.own_modules, seen, tell)
+
+    def _together(self, trial: Trial, found: Words, level: int, step: int, generation: int) -> str:
+        """Why what lies behind the door is not the other rank's, or "". All ranks enter."""
+        worker = self._worker
+        if not worker.protection.booth.least(generation, int(trial.has_mates)):
+            keys = sorted(map(key_of, found["immaterial"]), key=str)
+            return parted(keys, "between steps") if keys else ""
+        place = f"recoverrun/proof/{step}/{level}"
+        done = self._met(trial, level, generation, place)
+        if not worker.protection.booth.least(generation, int(not done["failed"])):
+            done = self._met(trial, level, generation, f"{place}/again")
+            found["late"] = not worker.protection.booth.least(generation, int(not done["late"]))
+        found["talked"] = found["talked"] or done["talked"]
+        found["moved"] = [*found["moved"], *done["moved"]]
+        if not done["reason"]:
+            found["immaterial"] = [*found["immaterial"], *done["immaterial"]]
+        return str(done["reason"])
+
+    def _found_together(
+        self, trial: Trial, found: Words, tops: list[list[bytes]], step: int, generation: int
+    ) -> int | None:
+        """The same where a child that is alone does not come to the door: its code talks to the
+        other shards before (an evaluation, a target network).
+        """
+        for level, noted in enumerate(zip(*tops, strict=False)):
+            if not all(noted):
+                continue
+            found["reason"] = self._together(trial, found, level, step, generation)
+            found["exact"] = [] if found["reason"] else [level]
+            if self._agreed(found, generation) is not None:
+                return level
+        return None
+
+    def _met(self, trial: Trial, level: int, generation: int, place: str) -> Words:
+        """What comes of children that meet at `place`. One that is late makes the others fail."""
+        within_s = self._within_s()
+        work = partial(trial.work_together, level, place, within_s / 2)
+        store = replica_children.relaying(self._worker.store(generation).call)
+        return self._done(trial, lambda: forked_child.run_asking(work, within_s, store))
+
+    def _adopt(self, found: Words, microbatch: Microbatch, level: int) -> None:
+        """What the child has learned is true here."""
+        actor, loop = self._actor, microbatch.places[0].top.loop
+        for one in self._worker.runtime.microbatches:
+            if one.places[0].top.loop is loop:
+                one.chosen = level
+        if microbatch.top.context is not None:
+            actor.captures.include(microbatch.top.context)
+        regions = self._worker.runtime.regions
+        regions.discard(loop.id)
+        regions.add(microbatch.top.loop.id)
+        actor.talked |= bool(found["talked"])
+        actor.fed.update(found["fed"])
+        actor.bearing.immaterial |= frozenset(key_of(key) for key in found["immaterial"])
+
+    def _words(self, step: int, microbatch: Microbatch) -> Words:
+        worker = self._worker
+        captures = self._actor.captures
+        after = captures.at((step, microbatch.index, AFTER, 0))
+        before = [one for one in captures.points if one.kind == "after" and one.step < step]
+        places = microbatch.places[:LEVELS]
+        return {
+            "tops": [p.top.context.pack() if p.top.context else b"" for p in places],
+            "before": before[-1].pack() if before else b"",
+            "shown": [[list(mark), door] for mark, door in microbatch.shown[:LEVELS]],
+            "gradient": microbatch.gradient,
+            "end": crc_of_streams(after.streams) if after is not None else 0,
+            "bulk": bulk_of(microbatch),
+            "workers": worker_seed_check.has_workers(worker.runtime.sources),
+        }
+
+    def _tried(self, trial: Trial) -> Words:
+        return self._done(trial, lambda: forked_child.run(trial.work, self._within_s()))
+
+    def _done(self, trial: Trial, work: Callable[[], Words]) -> Words:
+        """What the child says; where nothing comes of it, that is the reason."""
+        try:
+            found, late = work(), False
+        except forked_child.Failed as problem:
+            found, late = {"failed": str(problem)}, isinstance(problem, forked_child.Late)
+        why = found.get("failed")
+        if why:
+            loop = trial.microbatch.places[0].top.loop.id
+            reason = f"{loop}: rank {trial.partner}'s microbatch cannot be executed: {why}"
+            return {**EMPTY, "reason": reason, "failed": why, "late": late}
+        return found
+
+    def _agreed(self, found: Words, generation: int) -> int | None:
+        """The loop from which all ranks have executed the right microbatch, if there is one."""
+        protection = self._worker.protection
+        fabric, channel = protection.fabric, protection.booth.channel
+        told_of = ("exact", "immaterial", "rewrites", "late", "mates")
+        mine = {name: found[name] for name in told_of}
+        said = gather(fabric, channel, generation, mine)
+        self._actor.rewrites |= any(one["rewrites"] for one in said.values())
+        for name in ("late", "mates"):
+            found[name] = any(one[name] for one in said.values())
+        common = set.intersection(*(set(one["exact"]) for one in said.values()))
+        immaterial = {key_of(key) for one in said.values() for key in one["immaterial"]}
+        found["immaterial"] = [told(key) for key in sorted(immaterial, key=str)]
+        return min(common, default=None)
+
+    def _shared(self, trial: Trial, found: Words, tell: Any) -> bool:
+        """True if all ranks now know what others hold otherwise: one more try is worth it."""
+        different = {key_of(key) for key in found["different"]}
+        heard = tell({"different": [told(key) for key in sorted(different, key=str)]})
+        keys = {key_of(key) for one in heard.values() for key in one["different"]}
+        if not keys:
+            return False
+        top, shares = trial.microbatch.places[0].top, self._actor.shares
+        mine = shares.own(keys, {**top.globals, **top.names})
+        given = tell({"shares": mine})
+        theirs = {rank: one["shares"] for rank, one in given.items()}
+        known = shares.hear(theirs, self._worker.env.rank)
+        return all(one["known"] for one in tell({"known": known}).values())

@@ -1,0 +1,63 @@
+"""All that is verified as transactions begin and end, in its order. Implements `step.Verifier`."""
+
+from ft_collectives.communicators.fabric import Fabric
+from ft_collectives.step.vote import Booth, Tally
+from recoverrun.worker.context.slot_context import Context
+from recoverrun.worker.step import parameter_checksum
+from recoverrun.worker.step.worker_state import WorkerState
+from recoverrun.worker.tracking.loop_tracker import Top
+from recoverrun.worker.verification.drift_check import Alike
+from recoverrun.worker.verification.nonfinite import Guard
+from recoverrun.worker.verification.proofs import Proofs
+
+
+class Verification:
+    """Proofs, the check of drift, the check for NaN and the checksum of parameters."""
+
+    def __init__(self, worker: WorkerState, proofs: Proofs, drift: Alike, guard: Guard) -> None:
+        self._worker = worker
+        self._proofs = proofs
+        self._drift = drift
+        self._guard = guard
+
+    def fitness(self, fabric: Fabric, booth: Booth) -> str:
+        """Why this script cannot be served, as all ranks find it, or "". All ranks enter."""
+        return self._proofs.fitness(fabric, booth)
+
+    def first(self) -> None:
+        """The first transaction is over: what does this run promise? All ranks enter."""
+        self._proofs.first()
+
+    def wants(self, top: Top) -> bool:
+        """True if an iteration may have to be tried although nobody begins there so far."""
+        return self._proofs.wants(top)
+
+    def begins(self, top: Context) -> None:
+        """A transaction begins at `top`."""
+        self._drift.begins(top)
+
+    def reduces(self) -> None:
+        """Gradients are about to be reduced. Raises FaultyRank if this machine spoilt them."""
+        self._worker.phases.digest = parameter_checksum.due(self._worker)
+        self._guard.check()
+
+    @property
+    def word(self) -> int:
+        """What this rank would prove once the transaction is committed, for all to hear."""
+        return self._proofs.word
+
+    @property
+    def digest(self) -> int:
+        """The same on all ranks that have gone on alike."""
+        return self._drift.word
+
+    def hear(self, tally: Tally) -> None:
+        """What came of the words and digests of all ranks."""
+        self._proofs.hear(tally)
+        self._drift.hear(tally)
+
+    def committed(self) -> None:
+        """A transaction is over: ranks compare what differs, and prove what is new."""
+        if self._drift.committed():  # first: a proof then knows what ranks do not have in common
+            self._proofs.renew()
+        self._proofs.committed()
