@@ -17,15 +17,22 @@ in a thread that can be left behind when yet another View arrives. What it makes
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from datetime import timedelta
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from ft_collectives.communicators import gloo_threads, limits
 from ft_collectives.communicators.c10d import Gloo, PrefixStore, Work, connect
+from ft_collectives.communicators.channel import (
+    Accelerator,
+    Channel,
+    Communicator,
+    Pending,
+    Start,
+    Totals,
+)
 from ft_collectives.communicators.errors import Superseded
 from rendezvous.coordinator.members import FIRST_GENERATION
 from rendezvous.protocol.messages import View
@@ -36,129 +43,11 @@ HINT_AFTER_S = 0.5
 HINT_AGAIN_S = 5.0
 """A hint that led to no new generation is given again: a message may be lost."""
 
-Totals = tuple[int, ...]
-"""What a member says of itself while it connects; see `Channel.on_align`."""
-
 _graveyard: list[object] = []
 """Groups that gloo may still use; never freed (see above)."""
 
 _buried: dict[int, torch.Tensor] = {}
 """Memory that gloo may still write to, by identity."""
-
-
-class Flight(Protocol):
-    """An operation on an accelerator: it rings no bell when it is over, so it is asked."""
-
-    def passed(self) -> bool: ...
-
-    def wait(self, bell: "SimpleQueue[object]", within_s: float) -> None:
-        """Until it has passed or failed, or until `bell` rings; raises Empty after `within_s`."""
-
-    def conclude(self) -> None:
-        """Raises RuntimeError if it failed."""
-
-    def keep(self, staged: Sequence[torch.Tensor]) -> None:
-        """Hold on to memory until it has passed."""
-
-
-class Accelerator(Protocol):
-    """Communicators of a channel on a device, beside those of gloo; see `nccl`."""
-
-    def connect(
-        self, generation: int, store: Any, place: int, size: int, wanted: Callable[[], bool]
-    ) -> Any:
-        """A communicator that works. None once it is not `wanted` any more. Raises RuntimeError."""
-
-    def drop(self, before: int) -> None:
-        """Abort those of generations `before` this one. Returns at once."""
-
-    def launch(
-        self, fabric: "Fabric", channel: "Channel", generation: int, start: Callable[[Any], Work]
-    ) -> "Pending":
-        """As `Fabric.launch`, on the device."""
-
-
-@dataclass(slots=True, eq=False)
-class Pending:
-    """An operation under way, or complete from the start without a `future` or a `flight`.
-
-    gloo's thread rings `bell` when it is done, and a new View if somebody waits: both are calls
-    into C, because Python code in a thread that seldom runs any is dear (`docs/benchmarks.md`).
-    """
-
-    work: Work = None
-    future: Any = None
-    bell: "SimpleQueue[object]" = field(default_factory=SimpleQueue)
-    flight: Flight | None = None
-    channel: "Channel | None" = None
-
-    @property
-    def done(self) -> bool:
-        """Whether its memory has been let go of, with success or without."""
-        if self.flight is not None:
-            return self.flight.passed()
-        return self.future is None or bool(self.future.done())
-
-    def conclude(self) -> None:
-        """Of one that is done: returns at once, or raises RuntimeError with what went wrong."""
-        if self.flight is not None:
-            self.flight.conclude()
-        elif self.work is not None:
-            self.work.wait()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Communicator:
-    """The members of one generation and what connects them.
-
-    `group` is None while this rank is the only member. `aligned` holds the members' totals, in
-    member order, as they stood when this communicator was connected. `device` connects the same
-    members on an accelerator, where the channel has one.
-    """
-
-    generation: int = 0  # of none
-    members: tuple[int, ...] = ()
-    group: Gloo = None
-    aligned: tuple[Totals, ...] = ()
-    device: Any = None
-    whole: bool = True  # a result among these is as if nobody were lost
-    alike: bool = False  # several gave the same, bit for bit; only known where somebody is lost
-
-    def position(self, rank: int) -> int:
-        """Place of the global `rank` among the members."""
-        return self.members.index(rank)
-
-
-Start = Callable[[Communicator], Sequence[Work]]
-"""Begins operations on the group of a communicator, which is not None."""
-
-
-@dataclass(slots=True, eq=False)
-class Channel:
-    """What those of `ranks` (global) that are members of the generation talk over.
-
-    Two looks at `now` may see two generations; who needs more than one of its parts looks once.
-    """
-
-    name: str
-    ranks: tuple[int, ...]
-    on_align: Callable[[], Totals] | None = None  # asked by the builder, in its thread
-    now: Communicator = Communicator()
-    over: Accelerator | None = None
-    limit: Callable[[], timedelta] | None = None  # of a wait, where it is not the fabric's
-    what: str = ""  # is done over it, to people
-
-    @property
-    def generation(self) -> int:
-        return self.now.generation
-
-    @property
-    def members(self) -> tuple[int, ...]:
-        return self.now.members
-
-    @property
-    def group(self) -> Gloo:
-        return self.now.group
 
 
 class Fabric:

@@ -6,8 +6,9 @@ from typing import Any
 import msgpack
 import torch
 
+from ft_collectives.communicators.channel import Channel, Communicator
 from ft_collectives.communicators.errors import Superseded
-from ft_collectives.communicators.fabric import Channel, Communicator, Fabric
+from ft_collectives.communicators.fabric import Fabric
 
 Words = dict[str, Any]
 

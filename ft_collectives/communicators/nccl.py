@@ -27,8 +27,8 @@ import torch
 from torch._C import _distributed_c10d
 
 from ft_collectives.communicators.c10d import Work
+from ft_collectives.communicators.channel import Channel, Pending, Serving
 from ft_collectives.communicators.errors import Superseded
-from ft_collectives.communicators.fabric import Channel, Fabric, Pending
 
 SHORTEST_S, LONGEST_S = 50e-6, 1e-3
 """Between looks at an event: a short operation is seen soon, a long one costs little."""
@@ -249,10 +249,10 @@ class Accelerated:
             ).start()
 
     def launch(
-        self, fabric: Fabric, channel: Channel, generation: int, start: Callable[[Any], Work]
+        self, serving: Serving, channel: Channel, generation: int, start: Callable[[Any], Work]
     ) -> Pending:
-        """As `Fabric.launch`, on the device."""
-        now = fabric.serving(channel, generation)
+        """As `Fabric.launch`, on the device; `serving` is `Fabric.serving`."""
+        now = serving(channel, generation)
         if now.group is None:
             return Pending()
         link: Link = now.device
@@ -262,7 +262,7 @@ class Accelerated:
         try:
             return Pending(flight=self._fly(link, start))
         except RuntimeError as failure:
-            fabric.serving(channel, generation)  # raises Superseded: an abort came in between
+            serving(channel, generation)  # raises Superseded: an abort came in between
             return Pending(flight=Crash(str(failure)))
 
     def _fly(self, link: Link, start: Callable[[Any], Work]) -> Flight:

@@ -29,8 +29,9 @@ from ft_collectives.communicators.c10d import (
     options,
     take_over,
 )
+from ft_collectives.communicators.channel import Communicator
 from ft_collectives.communicators.errors import PeerLost
-from ft_collectives.communicators.fabric import Communicator, Fabric
+from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.communicators.limits import limit_of
 from ft_collectives.process_group import functional
 from ft_collectives.process_group.call_check import NONE, Asked, asked

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ft_collectives.communicators.c10d import ReduceOp, Work, work_of
-from ft_collectives.communicators.fabric import Communicator
+from ft_collectives.communicators.channel import Communicator
 from ft_collectives.process_group.two_phase import Fold
 
 FOLDS: tuple[tuple[Any, Any], ...] = (

@@ -26,8 +26,9 @@ from typing import NamedTuple, TypeVar
 import torch
 
 from ft_collectives.communicators.c10d import Gloo, Work, options
+from ft_collectives.communicators.channel import Communicator, Totals
 from ft_collectives.communicators.errors import MembersChanged, PeerLost, Superseded
-from ft_collectives.communicators.fabric import Communicator, Fabric, Totals
+from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.process_group.call_check import ROW, Asked, disagreement
 
 T = TypeVar("T")

@@ -20,8 +20,9 @@ from dataclasses import dataclass
 import torch
 
 from ft_collectives.communicators.c10d import Gloo, Work, options
+from ft_collectives.communicators.channel import Channel, Communicator, Pending
 from ft_collectives.communicators.errors import Superseded
-from ft_collectives.communicators.fabric import Channel, Communicator, Fabric, Pending
+from ft_collectives.communicators.fabric import Fabric
 from rendezvous.protocol.messages import Identity
 
 Shares = Mapping[int, Sequence[Identity]]

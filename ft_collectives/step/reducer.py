@@ -15,8 +15,9 @@ from functools import partial
 import torch
 
 from ft_collectives.communicators.c10d import ReduceOp, options
+from ft_collectives.communicators.channel import Channel, Pending
 from ft_collectives.communicators.errors import Superseded
-from ft_collectives.communicators.fabric import Channel, Fabric, Pending
+from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.step.exact_sum import Canonical
 from rendezvous.protocol.messages import Identity
 
@@ -59,7 +60,7 @@ class Reducer:
         self.channel = channel
         self._begin = fabric.launch
         if channel.over is not None:
-            self._begin = partial(channel.over.launch, fabric)
+            self._begin = partial(channel.over.launch, fabric.serving)
         self.buckets: dict[Hashable, Bucket] = {}
         self.order: list[Hashable] = []
         self.on_launch: Callable[[int, int], None] = lambda number, total: None

@@ -19,8 +19,9 @@ from dataclasses import dataclass
 import torch
 
 from ft_collectives.communicators.c10d import Gloo, ReduceOp, Work, options
+from ft_collectives.communicators.channel import Communicator
 from ft_collectives.communicators.errors import Superseded
-from ft_collectives.communicators.fabric import Communicator, Fabric
+from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.communicators.gather_objects import gather
 
 ROOM = 64

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import torch
 
+from ft_collectives.communicators.channel import Channel, Communicator, Pending
 from ft_collectives.communicators.errors import Superseded
-from ft_collectives.communicators.fabric import Channel, Communicator, Pending
 from ft_collectives.step.exact_sum import Canonical, Shares, Term, canonical, fold, terms
 from rendezvous.protocol.messages import Identity
 from rendezvous.protocol.quota import identities, share_out, standing_shares

@@ -13,8 +13,9 @@ import pytest
 import torch
 
 from ft_collectives.communicators import fabric as fabric_module
+from ft_collectives.communicators.channel import Communicator
 from ft_collectives.communicators.errors import Superseded
-from ft_collectives.communicators.fabric import Communicator, Fabric
+from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.step.reducer import Bucket, Reducer
 from rendezvous.protocol.messages import View
 

@@ -17,7 +17,7 @@ import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
 from ft_collectives.communicators.c10d import ProcessGroupGloo
-from ft_collectives.communicators.fabric import Accelerator
+from ft_collectives.communicators.channel import Accelerator
 from ft_collectives.communicators.nccl import Accelerated, Nccl
 from ft_collectives.process_group.elastic import ElasticGroup
 from rendezvous.protocol.worker_env import CUDA

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ft_collectives.communicators.fabric import Channel
+from ft_collectives.communicators.channel import Channel
 from ft_collectives.communicators.gather_objects import gather
 from ft_collectives.step.reducer import Piece, Reducer
 from recoverrun.worker.context.context_buffer import contexts_in

@@ -19,8 +19,9 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from ft_collectives.communicators.channel import Accelerator
 from ft_collectives.communicators.errors import RanksDiffer, Superseded
-from ft_collectives.communicators.fabric import Accelerator, Fabric
+from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.communicators.launcher_store import LauncherStore
 from ft_collectives.communicators.limits import TimedOut
 from ft_collectives.step.machine import (

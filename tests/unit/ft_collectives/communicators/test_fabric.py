@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from ft_collectives.communicators import fabric as fabric_module
+from ft_collectives.communicators.channel import Channel, Communicator, Totals
 from ft_collectives.communicators.errors import Superseded
-from ft_collectives.communicators.fabric import Channel, Communicator, Fabric, Totals
+from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.process_group.two_phase import Held, Transactions
 from rendezvous.protocol.messages import View
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
+from ft_collectives.communicators.channel import Communicator
 from ft_collectives.communicators.errors import Superseded
-from ft_collectives.communicators.fabric import Communicator
 from ft_collectives.communicators.gather_objects import Words, gather
 
 WITHIN_S = 20.0

@@ -10,7 +10,8 @@ import pytest
 import torch.distributed as dist
 
 from ft_collectives.communicators import limits
-from ft_collectives.communicators.fabric import Channel, Communicator, Fabric, Pending
+from ft_collectives.communicators.channel import Channel, Communicator, Pending
+from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.communicators.limits import Patience, TimedOut, is_time, limit_of
 from ft_collectives.process_group.point_to_point import Message
 from rendezvous.protocol.messages import View

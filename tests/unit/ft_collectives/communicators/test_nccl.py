@@ -12,8 +12,9 @@ from torch.distributed import HashStore
 
 from ft_collectives.communicators import fabric as fabric_module
 from ft_collectives.communicators import nccl
+from ft_collectives.communicators.channel import Pending
 from ft_collectives.communicators.errors import Superseded
-from ft_collectives.communicators.fabric import Fabric, Pending
+from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.communicators.nccl import Accelerated
 from ft_collectives.step.reducer import Bucket, Reducer
 from rendezvous.protocol.messages import View
@@ -332,7 +333,7 @@ def test_an_abort_waits_for_a_launch_to_return() -> None:
         return Mark(passed=True)
 
     launching = threading.Thread(
-        target=rig.over.launch, args=(rig.fabric, rig.reducer.channel, 1, slow)
+        target=rig.over.launch, args=(rig.fabric.serving, rig.reducer.channel, 1, slow)
     )
     launching.start()
     inside.wait()
@@ -350,7 +351,9 @@ def test_nothing_begins_on_a_communicator_that_is_being_left() -> None:
     assert rig.library.groups[0].aborted.wait(timeout=10)
 
     with pytest.raises(Superseded):
-        rig.over.launch(rig.fabric, rig.reducer.channel, 1, lambda group: group.allreduce([]))
+        rig.over.launch(
+            rig.fabric.serving, rig.reducer.channel, 1, lambda group: group.allreduce([])
+        )
 
 
 # --------------------------------------------------------------------------- errors

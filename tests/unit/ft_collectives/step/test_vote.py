@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from ft_collectives.communicators.fabric import Communicator
+from ft_collectives.communicators.channel import Communicator
 from ft_collectives.step import vote
 from ft_collectives.step.vote import Booth, Tally
 
