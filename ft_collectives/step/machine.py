@@ -21,136 +21,38 @@ The machine is silent in a step without losses: no message is waited for.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Literal, assert_never
 
+from ft_collectives.step.step_events import (
+    Accumulated,
+    Apply,
+    Break,
+    Compute,
+    Decided,
+    Differ,
+    Discarded,
+    Effect,
+    Ended,
+    Event,
+    Reduce,
+    Reduced,
+    Send,
+    Settled,
+    Tick,
+    Viewed,
+    Vote,
+    Voted,
+)
 from rendezvous.coordinator.members import FIRST_GENERATION
 from rendezvous.protocol.layout import Layout
-from rendezvous.protocol.messages import Committed, Decision, Identity, Message, Phase, Report, View
+from rendezvous.protocol.messages import Committed, Decision, Identity, Phase, Report, View
 from rendezvous.protocol.quota import standing_quota, standing_shares
 from rendezvous.transport.apart import unequal
 
 RESEND_AFTER_S = 0.5
 """A report that nobody answered is said again: messages may be lost, totals may be repeated."""
 
-
-# ------------------------------------------------------------------------------------- events
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Viewed:
-    view: View
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decided:
-    decision: Decision
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Accumulated:
-    """One microbatch's gradient is in the accumulators of this rank."""
-
-    identity: Identity
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
-    """The script is about to use the gradients; its own `microbatches` are done."""
-
-    microbatches: int
-
-
-@dataclass(frozen=True, slots=True)
-class Discarded:
-    """The script dropped its gradients unused (`zero_grad`): the step begins anew."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reduced:
-    """Every bucket of the step was reduced in `generation`; this rank holds the sums."""
-
-    generation: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Voted:
-    """The vote of `generation` is complete; `counts` is how often each identity is in the sum.
-
-    `taken` is how many microbatches each rank has taken, where that differs.
-    """
-
-    generation: int
-    counts: tuple[int, ...]
-    taken: Mapping[int, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """The script has ended normally."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """Time passed."""
-
-
-Event = Viewed | Decided | Accumulated | Settled | Discarded | Reduced | Voted | Ended | Tick
-
-
-# ------------------------------------------------------------------------------------ effects
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Send:
-    message: Message
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compute:
-    """Re-execute these identities, in order; feed `Accumulated` after each."""
-
-    identities: tuple[Identity, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reduce:
-    """Reduce every bucket in `generation` from the kept accumulators; feed `Reduced`."""
-
-    generation: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Vote:
-    """All-reduce `ballot` (one count per identity) over all live ranks; feed `Voted`."""
-
-    generation: int
-    ballot: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Apply:
-    """Give the held sums to the script; the step is committed."""
-
-    step: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Break:
-    """An invariant does not hold; stop the job with exit code 85."""
-
-    invariant: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Differ:
-    """The script's ranks differ, so that this step is not one step of all; stop the job."""
-
-    reason: str
-
-
-Effect = Send | Compute | Reduce | Vote | Apply | Break | Differ
 
 State = Literal["open", "asking", "computing", "reducing", "voting", "ended"]
 

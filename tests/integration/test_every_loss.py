@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from ft_collectives.step.exact_sum import canonical, terms
-from ft_collectives.step.machine import (
+from ft_collectives.step.machine import InStep
+from ft_collectives.step.step_events import (
     Accumulated,
     Apply,
     Break,
@@ -21,7 +22,6 @@ from ft_collectives.step.machine import (
     Decided,
     Effect,
     Event,
-    InStep,
     Reduce,
     Reduced,
     Send,

@@ -12,7 +12,8 @@ how often.
 from collections import Counter, deque
 from typing import Protocol
 
-from ft_collectives.step.machine import (
+from ft_collectives.step.machine import InStep
+from ft_collectives.step.step_events import (
     Accumulated,
     Apply,
     Break,
@@ -22,7 +23,6 @@ from ft_collectives.step.machine import (
     Effect,
     Ended,
     Event,
-    InStep,
     Reduce,
     Reduced,
     Send,

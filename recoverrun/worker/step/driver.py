@@ -24,20 +24,20 @@ from ft_collectives.communicators.errors import RanksDiffer, Superseded
 from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.communicators.launcher_store import LauncherStore
 from ft_collectives.communicators.limits import TimedOut
-from ft_collectives.step.machine import (
+from ft_collectives.step.machine import InStep
+from ft_collectives.step.reducer import Reducer
+from ft_collectives.step.step_events import (
     Accumulated,
     Decided,
     Discarded,
     Effect,
     Ended,
     Event,
-    InStep,
     Send,
     Settled,
     Tick,
     Viewed,
 )
-from ft_collectives.step.reducer import Reducer
 from ft_collectives.step.vote import Booth
 from recoverrun.worker.context.attached_state import ATTACHED
 from recoverrun.worker.context.context_buffer import Remnants

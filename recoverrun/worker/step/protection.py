@@ -8,7 +8,10 @@ from ft_collectives.communicators.c10d import GroupMember
 from ft_collectives.communicators.fabric import HINT_AGAIN_S, Fabric
 from ft_collectives.communicators.limits import limit_of
 from ft_collectives.process_group.elastic import ElasticGroup
-from ft_collectives.step.machine import InStep, Send
+from ft_collectives.step.machine import InStep
+from ft_collectives.step.step_events import (
+    Send,
+)
 from recoverrun.worker.groups import process_groups
 from recoverrun.worker.replay.lost_operands import Operands
 

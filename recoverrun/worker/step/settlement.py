@@ -7,7 +7,7 @@ machine knows it, and wants something else.
 from typing import TYPE_CHECKING, assert_never
 
 from ft_collectives.communicators.errors import InvariantBroken, RanksDiffer, Superseded
-from ft_collectives.step.machine import (
+from ft_collectives.step.step_events import (
     Accumulated,
     Apply,
     Break,

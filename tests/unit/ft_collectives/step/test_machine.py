@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from ft_collectives.step.machine import (
-    RESEND_AFTER_S,
+from ft_collectives.step.machine import RESEND_AFTER_S, InStep
+from ft_collectives.step.step_events import (
     Accumulated,
     Apply,
     Break,
@@ -16,7 +16,6 @@ from ft_collectives.step.machine import (
     Effect,
     Ended,
     Event,
-    InStep,
     Reduce,
     Reduced,
     Send,
