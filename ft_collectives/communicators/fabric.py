@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from ft_collectives.communicators import gloo_threads, limits
+from ft_collectives.communicators import gloo_threads
 from ft_collectives.communicators.c10d import Gloo, PrefixStore, Work, connect
 from ft_collectives.communicators.channel import (
     Accelerator,
@@ -34,6 +34,7 @@ from ft_collectives.communicators.channel import (
     Totals,
 )
 from ft_collectives.communicators.errors import Superseded
+from ft_collectives.communicators.limits import TimedOut, TimeLimits, is_time
 from rendezvous.coordinator.members import FIRST_GENERATION
 from rendezvous.protocol.messages import View
 
@@ -60,15 +61,14 @@ class Fabric:
         view: View,
         store: Callable[[int], Any],
         changed: threading.Condition,
-        timeout: timedelta,
+        limits: TimeLimits,
         on_hint: Callable[[int, str], None],
     ) -> None:
         self.rank = rank
         self.view = view
         self.changed = changed
         self.rebuild_ms = 0.0
-        self.timeout = timeout
-        self.patience = limits.Patience(timeout)
+        self.limits = limits
         self.on_change: list[Callable[[View], None]] = []
         self._store = store
         self._on_hint = on_hint
@@ -107,9 +107,13 @@ class Fabric:
         ranks: Sequence[int],
         on_align: Callable[[], Totals] | None = None,
         over: Accelerator | None = None,
+        limit: Callable[[], timedelta] | None = None,
+        what: str = "",
     ) -> Channel:
         """A new channel; every member opens its channels in the same order."""
-        channel = Channel(name=name, ranks=tuple(ranks), on_align=on_align, over=over)
+        channel = Channel(
+            name=name, ranks=tuple(ranks), on_align=on_align, over=over, limit=limit, what=what
+        )
         with self.changed:
             self._channels.append(channel)
         self._build_in_thread()
@@ -121,13 +125,14 @@ class Fabric:
         ranks: Sequence[int],
         group: Gloo,
         on_align: Callable[[], Totals] | None = None,
+        limit: Callable[[], timedelta] | None = None,
     ) -> Channel:
         """A channel whose communicator of the first generation exists already.
 
         Of the first only: a rank that hears of a loss before it gets here must not use a group that
         the others, who got here before, have replaced.
         """
-        channel = Channel(name=name, ranks=tuple(ranks), on_align=on_align)
+        channel = Channel(name=name, ranks=tuple(ranks), on_align=on_align, limit=limit)
         with self.changed:
             first = self.view.generation == FIRST_GENERATION
             if first:
@@ -145,7 +150,7 @@ class Fabric:
 
     def connect(self, store: Any, rank: int, size: int) -> Gloo:
         """A new group. Blocks until all members are there; raises what gloo and the store do."""
-        longest = self.patience.longest
+        longest = self.limits.longest
         made = connect(store, rank, size, timeout=longest, devices=self._devices)
         gloo_threads.calm()
         return made
@@ -292,7 +297,7 @@ class Fabric:
             try:
                 pending.conclude()
             except RuntimeError as failure:
-                if limits.is_time(str(failure)):
+                if is_time(str(failure)):
                     raise self._overdue(pending.channel) from failure
                 self._outlive(pending.channel, generation, str(failure))
 
@@ -357,18 +362,18 @@ class Fabric:
         """Wait until `ready`, which others bring about. Raises TimedOut. `changed` is held."""
         if ready():
             return
-        if not self.changed.wait_for(ready, timeout=self.patience.within_s()):
+        if not self.changed.wait_for(ready, timeout=self.limits.within_s()):
             raise self._overdue(None, what)
 
     def _within_s(self, channel: Channel | None) -> float:
-        return self.patience.within_s(channel.limit if channel is not None else None)
+        return self.limits.within_s(channel.limit if channel is not None else None)
 
-    def _overdue(self, channel: Channel | None, what: str = "") -> limits.TimedOut:
+    def _overdue(self, channel: Channel | None, what: str = "") -> TimedOut:
         ranks = channel.ranks if channel is not None else self.view.live_ranks
         what = what or (channel.what or channel.name if channel is not None else "")
         others = [rank for rank in ranks if rank != self.rank]
         within_s = self._within_s(channel)
-        return self.patience.end(self.view.generation, self.rank, what, within_s, others)
+        return self.limits.end(self.view.generation, self.rank, what, within_s, others)
 
 
 def _exchange(group: Gloo, size: int, mine: Totals) -> tuple[Totals, ...]:

@@ -40,18 +40,26 @@ def limit_of(group: Any) -> timedelta:
     return max(limits, default=dist.constants.default_pg_timeout)
 
 
-class Patience:
+class TimeLimits:
     """Of one rank: the limit of the default group, and what is added to any limit for a while."""
 
-    def __init__(self, limit: timedelta) -> None:
-        self.limit: Callable[[], timedelta] = lambda: limit  # the script may change its own
-        self.on_end: Callable[[int, str], None] = lambda generation, reason: None
+    def __init__(
+        self,
+        limit: Callable[[], timedelta],
+        on_timeout: Callable[[int, str], None] = lambda generation, reason: None,
+    ) -> None:
+        """`limit` is asked at each wait: the script may change its own.
+
+        `on_timeout` hears the generation and the reason before the error is raised.
+        """
+        self._limit = limit
+        self._on_timeout = on_timeout
         self._grace_s = 0.0
 
     @property
     def longest(self) -> timedelta:
         """For gloo, which is not to give up before we do."""
-        return self.limit() + SLACK
+        return self._limit() + SLACK
 
     @contextmanager
     def lenient(self, grace_s: float) -> Iterator[None]:
@@ -64,7 +72,7 @@ class Patience:
 
     def within_s(self, limit: Callable[[], timedelta] | None = None) -> float:
         """For a wait under `limit`, or under that of the default group. A limit of 0 is none."""
-        seconds = (limit or self.limit)().total_seconds() or LONGEST_S
+        seconds = (limit or self._limit)().total_seconds() or LONGEST_S
         return min(seconds + self._grace_s, LONGEST_S)
 
     def end(
@@ -76,7 +84,7 @@ class Patience:
             f"[rank {rank}] {what} timed out: waited {1000 * waited_s:.0f} ms for one of ranks "
             f"{named} (the timeout of init_process_group or new_group)"
         )
-        self.on_end(generation, reason)
+        self._on_timeout(generation, reason)
         return TimedOut(reason)
 
 

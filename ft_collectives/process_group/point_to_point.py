@@ -95,10 +95,11 @@ class Pair:
 class Pairs:
     """The pairs of this rank within one group; ranks are global."""
 
-    def __init__(self, fabric: Fabric, name: str) -> None:
+    def __init__(self, fabric: Fabric, name: str, limit: Callable[[], timedelta]) -> None:
+        """`limit` returns how long the script waits for a message."""
         self._fabric = fabric
         self._name = name
-        self.limit: Callable[[], timedelta] | None = None  # of a wait, where it is not the fabric's
+        self._limit = limit
         self._lock = threading.Lock()
         self._pairs: dict[int, Pair] = {}
         self._abandoned: list[Pair] = []  # gloo may still be in them
@@ -110,7 +111,7 @@ class Pairs:
         Raises PeerLost; so does the work, if the peer dies before the message has passed.
         """
         message = Message(call, tensors, peer, tag)
-        message.within_s = self._fabric.patience.within_s(self.limit)
+        message.within_s = self._fabric.limits.within_s(self._limit)
         message.overdue = lambda: self._overdue(message)
         with self._lock:
             if peer not in self._fabric.view.live_ranks:
@@ -129,7 +130,7 @@ class Pairs:
     def _overdue(self, message: Message) -> TimedOut:
         fabric, what = self._fabric, f"dist.{message.call}"
         generation, rank = fabric.view.generation, fabric.rank
-        return fabric.patience.end(generation, rank, what, message.within_s, [message.peer])
+        return fabric.limits.end(generation, rank, what, message.within_s, [message.peer])
 
     def _in_thread(self, target: Any, *args: Any) -> None:
         threading.Thread(target=target, args=args, name="recoverrun-pair", daemon=True).start()

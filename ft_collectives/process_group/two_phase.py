@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -30,6 +31,7 @@ from ft_collectives.communicators.channel import Communicator, Totals
 from ft_collectives.communicators.errors import MembersChanged, PeerLost, Superseded
 from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.process_group.call_check import ROW, Asked, disagreement
+from ft_collectives.process_group.substitution_policy import FindLostInputs, LostInputs
 
 T = TypeVar("T")
 
@@ -39,16 +41,6 @@ Launch = Callable[[Communicator, list[torch.Tensor]], Sequence[Work]]
 Deliver = Callable[[list[torch.Tensor], Communicator], None]
 """Takes the staged results to where the script wants them."""
 
-
-class Lent(NamedTuple):
-    """Inputs of lost members, in whose place this one speaks."""
-
-    inputs: Sequence[Sequence[torch.Tensor]] = ()  # one list for each of them
-    sure: bool = True  # else it holds only if all members give the same
-
-
-Lend = Callable[[tuple[int, ...]], Lent]
-"""Asked with the members that are left."""
 
 Fold = Callable[[list[torch.Tensor], Sequence[torch.Tensor]], None]
 """Adds the inputs of one more member to those of this one."""
@@ -65,7 +57,7 @@ class Given(NamedTuple):
 
     lent: int  # for so many lost members
     crc: int  # of its own inputs
-    sure: int  # see `Lent`
+    sure: int  # see `LostInputs`
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,9 +74,16 @@ class Transactions:
     generation, where it exists before it is protected.
     """
 
-    def __init__(self, fabric: Fabric, name: str, ranks: Sequence[int], group: Gloo | None) -> None:
+    def __init__(
+        self,
+        fabric: Fabric,
+        name: str,
+        ranks: Sequence[int],
+        group: Gloo | None,
+        limit: Callable[[], timedelta] | None = None,
+    ) -> None:
         self.fabric = fabric
-        self._ranks = tuple(ranks)
+        self.ranks = tuple(ranks)
         self.completed = 0
         self._held: Held | None = None
         self._how = options("AllToAllOptions")
@@ -92,9 +91,9 @@ class Transactions:
         self._work = threading.local()  # what a thread does among the same members
         self._among: set[tuple[int, ...]] | None = None  # whom a `call` was among so far
         if group is None:
-            self.channel = fabric.open(name, ranks, self._totals)
+            self.channel = fabric.open(name, ranks, self._totals, limit=limit)
         else:
-            self.channel = fabric.adopt(name, ranks, group, self._totals)
+            self.channel = fabric.adopt(name, ranks, group, self._totals, limit=limit)
 
     def run(
         self,
@@ -102,7 +101,7 @@ class Transactions:
         inputs: Sequence[torch.Tensor],
         launch: Launch,
         deliver: Deliver,
-        lend: Lend | None = None,
+        lend: FindLostInputs | None = None,
         fold: Fold | None = None,
     ) -> Communicator:
         """Stage `inputs`, run `launch` on the members, vote, then `deliver` the staged result.
@@ -167,7 +166,7 @@ class Transactions:
         asked: Asked,
         inputs: Sequence[torch.Tensor],
         launch: Launch,
-        lend: Lend | None,
+        lend: FindLostInputs | None,
         fold: Fold | None,
     ) -> Held:
         """The result that all members hold."""
@@ -178,8 +177,8 @@ class Transactions:
             if self._held is not None and self._settled(self._held, now):
                 return self._held
             try:
-                lost = len(self._ranks) - len(now.members)
-                lent = lend(now.members) if lost and lend is not None else Lent()
+                lost = len(self.ranks) - len(now.members)
+                lent = lend(now.members) if lost and lend is not None else LostInputs()
                 given = self._agree(asked, now, lent, digest(inputs) if lost else 0)
                 alike = len(given) > 1 and len({one.crc for one in given}) == 1
                 known = alike or all(one.sure for one in given)
@@ -192,12 +191,12 @@ class Transactions:
                 if failures[now.members] >= ATTEMPTS:
                     raise RuntimeError(f"collective failed: {end.reason}") from end
 
-    def _agree(self, asked: Asked, now: Communicator, lent: Lent, crc: int) -> list[Given]:
+    def _agree(self, asked: Asked, now: Communicator, lent: LostInputs, crc: int) -> list[Given]:
         """Exchange what members ask for and give, in their order.
 
         Raises RuntimeError if the members' calls differ: on all of them, and about the same.
         """
-        own = Given(len(lent.inputs), crc, lent.sure)
+        own = Given(len(lent.inputs), crc, lent.certain)
         many, row = len(now.members), [*asked.row(), *own]
         mine = torch.tensor(row * many)
         rows = torch.empty_like(mine)

@@ -55,7 +55,18 @@ class Reducer:
     A transaction reduces those that are included in it, in that order.
     """
 
-    def __init__(self, fabric: Fabric, channel: Channel) -> None:
+    def __init__(
+        self,
+        fabric: Fabric,
+        channel: Channel,
+        *,
+        on_launch: Callable[[int, int], None] = lambda number, total: None,
+        exact_sum: Canonical | None = None,
+    ) -> None:
+        """`on_launch` hears the number of each bucket that is launched, and how many there are.
+
+        `exact_sum` adds up if it is given, in the place of an all-reduce.
+        """
         self.fabric = fabric
         self.channel = channel
         self._begin = fabric.launch
@@ -63,8 +74,8 @@ class Reducer:
             self._begin = partial(channel.over.launch, fabric.serving)
         self.buckets: dict[Hashable, Bucket] = {}
         self.order: list[Hashable] = []
-        self.on_launch: Callable[[int, int], None] = lambda number, total: None
-        self.canonical: Canonical | None = None  # how to sum, if not by all-reduce
+        self._on_launch = on_launch
+        self.canonical = exact_sum
         self._extra: Piece = {}  # what this rank has made up, but for the canonical sum
         self._launched = 0
         self._launched_in = 0
@@ -202,7 +213,7 @@ class Reducer:
         for bucket in self._present()[self._launched : count]:
             self._launch(bucket, generation)
             self._launched += 1
-            self.on_launch(self._launched - 1, len(self.order))
+            self._on_launch(self._launched - 1, len(self.order))
 
     def _launch(self, bucket: Bucket, generation: int) -> None:
         self._abandon(bucket)

@@ -14,6 +14,7 @@ from torch.distributed import AllreduceOptions, HashStore, is_nccl_available
 
 from ft_collectives.communicators import nccl
 from ft_collectives.communicators.fabric import Fabric
+from ft_collectives.communicators.limits import TimeLimits
 from ft_collectives.communicators.nccl import Accelerated, Link, Nccl
 from rendezvous.protocol.messages import View
 
@@ -152,7 +153,7 @@ def test_the_fabric_connects_a_device_beside_gloo(over: Accelerated) -> None:
     fabric = Fabric(
         rank=0, view=View(generation=1, live=(), live_ranks=(0,), losses=()),
         store=lambda generation: HashStore(), changed=threading.Condition(),
-        timeout=timedelta(seconds=30), on_hint=lambda generation, reason: None,
+        limits=TimeLimits(lambda: timedelta(seconds=30)), on_hint=lambda generation, reason: None,
     )  # fmt: skip
 
     channel = fabric.open("gradients0", (0,), over=over)

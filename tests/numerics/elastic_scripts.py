@@ -17,6 +17,7 @@ from ft_collectives.communicators import fabric as fabric_module
 from ft_collectives.communicators import gloo_threads
 from ft_collectives.process_group.elastic import ElasticGroup
 from ft_collectives.process_group.substitutes import Site, naming_roots
+from ft_collectives.process_group.substitution_policy import SubstitutionPolicy
 from ft_collectives.step.vote import EXCHANGED, Booth, Tally
 from recoverrun.worker.patches.distributed_checkpoint import Checkpoints, among_survivors
 from tests.numerics import elastic_functions as functions
@@ -317,9 +318,8 @@ def failing_for_ever(member: Member) -> str:
 
 def solo(member: Member) -> list[Any]:
     """The last of two."""
-    member.protect()
     told: list[list[Any]] = []
-    ElasticGroup.partial = staticmethod(lambda call, some, of: told.append([call, some, of]))
+    member.protect(SubstitutionPolicy(on_partial=lambda *partial: told.append([*partial])))
     if member.rank == 1:
         member.die()
     results = [operate(name, 1, 0, 2, 4) for name in OPERATIONS if name != "broadcast"]

@@ -16,6 +16,7 @@ from ft_collectives.communicators import fabric as fabric_module
 from ft_collectives.communicators.channel import Communicator
 from ft_collectives.communicators.errors import Superseded
 from ft_collectives.communicators.fabric import Fabric
+from ft_collectives.communicators.limits import TimeLimits
 from ft_collectives.step.reducer import Bucket, Reducer
 from rendezvous.protocol.messages import View
 
@@ -69,13 +70,14 @@ class World:
             view=view(1),
             store=lambda generation: None,
             changed=threading.Condition(),
-            timeout=timedelta(seconds=5),
+            limits=TimeLimits(lambda: timedelta(seconds=5)),
             on_hint=lambda generation, reason: None,
         )
         channel = self.fabric.adopt("gradients", RANKS, self.wires[1])
-        self.reducer = Reducer(self.fabric, channel)
         self.launched: list[int] = []
-        self.reducer.on_launch = lambda number, total: self.launched.append(number)
+        self.reducer = Reducer(
+            self.fabric, channel, on_launch=lambda number, total: self.launched.append(number)
+        )
         self.sums = {key: torch.full((size,), 1.0) for key, size in sizes.items()}
         self.given: dict[str, list[float]] = {}
         for key, size in sizes.items():

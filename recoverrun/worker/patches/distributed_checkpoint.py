@@ -64,8 +64,7 @@ class Checkpoints:
             self._session.voice.notice(words)
 
     def _among_the_same(self, group: ElasticGroup, work: Callable[[], Any]) -> Any:
-        assert group.transactions is not None, "served"
-        with group.transactions.among_the_same(), speaking_for_roots():
+        with group.among_the_same(), speaking_for_roots():
             members = group.present()
             if self._members.setdefault(group, members) != members:
                 self._members[group] = members

@@ -95,7 +95,9 @@ class Session:
         self.env = env
         self.link = link
         self.runtime = runtime
-        self.faults = FaultPoints(env.inject, env.rank)
+        self.remnants = Remnants(env.context)
+        # An injected kill stands for a machine that fails, not for a deadly microbatch.
+        self.faults = FaultPoints(env.inject, env.rank, before=self.remnants.rests)
         self.voice = Voice(link, env.rank, lambda: self.generation, exact=env.exact)
         self.guarantee = Guarantee(self.voice, lambda: max(1, len(runtime.microbatches)))
         self.impersonator = Impersonator(runtime)
@@ -123,8 +125,6 @@ class Session:
         self._booth: Booth | None = None
         self.agenda: deque[Effect] = deque()
         self._untold: deque[Accumulated] = deque()
-        self.remnants = Remnants(env.context)
-        self.faults.before = self.remnants.rests  # it stands for a machine that fails
         self.impersonator.custody.patience.let_go = partial(leave_hung, self)
         runtime.on_top = self._iteration_begins
         runtime.senses = TorchSenses()
@@ -269,13 +269,11 @@ class Session:
         assert fabric is not None and layout is not None, "protected"
         _, shard = layout.place(self.env.rank)
         replicas = [replica[shard] for replica in layout.replicas]
-        channel = fabric.open(f"gradients{shard}.{self._channels}", replicas, over=self._over)
+        name, what = f"gradients{shard}.{self._channels}", "the reduction of gradients"
+        channel = fabric.open(name, replicas, over=self._over, what=what)
         self._channels += 1
-        channel.what = "the reduction of gradients"
-        reducer = Reducer(fabric, channel)
-        reducer.on_launch = self._launched
-        exact_mode.sum_by(self, reducer)
-        return reducer
+        exact_sum = exact_mode.exact_sum(self, fabric, channel)
+        return Reducer(fabric, channel, on_launch=self._launched, exact_sum=exact_sum)
 
     # --------------------------------------------------------------------------- the step goes on
 

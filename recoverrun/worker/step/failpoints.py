@@ -15,11 +15,12 @@ from rendezvous.protocol.fault_schedule import MIDDLE, Kill, Phase, parse
 class FaultPoints:
     """The kills of `schedule` that are meant for `rank`. Raises ScheduleError."""
 
-    def __init__(self, schedule: str, rank: int) -> None:
+    def __init__(self, schedule: str, rank: int, before: Callable[[], None] = lambda: None) -> None:
+        """`before` is the last thing that this process does."""
         self._kills: tuple[Kill, ...] = tuple(k for k in parse(schedule) if k.rank == rank)
         self.armed = bool(self._kills)  # any kill is meant for this process
         self._updates = 0  # of optimizers, while nothing is protected
-        self.before: Callable[[], None] = lambda: None  # the last thing that this process does
+        self._before = before
 
     def disarm(self) -> None:
         """Nobody dies here: this process is a copy of the one that is meant."""
@@ -31,7 +32,7 @@ class FaultPoints:
             wanted = buckets // 2 if kill.bucket == MIDDLE else kill.bucket
             here = phase != "reduce" or bucket == min(wanted, buckets - 1)
             if kill.step == step and kill.phase == phase and here:
-                self.before()
+                self._before()
                 end(getpid(), signal.SIGKILL)
 
     def update(self, refused: bool) -> None:

@@ -1,13 +1,13 @@
 """The end of the first transaction: communicators are made, and gradients are ours from then on."""
 
 import time
-from datetime import timedelta
 from typing import TYPE_CHECKING, Never
 
 from ft_collectives.communicators.c10d import GroupMember
 from ft_collectives.communicators.fabric import HINT_AGAIN_S, Fabric
-from ft_collectives.communicators.limits import limit_of
+from ft_collectives.communicators.limits import TimeLimits, limit_of
 from ft_collectives.process_group.elastic import ElasticGroup
+from ft_collectives.process_group.substitution_policy import SubstitutionPolicy
 from ft_collectives.step.machine import InStep
 from ft_collectives.step.step_events import (
     Send,
@@ -34,11 +34,9 @@ def connect(session: "Session") -> Fabric:
             view=session.view,
             store=session.store,
             changed=session.changed,
-            timeout=timedelta(minutes=30),
+            limits=TimeLimits(lambda: limit_of(GroupMember.WORLD), session.voice.overdue),
             on_hint=session.voice.peer_fault,
         )
-    session.fabric.patience.limit = lambda: limit_of(GroupMember.WORLD)
-    session.fabric.patience.on_end = session.voice.overdue
     return session.fabric
 
 
@@ -50,17 +48,19 @@ def take_over(session: "Session", fabric: Fabric, microbatches: int) -> None:
         assert session.view is not None, "connected"
         machine = InStep(rank=session.env.rank, layout=layout, view=session.view)
         session.machine = machine
-    ElasticGroup.alone = staticmethod(lambda: session.acting)
-    ElasticGroup.unheard = staticmethod(session.impersonator.unheard)
-    ElasticGroup.heard = staticmethod(session.runtime.hears)
     operands = Operands(session)
-    ElasticGroup.lend = staticmethod(operands.lend)
-    ElasticGroup.partial = staticmethod(operands.partial)
+    policy = SubstitutionPolicy(
+        replaying=lambda: session.acting,
+        result_alone=session.impersonator.unheard,
+        on_exchange=session.runtime.hears,
+        find_lost_inputs=operands.find,
+        on_partial=operands.partial,
+    )
     process_groups.release(layout)
     for group in list(ElasticGroup.instances):
         if len({layout.slot(rank) for rank in group.ranks}) > 1:
-            group.protect(fabric)
-    process_groups.late(fabric, layout)
+            group.protect(fabric, policy)
+    process_groups.late(fabric, layout, policy)
     strategy.protect()
     session.impersonator.serve(strategy, layout)
     for effect in machine.reduced_by_torch(microbatches):

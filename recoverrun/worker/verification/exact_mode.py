@@ -13,8 +13,9 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from ft_collectives.communicators.channel import Channel
+from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.step.exact_sum import Canonical
-from ft_collectives.step.reducer import Reducer
 from recoverrun.worker.error_file import write_error_file
 from rendezvous.protocol.messages import Identity, Promise
 
@@ -40,10 +41,10 @@ def require(session: "Session") -> None:
         refuse(session, f"not with {name} yet, only with {' and '.join(SERVED)}")
 
 
-def sum_by(session: "Session", reducer: Reducer) -> None:
-    """Let `reducer` add up in canonical order, if that was asked for."""
+def exact_sum(session: "Session", fabric: Fabric, channel: Channel) -> Canonical | None:
+    """Return how gradients are summed over `channel` with `--exact`, None without it."""
     if not session.env.exact:
-        return
+        return None
 
     def shares(generation: int) -> Mapping[int, tuple[Identity, ...]] | None:
         machine = session.machine
@@ -51,7 +52,7 @@ def sum_by(session: "Session", reducer: Reducer) -> None:
         over = machine.view.generation != generation or machine.surprised
         return None if over else machine.shares()
 
-    reducer.canonical = Canonical(reducer.fabric, reducer.channel, shares)
+    return Canonical(fabric, channel, shares)
 
 
 def insist(session: "Session", promise: Promise, reason: str) -> None:

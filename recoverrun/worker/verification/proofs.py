@@ -118,7 +118,7 @@ class Verification:
         assert fabric is not None, "protected"
         generation = fabric.view.generation
         last = session.runtime.microbatches[-1]
-        with fabric.patience.lenient(self._longest_s()):
+        with fabric.limits.lenient(self._longest_s()):
             promise, reason = self._prove(0, generation, _program(last), 0)
         self._before = last.places
         if promise == "exact-samples":  # before any rank can know that all have promised
@@ -160,7 +160,7 @@ class Verification:
         generation = session.fabric.view.generation
         begun, followed = set(self._begun), set(self._followed)
         try:
-            with session.fabric.patience.lenient(self._longest_s()):
+            with session.fabric.limits.lenient(self._longest_s()):
                 promise, reason = self._prove(session.step - 1, generation, *wanted)
             weakest = self._everybody(generation, promise)
         except Superseded:

@@ -11,6 +11,7 @@ from torch.distributed import HashStore
 
 from ft_collectives.communicators.errors import Superseded
 from ft_collectives.communicators.fabric import Fabric
+from ft_collectives.communicators.limits import TimeLimits
 from ft_collectives.communicators.nccl import Accelerated
 from ft_collectives.step.reducer import Bucket, Reducer
 from rendezvous.protocol.messages import View
@@ -119,7 +120,8 @@ def make(on_hint: Callable[[int, str], None] = lambda *_: None) -> Fabric:
     stores: dict[int, Any] = {}
     fabric = Fabric(
         rank=0, view=view(1), store=lambda generation: stores.setdefault(generation, HashStore()),
-        changed=threading.Condition(), timeout=timedelta(seconds=5), on_hint=on_hint,
+        changed=threading.Condition(), on_hint=on_hint,
+        limits=TimeLimits(lambda: timedelta(seconds=5)),
     )  # fmt: skip
     fabric.connect = lambda store, rank, size: Gloo()  # type: ignore[method-assign]
     return fabric

@@ -12,6 +12,7 @@ from ft_collectives.communicators import fabric as fabric_module
 from ft_collectives.communicators.channel import Channel, Communicator, Totals
 from ft_collectives.communicators.errors import Superseded
 from ft_collectives.communicators.fabric import Fabric
+from ft_collectives.communicators.limits import TimeLimits
 from ft_collectives.process_group.two_phase import Held, Transactions
 from rendezvous.protocol.messages import View
 
@@ -23,7 +24,8 @@ def view(generation: int, ranks: tuple[int, ...] = (0, 1, 2)) -> View:
 def make(generation: int = 1, on_hint: Callable[[int, str], None] = lambda *_: None) -> Fabric:
     return Fabric(
         rank=0, view=view(generation), store=lambda generation: None,
-        changed=threading.Condition(), timeout=timedelta(seconds=5), on_hint=on_hint,
+        changed=threading.Condition(), on_hint=on_hint,
+        limits=TimeLimits(lambda: timedelta(seconds=5)),
     )  # fmt: skip
 
 

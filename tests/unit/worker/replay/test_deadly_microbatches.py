@@ -137,8 +137,8 @@ def test_nothing_is_read_where_there_is_no_file(path: str) -> None:
 
 
 def test_an_injected_kill_blames_no_microbatch(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    remnants, faults = Remnants(path), FaultPoints("r1@step:5:redo", 1)
-    faults.before = remnants.rests
+    remnants = Remnants(path)
+    faults = FaultPoints("r1@step:5:redo", 1, before=remnants.rests)
     monkeypatch.setattr("recoverrun.worker.step.failpoints.end", lambda pid, number: None)
     remnants.enters(ONE)
 

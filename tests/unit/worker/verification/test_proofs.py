@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ft_collectives.communicators.errors import Superseded
-from ft_collectives.communicators.limits import Patience
+from ft_collectives.communicators.limits import TimeLimits
 from ft_collectives.step.vote import Tally
 from recoverrun.worker.rank0 import shared_values
 from recoverrun.worker.step.guarantee import Guarantee
@@ -75,7 +75,7 @@ class Play:
         )  # fmt: skip
         self.view = SimpleNamespace(generation=GENERATION)
         self.fabric: Any = self
-        self.patience = Patience(timedelta(seconds=1))
+        self.limits = TimeLimits(lambda: timedelta(seconds=1))
         self.downgrades: list[str] = []
         voice.downgraded = self.downgrades.append
         self.least_of_others = WEAKEST_FIRST.index("exact-samples")
