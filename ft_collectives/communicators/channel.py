@@ -18,7 +18,7 @@ Totals = tuple[int, ...]
 """What a member says of itself while it connects; see `Channel.on_align`."""
 
 
-class Flight(Protocol):
+class DeviceOperation(Protocol):
     """An operation on an accelerator: it rings no bell when it is over, so it is asked."""
 
     def passed(self) -> bool: ...
@@ -52,7 +52,7 @@ class Accelerator(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Pending:
-    """An operation under way, or complete from the start without a `future` or a `flight`.
+    """An operation under way, or complete from the start without `future` and `on_device`.
 
     gloo's thread rings `bell` when it is done, and a new View if somebody waits: both are calls
     into C, because Python code in a thread that seldom runs any is dear (`docs/benchmarks.md`).
@@ -61,20 +61,20 @@ class Pending:
     work: Work = None
     future: Any = None
     bell: "SimpleQueue[object]" = field(default_factory=SimpleQueue)
-    flight: Flight | None = None
+    on_device: DeviceOperation | None = None
     channel: "Channel | None" = None
 
     @property
     def done(self) -> bool:
         """Whether its memory has been let go of, with success or without."""
-        if self.flight is not None:
-            return self.flight.passed()
+        if self.on_device is not None:
+            return self.on_device.passed()
         return self.future is None or bool(self.future.done())
 
     def conclude(self) -> None:
         """Of one that is done: returns at once, or raises RuntimeError with what went wrong."""
-        if self.flight is not None:
-            self.flight.conclude()
+        if self.on_device is not None:
+            self.on_device.conclude()
         elif self.work is not None:
             self.work.wait()
 

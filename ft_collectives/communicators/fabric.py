@@ -6,7 +6,7 @@ long (ProcessGroupGloo of torch 2.13 does not override `Backend::abort`, and glo
 `Pair::signalException` does not wake unbound buffers in transfer). So nothing here ever blocks in
 gloo on a thread that must survive: an operation is launched asynchronously on private staging
 memory, and the waiting thread sleeps until a bell rings: for its completion, or for a new View.
-What is stuck is left behind, with its memory, in `_graveyard`; the process ends by `os._exit`.
+What is stuck is left behind, with its memory, in `_kept_groups`; the process ends by `os._exit`.
 
 For every View a builder thread connects every channel anew under a fresh store prefix, so that no
 late byte of an older generation can meet a newer one. Connecting blocks in C++ as well; it happens
@@ -44,10 +44,10 @@ HINT_AFTER_S = 0.5
 HINT_AGAIN_S = 5.0
 """A hint that led to no new generation is given again: a message may be lost."""
 
-_graveyard: list[object] = []
+_kept_groups: list[object] = []
 """Groups that gloo may still use; never freed (see above)."""
 
-_buried: dict[int, torch.Tensor] = {}
+_held_memory: dict[int, torch.Tensor] = {}
 """Memory that gloo may still write to, by identity."""
 
 
@@ -138,7 +138,7 @@ class Fabric:
             if first:
                 channel.now = Communicator(FIRST_GENERATION, channel.ranks, group)
             self._channels.append(channel)
-        _graveyard.append(group)
+        _kept_groups.append(group)
         if not first:
             self._build_in_thread()
         return channel
@@ -155,7 +155,7 @@ class Fabric:
         gloo_threads.calm()
         return made
 
-    def store_of_pair(self, name: str) -> Any:
+    def store_for_peers(self, name: str) -> Any:
         """A store that outlives generations, for two ranks that need nobody else."""
         return PrefixStore(f"recoverrun/{name}/", self._store(0))
 
@@ -195,7 +195,7 @@ class Fabric:
         if len(members) > 1 and self.rank in members:
             store = PrefixStore(f"recoverrun/{channel.name}/", self._store(view.generation))
             group = self.connect(store, members.index(self.rank), len(members))
-            _graveyard.append((group, store))
+            _kept_groups.append((group, store))
             if mine:
                 aligned = _exchange(group, len(members), mine)
         device = None
@@ -211,7 +211,7 @@ class Fabric:
         self, over: Accelerator, name: str, view: View, members: tuple[int, ...]
     ) -> Any:
         store = PrefixStore(f"recoverrun/{name}/device/", self._store(view.generation))
-        _graveyard.append(store)
+        _kept_groups.append(store)
         place = members.index(self.rank)
         return over.connect(
             view.generation, store, place, len(members), lambda: self._current(view)
@@ -247,7 +247,7 @@ class Fabric:
         if not over:
             raise self._overdue(channel)
 
-    def part(self) -> int:
+    def leave(self) -> int:
         """Meet all who may wait for this rank; it is not needed any more in that generation."""
         while True:
             met = {self.ready(channel) for channel in list(self._channels)}
@@ -308,35 +308,35 @@ class Fabric:
             self._bells.append(pending.bell)
         try:
             within_s = self._within_s(pending.channel)
-            if pending.flight is None:
+            if pending.on_device is None:
                 pending.bell.get(timeout=within_s)
             else:
-                pending.flight.wait(pending.bell, within_s)
+                pending.on_device.wait(pending.bell, within_s)
         except Empty:
             raise self._overdue(pending.channel) from None
         finally:
             with self.changed:
                 self._bells.remove(pending.bell)
 
-    def bury(self, staged: Sequence[torch.Tensor], until: Pending | None = None) -> None:
+    def hold(self, staged: Sequence[torch.Tensor], until: Pending | None = None) -> None:
         """Keep memory that an operation may still write to after it was left behind.
 
         For ever, or until the operation ends after all: gloo lets go of memory before it says so.
         """
-        if until is not None and until.flight is not None:
-            until.flight.keep(staged)
+        if until is not None and until.on_device is not None:
+            until.on_device.keep(staged)
             return
         with self.changed:
             if until is not None and until.done:
                 return
-            _buried.update({id(tensor): tensor for tensor in staged})
+            _held_memory.update({id(tensor): tensor for tensor in staged})
             if until is not None:
-                until.future.add_done_callback(lambda _: self.unbury(staged))
+                until.future.add_done_callback(lambda _: self.release(staged))
 
-    def unbury(self, staged: Sequence[torch.Tensor]) -> None:
+    def release(self, staged: Sequence[torch.Tensor]) -> None:
         """The operation is complete: nobody writes there any more."""
         for tensor in staged:
-            _buried.pop(id(tensor), None)
+            _held_memory.pop(id(tensor), None)
 
     def _outlive(self, channel: Channel | None, generation: int, reason: str) -> None:
         """A peer's socket failed: the launcher's word follows. Without it, ask to meet again."""

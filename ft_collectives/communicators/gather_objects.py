@@ -37,12 +37,12 @@ def _all_gather(
     if len(outs) == 1:
         return [tensor]
     staged = [tensor, *outs]
-    fabric.bury(staged)
+    fabric.hold(staged)
     pending = fabric.launch(
         channel, now.generation, lambda group: group.allgather([outs], [tensor])
     )
     fabric.finish([pending], now.generation)
-    fabric.unbury(staged)
+    fabric.release(staged)
     return outs
 
 

@@ -41,11 +41,11 @@ LAUNCH_WITHIN_S = 5.0
 
 _library: Any = _distributed_c10d
 
-_left: list[object] = []
+_left_behind: list[object] = []
 """Groups that were aborted, whose destructor waits for a watchdog that may never end; memory."""
 
 
-class Stamp(Protocol):
+class StreamEvent(Protocol):
     """A mark in a stream, such as `torch.cuda.Event`."""
 
     def query(self) -> bool:
@@ -61,7 +61,7 @@ class Library(Protocol):
     def warm_up(self, group: Any) -> Work:
         """A small operation of all members, which connects them."""
 
-    def stamp(self, group: Any, work: Work) -> Stamp:
+    def stamp(self, group: Any, work: Work) -> StreamEvent:
         """Passes when what `work` has enqueued is over."""
 
     def failure(self, group: Any) -> str:
@@ -72,7 +72,7 @@ class Library(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Link:
+class DeviceCommunicator:
     """The communicator of one generation. Whoever holds `gate` is in NCCL with it."""
 
     generation: int
@@ -104,7 +104,7 @@ class Nccl:
                 [torch.zeros(1, device=self._device)], _library.AllreduceOptions()
             )
 
-    def stamp(self, group: Any, work: Work) -> Stamp:
+    def stamp(self, group: Any, work: Work) -> StreamEvent:
         side, event = self._sides[id(group)], torch.cuda.Event()
         with torch.cuda.stream(side):
             work.wait()  # only the stream waits
@@ -121,13 +121,15 @@ class Nccl:
         return ""
 
 
-class Flight:
+class StreamOperation:
     """One operation under way, as `fabric` sees it."""
 
-    def __init__(self, stamp: Stamp, trouble: Callable[[], str], keep: "Kept") -> None:
+    def __init__(
+        self, stamp: StreamEvent, trouble: Callable[[], str], memory: "HeldMemory"
+    ) -> None:
         self._stamp = stamp
         self._trouble = trouble
-        self._kept = keep
+        self._held_memory = memory
         self._failure = ""
 
     def passed(self) -> bool:
@@ -155,10 +157,10 @@ class Flight:
             raise RuntimeError(failure)
 
     def keep(self, staged: Sequence[torch.Tensor]) -> None:
-        self._kept.until(self._stamp, staged)
+        self._held_memory.until(self._stamp, staged)
 
 
-class Crash:
+class FailedLaunch:
     """An operation that failed as it began. Whether the device has any of it cannot be told."""
 
     def __init__(self, failure: str) -> None:
@@ -175,17 +177,17 @@ class Crash:
         raise RuntimeError(self._failure)
 
     def keep(self, staged: Sequence[torch.Tensor]) -> None:
-        _left.append(list(staged))
+        _left_behind.append(list(staged))
 
 
-class Kept:
+class HeldMemory:
     """Memory that the device may still use. Looked through whenever some more is kept."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._memory: list[tuple[Stamp, list[torch.Tensor]]] = []
+        self._memory: list[tuple[StreamEvent, list[torch.Tensor]]] = []
 
-    def until(self, stamp: Stamp, staged: Sequence[torch.Tensor]) -> None:
+    def until(self, stamp: StreamEvent, staged: Sequence[torch.Tensor]) -> None:
         """Hold on to `staged` until `stamp` has passed."""
         with self._lock:
             self._memory.append((stamp, list(staged)))
@@ -198,41 +200,41 @@ class Kept:
             return [tensor for _, held in self._memory for tensor in held]
 
 
-class Accelerated:
+class NcclChannel:
     """The communicators of one channel, one for each generation."""
 
     def __init__(self, library: Library) -> None:
         self._library = library
         self._lock = threading.Lock()
-        self._links: list[Link] = []  # in use, or being connected
-        self._leaving: list[Link] = []  # being aborted
-        self.kept = Kept()
+        self._links: list[DeviceCommunicator] = []  # in use, or being connected
+        self._leaving: list[DeviceCommunicator] = []  # being aborted
+        self.held_memory = HeldMemory()
 
     def connect(
         self, generation: int, store: Any, place: int, size: int, wanted: Callable[[], bool]
-    ) -> Link | None:
+    ) -> DeviceCommunicator | None:
         """A link over which an operation has passed. None once it is not `wanted` any more.
 
         Raises RuntimeError. Blocks: for the builder thread only.
         """
         self._rest(wanted)
-        link = Link(generation, self._library.group(store, place, size))
+        link = DeviceCommunicator(generation, self._library.group(store, place, size))
         with self._lock:
             self._links.append(link)
         if not wanted():  # whoever ended this generation has not seen the link
             self.drop(before=generation + 1)
             return None
         try:
-            flight = self._fly(link, self._library.warm_up)
+            operation = self._fly(link, self._library.warm_up)
             bell: SimpleQueue[object] = SimpleQueue()
-            while wanted() and not flight.passed():
-                flight.conclude()
+            while wanted() and not operation.passed():
+                operation.conclude()
                 _pause(bell)
         except (RuntimeError, Superseded):
             self.drop(before=generation + 1)
             if wanted():
                 raise
-        self.kept.look()
+        self.held_memory.look()
         return link if wanted() else None
 
     def drop(self, before: int) -> None:
@@ -241,7 +243,7 @@ class Accelerated:
             old = [link for link in self._links if link.generation < before]
             self._links = [link for link in self._links if link not in old]
             self._leaving += old
-            _left.extend(link.group for link in old)
+            _left_behind.extend(link.group for link in old)
         for link in old:
             link.leaving = True
             threading.Thread(
@@ -255,24 +257,24 @@ class Accelerated:
         now = serving(channel, generation)
         if now.group is None:
             return Pending()
-        link: Link = now.device
+        link: DeviceCommunicator = now.device
         refusal = self._library.refusal()
         if refusal:
             raise RuntimeError(refusal)
         try:
-            return Pending(flight=self._fly(link, start))
+            return Pending(on_device=self._fly(link, start))
         except RuntimeError as failure:
             serving(channel, generation)  # raises Superseded: an abort came in between
-            return Pending(flight=Crash(str(failure)))
+            return Pending(on_device=FailedLaunch(str(failure)))
 
-    def _fly(self, link: Link, start: Callable[[Any], Work]) -> Flight:
+    def _fly(self, link: DeviceCommunicator, start: Callable[[Any], Work]) -> StreamOperation:
         """Begin an operation. Raises Superseded if the link is being left."""
         library, group = self._library, link.group
         with link.gate:
             if link.leaving:
                 raise Superseded
             stamp = library.stamp(group, start(group))
-        return Flight(stamp, lambda: library.failure(group), self.kept)
+        return StreamOperation(stamp, lambda: library.failure(group), self.held_memory)
 
     def _rest(self, wanted: Callable[[], bool]) -> None:
         """Let aborts end before something new is made on the device; not for ever."""
@@ -286,7 +288,7 @@ class Accelerated:
             with self._lock:  # what is not gone by now is left behind
                 self._leaving = [link for link in self._leaving if link not in leaving]
 
-    def _abort(self, link: Link) -> None:
+    def _abort(self, link: DeviceCommunicator) -> None:
         if link.gate.acquire(timeout=LAUNCH_WITHIN_S):  # nobody is in NCCL with it, or will be
             link.gate.release()
         try:

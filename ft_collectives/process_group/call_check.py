@@ -41,7 +41,7 @@ NONE = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CallSignature:
     """What one member wants done. `count` is of all elements, over all tensors of the call."""
 
     call: str
@@ -56,12 +56,12 @@ class Asked:
         return [CALLS.index(self.call), dtype, self.count, self.root, _number(self.operation)]
 
 
-def asked(
+def signature_of(
     call: str, tensors: Sequence[torch.Tensor], root: int = NONE, operation: object = None
-) -> Asked:
+) -> CallSignature:
     """A call on `tensors`, which are of one type, as gloo insists."""
     count = sum(tensor.numel() for tensor in tensors)
-    return Asked(call, tensors[0].dtype if tensors else None, count, root, operation)
+    return CallSignature(call, tensors[0].dtype if tensors else None, count, root, operation)
 
 
 def disagreement(rows: Sequence[Sequence[int]], members: Sequence[int]) -> str:

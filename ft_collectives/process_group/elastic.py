@@ -33,7 +33,7 @@ from ft_collectives.communicators.errors import PeerLost
 from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.communicators.limits import limit_of
 from ft_collectives.process_group import functional
-from ft_collectives.process_group.point_to_point import Call, Pairs
+from ft_collectives.process_group.point_to_point import Call, PointToPoint
 from ft_collectives.process_group.results import (
     completed,
     dealt,
@@ -43,12 +43,12 @@ from ft_collectives.process_group.results import (
     put_first,
 )
 from ft_collectives.process_group.substitutes import (
-    roots_are_named,
+    roots_are_required,
     site_of_call,
 )
 from ft_collectives.process_group.substitution_policy import NO_POLICY, SubstitutionPolicy
 from ft_collectives.process_group.survivors import SurvivorCollectives
-from ft_collectives.process_group.two_phase import Transactions
+from ft_collectives.process_group.two_phase import TwoPhaseOperations
 
 T = TypeVar("T")
 
@@ -72,7 +72,7 @@ class ElasticGroup(ProcessGroup):
         self.fabric: Fabric | None = None
         self.policy = NO_POLICY
         self.survivors: SurvivorCollectives | None = None
-        self.pairs: Pairs | None = None
+        self.point_to_point: PointToPoint | None = None
         self._gloo_alone = False
         take_over(self, native)
         ElasticGroup.instances.append(self)  # C++ keeps only its own half alive
@@ -115,10 +115,10 @@ class ElasticGroup(ProcessGroup):
         name = f"group {self.native.group_name}"
         limit = functools.partial(limit_of, self.native)
         self.policy = policy
-        self.pairs = Pairs(fabric, name, limit)
+        self.point_to_point = PointToPoint(fabric, name, limit)
         known = gloo if connected else None
-        transactions = Transactions(fabric, name, self.ranks, known, limit)
-        self.survivors = SurvivorCollectives(transactions, policy)
+        operations = TwoPhaseOperations(fabric, name, self.ranks, known, limit)
+        self.survivors = SurvivorCollectives(operations, policy)
 
     def shutdown(self) -> None:
         """`destroy_process_group`. NCCL would flush first, for ever where a member is lost."""
@@ -171,9 +171,9 @@ class ElasticGroup(ProcessGroup):
         return self.survivors.meet()
 
     def among_the_same(self) -> AbstractContextManager[None]:
-        """In here all operations are among the members of the first one (`Transactions`)."""
+        """In here all operations are among the members of the first one (`TwoPhaseOperations`)."""
         assert self.survivors is not None, "not protected"
-        return self.survivors.transactions.among_the_same()
+        return self.survivors.operations.among_the_same()
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
         if self.survivors is None:
@@ -281,13 +281,13 @@ class ElasticGroup(ProcessGroup):
     def broadcast(self, tensors: list[torch.Tensor], opts: Any) -> Work:
         """From a lost root: its stand-in's tensor, right for replicated state such as buffers.
 
-        In a call of the script itself (`naming_roots`) PeerLost, also if the root dies during it,
-        unless survivors know what it would say there (`Site`).
+        In a call of the script itself (`requiring_roots`) PeerLost, also if the root dies during
+        it, unless survivors know what it would say there (`CallSite`).
         """
         if self.survivors is None or self._refused(opts):
             return self.native.broadcast(tensors, opts)
         root = int(opts.rootRank)
-        self.survivors.spread("broadcast", tensors, root, roots_are_named(), site_of_call())
+        self.survivors.spread("broadcast", tensors, root, roots_are_required(), site_of_call())
         return completed(tensors)
 
     def scatter(self, outs: Any, ins: Any, opts: Any) -> Work:
@@ -321,19 +321,19 @@ class ElasticGroup(ProcessGroup):
         super()._start_coalescing(device)
 
     def _point(self, call: Call, tensors: list[torch.Tensor], peer: int, tag: int) -> Work:
-        if self.pairs is None:
+        if self.point_to_point is None:
             work: Work = getattr(self.native, call)(tensors, peer, tag)
             return work
         if not all(tensor.is_cpu for tensor in tensors):
             raise RuntimeError(f"dist.{call} {UNSERVED}")
         if not self.policy.replaying():
-            return self.pairs.post(call, tensors, self.ranks[peer], tag)
+            return self.point_to_point.post(call, tensors, self.ranks[peer], tag)
         if call == "recv":
             raise PeerLost("dist.recv: another rank's code is executed again, and nobody sends")
         return completed(tensors)
 
     def recv_anysource(self, tensors: list[torch.Tensor], tag: int) -> Work:
-        if self.pairs is None:
+        if self.point_to_point is None:
             return self.native.recv_anysource(tensors, tag)
         raise PeerLost("dist.recv without a source cannot be protected: name the rank to hear")
 
@@ -347,6 +347,6 @@ def as_one(original: Callable[..., T]) -> Callable[..., T]:
         group = parameters.bind(*args, **kwargs).arguments.get("group") or GroupMember.WORLD
         if not isinstance(group, ElasticGroup) or group.survivors is None:
             return original(*args, **kwargs)
-        return group.survivors.transactions.call(lambda: original(*args, **kwargs))
+        return group.survivors.operations.call(lambda: original(*args, **kwargs))
 
     return wrapper

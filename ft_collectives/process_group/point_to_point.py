@@ -84,7 +84,7 @@ class Message(WorkBase):
 
 
 @dataclass(slots=True, eq=False)
-class Pair:
+class PeerConnection:
     """What connects us with one peer. Messages wait in `backlog`, in order, until it does."""
 
     group: Gloo | None = None
@@ -92,7 +92,7 @@ class Pair:
     under_way: list[Message] = field(default_factory=list)
 
 
-class Pairs:
+class PointToPoint:
     """The pairs of this rank within one group; ranks are global."""
 
     def __init__(self, fabric: Fabric, name: str, limit: Callable[[], timedelta]) -> None:
@@ -101,8 +101,8 @@ class Pairs:
         self._name = name
         self._limit = limit
         self._lock = threading.Lock()
-        self._pairs: dict[int, Pair] = {}
-        self._abandoned: list[Pair] = []  # gloo may still be in them
+        self._connections: dict[int, PeerConnection] = {}
+        self._abandoned: list[PeerConnection] = []  # gloo may still be in them
         fabric.on_change.append(self._changed)
 
     def post(self, call: Call, tensors: Sequence[torch.Tensor], peer: int, tag: int) -> Work:
@@ -116,15 +116,15 @@ class Pairs:
         with self._lock:
             if peer not in self._fabric.view.live_ranks:
                 raise PeerLost(f"dist.{call}: rank {peer} is lost")
-            pair = self._pairs.get(peer)
-            if pair is None:
-                pair = self._pairs[peer] = Pair()
-                self._in_thread(self._connect, pair, peer)
-            pair.under_way.append(message)
-            if pair.group is None:
-                pair.backlog.append(message)
+            connection = self._connections.get(peer)
+            if connection is None:
+                connection = self._connections[peer] = PeerConnection()
+                self._in_thread(self._connect, connection, peer)
+            connection.under_way.append(message)
+            if connection.group is None:
+                connection.backlog.append(message)
             else:
-                self._launch(pair, message)
+                self._launch(connection, message)
         return message
 
     def _overdue(self, message: Message) -> TimedOut:
@@ -135,61 +135,61 @@ class Pairs:
     def _in_thread(self, target: Any, *args: Any) -> None:
         threading.Thread(target=target, args=args, name="recoverrun-pair", daemon=True).start()
 
-    def _connect(self, pair: Pair, peer: int) -> None:
+    def _connect(self, connection: PeerConnection, peer: int) -> None:
         low, high = sorted((self._fabric.rank, peer))
         try:
-            store = self._fabric.store_of_pair(f"{self._name}/pair{low}-{high}")
+            store = self._fabric.store_for_peers(f"{self._name}/pair{low}-{high}")
             group = self._fabric.connect(store, int(self._fabric.rank == high), 2)
         except (RuntimeError, OSError) as failure:  # gloo and the store raise these
             with self._lock:
-                if self._pairs.get(peer) is pair:
-                    del self._pairs[peer]
-            self._fail(pair, f"rank {peer} cannot be reached: {failure}")
+                if self._connections.get(peer) is connection:
+                    del self._connections[peer]
+            self._fail(connection, f"rank {peer} cannot be reached: {failure}")
             return
         with self._lock:
-            pair.group = group
-            for message in pair.backlog:
-                self._launch(pair, message)
-            pair.backlog.clear()
+            connection.group = group
+            for message in connection.backlog:
+                self._launch(connection, message)
+            connection.backlog.clear()
 
-    def _launch(self, pair: Pair, message: Message) -> None:
+    def _launch(self, connection: PeerConnection, message: Message) -> None:
         """In the order of the calls, which is how gloo matches messages of one tag."""
         other = int(message.peer > self._fabric.rank)
         try:
-            work = getattr(pair.group, message.call)(message.staged, other, message.tag)
+            work = getattr(connection.group, message.call)(message.staged, other, message.tag)
         except RuntimeError as failure:
-            self._in_thread(self._end, pair, message, f"rank {message.peer}: {failure}")
+            self._in_thread(self._end, connection, message, f"rank {message.peer}: {failure}")
             return
-        self._in_thread(self._await, pair, message, work)
+        self._in_thread(self._await, connection, message, work)
 
-    def _await(self, pair: Pair, message: Message, work: Work) -> None:
+    def _await(self, connection: PeerConnection, message: Message, work: Work) -> None:
         try:
             work.wait()
         except RuntimeError as failure:
-            self._end(pair, message, f"rank {message.peer}: {failure}")
+            self._end(connection, message, f"rank {message.peer}: {failure}")
         else:
-            self._end(pair, message, "")
+            self._end(connection, message, "")
 
     def _changed(self, view: View) -> None:
         """Messages with ranks that are lost have failed."""
         with self._lock:
-            lost = {peer: p for peer, p in self._pairs.items() if peer not in view.live_ranks}
+            lost = {peer: p for peer, p in self._connections.items() if peer not in view.live_ranks}
             for peer in lost:
-                del self._pairs[peer]
+                del self._connections[peer]
             self._abandoned += lost.values()
-        for peer, pair in lost.items():
-            self._fail(pair, f"rank {peer} is lost")
+        for peer, connection in lost.items():
+            self._fail(connection, f"rank {peer} is lost")
 
-    def _fail(self, pair: Pair, reason: str) -> None:
-        for message in list(pair.under_way):
-            self._end(pair, message, reason)
+    def _fail(self, connection: PeerConnection, reason: str) -> None:
+        for message in list(connection.under_way):
+            self._end(connection, message, reason)
 
-    def _end(self, pair: Pair, message: Message, failure: str) -> None:
+    def _end(self, connection: PeerConnection, message: Message, failure: str) -> None:
         """Complete `message`, unless somebody else did."""
         with self._lock:
-            if message not in pair.under_way:
+            if message not in connection.under_way:
                 return
-            pair.under_way.remove(message)
+            connection.under_way.remove(message)
         message.end(failure)
 
 

@@ -23,7 +23,7 @@ _calls = threading.local()
 """A script's threads make calls of their own."""
 
 
-def stand_ins(ranks: Sequence[int], members: Sequence[int]) -> list[int]:
+def substitutes_of(ranks: Sequence[int], members: Sequence[int]) -> list[int]:
     """For every rank, the place of the member that speaks for it: itself, unless it is lost."""
     return [
         members.index(rank) if rank in members else virtual % len(members)
@@ -31,7 +31,7 @@ def stand_ins(ranks: Sequence[int], members: Sequence[int]) -> list[int]:
     ]
 
 
-class Habit:
+class UsualValue:
     """What a root has said at a place so far, if that was always the same."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Habit:
         return self._said if self._times >= OFTEN else None
 
 
-class Site:
+class CallSite:
     """A place in the script that broadcasts: who else knows what its root would say?
 
     All do who have always held there what the root then said, bit for bit (a check that replicas
@@ -60,15 +60,15 @@ class Site:
 
     def __init__(self) -> None:
         self.done = False  # this rank has done for a lost root what it does before it speaks
-        self.stand_in: int | None = None  # the rank that spoke for a lost root
-        self.habit = Habit()
+        self.substitute: int | None = None  # the rank that spoke for a lost root
+        self.usual_value = UsualValue()
         self._same = True  # so far
         self._moved = False
         self._last = b""
 
     def call(self, done: bool) -> None:
         """A call begins here."""
-        self.done, self.stand_in = done, None
+        self.done, self.substitute = done, None
 
     @property
     def known(self) -> bool:
@@ -78,7 +78,7 @@ class Site:
     def hear(self, held: torch.Tensor, said: torch.Tensor) -> None:
         """Where this rank `held` its own tensor, a root `said` another one, of the same shape."""
         small = said.numel() * said.element_size() <= SAMPLE
-        self.habit.heard(said.detach().clone() if small else None)
+        self.usual_value.heard(said.detach().clone() if small else None)
         if not self._same:
             return
         words = _bits(said)
@@ -98,7 +98,7 @@ class Site:
         return bool(known or done)
 
 
-class ObjectSite(Site):
+class ObjectCallSite(CallSite):
     """The same of objects, which travel as sizes and contents, with nothing to compare them to."""
 
     @property
@@ -120,29 +120,29 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
 
 
 @contextmanager
-def naming_roots(site: Site | None = None) -> Iterator[None]:
+def requiring_roots(site: CallSite | None = None) -> Iterator[None]:
     """In here a broadcast whose root is lost raises PeerLost, unless somebody knows of `site`."""
     with _having("name_roots", True), _having("site", site):
         yield
 
 
-def roots_are_named() -> bool:
+def roots_are_required() -> bool:
     return bool(getattr(_calls, "name_roots", False))
 
 
-def site_of_call() -> Site | None:
-    site: Site | None = getattr(_calls, "site", None)
+def site_of_call() -> CallSite | None:
+    site: CallSite | None = getattr(_calls, "site", None)
     return site
 
 
 @contextmanager
-def speaking_for_roots() -> Iterator[None]:
+def substituting_roots() -> Iterator[None]:
     """In here members have the same to say: the first live one speaks for a root that is lost."""
     with _having("for_roots", True):
         yield
 
 
-def roots_are_spoken_for() -> bool:
+def roots_are_substituted() -> bool:
     return bool(getattr(_calls, "for_roots", False))
 
 

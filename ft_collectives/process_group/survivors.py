@@ -13,36 +13,36 @@ import torch
 from ft_collectives.communicators.c10d import ReduceOp, Work, options
 from ft_collectives.communicators.channel import Communicator
 from ft_collectives.communicators.errors import PeerLost
-from ft_collectives.process_group.call_check import NONE, Asked, asked
+from ft_collectives.process_group.call_check import NONE, CallSignature, signature_of
 from ft_collectives.process_group.results import Give, finish, fold_by, put
 from ft_collectives.process_group.substitutes import (
-    Site,
+    CallSite,
     answer_of,
     answered,
-    roots_are_spoken_for,
-    stand_ins,
+    roots_are_substituted,
+    substitutes_of,
 )
 from ft_collectives.process_group.substitution_policy import SubstitutionPolicy
-from ft_collectives.process_group.two_phase import Deliver, Fold, Launch, Transactions
+from ft_collectives.process_group.two_phase import Deliver, Fold, Launch, TwoPhaseOperations
 
 JOINT = ("all_reduce", "reduce", "reduce_scatter", "all_gather", "gather", "all_to_all")
 """Calls in whose result all members have a part."""
 
 
 class SurvivorCollectives:
-    """The collectives of one group, whose original members are `transactions.ranks` (global)."""
+    """The collectives of one group, whose original members are `operations.ranks` (global)."""
 
-    def __init__(self, transactions: Transactions, policy: SubstitutionPolicy) -> None:
-        self.transactions = transactions
+    def __init__(self, operations: TwoPhaseOperations, policy: SubstitutionPolicy) -> None:
+        self.operations = operations
         self.policy = policy
-        self.fabric = transactions.fabric
-        self.ranks = transactions.ranks
+        self.fabric = operations.fabric
+        self.ranks = operations.ranks
         self.size = len(self.ranks)
         self.place = self.ranks.index(self.fabric.rank)
 
     def run(
         self,
-        asked: Asked,
+        signature: CallSignature,
         inputs: Sequence[torch.Tensor],
         launch: Launch,
         deliver: Deliver,
@@ -55,10 +55,12 @@ class SurvivorCollectives:
         if inputs and not answered():
             self.policy.on_exchange()
         known = answered()  # by somebody who knows what lost members would have given
-        lend = None if known or fold is None else self.policy.find_lost_inputs(self.ranks, inputs)
-        among = self.transactions.run(asked, inputs, launch, deliver, lend, fold)
-        if not (known or among.whole or roots_are_spoken_for()) and asked.call in JOINT:
-            self.policy.on_partial(asked.call, len(among.members), self.size)
+        find_lost = (
+            None if known or fold is None else self.policy.find_lost_inputs(self.ranks, inputs)
+        )
+        among = self.operations.run(signature, inputs, launch, deliver, find_lost, fold)
+        if not (known or among.whole or roots_are_substituted()) and signature.call in JOINT:
+            self.policy.on_partial(signature.call, len(among.members), self.size)
 
     def reduce(
         self, call: str, tensors: Sequence[torch.Tensor], opts: Any, root: int = NONE
@@ -75,7 +77,7 @@ class SurvivorCollectives:
                 finish(result, op, among, self.size)
                 target.detach().copy_(result)
 
-        self.run(asked(call, tensors, root, op), tensors, launch, deliver, fold_by(op))
+        self.run(signature_of(call, tensors, root, op), tensors, launch, deliver, fold_by(op))
 
     def gather(self, source: torch.Tensor, give: Give, root: int = NONE) -> None:
         """One tensor of the shape of `source` for every rank; a lost one has a stand-in's."""
@@ -91,7 +93,7 @@ class SurvivorCollectives:
 
         def deliver(staged: list[torch.Tensor], among: Communicator) -> None:
             parts = [staged[0]] if among.group is None else list(staged[1].split(room))
-            sources = stand_ins(self.ranks, among.members)
+            sources = substitutes_of(self.ranks, among.members)
             given = [parts[at][:count].view(shape) for at in sources]
             for place, rank in enumerate(self.ranks):
                 known = None if rank in among.members else answer_of(rank)
@@ -100,7 +102,7 @@ class SurvivorCollectives:
             give(given)
 
         call = "all_gather" if root == NONE else "gather"
-        self.run(asked(call, [source], root), [flat, slots], launch, deliver)
+        self.run(signature_of(call, [source], root), [flat, slots], launch, deliver)
 
     def exchange(self, outs: Sequence[torch.Tensor], ins: Sequence[torch.Tensor]) -> None:
         """Give `ins[r]` to every rank r and take `outs[r]` from it; zeros from a lost one."""
@@ -123,8 +125,8 @@ class SurvivorCollectives:
                 else:
                     out.detach().zero_()
 
-        wish = Asked("all_to_all", room.dtype)  # sizes may differ from pair to pair
-        self.run(wish, [*flat, room], launch, deliver)
+        signature = CallSignature("all_to_all", room.dtype)  # sizes may differ from pair to pair
+        self.run(signature, [*flat, room], launch, deliver)
 
     def spread(
         self,
@@ -132,15 +134,15 @@ class SurvivorCollectives:
         tensors: Sequence[torch.Tensor],
         root: int,
         named: bool,
-        site: Site | None = None,
+        site: CallSite | None = None,
     ) -> None:
-        word = (Site() if site is None else site).word()
+        word = (CallSite() if site is None else site).word()
         alone = self.policy.replaying()  # in another rank's code, where nobody else is heard
-        if named and alone and not Site.tells(word):
+        if named and alone and not CallSite.tells(word):
             self.require(root, call)
 
         def launch(now: Communicator, staged: list[torch.Tensor]) -> list[Work]:
-            at = stand_ins(self.ranks, now.members)[root]
+            at = substitutes_of(self.ranks, now.members)[root]
             inner = options("BroadcastOptions", rootRank=at)
             *words, last = staged
             works = [now.group.broadcast([one], inner) for one in words]
@@ -152,22 +154,25 @@ class SurvivorCollectives:
         def deliver(staged: list[torch.Tensor], among: Communicator) -> None:
             *words, last = staged
             lost = not alone and self.ranks[root] not in among.members
-            if named and lost and not Site.tells(last):
+            if named and lost and not CallSite.tells(last):
                 raise _nobody(call, self.ranks[root])
             for target, result in zip(tensors, words, strict=True):
                 if site is not None and not alone and not lost and self.place != root:
                     site.hear(target, result)
                 target.detach().copy_(result)
             if site is not None and lost:
-                site.stand_in = among.members[stand_ins(self.ranks, among.members)[root]]
+                site.substitute = among.members[substitutes_of(self.ranks, among.members)[root]]
 
-        self.run(asked(call, tensors, root), [*tensors, word], launch, deliver)
+        self.run(signature_of(call, tensors, root), [*tensors, word], launch, deliver)
 
     def meet(self) -> tuple[int, ...]:
         """A barrier: the vote is enough. Returns the places in the group of those who came."""
         met: list[Communicator] = []
         self.run(
-            Asked("barrier"), [], lambda now, staged: [], lambda staged, among: met.append(among)
+            CallSignature("barrier"),
+            [],
+            lambda now, staged: [],
+            lambda staged, among: met.append(among),
         )
         return tuple(self.ranks.index(rank) for rank in met[0].members)
 

@@ -30,7 +30,7 @@ from ft_collectives.communicators.c10d import Gloo, Work, options
 from ft_collectives.communicators.channel import Communicator, Totals
 from ft_collectives.communicators.errors import MembersChanged, PeerLost, Superseded
 from ft_collectives.communicators.fabric import Fabric
-from ft_collectives.process_group.call_check import ROW, Asked, disagreement
+from ft_collectives.process_group.call_check import ROW, CallSignature, disagreement
 from ft_collectives.process_group.substitution_policy import FindLostInputs, LostInputs
 
 T = TypeVar("T")
@@ -52,12 +52,12 @@ ATTEMPTS = 3
 """Failures among the same members before the failure is the script's: sizes that differ, say."""
 
 
-class Given(NamedTuple):
+class Contribution(NamedTuple):
     """What one member says before the data phase, where members are lost."""
 
-    lent: int  # for so many lost members
+    lost: int  # for so many lost members
     crc: int  # of its own inputs
-    sure: int  # see `LostInputs`
+    certain: int  # see `LostInputs`
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,7 +69,7 @@ class Held:
     among: Communicator
 
 
-class Transactions:
+class TwoPhaseOperations:
     """The operations of one group of `ranks`; `group`, if any, is its communicator of the first
     generation, where it exists before it is protected.
     """
@@ -97,25 +97,25 @@ class Transactions:
 
     def run(
         self,
-        asked: Asked,
+        signature: CallSignature,
         inputs: Sequence[torch.Tensor],
         launch: Launch,
         deliver: Deliver,
-        lend: FindLostInputs | None = None,
+        find_lost: FindLostInputs | None = None,
         fold: Fold | None = None,
     ) -> Communicator:
         """Stage `inputs`, run `launch` on the members, vote, then `deliver` the staged result.
 
-        Where members are lost, what others `lend` for all of them is put in by `fold`. Returns
+        Where members are lost, `fold` adds what `find_lost` gives for all of them. Returns
         among whom the operation was, and whether it is whole.
 
-        Raises RuntimeError if members are not `asked` for the same, what gloo says of the
+        Raises RuntimeError if the members' signatures differ, what gloo says of the
         arguments, or if the members fail again and again.
         """
         with self._turn:
-            self.channel.what = f"dist.{asked.call}"
-            lending = lend if fold is not None else None
-            held = self._hold(asked, inputs, launch, lending, fold)
+            self.channel.what = f"dist.{signature.call}"
+            lending = find_lost if fold is not None else None
+            held = self._hold(signature, inputs, launch, lending, fold)
             self.completed, self._held = held.number, None
             if self._among is not None:
                 self._among.add(held.among.members)
@@ -163,10 +163,10 @@ class Transactions:
 
     def _hold(
         self,
-        asked: Asked,
+        signature: CallSignature,
         inputs: Sequence[torch.Tensor],
         launch: Launch,
-        lend: FindLostInputs | None,
+        find_lost: FindLostInputs | None,
         fold: Fold | None,
     ) -> Held:
         """The result that all members hold."""
@@ -177,44 +177,46 @@ class Transactions:
             if self._held is not None and self._settled(self._held, now):
                 return self._held
             try:
-                lost = len(self.ranks) - len(now.members)
-                lent = lend(now.members) if lost and lend is not None else LostInputs()
-                given = self._agree(asked, now, lent, digest(inputs) if lost else 0)
-                alike = len(given) > 1 and len({one.crc for one in given}) == 1
-                known = alike or all(one.sure for one in given)
-                whole = known and sum(one.lent for one in given) == lost
+                missing = len(self.ranks) - len(now.members)
+                lost = find_lost(now.members) if missing and find_lost is not None else LostInputs()
+                contributions = self._agree(signature, now, lost, digest(inputs) if missing else 0)
+                alike = len(contributions) > 1 and len({one.crc for one in contributions}) == 1
+                known = alike or all(one.certain for one in contributions)
+                whole = known and sum(one.lost for one in contributions) == missing
                 among = replace(now, whole=whole, alike=alike)
-                folded = lent.inputs if whole else ()
+                folded = lost.inputs if whole else ()
                 return self._attempt(number, among, inputs, launch, fold, folded)
             except Superseded as end:
                 failures[now.members] += bool(end.reason)
                 if failures[now.members] >= ATTEMPTS:
                     raise RuntimeError(f"collective failed: {end.reason}") from end
 
-    def _agree(self, asked: Asked, now: Communicator, lent: LostInputs, crc: int) -> list[Given]:
+    def _agree(
+        self, signature: CallSignature, now: Communicator, lost: LostInputs, crc: int
+    ) -> list[Contribution]:
         """Exchange what members ask for and give, in their order.
 
         Raises RuntimeError if the members' calls differ: on all of them, and about the same.
         """
-        own = Given(len(lent.inputs), crc, lent.certain)
-        many, row = len(now.members), [*asked.row(), *own]
+        own = Contribution(len(lost.inputs), crc, lost.certain)
+        many, row = len(now.members), [*signature.row(), *own]
         mine = torch.tensor(row * many)
         rows = torch.empty_like(mine)
-        self.fabric.bury([mine, rows])
+        self.fabric.hold([mine, rows])
         pending = self.fabric.launch(
             self.channel,
             now.generation,
             lambda group: group.alltoall_base(rows, mine, [], [], self._how),
         )
         self.fabric.finish([pending], now.generation)
-        self.fabric.unbury([mine, rows])
+        self.fabric.release([mine, rows])
         if now.group is None:
             return [own]
         said = rows.view(many, len(row)).tolist()
         words = disagreement([one[:ROW] for one in said], now.members)
         if words:
             raise RuntimeError(words)
-        return [Given(*one[ROW:]) for one in said]
+        return [Contribution(*one[ROW:]) for one in said]
 
     def _attempt(
         self,
@@ -223,17 +225,17 @@ class Transactions:
         inputs: Sequence[torch.Tensor],
         launch: Launch,
         fold: Fold | None,
-        lent: Sequence[Sequence[torch.Tensor]],
+        lost: Sequence[Sequence[torch.Tensor]],
     ) -> Held:
         fabric, channel, generation = self.fabric, self.channel, now.generation
         staged = [_copy(tensor) for tensor in inputs]
-        for one in lent:
+        for one in lost:
             assert fold is not None, "who lends nothing folds nothing"
             fold(staged, one)
-        fabric.bury(staged)  # gloo may write late into what is left behind
+        fabric.hold(staged)  # gloo may write late into what is left behind
         begun = fabric.begin(channel, generation, lambda at: launch(at, staged))
         fabric.finish(begun, generation)
-        fabric.unbury(staged)
+        fabric.release(staged)
         with fabric.changed:
             if fabric.view.generation != generation:
                 raise Superseded

@@ -33,7 +33,7 @@ Fill = Callable[[torch.Tensor], None]
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Term:
+class PartialSum:
     """The gradients of (slot, start) to (slot, stop - 1), added up from the left."""
 
     slot: int
@@ -41,45 +41,45 @@ class Term:
     stop: int
 
 
-def terms(held: Iterable[Identity]) -> tuple[Term, ...]:
+def partial_sums(held: Iterable[Identity]) -> tuple[PartialSum, ...]:
     """How a replica hands over what it has `held`: the head of each slot as one term."""
-    found: list[Term] = []
+    found: list[PartialSum] = []
     for slot, index in sorted(held):
         head = bool(found) and (found[-1].slot, found[-1].start) == (slot, 0)
         if head and found[-1].stop == index:
-            found[-1] = Term(slot, 0, index + 1)
+            found[-1] = PartialSum(slot, 0, index + 1)
         else:
-            found.append(Term(slot, index, index + 1))
+            found.append(PartialSum(slot, index, index + 1))
     return tuple(found)
 
 
-def canonical(having: Sequence[Sequence[Term]]) -> tuple[tuple[Term, int], ...]:
+def addition_order(having: Sequence[Sequence[PartialSum]]) -> tuple[tuple[PartialSum, int], ...]:
     """All terms in the order of their addition, each with its place among those of `having`.
 
     A place counts through the terms of the first member, then those of the second, and so on.
     """
-    places = [term for one in having for term in one]
-    ordered = tuple(sorted((term, place) for place, term in enumerate(places)))
-    last = Term(-1, 0, 0)
-    for term, _ in ordered:
-        begins = last.stop if term.slot == last.slot else 0
-        assert term.start == begins, f"INV-1: {term} follows {last}"
-        last = term
+    places = [partial for one in having for partial in one]
+    ordered = tuple(sorted((partial, place) for place, partial in enumerate(places)))
+    last = PartialSum(-1, 0, 0)
+    for partial, _ in ordered:
+        begins = last.stop if partial.slot == last.slot else 0
+        assert partial.start == begins, f"INV-1: {partial} follows {last}"
+        last = partial
     return ordered
 
 
-def fold(total: torch.Tensor, rows: Sequence[torch.Tensor], order: Sequence[Term]) -> None:
+def fold(total: torch.Tensor, rows: Sequence[torch.Tensor], order: Sequence[PartialSum]) -> None:
     """Add `rows`, the values of the terms in `order`, up into `total`. Rows are written over."""
     total.zero_()
     of_slot: torch.Tensor | None = None
     slot = -1
-    for term, row in zip(order, rows, strict=True):
-        if of_slot is not None and term.slot == slot:
+    for partial, row in zip(order, rows, strict=True):
+        if of_slot is not None and partial.slot == slot:
             of_slot += row
             continue
         if of_slot is not None:
             total += of_slot
-        of_slot, slot = row, term.slot
+        of_slot, slot = row, partial.slot
     if of_slot is not None:
         total += of_slot
 
@@ -89,21 +89,21 @@ class Plan:
     """How a step is added up in one generation, as one member sees it."""
 
     counts: tuple[int, ...]  # terms of each member
-    mine: tuple[Term, ...]
-    order: tuple[Term, ...]  # of the addition
+    mine: tuple[PartialSum, ...]
+    order: tuple[PartialSum, ...]  # of the addition
     places: tuple[int, ...]  # where each of `order` is among the terms of all members
 
     @staticmethod
-    def of(having: Sequence[Sequence[Term]], place: int) -> "Plan":
-        ordered = canonical(having)
+    def of(having: Sequence[Sequence[PartialSum]], place: int) -> "Plan":
+        ordered = addition_order(having)
         return Plan(
             counts=tuple(len(one) for one in having), mine=tuple(having[place]),
-            order=tuple(term for term, _ in ordered), places=tuple(at for _, at in ordered),
+            order=tuple(partial for partial, _ in ordered), places=tuple(at for _, at in ordered),
         )  # fmt: skip
 
 
 @dataclass(slots=True, eq=False)
-class Flight:
+class BucketTransfer:
     """The memory of one bucket on its way. `whole` has room for as many parts as members."""
 
     plan: Plan
@@ -113,7 +113,7 @@ class Flight:
     part: torch.Tensor
 
     @staticmethod
-    def of(plan: Plan, size: int, dtype: torch.dtype) -> "Flight":
+    def of(plan: Plan, size: int, dtype: torch.dtype) -> "BucketTransfer":
         members = len(plan.counts)
         width = -(-size // members)
 
@@ -122,7 +122,7 @@ class Flight:
 
         whole = room(members)
         sent = whole if len(plan.mine) == 1 else room(len(plan.mine) * members)
-        return Flight(plan, whole, sent, room(len(plan.order)), room(1))
+        return BucketTransfer(plan, whole, sent, room(len(plan.order)), room(1))
 
     @property
     def memory(self) -> list[torch.Tensor]:
@@ -147,7 +147,7 @@ class Flight:
         fold(self.part, [rows[place] for place in self.plan.places], self.plan.order)
 
 
-class Canonical:
+class ExactSum:
     """The sums of this rank's buckets over `channel`, whose ranks are in the order of slots.
 
     `shares(generation)` is the plan by which the step is reduced, None once that generation is
@@ -161,8 +161,8 @@ class Canonical:
         self._channel = channel
         self._shares = shares
         self._own = channel.ranks.index(fabric.rank)
-        self._apart: dict[Term, dict[Hashable, torch.Tensor]] = {}
-        self._flights: dict[Hashable, Flight] = {}
+        self._apart: dict[PartialSum, dict[Hashable, torch.Tensor]] = {}
+        self._transfers: dict[Hashable, BucketTransfer] = {}
         self._planned: tuple[Communicator, Shares, Plan] | None = None
 
     # --------------------------------------------------------------------------- other slots' parts
@@ -173,16 +173,16 @@ class Canonical:
     def add(self, identity: Identity, gradient: dict[Hashable, torch.Tensor]) -> None:
         """Keep another slot's gradient, by bucket: with the head of the slot once it is next."""
         slot, index = identity
-        self._apart[Term(slot, index, index + 1)] = gradient
+        self._apart[PartialSum(slot, index, index + 1)] = gradient
         head = next((t for t in self._apart if (t.slot, t.start) == (slot, 0)), None)
         while head is not None:
-            following = self._apart.pop(Term(slot, head.stop, head.stop + 1), None)
+            following = self._apart.pop(PartialSum(slot, head.stop, head.stop + 1), None)
             if following is None:
                 return
             sums = self._apart.pop(head)
             for key, value in following.items():
                 sums[key] += value
-            head = Term(slot, 0, head.stop + 1)
+            head = PartialSum(slot, 0, head.stop + 1)
             self._apart[head] = sums
 
     # --------------------------------------------------------------------------- the exchange
@@ -199,36 +199,36 @@ class Canonical:
         if shares is None or now.generation != generation:
             raise Superseded
         plan = self._plan(now, shares)
-        flight = self._flights.get(key)
-        if flight is None or flight.plan is not plan or flight.whole.dtype != dtype:
-            flight = self._flights[key] = Flight.of(plan, size, dtype)
-        staging = flight.whole[:size]
+        transfer = self._transfers.get(key)
+        if transfer is None or transfer.plan is not plan or transfer.whole.dtype != dtype:
+            transfer = self._transfers[key] = BucketTransfer.of(plan, size, dtype)
+        staging = transfer.whole[:size]
         fill(staging)
-        flight.whole[size:].zero_()
+        transfer.whole[size:].zero_()
         if len(plan.mine) > 1:
-            self._lay_out(flight, key)
+            self._lay_out(transfer, key)
         if now.group is None:
-            flight.add_up(flight.sent)
-            flight.whole.copy_(flight.part)
+            transfer.add_up(transfer.sent)
+            transfer.whole.copy_(transfer.part)
             return staging, Pending()
-        return staging, self._fabric.launch(self._channel, generation, flight.exchange)
+        return staging, self._fabric.launch(self._channel, generation, transfer.exchange)
 
     def complete(self, key: Hashable, generation: int) -> Pending:
         """All terms of the bucket are here: add them up, and give this rank's part to all."""
-        flight = self._flights[key]
-        if len(flight.plan.counts) == 1:
+        transfer = self._transfers[key]
+        if len(transfer.plan.counts) == 1:
             return Pending()
-        flight.add_up(flight.received)
-        return self._fabric.launch(self._channel, generation, flight.give_out)
+        transfer.add_up(transfer.received)
+        return self._fabric.launch(self._channel, generation, transfer.give_out)
 
     def let_go(self, key: Hashable) -> list[torch.Tensor]:
         """Use other memory for this bucket from now on; returns what gloo may still use."""
-        flight = self._flights.pop(key, None)
-        return flight.memory if flight is not None else []
+        transfer = self._transfers.pop(key, None)
+        return transfer.memory if transfer is not None else []
 
     def forget(self) -> None:
         """The buckets so far are no longer how the gradients are divided."""
-        self._flights.clear()
+        self._transfers.clear()
 
     # --------------------------------------------------------------------------- the plan
 
@@ -237,19 +237,19 @@ class Canonical:
         known = self._planned
         if known is not None and known[0] is now and known[1] == shares:
             return known[2]
-        having = [terms(shares[self._channel.ranks.index(rank)]) for rank in now.members]
+        having = [partial_sums(shares[self._channel.ranks.index(rank)]) for rank in now.members]
         plan = Plan.of(having, now.position(self._fabric.rank))
         self._planned = (now, shares, plan)
         return plan
 
-    def _lay_out(self, flight: Flight, key: Hashable) -> None:
+    def _lay_out(self, transfer: BucketTransfer, key: Hashable) -> None:
         """What each member gets lies together: its part of every term of ours."""
-        mine, members = flight.plan.mine, len(flight.plan.counts)
-        rows = flight.sent.view(members, len(mine), -1)
-        for number, term in enumerate(mine):
-            row = flight.whole
-            if term.slot != self._own:
-                row = flight.whole.new_zeros(flight.whole.numel())
-                gradient = self._apart[term][key]
+        mine, members = transfer.plan.mine, len(transfer.plan.counts)
+        rows = transfer.sent.view(members, len(mine), -1)
+        for number, partial in enumerate(mine):
+            row = transfer.whole
+            if partial.slot != self._own:
+                row = transfer.whole.new_zeros(transfer.whole.numel())
+                gradient = self._apart[partial][key]
                 row[: gradient.numel()] = gradient
             rows[:, number] = row.view(members, -1)

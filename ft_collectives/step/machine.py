@@ -57,7 +57,7 @@ RESEND_AFTER_S = 0.5
 State = Literal["open", "asking", "computing", "reducing", "voting", "ended"]
 
 
-class InStep:
+class StepMachine:
     """One rank's side of every step; `rank` at `layout`, begun in the members of `view`."""
 
     def __init__(self, *, rank: int, layout: Layout, view: View) -> None:

@@ -18,7 +18,7 @@ from ft_collectives.communicators.c10d import ReduceOp, options
 from ft_collectives.communicators.channel import Channel, Pending
 from ft_collectives.communicators.errors import Superseded
 from ft_collectives.communicators.fabric import Fabric
-from ft_collectives.step.exact_sum import Canonical
+from ft_collectives.step.exact_sum import ExactSum
 from rendezvous.protocol.messages import Identity
 
 
@@ -61,7 +61,7 @@ class Reducer:
         channel: Channel,
         *,
         on_launch: Callable[[int, int], None] = lambda number, total: None,
-        exact_sum: Canonical | None = None,
+        exact_sum: ExactSum | None = None,
     ) -> None:
         """`on_launch` hears the number of each bucket that is launched, and how many there are.
 
@@ -75,7 +75,7 @@ class Reducer:
         self.buckets: dict[Hashable, Bucket] = {}
         self.order: list[Hashable] = []
         self._on_launch = on_launch
-        self.canonical = exact_sum
+        self.exact_sum = exact_sum
         self._extra: Piece = {}  # what this rank has made up, but for the canonical sum
         self._launched = 0
         self._launched_in = 0
@@ -100,14 +100,14 @@ class Reducer:
     def forget(self) -> None:
         """The buckets of the step before are no longer how the gradients are divided."""
         self.buckets.clear()
-        if self.canonical is not None:
-            self.canonical.forget()
+        if self.exact_sum is not None:
+            self.exact_sum.forget()
         self.begin()
 
     def begin(self) -> None:
         """A new transaction: nothing of it is launched."""
-        if self.canonical is not None:
-            self.canonical.begin_step()
+        if self.exact_sum is not None:
+            self.exact_sum.begin_step()
         self._launched = self._launched_in = 0
         self._final_in = self._held_in = 0
         self._final.clear()
@@ -142,8 +142,8 @@ class Reducer:
 
     def add(self, identity: Identity, piece: Piece) -> None:
         """Another slot's microbatch is part of this rank's contribution."""
-        if self.canonical is not None:
-            self.canonical.add(identity, piece)
+        if self.exact_sum is not None:
+            self.exact_sum.add(identity, piece)
             return
         for key, gradient in piece.items():
             known = self._extra.get(key)
@@ -176,21 +176,21 @@ class Reducer:
             raise Superseded
         self._launch_up_to(len(self.order), generation)
         pendings = [b.pending for b in self._present() if b.pending is not None]
-        if self.canonical is None:
+        if self.exact_sum is None:
             self.fabric.finish(pendings, generation)
         else:
-            self._finish(self.canonical, generation)
+            self._finish(self.exact_sum, generation)
         self._held_in = generation
 
     def _present(self) -> list[Bucket]:
         return [self.buckets[key] for key in self.order]
 
-    def _finish(self, canonical: Canonical, generation: int) -> None:
+    def _finish(self, exact_sum: ExactSum, generation: int) -> None:
         """Both halves of every bucket; all members start the second ones in the same order."""
         for bucket in self._present():
             assert bucket.pending is not None, f"bucket {bucket.key} was just launched"
             self.fabric.finish([bucket.pending], generation)
-            bucket.pending = canonical.complete(bucket.key, generation)
+            bucket.pending = exact_sum.complete(bucket.key, generation)
         pendings = [b.pending for b in self._present() if b.pending is not None]
         self.fabric.finish(pendings, generation)
 
@@ -204,8 +204,8 @@ class Reducer:
             bucket.deliver(bucket.staging)
             if bucket.keeps:
                 bucket.staging = None
-                if self.canonical is not None:
-                    self.canonical.let_go(bucket.key)
+                if self.exact_sum is not None:
+                    self.exact_sum.let_go(bucket.key)
 
     def _launch_up_to(self, count: int, generation: int) -> None:
         if self._launched_in != generation:
@@ -217,8 +217,8 @@ class Reducer:
 
     def _launch(self, bucket: Bucket, generation: int) -> None:
         self._abandon(bucket)
-        if self.canonical is not None:
-            bucket.staging, bucket.pending = self.canonical.start(
+        if self.exact_sum is not None:
+            bucket.staging, bucket.pending = self.exact_sum.start(
                 bucket.key, generation, size=bucket.size, dtype=bucket.dtype, fill=bucket.fill
             )
             bucket.generation = generation
@@ -239,8 +239,8 @@ class Reducer:
         """Leave a reduction that is not done behind, with the memory that it may still write."""
         if bucket.pending is not None and not bucket.pending.done and bucket.staging is not None:
             memory = [bucket.staging]
-            if self.canonical is not None:
-                memory = self.canonical.let_go(bucket.key)
-            self.fabric.bury(memory, bucket.pending)
+            if self.exact_sum is not None:
+                memory = self.exact_sum.let_go(bucket.key)
+            self.fabric.hold(memory, bucket.pending)
             bucket.staging = None
         bucket.pending = None

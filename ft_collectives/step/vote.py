@@ -58,7 +58,7 @@ class Tally:
     alike: bool = True  # all digests were the same
 
 
-class _Papers:
+class _BallotMemory:
     """Memory for `members` ballots of `length`, which serves vote after vote."""
 
     def __init__(self, members: int, length: int) -> None:
@@ -79,7 +79,7 @@ class _Papers:
         return [self._got[start : start + width].tolist() for start in starts]
 
 
-class Booth:
+class VoteGroup:
     """Votes of this rank among all live ranks."""
 
     def __init__(self, fabric: Fabric, ranks: Sequence[int], name: str = "vote") -> None:
@@ -87,7 +87,7 @@ class Booth:
         self._fabric = fabric
         self._concluded = 0
         self.channel = fabric.open(name, ranks, lambda: (self._concluded,))
-        self._papers: _Papers | None = None
+        self._memory: _BallotMemory | None = None
         self._room = (0, ROOM)  # a generation, and the length of ballots that all know in it
         self._how = options("AllToAllOptions")
 
@@ -95,7 +95,7 @@ class Booth:
         self, generation: int, ballot: Sequence[int], on_launch: Callable[[], None]
     ) -> tuple[int, ...]:
         """The sum of all members' ballots. Superseded if `generation` ends first."""
-        rows = self._together(generation, ballot, ReduceOp.SUM, on_launch)
+        rows = self._combined(generation, ballot, ReduceOp.SUM, on_launch)
         return tuple(map(sum, zip(*rows, strict=True)))
 
     def tally(
@@ -115,7 +115,7 @@ class Booth:
         row = [microbatches, microbatches**2, *said, low, low**2, high, high**2, *ballot]
         needed = _rounded(len(row))
         first = row if needed <= room else row[:HEAD]
-        rows = self._together(generation, first, ReduceOp.SUM, on_launch, room)
+        rows = self._combined(generation, first, ReduceOp.SUM, on_launch, room)
         sums = tuple(map(sum, zip(*rows, strict=True)))
         words = sums[2 : 2 + WORDS]
         members = sum(words)
@@ -123,7 +123,7 @@ class Booth:
             taken = self._taken(generation, microbatches)
             return Tally(counts=(), said=words, taken=taken)
         if needed > room:  # on all ranks, as they have taken equally many
-            rows = self._together(generation, row, ReduceOp.SUM, lambda: None, needed)
+            rows = self._combined(generation, row, ReduceOp.SUM, lambda: None, needed)
             self._room = (generation, needed)
             sums = tuple(map(sum, zip(*rows, strict=True)))
         alike = all(members * sums[n + 1] == sums[n] ** 2 for n in (HEAD - 4, HEAD - 2))
@@ -136,7 +136,7 @@ class Booth:
 
     def least(self, generation: int, value: int) -> int:
         """The least value of any member. Superseded if `generation` ends first."""
-        rows = self._together(generation, [value], ReduceOp.MIN, lambda: None)
+        rows = self._combined(generation, [value], ReduceOp.MIN, lambda: None)
         return min(row[0] for row in rows)
 
     def concluded(self, generation: int) -> int:
@@ -159,7 +159,7 @@ class Booth:
                 raise Superseded
             self._concluded = found
 
-    def _together(
+    def _combined(
         self,
         generation: int,
         ballot: Sequence[int],
@@ -190,19 +190,19 @@ class Booth:
         length: int,
         on_launch: Callable[[], None],
     ) -> list[list[int]]:
-        papers, self._papers = self._papers, None  # gloo has them while it may write late
-        if papers is None or (papers.members, papers.length) != (len(now.members), length):
-            papers = _Papers(len(now.members), length)
-        papers.fill(ballot)
-        mine, everybodys = papers.mine, papers.all
+        memory, self._memory = self._memory, None  # gloo has them while it may write late
+        if memory is None or (memory.members, memory.length) != (len(now.members), length):
+            memory = _BallotMemory(len(now.members), length)
+        memory.fill(ballot)
+        mine, theirs = memory.mine, memory.all
         self._carry_out(
             now.generation,
-            [mine, everybodys],
-            lambda group: group.alltoall_base(everybodys, mine, [], [], self._how),
+            [mine, theirs],
+            lambda group: group.alltoall_base(theirs, mine, [], [], self._how),
             on_launch,
         )
-        self._papers = papers
-        return papers.rows(len(ballot))
+        self._memory = memory
+        return memory.rows(len(ballot))
 
     def _carry_out(
         self,
@@ -212,11 +212,11 @@ class Booth:
         on_launch: Callable[[], None],
     ) -> None:
         fabric = self._fabric
-        fabric.bury(staged)
+        fabric.hold(staged)
         pending = fabric.launch(self.channel, generation, launch)
         on_launch()
         fabric.finish([pending], generation)
-        fabric.unbury(staged)
+        fabric.release(staged)
 
 
 def _rounded(length: int) -> int:

@@ -38,8 +38,8 @@ def growth(member: Member) -> list[int]:
             for name in ("sum", "gather", "broadcast", "exchange"):
                 operate(name, number, member.rank, member.size, 64)
         counts += [
-            len(fabric_module._graveyard),
-            len(fabric_module._buried),
+            len(fabric_module._kept_groups),
+            len(fabric_module._held_memory),
             len(ElasticGroup.instances),
             threading.active_count(),
         ]

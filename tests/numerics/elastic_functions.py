@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 
-from ft_collectives.process_group.substitutes import answering, naming_roots
+from ft_collectives.process_group.substitutes import answering, requiring_roots
 from tests.numerics.worlds import Member
 
 DTYPES = (
@@ -321,7 +321,7 @@ def other_calls(member: Member) -> dict[str, Any]:
     tried("irecv", lambda: dist.irecv(mine.clone(), 3).wait())
     pair = [dist.P2POp(dist.isend, mine, 3), dist.P2POp(dist.irecv, mine.clone(), 3)]
     tried("batch", lambda: [work.wait() for work in dist.batch_isend_irecv(pair)])
-    with naming_roots():
+    with requiring_roots():
         tried("objects", lambda: dist.broadcast_object_list([None], src=3))
         tried("scatter_object", lambda: dist.scatter_object_list([None], None, src=3))
     return said
@@ -337,7 +337,7 @@ def lost_roots(member: Member) -> list[str]:
     ones = torch.ones(2)
 
     def named(call: Any, *arguments: Any, **names: Any) -> None:
-        with naming_roots():
+        with requiring_roots():
             call(*arguments, **names)
 
     for call in (
@@ -352,8 +352,8 @@ def lost_roots(member: Member) -> list[str]:
             said.append("nothing")
         except RuntimeError as error:
             said.append(str(error))
-    stand_in = torch.full((2,), float(member.rank))
-    dist.broadcast(stand_in, src=3)  # as C++ calls it
+    substitute = torch.full((2,), float(member.rank))
+    dist.broadcast(substitute, src=3)  # as C++ calls it
     dist.reduce(torch.ones(2), dst=3)
     dist.gather(torch.ones(2), None, dst=3)
-    return [*said, str(stand_in.tolist())]
+    return [*said, str(substitute.tolist())]

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch.distributed.checkpoint import state_dict_saver, utils
 from torch.nn.parallel import DistributedDataParallel
 
-from ft_collectives.process_group.substitutes import Site, naming_roots
+from ft_collectives.process_group.substitutes import CallSite, requiring_roots
 from ft_collectives.process_group.substitution_policy import SubstitutionPolicy
 from recoverrun.worker.patches.distributed_checkpoint import Checkpoints, among_survivors
 from tests.numerics import elastic_functions as functions
@@ -155,7 +155,7 @@ def root_dies(member: Member, moment: int) -> str:
         member.die_at(moment)
     mine = torch.full((3,), 7.0 if member.rank == 2 else 0.0)
     try:
-        with naming_roots():
+        with requiring_roots():
             dist.broadcast(mine, src=2)
     except RuntimeError as error:
         return str(error)
@@ -165,7 +165,7 @@ def root_dies(member: Member, moment: int) -> str:
 def sites(member: Member, way: str, moment: int) -> str:
     """Rank 2 broadcasts three times from one place, and dies in the third."""
     member.protect()
-    site, said = Site(), []
+    site, said = CallSite(), []
     for turn in range(3):
         if member.rank == 2 and turn == 2:
             member.die_at(moment)
@@ -173,14 +173,14 @@ def sites(member: Member, way: str, moment: int) -> str:
         mine = torch.tensor([value, float("nan")])
         site.call(done=way == "done" and member.rank == 0)
         try:
-            with naming_roots(site):
+            with requiring_roots(site):
                 dist.broadcast(mine, src=2)
         except RuntimeError as error:
             return str(error)
         said.append(mine[0].item())
         if way == "done":
             site.hear(torch.zeros(1), torch.ones(1))  # what others hold is not the root's
-    return f"{said} {site.stand_in}"
+    return f"{said} {site.substitute}"
 
 
 def late_protection(member: Member) -> float:

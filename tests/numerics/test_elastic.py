@@ -202,9 +202,9 @@ def test_a_root_that_dies_is_heard_by_all_or_by_none(moment: int) -> None:
 def test_survivors_say_what_they_know_the_root_would(way: str, heard: str, moment: int) -> None:
     results = worlds.run(scripts.sites, way, moment, size=3).results
 
-    by_itself, stand_in = f"{heard} None", f"{heard} 0"
+    by_itself, substitute = f"{heard} None", f"{heard} 0"
     nobody = "dist.broadcast: rank 2 is lost, and nobody can speak for it"
-    without_it = stand_in if way in ("same", "done") else nobody
+    without_it = substitute if way in ("same", "done") else nobody
     possible = {2: {without_it}, 4: {without_it, by_itself}, 7: {by_itself}}[moment]
     assert results[0] == results[1] and results[0] in possible
 

@@ -2,29 +2,29 @@
 
 from typing import Any
 
-from ft_collectives.step.vote import EXCHANGED, Booth, Tally
+from ft_collectives.step.vote import EXCHANGED, Tally, VoteGroup
 from tests.numerics.worlds import Member
 
 
 def votes(member: Member) -> list[Any]:
     """Ballots that are exchanged, too long for that, or of other lengths, and a minimum."""
     fabric = member.protect()
-    booth = Booth(fabric, range(member.size))
+    vote_group = VoteGroup(fabric, range(member.size))
     long = EXCHANGED // member.size + 1
-    short = booth.count(1, [member.rank, 1], lambda: None)
-    summed = booth.count(1, [member.rank] * long, lambda: None)
-    unequal = booth.count(1, [1] * (1 + member.rank), lambda: None)
-    return [short, set(summed), unequal, booth.least(1, 5 - member.rank)]
+    short = vote_group.count(1, [member.rank, 1], lambda: None)
+    summed = vote_group.count(1, [member.rank] * long, lambda: None)
+    unequal = vote_group.count(1, [1] * (1 + member.rank), lambda: None)
+    return [short, set(summed), unequal, vote_group.least(1, 5 - member.rank)]
 
 
 def tallies(member: Member) -> list[Tally]:
     """Equal and unequal numbers of microbatches, in ballots of any length."""
     fabric = member.protect()
-    booth = Booth(fabric, range(member.size))
+    vote_group = VoteGroup(fabric, range(member.size))
 
     def vote(many: int, word: int) -> Tally:
         ballot = [int(member.rank == slot) for slot in range(member.size) for _ in range(many)]
-        return booth.tally(1, ballot, lambda: None, microbatches=many, word=word)
+        return vote_group.tally(1, ballot, lambda: None, microbatches=many, word=word)
 
     many = EXCHANGED // member.size
     return [

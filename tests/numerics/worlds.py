@@ -127,7 +127,7 @@ class Member:
     def leave(self, result: Any) -> None:
         """The script ends here, and the process with it."""
         assert self.fabric is not None, "protected"
-        self.say("left", self.fabric.part(), result)
+        self.say("left", self.fabric.leave(), result)
         os._exit(0)
 
     def tell(self, word: str) -> None:

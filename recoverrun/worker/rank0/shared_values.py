@@ -44,7 +44,7 @@ def exchange(session: "Session", generation: int) -> None:
     runtime, env = session.runtime, session.env
     assert session.fabric is not None, "protected"
     mine = {} if env.rank else held(runtime.places, sys._getframe())
-    heard = gather(session.fabric, session.booth.channel, generation, mine)
+    heard = gather(session.fabric, session.vote_group.channel, generation, mine)
     runtime.told = heard.get(0, {})
 
 

@@ -249,7 +249,7 @@ class MakeUp:
             bad = self._bad(ends, self._begun(starts), rounds)
             whole = AUDIT if self._audits.due else WHOLE
             worst = min(bad.values(), default=whole) if self.exact else FRESH
-            verdict = session.booth.least(generation, worst)
+            verdict = session.vote_group.least(generation, worst)
             if verdict == AUDIT:
                 verdict, bad = self._audited(generation)
             if verdict == WHOLE:
@@ -325,7 +325,7 @@ class MakeUp:
         audited, why = self._audits.run(
             generation, self._executors, self._made, self._aside, self._guessed
         )
-        verdict = self._session.booth.least(generation, FRESH if why else WHOLE)
+        verdict = self._session.vote_group.least(generation, FRESH if why else WHOLE)
         bad = self._made.keys() & audited if why else set()
         for identity in bad:
             self._made[identity].failed = why
@@ -436,7 +436,7 @@ class MakeUp:
             "fresh": [list(one) for one, what in bad.items() if what == FRESH],
             "again": [list(one) for one, what in bad.items() if what == AGAIN],
         }
-        heard = gather(fabric, session.booth.channel, generation, mine)
+        heard = gather(fabric, session.vote_group.channel, generation, mine)
         fresh = {(s, i) for one in heard.values() for s, i in one["fresh"]}
         again = {(s, i) for one in heard.values() for s, i in one["again"]} - fresh
         if verdict == FRESH:

@@ -24,7 +24,7 @@ from ft_collectives.communicators.errors import RanksDiffer, Superseded
 from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.communicators.launcher_store import LauncherStore
 from ft_collectives.communicators.limits import TimedOut
-from ft_collectives.step.machine import InStep
+from ft_collectives.step.machine import StepMachine
 from ft_collectives.step.reducer import Reducer
 from ft_collectives.step.step_events import (
     Accumulated,
@@ -38,7 +38,7 @@ from ft_collectives.step.step_events import (
     Tick,
     Viewed,
 )
-from ft_collectives.step.vote import Booth
+from ft_collectives.step.vote import VoteGroup
 from recoverrun.worker.context.attached_state import ATTACHED
 from recoverrun.worker.context.context_buffer import Remnants
 from recoverrun.worker.context.observer import TorchSenses
@@ -108,7 +108,7 @@ class Session:
         self.view: View | None = None
         self.layout: Layout | None = None
         self.fabric: Fabric | None = None
-        self.machine: InStep | None = None
+        self.machine: StepMachine | None = None
         self.strategy: Strategy | None = None
         self.phases = Phases()
         self.hooked = False  # the script uses gradients while backward runs
@@ -122,7 +122,7 @@ class Session:
         self._failure: RuntimeError | None = None  # of a transaction: none can follow it
         self._usual = 1  # microbatches of the transaction before
         self._between = Between()
-        self._booth: Booth | None = None
+        self._vote_group: VoteGroup | None = None
         self.agenda: deque[Effect] = deque()
         self._untold: deque[Accumulated] = deque()
         self.impersonator.custody.patience.let_go = partial(leave_hung, self)
@@ -248,9 +248,9 @@ class Session:
         counts = len(self.runtime.microbatches)
         fabric = protection.connect(self)
         assert self.layout is not None, "served"
-        self._booth = Booth(fabric, range(self.layout.world_size))
+        self._vote_group = VoteGroup(fabric, range(self.layout.world_size))
         try:
-            refusal = self.verification.fitness(fabric, self.booth)
+            refusal = self.verification.fitness(fabric, self.vote_group)
             if refusal:
                 self.refuse(refusal)
                 return
@@ -287,9 +287,9 @@ class Session:
         return self.machine.step_index if self.machine is not None else 0
 
     @property
-    def booth(self) -> Booth:
-        assert self._booth is not None, "protected"
-        return self._booth
+    def vote_group(self) -> VoteGroup:
+        assert self._vote_group is not None, "protected"
+        return self._vote_group
 
     @property
     def acting(self) -> bool:
@@ -485,7 +485,7 @@ class Session:
 
     def _part(self) -> int:
         assert self.fabric is not None, "protected"
-        return self.fabric.part()
+        return self.fabric.leave()
 
     def await_end(self, error: BaseException) -> None:
         """A collective of our own replica broke. If a rank of it died, we are about to be ended."""

@@ -8,7 +8,7 @@ from ft_collectives.communicators.fabric import HINT_AGAIN_S, Fabric
 from ft_collectives.communicators.limits import TimeLimits, limit_of
 from ft_collectives.process_group.elastic import ElasticGroup
 from ft_collectives.process_group.substitution_policy import SubstitutionPolicy
-from ft_collectives.step.machine import InStep
+from ft_collectives.step.machine import StepMachine
 from ft_collectives.step.step_events import (
     Send,
 )
@@ -46,7 +46,7 @@ def take_over(session: "Session", fabric: Fabric, microbatches: int) -> None:
     assert layout is not None and strategy is not None, "served"
     with session.changed:
         assert session.view is not None, "connected"
-        machine = InStep(rank=session.env.rank, layout=layout, view=session.view)
+        machine = StepMachine(rank=session.env.rank, layout=layout, view=session.view)
         session.machine = machine
     operands = Operands(session)
     policy = SubstitutionPolicy(

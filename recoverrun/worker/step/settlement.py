@@ -87,9 +87,9 @@ class Settling:
     def _vote(self, generation: int, ballot: tuple[int, ...]) -> None:
         session = self._session
         assert session.layout is not None, "protected"
-        session.booth.channel.what = f"the vote on transaction {session.step}"
+        session.vote_group.channel.what = f"the vote on transaction {session.step}"
         with session.phases.measure("vote"):
-            tally = session.booth.tally(
+            tally = session.vote_group.tally(
                 generation,
                 ballot,
                 lambda: session.faults.strike(session.step, "vote"),

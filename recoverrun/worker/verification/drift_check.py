@@ -138,7 +138,7 @@ class Alike:
             "weights": self._weights,
         }
         try:
-            heard = gather(fabric, session.booth.channel, generation, mine)
+            heard = gather(fabric, session.vote_group.channel, generation, mine)
         except Superseded:
             return  # the ranks will differ again
         if self._hear_values([one["values"] for one in heard.values()]):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ft_collectives.communicators.channel import Channel
 from ft_collectives.communicators.fabric import Fabric
-from ft_collectives.step.exact_sum import Canonical
+from ft_collectives.step.exact_sum import ExactSum
 from recoverrun.worker.error_file import write_error_file
 from rendezvous.protocol.messages import Identity, Promise
 
@@ -41,7 +41,7 @@ def require(session: "Session") -> None:
         refuse(session, f"not with {name} yet, only with {' and '.join(SERVED)}")
 
 
-def exact_sum(session: "Session", fabric: Fabric, channel: Channel) -> Canonical | None:
+def exact_sum(session: "Session", fabric: Fabric, channel: Channel) -> ExactSum | None:
     """Return how gradients are summed over `channel` with `--exact`, None without it."""
     if not session.env.exact:
         return None
@@ -52,7 +52,7 @@ def exact_sum(session: "Session", fabric: Fabric, channel: Channel) -> Canonical
         over = machine.view.generation != generation or machine.surprised
         return None if over else machine.shares()
 
-    return Canonical(fabric, channel, shares)
+    return ExactSum(fabric, channel, shares)
 
 
 def insist(session: "Session", promise: Promise, reason: str) -> None:

@@ -21,7 +21,7 @@ import torch
 from ft_collectives.communicators.errors import Superseded
 from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.communicators.gather_objects import gather
-from ft_collectives.step.vote import Booth
+from ft_collectives.step.vote import VoteGroup
 from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.data.loader_clone import NotReplayable
 from recoverrun.worker.replay.lost_rank import LostRank
@@ -63,7 +63,7 @@ class Guard:
 
     def __init__(self, session: "Session") -> None:
         self._session = session
-        self._booth: Booth | None = None
+        self._vote_group: VoteGroup | None = None
 
     def check(self) -> None:
         """Raises FaultyRank if this replica's machine spoilt its gradients."""
@@ -74,8 +74,8 @@ class Guard:
             return
         assert fabric is not None and layout is not None, "protected"
         assert strategy is not None, "protected"
-        if self._booth is None:  # all ranks come here first at the same commit point
-            self._booth = Booth(fabric, range(layout.world_size), "guard")
+        if self._vote_group is None:  # all ranks come here first at the same commit point
+            self._vote_group = VoteGroup(fabric, range(layout.world_size), "guard")
         with session.changed:
             surprised, view = machine.surprised, machine.view
         if surprised:
@@ -83,7 +83,7 @@ class Guard:
         try:
             own = [0] * len(layout.slots)
             own[machine.slot] = int(not finite(strategy.accumulators()))
-            counts = self._booth.count(view.generation, own, lambda: None)
+            counts = self._vote_group.count(view.generation, own, lambda: None)
             odd = [slot for slot in view.live if counts[slot]]
             if odd and len(odd) < len(view.live):
                 self._examine(odd, view, _Parts(fabric, layout, strategy))
@@ -91,9 +91,9 @@ class Guard:
             return  # a loss: its recovery comes first
 
     def _examine(self, odd: list[int], view: View, parts: "_Parts") -> None:
-        session, booth = self._session, self._booth
+        session, vote_group = self._session, self._vote_group
         machine = session.machine
-        assert booth is not None and machine is not None, "just used"
+        assert vote_group is not None and machine is not None, "just used"
         generation = view.generation
         contexts = self._contexts(generation, parts)
         if machine.slot in odd:  # before a verdict, behind which a rank may be ended at any moment
@@ -102,7 +102,7 @@ class Guard:
             found = SPOILT
             if examiner == machine.slot:
                 found = self._again(slot, contexts, parts)
-            verdict = booth.least(generation, found)
+            verdict = vote_group.least(generation, found)
             first = parts.layout.replicas[slot][0]
             told = f"step {session.step}: the gradients of replica {slot} are not finite"
             if verdict == SPOILT and slot == machine.slot:
@@ -124,8 +124,8 @@ class Guard:
         microbatches = self._session.runtime.microbatches
         top = microbatches[0].top.context if microbatches else None
         mine = {"context": top.pack() if top is not None else b""}
-        assert self._booth is not None, "just used"
-        said = gather(parts.fabric, self._booth.channel, generation, mine)
+        assert self._vote_group is not None, "just used"
+        said = gather(parts.fabric, self._vote_group.channel, generation, mine)
         return {rank: one["context"] for rank, one in said.items()}
 
     def _again(self, slot: int, contexts: dict[int, bytes], parts: "_Parts") -> int:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ft_collectives.communicators.errors import Superseded
 from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.communicators.gather_objects import Words, gather
-from ft_collectives.step.vote import Booth, Tally
+from ft_collectives.step.vote import Tally, VoteGroup
 from recoverrun.worker.context.object_graph import Holdings, holdings
 from recoverrun.worker.context.slot_context import AFTER, key_of, told
 from recoverrun.worker.data import worker_seed_check
@@ -88,7 +88,7 @@ class Verification:
 
     # --------------------------------------------------------------------------- before anything
 
-    def fitness(self, fabric: Fabric, booth: Booth) -> str:
+    def fitness(self, fabric: Fabric, vote_group: VoteGroup) -> str:
         """Why this script cannot be served, as all ranks find it, or ""."""
         session, runtime = self._session, self._session.runtime
         why = session.refusal
@@ -99,7 +99,7 @@ class Verification:
         strategy = session.strategy
         assert strategy is not None, "served"
         mine = {"refusal": why, "count": len(runtime.microbatches), "terms": strategy.terms}
-        said = gather(fabric, booth.channel, fabric.view.generation, mine)
+        said = gather(fabric, vote_group.channel, fabric.view.generation, mine)
         refused = [one["refusal"] for _, one in sorted(said.items()) if one["refusal"]]
         if refused:
             return str(why or refused[0])
@@ -230,7 +230,7 @@ class Verification:
 
     def _everybody(self, generation: int, promise: Promise) -> Promise:
         """The weakest promise of any rank holds for all."""
-        least = self._session.booth.least(generation, WEAKEST_FIRST.index(promise))
+        least = self._session.vote_group.least(generation, WEAKEST_FIRST.index(promise))
         return WEAKEST_FIRST[least]
 
     def _conclude(self, weakest: Promise, own: Promise, reason: str) -> None:
@@ -307,7 +307,9 @@ class Verification:
         if found["late"]:
             found = self._tried(trial)
             level = self._agreed(found, generation)
-        if level is None and session.booth.least(generation, int(self._shared(trial, found, tell))):
+        if level is None and session.vote_group.least(
+            generation, int(self._shared(trial, found, tell))
+        ):
             found = self._tried(trial)
             level = self._agreed(found, generation)
         if level is None and found["mates"]:
@@ -326,14 +328,14 @@ class Verification:
     def _together(self, trial: Trial, found: Words, level: int, step: int, generation: int) -> str:
         """Why what lies behind the door is not the other rank's, or "". All ranks enter."""
         session = self._session
-        if not session.booth.least(generation, int(trial.has_mates)):
+        if not session.vote_group.least(generation, int(trial.has_mates)):
             keys = sorted(map(key_of, found["immaterial"]), key=str)
             return parted(keys, "between steps") if keys else ""
         place = f"recoverrun/proof/{step}/{level}"
         done = self._met(trial, level, generation, place)
-        if not session.booth.least(generation, int(not done["failed"])):
+        if not session.vote_group.least(generation, int(not done["failed"])):
             done = self._met(trial, level, generation, f"{place}/again")
-            found["late"] = not session.booth.least(generation, int(not done["late"]))
+            found["late"] = not session.vote_group.least(generation, int(not done["late"]))
         found["talked"] = found["talked"] or done["talked"]
         found["moved"] = [*found["moved"], *done["moved"]]
         if not done["reason"]:
@@ -411,7 +413,7 @@ class Verification:
 
     def _agreed(self, found: Words, generation: int) -> int | None:
         """The loop from which all ranks have executed the right microbatch, if there is one."""
-        fabric, channel = self._session.fabric, self._session.booth.channel
+        fabric, channel = self._session.fabric, self._session.vote_group.channel
         assert fabric is not None, "protected"
         told_of = ("exact", "immaterial", "rewrites", "late", "mates")
         mine = {name: found[name] for name in told_of}

@@ -12,7 +12,7 @@ from torch.distributed import HashStore
 from ft_collectives.communicators.errors import Superseded
 from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.communicators.limits import TimeLimits
-from ft_collectives.communicators.nccl import Accelerated
+from ft_collectives.communicators.nccl import NcclChannel
 from ft_collectives.step.reducer import Bucket, Reducer
 from rendezvous.protocol.messages import View
 
@@ -74,7 +74,7 @@ class Group:
             mark.passed = True
 
 
-class Stand:
+class StandIn:
     """The library: keeps every group that it made."""
 
     def __init__(self, *behaviours: str) -> None:
@@ -134,9 +134,9 @@ def fill_with_ones(staging: torch.Tensor) -> None:
 class Rig:
     """A reducer of one bucket of ones, over the stand-in."""
 
-    def __init__(self, library: Stand, on_hint: Callable[[int, str], None] | None = None) -> None:
+    def __init__(self, library: StandIn, on_hint: Callable[[int, str], None] | None = None) -> None:
         self.library = library
-        self.over = Accelerated(library)
+        self.over = NcclChannel(library)
         self.fabric = make(on_hint or (lambda *_: None))
         channel = self.fabric.open("gradients0", (0, 1, 2), over=self.over)
         self.reducer = Reducer(self.fabric, channel)

@@ -13,7 +13,7 @@ from ft_collectives.communicators.channel import Channel, Communicator, Totals
 from ft_collectives.communicators.errors import Superseded
 from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.communicators.limits import TimeLimits
-from ft_collectives.process_group.two_phase import Held, Transactions
+from ft_collectives.process_group.two_phase import Held, TwoPhaseOperations
 from rendezvous.protocol.messages import View
 
 
@@ -103,21 +103,21 @@ def test_a_builder_that_fails_asks_for_a_new_meeting(monkeypatch: pytest.MonkeyP
 
 def test_what_is_buried_is_found_again_by_its_memory_not_by_its_list() -> None:
     fabric, tensor = make(), torch.ones(1)
-    before = set(fabric_module._buried)
+    before = set(fabric_module._held_memory)
 
-    fabric.bury([tensor])
-    fabric.unbury([tensor])
+    fabric.hold([tensor])
+    fabric.release([tensor])
 
-    assert set(fabric_module._buried) == before
+    assert set(fabric_module._held_memory) == before
 
 
 # --------------------------------------------------------------------------- transactions
 
 
 def settled(held_in: int, *aligned: Totals) -> bool:
-    transactions = Transactions(make(), "world", (0, 1, 2), "native")
+    operations = TwoPhaseOperations(make(), "world", (0, 1, 2), "native")
     held = Held(5, [], Communicator(held_in, (0, 1, 2), None))
-    return transactions._settled(held, Communicator(9, (0, 1), None, aligned))
+    return operations._settled(held, Communicator(9, (0, 1), None, aligned))
 
 
 @pytest.mark.parametrize(
@@ -136,27 +136,27 @@ def test_a_held_result_counts_if_it_is_everybody_s(aligned: list[Totals], expect
 
 
 def test_a_call_of_parts_is_made_again_if_a_loss_came_between_them() -> None:
-    transactions = Transactions(make(), "world", (0, 1, 2), "native")
+    operations = TwoPhaseOperations(make(), "world", (0, 1, 2), "native")
     rounds = iter([[(0, 1, 2), (0, 1)], [(0, 1), (0, 1)]])
     calls = []
 
     def whole() -> str:
         calls.append(len(calls))
-        assert transactions._among is not None
-        transactions._among.update(next(rounds))
+        assert operations._among is not None
+        operations._among.update(next(rounds))
         if len(calls) == 1:
             raise EOFError("half a pickle")
         return "done"
 
-    assert transactions.call(whole) == "done"
+    assert operations.call(whole) == "done"
     assert calls == [0, 1]
 
 
 def test_an_error_among_the_same_members_is_the_script_s() -> None:
-    transactions = Transactions(make(), "world", (0, 1, 2), "native")
+    operations = TwoPhaseOperations(make(), "world", (0, 1, 2), "native")
 
     def whole() -> None:
         raise EOFError("half a pickle")
 
     with pytest.raises(EOFError):
-        transactions.call(whole)
+        operations.call(whole)

@@ -59,10 +59,10 @@ class Fabric:
     def finish(self, pendings: list[str], generation: int) -> None:
         assert pendings == ["pending"]
 
-    def bury(self, staged: list[torch.Tensor]) -> None:
+    def hold(self, staged: list[torch.Tensor]) -> None:
         self.held += staged
 
-    def unbury(self, staged: list[torch.Tensor]) -> None:
+    def release(self, staged: list[torch.Tensor]) -> None:
         self.held = [one for one in self.held if all(one is not other for other in staged)]
 
 

@@ -10,13 +10,13 @@ from ft_collectives.communicators import fabric as fabric_module
 from ft_collectives.communicators import nccl
 from ft_collectives.communicators.channel import Pending
 from ft_collectives.communicators.errors import Superseded
-from ft_collectives.communicators.nccl import Accelerated
+from ft_collectives.communicators.nccl import NcclChannel
 from tests.unit.ft_collectives.communicators.nccl_stand_in import (
     OTHERS,
     Group,
     Mark,
     Rig,
-    Stand,
+    StandIn,
     make,
     view,
 )
@@ -25,7 +25,7 @@ from tests.unit.ft_collectives.communicators.nccl_stand_in import (
 
 
 def test_a_bucket_is_summed_over_the_device() -> None:
-    rig = Rig(Stand("passes"))
+    rig = Rig(StandIn("passes"))
 
     rig.reducer.finish(1)
     rig.reducer.deliver()
@@ -35,7 +35,7 @@ def test_a_bucket_is_summed_over_the_device() -> None:
 
 
 def test_the_last_member_asks_no_communicator() -> None:
-    rig = Rig(Stand("passes"))
+    rig = Rig(StandIn("passes"))
 
     rig.fabric.change(view(2, (0,)))
     rig.reducer.finish(rig.fabric.ready(rig.reducer.channel))
@@ -46,7 +46,7 @@ def test_the_last_member_asks_no_communicator() -> None:
 
 
 def test_an_operation_in_a_cuda_graph_is_an_error_of_the_script() -> None:
-    library = Stand("passes")
+    library = StandIn("passes")
     rig = Rig(library)
     library.graph = "a protected collective cannot be part of a CUDA graph"
 
@@ -59,7 +59,7 @@ def test_an_operation_in_a_cuda_graph_is_an_error_of_the_script() -> None:
 
 def test_a_new_view_aborts_what_hangs_and_takes_nothing_of_it() -> None:
     """The abort makes the operation pass, with garbage: it does not count."""
-    rig = Rig(Stand("hangs", "passes"))
+    rig = Rig(StandIn("hangs", "passes"))
     ended = rig.in_a_thread(1)
     rig.library.hanging.get(timeout=10)
 
@@ -73,7 +73,7 @@ def test_a_new_view_aborts_what_hangs_and_takes_nothing_of_it() -> None:
 
 
 def test_a_new_generation_has_a_communicator_of_its_own_members_and_store() -> None:
-    rig = Rig(Stand("passes"))
+    rig = Rig(StandIn("passes"))
     rig.library.stores[0].set("id", "old")
 
     rig.fabric.change(view(2, (0, 2)))
@@ -86,7 +86,7 @@ def test_a_new_generation_has_a_communicator_of_its_own_members_and_store() -> N
 
 
 def test_staging_is_kept_until_the_stream_has_passed() -> None:
-    rig = Rig(Stand("hangs", "passes"))
+    rig = Rig(StandIn("hangs", "passes"))
     ended = rig.in_a_thread(1)
     rig.library.hanging.get(timeout=10)
     old = rig.library.groups[0]
@@ -98,16 +98,16 @@ def test_staging_is_kept_until_the_stream_has_passed() -> None:
     rig.reducer.finish(rig.fabric.ready(rig.reducer.channel))
 
     assert rig.bucket.staging is not staging, "fresh memory, and the old one is not written to"
-    assert [tensor is staging for tensor in rig.over.kept.look()] == [True]
+    assert [tensor is staging for tensor in rig.over.held_memory.look()] == [True]
     old.end_kernels()
-    assert rig.over.kept.look() == []
+    assert rig.over.held_memory.look() == []
     rig.reducer.deliver()
     assert rig.delivered[0].tolist() == [1.0 + OTHERS] * 4
 
 
 def test_an_abort_that_hangs_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nccl, "ABORT_WITHIN_S", 0.0)
-    rig = Rig(Stand("hangs", "passes"))
+    rig = Rig(StandIn("hangs", "passes"))
     rig.library.groups[0].abort_may_end.clear()
     ended = rig.in_a_thread(1)
     rig.library.hanging.get(timeout=10)
@@ -124,7 +124,7 @@ def test_an_abort_that_hangs_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_second_loss_while_members_connect_ends_that_attempt() -> None:
     """The members of generation 2 never all come: what they began is aborted."""
-    library = Stand("passes")
+    library = StandIn("passes")
     rig = Rig(library)
     library.greets = "hangs"
     rig.fabric.change(view(2, (0, 2)))
@@ -142,40 +142,40 @@ def test_a_second_loss_while_members_connect_ends_that_attempt() -> None:
 
 def test_a_generation_that_ends_while_its_group_is_made_leaves_nothing_in_use() -> None:
     """Whoever ended it looked for communicators before there was this one."""
-    library = Stand("passes")
+    library = StandIn("passes")
 
-    assert Accelerated(library).connect(1, HashStore(), 0, 3, lambda: False) is None
+    assert NcclChannel(library).connect(1, HashStore(), 0, 3, lambda: False) is None
 
     assert library.groups[0].aborted.wait(timeout=10)
 
 
 def test_an_abort_is_waited_for_before_something_new_is_made() -> None:
-    library = Stand("passes")
-    over = Accelerated(library)
+    library = StandIn("passes")
+    over = NcclChannel(library)
     over.connect(1, HashStore(), 0, 3, lambda: True)
     old = library.groups[0]
     old.abort_may_end.clear()
     over.drop(before=2)
     assert old.aborted.wait(timeout=10)
-    asked = []
+    signature = []
 
     def wanted() -> bool:
-        """Asked while it waits: then the abort comes to its end."""
-        asked.append(len(library.groups))
-        if len(asked) == 2:
+        """CallSignature while it waits: then the abort comes to its end."""
+        signature.append(len(library.groups))
+        if len(signature) == 2:
             old.abort_may_end.set()
         return True
 
     assert over.connect(2, HashStore(), 0, 2, wanted) is not None
 
-    assert asked[:2] == [1, 1]
+    assert signature[:2] == [1, 1]
 
 
 # --------------------------------------------------------------------------- order of launch, abort
 
 
 def test_an_abort_waits_for_a_launch_to_return() -> None:
-    rig = Rig(Stand("passes"))
+    rig = Rig(StandIn("passes"))
     inside, may_go = threading.Event(), threading.Event()
     seen = []
 
@@ -199,7 +199,7 @@ def test_an_abort_waits_for_a_launch_to_return() -> None:
 
 
 def test_nothing_begins_on_a_communicator_that_is_being_left() -> None:
-    rig = Rig(Stand("passes"))
+    rig = Rig(StandIn("passes"))
     rig.over.drop(before=2)  # the view follows in a moment
     assert rig.library.groups[0].aborted.wait(timeout=10)
 
@@ -227,7 +227,7 @@ def test_an_error_asks_for_a_new_meeting(
         hints.append((generation, words))
         rig.fabric.change(view(2))
 
-    rig = Rig(Stand(behaviour, "passes"), on_hint)
+    rig = Rig(StandIn(behaviour, "passes"), on_hint)
 
     rig.reducer.offer("weights", 1)
     with pytest.raises(Superseded):
@@ -243,7 +243,7 @@ def test_members_that_cannot_connect_ask_for_a_new_meeting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(fabric_module, "HINT_AFTER_S", 0.0)
-    library = Stand("passes")
+    library = StandIn("passes")
     hints = []
 
     def on_hint(generation: int, words: str) -> None:
@@ -261,8 +261,10 @@ def test_members_that_cannot_connect_ask_for_a_new_meeting(
 
 
 def test_memory_of_an_operation_that_failed_as_it_began_is_never_used_again() -> None:
-    crash, staging = Pending(flight=nccl.Crash("no")), torch.ones(1)
+    crash, staging = Pending(on_device=nccl.FailedLaunch("no")), torch.ones(1)
 
-    make().bury([staging], crash)
+    make().hold([staging], crash)
 
-    assert any(one is staging for held in nccl._left if isinstance(held, list) for one in held)
+    assert any(
+        one is staging for held in nccl._left_behind if isinstance(held, list) for one in held
+    )

@@ -79,7 +79,7 @@ class Play:
         self.downgrades: list[str] = []
         voice.downgraded = self.downgrades.append
         self.least_of_others = WEAKEST_FIRST.index("exact-samples")
-        self.booth: Any = SimpleNamespace(
+        self.vote_group: Any = SimpleNamespace(
             channel=object(), least=lambda generation, mine: min(mine, self.least_of_others)
         )
         self.makeup = SimpleNamespace(channel=object())
@@ -117,7 +117,7 @@ class Play:
 
     def fitness(self, **other: Any) -> str:
         self.heard = [other]
-        return self.verification.fitness(self.fabric, self.booth)
+        return self.verification.fitness(self.fabric, self.vote_group)
 
 
 @pytest.fixture(autouse=True)
