@@ -33,11 +33,20 @@ from ft_collectives.communicators.errors import PeerLost
 from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.communicators.limits import limit_of
 from ft_collectives.process_group import functional
+from ft_collectives.process_group.argument_checks import (
+    check_all_gather,
+    check_all_to_all,
+    check_bytes,
+    check_gather,
+    check_reduce_scatter,
+    check_reduce_scatter_single,
+    check_root,
+    check_splits,
+)
 from ft_collectives.process_group.point_to_point import Call, PointToPoint
 from ft_collectives.process_group.results import (
     completed,
     dealt,
-    fit,
     giving,
     put,
     put_first,
@@ -125,12 +134,11 @@ class ElasticGroup(ProcessGroup):
         if self.survivors is None:
             self.native.shutdown()
 
-    def _refused(self, opts: Any = None) -> bool:
-        """True of what gloo refuses before anybody is asked: its own words are those of torchrun's
-        run. Of a call with a root, where there is no such root.
-        """
-        known = opts is not None and 0 <= int(opts.rootRank) < self.size()
-        return self._gloo_alone and not known
+    def _root(self, call: str, opts: Any) -> int:
+        """The root of a call, by its place in the group. Raises RuntimeError if it has none."""
+        root = int(opts.rootRank)
+        check_root(call, root, self.size())
+        return root
 
     # --------------------------------------------------------------------------- reductions
 
@@ -149,10 +157,10 @@ class ElasticGroup(ProcessGroup):
 
     def reduce(self, tensors: list[torch.Tensor], opts: Any) -> Work:
         """To a lost root: nobody gets the result."""
-        if self.survivors is None or self._refused(opts):
+        if self.survivors is None:
             return self.native.reduce(tensors, opts)
+        root = self._root("reduce", opts)
         copies = [tensor.detach().clone() for tensor in tensors]
-        root = int(opts.rootRank)
         self.survivors.reduce("reduce", copies, opts, root)
         if self.rank() == root:
             for tensor, copy in zip(tensors, copies, strict=True):
@@ -185,6 +193,7 @@ class ElasticGroup(ProcessGroup):
         if self.survivors is None:
             return self.native.reduce_scatter(outs, ins, opts or options("ReduceScatterOptions"))
         for out, parts in zip(outs, ins, strict=True):
+            check_reduce_scatter(out, parts, self.size())
             whole = [part.detach().clone() for part in parts]
             self.survivors.reduce("reduce_scatter", whole, opts)
             put(out, whole[self.rank()])
@@ -197,7 +206,9 @@ class ElasticGroup(ProcessGroup):
             return self.native._reduce_scatter_base(
                 out, source, opts or options("ReduceScatterOptions")
             )
-        if source.numel() != out.numel() * self.size():
+        if self._gloo_alone:
+            check_reduce_scatter_single(out, source, self.size())
+        elif source.numel() != out.numel() * self.size():
             raise ValueError(f"{source.numel()} elements are not {self.size()} * {out.numel()}")
         whole = source.detach().clone(memory_format=torch.contiguous_format)
         self.survivors.reduce("reduce_scatter", [whole], opts)
@@ -217,9 +228,10 @@ class ElasticGroup(ProcessGroup):
     # --------------------------------------------------------------------------- gathers
 
     def allgather(self, outs: Any, ins: Any, opts: Any = None) -> Work:
-        if self.survivors is None or (self._refused() and not fit(outs, ins, self.size())):
+        if self.survivors is None:
             return self.native.allgather(outs, ins, opts or options("AllgatherOptions"))
         for slots, source in zip(outs, ins, strict=True):
+            check_all_gather(slots, source, self.size())
             self.survivors.gather(source, giving(slots))
         return completed(outs[0] if len(outs) == 1 else outs)
 
@@ -228,7 +240,9 @@ class ElasticGroup(ProcessGroup):
     def all_gather_single(self, out: torch.Tensor, source: torch.Tensor, opts: Any = None) -> Work:
         if self.survivors is None:
             return self.native._allgather_base(out, source, opts or options("AllgatherOptions"))
-        if out.numel() != source.numel() * self.size():
+        if self._gloo_alone:
+            check_all_gather(out.chunk(self.size()), source, self.size())
+        elif out.numel() != source.numel() * self.size():
             raise ValueError(f"{out.numel()} elements are not {self.size()} * {source.numel()}")
         self.survivors.gather(source, lambda parts: put(out, torch.stack(parts)))
         return completed([out])
@@ -243,13 +257,19 @@ class ElasticGroup(ProcessGroup):
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
     def gather(self, outs: Any, ins: Any, opts: Any) -> Work:
-        """To a lost root: nobody gets the result."""
-        if self.survivors is None or self._refused(opts):
+        """To a lost root: nobody gets the result.
+
+        A root without a slot for every rank raises after the others have what they wait for.
+        """
+        if self.survivors is None:
             return self.native.gather(outs, ins, opts)
-        root = int(opts.rootRank)
-        mine = self.rank() == root
-        self.survivors.gather(ins[0], giving(outs[0]) if mine else lambda parts: None, root)
-        return completed(outs[0] if mine else [])
+        root = self._root("gather", opts)
+        slots = outs[0] if self.rank() == root else []
+        give = giving(slots) if len(slots) == self.size() else lambda parts: None
+        self.survivors.gather(ins[0], give, root)
+        if self.rank() == root:
+            check_gather(slots, self.size())
+        return completed(slots)
 
     def all_to_all_single(
         self,
@@ -259,10 +279,14 @@ class ElasticGroup(ProcessGroup):
         in_sizes: Sequence[int],
         opts: Any = None,
     ) -> Work:
-        uneven = not (out_sizes or in_sizes) and source.nbytes % self.size()
-        if self.survivors is None or (uneven and self._refused()):
+        if self.survivors is None:
             opts = opts or options("AllToAllOptions")
             return self.native.all_to_all_single(out, source, out_sizes, in_sizes, opts)
+        if out_sizes or in_sizes:
+            check_splits(source, in_sizes, self.size())
+            check_splits(out, out_sizes, self.size())
+        else:
+            check_bytes(out, source, self.size())
         targets = [part.clone() for part in dealt(out, out_sizes, self.size())]
         self.survivors.exchange(targets, dealt(source, in_sizes, self.size()))
         put_first(out, torch.cat([part.reshape(-1) for part in targets]))
@@ -273,6 +297,7 @@ class ElasticGroup(ProcessGroup):
     def alltoall(self, outs: Any, ins: Any, opts: Any = None) -> Work:
         if self.survivors is None:
             return self.native.alltoall(outs, ins, opts or options("AllToAllOptions"))
+        check_all_to_all(outs, ins, self.size())
         self.survivors.exchange(outs, ins)
         return completed(outs)
 
@@ -284,16 +309,16 @@ class ElasticGroup(ProcessGroup):
         In a call of the script itself (`requiring_roots`) PeerLost, also if the root dies during
         it, unless survivors know what it would say there (`CallSite`).
         """
-        if self.survivors is None or self._refused(opts):
+        if self.survivors is None:
             return self.native.broadcast(tensors, opts)
-        root = int(opts.rootRank)
+        root = self._root("broadcast", opts)
         self.survivors.spread("broadcast", tensors, root, roots_are_required(), site_of_call())
         return completed(tensors)
 
     def scatter(self, outs: Any, ins: Any, opts: Any) -> Work:
-        if self.survivors is None or self._refused(opts):
+        if self.survivors is None:
             return self.native.scatter(outs, ins, opts)
-        root, out = int(opts.rootRank), outs[0]
+        root, out = self._root("scatter", opts), outs[0]
         self.survivors.require(root, "scatter")
         parts = ins[0] if self.rank() == root else [out] * self.size()
         whole = [part.detach().clone() for part in parts]
@@ -326,6 +351,8 @@ class ElasticGroup(ProcessGroup):
             return work
         if not all(tensor.is_cpu for tensor in tensors):
             raise RuntimeError(f"dist.{call} {UNSERVED}")
+        if not 0 <= peer < self.size():  # gloo would wait for it
+            raise ValueError(f"dist.{call}: rank {peer} is not part of the group")
         if not self.policy.replaying():
             return self.point_to_point.post(call, tensors, self.ranks[peer], tag)
         if call == "recv":

@@ -74,15 +74,6 @@ def dealt(tensor: torch.Tensor, rows: Sequence[int], ranks: int) -> tuple[torch.
     return parts
 
 
-def fit(outs: Sequence[Any], ins: Sequence[torch.Tensor], ranks: int) -> bool:
-    """True if each of `outs` can take what so many ranks give, which is like its one of `ins`."""
-    return all(
-        len(slots) == ranks
-        and all(slot.shape == one.shape and slot.dtype == one.dtype for slot in slots)
-        for slots, one in zip(outs, ins, strict=False)
-    )
-
-
 def giving(slots: Sequence[torch.Tensor]) -> Give:
     def give(parts: list[torch.Tensor]) -> None:
         for slot, part in zip(slots, parts, strict=True):

@@ -13,6 +13,7 @@ import torch
 from ft_collectives.communicators.c10d import ReduceOp, Work, options
 from ft_collectives.communicators.channel import Communicator
 from ft_collectives.communicators.errors import PeerLost
+from ft_collectives.process_group.argument_checks import check_operation
 from ft_collectives.process_group.call_check import NONE, CallSignature, signature_of
 from ft_collectives.process_group.results import Give, finish, fold_by, put
 from ft_collectives.process_group.substitutes import (
@@ -66,6 +67,7 @@ class SurvivorCollectives:
         self, call: str, tensors: Sequence[torch.Tensor], opts: Any, root: int = NONE
     ) -> None:
         op = getattr(opts, "reduceOp", ReduceOp.SUM)
+        check_operation(op, tensors)
         average = op == ReduceOp.AVG
         inner = options("AllreduceOptions", reduceOp=ReduceOp.SUM if average else op)
 
