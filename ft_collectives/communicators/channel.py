@@ -1,6 +1,6 @@
-"""What a communicator is made of: channels, the communicator of one generation, pending operations.
+"""Channels, the communicators that serve them for one generation, and operations under way.
 
-These are values and interfaces. `fabric` connects them and waits for them; an accelerator (`nccl`)
+Values and interfaces: `fabric` connects channels and waits for operations; an accelerator (`nccl`)
 connects and launches in its own way.
 """
 
@@ -15,22 +15,23 @@ import torch
 from ft_collectives.communicators.c10d import Gloo, Work
 
 Totals = tuple[int, ...]
-"""What a member says of itself while it connects; see `Channel.on_align`."""
+"""What each member tells the others while it connects; see `Channel.on_align`."""
 
 
 class DeviceOperation(Protocol):
-    """An operation on an accelerator: it rings no bell when it is over, so it is asked."""
+    """An operation on an accelerator. It rings no bell when it is over, so it is polled."""
 
-    def passed(self) -> bool: ...
+    def passed(self) -> bool:
+        """True if it is over."""
 
     def wait(self, bell: "SimpleQueue[object]", within_s: float) -> None:
-        """Until it has passed or failed, or until `bell` rings; raises Empty after `within_s`."""
+        """Wait until it is over or has failed, or `bell` rings. Raises Empty after `within_s`."""
 
     def conclude(self) -> None:
-        """Raises RuntimeError if it failed."""
+        """Raise RuntimeError if it failed."""
 
     def keep(self, staged: Sequence[torch.Tensor]) -> None:
-        """Hold on to memory until it has passed."""
+        """Keep memory until it is over."""
 
 
 class Accelerator(Protocol):
@@ -39,10 +40,13 @@ class Accelerator(Protocol):
     def connect(
         self, generation: int, store: Any, place: int, size: int, wanted: Callable[[], bool]
     ) -> Any:
-        """A communicator that works. None once it is not `wanted` any more. Raises RuntimeError."""
+        """Return a communicator that works, or None once it is not `wanted` any more.
+
+        `place` is this rank's among `size` members. Raises RuntimeError.
+        """
 
     def drop(self, before: int) -> None:
-        """Abort those of generations `before` this one. Returns at once."""
+        """Begin to abort the communicators of generations `before` this one."""
 
     def launch(
         self, serving: "Serving", channel: "Channel", generation: int, start: Callable[[Any], Work]
@@ -52,10 +56,11 @@ class Accelerator(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Pending:
-    """An operation under way, or complete from the start without `future` and `on_device`.
+    """An operation under way, or a complete one if it has neither `future` nor `on_device`.
 
-    gloo's thread rings `bell` when it is done, and a new View if somebody waits: both are calls
-    into C, because Python code in a thread that seldom runs any is dear (`docs/benchmarks.md`).
+    gloo's thread rings `bell` when the operation is done, and a new View rings it for those who
+    wait. Both are calls into C: Python code in a thread that seldom runs any is slow
+    (`docs/benchmarks.md`).
     """
 
     work: Work = None
@@ -66,13 +71,13 @@ class Pending:
 
     @property
     def done(self) -> bool:
-        """Whether its memory has been let go of, with success or without."""
+        """True if gloo or the device has let go of its memory, with success or without."""
         if self.on_device is not None:
             return self.on_device.passed()
         return self.future is None or bool(self.future.done())
 
     def conclude(self) -> None:
-        """Of one that is done: returns at once, or raises RuntimeError with what went wrong."""
+        """Raise RuntimeError if the operation, which is done, has failed."""
         if self.on_device is not None:
             self.on_device.conclude()
         elif self.work is not None:
@@ -81,11 +86,11 @@ class Pending:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Communicator:
-    """The members of one generation and what connects them.
+    """The members (global ranks) of one generation, and what connects them.
 
-    `group` is None while this rank is the only member. `aligned` holds the members' totals, in
-    member order, as they stood when this communicator was connected. `device` connects the same
-    members on an accelerator, where the channel has one.
+    `group` is None if this rank is the only member. `aligned` holds the members' totals, in the
+    order of members, as they were when this communicator was connected. `device` connects the same
+    members on an accelerator, if the channel has one.
     """
 
     generation: int = 0  # of none
@@ -94,22 +99,24 @@ class Communicator:
     aligned: tuple[Totals, ...] = ()
     device: Any = None
     whole: bool = True  # a result among these is as if nobody were lost
-    alike: bool = False  # several gave the same, bit for bit; only known where somebody is lost
+    same_inputs: bool = (
+        False  # several gave the same, bit for bit; only known where somebody is lost
+    )
 
     def position(self, rank: int) -> int:
-        """Place of the global `rank` among the members."""
+        """Return the place of `rank` (global) among the members."""
         return self.members.index(rank)
 
 
 Start = Callable[[Communicator], Sequence[Work]]
-"""Begins operations on the group of a communicator, which is not None."""
+"""Begins operations on the group of a communicator that has one."""
 
 
 @dataclass(slots=True, eq=False)
 class Channel:
-    """What those of `ranks` (global) that are members of the generation talk over.
+    """What connects those of `ranks` (global) that are members of the present generation.
 
-    Two looks at `now` may see two generations; who needs more than one of its parts looks once.
+    `now` may change between two reads: code that needs more than one part of it reads it once.
     """
 
     name: str

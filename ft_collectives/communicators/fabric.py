@@ -1,17 +1,17 @@
 """Communicators that are replaced when the members change, and waits that end when they do.
 
 Theory of operation. gloo cannot abort: a survivor in the middle of a transfer with a dead peer can
-sit in it until the group's timeout, and the destructor of a group with such an operation blocks as
+stay in it until the group's timeout, and the destructor of a group with such an operation blocks as
 long (ProcessGroupGloo of torch 2.13 does not override `Backend::abort`, and gloo's
-`Pair::signalException` does not wake unbound buffers in transfer). So nothing here ever blocks in
-gloo on a thread that must survive: an operation is launched asynchronously on private staging
-memory, and the waiting thread sleeps until a bell rings: for its completion, or for a new View.
-What is stuck is left behind, with its memory, in `_kept_groups`; the process ends by `os._exit`.
+`Pair::signalException` does not wake unbound buffers in transfer). So no thread that must survive
+blocks in gloo: an operation is launched asynchronously on private staging memory, and the waiting
+thread sleeps until a bell rings, for its completion or for a new View. What is stuck is left
+behind, with its memory, in `_kept_groups` and `_held_memory`; the process ends by `os._exit`.
 
 For every View a builder thread connects every channel anew under a fresh store prefix, so that no
-late byte of an older generation can meet a newer one. Connecting blocks in C++ as well; it happens
-in a thread that can be left behind when yet another View arrives. What it makes is one immutable
-`Communicator`, put into its channel at once: whoever holds one never mixes two generations.
+late byte of an older generation can meet a newer one. Connecting blocks in C++ as well, and happens
+in a thread that can be left behind when yet another View arrives. It makes one immutable
+`Communicator` and puts it into its channel at once: a holder of one never mixes two generations.
 """
 
 import threading
@@ -39,10 +39,10 @@ from rendezvous.coordinator.members import FIRST_GENERATION
 from rendezvous.protocol.messages import View
 
 HINT_AFTER_S = 0.5
-"""A failed collective waits this long for the launcher's word before it asks for a new meeting."""
+"""A failed collective waits so long for a new View before it asks the launcher for one."""
 
 HINT_AGAIN_S = 5.0
-"""A hint that led to no new generation is given again: a message may be lost."""
+"""A hint that brings no new generation is repeated: a message may be lost."""
 
 _kept_groups: list[object] = []
 """Groups that gloo may still use; never freed (see above)."""
@@ -52,7 +52,7 @@ _held_memory: dict[int, torch.Tensor] = {}
 
 
 class Fabric:
-    """All channels of this process. `store(generation)` is private to a generation."""
+    """All channels of this process: connects them for each View, and waits for operations."""
 
     def __init__(
         self,
@@ -64,6 +64,11 @@ class Fabric:
         limits: TimeLimits,
         on_hint: Callable[[int, str], None],
     ) -> None:
+        """`store(generation)` returns the c10d store of a generation; 0 outlives all of them.
+
+        `changed` is notified of every change here. `on_hint` asks the launcher, by generation and
+        reason, to let the members meet anew.
+        """
         self.rank = rank
         self.view = view
         self.changed = changed
@@ -81,7 +86,7 @@ class Fabric:
     # --------------------------------------------------------------------------- members
 
     def change(self, view: View) -> None:
-        """A newer View holds from now on: every wait of the older generation ends."""
+        """Take a newer View: every wait of the older generation ends. Older Views are ignored."""
         with self.changed:
             if view.generation <= self.view.generation:
                 return
@@ -110,7 +115,7 @@ class Fabric:
         limit: Callable[[], timedelta] | None = None,
         what: str = "",
     ) -> Channel:
-        """A new channel; every member opens its channels in the same order."""
+        """Return a new channel. Every member opens its channels in the same order."""
         channel = Channel(
             name=name, ranks=tuple(ranks), on_align=on_align, over=over, limit=limit, what=what
         )
@@ -127,9 +132,9 @@ class Fabric:
         on_align: Callable[[], Totals] | None = None,
         limit: Callable[[], timedelta] | None = None,
     ) -> Channel:
-        """A channel whose communicator of the first generation exists already.
+        """Return a channel that uses `group` in the first generation.
 
-        Of the first only: a rank that hears of a loss before it gets here must not use a group that
+        Only in the first: a rank that hears of a loss before it gets here must not use a group that
         the others, who got here before, have replaced.
         """
         channel = Channel(name=name, ranks=tuple(ranks), on_align=on_align, limit=limit)
@@ -144,19 +149,22 @@ class Fabric:
         return channel
 
     def share_devices(self, group: Gloo) -> None:
-        """Connect over the devices of `group`, a native one, from now on."""
+        """Connect over the gloo devices of the native `group` from now on."""
         self._devices = self._devices or group.options._devices
         gloo_threads.calm()
 
     def connect(self, store: Any, rank: int, size: int) -> Gloo:
-        """A new group. Blocks until all members are there; raises what gloo and the store do."""
+        """Return a new gloo group. Blocks until all members connect.
+
+        Raises RuntimeError or OSError, as gloo and the store do.
+        """
         longest = self.limits.longest
         made = connect(store, rank, size, timeout=longest, devices=self._devices)
         gloo_threads.calm()
         return made
 
     def store_for_peers(self, name: str) -> Any:
-        """A store that outlives generations, for two ranks that need nobody else."""
+        """Return a store that outlives generations, for the connection of two ranks."""
         return PrefixStore(f"recoverrun/{name}/", self._store(0))
 
     def _build_in_thread(self) -> None:
@@ -167,7 +175,7 @@ class Fabric:
         ).start()
 
     def _build(self, view: View, turn: threading.Lock) -> None:
-        """Connect what `view` still lacks, in the order in which the channels were opened."""
+        """Connect the channels that do not serve `view` yet, in the order of their opening."""
         started = time.monotonic()
         try:
             with turn:
@@ -220,11 +228,11 @@ class Fabric:
     # --------------------------------------------------------------------------- operations
 
     def ready(self, channel: Channel) -> int:
-        """Wait until `channel` serves the present generation; returns that generation."""
+        """Wait until `channel` serves the present generation; return that generation."""
         return self.meet(channel).generation
 
     def meet(self, channel: Channel) -> Communicator:
-        """As `ready`, with all that belongs to that generation."""
+        """Wait as `ready` does; return the communicator. Raises TimedOut."""
         with self.changed:
             while channel.generation != self.view.generation:
                 generation = self.view.generation
@@ -235,7 +243,7 @@ class Fabric:
             return channel.now
 
     def _await_connection(self, channel: Channel, generation: int) -> None:
-        """Wait until `channel` serves `generation`, or cannot, or another one begins."""
+        """Wait until `channel` serves `generation`, fails to, or another generation begins."""
         over = self.changed.wait_for(
             lambda: (
                 channel.generation == generation
@@ -248,7 +256,10 @@ class Fabric:
             raise self._overdue(channel)
 
     def leave(self) -> int:
-        """Meet all who may wait for this rank; it is not needed any more in that generation."""
+        """Meet all members that may wait for this rank, whose script has ended.
+
+        Return the generation in which it is not needed any more.
+        """
         while True:
             met = {self.ready(channel) for channel in list(self._channels)}
             with self.changed:
@@ -256,15 +267,15 @@ class Fabric:
                     return self.view.generation
 
     def launch(self, channel: Channel, generation: int, start: Callable[[Gloo], Work]) -> Pending:
-        """Begin an operation of `generation`; alone, it is complete at once.
+        """Begin an operation of `generation`. It is complete if this rank is the only member.
 
-        Raises Superseded if the generation is over, RuntimeError what gloo says at once.
+        Raises Superseded if the generation is over, and RuntimeError if gloo refuses it.
         """
         begun = self.begin(channel, generation, lambda now: [start(now.group)])
         return begun[0] if begun else Pending()
 
     def begin(self, channel: Channel, generation: int, start: Start) -> list[Pending]:
-        """As `launch`, for operations that are one; none where this rank is alone."""
+        """As `launch`, for several operations; none of them if this rank is the only member."""
         now = self.serving(channel, generation)
         if now.group is None:
             return []
@@ -277,7 +288,7 @@ class Fabric:
         return pendings
 
     def serving(self, channel: Channel, generation: int) -> Communicator:
-        """What connects the members of `generation`. Raises Superseded if that is over."""
+        """Return the communicator of `generation`. Raises Superseded if that is over."""
         with self.changed:
             now = channel.now
             if generation != self.view.generation or now.generation != generation:
@@ -285,9 +296,10 @@ class Fabric:
         return now
 
     def finish(self, pendings: Sequence[Pending], generation: int) -> None:
-        """Wait for operations of `generation`; Superseded if a newer one begins first.
+        """Wait for operations of `generation`.
 
-        Raises TimedOut where others do not come within the channel's limit.
+        Raises Superseded if a newer generation begins first, also after an error of gloo, and
+        TimedOut if other members do not join within the channel's limit.
         """
         for pending in pendings:
             self._await(pending, generation)
@@ -321,7 +333,7 @@ class Fabric:
     def hold(self, staged: Sequence[torch.Tensor], until: Pending | None = None) -> None:
         """Keep memory that an operation may still write to after it was left behind.
 
-        For ever, or until the operation ends after all: gloo lets go of memory before it says so.
+        It is kept for ever, or until the operation ends after all.
         """
         if until is not None and until.on_device is not None:
             until.on_device.keep(staged)
@@ -334,18 +346,18 @@ class Fabric:
                 until.future.add_done_callback(lambda _: self.release(staged))
 
     def release(self, staged: Sequence[torch.Tensor]) -> None:
-        """The operation is complete: nobody writes there any more."""
+        """Let go of memory of an operation that is complete."""
         for tensor in staged:
             _held_memory.pop(id(tensor), None)
 
     def _outlive(self, channel: Channel | None, generation: int, reason: str) -> None:
-        """A peer's socket failed: the launcher's word follows. Without it, ask to meet again."""
+        """A peer's socket failed: wait for a new View, or ask for one. Raises Superseded."""
         with self.changed:
             self._await_change(channel, generation, reason)
         raise Superseded(reason)
 
     def _await_change(self, channel: Channel | None, generation: int, reason: str) -> None:
-        """Wait for a newer generation, and ask for one that does not come by itself."""
+        """Wait for a newer generation, and give hints until it comes. Raises TimedOut."""
         patience, until = HINT_AFTER_S, time.monotonic() + self._within_s(channel)
         words = reason.splitlines()[0][:200] if reason else "collective failed"
         while not self.changed.wait_for(
@@ -359,7 +371,7 @@ class Fabric:
     # --------------------------------------------------------------------------- limits of time
 
     def await_word(self, ready: Callable[[], bool], what: str) -> None:
-        """Wait until `ready`, which others bring about. Raises TimedOut. `changed` is held."""
+        """Wait, with `changed` held, until `ready()`; others bring that about. Raises TimedOut."""
         if ready():
             return
         if not self.changed.wait_for(ready, timeout=self.limits.within_s()):
@@ -377,7 +389,7 @@ class Fabric:
 
 
 def _exchange(group: Gloo, size: int, mine: Totals) -> tuple[Totals, ...]:
-    """All members' totals, in member order. Blocks: for the builder thread only."""
+    """Return all members' totals, in the order of members. Blocks: for the builder thread only."""
     totals = torch.tensor(mine, dtype=torch.int64)
     others = [torch.empty_like(totals) for _ in range(size)]
     group.allgather([others], [totals]).wait()

@@ -1,4 +1,4 @@
-"""Plain values that all members of a channel tell each other, as msgpack."""
+"""Plain values that all members of a channel tell each other, as msgpack: two all-gathers."""
 
 import ctypes
 from typing import Any
@@ -14,7 +14,10 @@ Words = dict[str, Any]
 
 
 def gather(fabric: Fabric, channel: Channel, generation: int, mine: Words) -> dict[int, Words]:
-    """What every member of `channel` says, by rank. Superseded if `generation` ends first."""
+    """Return what every member of `channel` gives as `mine`, by global rank.
+
+    Raises Superseded if `generation` ends first, and TimedOut.
+    """
     now = fabric.meet(channel)
     if now.generation != generation:
         raise Superseded

@@ -1,18 +1,18 @@
-"""Communicators of NCCL that are left when the members change, aborted, and made anew.
+"""NCCL communicators that are aborted when the members change, and made anew.
 
-Theory of operation (read in torch's and NCCL's source, docs/gpu.md; never run on a GPU). NCCL can
-be aborted, which gloo cannot, and the rules are others. An operation is enqueued and its work says
-at once that it is complete, so an event of our own is asked instead, on a side stream that waits
-for the work. An abort lets the kernel end and the event pass, with garbage in the output, and the
-kernel of a member that aborts may make a neighbour's pass as well. So an event that has passed
-proves nothing by itself: the generation must still be the same (it ends before the abort begins),
-and what all members hold counts only once they have voted for it, over gloo.
+Theory of operation (from torch's and NCCL's source, see docs/gpu.md; never run on a GPU). NCCL can
+be aborted, gloo cannot. A work of NCCL is complete as soon as it is enqueued, so an event of our
+own is polled instead, on a side stream that waits for the work. An abort ends the kernel and lets
+the event pass, with garbage in the output; the kernel of a member that aborts may let a neighbour's
+event pass as well. So an event that has passed proves nothing by itself: the generation must still
+be the same (it ends before the abort begins), and a result counts only once all members have voted
+for it, over gloo.
 
-An abort may block for as long as it likes: it has a thread of its own. A launch and an abort of one
-communicator never run at the same time, because NCCL frees what the launch is using; nothing else
-is asked of a communicator, because each question waits for the abort with Python's lock held.
+An abort may block without limit: it has a thread of its own. A launch and an abort of one
+communicator never run at the same time, because NCCL frees what the launch is using. Nothing else
+is called on a communicator, because each call waits for the abort with Python's lock held.
 
-What needs a GPU is behind `Library`; the rest runs with a stand-in, in the unit tests.
+What needs a GPU is behind `Library`; unit tests run the rest with a stand-in.
 """
 
 import threading
@@ -31,49 +31,49 @@ from ft_collectives.communicators.channel import Channel, Pending, Serving
 from ft_collectives.communicators.errors import Superseded
 
 SHORTEST_S, LONGEST_S = 50e-6, 1e-3
-"""Between looks at an event: a short operation is seen soon, a long one costs little."""
+"""Pauses between polls of an event: short at first, doubled up to the longest."""
 
 ABORT_WITHIN_S = 10.0
-"""A new communicator waits this long for the end of the old one, and then is made beside it."""
+"""A new communicator waits so long for the end of the old one, then it is made beside it."""
 
 LAUNCH_WITHIN_S = 5.0
-"""An abort waits this long for a launch to return, which may hang as well."""
+"""An abort waits so long for a launch to return, which may hang as well."""
 
 _library: Any = _distributed_c10d
 
 _left_behind: list[object] = []
-"""Groups that were aborted, whose destructor waits for a watchdog that may never end; memory."""
+"""Aborted groups, whose destructor waits for a watchdog that may never end, and their memory."""
 
 
 class StreamEvent(Protocol):
     """A mark in a stream, such as `torch.cuda.Event`."""
 
     def query(self) -> bool:
-        """Whether all that was enqueued before it is over."""
+        """True if all that was enqueued before it is over."""
 
 
 class Library(Protocol):
-    """What only a GPU, or a stand-in for one, can do."""
+    """What needs a GPU, or a stand-in for one."""
 
     def group(self, store: Any, rank: int, size: int) -> Any:
-        """A c10d backend; it may connect at its first operation. Raises RuntimeError."""
+        """Return a c10d backend, which may connect at its first operation. Raises RuntimeError."""
 
     def warm_up(self, group: Any) -> Work:
-        """A small operation of all members, which connects them."""
+        """Begin a small operation of all members, which connects them."""
 
     def stamp(self, group: Any, work: Work) -> StreamEvent:
-        """Passes when what `work` has enqueued is over."""
+        """Return an event that passes when what `work` has enqueued is over."""
 
     def failure(self, group: Any) -> str:
-        """What went wrong on the way so far, or "". Never blocks."""
+        """Return the error of `group` so far, or "". Never blocks."""
 
     def refusal(self) -> str:
-        """Why no operation can begin at this moment, or ""."""
+        """Return why no operation can begin now, or ""."""
 
 
 @dataclass(slots=True, eq=False)
 class DeviceCommunicator:
-    """The communicator of one generation. Whoever holds `gate` is in NCCL with it."""
+    """The communicator of one generation. A thread that holds `gate` is in NCCL with it."""
 
     generation: int
     group: Any
@@ -83,7 +83,7 @@ class DeviceCommunicator:
 
 
 class Nccl:
-    """NCCL on `device`, by torch's ProcessGroupNCCL."""
+    """`Library` over torch's ProcessGroupNCCL, on `device`."""
 
     def __init__(self, device: torch.device, timeout: timedelta) -> None:
         self._device = device
@@ -122,7 +122,7 @@ class Nccl:
 
 
 class StreamOperation:
-    """One operation under way, as `fabric` sees it."""
+    """An operation under way on a stream (`channel.DeviceOperation`)."""
 
     def __init__(
         self, stamp: StreamEvent, trouble: Callable[[], str], memory: "HeldMemory"
@@ -136,7 +136,7 @@ class StreamOperation:
         return self._stamp.query()
 
     def wait(self, bell: "SimpleQueue[object]", within_s: float) -> None:
-        """Until it has passed or failed, or until `bell` rings; raises Empty after `within_s`."""
+        """Wait until it is over or has failed, or `bell` rings. Raises Empty after `within_s`."""
         pause, until = SHORTEST_S, time.monotonic() + within_s
         while not self._stamp.query():
             if time.monotonic() > until:
@@ -151,7 +151,7 @@ class StreamOperation:
                 pause = min(2 * pause, LONGEST_S)
 
     def conclude(self) -> None:
-        """Raises RuntimeError if it failed."""
+        """Raise RuntimeError if it failed."""
         failure = self._failure or self._trouble()
         if failure:
             raise RuntimeError(failure)
@@ -161,7 +161,7 @@ class StreamOperation:
 
 
 class FailedLaunch:
-    """An operation that failed as it began. Whether the device has any of it cannot be told."""
+    """An operation that failed as it began. The device may have part of it: it never passes."""
 
     def __init__(self, failure: str) -> None:
         self._failure = failure
@@ -173,7 +173,7 @@ class FailedLaunch:
         return
 
     def conclude(self) -> None:
-        """Raises RuntimeError: what failed."""
+        """Raise RuntimeError with what failed."""
         raise RuntimeError(self._failure)
 
     def keep(self, staged: Sequence[torch.Tensor]) -> None:
@@ -181,27 +181,27 @@ class FailedLaunch:
 
 
 class HeldMemory:
-    """Memory that the device may still use. Looked through whenever some more is kept."""
+    """Memory that the device may still use; checked whenever more is added."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._memory: list[tuple[StreamEvent, list[torch.Tensor]]] = []
 
     def until(self, stamp: StreamEvent, staged: Sequence[torch.Tensor]) -> None:
-        """Hold on to `staged` until `stamp` has passed."""
+        """Keep `staged` until the event `stamp` has passed."""
         with self._lock:
             self._memory.append((stamp, list(staged)))
         self.look()
 
     def look(self) -> list[torch.Tensor]:
-        """Let go of what the device is done with; returns what it is not."""
+        """Let go of what the device is done with; return what it still uses."""
         with self._lock:
             self._memory = [(stamp, held) for stamp, held in self._memory if not stamp.query()]
             return [tensor for _, held in self._memory for tensor in held]
 
 
 class NcclChannel:
-    """The communicators of one channel, one for each generation."""
+    """The NCCL communicators of one channel, one for each generation (`channel.Accelerator`)."""
 
     def __init__(self, library: Library) -> None:
         self._library = library
@@ -213,7 +213,7 @@ class NcclChannel:
     def connect(
         self, generation: int, store: Any, place: int, size: int, wanted: Callable[[], bool]
     ) -> DeviceCommunicator | None:
-        """A link over which an operation has passed. None once it is not `wanted` any more.
+        """Return a communicator over which an operation has passed, or None if no more `wanted`.
 
         Raises RuntimeError. Blocks: for the builder thread only.
         """
@@ -238,7 +238,7 @@ class NcclChannel:
         return link if wanted() else None
 
     def drop(self, before: int) -> None:
-        """Abort the links of generations `before` this one, each in a thread. Returns at once."""
+        """Abort the communicators of generations `before` this one, each in its own thread."""
         with self._lock:
             old = [link for link in self._links if link.generation < before]
             self._links = [link for link in self._links if link not in old]
@@ -268,7 +268,7 @@ class NcclChannel:
             return Pending(on_device=FailedLaunch(str(failure)))
 
     def _fly(self, link: DeviceCommunicator, start: Callable[[Any], Work]) -> StreamOperation:
-        """Begin an operation. Raises Superseded if the link is being left."""
+        """Begin an operation. Raises Superseded if an abort of `link` has begun."""
         library, group = self._library, link.group
         with link.gate:
             if link.leaving:
@@ -277,7 +277,7 @@ class NcclChannel:
         return StreamOperation(stamp, lambda: library.failure(group), self.held_memory)
 
     def _rest(self, wanted: Callable[[], bool]) -> None:
-        """Let aborts end before something new is made on the device; not for ever."""
+        """Wait for aborts to end before a group is made on the device, up to ABORT_WITHIN_S."""
         until = time.monotonic() + ABORT_WITHIN_S
         with self._lock:
             leaving = list(self._leaving)
@@ -299,7 +299,7 @@ class NcclChannel:
 
 
 def _pause(bell: "SimpleQueue[object]") -> None:
-    """Nobody rings: the thread sleeps, and Python's lock is free."""
+    """Sleep, with Python's lock free."""
     try:
         bell.get(timeout=LONGEST_S)
     except Empty:

@@ -1,16 +1,17 @@
-"""The process group that an unmodified script holds while its members come and go.
+"""The process group that an unmodified script holds while its members change.
 
-Rank and size are those of the failure-free run and never change: DDP divides by them, FSDP and
-DTensor keep them, the script computes with them. Behind them an inner communicator spans the
-members of the present generation. Semantics with a lost member are tabled in docs/collectives.md;
-in short: reductions and gathers complete over the survivors, a floating-point SUM is scaled to the
-original size (so that `sum / world_size` stays a mean), AVG is the mean of the survivors, a slot of
-a gather that nobody fills is filled by a stand-in, and what names a lost rank raises `PeerLost`.
+Rank and size stay those of the failure-free run: DDP divides by the size, FSDP and DTensor keep
+both, the script computes with both. Behind them an inner communicator spans the members of the
+present generation. docs/collectives.md says what each call gives after a loss. In short: reductions
+and gathers complete over the survivors; a floating point SUM is scaled to the original size, so
+that `sum / world_size` stays a mean; AVG is the mean of the survivors; a substitute fills the slot
+of a lost rank in a gather; a call that needs a lost rank raises `PeerLost`.
 
-Every collective is a transaction (see `two_phase`) made of few operations of gloo, and complete
-when the call returns, also with `async_op=True`. Messages between two ranks go their own way
-(`point_to_point`). Gradients come neither way (see `reducer`), except where a script reduces them
-by hand.
+Here are the methods that torch calls, with its names and arguments: `Backend.hpp` and
+`PyProcessGroup.hpp` in torch/csrc/distributed/c10d. They check arguments as gloo does and hand
+over to `survivors`. Every collective is complete when the call returns, also with `async_op=True`.
+Messages between two ranks are carried by `point_to_point`. Gradients come through neither (see
+`reducer`), except where a script reduces them by hand.
 """
 
 import functools
@@ -65,16 +66,15 @@ UNSERVED = "of tensors on an accelerator, between replicas that may be lost, is 
 
 
 class ElasticGroup(ProcessGroup):
-    """Wraps a native gloo group; passes straight through until `protect` is called.
+    """Wraps a native group; passes every call on to it until `protect` is called.
 
-    torch's `ProcessGroup` is made for this (its trampoline PyProcessGroup.hpp); it is the one class
-    of torch that the project inherits from, besides `Store`.
+    torch's `ProcessGroup` can be inherited from in Python (PyProcessGroup.hpp is its trampoline).
     """
 
     instances: ClassVar[list["ElasticGroup"]] = []
 
     def __init__(self, native: Any, ranks: Sequence[int], place: int | None = None) -> None:
-        """`place`: ours among `ranks`, where `native` is of this rank alone."""
+        """`ranks` are global. `place` is ours among them, where `native` has this rank alone."""
         super().__init__(native.rank() if place is None else place, len(ranks))
         self.native = native
         self.ranks = tuple(ranks)
@@ -99,6 +99,7 @@ class ElasticGroup(ProcessGroup):
 
     @property
     def protected(self) -> bool:
+        """True once operations survive losses."""
         return self.survivors is not None
 
     def protect(
@@ -106,7 +107,8 @@ class ElasticGroup(ProcessGroup):
     ) -> None:
         """From now on operations survive the loss of members of other replicas.
 
-        `connected`: the native group connects all members, and serves as long as none is lost.
+        `policy` says what stands in for lost ranks. `connected` is False if the native group has
+        this rank alone; else its communicator serves until the first loss.
 
         Members meet under torch's name of the group. A number of our own would not do: a rank only
         counts the groups that it is in, and groups side by side would have the same.
@@ -130,12 +132,12 @@ class ElasticGroup(ProcessGroup):
         self.survivors = SurvivorCollectives(operations, policy)
 
     def shutdown(self) -> None:
-        """`destroy_process_group`. NCCL would flush first, for ever where a member is lost."""
+        """Of `destroy_process_group`. Where a member is lost NCCL would flush for ever: skipped."""
         if self.survivors is None:
             self.native.shutdown()
 
     def _root(self, call: str, opts: Any) -> int:
-        """The root of a call, by its place in the group. Raises RuntimeError if it has none."""
+        """Return the root of a call, a place in the group. Raises RuntimeError for any other."""
         root = int(opts.rootRank)
         check_root(call, root, self.size())
         return root
@@ -156,7 +158,7 @@ class ElasticGroup(ProcessGroup):
         return self.allreduce(tensors, opts)
 
     def reduce(self, tensors: list[torch.Tensor], opts: Any) -> Work:
-        """To a lost root: nobody gets the result."""
+        """With a lost root the call completes, and no rank gets the result."""
         if self.survivors is None:
             return self.native.reduce(tensors, opts)
         root = self._root("reduce", opts)
@@ -174,7 +176,7 @@ class ElasticGroup(ProcessGroup):
         return completed([])
 
     def present(self) -> tuple[int, ...]:
-        """A barrier that tells the places in this group of those who came."""
+        """Wait for all members; return their places in this group."""
         assert self.survivors is not None, "not protected"
         return self.survivors.meet()
 
@@ -257,9 +259,9 @@ class ElasticGroup(ProcessGroup):
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
     def gather(self, outs: Any, ins: Any, opts: Any) -> Work:
-        """To a lost root: nobody gets the result.
+        """With a lost root the call completes, and no rank gets the result.
 
-        A root without a slot for every rank raises after the others have what they wait for.
+        A root without a slot for every rank raises after the others have completed.
         """
         if self.survivors is None:
             return self.native.gather(outs, ins, opts)
@@ -304,10 +306,10 @@ class ElasticGroup(ProcessGroup):
     # --------------------------------------------------------------------------- rooted
 
     def broadcast(self, tensors: list[torch.Tensor], opts: Any) -> Work:
-        """From a lost root: its stand-in's tensor, right for replicated state such as buffers.
+        """With a lost root its substitute sends: right for replicated state, such as buffers.
 
-        In a call of the script itself (`requiring_roots`) PeerLost, also if the root dies during
-        it, unless survivors know what it would say there (`CallSite`).
+        A call of the script itself (`requiring_roots`) raises PeerLost instead, also if the root
+        dies during it, unless a survivor knows what it would send (`CallSite`).
         """
         if self.survivors is None:
             return self.native.broadcast(tensors, opts)
@@ -340,7 +342,7 @@ class ElasticGroup(ProcessGroup):
         return self._point("recv", tensors, peer, tag)
 
     def _start_coalescing(self, device: torch.device) -> None:
-        """torch asks for it where a backend can do it, which of the two NCCL can."""
+        """Of `batch_isend_irecv`, where a backend can coalesce messages, as NCCL can."""
         if self.protected:
             raise RuntimeError(f"dist.batch_isend_irecv {UNSERVED}")
         super()._start_coalescing(device)
@@ -366,7 +368,10 @@ class ElasticGroup(ProcessGroup):
 
 
 def as_one(original: Callable[..., T]) -> Callable[..., T]:
-    """`dist.all_gather_object` and its kind: sizes first, then contents, from the same members."""
+    """Wrap a function such as `dist.all_gather_object`, which gathers sizes and then contents.
+
+    Both come from the same members: the call is repeated if a loss comes between the two.
+    """
     parameters = inspect.signature(original)
 
     @functools.wraps(original)

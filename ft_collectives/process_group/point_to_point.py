@@ -1,9 +1,9 @@
 """Point to point messages, over a communicator of the two ranks alone.
 
-A message is no transaction: the sender may be done long before the receiver looks, so it cannot be
-sent again when the members change. Between two live ranks it does not have to be, if nobody else's
-loss touches what connects them. So every pair of ranks that talks has a communicator of its own,
-connected at its first message and never replaced; a message with a rank that is lost fails at once.
+A message cannot be repeated when the members change: the sender may be done long before the
+receiver looks. Between two live ranks it need not be, as long as no other rank's loss touches
+their connection. So every two ranks that exchange messages have a communicator of their own, made
+at the first message and never replaced. A message with a lost rank fails at once.
 
 gloo's works of `send` and `recv` have no future and may block for ever. A thread waits for each of
 them, and is left behind if the peer is lost; what it receives goes to private memory first.
@@ -27,9 +27,9 @@ Call = Literal["send", "recv"]
 
 
 class Message(WorkBase):
-    """One `call` under way, as the script may wait for it: c10d's `Work`.
+    """One message under way, as a c10d `Work` (torch/csrc/distributed/c10d/Work.hpp).
 
-    A work made from a future of Python would not raise: `Future.set_exception` is a result to C++.
+    A work that is made of a Python future would not raise: C++ takes an exception for a result.
     """
 
     def __init__(self, call: Call, targets: Sequence[torch.Tensor], peer: int, tag: int) -> None:
@@ -85,7 +85,7 @@ class Message(WorkBase):
 
 @dataclass(slots=True, eq=False)
 class PeerConnection:
-    """What connects us with one peer. Messages wait in `backlog`, in order, until it does."""
+    """The connection with one peer. Messages wait in `backlog`, in order, until it is made."""
 
     group: Gloo | None = None
     backlog: list[Message] = field(default_factory=list)
@@ -93,7 +93,7 @@ class PeerConnection:
 
 
 class PointToPoint:
-    """The pairs of this rank within one group; ranks are global."""
+    """The messages of this rank within one group; ranks are global."""
 
     def __init__(self, fabric: Fabric, name: str, limit: Callable[[], timedelta]) -> None:
         """`limit` returns how long the script waits for a message."""
@@ -106,9 +106,10 @@ class PointToPoint:
         fabric.on_change.append(self._changed)
 
     def post(self, call: Call, tensors: Sequence[torch.Tensor], peer: int, tag: int) -> Work:
-        """Begin to send to or receive from a live `peer`.
+        """Begin to send `tensors` to `peer`, or to receive them from it.
 
-        Raises PeerLost; so does the work, if the peer dies before the message has passed.
+        Raises PeerLost if `peer` is lost; the work's `wait` does if it dies before the message has
+        passed, and raises TimedOut after the group's limit.
         """
         message = Message(call, tensors, peer, tag)
         message.within_s = self._fabric.limits.within_s(self._limit)
@@ -153,7 +154,7 @@ class PointToPoint:
             connection.backlog.clear()
 
     def _launch(self, connection: PeerConnection, message: Message) -> None:
-        """In the order of the calls, which is how gloo matches messages of one tag."""
+        """Hand `message` to gloo, which matches messages of one tag in the order of launches."""
         other = int(message.peer > self._fabric.rank)
         try:
             work = getattr(connection.group, message.call)(message.staged, other, message.tag)
@@ -171,7 +172,7 @@ class PointToPoint:
             self._end(connection, message, "")
 
     def _changed(self, view: View) -> None:
-        """Messages with ranks that are lost have failed."""
+        """A newer view holds: fail the messages with ranks that it has lost."""
         with self._lock:
             lost = {peer: p for peer, p in self._connections.items() if peer not in view.live_ranks}
             for peer in lost:
@@ -185,7 +186,7 @@ class PointToPoint:
             self._end(connection, message, reason)
 
     def _end(self, connection: PeerConnection, message: Message, failure: str) -> None:
-        """Complete `message`, unless somebody else did."""
+        """Complete `message`, unless another thread has."""
         with self._lock:
             if message not in connection.under_way:
                 return

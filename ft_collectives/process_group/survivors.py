@@ -31,7 +31,7 @@ JOINT = ("all_reduce", "reduce", "reduce_scatter", "all_gather", "gather", "all_
 
 
 class SurvivorCollectives:
-    """The collectives of one group, whose original members are `operations.ranks` (global)."""
+    """The collectives of one group of `operations.ranks` (global), lost ones included."""
 
     def __init__(self, operations: TwoPhaseOperations, policy: SubstitutionPolicy) -> None:
         self.operations = operations
@@ -49,6 +49,10 @@ class SurvivorCollectives:
         deliver: Deliver,
         fold: Fold | None = None,
     ) -> None:
+        """Carry out one collective in two phases, with what the policy knows of lost ranks.
+
+        Raises what `TwoPhaseOperations.run` raises.
+        """
         if self.policy.replaying():
             us = Communicator(members=(self.fabric.rank,))
             deliver([self.policy.result_alone(tensor.detach().clone()) for tensor in inputs], us)
@@ -66,6 +70,10 @@ class SurvivorCollectives:
     def reduce(
         self, call: str, tensors: Sequence[torch.Tensor], opts: Any, root: int = NONE
     ) -> None:
+        """Reduce `tensors` in place, by the operation of `opts` (SUM without one), on all members.
+
+        Raises RuntimeError for operations that gloo does not have for these types.
+        """
         op = getattr(opts, "reduceOp", ReduceOp.SUM)
         check_operation(op, tensors)
         average = op == ReduceOp.AVG
@@ -82,7 +90,10 @@ class SurvivorCollectives:
         self.run(signature_of(call, tensors, root, op), tensors, launch, deliver, fold_by(op))
 
     def gather(self, source: torch.Tensor, give: Give, root: int = NONE) -> None:
-        """One tensor of the shape of `source` for every rank; a lost one has a stand-in's."""
+        """Give one tensor for every rank, each of the shape of `source`, to `give`.
+
+        For a lost rank that is what `answering` knows of it, else its substitute's tensor.
+        """
         count, shape, size = source.numel(), source.shape, self.size
         room = max(count, 1)  # gloo gathers something
         flat = source.new_zeros(room)
@@ -107,7 +118,10 @@ class SurvivorCollectives:
         self.run(signature_of(call, [source], root), [flat, slots], launch, deliver)
 
     def exchange(self, outs: Sequence[torch.Tensor], ins: Sequence[torch.Tensor]) -> None:
-        """Give `ins[r]` to every rank r and take `outs[r]` from it; zeros from a lost one."""
+        """Send `ins[r]` to every rank r and receive `outs[r]` from it; zeros from a lost rank.
+
+        Shapes may differ from pair to pair, if both sides mean the same.
+        """
         flat = [part.detach().reshape(-1) for part in ins]
         room = torch.zeros(sum(out.numel() for out in outs), dtype=outs[0].dtype)
 
@@ -138,6 +152,11 @@ class SurvivorCollectives:
         named: bool,
         site: CallSite | None = None,
     ) -> None:
+        """Broadcast `tensors` in place from `root`, or from its substitute if it is lost.
+
+        `named`: the script means this very root. Then PeerLost is raised on all survivors where
+        it is lost and nobody knows what it would send (`site`).
+        """
         word = (CallSite() if site is None else site).word()
         alone = self.policy.replaying()  # in another rank's code, where nobody else is heard
         if named and alone and not CallSite.tells(word):
@@ -168,7 +187,7 @@ class SurvivorCollectives:
         self.run(signature_of(call, tensors, root), [*tensors, word], launch, deliver)
 
     def meet(self) -> tuple[int, ...]:
-        """A barrier: the vote is enough. Returns the places in the group of those who came."""
+        """Wait for all members: the vote alone does that. Return their places in the group."""
         met: list[Communicator] = []
         self.run(
             CallSignature("barrier"),
