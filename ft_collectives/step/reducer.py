@@ -1,11 +1,12 @@
 """Gradient buckets that can be reduced again: kept accumulators, staging copies, one fixed order.
 
-The un-reduced accumulator of every bucket is kept until the step commits. What is all-reduced is a
-copy, so that a reduction which a loss interrupts leaves nothing half done: the copy is left behind
-and a fresh one is reduced among the members of the next generation (docs/recovery.md, "A step is a
-transaction"). A bucket may start while backward still runs (`offer`), which is how reduction
-overlaps computation; all members start buckets in one order, because gloo matches operations of a
-communicator by their order and ends the process on a mismatch of sizes.
+The un-reduced accumulator of every bucket is kept until the step commits, and a copy of it is
+all-reduced. A loss in the middle therefore leaves nothing half done: the copy is left behind, and a
+fresh one is reduced among the members of the next generation (docs/recovery.md, "A step is a
+transaction"). A bucket may start while backward still runs (`offer`), so that communication
+overlaps computation, as in DDP (Li et al., "PyTorch Distributed", VLDB 2020, section 3.2.3). All
+members start buckets in one order, because gloo matches the operations of a communicator by their
+order and ends the process where sizes differ.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -24,12 +25,13 @@ from rendezvous.protocol.messages import Identity
 
 @dataclass(slots=True, eq=False)
 class Bucket:
-    """One unit of reduction. `fill(staging)` copies the local sum in; `size` counts elements.
+    """One unit of reduction: `size` elements of `dtype`, in one dimension.
 
-    `deliver(total)` gives the sum over all B microbatches to the parameters, with the divisor of
-    the failure-free run (INV-8). `carry(staging)` copies what all ranks had in their gradients
-    before the transaction, where torch reduces that, too. With `keeps` the gradients become views
-    of `total`, which is then theirs: the next transaction reduces in other memory.
+    `fill(staging)` copies this rank's sum to `staging`. `deliver(total)` gives the sum over all B
+    microbatches to the parameters, with the divisor of the failure-free run (INV-8).
+    `carry(staging)` copies what the gradients held before the transaction, where torch reduces
+    that, too; it returns False if they held nothing. With `keeps` the gradients become views of
+    `total`: the next transaction reduces in other memory.
     """
 
     key: Hashable
@@ -46,13 +48,13 @@ class Bucket:
 
 
 Piece = dict[Hashable, torch.Tensor]
-"""The gradient of one microbatch that was executed again, by bucket."""
+"""The gradient of one microbatch, by bucket."""
 
 
 class Reducer:
-    """Buckets of this rank, reduced over `channel`, the replicate group of its shard.
+    """The buckets of this rank, reduced over `channel`, the replicate group of its shard.
 
-    A transaction reduces those that are included in it, in that order.
+    A transaction reduces the buckets that are included in it, in the order of inclusion.
     """
 
     def __init__(
@@ -63,9 +65,9 @@ class Reducer:
         on_launch: Callable[[int, int], None] = lambda number, total: None,
         exact_sum: ExactSum | None = None,
     ) -> None:
-        """`on_launch` hears the number of each bucket that is launched, and how many there are.
+        """`on_launch(number, total)` is called for each bucket that is launched.
 
-        `exact_sum` adds up if it is given, in the place of an all-reduce.
+        `exact_sum`, if it is given, adds up in the place of an all-reduce.
         """
         self.fabric = fabric
         self.channel = channel
@@ -94,18 +96,18 @@ class Reducer:
         return bucket
 
     def include(self, keys: Iterable[Hashable]) -> None:
-        """These are reduced in this transaction, after those that are already."""
+        """Add `keys` to this transaction, after those that are in it."""
         self.order += [key for key in keys if key not in self.order]
 
     def forget(self) -> None:
-        """The buckets of the step before are no longer how the gradients are divided."""
+        """Drop all buckets: gradients are divided in another way from now on."""
         self.buckets.clear()
         if self.exact_sum is not None:
             self.exact_sum.forget()
         self.begin()
 
     def begin(self) -> None:
-        """A new transaction: nothing of it is launched."""
+        """Begin a new transaction: nothing of it is included or launched."""
         if self.exact_sum is not None:
             self.exact_sum.begin_step()
         self._launched = self._launched_in = 0
@@ -118,7 +120,7 @@ class Reducer:
             bucket.generation = 0
 
     def piece(self, carried: bool) -> Piece:
-        """What the accumulators hold now, and if `carried` what they had before the transaction."""
+        """Return what the accumulators hold, and with `carried` what they held before as well."""
         piece: Piece = {}
         for key in self.order:
             bucket = self.buckets[key]
@@ -130,7 +132,7 @@ class Reducer:
         return piece
 
     def share(self, parts: int, carried: bool) -> Piece:
-        """One of so many equal parts of this rank's own microbatches (`carried` as above)."""
+        """Return this rank's own gradient divided by `parts` (`carried` as in `piece`)."""
         piece = self.piece(carried=False)
         for key, own in piece.items():
             before = torch.zeros_like(own)
@@ -141,7 +143,7 @@ class Reducer:
         return piece
 
     def add(self, identity: Identity, piece: Piece) -> None:
-        """Another slot's microbatch is part of this rank's contribution."""
+        """Add another slot's microbatch to what this rank contributes."""
         if self.exact_sum is not None:
             self.exact_sum.add(identity, piece)
             return
@@ -150,8 +152,9 @@ class Reducer:
             self._extra[key] = gradient if known is None else known.add_(gradient)
 
     def offer(self, key: Hashable, generation: int) -> None:
-        """The accumulator of `key` is final in the plan of `generation`: start its reduction as
-        soon as its turn comes.
+        """The accumulator of `key` is final, by the plan of `generation`.
+
+        Its reduction starts once all buckets before it have started.
         """
         self.include([key])
         if self._final_in != generation:
@@ -171,7 +174,10 @@ class Reducer:
             return  # the end of the backward will see the new generation
 
     def finish(self, generation: int) -> None:
-        """Reduce everything in `generation` and wait; Superseded if it ends first."""
+        """Reduce all included buckets in `generation` and wait.
+
+        Raises Superseded if the generation ends first, and TimedOut.
+        """
         if self.fabric.ready(self.channel) != generation:
             raise Superseded
         self._launch_up_to(len(self.order), generation)
@@ -186,7 +192,7 @@ class Reducer:
         return [self.buckets[key] for key in self.order]
 
     def _finish(self, exact_sum: ExactSum, generation: int) -> None:
-        """Both halves of every bucket; all members start the second ones in the same order."""
+        """Wait for both halves of every bucket; all members start second halves in one order."""
         for bucket in self._present():
             assert bucket.pending is not None, f"bucket {bucket.key} was just launched"
             self.fabric.finish([bucket.pending], generation)
@@ -195,7 +201,7 @@ class Reducer:
         self.fabric.finish(pendings, generation)
 
     def deliver(self) -> None:
-        """Write the reduced sums to the parameters' gradients; the step is committed."""
+        """Write the sums of the step, which is committed, to the parameters' gradients."""
         assert self._held_in == self._launched_in or not self.order, (
             f"INV-5: held in generation {self._held_in}, since then launched in {self._launched_in}"
         )
@@ -236,7 +242,7 @@ class Reducer:
         bucket.generation = generation
 
     def _abandon(self, bucket: Bucket) -> None:
-        """Leave a reduction that is not done behind, with the memory that it may still write."""
+        """Leave a reduction under way behind, with the memory that it may still write."""
         if bucket.pending is not None and not bucket.pending.done and bucket.staging is not None:
             memory = [bucket.staging]
             if self.exact_sum is not None:

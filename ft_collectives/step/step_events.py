@@ -24,35 +24,35 @@ class Decided:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accumulated:
-    """One microbatch's gradient is in the accumulators of this rank."""
+    """The gradient of one microbatch is in the accumulators of this rank."""
 
     identity: Identity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """The script is about to use the gradients; its own `microbatches` are done."""
+    """The commit point: the script has computed its own `microbatches` of the step."""
 
     microbatches: int
 
 
 @dataclass(frozen=True, slots=True)
 class Discarded:
-    """The script dropped its gradients unused (`zero_grad`): the step begins anew."""
+    """The script has dropped its gradients unused (`zero_grad`): the step begins anew."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reduced:
-    """Every bucket of the step was reduced in `generation`; this rank holds the sums."""
+    """All buckets of the step were reduced in `generation`, and this rank holds the sums."""
 
     generation: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Voted:
-    """The vote of `generation` is complete; `counts` is how often each identity is in the sum.
+    """The vote of `generation` is complete: `counts` is how often each identity is in the sum.
 
-    `taken` is how many microbatches each rank has taken, where that differs.
+    `taken` maps ranks to the microbatches that they have taken, if these differ.
     """
 
     generation: int
@@ -83,21 +83,21 @@ class Send:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compute:
-    """Re-execute these identities, in order; feed `Accumulated` after each."""
+    """Re-execute these identities, in order, and feed `Accumulated` after each."""
 
     identities: tuple[Identity, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reduce:
-    """Reduce every bucket in `generation` from the kept accumulators; feed `Reduced`."""
+    """Reduce all buckets in `generation` from the kept accumulators, and feed `Reduced`."""
 
     generation: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vote:
-    """All-reduce `ballot` (one count per identity) over all live ranks; feed `Voted`."""
+    """All-reduce `ballot` (one count for each identity) over all live ranks, and feed `Voted`."""
 
     generation: int
     ballot: tuple[int, ...]
@@ -105,14 +105,14 @@ class Vote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Apply:
-    """Give the held sums to the script; the step is committed."""
+    """Give the held sums to the script: the step is committed."""
 
     step: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Break:
-    """An invariant does not hold; stop the job with exit code 85."""
+    """An invariant does not hold: stop the job with exit code 85."""
 
     invariant: str
     reason: str
@@ -120,7 +120,7 @@ class Break:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Differ:
-    """The script's ranks differ, so that this step is not one step of all; stop the job."""
+    """The script's ranks differ in what belongs to this step: stop the job."""
 
     reason: str
 

@@ -1,15 +1,16 @@
-"""The vote that ends a step: one small collective over every live rank.
+"""The vote that ends a step: one small collective over all live ranks.
 
-Only a rank that holds every bucket enters it, so whoever completes it knows that all members do.
-The ballot counts identities, and the sum shows on the data plane what is in the step (INV-1).
-Beside it each rank says how many microbatches it has taken, so that ranks that disagree can be
-named (`Tally`), and a word about what it wants done next: what all must enter together is agreed
-on here, and nobody waits in it for ranks that do something else.
-Small ballots go from everyone to everyone, all at once: half the messages of a reduction, and no
-rank waits for what a third one has to say first. gloo ends the process where the sizes of an
-operation differ, and ranks that disagree about the length of a step must still be able to find out:
-so ballots have the room that all have agreed on in this generation, and where the same number of
-microbatches needs more, all vote again in more.
+A rank enters it only if it holds every bucket, so a rank that completes it knows that all members
+do. It is the voting phase of a two-phase commit (Gray, "Notes on Data Base Operating Systems",
+1978) as an all-reduce, with no coordinator. A ballot counts identities, and the sum of all ballots
+shows on the data plane what is in the step (INV-1). Each rank also tells how many microbatches it
+has taken, so that ranks that differ can be named (`Tally`), and a word about what it wants done
+next: what all ranks must enter together is agreed on here.
+
+Small ballots are exchanged all to all: half the messages of a reduction, and no rank waits for what
+a third one sends first. gloo ends the process where the sizes of an operation differ, and ranks
+that disagree about the length of a step must still find out. So ballots have a length that all have
+agreed on in this generation; where equally many microbatches need more, all vote again with more.
 """
 
 from array import array
@@ -25,31 +26,31 @@ from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.communicators.gather_objects import gather
 
 ROOM = 64
-"""The length of a ballot is a multiple of this."""
+"""The length of a ballot, in numbers, is a multiple of this."""
 
 EXCHANGED = 1 << 14
-"""All ballots together are exchanged up to this many numbers, and summed on their way beyond."""
+"""Ballots of up to this many numbers together are exchanged all to all; larger ones all-reduced."""
 
 
 HALF_BITS = 12
 HALF = (1 << HALF_BITS) - 1
-"""Of a digest: the square of it fits into what a ballot holds. Numbers are the same on all members
-if and only if the square of their sum is as many times the sum of their squares.
+"""Half of a digest, whose square fits into a number of a ballot. n numbers are equal if and only if
+the square of their sum is n times the sum of their squares (Cauchy and Schwarz).
 """
 
 WORDS = 4
-"""A word is one of 0 to this."""
+"""A word is one of range(WORDS)."""
 
 HEAD = 2 + WORDS + 4
-"""Numbers before a ballot: microbatches, their square, and how often each word is said."""
+"""Numbers before the counts: microbatches, their square, words, and the halves of the digest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """What a vote came to. `said` is how many ranks said each word.
+    """The outcome of a vote: `counts` for each identity, and how many ranks `said` each word.
 
-    `taken` is how many microbatches each rank has taken, where that differs; then nothing is
-    counted.
+    `taken` maps ranks to the microbatches that they have taken if these differ; then `counts` is
+    empty.
     """
 
     counts: tuple[int, ...]
@@ -59,7 +60,7 @@ class Tally:
 
 
 class _BallotMemory:
-    """Memory for `members` ballots of `length`, which serves vote after vote."""
+    """Memory for `members` ballots of `length` numbers, used for vote after vote."""
 
     def __init__(self, members: int, length: int) -> None:
         self.members = members
@@ -74,16 +75,16 @@ class _BallotMemory:
         self._given[:] = padded * self.members
 
     def rows(self, width: int) -> list[list[int]]:
-        """The first `width` numbers of every member's ballot."""
+        """Return the first `width` numbers of every member's ballot."""
         starts = range(0, self.length * self.members, self.length)
         return [self._got[start : start + width].tolist() for start in starts]
 
 
 class VoteGroup:
-    """Votes of this rank among all live ranks."""
+    """Those of `ranks` (global) that are live, and vote together."""
 
     def __init__(self, fabric: Fabric, ranks: Sequence[int], name: str = "vote") -> None:
-        """Votes of `ranks` over a channel of that name, which is free between votes."""
+        """Open a channel of that name, which others may use between votes."""
         self._fabric = fabric
         self._concluded = 0
         self.channel = fabric.open(name, ranks, lambda: (self._concluded,))
@@ -94,7 +95,11 @@ class VoteGroup:
     def count(
         self, generation: int, ballot: Sequence[int], on_launch: Callable[[], None]
     ) -> tuple[int, ...]:
-        """The sum of all members' ballots. Superseded if `generation` ends first."""
+        """Return the sum of all members' ballots.
+
+        `on_launch` is called once this rank's ballot is on its way. Raises Superseded if
+        `generation` ends first, and TimedOut.
+        """
         rows = self._combined(generation, ballot, ReduceOp.SUM, on_launch)
         return tuple(map(sum, zip(*rows, strict=True)))
 
@@ -108,7 +113,10 @@ class VoteGroup:
         word: int = 0,
         digest: int = 0,
     ) -> Tally:
-        """As `count`, among ranks that need not have taken the same number of `microbatches`."""
+        """As `count`, among ranks that may have taken different numbers of `microbatches`.
+
+        `word` is in range(WORDS); of `digest` the lower 2 * HALF_BITS bits are compared.
+        """
         room = self._room[1] if self._room[0] == generation else ROOM
         said = [int(word == one) for one in range(WORDS)]
         low, high = digest & HALF, digest >> HALF_BITS & HALF
@@ -130,19 +138,19 @@ class VoteGroup:
         return Tally(counts=sums[HEAD:], said=words, taken={}, alike=alike)
 
     def _taken(self, generation: int, microbatches: int) -> dict[int, int]:
-        """How many microbatches each member has taken."""
+        """Return how many microbatches each member has taken, by rank."""
         said = gather(self._fabric, self.channel, generation, {"taken": microbatches})
         return {rank: one["taken"] for rank, one in said.items()}
 
     def least(self, generation: int, value: int) -> int:
-        """The least value of any member. Superseded if `generation` ends first."""
+        """Return the least value of all members. Raises Superseded if `generation` ends first."""
         rows = self._combined(generation, [value], ReduceOp.MIN, lambda: None)
         return min(row[0] for row in rows)
 
     def concluded(self, generation: int) -> int:
-        """What members had concluded when `generation` began, 0 if none had.
+        """Return what members had concluded when `generation` began, 0 if none had.
 
-        All see the same. Superseded if `generation` is over.
+        It is the same on all of them. Raises Superseded if `generation` is over.
         """
         now = self._fabric.meet(self.channel)
         if now.generation != generation:
@@ -150,9 +158,9 @@ class VoteGroup:
         return max((found for (found,) in now.aligned), default=0)
 
     def conclude(self, generation: int, found: int) -> None:
-        """This rank has `found` (> 0) in `generation`: Superseded if that has ended first.
+        """Conclude `found` (> 0) in `generation`. Raises Superseded if that has ended.
 
-        Under the lock under which members tell each other, so nobody can be told otherwise.
+        This holds the lock under which members exchange conclusions: no member hears otherwise.
         """
         with self._fabric.changed:
             if self._fabric.view.generation != generation:
@@ -167,7 +175,7 @@ class VoteGroup:
         on_launch: Callable[[], None],
         room: int = 0,
     ) -> list[list[int]]:
-        """All members' ballots, or one that is the sum or the least of them by `operation`."""
+        """Return all members' ballots, or one that is their sum or minimum by `operation`."""
         now = self._fabric.meet(self.channel)
         if now.generation != generation:
             raise Superseded
