@@ -98,10 +98,8 @@ class Communicator:
     group: Gloo = None
     aligned: tuple[Totals, ...] = ()
     device: Any = None
-    whole: bool = True  # a result among these is as if nobody were lost
-    same_inputs: bool = (
-        False  # several gave the same, bit for bit; only known where somebody is lost
-    )
+    whole: bool = True  # a result over these members is as without a loss
+    same_inputs: bool = False  # members' inputs were equal, bit for bit; compared after a loss only
 
     def position(self, rank: int) -> int:
         """Return the place of `rank` (global) among the members."""

@@ -99,7 +99,7 @@ class ElasticGroup(ProcessGroup):
 
     @property
     def protected(self) -> bool:
-        """True once operations survive losses."""
+        """True if operations survive losses."""
         return self.survivors is not None
 
     def protect(

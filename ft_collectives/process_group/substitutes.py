@@ -139,7 +139,7 @@ def requiring_roots(site: CallSite | None = None) -> Iterator[None]:
 
 
 def roots_are_required() -> bool:
-    """True within `requiring_roots`."""
+    """True if the call is within `requiring_roots`."""
     return bool(getattr(_calls, "name_roots", False))
 
 
@@ -156,6 +156,7 @@ def substituting_roots() -> Iterator[None]:
 
 
 def roots_are_substituted() -> bool:
+    """True if the call is within `substituting_roots`."""
     return bool(getattr(_calls, "for_roots", False))
 
 
@@ -167,7 +168,7 @@ def answering(answer: Answer) -> Iterator[None]:
 
 
 def answered() -> bool:
-    """True within `answering`."""
+    """True if the call is within `answering`."""
     return getattr(_calls, "answer", None) is not None
 
 

@@ -53,7 +53,7 @@ class SubstitutionPolicy:
     """
 
     replaying: Callable[[], bool] = _never
-    """True while this process executes another rank's code: a collective then has only us."""
+    """True if this process executes another rank's code: a collective then has only us."""
 
     result_alone: Callable[[torch.Tensor], torch.Tensor] = _unchanged
     """Marks a result of such a collective: other ranks' parts are not in it."""

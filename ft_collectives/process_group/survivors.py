@@ -27,7 +27,7 @@ from ft_collectives.process_group.substitution_policy import SubstitutionPolicy
 from ft_collectives.process_group.two_phase import Deliver, Fold, Launch, TwoPhaseOperations
 
 JOINT = ("all_reduce", "reduce", "reduce_scatter", "all_gather", "gather", "all_to_all")
-"""Calls in whose result all members have a part."""
+"""Calls whose result depends on the inputs of all members."""
 
 
 class SurvivorCollectives:
@@ -59,7 +59,7 @@ class SurvivorCollectives:
             return
         if inputs and not answered():
             self.policy.on_exchange()
-        known = answered()  # by somebody who knows what lost members would have given
+        known = answered()  # the caller knows what lost members would have given
         find_lost = (
             None if known or fold is None else self.policy.find_lost_inputs(self.ranks, inputs)
         )
@@ -158,7 +158,7 @@ class SurvivorCollectives:
         it is lost and nobody knows what it would send (`site`).
         """
         word = (CallSite() if site is None else site).word()
-        alone = self.policy.replaying()  # in another rank's code, where nobody else is heard
+        alone = self.policy.replaying()  # another rank's code: no other member takes part
         if named and alone and not CallSite.tells(word):
             self.require(root, call)
 

@@ -78,7 +78,7 @@ class Reducer:
         self.order: list[Hashable] = []
         self._on_launch = on_launch
         self.exact_sum = exact_sum
-        self._extra: Piece = {}  # what this rank has made up, but for the canonical sum
+        self._extra: Piece = {}  # what this rank has made up, without `exact_sum`
         self._launched = 0
         self._launched_in = 0
         self._final: set[Hashable] = set()

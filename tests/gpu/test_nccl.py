@@ -50,20 +50,20 @@ def flown(over: NcclChannel, link: DeviceCommunicator, tensor: torch.Tensor) -> 
     return over._fly(link, lambda group: group.allreduce([tensor], AllreduceOptions()))
 
 
-def passes(on_device: Any, within_s: float) -> bool:
+def passes(operation: Any, within_s: float) -> bool:
     until = time.monotonic() + within_s
-    while not on_device.passed() and time.monotonic() < until:
+    while not operation.passed() and time.monotonic() < until:
         time.sleep(0.001)
-    return bool(on_device.passed())
+    return bool(operation.passed())
 
 
 def test_a_communicator_sums_and_says_when(over: NcclChannel, gpu: torch.device) -> None:
     link, tensor = connected(over, 1), torch.arange(4.0, device=gpu)
 
-    on_device = flown(over, link, tensor)
+    operation = flown(over, link, tensor)
 
-    assert passes(on_device, 10)
-    on_device.conclude()
+    assert passes(operation, 10)
+    operation.conclude()
     assert tensor.tolist() == [0.0, 1.0, 2.0, 3.0]
 
 
@@ -76,11 +76,11 @@ def test_an_event_tells_what_a_future_does_not(over: NcclChannel, gpu: torch.dev
         works.append(group.allreduce([tensor], AllreduceOptions()))
         return works[0]
 
-    on_device = over._fly(link, start)
+    operation = over._fly(link, start)
 
     assert works[0].get_future().done()
-    assert not on_device.passed()
-    assert passes(on_device, 30)
+    assert not operation.passed()
+    assert passes(operation, 30)
 
 
 def test_an_abort_while_the_stream_is_busy_returns_and_memory_is_kept(
@@ -88,23 +88,23 @@ def test_an_abort_while_the_stream_is_busy_returns_and_memory_is_kept(
 ) -> None:
     link, staging = connected(over, 1), torch.ones(1 << 20, device=gpu)
     torch.cuda._sleep(LONG_CYCLES)
-    on_device = flown(over, link, staging)
-    on_device.keep([staging])
+    operation = flown(over, link, staging)
+    operation.keep([staging])
     assert over.held_memory.look() != []
 
     over.drop(before=2)
 
     assert link.gone.wait(timeout=60)
-    assert passes(on_device, 60)
+    assert passes(operation, 60)
     assert over.held_memory.look() == []
 
 
 def test_a_communicator_is_made_anew_after_an_abort(over: NcclChannel, gpu: torch.device) -> None:
     for generation in range(1, 6):
         link, tensor = connected(over, generation), torch.ones(8, device=gpu)
-        on_device = flown(over, link, tensor)
-        assert passes(on_device, 10)
-        on_device.conclude()
+        operation = flown(over, link, tensor)
+        assert passes(operation, 10)
+        operation.conclude()
         over.drop(before=generation + 1)
         assert link.gone.wait(timeout=60)
     assert torch.ones(8, device=gpu).sum().item() == 8.0, "the device still computes"
