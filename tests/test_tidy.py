@@ -57,6 +57,7 @@ MACHINES = (
     "rendezvous/protocol/fault_schedule.py",
     "recoverrun/launcher/node/supervisor.py",
     "ft_collectives/step/machine.py",
+    "ft_collectives/step/step_events.py",
 )
 FORBIDDEN_TO_MACHINES = {"time", "random", "os", "socket", "threading", "logging", "zmq", "torch"}
 

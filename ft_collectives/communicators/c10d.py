@@ -1,8 +1,8 @@
-"""torch's C++ communication classes, in the one place that knows they are not fully typed.
+"""torch's C++ communication classes, which are not fully typed.
 
 The stubs of torch 2.13 lack methods (`ProcessGroupGloo.allreduce`), constructors
-(`ProcessGroup(rank, size)`) and classes (`AllgatherOptions`) that exist and are what torch's own
-Python code uses (torch/csrc/distributed/c10d/init.cpp). So they are `Any` here, on purpose.
+(`ProcessGroup(rank, size)`) and classes (`AllgatherOptions`) that torch's own Python code uses
+(torch/csrc/distributed/c10d/init.cpp). So they are `Any` here, and only here.
 """
 
 from collections.abc import Sequence
@@ -36,10 +36,10 @@ WorkBase: Any = _library.Work
 def connect(
     store: Store, rank: int, size: int, *, timeout: timedelta, devices: Sequence[Any]
 ) -> Gloo:
-    """A group over `devices`, those of another group; gloo's default ones if there are none.
+    """Return a gloo group over `devices`, those of another group; gloo's default without any.
 
-    Blocks until all members are there. Each device has a thread that looks around a hundred times a
-    second, also while nothing happens: groups of one process share theirs.
+    Blocks until all members connect. Each device has a thread that polls a hundred times a second,
+    also while nothing happens: so all groups of a process share devices.
     """
     if not devices:
         return ProcessGroupGloo(store, rank, size, timeout=timeout)
@@ -50,7 +50,7 @@ def connect(
 
 
 def options(name: str, **values: Any) -> Any:
-    """An options struct of c10d, such as `AllreduceOptions`, with `values` set."""
+    """Return an options struct of c10d, such as `AllreduceOptions`, with `values` set."""
     made = getattr(_library, name)()
     for field, value in values.items():
         setattr(made, field, value)
@@ -58,12 +58,12 @@ def options(name: str, **values: Any) -> Any:
 
 
 def work_of(future: Any) -> Work:
-    """A work that is complete when `future` is."""
+    """Return a work that is complete when `future` is."""
     return _library._create_work_from_future(future)
 
 
 def register_work(tensor: Any, work: Work) -> None:
-    """Let `wait_tensor` of the functional collectives find the work that fills `tensor`."""
+    """Register the work that fills `tensor`, for `wait_tensor` of the functional collectives."""
     _library._register_work(tensor, work)
 
 

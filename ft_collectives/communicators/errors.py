@@ -1,15 +1,15 @@
-"""How a collective can fail here, and what each failure means.
+"""How a collective can fail, and what each failure means.
 
 Only launchers judge who is lost. Inside a worker there are two outcomes: the members changed
-(`Superseded`: go back and meet in the new generation), or the operation asks for somebody who is
-gone for good (`PeerLost`: an error of the script's call, named as such).
+(`Superseded`: meet in the new generation and repeat), or the operation needs a rank that is lost
+(`PeerLost`: an error of the script's call).
 """
 
 
 class Superseded(Exception):
-    """A newer generation began; what was under way in the older one has no effect (INV-5).
+    """A newer generation began: what was under way in the older one has no effect (INV-5).
 
-    `reason` is what gloo had said before, "" if the members simply changed.
+    `reason` is the error of gloo that came before it, "" if there was none.
     """
 
     def __init__(self, reason: str = "") -> None:
@@ -18,15 +18,15 @@ class Superseded(Exception):
 
 
 class PeerLost(RuntimeError):
-    """A point-to-point or rooted operation names a rank that is no longer a member."""
+    """A message or a rooted collective names a rank that is no longer a member."""
 
 
 class MembersChanged(PeerLost):
-    """Work that has to be among the same members from its begin to its end lost one on the way."""
+    """A member was lost during work that needs the same members from beginning to end."""
 
 
 class RanksDiffer(RuntimeError):
-    """The script's ranks do different things, which no transaction can be made of."""
+    """The script's ranks do different things, so that there is no common step."""
 
 
 class InvariantBroken(RuntimeError):

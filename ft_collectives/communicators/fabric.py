@@ -1,168 +1,58 @@
 """Communicators that are replaced when the members change, and waits that end when they do.
 
 Theory of operation. gloo cannot abort: a survivor in the middle of a transfer with a dead peer can
-sit in it until the group's timeout, and the destructor of a group with such an operation blocks as
+stay in it until the group's timeout, and the destructor of a group with such an operation blocks as
 long (ProcessGroupGloo of torch 2.13 does not override `Backend::abort`, and gloo's
-`Pair::signalException` does not wake unbound buffers in transfer). So nothing here ever blocks in
-gloo on a thread that must survive: an operation is launched asynchronously on private staging
-memory, and the waiting thread sleeps until a bell rings: for its completion, or for a new View.
-What is stuck is left behind, with its memory, in `_graveyard`; the process ends by `os._exit`.
+`Pair::signalException` does not wake unbound buffers in transfer). So no thread that must survive
+blocks in gloo: an operation is launched asynchronously on private staging memory, and the waiting
+thread sleeps until a bell rings, for its completion or for a new View. What is stuck is left
+behind, with its memory, in `_kept_groups` and `_held_memory`; the process ends by `os._exit`.
 
 For every View a builder thread connects every channel anew under a fresh store prefix, so that no
-late byte of an older generation can meet a newer one. Connecting blocks in C++ as well; it happens
-in a thread that can be left behind when yet another View arrives. What it makes is one immutable
-`Communicator`, put into its channel at once: whoever holds one never mixes two generations.
+late byte of an older generation can meet a newer one. Connecting blocks in C++ as well, and happens
+in a thread that can be left behind when yet another View arrives. It makes one immutable
+`Communicator` and puts it into its channel at once: a holder of one never mixes two generations.
 """
 
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from datetime import timedelta
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
-from ft_collectives.communicators import gloo_threads, limits
+from ft_collectives.communicators import gloo_threads
 from ft_collectives.communicators.c10d import Gloo, PrefixStore, Work, connect
+from ft_collectives.communicators.channel import (
+    Accelerator,
+    Channel,
+    Communicator,
+    Pending,
+    Start,
+    Totals,
+)
 from ft_collectives.communicators.errors import Superseded
+from ft_collectives.communicators.limits import TimedOut, TimeLimits, is_time
 from rendezvous.coordinator.members import FIRST_GENERATION
 from rendezvous.protocol.messages import View
 
 HINT_AFTER_S = 0.5
-"""A failed collective waits this long for the launcher's word before it asks for a new meeting."""
+"""A failed collective waits so long for a new View before it asks the launcher for one."""
 
 HINT_AGAIN_S = 5.0
-"""A hint that led to no new generation is given again: a message may be lost."""
+"""A hint that brings no new generation is repeated: a message may be lost."""
 
-Totals = tuple[int, ...]
-"""What a member says of itself while it connects; see `Channel.on_align`."""
-
-_graveyard: list[object] = []
+_kept_groups: list[object] = []
 """Groups that gloo may still use; never freed (see above)."""
 
-_buried: dict[int, torch.Tensor] = {}
+_held_memory: dict[int, torch.Tensor] = {}
 """Memory that gloo may still write to, by identity."""
 
 
-class Flight(Protocol):
-    """An operation on an accelerator: it rings no bell when it is over, so it is asked."""
-
-    def passed(self) -> bool: ...
-
-    def wait(self, bell: "SimpleQueue[object]", within_s: float) -> None:
-        """Until it has passed or failed, or until `bell` rings; raises Empty after `within_s`."""
-
-    def conclude(self) -> None:
-        """Raises RuntimeError if it failed."""
-
-    def keep(self, staged: Sequence[torch.Tensor]) -> None:
-        """Hold on to memory until it has passed."""
-
-
-class Accelerator(Protocol):
-    """Communicators of a channel on a device, beside those of gloo; see `nccl`."""
-
-    def connect(
-        self, generation: int, store: Any, place: int, size: int, wanted: Callable[[], bool]
-    ) -> Any:
-        """A communicator that works. None once it is not `wanted` any more. Raises RuntimeError."""
-
-    def drop(self, before: int) -> None:
-        """Abort those of generations `before` this one. Returns at once."""
-
-    def launch(
-        self, fabric: "Fabric", channel: "Channel", generation: int, start: Callable[[Any], Work]
-    ) -> "Pending":
-        """As `Fabric.launch`, on the device."""
-
-
-@dataclass(slots=True, eq=False)
-class Pending:
-    """An operation under way, or complete from the start without a `future` or a `flight`.
-
-    gloo's thread rings `bell` when it is done, and a new View if somebody waits: both are calls
-    into C, because Python code in a thread that seldom runs any is dear (`docs/benchmarks.md`).
-    """
-
-    work: Work = None
-    future: Any = None
-    bell: "SimpleQueue[object]" = field(default_factory=SimpleQueue)
-    flight: Flight | None = None
-    channel: "Channel | None" = None
-
-    @property
-    def done(self) -> bool:
-        """Whether its memory has been let go of, with success or without."""
-        if self.flight is not None:
-            return self.flight.passed()
-        return self.future is None or bool(self.future.done())
-
-    def conclude(self) -> None:
-        """Of one that is done: returns at once, or raises RuntimeError with what went wrong."""
-        if self.flight is not None:
-            self.flight.conclude()
-        elif self.work is not None:
-            self.work.wait()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Communicator:
-    """The members of one generation and what connects them.
-
-    `group` is None while this rank is the only member. `aligned` holds the members' totals, in
-    member order, as they stood when this communicator was connected. `device` connects the same
-    members on an accelerator, where the channel has one.
-    """
-
-    generation: int = 0  # of none
-    members: tuple[int, ...] = ()
-    group: Gloo = None
-    aligned: tuple[Totals, ...] = ()
-    device: Any = None
-    whole: bool = True  # a result among these is as if nobody were lost
-    alike: bool = False  # several gave the same, bit for bit; only known where somebody is lost
-
-    def position(self, rank: int) -> int:
-        """Place of the global `rank` among the members."""
-        return self.members.index(rank)
-
-
-Start = Callable[[Communicator], Sequence[Work]]
-"""Begins operations on the group of a communicator, which is not None."""
-
-
-@dataclass(slots=True, eq=False)
-class Channel:
-    """What those of `ranks` (global) that are members of the generation talk over.
-
-    Two looks at `now` may see two generations; who needs more than one of its parts looks once.
-    """
-
-    name: str
-    ranks: tuple[int, ...]
-    on_align: Callable[[], Totals] | None = None  # asked by the builder, in its thread
-    now: Communicator = Communicator()
-    over: Accelerator | None = None
-    limit: Callable[[], timedelta] | None = None  # of a wait, where it is not the fabric's
-    what: str = ""  # is done over it, to people
-
-    @property
-    def generation(self) -> int:
-        return self.now.generation
-
-    @property
-    def members(self) -> tuple[int, ...]:
-        return self.now.members
-
-    @property
-    def group(self) -> Gloo:
-        return self.now.group
-
-
 class Fabric:
-    """All channels of this process. `store(generation)` is private to a generation."""
+    """All channels of this process: connects them for each View, and waits for operations."""
 
     def __init__(
         self,
@@ -171,15 +61,19 @@ class Fabric:
         view: View,
         store: Callable[[int], Any],
         changed: threading.Condition,
-        timeout: timedelta,
+        limits: TimeLimits,
         on_hint: Callable[[int, str], None],
     ) -> None:
+        """`store(generation)` returns the c10d store of a generation; 0 outlives all of them.
+
+        `changed` is notified of every change here. `on_hint` asks the launcher, by generation and
+        reason, to let the members meet anew.
+        """
         self.rank = rank
         self.view = view
         self.changed = changed
         self.rebuild_ms = 0.0
-        self.timeout = timeout
-        self.patience = limits.Patience(timeout)
+        self.limits = limits
         self.on_change: list[Callable[[View], None]] = []
         self._store = store
         self._on_hint = on_hint
@@ -192,7 +86,7 @@ class Fabric:
     # --------------------------------------------------------------------------- members
 
     def change(self, view: View) -> None:
-        """A newer View holds from now on: every wait of the older generation ends."""
+        """Take a newer View: every wait of the older generation ends. Older Views are ignored."""
         with self.changed:
             if view.generation <= self.view.generation:
                 return
@@ -218,9 +112,13 @@ class Fabric:
         ranks: Sequence[int],
         on_align: Callable[[], Totals] | None = None,
         over: Accelerator | None = None,
+        limit: Callable[[], timedelta] | None = None,
+        what: str = "",
     ) -> Channel:
-        """A new channel; every member opens its channels in the same order."""
-        channel = Channel(name=name, ranks=tuple(ranks), on_align=on_align, over=over)
+        """Return a new channel. Every member opens its channels in the same order."""
+        channel = Channel(
+            name=name, ranks=tuple(ranks), on_align=on_align, over=over, limit=limit, what=what
+        )
         with self.changed:
             self._channels.append(channel)
         self._build_in_thread()
@@ -232,37 +130,41 @@ class Fabric:
         ranks: Sequence[int],
         group: Gloo,
         on_align: Callable[[], Totals] | None = None,
+        limit: Callable[[], timedelta] | None = None,
     ) -> Channel:
-        """A channel whose communicator of the first generation exists already.
+        """Return a channel that uses `group` in the first generation.
 
-        Of the first only: a rank that hears of a loss before it gets here must not use a group that
+        Only in the first: a rank that hears of a loss before it gets here must not use a group that
         the others, who got here before, have replaced.
         """
-        channel = Channel(name=name, ranks=tuple(ranks), on_align=on_align)
+        channel = Channel(name=name, ranks=tuple(ranks), on_align=on_align, limit=limit)
         with self.changed:
             first = self.view.generation == FIRST_GENERATION
             if first:
                 channel.now = Communicator(FIRST_GENERATION, channel.ranks, group)
             self._channels.append(channel)
-        _graveyard.append(group)
+        _kept_groups.append(group)
         if not first:
             self._build_in_thread()
         return channel
 
     def share_devices(self, group: Gloo) -> None:
-        """Connect over the devices of `group`, a native one, from now on."""
+        """Connect over the gloo devices of the native `group` from now on."""
         self._devices = self._devices or group.options._devices
         gloo_threads.calm()
 
     def connect(self, store: Any, rank: int, size: int) -> Gloo:
-        """A new group. Blocks until all members are there; raises what gloo and the store do."""
-        longest = self.patience.longest
+        """Return a new gloo group. Blocks until all members connect.
+
+        Raises RuntimeError or OSError, as gloo and the store do.
+        """
+        longest = self.limits.longest
         made = connect(store, rank, size, timeout=longest, devices=self._devices)
         gloo_threads.calm()
         return made
 
-    def store_of_pair(self, name: str) -> Any:
-        """A store that outlives generations, for two ranks that need nobody else."""
+    def store_for_peers(self, name: str) -> Any:
+        """Return a store that outlives generations, for the connection of two ranks."""
         return PrefixStore(f"recoverrun/{name}/", self._store(0))
 
     def _build_in_thread(self) -> None:
@@ -273,7 +175,7 @@ class Fabric:
         ).start()
 
     def _build(self, view: View, turn: threading.Lock) -> None:
-        """Connect what `view` still lacks, in the order in which the channels were opened."""
+        """Connect the channels that do not serve `view` yet, in the order of their opening."""
         started = time.monotonic()
         try:
             with turn:
@@ -301,7 +203,7 @@ class Fabric:
         if len(members) > 1 and self.rank in members:
             store = PrefixStore(f"recoverrun/{channel.name}/", self._store(view.generation))
             group = self.connect(store, members.index(self.rank), len(members))
-            _graveyard.append((group, store))
+            _kept_groups.append((group, store))
             if mine:
                 aligned = _exchange(group, len(members), mine)
         device = None
@@ -317,7 +219,7 @@ class Fabric:
         self, over: Accelerator, name: str, view: View, members: tuple[int, ...]
     ) -> Any:
         store = PrefixStore(f"recoverrun/{name}/device/", self._store(view.generation))
-        _graveyard.append(store)
+        _kept_groups.append(store)
         place = members.index(self.rank)
         return over.connect(
             view.generation, store, place, len(members), lambda: self._current(view)
@@ -326,11 +228,11 @@ class Fabric:
     # --------------------------------------------------------------------------- operations
 
     def ready(self, channel: Channel) -> int:
-        """Wait until `channel` serves the present generation; returns that generation."""
+        """Wait until `channel` serves the present generation; return that generation."""
         return self.meet(channel).generation
 
     def meet(self, channel: Channel) -> Communicator:
-        """As `ready`, with all that belongs to that generation."""
+        """Wait as `ready` does; return the communicator. Raises TimedOut."""
         with self.changed:
             while channel.generation != self.view.generation:
                 generation = self.view.generation
@@ -341,7 +243,7 @@ class Fabric:
             return channel.now
 
     def _await_connection(self, channel: Channel, generation: int) -> None:
-        """Wait until `channel` serves `generation`, or cannot, or another one begins."""
+        """Wait until `channel` serves `generation`, fails to, or another generation begins."""
         over = self.changed.wait_for(
             lambda: (
                 channel.generation == generation
@@ -353,8 +255,11 @@ class Fabric:
         if not over:
             raise self._overdue(channel)
 
-    def part(self) -> int:
-        """Meet all who may wait for this rank; it is not needed any more in that generation."""
+    def leave(self) -> int:
+        """Meet all members that may wait for this rank, whose script has ended.
+
+        Return the generation in which it is not needed any more.
+        """
         while True:
             met = {self.ready(channel) for channel in list(self._channels)}
             with self.changed:
@@ -362,15 +267,15 @@ class Fabric:
                     return self.view.generation
 
     def launch(self, channel: Channel, generation: int, start: Callable[[Gloo], Work]) -> Pending:
-        """Begin an operation of `generation`; alone, it is complete at once.
+        """Begin an operation of `generation`. It is complete if this rank is the only member.
 
-        Raises Superseded if the generation is over, RuntimeError what gloo says at once.
+        Raises Superseded if the generation is over, and RuntimeError if gloo refuses it.
         """
         begun = self.begin(channel, generation, lambda now: [start(now.group)])
         return begun[0] if begun else Pending()
 
     def begin(self, channel: Channel, generation: int, start: Start) -> list[Pending]:
-        """As `launch`, for operations that are one; none where this rank is alone."""
+        """As `launch`, for several operations; none of them if this rank is the only member."""
         now = self.serving(channel, generation)
         if now.group is None:
             return []
@@ -383,7 +288,7 @@ class Fabric:
         return pendings
 
     def serving(self, channel: Channel, generation: int) -> Communicator:
-        """What connects the members of `generation`. Raises Superseded if that is over."""
+        """Return the communicator of `generation`. Raises Superseded if that is over."""
         with self.changed:
             now = channel.now
             if generation != self.view.generation or now.generation != generation:
@@ -391,9 +296,10 @@ class Fabric:
         return now
 
     def finish(self, pendings: Sequence[Pending], generation: int) -> None:
-        """Wait for operations of `generation`; Superseded if a newer one begins first.
+        """Wait for operations of `generation`.
 
-        Raises TimedOut where others do not come within the channel's limit.
+        Raises Superseded if a newer generation begins first, also after an error of gloo, and
+        TimedOut if other members do not join within the channel's limit.
         """
         for pending in pendings:
             self._await(pending, generation)
@@ -403,7 +309,7 @@ class Fabric:
             try:
                 pending.conclude()
             except RuntimeError as failure:
-                if limits.is_time(str(failure)):
+                if is_time(str(failure)):
                     raise self._overdue(pending.channel) from failure
                 self._outlive(pending.channel, generation, str(failure))
 
@@ -414,44 +320,44 @@ class Fabric:
             self._bells.append(pending.bell)
         try:
             within_s = self._within_s(pending.channel)
-            if pending.flight is None:
+            if pending.on_device is None:
                 pending.bell.get(timeout=within_s)
             else:
-                pending.flight.wait(pending.bell, within_s)
+                pending.on_device.wait(pending.bell, within_s)
         except Empty:
             raise self._overdue(pending.channel) from None
         finally:
             with self.changed:
                 self._bells.remove(pending.bell)
 
-    def bury(self, staged: Sequence[torch.Tensor], until: Pending | None = None) -> None:
+    def hold(self, staged: Sequence[torch.Tensor], until: Pending | None = None) -> None:
         """Keep memory that an operation may still write to after it was left behind.
 
-        For ever, or until the operation ends after all: gloo lets go of memory before it says so.
+        It is kept for ever, or until the operation ends after all.
         """
-        if until is not None and until.flight is not None:
-            until.flight.keep(staged)
+        if until is not None and until.on_device is not None:
+            until.on_device.keep(staged)
             return
         with self.changed:
             if until is not None and until.done:
                 return
-            _buried.update({id(tensor): tensor for tensor in staged})
+            _held_memory.update({id(tensor): tensor for tensor in staged})
             if until is not None:
-                until.future.add_done_callback(lambda _: self.unbury(staged))
+                until.future.add_done_callback(lambda _: self.release(staged))
 
-    def unbury(self, staged: Sequence[torch.Tensor]) -> None:
-        """The operation is complete: nobody writes there any more."""
+    def release(self, staged: Sequence[torch.Tensor]) -> None:
+        """Let go of memory of an operation that is complete."""
         for tensor in staged:
-            _buried.pop(id(tensor), None)
+            _held_memory.pop(id(tensor), None)
 
     def _outlive(self, channel: Channel | None, generation: int, reason: str) -> None:
-        """A peer's socket failed: the launcher's word follows. Without it, ask to meet again."""
+        """A peer's socket failed: wait for a new View, or ask for one. Raises Superseded."""
         with self.changed:
             self._await_change(channel, generation, reason)
         raise Superseded(reason)
 
     def _await_change(self, channel: Channel | None, generation: int, reason: str) -> None:
-        """Wait for a newer generation, and ask for one that does not come by itself."""
+        """Wait for a newer generation, and give hints until it comes. Raises TimedOut."""
         patience, until = HINT_AFTER_S, time.monotonic() + self._within_s(channel)
         words = reason.splitlines()[0][:200] if reason else "collective failed"
         while not self.changed.wait_for(
@@ -465,25 +371,25 @@ class Fabric:
     # --------------------------------------------------------------------------- limits of time
 
     def await_word(self, ready: Callable[[], bool], what: str) -> None:
-        """Wait until `ready`, which others bring about. Raises TimedOut. `changed` is held."""
+        """Wait, with `changed` held, until `ready()`; others bring that about. Raises TimedOut."""
         if ready():
             return
-        if not self.changed.wait_for(ready, timeout=self.patience.within_s()):
+        if not self.changed.wait_for(ready, timeout=self.limits.within_s()):
             raise self._overdue(None, what)
 
     def _within_s(self, channel: Channel | None) -> float:
-        return self.patience.within_s(channel.limit if channel is not None else None)
+        return self.limits.within_s(channel.limit if channel is not None else None)
 
-    def _overdue(self, channel: Channel | None, what: str = "") -> limits.TimedOut:
+    def _overdue(self, channel: Channel | None, what: str = "") -> TimedOut:
         ranks = channel.ranks if channel is not None else self.view.live_ranks
         what = what or (channel.what or channel.name if channel is not None else "")
         others = [rank for rank in ranks if rank != self.rank]
         within_s = self._within_s(channel)
-        return self.patience.end(self.view.generation, self.rank, what, within_s, others)
+        return self.limits.end(self.view.generation, self.rank, what, within_s, others)
 
 
 def _exchange(group: Gloo, size: int, mine: Totals) -> tuple[Totals, ...]:
-    """All members' totals, in member order. Blocks: for the builder thread only."""
+    """Return all members' totals, in the order of members. Blocks: for the builder thread only."""
     totals = torch.tensor(mine, dtype=torch.int64)
     others = [torch.empty_like(totals) for _ in range(size)]
     group.allgather([others], [totals]).wait()

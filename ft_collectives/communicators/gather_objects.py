@@ -1,4 +1,4 @@
-"""Plain values that all members of a channel tell each other, as msgpack."""
+"""Plain values that all members of a channel tell each other, as msgpack: two all-gathers."""
 
 import ctypes
 from typing import Any
@@ -6,14 +6,18 @@ from typing import Any
 import msgpack
 import torch
 
+from ft_collectives.communicators.channel import Channel, Communicator
 from ft_collectives.communicators.errors import Superseded
-from ft_collectives.communicators.fabric import Channel, Communicator, Fabric
+from ft_collectives.communicators.fabric import Fabric
 
 Words = dict[str, Any]
 
 
 def gather(fabric: Fabric, channel: Channel, generation: int, mine: Words) -> dict[int, Words]:
-    """What every member of `channel` says, by rank. Superseded if `generation` ends first."""
+    """Return what every member of `channel` gives as `mine`, by global rank.
+
+    Raises Superseded if `generation` ends first, and TimedOut.
+    """
     now = fabric.meet(channel)
     if now.generation != generation:
         raise Superseded
@@ -36,12 +40,12 @@ def _all_gather(
     if len(outs) == 1:
         return [tensor]
     staged = [tensor, *outs]
-    fabric.bury(staged)
+    fabric.hold(staged)
     pending = fabric.launch(
         channel, now.generation, lambda group: group.allgather([outs], [tensor])
     )
     fabric.finish([pending], now.generation)
-    fabric.unbury(staged)
+    fabric.release(staged)
     return outs
 
 

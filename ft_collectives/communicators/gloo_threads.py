@@ -1,12 +1,12 @@
-"""gloo's event threads, and when they may take a core.
+"""The scheduling of gloo's event threads.
 
-Each gloo device has a thread that waits for its sockets (`gloo_tcp_loop`). It does not wait for the
-lock of a connection that another thread holds: it asks the kernel again at once, for as long as it
-may run (`Pair::handleEvents` in gloo/transport/tcp/pair.cc). On a machine with fewer cores than
-busy threads it often wakes just where the holder of that lock runs, takes its core away, and then
-keeps both from going on, thousands of calls for one small collective. SCHED_BATCH is the kernel's
-word for a thread that is never in such a hurry: it runs on any idle core at once, and else when its
-turn comes. Nobody needs a privilege for that.
+Each gloo device has a thread that waits for its sockets (`gloo_tcp_loop`). Where another thread
+holds the lock of a connection, it does not block but polls the kernel again at once, for as long as
+it may run (`Pair::handleEvents` in gloo/transport/tcp/pair.cc). On a machine with fewer cores than
+busy threads it often preempts the very holder of that lock, and then keeps both from going on:
+thousands of system calls for one small collective. Under SCHED_BATCH (sched(7)) a thread that wakes
+does not preempt: it runs on an idle core at once, else when its turn comes. That needs no
+privilege.
 """
 
 import os
@@ -16,7 +16,7 @@ NAME = "gloo_tcp_loop"
 
 
 def calm() -> None:
-    """Let the event threads that this process has by now wait for their turn, where Linux can."""
+    """Schedule the event threads that this process has by now as SCHED_BATCH, on Linux."""
     if not hasattr(os, "SCHED_BATCH"):
         return
     for thread in _threads():

@@ -1,4 +1,4 @@
-"""The c10d store over the launcher: no rank hosts what another rank needs.
+"""The c10d store whose keys the launchers hold, so that no rank hosts what another one needs.
 
 torch looks these method names up through `PythonStore` (torch/csrc/distributed/c10d/init.cpp), also
 from C++ threads and through PrefixStore; `deleteKey` and `getNumKeys` are spelt as C++ asks for
@@ -16,11 +16,15 @@ from ft_collectives.communicators.c10d import DistStoreError, Store
 from rendezvous.protocol.messages import StoreAnswer, StoreCall
 
 Call = Callable[[StoreCall], StoreAnswer]
-"""Sends one call and waits for its answer; usable from any thread."""
+"""Sends one call and waits for its answer. Thread-safe."""
 
 
 class LauncherStore(Store):
-    """`generation` 0 lives as long as the job. Errors: DistStoreError, as torch's stores raise."""
+    """The store of one generation; that of `generation` 0 lives as long as the job.
+
+    Methods are those of torch's `Store` (Store.hpp) and raise DistStoreError, as torch's stores do:
+    after a time-out, and once the generation is over.
+    """
 
     pinned: ClassVar[list["LauncherStore"]] = []
 

@@ -1,18 +1,18 @@
-"""Communicators of NCCL that are left when the members change, aborted, and made anew.
+"""NCCL communicators that are aborted when the members change, and made anew.
 
-Theory of operation (read in torch's and NCCL's source, docs/gpu.md; never run on a GPU). NCCL can
-be aborted, which gloo cannot, and the rules are others. An operation is enqueued and its work says
-at once that it is complete, so an event of our own is asked instead, on a side stream that waits
-for the work. An abort lets the kernel end and the event pass, with garbage in the output, and the
-kernel of a member that aborts may make a neighbour's pass as well. So an event that has passed
-proves nothing by itself: the generation must still be the same (it ends before the abort begins),
-and what all members hold counts only once they have voted for it, over gloo.
+Theory of operation (from torch's and NCCL's source, see docs/gpu.md; never run on a GPU). NCCL can
+be aborted, gloo cannot. A work of NCCL is complete as soon as it is enqueued, so an event of our
+own is polled instead, on a side stream that waits for the work. An abort ends the kernel and lets
+the event pass, with garbage in the output; the kernel of a member that aborts may let a neighbour's
+event pass as well. So an event that has passed proves nothing by itself: the generation must still
+be the same (it ends before the abort begins), and a result counts only once all members have voted
+for it, over gloo.
 
-An abort may block for as long as it likes: it has a thread of its own. A launch and an abort of one
-communicator never run at the same time, because NCCL frees what the launch is using; nothing else
-is asked of a communicator, because each question waits for the abort with Python's lock held.
+An abort may block without limit: it has a thread of its own. A launch and an abort of one
+communicator never run at the same time, because NCCL frees what the launch is using. Nothing else
+is called on a communicator, because each call waits for the abort with Python's lock held.
 
-What needs a GPU is behind `Library`; the rest runs with a stand-in, in the unit tests.
+What needs a GPU is behind `Library`; unit tests run the rest with a stand-in.
 """
 
 import threading
@@ -27,53 +27,53 @@ import torch
 from torch._C import _distributed_c10d
 
 from ft_collectives.communicators.c10d import Work
+from ft_collectives.communicators.channel import Channel, Pending, Serving
 from ft_collectives.communicators.errors import Superseded
-from ft_collectives.communicators.fabric import Channel, Fabric, Pending
 
 SHORTEST_S, LONGEST_S = 50e-6, 1e-3
-"""Between looks at an event: a short operation is seen soon, a long one costs little."""
+"""Pauses between polls of an event: short at first, doubled up to the longest."""
 
 ABORT_WITHIN_S = 10.0
-"""A new communicator waits this long for the end of the old one, and then is made beside it."""
+"""A new communicator waits so long for the end of the old one, then it is made beside it."""
 
 LAUNCH_WITHIN_S = 5.0
-"""An abort waits this long for a launch to return, which may hang as well."""
+"""An abort waits so long for a launch to return, which may hang as well."""
 
 _library: Any = _distributed_c10d
 
-_left: list[object] = []
-"""Groups that were aborted, whose destructor waits for a watchdog that may never end; memory."""
+_left_behind: list[object] = []
+"""Aborted groups, whose destructor waits for a watchdog that may never end, and their memory."""
 
 
-class Stamp(Protocol):
+class StreamEvent(Protocol):
     """A mark in a stream, such as `torch.cuda.Event`."""
 
     def query(self) -> bool:
-        """Whether all that was enqueued before it is over."""
+        """True if all that was enqueued before it is over."""
 
 
 class Library(Protocol):
-    """What only a GPU, or a stand-in for one, can do."""
+    """What needs a GPU, or a stand-in for one."""
 
     def group(self, store: Any, rank: int, size: int) -> Any:
-        """A c10d backend; it may connect at its first operation. Raises RuntimeError."""
+        """Return a c10d backend, which may connect at its first operation. Raises RuntimeError."""
 
     def warm_up(self, group: Any) -> Work:
-        """A small operation of all members, which connects them."""
+        """Begin a small operation of all members, which connects them."""
 
-    def stamp(self, group: Any, work: Work) -> Stamp:
-        """Passes when what `work` has enqueued is over."""
+    def stamp(self, group: Any, work: Work) -> StreamEvent:
+        """Return an event that passes when what `work` has enqueued is over."""
 
     def failure(self, group: Any) -> str:
-        """What went wrong on the way so far, or "". Never blocks."""
+        """Return the error of `group` so far, or "". Never blocks."""
 
     def refusal(self) -> str:
-        """Why no operation can begin at this moment, or ""."""
+        """Return why no operation can begin now, or ""."""
 
 
 @dataclass(slots=True, eq=False)
-class Link:
-    """The communicator of one generation. Whoever holds `gate` is in NCCL with it."""
+class DeviceCommunicator:
+    """The communicator of one generation. A thread that holds `gate` is in NCCL with it."""
 
     generation: int
     group: Any
@@ -83,7 +83,7 @@ class Link:
 
 
 class Nccl:
-    """NCCL on `device`, by torch's ProcessGroupNCCL."""
+    """`Library` over torch's ProcessGroupNCCL, on `device`."""
 
     def __init__(self, device: torch.device, timeout: timedelta) -> None:
         self._device = device
@@ -104,7 +104,7 @@ class Nccl:
                 [torch.zeros(1, device=self._device)], _library.AllreduceOptions()
             )
 
-    def stamp(self, group: Any, work: Work) -> Stamp:
+    def stamp(self, group: Any, work: Work) -> StreamEvent:
         side, event = self._sides[id(group)], torch.cuda.Event()
         with torch.cuda.stream(side):
             work.wait()  # only the stream waits
@@ -121,20 +121,22 @@ class Nccl:
         return ""
 
 
-class Flight:
-    """One operation under way, as `fabric` sees it."""
+class StreamOperation:
+    """An operation under way on a stream (`channel.DeviceOperation`)."""
 
-    def __init__(self, stamp: Stamp, trouble: Callable[[], str], keep: "Kept") -> None:
+    def __init__(
+        self, stamp: StreamEvent, trouble: Callable[[], str], memory: "HeldMemory"
+    ) -> None:
         self._stamp = stamp
         self._trouble = trouble
-        self._kept = keep
+        self._held_memory = memory
         self._failure = ""
 
     def passed(self) -> bool:
         return self._stamp.query()
 
     def wait(self, bell: "SimpleQueue[object]", within_s: float) -> None:
-        """Until it has passed or failed, or until `bell` rings; raises Empty after `within_s`."""
+        """Wait until it is over or has failed, or `bell` rings. Raises Empty after `within_s`."""
         pause, until = SHORTEST_S, time.monotonic() + within_s
         while not self._stamp.query():
             if time.monotonic() > until:
@@ -149,17 +151,17 @@ class Flight:
                 pause = min(2 * pause, LONGEST_S)
 
     def conclude(self) -> None:
-        """Raises RuntimeError if it failed."""
+        """Raise RuntimeError if it failed."""
         failure = self._failure or self._trouble()
         if failure:
             raise RuntimeError(failure)
 
     def keep(self, staged: Sequence[torch.Tensor]) -> None:
-        self._kept.until(self._stamp, staged)
+        self._held_memory.until(self._stamp, staged)
 
 
-class Crash:
-    """An operation that failed as it began. Whether the device has any of it cannot be told."""
+class FailedLaunch:
+    """An operation that failed as it began. The device may have part of it: it never passes."""
 
     def __init__(self, failure: str) -> None:
         self._failure = failure
@@ -171,77 +173,77 @@ class Crash:
         return
 
     def conclude(self) -> None:
-        """Raises RuntimeError: what failed."""
+        """Raise RuntimeError with what failed."""
         raise RuntimeError(self._failure)
 
     def keep(self, staged: Sequence[torch.Tensor]) -> None:
-        _left.append(list(staged))
+        _left_behind.append(list(staged))
 
 
-class Kept:
-    """Memory that the device may still use. Looked through whenever some more is kept."""
+class HeldMemory:
+    """Memory that the device may still use; checked whenever more is added."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._memory: list[tuple[Stamp, list[torch.Tensor]]] = []
+        self._memory: list[tuple[StreamEvent, list[torch.Tensor]]] = []
 
-    def until(self, stamp: Stamp, staged: Sequence[torch.Tensor]) -> None:
-        """Hold on to `staged` until `stamp` has passed."""
+    def until(self, stamp: StreamEvent, staged: Sequence[torch.Tensor]) -> None:
+        """Keep `staged` until the event `stamp` has passed."""
         with self._lock:
             self._memory.append((stamp, list(staged)))
         self.look()
 
     def look(self) -> list[torch.Tensor]:
-        """Let go of what the device is done with; returns what it is not."""
+        """Let go of what the device is done with; return what it still uses."""
         with self._lock:
             self._memory = [(stamp, held) for stamp, held in self._memory if not stamp.query()]
             return [tensor for _, held in self._memory for tensor in held]
 
 
-class Accelerated:
-    """The communicators of one channel, one for each generation."""
+class NcclChannel:
+    """The NCCL communicators of one channel, one for each generation (`channel.Accelerator`)."""
 
     def __init__(self, library: Library) -> None:
         self._library = library
         self._lock = threading.Lock()
-        self._links: list[Link] = []  # in use, or being connected
-        self._leaving: list[Link] = []  # being aborted
-        self.kept = Kept()
+        self._links: list[DeviceCommunicator] = []  # in use, or being connected
+        self._leaving: list[DeviceCommunicator] = []  # being aborted
+        self.held_memory = HeldMemory()
 
     def connect(
         self, generation: int, store: Any, place: int, size: int, wanted: Callable[[], bool]
-    ) -> Link | None:
-        """A link over which an operation has passed. None once it is not `wanted` any more.
+    ) -> DeviceCommunicator | None:
+        """Return a communicator over which an operation has passed, or None if no more `wanted`.
 
         Raises RuntimeError. Blocks: for the builder thread only.
         """
         self._rest(wanted)
-        link = Link(generation, self._library.group(store, place, size))
+        link = DeviceCommunicator(generation, self._library.group(store, place, size))
         with self._lock:
             self._links.append(link)
         if not wanted():  # whoever ended this generation has not seen the link
             self.drop(before=generation + 1)
             return None
         try:
-            flight = self._fly(link, self._library.warm_up)
+            operation = self._fly(link, self._library.warm_up)
             bell: SimpleQueue[object] = SimpleQueue()
-            while wanted() and not flight.passed():
-                flight.conclude()
+            while wanted() and not operation.passed():
+                operation.conclude()
                 _pause(bell)
         except (RuntimeError, Superseded):
             self.drop(before=generation + 1)
             if wanted():
                 raise
-        self.kept.look()
+        self.held_memory.look()
         return link if wanted() else None
 
     def drop(self, before: int) -> None:
-        """Abort the links of generations `before` this one, each in a thread. Returns at once."""
+        """Abort the communicators of generations `before` this one, each in its own thread."""
         with self._lock:
             old = [link for link in self._links if link.generation < before]
             self._links = [link for link in self._links if link not in old]
             self._leaving += old
-            _left.extend(link.group for link in old)
+            _left_behind.extend(link.group for link in old)
         for link in old:
             link.leaving = True
             threading.Thread(
@@ -249,33 +251,33 @@ class Accelerated:
             ).start()
 
     def launch(
-        self, fabric: Fabric, channel: Channel, generation: int, start: Callable[[Any], Work]
+        self, serving: Serving, channel: Channel, generation: int, start: Callable[[Any], Work]
     ) -> Pending:
-        """As `Fabric.launch`, on the device."""
-        now = fabric.serving(channel, generation)
+        """As `Fabric.launch`, on the device; `serving` is `Fabric.serving`."""
+        now = serving(channel, generation)
         if now.group is None:
             return Pending()
-        link: Link = now.device
+        link: DeviceCommunicator = now.device
         refusal = self._library.refusal()
         if refusal:
             raise RuntimeError(refusal)
         try:
-            return Pending(flight=self._fly(link, start))
+            return Pending(on_device=self._fly(link, start))
         except RuntimeError as failure:
-            fabric.serving(channel, generation)  # raises Superseded: an abort came in between
-            return Pending(flight=Crash(str(failure)))
+            serving(channel, generation)  # raises Superseded: an abort came in between
+            return Pending(on_device=FailedLaunch(str(failure)))
 
-    def _fly(self, link: Link, start: Callable[[Any], Work]) -> Flight:
-        """Begin an operation. Raises Superseded if the link is being left."""
+    def _fly(self, link: DeviceCommunicator, start: Callable[[Any], Work]) -> StreamOperation:
+        """Begin an operation. Raises Superseded if an abort of `link` has begun."""
         library, group = self._library, link.group
         with link.gate:
             if link.leaving:
                 raise Superseded
             stamp = library.stamp(group, start(group))
-        return Flight(stamp, lambda: library.failure(group), self.kept)
+        return StreamOperation(stamp, lambda: library.failure(group), self.held_memory)
 
     def _rest(self, wanted: Callable[[], bool]) -> None:
-        """Let aborts end before something new is made on the device; not for ever."""
+        """Wait for aborts to end before a group is made on the device, up to ABORT_WITHIN_S."""
         until = time.monotonic() + ABORT_WITHIN_S
         with self._lock:
             leaving = list(self._leaving)
@@ -286,7 +288,7 @@ class Accelerated:
             with self._lock:  # what is not gone by now is left behind
                 self._leaving = [link for link in self._leaving if link not in leaving]
 
-    def _abort(self, link: Link) -> None:
+    def _abort(self, link: DeviceCommunicator) -> None:
         if link.gate.acquire(timeout=LAUNCH_WITHIN_S):  # nobody is in NCCL with it, or will be
             link.gate.release()
         try:
@@ -297,7 +299,7 @@ class Accelerated:
 
 
 def _pause(bell: "SimpleQueue[object]") -> None:
-    """Nobody rings: the thread sleeps, and Python's lock is free."""
+    """Sleep, with Python's lock free."""
     try:
         bell.get(timeout=LONGEST_S)
     except Empty:

@@ -1,10 +1,10 @@
-"""Whether all members make one and the same call: asked before any data is sent.
+"""The check that all members make the same call, before any data is sent.
 
-gloo takes what it is given: where sizes differ it ends the process (`op.preamble.length <=
-op.nbytes`) or waits for ever, and where types differ it adds what the bytes happen to mean. So
-every collective of a script begins with a row of numbers from everyone to everyone, and members
-that do not agree all raise the same sentence (compare torch's TORCH_DISTRIBUTED_DEBUG=DETAIL, which
-compares by a monitored barrier with a time-out).
+gloo does not check: where sizes differ it ends the process (`op.preamble.length <= op.nbytes`) or
+waits for ever, and where types differ it adds what the bytes happen to mean. So every collective
+begins with an exchange of call signatures, and members whose signatures differ all raise the same
+sentence. torch has such a check for debugging (`ProcessGroupWrapper`, by TORCH_DISTRIBUTED_DEBUG=
+DETAIL), which needs a monitored barrier and waits for its time-out.
 """
 
 from collections.abc import Sequence
@@ -34,15 +34,15 @@ DTYPES = tuple(
 OPERATIONS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR")
 
 ROW = 5
-"""The numbers of a row."""
+"""How many numbers a signature has."""
 
 NONE = -1
-"""Stands for what a call does not have; calls need not agree in it."""
+"""Stands for what a call does not have."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What one member wants done. `count` is of all elements, over all tensors of the call."""
+class CallSignature:
+    """What must be equal on all members. `count` is the elements of all tensors together."""
 
     call: str
     dtype: torch.dtype | None = None
@@ -51,21 +51,24 @@ class Asked:
     operation: object = None
 
     def row(self) -> list[int]:
-        """As numbers that can be compared across processes of one version of torch."""
+        """Return it as numbers, which are comparable between processes of one version of torch."""
         dtype = NONE if self.dtype is None else DTYPES.index(self.dtype)
         return [CALLS.index(self.call), dtype, self.count, self.root, _number(self.operation)]
 
 
-def asked(
+def signature_of(
     call: str, tensors: Sequence[torch.Tensor], root: int = NONE, operation: object = None
-) -> Asked:
-    """A call on `tensors`, which are of one type, as gloo insists."""
+) -> CallSignature:
+    """Return the signature of a call on `tensors`, which are of one type, as gloo insists."""
     count = sum(tensor.numel() for tensor in tensors)
-    return Asked(call, tensors[0].dtype if tensors else None, count, root, operation)
+    return CallSignature(call, tensors[0].dtype if tensors else None, count, root, operation)
 
 
 def disagreement(rows: Sequence[Sequence[int]], members: Sequence[int]) -> str:
-    """One sentence that says who wants what, or "" if all want the same."""
+    """Return a sentence that names each call and its ranks, or "" if all rows are equal.
+
+    `rows` are the members' signatures, in the order of `members` (global ranks).
+    """
     if all(row == rows[0] for row in rows):
         return ""
     said = told_apart({rank: _words(row) for rank, row in zip(members, rows, strict=True)})

@@ -1,9 +1,9 @@
-"""Two functional collectives that torch's C++ would take past an elastic group.
+"""Two functional collectives that torch's C++ would route past an elastic group.
 
 `_c10d_functional` calls most methods of a process group through its Python trampoline, but neither
-`all_gather_single` nor `reduce_scatter_single` (PyProcessGroup.hpp of torch 2.13 has no override of
-them): those reach the native group, which knows nothing of losses. Their CPU kernels are replaced,
-for every group; a native group is asked in the same way as before.
+`all_gather_single` nor `reduce_scatter_single`: PyProcessGroup.hpp of torch 2.13 does not override
+them, so they reach the native group, which knows nothing of losses. Their CPU kernels are replaced
+for every group; a native group gets the same calls as before.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,8 +29,9 @@ _kept: dict[str, Any] = {}
 
 
 def install(is_elastic: Callable[[Any], bool], keys: Sequence[str] = ("CPU",)) -> None:
-    """Replace the kernels of `keys`, once. `is_elastic(group)`: its collectives are complete on
-    return.
+    """Replace the kernels of the dispatch `keys`, each of them once.
+
+    `is_elastic(group)` is True for a group whose collectives are complete when they return.
     """
     lacking = [key for key in keys if key not in _kept]
     if not lacking:

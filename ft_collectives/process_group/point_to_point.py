@@ -1,9 +1,9 @@
 """Point to point messages, over a communicator of the two ranks alone.
 
-A message is no transaction: the sender may be done long before the receiver looks, so it cannot be
-sent again when the members change. Between two live ranks it does not have to be, if nobody else's
-loss touches what connects them. So every pair of ranks that talks has a communicator of its own,
-connected at its first message and never replaced; a message with a rank that is lost fails at once.
+A message cannot be repeated when the members change: the sender may be done long before the
+receiver looks. Between two live ranks it need not be, as long as no other rank's loss touches
+their connection. So every two ranks that exchange messages have a communicator of their own, made
+at the first message and never replaced. A message with a lost rank fails at once.
 
 gloo's works of `send` and `recv` have no future and may block for ever. A thread waits for each of
 them, and is left behind if the peer is lost; what it receives goes to private memory first.
@@ -27,9 +27,9 @@ Call = Literal["send", "recv"]
 
 
 class Message(WorkBase):
-    """One `call` under way, as the script may wait for it: c10d's `Work`.
+    """One message under way, as a c10d `Work` (torch/csrc/distributed/c10d/Work.hpp).
 
-    A work made from a future of Python would not raise: `Future.set_exception` is a result to C++.
+    A work that is made of a Python future would not raise: C++ takes an exception for a result.
     """
 
     def __init__(self, call: Call, targets: Sequence[torch.Tensor], peer: int, tag: int) -> None:
@@ -84,111 +84,113 @@ class Message(WorkBase):
 
 
 @dataclass(slots=True, eq=False)
-class Pair:
-    """What connects us with one peer. Messages wait in `backlog`, in order, until it does."""
+class PeerConnection:
+    """The connection with one peer. Messages wait in `backlog`, in order, until it is made."""
 
     group: Gloo | None = None
     backlog: list[Message] = field(default_factory=list)
     under_way: list[Message] = field(default_factory=list)
 
 
-class Pairs:
-    """The pairs of this rank within one group; ranks are global."""
+class PointToPoint:
+    """The messages of this rank within one group; ranks are global."""
 
-    def __init__(self, fabric: Fabric, name: str) -> None:
+    def __init__(self, fabric: Fabric, name: str, limit: Callable[[], timedelta]) -> None:
+        """`limit` returns how long the script waits for a message."""
         self._fabric = fabric
         self._name = name
-        self.limit: Callable[[], timedelta] | None = None  # of a wait, where it is not the fabric's
+        self._limit = limit
         self._lock = threading.Lock()
-        self._pairs: dict[int, Pair] = {}
-        self._abandoned: list[Pair] = []  # gloo may still be in them
+        self._connections: dict[int, PeerConnection] = {}
+        self._abandoned: list[PeerConnection] = []  # gloo may still be in them
         fabric.on_change.append(self._changed)
 
     def post(self, call: Call, tensors: Sequence[torch.Tensor], peer: int, tag: int) -> Work:
-        """Begin to send to or receive from a live `peer`.
+        """Begin to send `tensors` to `peer`, or to receive them from it.
 
-        Raises PeerLost; so does the work, if the peer dies before the message has passed.
+        Raises PeerLost if `peer` is lost; the work's `wait` does if it dies before the message has
+        passed, and raises TimedOut after the group's limit.
         """
         message = Message(call, tensors, peer, tag)
-        message.within_s = self._fabric.patience.within_s(self.limit)
+        message.within_s = self._fabric.limits.within_s(self._limit)
         message.overdue = lambda: self._overdue(message)
         with self._lock:
             if peer not in self._fabric.view.live_ranks:
                 raise PeerLost(f"dist.{call}: rank {peer} is lost")
-            pair = self._pairs.get(peer)
-            if pair is None:
-                pair = self._pairs[peer] = Pair()
-                self._in_thread(self._connect, pair, peer)
-            pair.under_way.append(message)
-            if pair.group is None:
-                pair.backlog.append(message)
+            connection = self._connections.get(peer)
+            if connection is None:
+                connection = self._connections[peer] = PeerConnection()
+                self._in_thread(self._connect, connection, peer)
+            connection.under_way.append(message)
+            if connection.group is None:
+                connection.backlog.append(message)
             else:
-                self._launch(pair, message)
+                self._launch(connection, message)
         return message
 
     def _overdue(self, message: Message) -> TimedOut:
         fabric, what = self._fabric, f"dist.{message.call}"
         generation, rank = fabric.view.generation, fabric.rank
-        return fabric.patience.end(generation, rank, what, message.within_s, [message.peer])
+        return fabric.limits.end(generation, rank, what, message.within_s, [message.peer])
 
     def _in_thread(self, target: Any, *args: Any) -> None:
         threading.Thread(target=target, args=args, name="recoverrun-pair", daemon=True).start()
 
-    def _connect(self, pair: Pair, peer: int) -> None:
+    def _connect(self, connection: PeerConnection, peer: int) -> None:
         low, high = sorted((self._fabric.rank, peer))
         try:
-            store = self._fabric.store_of_pair(f"{self._name}/pair{low}-{high}")
+            store = self._fabric.store_for_peers(f"{self._name}/pair{low}-{high}")
             group = self._fabric.connect(store, int(self._fabric.rank == high), 2)
         except (RuntimeError, OSError) as failure:  # gloo and the store raise these
             with self._lock:
-                if self._pairs.get(peer) is pair:
-                    del self._pairs[peer]
-            self._fail(pair, f"rank {peer} cannot be reached: {failure}")
+                if self._connections.get(peer) is connection:
+                    del self._connections[peer]
+            self._fail(connection, f"rank {peer} cannot be reached: {failure}")
             return
         with self._lock:
-            pair.group = group
-            for message in pair.backlog:
-                self._launch(pair, message)
-            pair.backlog.clear()
+            connection.group = group
+            for message in connection.backlog:
+                self._launch(connection, message)
+            connection.backlog.clear()
 
-    def _launch(self, pair: Pair, message: Message) -> None:
-        """In the order of the calls, which is how gloo matches messages of one tag."""
+    def _launch(self, connection: PeerConnection, message: Message) -> None:
+        """Hand `message` to gloo, which matches messages of one tag in the order of launches."""
         other = int(message.peer > self._fabric.rank)
         try:
-            work = getattr(pair.group, message.call)(message.staged, other, message.tag)
+            work = getattr(connection.group, message.call)(message.staged, other, message.tag)
         except RuntimeError as failure:
-            self._in_thread(self._end, pair, message, f"rank {message.peer}: {failure}")
+            self._in_thread(self._end, connection, message, f"rank {message.peer}: {failure}")
             return
-        self._in_thread(self._await, pair, message, work)
+        self._in_thread(self._await, connection, message, work)
 
-    def _await(self, pair: Pair, message: Message, work: Work) -> None:
+    def _await(self, connection: PeerConnection, message: Message, work: Work) -> None:
         try:
             work.wait()
         except RuntimeError as failure:
-            self._end(pair, message, f"rank {message.peer}: {failure}")
+            self._end(connection, message, f"rank {message.peer}: {failure}")
         else:
-            self._end(pair, message, "")
+            self._end(connection, message, "")
 
     def _changed(self, view: View) -> None:
-        """Messages with ranks that are lost have failed."""
+        """A newer view holds: fail the messages with ranks that it has lost."""
         with self._lock:
-            lost = {peer: p for peer, p in self._pairs.items() if peer not in view.live_ranks}
+            lost = {peer: p for peer, p in self._connections.items() if peer not in view.live_ranks}
             for peer in lost:
-                del self._pairs[peer]
+                del self._connections[peer]
             self._abandoned += lost.values()
-        for peer, pair in lost.items():
-            self._fail(pair, f"rank {peer} is lost")
+        for peer, connection in lost.items():
+            self._fail(connection, f"rank {peer} is lost")
 
-    def _fail(self, pair: Pair, reason: str) -> None:
-        for message in list(pair.under_way):
-            self._end(pair, message, reason)
+    def _fail(self, connection: PeerConnection, reason: str) -> None:
+        for message in list(connection.under_way):
+            self._end(connection, message, reason)
 
-    def _end(self, pair: Pair, message: Message, failure: str) -> None:
-        """Complete `message`, unless somebody else did."""
+    def _end(self, connection: PeerConnection, message: Message, failure: str) -> None:
+        """Complete `message`, unless another thread has."""
         with self._lock:
-            if message not in pair.under_way:
+            if message not in connection.under_way:
                 return
-            pair.under_way.remove(message)
+            connection.under_way.remove(message)
         message.end(failure)
 
 

@@ -1,9 +1,9 @@
-"""What becomes of the members' tensors in a collective, and how the script is given it.
+"""How a collective's result is finished and written to the script's tensors.
 
-Where members are lost, a result is over those who are left, with what is known of the others
-(`Communicator.whole`). What a script divides by the original size stays a mean: a sum of floating
-point numbers is scaled, and so is one of integers if several members gave the same, as all then do
-(a size of the batch, say). Other integers count those who are left.
+Where members are lost, a result is over the survivors, with what is known of the others
+(`Communicator.whole`). A script that divides a sum by the group's size has to get a mean: so a sum
+of floating point numbers is scaled to the original size. A sum of integers is scaled only if
+several members gave the same (the size of a batch, say); other integers count the survivors.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ft_collectives.communicators.c10d import ReduceOp, Work, work_of
-from ft_collectives.communicators.fabric import Communicator
+from ft_collectives.communicators.channel import Communicator
 from ft_collectives.process_group.two_phase import Fold
 
 FOLDS: tuple[tuple[Any, Any], ...] = (
@@ -23,11 +23,11 @@ FOLDS: tuple[tuple[Any, Any], ...] = (
 )
 
 Give = Callable[[list[torch.Tensor]], None]
-"""Takes one tensor per rank of the original group, in order."""
+"""Takes one tensor for each rank of the original group, in the order of ranks."""
 
 
 def fold_by(op: Any) -> Fold | None:
-    """How one more member's inputs are put into a reduction by `op`; None: that is not served."""
+    """Return what adds another member's inputs to a reduction by `op`; None if nothing does."""
     by = next((by for one, by in FOLDS if op == one), None)
     if by is None:
         return None
@@ -40,31 +40,37 @@ def fold_by(op: Any) -> Fold | None:
 
 
 def finish(result: torch.Tensor, op: Any, among: Communicator, of: int) -> None:
-    """Make what was summed by `op` the result of a group `of` so many ranks, in place."""
+    """Finish `result`, reduced by `op` over `among`, for a group `of` so many ranks. In place.
+
+    AVG divides by the number of members (gloo reduces it as a SUM); raises RuntimeError for
+    integers, as torch does. SUM is scaled where members are lost.
+    """
     size = of if among.whole else len(among.members)
     if op == ReduceOp.AVG:
         result.div_(size)  # raises for integers, as gloo does
     elif op == ReduceOp.SUM and size != of:
         if result.is_floating_point() or result.is_complex():
             result.mul_(of / size)
-        elif among.alike:
+        elif among.same_inputs:
             result.copy_(result // size * of)
 
 
 def put(target: torch.Tensor, value: torch.Tensor) -> None:
+    """Copy `value` to `target`, which has as many elements."""
     target.detach().copy_(value.reshape(target.shape))
 
 
 def put_first(target: torch.Tensor, values: torch.Tensor) -> None:
-    """Into its first elements; what is beyond them is left."""
+    """Copy `values` (one dimension) to the first elements of `target`, and leave the others."""
     flat = target.detach().clone(memory_format=torch.contiguous_format).view(-1)
     flat.view(values.dtype)[: values.numel()] = values
     put(target, flat)
 
 
 def dealt(tensor: torch.Tensor, rows: Sequence[int], ranks: int) -> tuple[torch.Tensor, ...]:
-    """A part for each rank: so many rows, or equally many; where these do not come out even, gloo
-    deals out bytes.
+    """Split `tensor` for all ranks: `rows` rows for each, or equally many if `rows` is empty.
+
+    Rows that do not divide equally are split as bytes, as gloo does it.
     """
     whole, each = tensor.detach(), tensor.shape[0] // ranks
     if not rows and each * ranks != tensor.shape[0]:
@@ -74,16 +80,9 @@ def dealt(tensor: torch.Tensor, rows: Sequence[int], ranks: int) -> tuple[torch.
     return parts
 
 
-def fit(outs: Sequence[Any], ins: Sequence[torch.Tensor], ranks: int) -> bool:
-    """True if each of `outs` can take what so many ranks give, which is like its one of `ins`."""
-    return all(
-        len(slots) == ranks
-        and all(slot.shape == one.shape and slot.dtype == one.dtype for slot in slots)
-        for slots, one in zip(outs, ins, strict=False)
-    )
-
-
 def giving(slots: Sequence[torch.Tensor]) -> Give:
+    """Return what writes the gathered tensors to `slots`."""
+
     def give(parts: list[torch.Tensor]) -> None:
         for slot, part in zip(slots, parts, strict=True):
             put(slot, part)
@@ -92,7 +91,7 @@ def giving(slots: Sequence[torch.Tensor]) -> Give:
 
 
 def completed(outputs: Any) -> Work:
-    """What `async_op=True` returns; its future gives the outputs, as gloo's own does."""
+    """Return a c10d work that is complete; its future holds the outputs, as gloo's does."""
     future: torch.futures.Future[Any] = torch.futures.Future()
     future.set_result(outputs)
     return work_of(future)

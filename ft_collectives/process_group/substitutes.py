@@ -1,6 +1,7 @@
-"""Who speaks for a lost member of a group, in the call that this thread is making.
+"""Who answers for a lost member of a group, in the call that this thread is making.
 
-Without a word of ours a stand-in does: a survivor whose value fills the lost one's place.
+By default a substitute does: a survivor whose own value fills the place of the lost rank. The
+context managers here change that for one call of the script, on the thread that makes it.
 """
 
 import threading
@@ -11,74 +12,79 @@ from typing import Any
 import torch
 
 Answer = Callable[[int], torch.Tensor | None]
-"""What a lost rank would have given to a gather; None if that is not known."""
+"""Returns what a lost rank (global) would have given to a gather; None if that is not known."""
 
 SAMPLE = 4096
-"""Bytes of a tensor that tell whether it has changed."""
+"""Bytes at the beginning of a tensor by which a change of it is noticed."""
 
 OFTEN = 2
-"""How often a root has to have said the same for it to be what it always says."""
+"""A root has a usual value once it has sent the same one this many times."""
 
 _calls = threading.local()
-"""A script's threads make calls of their own."""
+"""What holds for the call of each thread: a script's threads make calls of their own."""
 
 
-def stand_ins(ranks: Sequence[int], members: Sequence[int]) -> list[int]:
-    """For every rank, the place of the member that speaks for it: itself, unless it is lost."""
+def substitutes_of(ranks: Sequence[int], members: Sequence[int]) -> list[int]:
+    """Return, for every rank, the place among `members` of the one that answers for it.
+
+    That is the rank itself, unless it is lost; then it is the member at (place modulo number of
+    members), which is the same on all survivors.
+    """
     return [
         members.index(rank) if rank in members else virtual % len(members)
         for virtual, rank in enumerate(ranks)
     ]
 
 
-class Habit:
-    """What a root has said at a place so far, if that was always the same."""
+class UsualValue:
+    """The value that a root has always sent from one place in the script."""
 
     def __init__(self) -> None:
         self._said: Any = None
         self._times = 0
 
     def heard(self, words: Any) -> None:
-        """The root said `words`; None for what is too large, or nothing that can be compared."""
+        """The root sent `words`; None stands for what is too large, or cannot be compared."""
         steady = words is not None and (not self._times or _alike(words, self._said))
         self._times = self._times + 1 if steady and self._times >= 0 else -1
         self._said = words if self._times > 0 else None
 
     @property
     def usual(self) -> Any:
-        """What it always says; None if that is not known."""
+        """What the root always sends; None if it varies or was sent too seldom."""
         return self._said if self._times >= OFTEN else None
 
 
-class Site:
-    """A place in the script that broadcasts: who else knows what its root would say?
+class CallSite:
+    """A place in the script that broadcasts a tensor, and who knows what its root would send.
 
-    All do who have always held there what the root then said, bit for bit (a check that replicas
-    agree, state that each has for itself). What never changes proves nothing: it may be what all
-    others hold until the root decides, as of a flag that ends training.
+    A rank knows it if it has always held, bit for bit, what the root then sent (a check that
+    replicas agree, state that each computes for itself), and that value has changed at least once.
+    A value that never changes proves nothing: all others may hold it until the root decides, like
+    the zero of a flag that ends training.
     """
 
     def __init__(self) -> None:
-        self.done = False  # this rank has done for a lost root what it does before it speaks
-        self.stand_in: int | None = None  # the rank that spoke for a lost root
-        self.habit = Habit()
+        self.done = False  # this rank has executed what a lost root executes before it sends
+        self.substitute: int | None = None  # the rank (global) that answered for a lost root
+        self.usual_value = UsualValue()
         self._same = True  # so far
         self._moved = False
         self._last = b""
 
     def call(self, done: bool) -> None:
         """A call begins here."""
-        self.done, self.stand_in = done, None
+        self.done, self.substitute = done, None
 
     @property
     def known(self) -> bool:
-        """Has this rank always held what the root said, and did that ever change?"""
+        """True if this rank has always held what the root sent, and that has changed."""
         return self._same and self._moved
 
     def hear(self, held: torch.Tensor, said: torch.Tensor) -> None:
-        """Where this rank `held` its own tensor, a root `said` another one, of the same shape."""
+        """A live root has sent `said`, where this rank `held` a tensor of the same shape."""
         small = said.numel() * said.element_size() <= SAMPLE
-        self.habit.heard(said.detach().clone() if small else None)
+        self.usual_value.heard(said.detach().clone() if small else None)
         if not self._same:
             return
         words = _bits(said)
@@ -88,25 +94,28 @@ class Site:
         self._last = first
 
     def word(self) -> torch.Tensor:
-        """What this rank knows of it, for the smallest of all ranks' words."""
+        """Return two integers, for an all-reduce with MIN: `known`, and minus `done`."""
         return torch.tensor([int(self.known), -int(self.done)])
 
     @staticmethod
     def tells(word: torch.Tensor) -> bool:
-        """Do all know, or has anybody done what the root does?"""
+        """True if all ranks know what the root would send, or one has executed what the root does.
+
+        `word` is the minimum of all ranks' words.
+        """
         known, done = word.tolist()
         return bool(known or done)
 
 
-class ObjectSite(Site):
-    """The same of objects, which travel as sizes and contents, with nothing to compare them to."""
+class ObjectCallSite(CallSite):
+    """A place that broadcasts objects: other ranks hold nothing to compare them with."""
 
     @property
     def known(self) -> bool:
         return False
 
     def hear(self, held: torch.Tensor, said: torch.Tensor) -> None:
-        """Neither is an object."""
+        """Ignored: what travels are sizes and pickled contents."""
 
 
 def _alike(one: Any, other: Any) -> bool:
@@ -120,45 +129,51 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
 
 
 @contextmanager
-def naming_roots(site: Site | None = None) -> Iterator[None]:
-    """In here a broadcast whose root is lost raises PeerLost, unless somebody knows of `site`."""
+def requiring_roots(site: CallSite | None = None) -> Iterator[None]:
+    """In here a broadcast from a lost root raises PeerLost, unless a rank knows its value (`site`).
+
+    Without this, the root's substitute answers.
+    """
     with _having("name_roots", True), _having("site", site):
         yield
 
 
-def roots_are_named() -> bool:
+def roots_are_required() -> bool:
+    """True if the call is within `requiring_roots`."""
     return bool(getattr(_calls, "name_roots", False))
 
 
-def site_of_call() -> Site | None:
-    site: Site | None = getattr(_calls, "site", None)
+def site_of_call() -> CallSite | None:
+    site: CallSite | None = getattr(_calls, "site", None)
     return site
 
 
 @contextmanager
-def speaking_for_roots() -> Iterator[None]:
-    """In here members have the same to say: the first live one speaks for a root that is lost."""
+def substituting_roots() -> Iterator[None]:
+    """In here all members would send the same: a substitute answers for a lost root."""
     with _having("for_roots", True):
         yield
 
 
-def roots_are_spoken_for() -> bool:
+def roots_are_substituted() -> bool:
+    """True if the call is within `substituting_roots`."""
     return bool(getattr(_calls, "for_roots", False))
 
 
 @contextmanager
 def answering(answer: Answer) -> Iterator[None]:
-    """In here what `answer` knows takes the place of a stand-in's value in gathers."""
+    """In here `answer` is asked first what a lost rank would have given to a gather."""
     with _having("answer", answer):
         yield
 
 
 def answered() -> bool:
-    """Does this call have somebody who knows what lost members would have given?"""
+    """True if the call is within `answering`."""
     return getattr(_calls, "answer", None) is not None
 
 
 def answer_of(rank: int) -> torch.Tensor | None:
+    """Return what lost `rank` (global) would have given; None if that is not known."""
     answer: Answer | None = getattr(_calls, "answer", None)
     return None if answer is None else answer(rank)
 

@@ -1,17 +1,18 @@
-"""Collectives that all surviving members complete with one and the same result, or do again.
+"""Collectives that all surviving members complete with the same result, or repeat together.
 
-Theory of operation. Members first tell each other what they are asked for (see `call_check`). Then
-an operation has two phases: the data, on private staging copies, then a vote (an all-reduce of one
-number). Who completes the vote knows that all members hold the result. When
-the generation changes in between, members exchange totals while they connect anew: operations
-completed, the operation held, and the generation that its result is of. If anybody completed number
-n, or all hold it of one generation, everyone uses what it holds; otherwise all do it again. So no
-result has to be sent again, and no two members return from operation n with different results.
+Theory of operation. Members first exchange the signatures of their calls (see `call_check`). Then
+an operation has two phases, as in two-phase commit: the data, on private staging copies, and a vote
+(an all-reduce of one number). A member that completes the vote knows that all members hold the
+result. When the generation changes in between, members exchange three totals while they connect
+anew: the operations completed, the operation held, and the generation of the held result. If any
+member completed operation n, or all hold it of the same generation, all use what they hold;
+otherwise all repeat it. So no result is sent a second time, and no two members return from
+operation n with different results.
 
-The generation is part of it because a rooted operation may complete on one member of generation g+1
-before another has looked up from generation g: both then hold number n, with different members.
+The generation is compared because a rooted operation may complete on one member in generation g+1
+while another still holds it from generation g: both hold operation n, over different members.
 
-A result belongs to the members among whom it was made: they stay with it until it is delivered.
+A result stays with the members among whom it was made until it is delivered.
 """
 
 import ctypes
@@ -21,50 +22,43 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import NamedTuple, TypeVar
 
 import torch
 
 from ft_collectives.communicators.c10d import Gloo, Work, options
+from ft_collectives.communicators.channel import Communicator, Totals
 from ft_collectives.communicators.errors import MembersChanged, PeerLost, Superseded
-from ft_collectives.communicators.fabric import Communicator, Fabric, Totals
-from ft_collectives.process_group.call_check import ROW, Asked, disagreement
+from ft_collectives.communicators.fabric import Fabric
+from ft_collectives.process_group.call_check import ROW, CallSignature, disagreement
+from ft_collectives.process_group.substitution_policy import FindLostInputs, LostInputs
 
 T = TypeVar("T")
 
 Launch = Callable[[Communicator, list[torch.Tensor]], Sequence[Work]]
-"""Begins the data phase on staging memory."""
+"""Begins the data phase on the staged tensors; returns gloo's works."""
 
 Deliver = Callable[[list[torch.Tensor], Communicator], None]
-"""Takes the staged results to where the script wants them."""
+"""Writes the staged results to the script's tensors."""
 
-
-class Lent(NamedTuple):
-    """Inputs of lost members, in whose place this one speaks."""
-
-    inputs: Sequence[Sequence[torch.Tensor]] = ()  # one list for each of them
-    sure: bool = True  # else it holds only if all members give the same
-
-
-Lend = Callable[[tuple[int, ...]], Lent]
-"""Asked with the members that are left."""
 
 Fold = Callable[[list[torch.Tensor], Sequence[torch.Tensor]], None]
-"""Adds the inputs of one more member to those of this one."""
+"""Adds the inputs of another member to the staged ones of this member, in place."""
 
 SAMPLE = 1 << 16
-"""Bytes of an input that are compared with those of other members."""
+"""Bytes of an input by which members compare their inputs."""
 
 ATTEMPTS = 3
-"""Failures among the same members before the failure is the script's: sizes that differ, say."""
+"""After so many failures among the same members the failure is an error of the script's call."""
 
 
-class Given(NamedTuple):
-    """What one member says before the data phase, where members are lost."""
+class Contribution(NamedTuple):
+    """What one member tells before the data phase, where members are lost."""
 
-    lent: int  # for so many lost members
+    lost: int  # lost members whose inputs it knows
     crc: int  # of its own inputs
-    sure: int  # see `Lent`
+    certain: int  # see `LostInputs`
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,14 +70,23 @@ class Held:
     among: Communicator
 
 
-class Transactions:
-    """The operations of one group of `ranks`; `group`, if any, is its communicator of the first
-    generation, where it exists before it is protected.
+class TwoPhaseOperations:
+    """The operations of one group of `ranks` (global), one at a time.
+
+    `group` is its communicator of the first generation, if there is one already. `limit` returns
+    how long the script waits in this group.
     """
 
-    def __init__(self, fabric: Fabric, name: str, ranks: Sequence[int], group: Gloo | None) -> None:
+    def __init__(
+        self,
+        fabric: Fabric,
+        name: str,
+        ranks: Sequence[int],
+        group: Gloo | None,
+        limit: Callable[[], timedelta] | None = None,
+    ) -> None:
         self.fabric = fabric
-        self._ranks = tuple(ranks)
+        self.ranks = tuple(ranks)
         self.completed = 0
         self._held: Held | None = None
         self._how = options("AllToAllOptions")
@@ -91,31 +94,31 @@ class Transactions:
         self._work = threading.local()  # what a thread does among the same members
         self._among: set[tuple[int, ...]] | None = None  # whom a `call` was among so far
         if group is None:
-            self.channel = fabric.open(name, ranks, self._totals)
+            self.channel = fabric.open(name, ranks, self._totals, limit=limit)
         else:
-            self.channel = fabric.adopt(name, ranks, group, self._totals)
+            self.channel = fabric.adopt(name, ranks, group, self._totals, limit=limit)
 
     def run(
         self,
-        asked: Asked,
+        signature: CallSignature,
         inputs: Sequence[torch.Tensor],
         launch: Launch,
         deliver: Deliver,
-        lend: Lend | None = None,
+        find_lost: FindLostInputs | None = None,
         fold: Fold | None = None,
     ) -> Communicator:
         """Stage `inputs`, run `launch` on the members, vote, then `deliver` the staged result.
 
-        Where members are lost, what others `lend` for all of them is put in by `fold`. Returns
-        among whom the operation was, and whether it is whole.
+        Where members are lost, `fold` adds what `find_lost` gives for all of them. Returns the
+        communicator over which the operation was, which tells whether the result is whole.
 
-        Raises RuntimeError if members are not `asked` for the same, what gloo says of the
-        arguments, or if the members fail again and again.
+        Raises RuntimeError if the members' signatures differ, if gloo refuses the arguments, or
+        after `ATTEMPTS` failures; TimedOut; MembersChanged within `among_the_same`.
         """
         with self._turn:
-            self.channel.what = f"dist.{asked.call}"
-            lending = lend if fold is not None else None
-            held = self._hold(asked, inputs, launch, lending, fold)
+            self.channel.what = f"dist.{signature.call}"
+            lending = find_lost if fold is not None else None
+            held = self._hold(signature, inputs, launch, lending, fold)
             self.completed, self._held = held.number, None
             if self._among is not None:
                 self._among.add(held.among.members)
@@ -126,8 +129,9 @@ class Transactions:
     def call(self, whole: Callable[[], T]) -> T:
         """Make a call of several operations that must all be among the same members.
 
-        Where a loss comes between two of them, all is done again: every survivor knows among whom
-        an operation was, so they agree on that. Raises what `whole` raises among the same members.
+        The call is repeated where a loss comes between two of them: every survivor knows among
+        whom each operation was, so all of them repeat it. Raises what `whole` raises while the
+        members stay the same.
         """
         while True:
             self._among = among = set[tuple[int, ...]]()
@@ -143,9 +147,9 @@ class Transactions:
 
     @contextmanager
     def among_the_same(self) -> Iterator[None]:
-        """In here this thread's operations must all be among the members of the first one.
+        """In here all operations of this thread must be among the members of the first one.
 
-        The first that is not raises MembersChanged, on all survivors: they know among whom it was.
+        The first that is not raises MembersChanged, on all survivors.
         """
         self._work.members = ()
         try:
@@ -163,13 +167,13 @@ class Transactions:
 
     def _hold(
         self,
-        asked: Asked,
+        signature: CallSignature,
         inputs: Sequence[torch.Tensor],
         launch: Launch,
-        lend: Lend | None,
+        find_lost: FindLostInputs | None,
         fold: Fold | None,
     ) -> Held:
-        """The result that all members hold."""
+        """Return the result that all members hold."""
         number = self.completed + 1
         failures: Counter[tuple[int, ...]] = Counter()
         while True:
@@ -177,44 +181,48 @@ class Transactions:
             if self._held is not None and self._settled(self._held, now):
                 return self._held
             try:
-                lost = len(self._ranks) - len(now.members)
-                lent = lend(now.members) if lost and lend is not None else Lent()
-                given = self._agree(asked, now, lent, digest(inputs) if lost else 0)
-                alike = len(given) > 1 and len({one.crc for one in given}) == 1
-                known = alike or all(one.sure for one in given)
-                whole = known and sum(one.lent for one in given) == lost
-                among = replace(now, whole=whole, alike=alike)
-                folded = lent.inputs if whole else ()
+                missing = len(self.ranks) - len(now.members)
+                lost = find_lost(now.members) if missing and find_lost is not None else LostInputs()
+                contributions = self._agree(signature, now, lost, digest(inputs) if missing else 0)
+                same_inputs = (
+                    len(contributions) > 1 and len({one.crc for one in contributions}) == 1
+                )
+                known = same_inputs or all(one.certain for one in contributions)
+                whole = known and sum(one.lost for one in contributions) == missing
+                among = replace(now, whole=whole, same_inputs=same_inputs)
+                folded = lost.inputs if whole else ()
                 return self._attempt(number, among, inputs, launch, fold, folded)
             except Superseded as end:
                 failures[now.members] += bool(end.reason)
                 if failures[now.members] >= ATTEMPTS:
                     raise RuntimeError(f"collective failed: {end.reason}") from end
 
-    def _agree(self, asked: Asked, now: Communicator, lent: Lent, crc: int) -> list[Given]:
-        """Exchange what members ask for and give, in their order.
+    def _agree(
+        self, signature: CallSignature, now: Communicator, lost: LostInputs, crc: int
+    ) -> list[Contribution]:
+        """Exchange signatures and contributions; return the latter in the order of members.
 
-        Raises RuntimeError if the members' calls differ: on all of them, and about the same.
+        Raises RuntimeError if signatures differ, with the same sentence on all members.
         """
-        own = Given(len(lent.inputs), crc, lent.sure)
-        many, row = len(now.members), [*asked.row(), *own]
+        own = Contribution(len(lost.inputs), crc, lost.certain)
+        many, row = len(now.members), [*signature.row(), *own]
         mine = torch.tensor(row * many)
         rows = torch.empty_like(mine)
-        self.fabric.bury([mine, rows])
+        self.fabric.hold([mine, rows])
         pending = self.fabric.launch(
             self.channel,
             now.generation,
             lambda group: group.alltoall_base(rows, mine, [], [], self._how),
         )
         self.fabric.finish([pending], now.generation)
-        self.fabric.unbury([mine, rows])
+        self.fabric.release([mine, rows])
         if now.group is None:
             return [own]
         said = rows.view(many, len(row)).tolist()
         words = disagreement([one[:ROW] for one in said], now.members)
         if words:
             raise RuntimeError(words)
-        return [Given(*one[ROW:]) for one in said]
+        return [Contribution(*one[ROW:]) for one in said]
 
     def _attempt(
         self,
@@ -223,17 +231,17 @@ class Transactions:
         inputs: Sequence[torch.Tensor],
         launch: Launch,
         fold: Fold | None,
-        lent: Sequence[Sequence[torch.Tensor]],
+        lost: Sequence[Sequence[torch.Tensor]],
     ) -> Held:
         fabric, channel, generation = self.fabric, self.channel, now.generation
         staged = [_copy(tensor) for tensor in inputs]
-        for one in lent:
+        for one in lost:
             assert fold is not None, "who lends nothing folds nothing"
             fold(staged, one)
-        fabric.bury(staged)  # gloo may write late into what is left behind
+        fabric.hold(staged)  # gloo may write late into what is left behind
         begun = fabric.begin(channel, generation, lambda at: launch(at, staged))
         fabric.finish(begun, generation)
-        fabric.unbury(staged)
+        fabric.release(staged)
         with fabric.changed:
             if fabric.view.generation != generation:
                 raise Superseded
@@ -243,7 +251,7 @@ class Transactions:
         return held
 
     def _settled(self, held: Held, now: Communicator) -> bool:
-        """Did the exchange at the last meeting show that what we hold is everybody's result?"""
+        """True if the totals exchanged at the last meeting show that all use what they hold."""
         number = held.number
         if any(completed >= number for completed, _, _ in now.aligned):
             return True
@@ -252,7 +260,7 @@ class Transactions:
         }
 
     def _totals(self) -> Totals:
-        """Operations completed, the one held, and the generation of its result."""
+        """Return the operations completed, the one held, and the generation of its result."""
         held = self._held
         if held is None:
             return (self.completed, self.completed, 0)
@@ -260,7 +268,7 @@ class Transactions:
 
 
 def digest(inputs: Sequence[torch.Tensor]) -> int:
-    """Of what a member gives, or of the beginning of it where it is large."""
+    """Return a CRC of `inputs`, of the first `SAMPLE` bytes of each."""
     crc = 0
     for tensor in inputs:
         plain = _copy(tensor)
@@ -271,7 +279,7 @@ def digest(inputs: Sequence[torch.Tensor]) -> int:
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
-    """Private, contiguous and the host's: gloo takes memory as it lies."""
+    """Return a contiguous copy in the memory of the host: gloo takes memory as it lies."""
     if not tensor.is_cpu:
         return tensor.detach().to("cpu", memory_format=torch.contiguous_format)
     return tensor.detach().clone(memory_format=torch.contiguous_format)

@@ -1,17 +1,19 @@
-"""Sums that are the same bit for bit, whoever computed their parts: what `--exact` reduces with.
+"""Sums that are equal bit for bit, whichever replicas computed their parts (`--exact`).
 
-Floating point addition is not associative, so a sum is a shape: which two are added first. Here the
-shape depends on the job alone, on its slots R and microbatches G. The gradients of a slot are added
-in the order of their index, ((g0 + g1) + g2) + ..., which is how its home rank accumulates them;
-then the sums of the slots, in the order of the slots, onto +0.0 (which also makes one zero of both,
-as a script may begin with zeroed gradients or with none).
+Floating point addition is not associative, so a sum depends on the tree of its additions. Here that
+tree depends on the job alone: its R slots and G microbatches. The gradients of a slot are added in
+the order of their index, ((g0 + g1) + g2) + ..., as its home rank accumulates them. Then the sums
+of the slots are added, in the order of slots, onto +0.0; that also makes one zero of +0.0 and -0.0,
+since a script may begin with zeroed gradients or with none.
 
-A replica adds up what comes first in a slot and hands over the rest one by one: those are its
-*terms*. All members know the plan of the generation, so they know each other's terms without a
-word. Each member gets its own part of every bucket from everybody (an all-to-all), adds that up,
-and gives the result to all (an all-gather). Without a loss a replica has one term, and as many
-bytes move as in a ring; after one, each microbatch that does not continue what its replica has of
-the slot is a term more.
+A replica adds up the first microbatches of a slot and hands over the others one by one: these are
+its *partial sums*. All members know the plan of the generation, and so each other's partial sums,
+without a message. Each member receives its part of every bucket from all (an all-to-all), adds it
+up, and gives the result to all (an all-gather): a reduce-scatter and an all-gather, as in
+Rabenseifner's algorithm (Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication
+Operations in MPICH", 2005), with the order of additions fixed. Without a loss each
+replica has one partial sum, and as many bytes move as in a ring. After a loss, each microbatch that
+does not continue what its replica has of the slot is one partial sum more.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -20,90 +22,95 @@ from dataclasses import dataclass
 import torch
 
 from ft_collectives.communicators.c10d import Gloo, Work, options
+from ft_collectives.communicators.channel import Channel, Communicator, Pending
 from ft_collectives.communicators.errors import Superseded
-from ft_collectives.communicators.fabric import Channel, Communicator, Fabric, Pending
+from ft_collectives.communicators.fabric import Fabric
 from rendezvous.protocol.messages import Identity
 
 Shares = Mapping[int, Sequence[Identity]]
-"""What each live slot's replica computes of a step."""
+"""The identities that each live slot's replica computes of a step, by slot."""
 
 Fill = Callable[[torch.Tensor], None]
-"""Copies this rank's own accumulator."""
+"""Copies this rank's own accumulator of a bucket to the tensor that it gets."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Term:
-    """The gradients of (slot, start) to (slot, stop - 1), added up from the left."""
+class PartialSum:
+    """The gradients of (slot, start) to (slot, stop - 1), added from the left."""
 
     slot: int
     start: int
     stop: int
 
 
-def terms(held: Iterable[Identity]) -> tuple[Term, ...]:
-    """How a replica hands over what it has `held`: the head of each slot as one term."""
-    found: list[Term] = []
+def partial_sums(held: Iterable[Identity]) -> tuple[PartialSum, ...]:
+    """Return the partial sums of a replica that has computed `held`.
+
+    The first microbatches of each slot are one of them, every other microbatch is one by itself.
+    """
+    found: list[PartialSum] = []
     for slot, index in sorted(held):
         head = bool(found) and (found[-1].slot, found[-1].start) == (slot, 0)
         if head and found[-1].stop == index:
-            found[-1] = Term(slot, 0, index + 1)
+            found[-1] = PartialSum(slot, 0, index + 1)
         else:
-            found.append(Term(slot, index, index + 1))
+            found.append(PartialSum(slot, index, index + 1))
     return tuple(found)
 
 
-def canonical(having: Sequence[Sequence[Term]]) -> tuple[tuple[Term, int], ...]:
-    """All terms in the order of their addition, each with its place among those of `having`.
+def addition_order(having: Sequence[Sequence[PartialSum]]) -> tuple[tuple[PartialSum, int], ...]:
+    """Return all partial sums in the order of their addition, each with its place.
 
-    A place counts through the terms of the first member, then those of the second, and so on.
+    `having` are those of each member; a place counts through the first member's, then those of the
+    second, and so on. Fails (INV-1) if a microbatch is missing or twice.
     """
-    places = [term for one in having for term in one]
-    ordered = tuple(sorted((term, place) for place, term in enumerate(places)))
-    last = Term(-1, 0, 0)
-    for term, _ in ordered:
-        begins = last.stop if term.slot == last.slot else 0
-        assert term.start == begins, f"INV-1: {term} follows {last}"
-        last = term
+    places = [partial for one in having for partial in one]
+    ordered = tuple(sorted((partial, place) for place, partial in enumerate(places)))
+    last = PartialSum(-1, 0, 0)
+    for partial, _ in ordered:
+        begins = last.stop if partial.slot == last.slot else 0
+        assert partial.start == begins, f"INV-1: {partial} follows {last}"
+        last = partial
     return ordered
 
 
-def fold(total: torch.Tensor, rows: Sequence[torch.Tensor], order: Sequence[Term]) -> None:
-    """Add `rows`, the values of the terms in `order`, up into `total`. Rows are written over."""
+def fold(total: torch.Tensor, rows: Sequence[torch.Tensor], order: Sequence[PartialSum]) -> None:
+    """Write the sum of `rows`, the partial sums in `order`, to `total`. Overwrites rows."""
     total.zero_()
     of_slot: torch.Tensor | None = None
     slot = -1
-    for term, row in zip(order, rows, strict=True):
-        if of_slot is not None and term.slot == slot:
+    for partial, row in zip(order, rows, strict=True):
+        if of_slot is not None and partial.slot == slot:
             of_slot += row
             continue
         if of_slot is not None:
             total += of_slot
-        of_slot, slot = row, term.slot
+        of_slot, slot = row, partial.slot
     if of_slot is not None:
         total += of_slot
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """How a step is added up in one generation, as one member sees it."""
+    """The additions of a step in one generation, for one member."""
 
-    counts: tuple[int, ...]  # terms of each member
-    mine: tuple[Term, ...]
-    order: tuple[Term, ...]  # of the addition
-    places: tuple[int, ...]  # where each of `order` is among the terms of all members
+    counts: tuple[int, ...]  # how many partial sums each member has
+    mine: tuple[PartialSum, ...]
+    order: tuple[PartialSum, ...]  # of the addition
+    places: tuple[int, ...]  # of each of `order` among the partial sums of all members
 
     @staticmethod
-    def of(having: Sequence[Sequence[Term]], place: int) -> "Plan":
-        ordered = canonical(having)
+    def of(having: Sequence[Sequence[PartialSum]], place: int) -> "Plan":
+        ordered = addition_order(having)
         return Plan(
             counts=tuple(len(one) for one in having), mine=tuple(having[place]),
-            order=tuple(term for term, _ in ordered), places=tuple(at for _, at in ordered),
+            order=tuple(partial for partial, _ in ordered), places=tuple(at for _, at in ordered),
         )  # fmt: skip
 
 
 @dataclass(slots=True, eq=False)
-class Flight:
-    """The memory of one bucket on its way. `whole` has room for as many parts as members."""
+class BucketTransfer:
+    """The memory of one bucket under way. `whole` has one part for each member."""
 
     plan: Plan
     whole: torch.Tensor
@@ -112,7 +119,7 @@ class Flight:
     part: torch.Tensor
 
     @staticmethod
-    def of(plan: Plan, size: int, dtype: torch.dtype) -> "Flight":
+    def of(plan: Plan, size: int, dtype: torch.dtype) -> "BucketTransfer":
         members = len(plan.counts)
         width = -(-size // members)
 
@@ -121,15 +128,15 @@ class Flight:
 
         whole = room(members)
         sent = whole if len(plan.mine) == 1 else room(len(plan.mine) * members)
-        return Flight(plan, whole, sent, room(len(plan.order)), room(1))
+        return BucketTransfer(plan, whole, sent, room(len(plan.order)), room(1))
 
     @property
     def memory(self) -> list[torch.Tensor]:
-        """What gloo may read from or write to."""
+        """The tensors that gloo may read or write."""
         return [self.whole, self.sent, self.received, self.part]
 
     def exchange(self, group: Gloo) -> Work:
-        """Every member gets its part of all terms; they arrive by member, in its own order."""
+        """Send every member its part of our partial sums. Theirs arrive in the order of members."""
         width = self.part.numel()
         arriving = [count * width for count in self.plan.counts]
         leaving = [len(self.plan.mine) * width] * len(self.plan.counts)
@@ -137,20 +144,19 @@ class Flight:
         return group.alltoall_base(self.received, self.sent, arriving, leaving, how)
 
     def give_out(self, group: Gloo) -> Work:
-        """Every member gives its part of the sum to all."""
+        """Give this member's part of the sum to all."""
         return group._allgather_base(self.whole, self.part, options("AllgatherOptions"))
 
     def add_up(self, source: torch.Tensor) -> None:
-        """Add up this rank's part of all terms, which lie in `source`."""
+        """Add up this rank's part of all partial sums, which lie in `source`."""
         rows = source.view(len(self.plan.order), -1)
         fold(self.part, [rows[place] for place in self.plan.places], self.plan.order)
 
 
-class Canonical:
+class ExactSum:
     """The sums of this rank's buckets over `channel`, whose ranks are in the order of slots.
 
-    `shares(generation)` is the plan by which the step is reduced, None once that generation is
-    over.
+    `shares(generation)` returns the plan of the step, or None once that generation is over.
     """
 
     def __init__(
@@ -160,28 +166,29 @@ class Canonical:
         self._channel = channel
         self._shares = shares
         self._own = channel.ranks.index(fabric.rank)
-        self._apart: dict[Term, dict[Hashable, torch.Tensor]] = {}
-        self._flights: dict[Hashable, Flight] = {}
+        self._apart: dict[PartialSum, dict[Hashable, torch.Tensor]] = {}
+        self._transfers: dict[Hashable, BucketTransfer] = {}
         self._planned: tuple[Communicator, Shares, Plan] | None = None
 
     # --------------------------------------------------------------------------- other slots' parts
 
     def begin_step(self) -> None:
+        """Drop what was kept of the step before."""
         self._apart.clear()
 
     def add(self, identity: Identity, gradient: dict[Hashable, torch.Tensor]) -> None:
-        """Keep another slot's gradient, by bucket: with the head of the slot once it is next."""
+        """Keep another slot's gradient, by bucket; it joins the slot's first ones if it is next."""
         slot, index = identity
-        self._apart[Term(slot, index, index + 1)] = gradient
+        self._apart[PartialSum(slot, index, index + 1)] = gradient
         head = next((t for t in self._apart if (t.slot, t.start) == (slot, 0)), None)
         while head is not None:
-            following = self._apart.pop(Term(slot, head.stop, head.stop + 1), None)
+            following = self._apart.pop(PartialSum(slot, head.stop, head.stop + 1), None)
             if following is None:
                 return
             sums = self._apart.pop(head)
             for key, value in following.items():
                 sums[key] += value
-            head = Term(slot, 0, head.stop + 1)
+            head = PartialSum(slot, 0, head.stop + 1)
             self._apart[head] = sums
 
     # --------------------------------------------------------------------------- the exchange
@@ -189,66 +196,66 @@ class Canonical:
     def start(
         self, key: Hashable, generation: int, *, size: int, dtype: torch.dtype, fill: Fill
     ) -> tuple[torch.Tensor, Pending]:
-        """Give every member its part of this rank's terms of a bucket of `size` elements.
+        """Begin to send every member its part of a bucket of `size` elements.
 
-        Returns the memory in which the sum will be. Superseded if `generation` is over.
+        Return the tensor that will hold the sum. Raises Superseded if `generation` is over.
         """
         with self._fabric.changed:
             now, shares = self._channel.now, self._shares(generation)
         if shares is None or now.generation != generation:
             raise Superseded
         plan = self._plan(now, shares)
-        flight = self._flights.get(key)
-        if flight is None or flight.plan is not plan or flight.whole.dtype != dtype:
-            flight = self._flights[key] = Flight.of(plan, size, dtype)
-        staging = flight.whole[:size]
+        transfer = self._transfers.get(key)
+        if transfer is None or transfer.plan is not plan or transfer.whole.dtype != dtype:
+            transfer = self._transfers[key] = BucketTransfer.of(plan, size, dtype)
+        staging = transfer.whole[:size]
         fill(staging)
-        flight.whole[size:].zero_()
+        transfer.whole[size:].zero_()
         if len(plan.mine) > 1:
-            self._lay_out(flight, key)
+            self._lay_out(transfer, key)
         if now.group is None:
-            flight.add_up(flight.sent)
-            flight.whole.copy_(flight.part)
+            transfer.add_up(transfer.sent)
+            transfer.whole.copy_(transfer.part)
             return staging, Pending()
-        return staging, self._fabric.launch(self._channel, generation, flight.exchange)
+        return staging, self._fabric.launch(self._channel, generation, transfer.exchange)
 
     def complete(self, key: Hashable, generation: int) -> Pending:
-        """All terms of the bucket are here: add them up, and give this rank's part to all."""
-        flight = self._flights[key]
-        if len(flight.plan.counts) == 1:
+        """Add up the parts of the bucket, which have arrived, and begin to give the sum to all."""
+        transfer = self._transfers[key]
+        if len(transfer.plan.counts) == 1:
             return Pending()
-        flight.add_up(flight.received)
-        return self._fabric.launch(self._channel, generation, flight.give_out)
+        transfer.add_up(transfer.received)
+        return self._fabric.launch(self._channel, generation, transfer.give_out)
 
     def let_go(self, key: Hashable) -> list[torch.Tensor]:
-        """Use other memory for this bucket from now on; returns what gloo may still use."""
-        flight = self._flights.pop(key, None)
-        return flight.memory if flight is not None else []
+        """Use other memory for this bucket from now on; return what gloo may still use."""
+        transfer = self._transfers.pop(key, None)
+        return transfer.memory if transfer is not None else []
 
     def forget(self) -> None:
-        """The buckets so far are no longer how the gradients are divided."""
-        self._flights.clear()
+        """Drop all buckets: gradients are divided in another way from now on."""
+        self._transfers.clear()
 
     # --------------------------------------------------------------------------- the plan
 
     def _plan(self, now: Communicator, shares: Shares) -> Plan:
-        """Made once for all buckets, and for all steps with these shares."""
+        """Return the plan, which is made once for all buckets and steps with these shares."""
         known = self._planned
         if known is not None and known[0] is now and known[1] == shares:
             return known[2]
-        having = [terms(shares[self._channel.ranks.index(rank)]) for rank in now.members]
+        having = [partial_sums(shares[self._channel.ranks.index(rank)]) for rank in now.members]
         plan = Plan.of(having, now.position(self._fabric.rank))
         self._planned = (now, shares, plan)
         return plan
 
-    def _lay_out(self, flight: Flight, key: Hashable) -> None:
-        """What each member gets lies together: its part of every term of ours."""
-        mine, members = flight.plan.mine, len(flight.plan.counts)
-        rows = flight.sent.view(members, len(mine), -1)
-        for number, term in enumerate(mine):
-            row = flight.whole
-            if term.slot != self._own:
-                row = flight.whole.new_zeros(flight.whole.numel())
-                gradient = self._apart[term][key]
+    def _lay_out(self, transfer: BucketTransfer, key: Hashable) -> None:
+        """Lay out what is sent: for each member, its part of all our partial sums together."""
+        mine, members = transfer.plan.mine, len(transfer.plan.counts)
+        rows = transfer.sent.view(members, len(mine), -1)
+        for number, partial in enumerate(mine):
+            row = transfer.whole
+            if partial.slot != self._own:
+                row = transfer.whole.new_zeros(transfer.whole.numel())
+                gradient = self._apart[partial][key]
                 row[: gradient.numel()] = gradient
             rows[:, number] = row.view(members, -1)

@@ -2,161 +2,63 @@
 
 A step is a transaction: COMPUTE, REDUCE, VOTE, APPLY (docs/recovery.md). The machine knows what is
 in this rank's accumulators, in which generation all buckets were reduced, and when the step may be
-applied. It decides nothing alone after a loss: it reports what it really holds and waits for the
-coordinator's decision, once per generation.
+applied. After a loss it decides nothing alone: it reports what it holds and waits for the
+coordinator's decision, once in each generation.
 
 Theory of operation. Two threads feed it: the script's thread (microbatches, the commit point,
-finished reductions and votes) and the control thread (views, decisions, contexts). Because a view
-takes effect the moment it is fed in, a vote or a reduction of an older generation that finishes
-later changes nothing (INV-5): what this rank then reports is frozen. The vote is an all-reduce over
-every live rank, entered only by a rank that holds every bucket. So whoever completes it knows that
-all members hold the step, and a survivor that did not complete it can rely on its own held buckets
-whenever every survivor holds them: the rule that `rendezvous.coordinator.coordinator` applies.
+finished reductions and votes) and the control thread (views, decisions, contexts). A view takes
+effect at once, so a vote or a reduction of an older generation that finishes later changes nothing
+(INV-5): what this rank then reports is frozen. The vote is an all-reduce over all live ranks, and a
+rank enters it only if it holds every bucket. So a rank that completes it knows that all members
+hold the step, and a survivor that did not complete it can use its held buckets whenever all
+survivors hold theirs: `rendezvous.coordinator.coordinator` applies that rule.
 
-A replica's ranks compute in lockstep, and what one of them has begun to re-execute it cannot leave.
-A view may meet one rank just before and its mate just after such a start: reports name what is
-`begun`, and the coordinator has the others join ("level") before anything is decided.
+The ranks of a replica compute in lockstep, and a rank cannot leave what it has begun to re-execute.
+A view may reach one rank just before such a start and its shard mate just after it: reports name
+what is `begun`, and the coordinator lets the others join ("level") before it decides.
 
-The machine is silent in a step without losses: no message is waited for.
+In a step without losses the machine waits for no message.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Literal, assert_never
 
+from ft_collectives.step.step_events import (
+    Accumulated,
+    Apply,
+    Break,
+    Compute,
+    Decided,
+    Differ,
+    Discarded,
+    Effect,
+    Ended,
+    Event,
+    Reduce,
+    Reduced,
+    Send,
+    Settled,
+    Tick,
+    Viewed,
+    Vote,
+    Voted,
+)
 from rendezvous.coordinator.members import FIRST_GENERATION
 from rendezvous.protocol.layout import Layout
-from rendezvous.protocol.messages import Committed, Decision, Identity, Message, Phase, Report, View
+from rendezvous.protocol.messages import Committed, Decision, Identity, Phase, Report, View
 from rendezvous.protocol.quota import standing_quota, standing_shares
 from rendezvous.transport.apart import unequal
 
 RESEND_AFTER_S = 0.5
-"""A report that nobody answered is said again: messages may be lost, totals may be repeated."""
+"""An unanswered report is sent again: messages may be lost, and totals may be repeated."""
 
-
-# ------------------------------------------------------------------------------------- events
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Viewed:
-    view: View
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decided:
-    decision: Decision
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Accumulated:
-    """One microbatch's gradient is in the accumulators of this rank."""
-
-    identity: Identity
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
-    """The script is about to use the gradients; its own `microbatches` are done."""
-
-    microbatches: int
-
-
-@dataclass(frozen=True, slots=True)
-class Discarded:
-    """The script dropped its gradients unused (`zero_grad`): the step begins anew."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reduced:
-    """Every bucket of the step was reduced in `generation`; this rank holds the sums."""
-
-    generation: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Voted:
-    """The vote of `generation` is complete; `counts` is how often each identity is in the sum.
-
-    `taken` is how many microbatches each rank has taken, where that differs.
-    """
-
-    generation: int
-    counts: tuple[int, ...]
-    taken: Mapping[int, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """The script has ended normally."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """Time passed."""
-
-
-Event = Viewed | Decided | Accumulated | Settled | Discarded | Reduced | Voted | Ended | Tick
-
-
-# ------------------------------------------------------------------------------------ effects
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Send:
-    message: Message
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compute:
-    """Re-execute these identities, in order; feed `Accumulated` after each."""
-
-    identities: tuple[Identity, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reduce:
-    """Reduce every bucket in `generation` from the kept accumulators; feed `Reduced`."""
-
-    generation: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Vote:
-    """All-reduce `ballot` (one count per identity) over all live ranks; feed `Voted`."""
-
-    generation: int
-    ballot: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Apply:
-    """Give the held sums to the script; the step is committed."""
-
-    step: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Break:
-    """An invariant does not hold; stop the job with exit code 85."""
-
-    invariant: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Differ:
-    """The script's ranks differ, so that this step is not one step of all; stop the job."""
-
-    reason: str
-
-
-Effect = Send | Compute | Reduce | Vote | Apply | Break | Differ
 
 State = Literal["open", "asking", "computing", "reducing", "voting", "ended"]
 
 
-class InStep:
-    """One rank's side of every step; `rank` at `layout`, begun in the members of `view`."""
+class StepMachine:
+    """One rank's side of every step. `rank` is global; `view` has the first members."""
 
     def __init__(self, *, rank: int, layout: Layout, view: View) -> None:
         self.rank = rank
@@ -179,7 +81,7 @@ class InStep:
     # --------------------------------------------------------------------------- machine
 
     def step(self, event: Event, now: float) -> list[Effect]:
-        """Take one event at monotonic time `now` (seconds)."""
+        """Take one event at monotonic time `now` (seconds); return what is to be done, in order."""
         self._now = now
         match event:
             case Viewed(view=view):
@@ -207,11 +109,11 @@ class InStep:
         return effects
 
     def deadline(self) -> float | None:
-        """When it next needs a `Tick`, or None."""
+        """Return the monotonic time (seconds) at which a `Tick` is needed, or None."""
         return None if self._report_at == float("inf") else self._report_at
 
     def check(self) -> None:
-        """Invariants that hold between any two events."""
+        """Assert the invariants that hold between any two events."""
         assert len(set(self.done)) == len(self.done), f"INV-1: computed twice: {self.done}"
         assert self.planned_in <= self.view.generation, f"INV-2: plan of {self.planned_in}"
         assert not set(self.begun) & set(self.done), f"INV-1: begun again: {self.begun}"
@@ -219,6 +121,7 @@ class InStep:
         assert self.reduced_in <= self.view.generation, f"INV-5: reduced in {self.reduced_in}"
 
     def snapshot(self) -> dict[str, object]:
+        """Return its state, for the journal and the simulator."""
         return {
             "rank": self.rank,
             "step": self.step_index,
@@ -232,7 +135,7 @@ class InStep:
     # --------------------------------------------------------------------------- what others need
 
     def extras(self) -> tuple[Identity, ...]:
-        """What this replica computes for lost slots in this step, as far as is known now."""
+        """Return the identities that this replica computes for lost slots in this step, so far."""
         if self.plan is not None:
             return self.plan
         if not self.microbatches:
@@ -241,18 +144,18 @@ class InStep:
         return quota.get(self.slot, ())
 
     def shares(self) -> Mapping[int, tuple[Identity, ...]]:
-        """What each live replica computes of this step by the present plan, its own slot too."""
+        """Return all that each live replica computes of this step, by slot."""
         if self.plan is not None:
             return self.targets
         return standing_shares(self.view.live, self.layout.slots, self.microbatches)
 
     @property
     def surprised(self) -> bool:
-        """A view came that the plan of this step does not know: nothing may be reduced yet."""
+        """True if a newer view has come than the plan is for: nothing may be reduced yet."""
         return self.planned_in != self.view.generation
 
     def report(self) -> Report:
-        """Where this rank stands, as a total."""
+        """Return what this rank holds of the step, as a total."""
         phase: Phase
         if self.state == "ended":
             phase = "done"
@@ -272,7 +175,7 @@ class InStep:
         )
 
     def reduced_by_torch(self, microbatches: int) -> list[Effect]:
-        """The first transaction is over, in which torch reduced what all ranks had computed."""
+        """The first transaction is over; in it torch reduced what all ranks had computed."""
         assert not self.step_index and self.state == "open", f"begun already: {self.snapshot()}"
         self.microbatches = microbatches
         self.done = [(self.slot, index) for index in range(microbatches)]
@@ -348,7 +251,7 @@ class InStep:
         return []
 
     def _advance(self) -> list[Effect]:
-        """Go on with the step from the commit point: compute what is missing, ask, or reduce."""
+        """Continue from the commit point: compute what is missing, report, or reduce."""
         wanted = self.joined if self.surprised else self.extras()
         todo = tuple(identity for identity in wanted if identity not in self.done)
         if todo:
@@ -418,7 +321,7 @@ class InStep:
 
 
 def _with_slots(view: View, layout: Layout) -> View:
-    """`view` as it reads once the topology is known: it may be older than that."""
+    """Return `view` with its live slots: it may be older than the topology."""
     live = tuple(
         slot for slot, ranks in enumerate(layout.replicas) if set(ranks) <= set(view.live_ranks)
     )

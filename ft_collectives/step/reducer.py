@@ -1,11 +1,12 @@
 """Gradient buckets that can be reduced again: kept accumulators, staging copies, one fixed order.
 
-The un-reduced accumulator of every bucket is kept until the step commits. What is all-reduced is a
-copy, so that a reduction which a loss interrupts leaves nothing half done: the copy is left behind
-and a fresh one is reduced among the members of the next generation (docs/recovery.md, "A step is a
-transaction"). A bucket may start while backward still runs (`offer`), which is how reduction
-overlaps computation; all members start buckets in one order, because gloo matches operations of a
-communicator by their order and ends the process on a mismatch of sizes.
+The un-reduced accumulator of every bucket is kept until the step commits, and a copy of it is
+all-reduced. A loss in the middle therefore leaves nothing half done: the copy is left behind, and a
+fresh one is reduced among the members of the next generation (docs/recovery.md, "A step is a
+transaction"). A bucket may start while backward still runs (`offer`), so that communication
+overlaps computation, as in DDP (Li et al., "PyTorch Distributed", VLDB 2020, section 3.2.3). All
+members start buckets in one order, because gloo matches the operations of a communicator by their
+order and ends the process where sizes differ.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -15,20 +16,22 @@ from functools import partial
 import torch
 
 from ft_collectives.communicators.c10d import ReduceOp, options
+from ft_collectives.communicators.channel import Channel, Pending
 from ft_collectives.communicators.errors import Superseded
-from ft_collectives.communicators.fabric import Channel, Fabric, Pending
-from ft_collectives.step.exact_sum import Canonical
+from ft_collectives.communicators.fabric import Fabric
+from ft_collectives.step.exact_sum import ExactSum
 from rendezvous.protocol.messages import Identity
 
 
 @dataclass(slots=True, eq=False)
 class Bucket:
-    """One unit of reduction. `fill(staging)` copies the local sum in; `size` counts elements.
+    """One unit of reduction: `size` elements of `dtype`, in one dimension.
 
-    `deliver(total)` gives the sum over all B microbatches to the parameters, with the divisor of
-    the failure-free run (INV-8). `carry(staging)` copies what all ranks had in their gradients
-    before the transaction, where torch reduces that, too. With `keeps` the gradients become views
-    of `total`, which is then theirs: the next transaction reduces in other memory.
+    `fill(staging)` copies this rank's sum to `staging`. `deliver(total)` gives the sum over all B
+    microbatches to the parameters, with the divisor of the failure-free run (INV-8).
+    `carry(staging)` copies what the gradients held before the transaction, where torch reduces
+    that, too; it returns False if they held nothing. With `keeps` the gradients become views of
+    `total`: the next transaction reduces in other memory.
     """
 
     key: Hashable
@@ -45,26 +48,37 @@ class Bucket:
 
 
 Piece = dict[Hashable, torch.Tensor]
-"""The gradient of one microbatch that was executed again, by bucket."""
+"""The gradient of one microbatch, by bucket."""
 
 
 class Reducer:
-    """Buckets of this rank, reduced over `channel`, the replicate group of its shard.
+    """The buckets of this rank, reduced over `channel`, the replicate group of its shard.
 
-    A transaction reduces those that are included in it, in that order.
+    A transaction reduces the buckets that are included in it, in the order of inclusion.
     """
 
-    def __init__(self, fabric: Fabric, channel: Channel) -> None:
+    def __init__(
+        self,
+        fabric: Fabric,
+        channel: Channel,
+        *,
+        on_launch: Callable[[int, int], None] = lambda number, total: None,
+        exact_sum: ExactSum | None = None,
+    ) -> None:
+        """`on_launch(number, total)` is called for each bucket that is launched.
+
+        `exact_sum`, if it is given, adds up in the place of an all-reduce.
+        """
         self.fabric = fabric
         self.channel = channel
         self._begin = fabric.launch
         if channel.over is not None:
-            self._begin = partial(channel.over.launch, fabric)
+            self._begin = partial(channel.over.launch, fabric.serving)
         self.buckets: dict[Hashable, Bucket] = {}
         self.order: list[Hashable] = []
-        self.on_launch: Callable[[int, int], None] = lambda number, total: None
-        self.canonical: Canonical | None = None  # how to sum, if not by all-reduce
-        self._extra: Piece = {}  # what this rank has made up, but for the canonical sum
+        self._on_launch = on_launch
+        self.exact_sum = exact_sum
+        self._extra: Piece = {}  # what this rank has made up, without `exact_sum`
         self._launched = 0
         self._launched_in = 0
         self._final: set[Hashable] = set()
@@ -82,20 +96,20 @@ class Reducer:
         return bucket
 
     def include(self, keys: Iterable[Hashable]) -> None:
-        """These are reduced in this transaction, after those that are already."""
+        """Add `keys` to this transaction, after those that are in it."""
         self.order += [key for key in keys if key not in self.order]
 
     def forget(self) -> None:
-        """The buckets of the step before are no longer how the gradients are divided."""
+        """Drop all buckets: gradients are divided in another way from now on."""
         self.buckets.clear()
-        if self.canonical is not None:
-            self.canonical.forget()
+        if self.exact_sum is not None:
+            self.exact_sum.forget()
         self.begin()
 
     def begin(self) -> None:
-        """A new transaction: nothing of it is launched."""
-        if self.canonical is not None:
-            self.canonical.begin_step()
+        """Begin a new transaction: nothing of it is included or launched."""
+        if self.exact_sum is not None:
+            self.exact_sum.begin_step()
         self._launched = self._launched_in = 0
         self._final_in = self._held_in = 0
         self._final.clear()
@@ -106,7 +120,7 @@ class Reducer:
             bucket.generation = 0
 
     def piece(self, carried: bool) -> Piece:
-        """What the accumulators hold now, and if `carried` what they had before the transaction."""
+        """Return what the accumulators hold, and with `carried` what they held before as well."""
         piece: Piece = {}
         for key in self.order:
             bucket = self.buckets[key]
@@ -118,7 +132,7 @@ class Reducer:
         return piece
 
     def share(self, parts: int, carried: bool) -> Piece:
-        """One of so many equal parts of this rank's own microbatches (`carried` as above)."""
+        """Return this rank's own gradient divided by `parts` (`carried` as in `piece`)."""
         piece = self.piece(carried=False)
         for key, own in piece.items():
             before = torch.zeros_like(own)
@@ -129,17 +143,18 @@ class Reducer:
         return piece
 
     def add(self, identity: Identity, piece: Piece) -> None:
-        """Another slot's microbatch is part of this rank's contribution."""
-        if self.canonical is not None:
-            self.canonical.add(identity, piece)
+        """Add another slot's microbatch to what this rank contributes."""
+        if self.exact_sum is not None:
+            self.exact_sum.add(identity, piece)
             return
         for key, gradient in piece.items():
             known = self._extra.get(key)
             self._extra[key] = gradient if known is None else known.add_(gradient)
 
     def offer(self, key: Hashable, generation: int) -> None:
-        """The accumulator of `key` is final in the plan of `generation`: start its reduction as
-        soon as its turn comes.
+        """The accumulator of `key` is final, by the plan of `generation`.
+
+        Its reduction starts once all buckets before it have started.
         """
         self.include([key])
         if self._final_in != generation:
@@ -159,31 +174,34 @@ class Reducer:
             return  # the end of the backward will see the new generation
 
     def finish(self, generation: int) -> None:
-        """Reduce everything in `generation` and wait; Superseded if it ends first."""
+        """Reduce all included buckets in `generation` and wait.
+
+        Raises Superseded if the generation ends first, and TimedOut.
+        """
         if self.fabric.ready(self.channel) != generation:
             raise Superseded
         self._launch_up_to(len(self.order), generation)
         pendings = [b.pending for b in self._present() if b.pending is not None]
-        if self.canonical is None:
+        if self.exact_sum is None:
             self.fabric.finish(pendings, generation)
         else:
-            self._finish(self.canonical, generation)
+            self._finish(self.exact_sum, generation)
         self._held_in = generation
 
     def _present(self) -> list[Bucket]:
         return [self.buckets[key] for key in self.order]
 
-    def _finish(self, canonical: Canonical, generation: int) -> None:
-        """Both halves of every bucket; all members start the second ones in the same order."""
+    def _finish(self, exact_sum: ExactSum, generation: int) -> None:
+        """Wait for both halves of every bucket; all members start second halves in one order."""
         for bucket in self._present():
             assert bucket.pending is not None, f"bucket {bucket.key} was just launched"
             self.fabric.finish([bucket.pending], generation)
-            bucket.pending = canonical.complete(bucket.key, generation)
+            bucket.pending = exact_sum.complete(bucket.key, generation)
         pendings = [b.pending for b in self._present() if b.pending is not None]
         self.fabric.finish(pendings, generation)
 
     def deliver(self) -> None:
-        """Write the reduced sums to the parameters' gradients; the step is committed."""
+        """Write the sums of the step, which is committed, to the parameters' gradients."""
         assert self._held_in == self._launched_in or not self.order, (
             f"INV-5: held in generation {self._held_in}, since then launched in {self._launched_in}"
         )
@@ -192,8 +210,8 @@ class Reducer:
             bucket.deliver(bucket.staging)
             if bucket.keeps:
                 bucket.staging = None
-                if self.canonical is not None:
-                    self.canonical.let_go(bucket.key)
+                if self.exact_sum is not None:
+                    self.exact_sum.let_go(bucket.key)
 
     def _launch_up_to(self, count: int, generation: int) -> None:
         if self._launched_in != generation:
@@ -201,12 +219,12 @@ class Reducer:
         for bucket in self._present()[self._launched : count]:
             self._launch(bucket, generation)
             self._launched += 1
-            self.on_launch(self._launched - 1, len(self.order))
+            self._on_launch(self._launched - 1, len(self.order))
 
     def _launch(self, bucket: Bucket, generation: int) -> None:
         self._abandon(bucket)
-        if self.canonical is not None:
-            bucket.staging, bucket.pending = self.canonical.start(
+        if self.exact_sum is not None:
+            bucket.staging, bucket.pending = self.exact_sum.start(
                 bucket.key, generation, size=bucket.size, dtype=bucket.dtype, fill=bucket.fill
             )
             bucket.generation = generation
@@ -224,11 +242,11 @@ class Reducer:
         bucket.generation = generation
 
     def _abandon(self, bucket: Bucket) -> None:
-        """Leave a reduction that is not done behind, with the memory that it may still write."""
+        """Leave a reduction under way behind, with the memory that it may still write."""
         if bucket.pending is not None and not bucket.pending.done and bucket.staging is not None:
             memory = [bucket.staging]
-            if self.canonical is not None:
-                memory = self.canonical.let_go(bucket.key)
-            self.fabric.bury(memory, bucket.pending)
+            if self.exact_sum is not None:
+                memory = self.exact_sum.let_go(bucket.key)
+            self.fabric.hold(memory, bucket.pending)
             bucket.staging = None
         bucket.pending = None

@@ -1,15 +1,16 @@
-"""The vote that ends a step: one small collective over every live rank.
+"""The vote that ends a step: one small collective over all live ranks.
 
-Only a rank that holds every bucket enters it, so whoever completes it knows that all members do.
-The ballot counts identities, and the sum shows on the data plane what is in the step (INV-1).
-Beside it each rank says how many microbatches it has taken, so that ranks that disagree can be
-named (`Tally`), and a word about what it wants done next: what all must enter together is agreed
-on here, and nobody waits in it for ranks that do something else.
-Small ballots go from everyone to everyone, all at once: half the messages of a reduction, and no
-rank waits for what a third one has to say first. gloo ends the process where the sizes of an
-operation differ, and ranks that disagree about the length of a step must still be able to find out:
-so ballots have the room that all have agreed on in this generation, and where the same number of
-microbatches needs more, all vote again in more.
+A rank enters it only if it holds every bucket, so a rank that completes it knows that all members
+do. It is the voting phase of a two-phase commit (Gray, "Notes on Data Base Operating Systems",
+1978) as an all-reduce, with no coordinator. A ballot counts identities, and the sum of all ballots
+shows on the data plane what is in the step (INV-1). Each rank also tells how many microbatches it
+has taken, so that ranks that differ can be named (`Tally`), and a word about what it wants done
+next: what all ranks must enter together is agreed on here.
+
+Small ballots are exchanged all to all: half the messages of a reduction, and no rank waits for what
+a third one sends first. gloo ends the process where the sizes of an operation differ, and ranks
+that disagree about the length of a step must still find out. So ballots have a length that all have
+agreed on in this generation; where equally many microbatches need more, all vote again with more.
 """
 
 from array import array
@@ -19,36 +20,37 @@ from dataclasses import dataclass
 import torch
 
 from ft_collectives.communicators.c10d import Gloo, ReduceOp, Work, options
+from ft_collectives.communicators.channel import Communicator
 from ft_collectives.communicators.errors import Superseded
-from ft_collectives.communicators.fabric import Communicator, Fabric
+from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.communicators.gather_objects import gather
 
 ROOM = 64
-"""The length of a ballot is a multiple of this."""
+"""The length of a ballot, in numbers, is a multiple of this."""
 
 EXCHANGED = 1 << 14
-"""All ballots together are exchanged up to this many numbers, and summed on their way beyond."""
+"""Ballots of up to this many numbers together are exchanged all to all; larger ones all-reduced."""
 
 
 HALF_BITS = 12
 HALF = (1 << HALF_BITS) - 1
-"""Of a digest: the square of it fits into what a ballot holds. Numbers are the same on all members
-if and only if the square of their sum is as many times the sum of their squares.
+"""Half of a digest, whose square fits into a number of a ballot. n numbers are equal if and only if
+the square of their sum is n times the sum of their squares (Cauchy and Schwarz).
 """
 
 WORDS = 4
-"""A word is one of 0 to this."""
+"""A word is one of range(WORDS)."""
 
 HEAD = 2 + WORDS + 4
-"""Numbers before a ballot: microbatches, their square, and how often each word is said."""
+"""Numbers before the counts: microbatches, their square, words, and the halves of the digest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """What a vote came to. `said` is how many ranks said each word.
+    """The outcome of a vote: `counts` for each identity, and how many ranks `said` each word.
 
-    `taken` is how many microbatches each rank has taken, where that differs; then nothing is
-    counted.
+    `taken` maps ranks to the microbatches that they have taken if these differ; then `counts` is
+    empty.
     """
 
     counts: tuple[int, ...]
@@ -57,8 +59,8 @@ class Tally:
     alike: bool = True  # all digests were the same
 
 
-class _Papers:
-    """Memory for `members` ballots of `length`, which serves vote after vote."""
+class _BallotMemory:
+    """Memory for `members` ballots of `length` numbers, used for vote after vote."""
 
     def __init__(self, members: int, length: int) -> None:
         self.members = members
@@ -73,28 +75,32 @@ class _Papers:
         self._given[:] = padded * self.members
 
     def rows(self, width: int) -> list[list[int]]:
-        """The first `width` numbers of every member's ballot."""
+        """Return the first `width` numbers of every member's ballot."""
         starts = range(0, self.length * self.members, self.length)
         return [self._got[start : start + width].tolist() for start in starts]
 
 
-class Booth:
-    """Votes of this rank among all live ranks."""
+class VoteGroup:
+    """Those of `ranks` (global) that are live, and vote together."""
 
     def __init__(self, fabric: Fabric, ranks: Sequence[int], name: str = "vote") -> None:
-        """Votes of `ranks` over a channel of that name, which is free between votes."""
+        """Open a channel of that name, which others may use between votes."""
         self._fabric = fabric
         self._concluded = 0
         self.channel = fabric.open(name, ranks, lambda: (self._concluded,))
-        self._papers: _Papers | None = None
+        self._memory: _BallotMemory | None = None
         self._room = (0, ROOM)  # a generation, and the length of ballots that all know in it
         self._how = options("AllToAllOptions")
 
     def count(
         self, generation: int, ballot: Sequence[int], on_launch: Callable[[], None]
     ) -> tuple[int, ...]:
-        """The sum of all members' ballots. Superseded if `generation` ends first."""
-        rows = self._together(generation, ballot, ReduceOp.SUM, on_launch)
+        """Return the sum of all members' ballots.
+
+        `on_launch` is called once this rank's ballot is on its way. Raises Superseded if
+        `generation` ends first, and TimedOut.
+        """
+        rows = self._combined(generation, ballot, ReduceOp.SUM, on_launch)
         return tuple(map(sum, zip(*rows, strict=True)))
 
     def tally(
@@ -107,14 +113,17 @@ class Booth:
         word: int = 0,
         digest: int = 0,
     ) -> Tally:
-        """As `count`, among ranks that need not have taken the same number of `microbatches`."""
+        """As `count`, among ranks that may have taken different numbers of `microbatches`.
+
+        `word` is in range(WORDS); of `digest` the lower 2 * HALF_BITS bits are compared.
+        """
         room = self._room[1] if self._room[0] == generation else ROOM
         said = [int(word == one) for one in range(WORDS)]
         low, high = digest & HALF, digest >> HALF_BITS & HALF
         row = [microbatches, microbatches**2, *said, low, low**2, high, high**2, *ballot]
         needed = _rounded(len(row))
         first = row if needed <= room else row[:HEAD]
-        rows = self._together(generation, first, ReduceOp.SUM, on_launch, room)
+        rows = self._combined(generation, first, ReduceOp.SUM, on_launch, room)
         sums = tuple(map(sum, zip(*rows, strict=True)))
         words = sums[2 : 2 + WORDS]
         members = sum(words)
@@ -122,26 +131,26 @@ class Booth:
             taken = self._taken(generation, microbatches)
             return Tally(counts=(), said=words, taken=taken)
         if needed > room:  # on all ranks, as they have taken equally many
-            rows = self._together(generation, row, ReduceOp.SUM, lambda: None, needed)
+            rows = self._combined(generation, row, ReduceOp.SUM, lambda: None, needed)
             self._room = (generation, needed)
             sums = tuple(map(sum, zip(*rows, strict=True)))
         alike = all(members * sums[n + 1] == sums[n] ** 2 for n in (HEAD - 4, HEAD - 2))
         return Tally(counts=sums[HEAD:], said=words, taken={}, alike=alike)
 
     def _taken(self, generation: int, microbatches: int) -> dict[int, int]:
-        """How many microbatches each member has taken."""
+        """Return how many microbatches each member has taken, by rank."""
         said = gather(self._fabric, self.channel, generation, {"taken": microbatches})
         return {rank: one["taken"] for rank, one in said.items()}
 
     def least(self, generation: int, value: int) -> int:
-        """The least value of any member. Superseded if `generation` ends first."""
-        rows = self._together(generation, [value], ReduceOp.MIN, lambda: None)
+        """Return the least value of all members. Raises Superseded if `generation` ends first."""
+        rows = self._combined(generation, [value], ReduceOp.MIN, lambda: None)
         return min(row[0] for row in rows)
 
     def concluded(self, generation: int) -> int:
-        """What members had concluded when `generation` began, 0 if none had.
+        """Return what members had concluded when `generation` began, 0 if none had.
 
-        All see the same. Superseded if `generation` is over.
+        It is the same on all of them. Raises Superseded if `generation` is over.
         """
         now = self._fabric.meet(self.channel)
         if now.generation != generation:
@@ -149,16 +158,16 @@ class Booth:
         return max((found for (found,) in now.aligned), default=0)
 
     def conclude(self, generation: int, found: int) -> None:
-        """This rank has `found` (> 0) in `generation`: Superseded if that has ended first.
+        """Conclude `found` (> 0) in `generation`. Raises Superseded if that has ended.
 
-        Under the lock under which members tell each other, so nobody can be told otherwise.
+        This holds the lock under which members exchange conclusions: no member hears otherwise.
         """
         with self._fabric.changed:
             if self._fabric.view.generation != generation:
                 raise Superseded
             self._concluded = found
 
-    def _together(
+    def _combined(
         self,
         generation: int,
         ballot: Sequence[int],
@@ -166,7 +175,7 @@ class Booth:
         on_launch: Callable[[], None],
         room: int = 0,
     ) -> list[list[int]]:
-        """All members' ballots, or one that is the sum or the least of them by `operation`."""
+        """Return all members' ballots, or one that is their sum or minimum by `operation`."""
         now = self._fabric.meet(self.channel)
         if now.generation != generation:
             raise Superseded
@@ -189,19 +198,19 @@ class Booth:
         length: int,
         on_launch: Callable[[], None],
     ) -> list[list[int]]:
-        papers, self._papers = self._papers, None  # gloo has them while it may write late
-        if papers is None or (papers.members, papers.length) != (len(now.members), length):
-            papers = _Papers(len(now.members), length)
-        papers.fill(ballot)
-        mine, everybodys = papers.mine, papers.all
+        memory, self._memory = self._memory, None  # gloo has them while it may write late
+        if memory is None or (memory.members, memory.length) != (len(now.members), length):
+            memory = _BallotMemory(len(now.members), length)
+        memory.fill(ballot)
+        mine, theirs = memory.mine, memory.all
         self._carry_out(
             now.generation,
-            [mine, everybodys],
-            lambda group: group.alltoall_base(everybodys, mine, [], [], self._how),
+            [mine, theirs],
+            lambda group: group.alltoall_base(theirs, mine, [], [], self._how),
             on_launch,
         )
-        self._papers = papers
-        return papers.rows(len(ballot))
+        self._memory = memory
+        return memory.rows(len(ballot))
 
     def _carry_out(
         self,
@@ -211,11 +220,11 @@ class Booth:
         on_launch: Callable[[], None],
     ) -> None:
         fabric = self._fabric
-        fabric.bury(staged)
+        fabric.hold(staged)
         pending = fabric.launch(self.channel, generation, launch)
         on_launch()
         fabric.finish([pending], generation)
-        fabric.unbury(staged)
+        fabric.release(staged)
 
 
 def _rounded(length: int) -> int:

@@ -45,6 +45,7 @@ MODULES = (
     "ft_collectives.communicators.fabric",
     "ft_collectives.step.machine",
     "ft_collectives.process_group.elastic",
+    "ft_collectives.process_group.survivors",
     "rendezvous.transport.station",
     "rendezvous.protocol.codec",
     "rendezvous.protocol.shared_memory",

@@ -14,7 +14,8 @@ from torch.distributed import AllreduceOptions, HashStore, is_nccl_available
 
 from ft_collectives.communicators import nccl
 from ft_collectives.communicators.fabric import Fabric
-from ft_collectives.communicators.nccl import Accelerated, Link, Nccl
+from ft_collectives.communicators.limits import TimeLimits
+from ft_collectives.communicators.nccl import DeviceCommunicator, Nccl, NcclChannel
 from rendezvous.protocol.messages import View
 
 pytestmark = pytest.mark.gpu
@@ -35,38 +36,38 @@ def library(gpu: torch.device) -> Nccl:
 
 
 @pytest.fixture
-def over(library: Nccl) -> Accelerated:
-    return Accelerated(library)
+def over(library: Nccl) -> NcclChannel:
+    return NcclChannel(library)
 
 
-def connected(over: Accelerated, generation: int) -> Link:
+def connected(over: NcclChannel, generation: int) -> DeviceCommunicator:
     link = over.connect(generation, HashStore(), 0, 1, lambda: True)
     assert link is not None
     return link
 
 
-def flown(over: Accelerated, link: Link, tensor: torch.Tensor) -> Any:
+def flown(over: NcclChannel, link: DeviceCommunicator, tensor: torch.Tensor) -> Any:
     return over._fly(link, lambda group: group.allreduce([tensor], AllreduceOptions()))
 
 
-def passes(flight: Any, within_s: float) -> bool:
+def passes(operation: Any, within_s: float) -> bool:
     until = time.monotonic() + within_s
-    while not flight.passed() and time.monotonic() < until:
+    while not operation.passed() and time.monotonic() < until:
         time.sleep(0.001)
-    return bool(flight.passed())
+    return bool(operation.passed())
 
 
-def test_a_communicator_sums_and_says_when(over: Accelerated, gpu: torch.device) -> None:
+def test_a_communicator_sums_and_says_when(over: NcclChannel, gpu: torch.device) -> None:
     link, tensor = connected(over, 1), torch.arange(4.0, device=gpu)
 
-    flight = flown(over, link, tensor)
+    operation = flown(over, link, tensor)
 
-    assert passes(flight, 10)
-    flight.conclude()
+    assert passes(operation, 10)
+    operation.conclude()
     assert tensor.tolist() == [0.0, 1.0, 2.0, 3.0]
 
 
-def test_an_event_tells_what_a_future_does_not(over: Accelerated, gpu: torch.device) -> None:
+def test_an_event_tells_what_a_future_does_not(over: NcclChannel, gpu: torch.device) -> None:
     """The future is complete at once, the event only after what was enqueued before."""
     link, tensor, works = connected(over, 1), torch.ones(4, device=gpu), []
 
@@ -75,41 +76,41 @@ def test_an_event_tells_what_a_future_does_not(over: Accelerated, gpu: torch.dev
         works.append(group.allreduce([tensor], AllreduceOptions()))
         return works[0]
 
-    flight = over._fly(link, start)
+    operation = over._fly(link, start)
 
     assert works[0].get_future().done()
-    assert not flight.passed()
-    assert passes(flight, 30)
+    assert not operation.passed()
+    assert passes(operation, 30)
 
 
 def test_an_abort_while_the_stream_is_busy_returns_and_memory_is_kept(
-    over: Accelerated, gpu: torch.device
+    over: NcclChannel, gpu: torch.device
 ) -> None:
     link, staging = connected(over, 1), torch.ones(1 << 20, device=gpu)
     torch.cuda._sleep(LONG_CYCLES)
-    flight = flown(over, link, staging)
-    flight.keep([staging])
-    assert over.kept.look() != []
+    operation = flown(over, link, staging)
+    operation.keep([staging])
+    assert over.held_memory.look() != []
 
     over.drop(before=2)
 
     assert link.gone.wait(timeout=60)
-    assert passes(flight, 60)
-    assert over.kept.look() == []
+    assert passes(operation, 60)
+    assert over.held_memory.look() == []
 
 
-def test_a_communicator_is_made_anew_after_an_abort(over: Accelerated, gpu: torch.device) -> None:
+def test_a_communicator_is_made_anew_after_an_abort(over: NcclChannel, gpu: torch.device) -> None:
     for generation in range(1, 6):
         link, tensor = connected(over, generation), torch.ones(8, device=gpu)
-        flight = flown(over, link, tensor)
-        assert passes(flight, 10)
-        flight.conclude()
+        operation = flown(over, link, tensor)
+        assert passes(operation, 10)
+        operation.conclude()
         over.drop(before=generation + 1)
         assert link.gone.wait(timeout=60)
     assert torch.ones(8, device=gpu).sum().item() == 8.0, "the device still computes"
 
 
-def test_a_member_that_never_comes_is_given_up(over: Accelerated) -> None:
+def test_a_member_that_never_comes_is_given_up(over: NcclChannel) -> None:
     """TORCH_NCCL_NONBLOCKING_TIMEOUT is 5 s here."""
     started = time.monotonic()
 
@@ -120,7 +121,7 @@ def test_a_member_that_never_comes_is_given_up(over: Accelerated) -> None:
 
 
 def test_a_newer_view_ends_the_wait_for_a_member(
-    over: Accelerated, monkeypatch: pytest.MonkeyPatch
+    over: NcclChannel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The builder of the next generation need not wait for the one that hangs."""
     monkeypatch.setattr(nccl, "ABORT_WITHIN_S", 1.0)
@@ -147,12 +148,12 @@ def test_a_collective_within_a_graph_is_refused(library: Nccl, gpu: torch.device
     assert "CUDA graph" in inside
 
 
-def test_the_fabric_connects_a_device_beside_gloo(over: Accelerated) -> None:
+def test_the_fabric_connects_a_device_beside_gloo(over: NcclChannel) -> None:
     """Alone, there is nothing to connect, and nothing to abort."""
     fabric = Fabric(
         rank=0, view=View(generation=1, live=(), live_ranks=(0,), losses=()),
         store=lambda generation: HashStore(), changed=threading.Condition(),
-        timeout=timedelta(seconds=30), on_hint=lambda generation, reason: None,
+        limits=TimeLimits(lambda: timedelta(seconds=30)), on_hint=lambda generation, reason: None,
     )  # fmt: skip
 
     channel = fabric.open("gradients0", (0,), over=over)

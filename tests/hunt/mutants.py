@@ -126,8 +126,8 @@ MUTANTS = (
     ),
     Mutant(
         name="nobody tells of a figure over the survivors",
-        module="ft_collectives.process_group.elastic",
-        old="            ElasticGroup.partial(asked.call, len(among.members), self.size())\n",
+        module="ft_collectives.process_group.survivors",
+        old="            self.policy.on_partial(signature.call, len(among.members), self.size)\n",
         new="            pass\n",
         choices={"world": 3, "judge": "steering"},
         lossy=True,

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from ft_collectives.step.exact_sum import canonical, terms
-from ft_collectives.step.machine import (
+from ft_collectives.step.exact_sum import addition_order, partial_sums
+from ft_collectives.step.machine import StepMachine
+from ft_collectives.step.step_events import (
     Accumulated,
     Apply,
     Break,
@@ -21,7 +22,6 @@ from ft_collectives.step.machine import (
     Decided,
     Effect,
     Event,
-    InStep,
     Reduce,
     Reduced,
     Send,
@@ -94,7 +94,7 @@ class World:
         self.entered: dict[tuple[str, int, int], dict[int, tuple[Any, ...]]] = {}
         self.members: dict[int, tuple[int, ...]] = {}  # of each generation
         view = View(generation=1, live=tuple(ranks), live_ranks=tuple(ranks), losses=())
-        self.machines = {r: InStep(rank=r, layout=self.layout, view=view) for r in ranks}
+        self.machines = {r: StepMachine(rank=r, layout=self.layout, view=view) for r in ranks}
         self.tell(Topology(rank=0, generation=1, strategy="ddp", replicas=self.layout.replicas))
         for rank in self.layout.ranks(self.layout.slots):
             self.tell(verdict(rank))
@@ -245,12 +245,12 @@ class World:
             assert machine.snapshot() == before
         return True
 
-    def check_plan(self, machine: InStep) -> None:
+    def check_plan(self, machine: StepMachine) -> None:
         """Each knows what all have, and that it can be added up in canonical order."""
         shares = machine.shares()
         assert set(shares[machine.slot]) == set(self.sums[machine.rank])
-        having = [terms(shares[slot]) for slot in machine.view.live]
-        order = [term for term, _ in canonical(having)]
+        having = [partial_sums(shares[slot]) for slot in machine.view.live]
+        order = [term for term, _ in addition_order(having)]
         assert sum(term.stop - term.start for term in order) == self.total
 
     # ------------------------------------------------------------------------ what must hold

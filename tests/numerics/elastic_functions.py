@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 
-from ft_collectives.process_group.substitutes import answering, naming_roots
+from ft_collectives.process_group.substitutes import answering, requiring_roots
 from tests.numerics.worlds import Member
 
 DTYPES = (
@@ -321,7 +321,7 @@ def other_calls(member: Member) -> dict[str, Any]:
     tried("irecv", lambda: dist.irecv(mine.clone(), 3).wait())
     pair = [dist.P2POp(dist.isend, mine, 3), dist.P2POp(dist.irecv, mine.clone(), 3)]
     tried("batch", lambda: [work.wait() for work in dist.batch_isend_irecv(pair)])
-    with naming_roots():
+    with requiring_roots():
         tried("objects", lambda: dist.broadcast_object_list([None], src=3))
         tried("scatter_object", lambda: dist.scatter_object_list([None], None, src=3))
     return said
@@ -337,7 +337,7 @@ def lost_roots(member: Member) -> list[str]:
     ones = torch.ones(2)
 
     def named(call: Any, *arguments: Any, **names: Any) -> None:
-        with naming_roots():
+        with requiring_roots():
             call(*arguments, **names)
 
     for call in (
@@ -352,71 +352,8 @@ def lost_roots(member: Member) -> list[str]:
             said.append("nothing")
         except RuntimeError as error:
             said.append(str(error))
-    stand_in = torch.full((2,), float(member.rank))
-    dist.broadcast(stand_in, src=3)  # as C++ calls it
+    substitute = torch.full((2,), float(member.rank))
+    dist.broadcast(substitute, src=3)  # as C++ calls it
     dist.reduce(torch.ones(2), dst=3)
     dist.gather(torch.ones(2), None, dst=3)
-    return [*said, str(stand_in.tolist())]
-
-
-def unlike(member: Member) -> list[str]:
-    """What is said where rank 1 makes another call than ranks 0 and 2, and a call they agree on."""
-    member.protect()
-    odd = member.rank == 1
-    ones = torch.ones(3)
-
-    def whole(count: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        return torch.ones(count, dtype=dtype)
-
-    said = []
-    for call in (
-        lambda: dist.all_reduce(whole(4 if odd else 3)),
-        lambda: dist.all_reduce(whole(3, torch.float64 if odd else torch.float32)),
-        lambda: dist.all_reduce(ones.clone(), dist.ReduceOp.MAX if odd else dist.ReduceOp.SUM),
-        lambda: dist.barrier() if odd else dist.all_reduce(ones.clone()),
-        lambda: dist.broadcast(ones.clone(), src=1 if odd else 0),
-    ):
-        try:
-            call()
-            said.append("nothing")
-        except RuntimeError as error:
-            said.append(str(error))
-    dist.all_reduce(ones)
-    return [*said, str(ones.tolist())]
-
-
-def wrong(member: Member) -> list[tuple[str, str]]:
-    """What is raised or given where no call is right: natively, and protected."""
-    two, three = torch.ones(2), torch.ones(3)
-    none: Any = None
-
-    def uneven(rows: int, kind: torch.dtype) -> torch.Tensor:
-        out = torch.zeros(rows, 3, dtype=kind)
-        dist.all_to_all_single(out, torch.arange(3.0 * rows).to(kind).view_as(out))
-        return out
-
-    calls = (
-        lambda: dist.broadcast(two.clone(), 9),
-        lambda: dist.reduce(two.clone(), 9),
-        lambda: dist.gather(two, none, 9),
-        lambda: dist.scatter(two.clone(), none, 9),
-        lambda: dist.all_gather([two.clone()], two),
-        lambda: dist.all_gather([three.clone()] * member.size, two),
-        lambda: dist.all_gather([two.double()] * member.size, two),
-        lambda: uneven(member.size + 1, torch.float64),
-        lambda: uneven(1, torch.complex64),
-        lambda: dist.all_to_all_single(two.clone(), two),
-    )
-
-    def said() -> list[str]:
-        found = []
-        for call in calls:
-            try:
-                found.append(str(call()))
-            except (RuntimeError, ValueError, IndexError) as error:
-                found.append(f"{type(error).__name__}: {error}")
-        return found
-
-    native = said()
-    member.protect()
-    return list(zip(native, said(), strict=True))
+    return [*said, str(substitute.tolist())]

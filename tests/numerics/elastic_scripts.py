@@ -1,10 +1,8 @@
 """What the members of a small world do (see `worlds`)."""
 
 import itertools
-import os
 import random
 import threading
-import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,80 +11,11 @@ import torch.distributed as dist
 from torch.distributed.checkpoint import state_dict_saver, utils
 from torch.nn.parallel import DistributedDataParallel
 
-from ft_collectives.communicators import fabric as fabric_module
-from ft_collectives.communicators import gloo_threads
-from ft_collectives.process_group.elastic import ElasticGroup
-from ft_collectives.process_group.substitutes import Site, naming_roots
-from ft_collectives.step.vote import EXCHANGED, Booth, Tally
+from ft_collectives.process_group.substitutes import CallSite, requiring_roots
+from ft_collectives.process_group.substitution_policy import SubstitutionPolicy
 from recoverrun.worker.patches.distributed_checkpoint import Checkpoints, among_survivors
 from tests.numerics import elastic_functions as functions
 from tests.numerics.worlds import Member
-
-# --------------------------------------------------------------------------- point to point
-
-
-def messages(member: Member) -> list[Any]:
-    """Ranks 0 and 1 talk; 2 dies while 1 waits for it; 3 watches."""
-    member.protect()
-    got: list[Any] = []
-    if member.rank == 2:
-        dist.recv(torch.zeros(1), 1)
-        member.die()
-    if member.rank == 0:
-        early = [dist.isend(torch.tensor([float(at)]), 1, tag=at % 2) for at in range(4)]
-        for work in early:
-            work.wait()
-        dist.batch_isend_irecv(
-            [
-                dist.P2POp(dist.isend, torch.tensor([7.0]), 1),
-                dist.P2POp(dist.irecv, reply := torch.zeros(1), 1),
-            ]
-        )[1].wait()
-        got.append(reply.item())
-    if member.rank == 1:
-        slots = [torch.zeros(1) for _ in range(4)]
-        works = [dist.irecv(slots[at], 0, tag=at % 2) for at in (1, 0, 3, 2)]
-        for work in works:
-            work.wait()
-        got += [slot.item() for slot in slots]
-        swap = [
-            dist.P2POp(dist.isend, torch.tensor([8.0]), 0),
-            dist.P2POp(dist.irecv, other := torch.zeros(1), 0),
-        ]
-        for work in dist.batch_isend_irecv(swap):
-            work.wait()
-        got.append(other.item())
-        waiting = dist.irecv(torch.zeros(1), 2)
-        dist.send(torch.ones(1), 2)
-        try:
-            waiting.wait()
-            got.append("nothing")
-        except RuntimeError as error:
-            got.append(str(error).splitlines()[0])
-    member.await_generation(2)
-    if member.rank == 0:
-        dist.send(torch.tensor([5.0]), 3)
-        dist.send(torch.tensor([6.0]), 1)
-    elif member.rank in (1, 3):
-        last = torch.zeros(1)
-        dist.recv(last, 0)
-        got.append(last.item())
-    dist.barrier()
-    return got
-
-
-def a_send_waits_for_nobody(member: Member) -> float:
-    """The receiver takes part in a barrier before it looks at the message."""
-    member.protect()
-    slot = torch.zeros(1)
-    work = dist.isend(torch.ones(1), 1) if member.rank == 0 else None
-    dist.barrier()
-    if work is not None:
-        work.wait()
-    else:
-        dist.recv(slot, 0)
-    return slot.item()
-
 
 # --------------------------------------------------------------------------- losses at any moment
 
@@ -226,7 +155,7 @@ def root_dies(member: Member, moment: int) -> str:
         member.die_at(moment)
     mine = torch.full((3,), 7.0 if member.rank == 2 else 0.0)
     try:
-        with naming_roots():
+        with requiring_roots():
             dist.broadcast(mine, src=2)
     except RuntimeError as error:
         return str(error)
@@ -236,7 +165,7 @@ def root_dies(member: Member, moment: int) -> str:
 def sites(member: Member, way: str, moment: int) -> str:
     """Rank 2 broadcasts three times from one place, and dies in the third."""
     member.protect()
-    site, said = Site(), []
+    site, said = CallSite(), []
     for turn in range(3):
         if member.rank == 2 and turn == 2:
             member.die_at(moment)
@@ -244,14 +173,14 @@ def sites(member: Member, way: str, moment: int) -> str:
         mine = torch.tensor([value, float("nan")])
         site.call(done=way == "done" and member.rank == 0)
         try:
-            with naming_roots(site):
+            with requiring_roots(site):
                 dist.broadcast(mine, src=2)
         except RuntimeError as error:
             return str(error)
         said.append(mine[0].item())
         if way == "done":
             site.hear(torch.zeros(1), torch.ones(1))  # what others hold is not the root's
-    return f"{said} {site.stand_in}"
+    return f"{said} {site.substitute}"
 
 
 def late_protection(member: Member) -> float:
@@ -317,9 +246,8 @@ def failing_for_ever(member: Member) -> str:
 
 def solo(member: Member) -> list[Any]:
     """The last of two."""
-    member.protect()
     told: list[list[Any]] = []
-    ElasticGroup.partial = staticmethod(lambda call, some, of: told.append([call, some, of]))
+    member.protect(SubstitutionPolicy(on_partial=lambda *partial: told.append([*partial])))
     if member.rank == 1:
         member.die()
     results = [operate(name, 1, 0, 2, 4) for name in OPERATIONS if name != "broadcast"]
@@ -362,87 +290,7 @@ def subgroups(member: Member) -> list[float]:
     return got
 
 
-def votes(member: Member) -> list[Any]:
-    """Ballots that are exchanged, too long for that, or of other lengths, and a minimum."""
-    fabric = member.protect()
-    booth = Booth(fabric, range(member.size))
-    long = EXCHANGED // member.size + 1
-    short = booth.count(1, [member.rank, 1], lambda: None)
-    summed = booth.count(1, [member.rank] * long, lambda: None)
-    unequal = booth.count(1, [1] * (1 + member.rank), lambda: None)
-    return [short, set(summed), unequal, booth.least(1, 5 - member.rank)]
-
-
-def tallies(member: Member) -> list[Tally]:
-    """Equal and unequal numbers of microbatches, in ballots of any length."""
-    fabric = member.protect()
-    booth = Booth(fabric, range(member.size))
-
-    def vote(many: int, word: int) -> Tally:
-        ballot = [int(member.rank == slot) for slot in range(member.size) for _ in range(many)]
-        return booth.tally(1, ballot, lambda: None, microbatches=many, word=word)
-
-    many = EXCHANGED // member.size
-    return [
-        vote(2, 1),
-        vote(40, member.rank),  # more than there is room for at first
-        vote(3, 0),
-        vote(1 + 40 * member.rank, 0),  # of different lengths
-        vote(many, 0),  # summed
-        vote(many + member.rank // 2, 3),
-    ]
-
-
-# --------------------------------------------------------------------------- cost
-
-
-def event_threads(member: Member) -> list[Any]:
-    """How many of gloo's event threads there are before and after we connect, and their policies.
-
-    All native groups were made by then; every one has a device of its own.
-    """
-    before = len(gloo_threads._threads())
-    fabric = member.protect()
-    for name in ("gradients", "vote"):
-        fabric.ready(fabric.open(name, range(member.size)))
-    threads = gloo_threads._threads()
-    policies = sorted({os.sched_getscheduler(thread) for thread in threads})
-    return [before, len(threads), policies]
-
-
-def growth(member: Member) -> list[int]:
-    """What is kept after 20 and after 220 rounds of operations without a loss."""
-    member.protect()
-    counts = []
-    for rounds in (20, 200):
-        for number in range(rounds):
-            for name in ("sum", "gather", "broadcast", "exchange"):
-                operate(name, number, member.rank, member.size, 64)
-        counts += [
-            len(fabric_module._graveyard),
-            len(fabric_module._buried),
-            len(ElasticGroup.instances),
-            threading.active_count(),
-        ]
-    return counts
-
-
-def cost(member: Member) -> tuple[float, float]:
-    """Median microseconds of an all-reduce of 4 bytes: native, protected."""
-    tensor = torch.ones(1)
-
-    def median() -> float:
-        passed = []
-        for _ in range(300):
-            started = time.perf_counter()
-            dist.all_reduce(tensor)
-            passed.append(time.perf_counter() - started)
-            tensor.fill_(1)
-        return 1e6 * sorted(passed)[len(passed) // 2]
-
-    native = median()
-    member.protect()
-    return native, median()
+# --------------------------------------------------------------------------- checkpoints
 
 
 def checkpoint(member: Member, victim: int, moment: int, folder: str) -> int:

@@ -25,7 +25,9 @@ import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
 from ft_collectives.communicators.fabric import Fabric
+from ft_collectives.communicators.limits import TimeLimits
 from ft_collectives.process_group.elastic import ElasticGroup, as_one
+from ft_collectives.process_group.substitution_policy import NO_POLICY, SubstitutionPolicy
 from recoverrun.worker.groups import process_groups
 from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import View
@@ -103,18 +105,19 @@ class Member:
                 view=self.view,
                 store=self._store,
                 changed=self.changed,
-                timeout=timedelta(seconds=LONG_S),
+                limits=TimeLimits(lambda: timedelta(seconds=LONG_S)),
                 on_hint=lambda generation, reason: self.say("hint", generation, reason),
             )
         return self.fabric
 
-    def protect(self) -> Fabric:
-        """Protect every group that is there."""
+    def protect(self, policy: SubstitutionPolicy = NO_POLICY) -> Fabric:
+        """Protect every group that is there, and all that are made later."""
         fabric = self.fabric or self.build()
         for group in ElasticGroup.instances:
             if not group.protected:
-                group.protect(fabric)
-        process_groups.late(fabric, Layout(tuple((rank,) for rank in range(self.size))))
+                group.protect(fabric, policy)
+        layout = Layout(tuple((rank,) for rank in range(self.size)))
+        process_groups.late(fabric, layout, policy)
         return fabric
 
     def await_generation(self, generation: int) -> None:
@@ -124,7 +127,7 @@ class Member:
     def leave(self, result: Any) -> None:
         """The script ends here, and the process with it."""
         assert self.fabric is not None, "protected"
-        self.say("left", self.fabric.part(), result)
+        self.say("left", self.fabric.leave(), result)
         os._exit(0)
 
     def tell(self, word: str) -> None:

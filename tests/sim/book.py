@@ -7,7 +7,14 @@ caught a planted bug.
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
-from ft_collectives.step.machine import Apply, Decided, Effect, Ended, Event, Voted
+from ft_collectives.step.step_events import (
+    Apply,
+    Decided,
+    Effect,
+    Ended,
+    Event,
+    Voted,
+)
 from rendezvous.journal.journal import EVENTS
 from rendezvous.protocol.effects import Record
 from rendezvous.protocol.messages import Committed, Identity, Message, Stop, Topology, Verdict, View

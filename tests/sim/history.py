@@ -5,8 +5,18 @@ import json
 from collections import Counter
 from dataclasses import dataclass
 
-from ft_collectives.step.machine import Decided, Discarded, Effect, Event, Settled, Viewed, Voted
-from ft_collectives.step.machine import Tick as StepTick
+from ft_collectives.step.step_events import (
+    Decided,
+    Discarded,
+    Effect,
+    Event,
+    Settled,
+    Viewed,
+    Voted,
+)
+from ft_collectives.step.step_events import (
+    Tick as StepTick,
+)
 from rendezvous.coordinator.coordinator import Coordinator, NodeLost, Received, Tick
 from rendezvous.protocol.effects import Effect as Wish
 from rendezvous.protocol.effects import KillRanks, Record, StopJob, ToRank

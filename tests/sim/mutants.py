@@ -84,7 +84,7 @@ MUTANTS = (
         "if (answer := gathering.answer(report)) is not None:", "if False:", "INV-6", 29,
     ),
     Mutant(
-        "a report is said once", machine, "InStep._say",
+        "a report is said once", machine, "StepMachine._say",
         "self._now + RESEND_AFTER_S if waiting else", "", "INV-6", 34,
     ),
     Mutant(
@@ -96,55 +96,56 @@ MUTANTS = (
         "start + counts[replica]]", "start + counts[replica] + 1]", "stop", 1,
     ),
     Mutant(
-        "standing extras in spite of a surprise", machine, "InStep._advance",
+        "standing extras in spite of a surprise", machine, "StepMachine._advance",
         "self.joined if self.surprised else self.extras()", "self.extras()", "INV-6", 105,
     ),
     Mutant(
-        "a surprised rank reduces", machine, "InStep._advance",
+        "a surprised rank reduces", machine, "StepMachine._advance",
         "if self.surprised:", "if False:", "stop", 4,
     ),
     Mutant(
-        "a view does not stop a reduction", machine, "InStep._view",
+        "a view does not stop a reduction", machine, "StepMachine._view",
         'self.state in ("reducing", "voting")', "False", "INV-6", 1,
     ),
     Mutant(
-        "a vote of an old generation counts", machine, "InStep._vote",
+        "a vote of an old generation counts", machine, "StepMachine._vote",
         'generation != self.view.generation or self.state != "voting"',
         'self.state not in ("voting", "asking")', "INV-5", 72,
     ),
     Mutant(
-        "a reduction of an old generation counts", machine, "InStep._reduce",
+        "a reduction of an old generation counts", machine, "StepMachine._reduce",
         'generation != self.view.generation or self.state != "reducing"',
         'self.state not in ("reducing", "asking")', "INV-6", 482,
     ),
     Mutant(
-        "a report is final too early", machine, "InStep.report",
+        "a report is final too early", machine, "StepMachine.report",
         'self.state in ("open", "computing")', 'self.state == "computing"', "stop", 8,
     ),
     Mutant(
-        "held sums outlive a redo", machine, "InStep._decide",
+        "held sums outlive a redo", machine, "StepMachine._decide",
         "self.planned_in = self.view.generation\n        self.reduced_in = 0",
         "self.planned_in = self.view.generation", "ledger", 1464,
     ),
     Mutant(
-        "a plan outlives its step", machine, "InStep._apply",
+        "a plan outlives its step", machine, "StepMachine._apply",
         "self.plan = None", "pass", "INV-1", 251,
     ),
     Mutant(
-        "credit outlives its step", machine, "InStep._apply", "self.done = []", "pass", "assert", 0,
+        "credit outlives its step", machine, "StepMachine._apply",
+        "self.done = []", "pass", "assert", 0,
     ),
     Mutant(
-        "decisions are not fenced by step", machine, "InStep._decide",
+        "decisions are not fenced by step", machine, "StepMachine._decide",
         "decision.generation != self.view.generation or decision.step != self.step_index",
         "decision.generation != self.view.generation", "stop", 49,
     ),
     Mutant(
-        "decisions are not fenced by generation", machine, "InStep._decide",
+        "decisions are not fenced by generation", machine, "StepMachine._decide",
         "decision.generation != self.view.generation or decision.step != self.step_index",
         "decision.step != self.step_index", "INV-5", 5,
     ),
     Mutant(
-        "a view older than the topology has no slots", machine, "InStep.__init__",
+        "a view older than the topology has no slots", machine, "StepMachine.__init__",
         "view if view.live else _with_slots(view, layout)", "view", "assert", 0,
     ),
     Mutant(
@@ -231,11 +232,11 @@ SUCCESSION = (
 
 BLIND = (
     Mutant(
-        "nobody looks at the counts of the vote", machine, "InStep._vote",
+        "nobody looks at the counts of the vote", machine, "StepMachine._vote",
         "any(count != self.layout.shards for count in counts)", "False", "", 0,
     ),
     Mutant(
-        "nobody compares the sums it holds", machine, "InStep._decide",
+        "nobody compares the sums it holds", machine, "StepMachine._decide",
         "if self.reduced_in != decision.held:", "if False:", "", 0,
     ),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The model of a worker: the production `InStep`, two threads around it, and a script.
+"""The model of a worker: the production `StepMachine`, two threads around it, and a script.
 
 Step 0 is torch's own: no machine, one reduction (`torch`) that no view interrupts, and whoever sees
 it fail ends by that error. Then a rank takes over, all of them agree (`agree`), and each says what
@@ -12,7 +12,8 @@ how often.
 from collections import Counter, deque
 from typing import Protocol
 
-from ft_collectives.step.machine import (
+from ft_collectives.step.machine import StepMachine
+from ft_collectives.step.step_events import (
     Accumulated,
     Apply,
     Break,
@@ -22,7 +23,6 @@ from ft_collectives.step.machine import (
     Effect,
     Ended,
     Event,
-    InStep,
     Reduce,
     Reduced,
     Send,
@@ -91,7 +91,7 @@ class Worker:
         self.view: View | None = None  # the newest one heard
         self.views: dict[int, View] = {}
         self.topology_known = False
-        self.machine: InStep | None = None
+        self.machine: StepMachine | None = None
         self.step = 0  # the script's own count
         self.index = 0
         self.discarded = -1  # the step whose gradients the script has dropped
@@ -130,7 +130,7 @@ class Worker:
     def _take_over(self, key: Key) -> None:
         """Torch has reduced; all ranks tell each other what they can promise."""
         assert self.view is not None, "the script runs after the first view"
-        self.machine = InStep(rank=self.rank, layout=self.layout, view=self.view)
+        self.machine = StepMachine(rank=self.rank, layout=self.layout, view=self.view)
         self.views[self.view.generation] = self.view
         self.sim.applied(self, 0, (key,))
         for effect in self.machine.reduced_by_torch(self.sim.plan.counts[0]):

@@ -93,7 +93,7 @@ class Survivor:
         self.guarantee.promise = "exact-samples"
         self.phases = SimpleNamespace(measure=lambda name: nullcontext())
         self.fabric = SimpleNamespace(open=lambda name, ranks: self)
-        self.booth = SimpleNamespace(channel=self, least=self._least)
+        self.vote_group = SimpleNamespace(channel=self, least=self._least)
         self.present: list[Gradient] = []  # in the accumulators
         self.reduced: list[tuple[Identity, Gradient]] = []
         self.strategy = SimpleNamespace(

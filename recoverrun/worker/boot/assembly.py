@@ -5,7 +5,9 @@ It is imported once the script has imported torch, which nearly all of them need
 
 from functools import partial
 
+from ft_collectives.process_group.substitution_policy import SubstitutionPolicy
 from recoverrun.worker.context.observer import TorchSenses
+from recoverrun.worker.make_up.lost_operands import Operands
 from recoverrun.worker.make_up.make_up import MakeUp
 from recoverrun.worker.patches import torch_table
 from recoverrun.worker.patches.parts import Parts
@@ -36,7 +38,15 @@ def assemble(env: WorkerEnv, link: WorkerLink, runtime: ScriptRuntime) -> Driver
     mutual = MutualProof(worker, executor, sources, drift)
     proofs = Proofs(worker, executor, mutual, tell)
     verifier = Verification(worker, proofs, drift, Guard(worker, executor))
-    driver = Driver(worker, executor, make_up, verifier)
+    operands = Operands(worker, executor)
+    policy = SubstitutionPolicy(
+        replaying=lambda: worker.acting,
+        result_alone=executor.unheard,
+        on_exchange=runtime.hears,
+        find_lost_inputs=operands.find,
+        on_partial=operands.partial,
+    )
+    driver = Driver(worker, executor, make_up, verifier, policy)
     runtime.see(TorchSenses(), driver.iteration_begins, sources.feed)
     failover.serve(worker, executor, make_up)
     driver.start()

@@ -17,8 +17,8 @@ import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
 from ft_collectives.communicators.c10d import ProcessGroupGloo
-from ft_collectives.communicators.fabric import Accelerator
-from ft_collectives.communicators.nccl import Accelerated, Nccl
+from ft_collectives.communicators.channel import Accelerator
+from ft_collectives.communicators.nccl import Nccl, NcclChannel
 from ft_collectives.process_group.elastic import ElasticGroup
 from rendezvous.protocol.worker_env import CUDA
 
@@ -79,4 +79,4 @@ def communicators(device: torch.device) -> Accelerator | None:
     """Those that reduce gradients on `device`; None if that is gloo's to do."""
     if staging(device).type == "cpu":
         return None
-    return Accelerated(Nccl(device, COMMUNICATOR_WITHIN))
+    return NcclChannel(Nccl(device, COMMUNICATOR_WITHIN))

@@ -29,6 +29,7 @@ from ft_collectives.communicators.c10d import ProcessGroupGloo
 from ft_collectives.communicators.errors import PeerLost
 from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.process_group.elastic import ElasticGroup
+from ft_collectives.process_group.substitution_policy import SubstitutionPolicy
 from recoverrun.worker.groups import device_support
 from rendezvous.protocol.layout import Layout
 
@@ -68,6 +69,7 @@ class Late:
 
     fabric: Fabric
     layout: Layout
+    policy: SubstitutionPolicy
 
     def spans(self, ranks: Sequence[int]) -> bool:
         return len({self.layout.slot(rank) for rank in ranks}) > 1
@@ -76,9 +78,9 @@ class Late:
 _late: list[Late] = []  # none before the replicas are known, then one
 
 
-def late(fabric: Fabric, layout: Layout) -> None:
-    """The replicas are known."""
-    _late[:] = [Late(fabric, layout)]
+def late(fabric: Fabric, layout: Layout, policy: SubstitutionPolicy) -> None:
+    """The replicas are known: from now on groups across them are protected, by this policy."""
+    _late[:] = [Late(fabric, layout, policy)]
 
 
 def store_barrier(original: Callable[..., None]) -> Callable[..., None]:
@@ -106,7 +108,7 @@ def _alone(
     native, made = original(1, 0, [ranks[place]], backend, store, *args, **kwargs)
     elastic = ElasticGroup(native, ranks, place)
     _replace(native, elastic)
-    elastic.protect(_late[0].fabric, connected=False)
+    elastic.protect(_late[0].fabric, _late[0].policy, connected=False)
     return elastic, made
 
 

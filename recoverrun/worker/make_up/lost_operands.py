@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from ft_collectives.process_group.two_phase import Lend, Lent
+from ft_collectives.process_group.substitution_policy import FindLostInputs, LostInputs
 from recoverrun.worker.context.slot_context import Context, Key
 from recoverrun.worker.replay.executor import Impersonator
 from recoverrun.worker.replay.lost_rank import State
@@ -36,35 +36,35 @@ PACKAGES = ("torch", "recoverrun", "ft_collectives")
 
 
 class Operands:
-    """Answers what `ElasticGroup` asks where members are lost."""
+    """Answers what protected groups ask where members are lost (`SubstitutionPolicy`)."""
 
     def __init__(self, worker: WorkerState, actor: Impersonator) -> None:
         self._worker = worker
         self._actor = actor
         self._said: set[str] = set()  # places of which it was said
 
-    def lend(self, ranks: Sequence[int], tensors: Sequence[torch.Tensor]) -> Lend | None:
+    def find(self, ranks: Sequence[int], tensors: Sequence[torch.Tensor]) -> FindLostInputs | None:
         """What lost ones of `ranks` would give where this one gives `tensors`."""
         worker = self._worker
         if not worker.lost or not worker.guarantee.exact or worker.acting:
             return None
 
-        def lent(members: Sequence[int]) -> Lent:
+        def inputs_of_lost(members: Sequence[int]) -> LostInputs:
             lost = [rank for rank in ranks if rank not in members]
             return self._of_lost(lost, tensors, members)
 
-        return lent
+        return inputs_of_lost
 
     def _of_lost(
         self, lost: Sequence[int], tensors: Sequence[torch.Tensor], members: Sequence[int]
-    ) -> Lent:
+    ) -> LostInputs:
         """Of those for whom this rank speaks: the first member that has the same shards."""
         worker, own = self._worker, self._worker.env.rank
         layout, captures = worker.protection.layout, self._actor.captures
         found, sure = list[list[torch.Tensor]](), True
         after = captures.points[-1] if captures.points else None
         if after is None or after.kind != "after":
-            return Lent()
+            return LostInputs()
         tops = [one for one in captures.points if one.kind == "top" and one.step == after.step]
         began = _numbers(tops[0].values) if tops else {}
         for rank in lost:
@@ -78,7 +78,7 @@ class Operands:
             if all(one is not None for one in given):
                 found.append([one[0] for one in given if one is not None])
                 sure &= all(one[1] for one in given if one is not None)
-        return Lent(found, sure)
+        return LostInputs(found, sure)
 
     def partial(self, call: str, members: int, of: int) -> None:
         """A result of `call` is over so many ranks of a group."""

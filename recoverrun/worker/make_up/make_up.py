@@ -24,7 +24,6 @@ from recoverrun.worker.make_up import noted_evidence
 from recoverrun.worker.make_up.audits import Audits
 from recoverrun.worker.make_up.deadly_microbatches import KILLS, Deaths, which
 from recoverrun.worker.make_up.doubts import Doubts
-from recoverrun.worker.make_up.lost_operands import Operands
 from recoverrun.worker.make_up.made_microbatch import Apart, Made
 from recoverrun.worker.replay.containment import GivenUp
 from recoverrun.worker.replay.executor import Impersonator
@@ -92,8 +91,6 @@ class MakeUp:
         self._doubts = Doubts(worker, actor)
         self._repeats = False  # said: other data cannot be had
         self._telling = True  # all members are exact, as far as all know
-        operands = Operands(worker, actor)
-        self.lend, self.partial = operands.lend, operands.partial
 
     # --------------------------------------------------------------------------- what was left
 
@@ -259,7 +256,7 @@ class MakeUp:
             bad = self._bad(ends, self._begun(starts), rounds)
             whole = AUDIT if self._audits.due else WHOLE
             worst = min(bad.values(), default=whole) if self.exact else FRESH
-            verdict = worker.protection.booth.least(generation, worst)
+            verdict = worker.protection.vote_group.least(generation, worst)
             if verdict == AUDIT:
                 verdict, bad = self._audited(generation)
             if verdict == WHOLE:
@@ -339,7 +336,7 @@ class MakeUp:
         audited, why = self._audits.run(
             generation, self._executors, self._made, self._aside, self._guessed
         )
-        verdict = self._worker.protection.booth.least(generation, FRESH if why else WHOLE)
+        verdict = self._worker.protection.vote_group.least(generation, FRESH if why else WHOLE)
         bad = self._made.keys() & audited if why else set()
         for identity in bad:
             self._made[identity].failed = why
@@ -437,7 +434,7 @@ class MakeUp:
             "fresh": [list(one) for one, what in bad.items() if what == FRESH],
             "again": [list(one) for one, what in bad.items() if what == AGAIN],
         }
-        heard = gather(protection.fabric, protection.booth.channel, generation, mine)
+        heard = gather(protection.fabric, protection.vote_group.channel, generation, mine)
         fresh = {(s, i) for one in heard.values() for s, i in one["fresh"]}
         again = {(s, i) for one in heard.values() for s, i in one["again"]} - fresh
         if verdict == FRESH:

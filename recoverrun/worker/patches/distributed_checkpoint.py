@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from ft_collectives.communicators.errors import MembersChanged
 from ft_collectives.process_group.elastic import ElasticGroup
-from ft_collectives.process_group.substitutes import speaking_for_roots
+from ft_collectives.process_group.substitutes import substituting_roots
 from recoverrun.worker.step.worker_state import WorkerState
 
 PLANS = (
@@ -62,8 +62,7 @@ class Checkpoints:
             self._worker.voice.notice(words)
 
     def _among_the_same(self, group: ElasticGroup, work: Callable[[], Any]) -> Any:
-        assert group.transactions is not None, "served"
-        with group.transactions.among_the_same(), speaking_for_roots():
+        with group.among_the_same(), substituting_roots():
             members = group.present()
             if self._members.setdefault(group, members) != members:
                 self._members[group] = members

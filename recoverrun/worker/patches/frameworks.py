@@ -76,12 +76,12 @@ def adaptations(parts: "Parts") -> dict[str, Arrived]:
 
 def _unless_acting(parts: "Parts", original: Any) -> Any:
     """Of Lightning: nothing in re-executed code, which would only count, or talk to nobody."""
-    from ft_collectives.process_group.substitutes import speaking_for_roots
+    from ft_collectives.process_group.substitutes import substituting_roots
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if parts.worker.acting:
             return None
-        with speaking_for_roots():
+        with substituting_roots():
             return original(*args, **kwargs)
 
     return wrapper
@@ -101,10 +101,10 @@ def _closure_only(parts: "Parts", original: Any) -> Any:
 
 def agreed(original: Any) -> Any:
     """Tells ranks, or compares between them, what is the same on all of them."""
-    from ft_collectives.process_group.substitutes import speaking_for_roots
+    from ft_collectives.process_group.substitutes import substituting_roots
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        with speaking_for_roots():
+        with substituting_roots():
             return original(*args, **kwargs)
 
     return wrapper

@@ -1,9 +1,10 @@
 """Broadcasts of the script, also those whose root is lost: who else knows what it would say?
 
-Survivors do who have always held there what the root then said (`spokesmen.Site`), and the deputy
-of rank 0, if what is sent comes of code that it executes in rank 0's place (`rank0_transformer`).
-Where nobody knows, all go on with what the root has always said there so far, if it is a small
-thing and was always the same, and tell so. Else the call raises PeerLost on all of them.
+Survivors do who have always held there what the root then said (`substitutes.CallSite`), and the
+deputy of rank 0, if what is sent comes of code that it executes in rank 0's place
+(`rank0_transformer`). Where nobody knows, all go on with what the root has always said there so
+far, if it is a small thing and was always the same, and tell so. Else the call raises PeerLost on
+all of them.
 """
 
 import inspect
@@ -21,11 +22,11 @@ from ft_collectives.communicators.errors import MembersChanged, PeerLost
 from ft_collectives.process_group.elastic import ElasticGroup
 from ft_collectives.process_group.results import completed
 from ft_collectives.process_group.substitutes import (
-    ObjectSite,
-    Site,
-    naming_roots,
-    roots_are_named,
-    roots_are_spoken_for,
+    CallSite,
+    ObjectCallSite,
+    requiring_roots,
+    roots_are_required,
+    roots_are_substituted,
 )
 from recoverrun.worker.rank0 import failover
 from recoverrun.worker.rank0.shared_values import named, within
@@ -46,14 +47,14 @@ class Roots:
 
     def __init__(self, worker: WorkerState) -> None:
         self._worker = worker
-        self._sites: dict[Stack, Site] = {}
+        self._sites: dict[Stack, CallSite] = {}
         self._told: set[str] = set()
 
     def broadcast(self, original: Callable[..., Any]) -> Callable[..., Any]:
         signature = inspect.signature(original)
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            if roots_are_spoken_for() or roots_are_named():
+            if roots_are_substituted() or roots_are_required():
                 return original(*args, **kwargs)
             group, root = _called(signature, args, kwargs)
             if group is None:
@@ -61,7 +62,7 @@ class Roots:
             caller = sys._getframe(1)
             tensor: Any = kwargs.get("tensor", args[0] if args else None)
 
-            def speak(site: Site) -> Any:
+            def speak(site: CallSite) -> Any:
                 return original(*args, **kwargs)
 
             def put(usual: Any) -> bool:
@@ -71,7 +72,7 @@ class Roots:
                 return fits
 
             call = Call(original.__name__, group, root, tensor, speak, put)
-            result = self._within(call, caller, Site)
+            result = self._within(call, caller, CallSite)
             return completed([tensor]) if result is None and kwargs.get("async_op") else result
 
         return wrapper
@@ -81,16 +82,18 @@ class Roots:
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             group, root = _called(signature, args, kwargs)
-            if group is None or roots_are_spoken_for():
+            if group is None or roots_are_substituted():
                 return original(*args, **kwargs)
             caller = sys._getframe(1)
             said: Any = kwargs.get("object_list", args[0] if args else None)
 
-            def speak(site: Site) -> Any:
+            def speak(site: CallSite) -> Any:
                 if site.done:
                     return _say(said, group, root, kwargs.get("device"))
                 result = original(*args, **kwargs)
-                site.habit.heard(list(said) if all(type(one) in SIMPLE for one in said) else None)
+                site.usual_value.heard(
+                    list(said) if all(type(one) in SIMPLE for one in said) else None
+                )
                 return result
 
             def put(usual: Any) -> bool:
@@ -100,31 +103,31 @@ class Roots:
                 return fits
 
             call = Call(original.__name__, group, root, said, speak, put)
-            return self._within(call, caller, ObjectSite)
+            return self._within(call, caller, ObjectCallSite)
 
         return wrapper
 
-    def _within(self, call: "Call", caller: FrameType, kind: type[Site]) -> Any:
+    def _within(self, call: "Call", caller: FrameType, kind: type[CallSite]) -> Any:
         group, root = call.group, call.root
         if is_torch_itself(caller):
             group.require(root, call.name)
-            with naming_roots():
-                return call.speak(Site())
+            with requiring_roots():
+                return call.speak(CallSite())
         where = f"{caller.f_code.co_filename}:{caller.f_lineno}"
         site = self._sites.setdefault(_stack(caller), kind())
         site.call(self._does(caller, call.said, group, root))
         try:
-            with naming_roots(site):
+            with requiring_roots(site):
                 result = call.speak(site)
         except PeerLost as error:
-            usual, acting = site.habit.usual, self._worker.runtime.acting_rank is not None
+            usual, acting = site.usual_value.usual, self._worker.runtime.acting_rank is not None
             if usual is None or acting or call.alive or isinstance(error, MembersChanged):
                 raise
             if not call.put(usual):
                 raise
             self._tell(where, GOES_ON.format(where, group.ranks[root], usual))
             return None
-        if site.stand_in == self._worker.env.rank:
+        if site.substitute == self._worker.env.rank:
             self._tell(where, SPEAKS.format(where, group.ranks[root]))
         return result
 
@@ -165,7 +168,7 @@ class Call:
     group: ElasticGroup
     root: int  # its place in the group
     said: Any  # the tensor, or the list of objects
-    speak: Callable[[Site], Any]
+    speak: Callable[[CallSite], Any]
     put: Callable[[Any], bool]  # what its root usually says, if that fits
 
     @property

@@ -42,7 +42,7 @@ def exchange(worker: WorkerState, generation: int) -> None:
     runtime, env = worker.runtime, worker.env
     assert worker.fabric is not None, "protected"
     mine = {} if env.rank else held(runtime.places, sys._getframe())
-    heard = gather(worker.fabric, worker.protection.booth.channel, generation, mine)
+    heard = gather(worker.fabric, worker.protection.vote_group.channel, generation, mine)
     runtime.told = heard.get(0, {})
 
 

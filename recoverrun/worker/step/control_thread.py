@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from ft_collectives.step.machine import (
+from ft_collectives.step.step_events import (
     Accumulated,
     Decided,
     Effect,

@@ -14,12 +14,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from ft_collectives.communicators.channel import Accelerator
 from ft_collectives.communicators.errors import RanksDiffer, Superseded
-from ft_collectives.communicators.fabric import Accelerator
 from ft_collectives.communicators.limits import TimedOut
-from ft_collectives.step.machine import Accumulated, Discarded, Ended, Settled
+from ft_collectives.process_group.substitution_policy import SubstitutionPolicy
 from ft_collectives.step.reducer import Reducer
-from ft_collectives.step.vote import Booth
+from ft_collectives.step.step_events import (
+    Accumulated,
+    Discarded,
+    Ended,
+    Settled,
+)
+from ft_collectives.step.vote import VoteGroup
 from recoverrun.worker.context.attached_state import ATTACHED
 from recoverrun.worker.context.evidence import Evidence
 from recoverrun.worker.groups import process_groups
@@ -56,12 +62,19 @@ class Driver:
     """Recovery in this worker. It begins with the end of the first synchronising backward."""
 
     def __init__(
-        self, worker: WorkerState, replayer: Replayer, make_up: MakesUp, verifier: Verifier
+        self,
+        worker: WorkerState,
+        replayer: Replayer,
+        make_up: MakesUp,
+        verifier: Verifier,
+        policy: SubstitutionPolicy,
     ) -> None:
+        """`policy` holds for all groups that lose members."""
         self.worker = worker
         self.replayer = replayer
         self._make_up = make_up
         self._verifier = verifier
+        self._policy = policy
         self._control = Control(worker, make_up.inherit, replayer.look_at_the_clock)
         self._settling = Settling(worker, self._control, make_up, verifier)
         self._between = Between()
@@ -112,15 +125,15 @@ class Driver:
         counts = len(worker.runtime.microbatches)
         fabric = take_over.connect(worker)
         assert worker.layout is not None and worker.strategy is not None, "served"
-        booth = Booth(fabric, range(worker.layout.world_size))
+        vote_group = VoteGroup(fabric, range(worker.layout.world_size))
         try:
-            refusal = self._verifier.fitness(fabric, booth)
+            refusal = self._verifier.fitness(fabric, vote_group)
             if refusal:
                 worker.refuse(refusal)
                 return
             exact_mode.require(worker.env, worker.strategy)
             self.replayer.transaction_ends()
-            take_over.take_over(worker, booth, counts, self.replayer, self._make_up)
+            take_over.take_over(worker, vote_group, counts, self.replayer, self._policy)
             self._verifier.first()
         except Superseded:
             take_over.await_restart(worker)
@@ -134,14 +147,11 @@ class Driver:
         assert fabric is not None and layout is not None and machine is not None, "protected"
         _, shard = layout.place(worker.env.rank)
         replicas = [replica[shard] for replica in layout.replicas]
-        channel = fabric.open(f"gradients{shard}.{self._channels}", replicas, over=self._over)
+        name, what = f"gradients{shard}.{self._channels}", "the reduction of gradients"
+        channel = fabric.open(name, replicas, over=self._over, what=what)
         self._channels += 1
-        channel.what = "the reduction of gradients"
-        reducer = Reducer(fabric, channel)
-        reducer.on_launch = self._launched
-        if worker.env.exact:
-            reducer.canonical = exact_mode.canonical(machine, reducer)
-        return reducer
+        exact = exact_mode.exact_sum(machine, fabric, channel) if worker.env.exact else None
+        return Reducer(fabric, channel, on_launch=self._launched, exact_sum=exact)
 
     # --------------------------------------------------------------------------- the step goes on
 
@@ -340,7 +350,7 @@ class Driver:
         """The script ended normally; nobody has to wait for this rank."""
         worker = self.worker
         self._control.feed(Ended())
-        generation = worker.protection.fabric.part() if worker.protected else worker.generation
+        generation = worker.protection.fabric.leave() if worker.protected else worker.generation
         worker.voice.farewell(worker.step, generation)
 
     def await_end(self, error: BaseException) -> None:

@@ -12,9 +12,10 @@ where a later proof shows it (as another batch or another epoch begins).
 import sys
 from collections.abc import Mapping
 
-from ft_collectives.step.exact_sum import Canonical
-from ft_collectives.step.machine import InStep
-from ft_collectives.step.reducer import Reducer
+from ft_collectives.communicators.channel import Channel
+from ft_collectives.communicators.fabric import Fabric
+from ft_collectives.step.exact_sum import ExactSum
+from ft_collectives.step.machine import StepMachine
 from recoverrun.worker.error_file import write_error_file
 from recoverrun.worker.step.strategy import Strategy
 from rendezvous.protocol.messages import Identity, Promise
@@ -36,14 +37,14 @@ def require(env: WorkerEnv, strategy: Strategy) -> None:
         refuse(env, f"not with {strategy.name} yet, only with {' and '.join(SERVED)}")
 
 
-def canonical(machine: InStep, reducer: Reducer) -> Canonical:
-    """The order in which `reducer` adds up with `--exact`."""
+def exact_sum(machine: StepMachine, fabric: Fabric, channel: Channel) -> ExactSum:
+    """How gradients are summed over `channel` with `--exact`."""
 
     def shares(generation: int) -> Mapping[int, tuple[Identity, ...]] | None:
         over = machine.view.generation != generation or machine.surprised
         return None if over else machine.shares()
 
-    return Canonical(reducer.fabric, reducer.channel, shares)
+    return ExactSum(fabric, channel, shares)
 
 
 def insist(env: WorkerEnv, promise: Promise, reason: str) -> None:

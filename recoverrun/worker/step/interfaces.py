@@ -3,15 +3,12 @@
 The driver imports none of the packages that implement these: `boot.assembly` gives them to it.
 """
 
-from collections.abc import Sequence
 from typing import Any, Protocol
 
-import torch
-
-from ft_collectives.communicators.fabric import Accelerator, Fabric
-from ft_collectives.process_group.two_phase import Lend
+from ft_collectives.communicators.channel import Accelerator
+from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.step.reducer import Reducer
-from ft_collectives.step.vote import Booth, Tally
+from ft_collectives.step.vote import Tally, VoteGroup
 from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.step.strategy import Strategy
 from recoverrun.worker.step.worker_state import WorkerState
@@ -62,9 +59,6 @@ class Replayer(Protocol):
     def serve(self, strategy: Strategy) -> None:
         """Gradients are those of `strategy` from now on."""
 
-    def unheard(self, alone: torch.Tensor) -> torch.Tensor:
-        """The result of a collective of re-executed code, in which this rank is `alone`."""
-
     def look_at_the_clock(self) -> None:
         """From the control thread: does an execution take too long?"""
 
@@ -90,17 +84,11 @@ class MakesUp(Protocol):
     def end_step(self, step: int) -> None:
         """The transaction is committed."""
 
-    def lend(self, ranks: Sequence[int], tensors: Sequence[torch.Tensor]) -> Lend | None:
-        """What lost ones of `ranks` would give where this one gives `tensors`."""
-
-    def partial(self, call: str, members: int, of: int) -> None:
-        """A result of `call` is over so many ranks of a group."""
-
 
 class Verifier(Protocol):
     """Proves what the run promises (`verification`)."""
 
-    def fitness(self, fabric: Fabric, booth: Booth) -> str:
+    def fitness(self, fabric: Fabric, vote_group: VoteGroup) -> str:
         """Why this script cannot be served, as all ranks find it, or "". All ranks enter."""
 
     def first(self) -> None:

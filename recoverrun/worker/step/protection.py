@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
-from ft_collectives.communicators.fabric import Channel, Fabric
-from ft_collectives.step.machine import InStep
-from ft_collectives.step.vote import Booth
+from ft_collectives.communicators.channel import Channel
+from ft_collectives.communicators.fabric import Fabric
+from ft_collectives.step.machine import StepMachine
+from ft_collectives.step.vote import VoteGroup
 from recoverrun.worker.step.strategy import Strategy
 from rendezvous.protocol.layout import Layout
 
@@ -15,7 +16,7 @@ class Protection:
 
     layout: Layout
     strategy: Strategy
-    machine: InStep
+    machine: StepMachine
     fabric: Fabric
-    booth: Booth  # votes of all ranks
+    vote_group: VoteGroup  # votes of all ranks
     peers: Channel  # the ranks that hold the same part of the model

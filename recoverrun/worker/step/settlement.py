@@ -7,7 +7,7 @@ machine knows it, and wants something else.
 from typing import assert_never
 
 from ft_collectives.communicators.errors import InvariantBroken, RanksDiffer, Superseded
-from ft_collectives.step.machine import (
+from ft_collectives.step.step_events import (
     Accumulated,
     Apply,
     Break,
@@ -83,9 +83,9 @@ class Settling:
 
     def _vote(self, generation: int, ballot: tuple[int, ...]) -> None:
         worker, protection = self._worker, self._worker.protection
-        protection.booth.channel.what = f"the vote on transaction {worker.step}"
+        protection.vote_group.channel.what = f"the vote on transaction {worker.step}"
         with worker.phases.measure("vote"):
-            tally = protection.booth.tally(
+            tally = protection.vote_group.tally(
                 generation,
                 ballot,
                 lambda: worker.faults.strike(worker.step, "vote"),

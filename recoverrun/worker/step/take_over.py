@@ -1,17 +1,18 @@
 """The end of the first transaction: communicators are made, and gradients are ours from then on."""
 
 import time
-from datetime import timedelta
 from typing import Never
 
 from ft_collectives.communicators.c10d import GroupMember
 from ft_collectives.communicators.fabric import HINT_AGAIN_S, Fabric
-from ft_collectives.communicators.limits import limit_of
+from ft_collectives.communicators.limits import TimeLimits, limit_of
 from ft_collectives.process_group.elastic import ElasticGroup
-from ft_collectives.step.machine import InStep, Send
-from ft_collectives.step.vote import Booth
+from ft_collectives.process_group.substitution_policy import SubstitutionPolicy
+from ft_collectives.step.machine import StepMachine
+from ft_collectives.step.step_events import Send
+from ft_collectives.step.vote import VoteGroup
 from recoverrun.worker.groups import process_groups
-from recoverrun.worker.step.interfaces import MakesUp, Replayer
+from recoverrun.worker.step.interfaces import Replayer
 from recoverrun.worker.step.protection import Protection
 from recoverrun.worker.step.worker_state import WorkerState
 
@@ -30,17 +31,19 @@ def connect(worker: WorkerState) -> Fabric:
             view=worker.view,
             store=worker.store,
             changed=worker.changed,
-            timeout=timedelta(minutes=30),
+            limits=TimeLimits(lambda: limit_of(GroupMember.WORLD), worker.voice.overdue),
             on_hint=worker.voice.peer_fault,
         )
-        fabric.patience.limit = lambda: limit_of(GroupMember.WORLD)
-        fabric.patience.on_end = worker.voice.overdue
         worker.connect(fabric)  # in the same breath: views that come later are told to it
     return fabric
 
 
 def take_over(
-    worker: WorkerState, booth: Booth, microbatches: int, replayer: Replayer, make_up: MakesUp
+    worker: WorkerState,
+    vote_group: VoteGroup,
+    microbatches: int,
+    replayer: Replayer,
+    policy: SubstitutionPolicy,
 ) -> None:
     """Make groups across replicas and gradients ours from now on."""
     layout, strategy, fabric = worker.layout, worker.strategy, worker.fabric
@@ -49,27 +52,22 @@ def take_over(
     peers = fabric.open(f"slots{shard}", [replica[shard] for replica in layout.replicas])
     with worker.changed:
         assert worker.view is not None, "connected"
-        machine = InStep(rank=worker.env.rank, layout=layout, view=worker.view)
+        machine = StepMachine(rank=worker.env.rank, layout=layout, view=worker.view)
         worker.protect(
             Protection(
                 layout=layout,
                 strategy=strategy,
                 machine=machine,
                 fabric=fabric,
-                booth=booth,
+                vote_group=vote_group,
                 peers=peers,
             )
         )
-    ElasticGroup.alone = staticmethod(lambda: worker.acting)
-    ElasticGroup.unheard = staticmethod(replayer.unheard)
-    ElasticGroup.heard = staticmethod(worker.runtime.hears)
-    ElasticGroup.lend = staticmethod(make_up.lend)
-    ElasticGroup.partial = staticmethod(make_up.partial)
     process_groups.release(layout)
     for group in list(ElasticGroup.instances):
         if len({layout.slot(rank) for rank in group.ranks}) > 1:
-            group.protect(fabric)
-    process_groups.late(fabric, layout)
+            group.protect(fabric, policy)
+    process_groups.late(fabric, layout, policy)
     strategy.protect()
     replayer.serve(strategy)
     for effect in machine.reduced_by_torch(microbatches):

@@ -10,7 +10,7 @@ from datetime import timedelta
 from ft_collectives.communicators.errors import RanksDiffer
 from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.communicators.launcher_store import LauncherStore
-from ft_collectives.step.machine import InStep
+from ft_collectives.step.machine import StepMachine
 from recoverrun.worker.context.context_buffer import Remnants
 from recoverrun.worker.step.failpoints import FaultPoints
 from recoverrun.worker.step.guarantee import Guarantee
@@ -65,7 +65,7 @@ class WorkerState:
         return self._protection
 
     @property
-    def machine(self) -> InStep | None:
+    def machine(self) -> StepMachine | None:
         return self._protection.machine if self._protection is not None else None
 
     @property

@@ -144,7 +144,7 @@ class Alike:
 
     def _compare(self) -> bool:
         """True if more values are known not to be common."""
-        fabric, booth = self._worker.protection.fabric, self._worker.protection.booth
+        fabric, vote_group = self._worker.protection.fabric, self._worker.protection.vote_group
         generation = fabric.view.generation  # not later than what the machine knows of losses
         mine = {
             "values": [[told(key), crc] for key, crc in self._values.items()],
@@ -153,7 +153,7 @@ class Alike:
             "weights": self._weights,
         }
         try:
-            heard = gather(fabric, booth.channel, generation, mine)
+            heard = gather(fabric, vote_group.channel, generation, mine)
         except Superseded:
             return False  # the ranks will differ again
         more = self._hear_values([one["values"] for one in heard.values()])

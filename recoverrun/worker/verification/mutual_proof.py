@@ -136,7 +136,7 @@ class MutualProof:
         if found["late"]:
             found = self._tried(trial)
             level = self._agreed(found, generation)
-        if level is None and worker.protection.booth.least(
+        if level is None and worker.protection.vote_group.least(
             generation, int(self._shared(trial, found, tell))
         ):
             found = self._tried(trial)
@@ -157,14 +157,16 @@ class MutualProof:
     def _together(self, trial: Trial, found: Words, level: int, step: int, generation: int) -> str:
         """Why what lies behind the door is not the other rank's, or "". All ranks enter."""
         worker = self._worker
-        if not worker.protection.booth.least(generation, int(trial.has_mates)):
+        if not worker.protection.vote_group.least(generation, int(trial.has_mates)):
             keys = sorted(map(key_of, found["immaterial"]), key=str)
             return parted(keys, "between steps") if keys else ""
         place = f"recoverrun/proof/{step}/{level}"
         done = self._met(trial, level, generation, place)
-        if not worker.protection.booth.least(generation, int(not done["failed"])):
+        if not worker.protection.vote_group.least(generation, int(not done["failed"])):
             done = self._met(trial, level, generation, f"{place}/again")
-            found["late"] = not worker.protection.booth.least(generation, int(not done["late"]))
+            found["late"] = not worker.protection.vote_group.least(
+                generation, int(not done["late"])
+            )
         found["talked"] = found["talked"] or done["talked"]
         found["moved"] = [*found["moved"], *done["moved"]]
         if not done["reason"]:
@@ -243,7 +245,7 @@ class MutualProof:
     def _agreed(self, found: Words, generation: int) -> int | None:
         """The loop from which all ranks have executed the right microbatch, if there is one."""
         protection = self._worker.protection
-        fabric, channel = protection.fabric, protection.booth.channel
+        fabric, channel = protection.fabric, protection.vote_group.channel
         told_of = ("exact", "immaterial", "rewrites", "late", "mates")
         mine = {name: found[name] for name in told_of}
         said = gather(fabric, channel, generation, mine)

@@ -19,7 +19,7 @@ import torch
 
 from ft_collectives.communicators.errors import Superseded
 from ft_collectives.communicators.gather_objects import gather
-from ft_collectives.step.vote import Booth
+from ft_collectives.step.vote import VoteGroup
 from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.data.loader_clone import NotReplayable
 from recoverrun.worker.replay.executor import Impersonator
@@ -60,7 +60,7 @@ class Guard:
     def __init__(self, worker: WorkerState, actor: Impersonator) -> None:
         self._worker = worker
         self._actor = actor
-        self._booth: Booth | None = None
+        self._vote_group: VoteGroup | None = None
 
     def check(self) -> None:
         """Raises FaultyRank if this replica's machine spoilt its gradients."""
@@ -69,8 +69,8 @@ class Guard:
             return
         protection = worker.protection
         machine, layout = protection.machine, protection.layout
-        if self._booth is None:  # all ranks come here first at the same commit point
-            self._booth = Booth(protection.fabric, range(layout.world_size), "guard")
+        if self._vote_group is None:  # all ranks come here first at the same commit point
+            self._vote_group = VoteGroup(protection.fabric, range(layout.world_size), "guard")
         with worker.changed:
             surprised, view = machine.surprised, machine.view
         if surprised:
@@ -78,24 +78,24 @@ class Guard:
         try:
             own = [0] * len(layout.slots)
             own[machine.slot] = int(not finite(protection.strategy.accumulators()))
-            counts = self._booth.count(view.generation, own, lambda: None)
+            counts = self._vote_group.count(view.generation, own, lambda: None)
             odd = [slot for slot in view.live if counts[slot]]
             if odd and len(odd) < len(view.live):
-                self._examine(odd, view, self._booth)
+                self._examine(odd, view, self._vote_group)
         except Superseded:
             return  # a loss: its recovery comes first
 
-    def _examine(self, odd: list[int], view: View, booth: Booth) -> None:
+    def _examine(self, odd: list[int], view: View, vote_group: VoteGroup) -> None:
         worker, generation = self._worker, view.generation
         machine, layout = worker.protection.machine, worker.protection.layout
-        contexts = self._contexts(generation, booth)
+        contexts = self._contexts(generation, vote_group)
         if machine.slot in odd:  # before a verdict, behind which a rank may be ended at any moment
             worker.remnants.unmark(worker.step)
         for slot, examiner in examiners(odd, view.live).items():
             found = SPOILT
             if examiner == machine.slot:
                 found = self._again(slot, contexts)
-            verdict = booth.least(generation, found)
+            verdict = vote_group.least(generation, found)
             first = layout.replicas[slot][0]
             told = f"step {worker.step}: the gradients of replica {slot} are not finite"
             if verdict == SPOILT and slot == machine.slot:
@@ -112,13 +112,13 @@ class Guard:
                     reason=f"{told}, {why.format(examiner)}",
                 ))  # fmt: skip
 
-    def _contexts(self, generation: int, booth: Booth) -> dict[int, bytes]:
+    def _contexts(self, generation: int, vote_group: VoteGroup) -> dict[int, bytes]:
         """Where each rank of our shard position stood as the step began."""
         microbatches = self._worker.runtime.microbatches
         top = microbatches[0].top.context if microbatches else None
         mine = {"context": top.pack() if top is not None else b""}
         fabric = self._worker.protection.fabric
-        said = gather(fabric, booth.channel, generation, mine)
+        said = gather(fabric, vote_group.channel, generation, mine)
         return {rank: one["context"] for rank, one in said.items()}
 
     def _again(self, slot: int, contexts: dict[int, bytes]) -> int:

@@ -17,7 +17,7 @@ from typing import Literal
 from ft_collectives.communicators.errors import Superseded
 from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.communicators.gather_objects import gather
-from ft_collectives.step.vote import Booth, Tally
+from ft_collectives.step.vote import Tally, VoteGroup
 from recoverrun.worker.replay.executor import Impersonator
 from recoverrun.worker.step import exact_mode
 from recoverrun.worker.step.worker_state import WorkerState
@@ -79,7 +79,7 @@ class Proofs:
 
     # --------------------------------------------------------------------------- before anything
 
-    def fitness(self, fabric: Fabric, booth: Booth) -> str:
+    def fitness(self, fabric: Fabric, vote_group: VoteGroup) -> str:
         """Why this script cannot be served, as all ranks find it, or ""."""
         worker, runtime = self._worker, self._worker.runtime
         why = worker.refusal
@@ -90,7 +90,7 @@ class Proofs:
         strategy = worker.strategy
         assert strategy is not None, "served"
         mine = {"refusal": why, "count": len(runtime.microbatches), "terms": strategy.terms}
-        said = gather(fabric, booth.channel, fabric.view.generation, mine)
+        said = gather(fabric, vote_group.channel, fabric.view.generation, mine)
         refused = [one["refusal"] for _, one in sorted(said.items()) if one["refusal"]]
         if refused:
             return str(why or refused[0])
@@ -108,7 +108,7 @@ class Proofs:
         fabric = worker.protection.fabric
         generation = fabric.view.generation
         last = worker.runtime.microbatches[-1]
-        with fabric.patience.lenient(self._mutual.longest_s):
+        with fabric.limits.lenient(self._mutual.longest_s):
             promise, reason = self._prove(0, generation, _program(last), 0)
         self._before = last.places
         if promise == "exact-samples":  # before any rank can know that all have promised
@@ -151,7 +151,7 @@ class Proofs:
         generation = fabric.view.generation
         begun, followed = set(self._begun), set(self._followed)
         try:
-            with fabric.patience.lenient(self._mutual.longest_s):
+            with fabric.limits.lenient(self._mutual.longest_s):
                 promise, reason = self._prove(worker.step - 1, generation, *wanted)
             weakest = self._everybody(generation, promise)
         except Superseded:
@@ -215,7 +215,7 @@ class Proofs:
 
     def _everybody(self, generation: int, promise: Promise) -> Promise:
         """The weakest promise of any rank holds for all."""
-        least = self._worker.protection.booth.least(generation, WEAKEST_FIRST.index(promise))
+        least = self._worker.protection.vote_group.least(generation, WEAKEST_FIRST.index(promise))
         return WEAKEST_FIRST[least]
 
     def _conclude(self, weakest: Promise, own: Promise, reason: str) -> None:

@@ -1,7 +1,7 @@
 """All that is verified as transactions begin and end, in its order. Implements `step.Verifier`."""
 
 from ft_collectives.communicators.fabric import Fabric
-from ft_collectives.step.vote import Booth, Tally
+from ft_collectives.step.vote import Tally, VoteGroup
 from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.step import parameter_checksum
 from recoverrun.worker.step.worker_state import WorkerState
@@ -20,9 +20,9 @@ class Verification:
         self._drift = drift
         self._guard = guard
 
-    def fitness(self, fabric: Fabric, booth: Booth) -> str:
+    def fitness(self, fabric: Fabric, vote_group: VoteGroup) -> str:
         """Why this script cannot be served, as all ranks find it, or "". All ranks enter."""
-        return self._proofs.fitness(fabric, booth)
+        return self._proofs.fitness(fabric, vote_group)
 
     def first(self) -> None:
         """The first transaction is over: what does this run promise? All ranks enter."""

@@ -15,7 +15,7 @@ import canary_ddp
 import torch
 from torch._C._distributed_c10d import AllreduceOptions, ProcessGroupGloo
 
-from ft_collectives.communicators.nccl import Accelerated
+from ft_collectives.communicators.nccl import NcclChannel
 from recoverrun.worker.groups import device_support
 
 told = {"groups": 0, "launches": 0, "aborts": 0}
@@ -77,7 +77,7 @@ class StandIn:
 
 
 if __name__ == "__main__":
-    device_support.communicators = lambda device: Accelerated(StandIn())
+    device_support.communicators = lambda device: NcclChannel(StandIn())
     canary_ddp.main()
     out = Path(next(word for word in sys.argv if word.startswith("--out=")).removeprefix("--out="))
     (out / f"device{os.environ['RANK']}.json").write_text(json.dumps(told))

@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from ft_collectives.communicators import fabric as fabric_module
+from ft_collectives.communicators.channel import Channel, Communicator
 from ft_collectives.communicators.errors import Superseded
-from ft_collectives.communicators.fabric import Channel, Communicator, Fabric, Totals
-from ft_collectives.process_group.two_phase import Held, Transactions
+from ft_collectives.communicators.fabric import Fabric
+from ft_collectives.communicators.limits import TimeLimits
 from rendezvous.protocol.messages import View
 
 
@@ -22,7 +23,8 @@ def view(generation: int, ranks: tuple[int, ...] = (0, 1, 2)) -> View:
 def make(generation: int = 1, on_hint: Callable[[int, str], None] = lambda *_: None) -> Fabric:
     return Fabric(
         rank=0, view=view(generation), store=lambda generation: None,
-        changed=threading.Condition(), timeout=timedelta(seconds=5), on_hint=on_hint,
+        changed=threading.Condition(), on_hint=on_hint,
+        limits=TimeLimits(lambda: timedelta(seconds=5)),
     )  # fmt: skip
 
 
@@ -36,9 +38,6 @@ def fixed(fabric: Fabric, groups: dict[int, Any]) -> None:
                 fabric.changed.notify_all()
 
     fabric._connect = connect  # type: ignore[method-assign]
-
-
-# --------------------------------------------------------------------------- fabric
 
 
 def test_an_operation_never_begins_on_the_group_of_a_newer_generation() -> None:
@@ -98,62 +97,11 @@ def test_a_builder_that_fails_asks_for_a_new_meeting(monkeypatch: pytest.MonkeyP
     assert hints == [(1, "vote: connection refused")]
 
 
-def test_what_is_buried_is_found_again_by_its_memory_not_by_its_list() -> None:
+def test_memory_that_is_held_is_found_again_by_itself_not_by_its_list() -> None:
     fabric, tensor = make(), torch.ones(1)
-    before = set(fabric_module._buried)
+    before = set(fabric_module._held_memory)
 
-    fabric.bury([tensor])
-    fabric.unbury([tensor])
+    fabric.hold([tensor])
+    fabric.release([tensor])
 
-    assert set(fabric_module._buried) == before
-
-
-# --------------------------------------------------------------------------- transactions
-
-
-def settled(held_in: int, *aligned: Totals) -> bool:
-    transactions = Transactions(make(), "world", (0, 1, 2), "native")
-    held = Held(5, [], Communicator(held_in, (0, 1, 2), None))
-    return transactions._settled(held, Communicator(9, (0, 1), None, aligned))
-
-
-@pytest.mark.parametrize(
-    ("aligned", "expected"),
-    [
-        ([(4, 5, 1), (4, 5, 1)], True),  # all hold it
-        ([(4, 5, 1), (5, 5, 0)], True),  # somebody has completed it, so all do
-        ([(4, 5, 1), (5, 6, 2)], True),  # and is further
-        ([(4, 5, 1), (4, 4, 0)], False),  # somebody does not hold it
-        ([(4, 5, 1), (4, 5, 2)], False),  # held, but of other members
-        ([], False),  # the first generation: nobody has met anew
-    ],
-)
-def test_a_held_result_counts_if_it_is_everybody_s(aligned: list[Totals], expected: bool) -> None:
-    assert settled(1, *aligned) == expected
-
-
-def test_a_call_of_parts_is_made_again_if_a_loss_came_between_them() -> None:
-    transactions = Transactions(make(), "world", (0, 1, 2), "native")
-    rounds = iter([[(0, 1, 2), (0, 1)], [(0, 1), (0, 1)]])
-    calls = []
-
-    def whole() -> str:
-        calls.append(len(calls))
-        assert transactions._among is not None
-        transactions._among.update(next(rounds))
-        if len(calls) == 1:
-            raise EOFError("half a pickle")
-        return "done"
-
-    assert transactions.call(whole) == "done"
-    assert calls == [0, 1]
-
-
-def test_an_error_among_the_same_members_is_the_script_s() -> None:
-    transactions = Transactions(make(), "world", (0, 1, 2), "native")
-
-    def whole() -> None:
-        raise EOFError("half a pickle")
-
-    with pytest.raises(EOFError):
-        transactions.call(whole)
+    assert set(fabric_module._held_memory) == before

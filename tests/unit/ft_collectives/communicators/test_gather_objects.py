@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
+from ft_collectives.communicators.channel import Communicator
 from ft_collectives.communicators.errors import Superseded
-from ft_collectives.communicators.fabric import Communicator
 from ft_collectives.communicators.gather_objects import Words, gather
 
 WITHIN_S = 20.0
@@ -59,10 +59,10 @@ class Fabric:
     def finish(self, pendings: list[str], generation: int) -> None:
         assert pendings == ["pending"]
 
-    def bury(self, staged: list[torch.Tensor]) -> None:
+    def hold(self, staged: list[torch.Tensor]) -> None:
         self.held += staged
 
-    def unbury(self, staged: list[torch.Tensor]) -> None:
+    def release(self, staged: list[torch.Tensor]) -> None:
         self.held = [one for one in self.held if all(one is not other for other in staged)]
 
 

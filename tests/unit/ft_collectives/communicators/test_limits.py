@@ -10,8 +10,9 @@ import pytest
 import torch.distributed as dist
 
 from ft_collectives.communicators import limits
-from ft_collectives.communicators.fabric import Channel, Communicator, Fabric, Pending
-from ft_collectives.communicators.limits import Patience, TimedOut, is_time, limit_of
+from ft_collectives.communicators.channel import Channel, Communicator, Pending
+from ft_collectives.communicators.fabric import Fabric
+from ft_collectives.communicators.limits import TimedOut, TimeLimits, is_time, limit_of
 from ft_collectives.process_group.point_to_point import Message
 from rendezvous.protocol.messages import View
 
@@ -20,13 +21,12 @@ GLOO = "[unbound_buffer.cc:81] Timed out waiting 5000ms for recv operation to co
 
 
 def make(limit: timedelta, heard: list[str]) -> Fabric:
-    fabric = Fabric(
+    return Fabric(
         rank=0, view=View(generation=1, live=(), live_ranks=(0, 1), losses=()),
-        store=lambda generation: None, changed=threading.Condition(), timeout=limit,
+        store=lambda generation: None, changed=threading.Condition(),
+        limits=TimeLimits(lambda: limit, lambda generation, reason: heard.append(reason)),
         on_hint=lambda *_: None,
     )  # fmt: skip
-    fabric.patience.on_end = lambda generation, reason: heard.append(reason)
-    return fabric
 
 
 class Never:
@@ -94,27 +94,26 @@ def test_a_message_has_the_limit_of_its_group_unless_the_script_names_another() 
 def test_the_limit_is_what_the_script_has_set_last() -> None:
     backend = SimpleNamespace(options=SimpleNamespace(_timeout=timedelta(seconds=5)))
     group: Any = SimpleNamespace(_device_types=["cpu"], _get_backend=lambda device: backend)
-    patience = Patience(timedelta(hours=1))
-    patience.limit = lambda: limit_of(group)
+    allowed = TimeLimits(lambda: limit_of(group))
 
-    before = patience.within_s()
+    before = allowed.within_s()
     backend.options._timeout = timedelta(seconds=9)
 
-    assert (before, patience.within_s()) == (5, 9)
-    assert patience.longest > timedelta(seconds=9), "gloo is not to give up first"
-    with patience.lenient(20):
-        assert patience.within_s(lambda: timedelta(seconds=1)) == 21
-    assert patience.within_s() == 9
+    assert (before, allowed.within_s()) == (5, 9)
+    assert allowed.longest > timedelta(seconds=9), "gloo is not to give up first"
+    with allowed.lenient(20):
+        assert allowed.within_s(lambda: timedelta(seconds=1)) == 21
+    assert allowed.within_s() == 9
 
 
 def test_no_limit_and_an_endless_one_are_waits_that_a_thread_can_make() -> None:
-    patience = Patience(timedelta(0))
+    allowed = TimeLimits(lambda: timedelta(0))
 
-    assert patience.within_s() == limits.LONGEST_S
-    assert patience.within_s(lambda: timedelta.max) == limits.LONGEST_S
+    assert allowed.within_s() == limits.LONGEST_S
+    assert allowed.within_s(lambda: timedelta.max) == limits.LONGEST_S
     bell: SimpleQueue[object] = SimpleQueue()
     bell.put(None)
-    bell.get(timeout=patience.within_s())  # OverflowError if it were too much
+    bell.get(timeout=allowed.within_s())  # OverflowError if it were too much
 
 
 def test_what_gloo_says_of_time_is_told_from_what_it_says_of_an_end() -> None:

@@ -1,10 +1,6 @@
-"""Communicators on an accelerator, with a stand-in for NCCL: no GPU, real tensors on the CPU."""
+"""Communicators on an accelerator, with a stand-in for NCCL (`nccl_stand_in`)."""
 
 import threading
-from collections.abc import Callable
-from datetime import timedelta
-from queue import SimpleQueue
-from typing import Any
 
 import pytest
 import torch
@@ -12,166 +8,24 @@ from torch.distributed import HashStore
 
 from ft_collectives.communicators import fabric as fabric_module
 from ft_collectives.communicators import nccl
+from ft_collectives.communicators.channel import Pending
 from ft_collectives.communicators.errors import Superseded
-from ft_collectives.communicators.fabric import Fabric, Pending
-from ft_collectives.communicators.nccl import Accelerated
-from ft_collectives.step.reducer import Bucket, Reducer
-from rendezvous.protocol.messages import View
-
-GARBAGE = -1e9
-OTHERS = 10.0  # what all other members together add to every element
-
-
-class Mark:
-    """An event of a stream. An operation that hangs passes with its abort."""
-
-    def __init__(self, *, passed: bool) -> None:
-        self.passed = passed
-
-    def query(self) -> bool:
-        return self.passed
-
-
-class Group:
-    """What ProcessGroupNCCL would be: operations pass, hang until the abort, or fail."""
-
-    def __init__(
-        self, place: int, size: int, behaviour: str, on_hang: Callable[["Group"], None]
-    ) -> None:
-        self._on_hang = on_hang
-        self.place, self.size = place, size
-        self.behaviour = behaviour  # of what begins from now on
-        self.error = ""
-        self.hanging: list[tuple[Mark, list[torch.Tensor]]] = []
-        self.aborted = threading.Event()
-        self.abort_may_end = threading.Event()
-        self.abort_may_end.set()
-        self.kernels_end = True  # with the abort
-
-    def allreduce(self, tensors: list[torch.Tensor], _: Any = None) -> Mark:
-        assert not self.aborted.is_set(), "NCCL frees what it is asked to use"
-        if self.behaviour == "refuses":
-            raise RuntimeError("NCCL error: remote process exited")
-        if self.behaviour == "passes":
-            for tensor in tensors:
-                tensor += OTHERS
-            return Mark(passed=True)
-        if self.behaviour == "fails":
-            self.error = "NCCL: COMM_ERROR"
-        mark = Mark(passed=False)
-        self.hanging.append((mark, tensors))
-        self._on_hang(self)
-        return mark
-
-    def abort(self) -> None:
-        self.aborted.set()
-        self.abort_may_end.wait()
-        if self.kernels_end:
-            self.end_kernels()
-
-    def end_kernels(self) -> None:
-        for mark, tensors in self.hanging:
-            for tensor in tensors:
-                tensor.fill_(GARBAGE)
-            mark.passed = True
-
-
-class Stand:
-    """The library: keeps every group that it made."""
-
-    def __init__(self, *behaviours: str) -> None:
-        self.behaviours = list(behaviours)
-        self.groups: list[Group] = []
-        self.stores: list[Any] = []
-        self.hanging: SimpleQueue[Group] = SimpleQueue()  # have an operation that hangs
-        self.graph = ""
-        self.greets = "passes"
-
-    def group(self, store: Any, rank: int, size: int) -> Group:
-        behaviour = self.behaviours[min(len(self.groups), len(self.behaviours) - 1)]
-        self.groups.append(Group(rank, size, behaviour, self.hanging.put))
-        self.stores.append(store)
-        return self.groups[-1]
-
-    def warm_up(self, group: Group) -> Mark:
-        later, group.behaviour = group.behaviour, self.greets
-        try:
-            return group.allreduce([torch.zeros(1)])
-        finally:
-            group.behaviour = later
-
-    def stamp(self, group: Group, work: Mark) -> Mark:
-        return work
-
-    def failure(self, group: Group) -> str:
-        return group.error
-
-    def refusal(self) -> str:
-        return self.graph
-
-
-class Gloo:
-    """Connects the members beside; nothing is said over it here."""
-
-
-def view(generation: int, ranks: tuple[int, ...] = (0, 1, 2)) -> View:
-    return View(generation=generation, live=(), live_ranks=ranks, losses=())
-
-
-def make(on_hint: Callable[[int, str], None] = lambda *_: None) -> Fabric:
-    stores: dict[int, Any] = {}
-    fabric = Fabric(
-        rank=0, view=view(1), store=lambda generation: stores.setdefault(generation, HashStore()),
-        changed=threading.Condition(), timeout=timedelta(seconds=5), on_hint=on_hint,
-    )  # fmt: skip
-    fabric.connect = lambda store, rank, size: Gloo()  # type: ignore[method-assign]
-    return fabric
-
-
-def fill_with_ones(staging: torch.Tensor) -> None:
-    staging.fill_(1.0)
-
-
-class Rig:
-    """A reducer of one bucket of ones, over the stand-in."""
-
-    def __init__(self, library: Stand, on_hint: Callable[[int, str], None] | None = None) -> None:
-        self.library = library
-        self.over = Accelerated(library)
-        self.fabric = make(on_hint or (lambda *_: None))
-        channel = self.fabric.open("gradients0", (0, 1, 2), over=self.over)
-        self.reducer = Reducer(self.fabric, channel)
-        self.delivered: list[torch.Tensor] = []
-        self.bucket = self.reducer.register(
-            Bucket(
-                key="weights", size=4, dtype=torch.float32,
-                fill=fill_with_ones,
-                deliver=lambda total: self.delivered.append(total.clone()),
-            )
-        )  # fmt: skip
-        self.reducer.include(["weights"])
-        self.fabric.ready(channel)
-
-    def in_a_thread(self, generation: int) -> "SimpleQueue[object]":
-        """Reduce in `generation`; the queue gets what comes of it."""
-        ended: SimpleQueue[object] = SimpleQueue()
-
-        def reduce() -> None:
-            try:
-                self.reducer.finish(generation)
-                ended.put("held")
-            except Superseded:
-                ended.put("superseded")
-
-        threading.Thread(target=reduce, daemon=True).start()
-        return ended
-
+from ft_collectives.communicators.nccl import NcclChannel
+from tests.unit.ft_collectives.communicators.nccl_stand_in import (
+    OTHERS,
+    Group,
+    Mark,
+    Rig,
+    StandIn,
+    make,
+    view,
+)
 
 # --------------------------------------------------------------------------- without a loss
 
 
 def test_a_bucket_is_summed_over_the_device() -> None:
-    rig = Rig(Stand("passes"))
+    rig = Rig(StandIn("passes"))
 
     rig.reducer.finish(1)
     rig.reducer.deliver()
@@ -181,7 +35,7 @@ def test_a_bucket_is_summed_over_the_device() -> None:
 
 
 def test_the_last_member_asks_no_communicator() -> None:
-    rig = Rig(Stand("passes"))
+    rig = Rig(StandIn("passes"))
 
     rig.fabric.change(view(2, (0,)))
     rig.reducer.finish(rig.fabric.ready(rig.reducer.channel))
@@ -192,7 +46,7 @@ def test_the_last_member_asks_no_communicator() -> None:
 
 
 def test_an_operation_in_a_cuda_graph_is_an_error_of_the_script() -> None:
-    library = Stand("passes")
+    library = StandIn("passes")
     rig = Rig(library)
     library.graph = "a protected collective cannot be part of a CUDA graph"
 
@@ -205,7 +59,7 @@ def test_an_operation_in_a_cuda_graph_is_an_error_of_the_script() -> None:
 
 def test_a_new_view_aborts_what_hangs_and_takes_nothing_of_it() -> None:
     """The abort makes the operation pass, with garbage: it does not count."""
-    rig = Rig(Stand("hangs", "passes"))
+    rig = Rig(StandIn("hangs", "passes"))
     ended = rig.in_a_thread(1)
     rig.library.hanging.get(timeout=10)
 
@@ -219,7 +73,7 @@ def test_a_new_view_aborts_what_hangs_and_takes_nothing_of_it() -> None:
 
 
 def test_a_new_generation_has_a_communicator_of_its_own_members_and_store() -> None:
-    rig = Rig(Stand("passes"))
+    rig = Rig(StandIn("passes"))
     rig.library.stores[0].set("id", "old")
 
     rig.fabric.change(view(2, (0, 2)))
@@ -232,7 +86,7 @@ def test_a_new_generation_has_a_communicator_of_its_own_members_and_store() -> N
 
 
 def test_staging_is_kept_until_the_stream_has_passed() -> None:
-    rig = Rig(Stand("hangs", "passes"))
+    rig = Rig(StandIn("hangs", "passes"))
     ended = rig.in_a_thread(1)
     rig.library.hanging.get(timeout=10)
     old = rig.library.groups[0]
@@ -244,16 +98,16 @@ def test_staging_is_kept_until_the_stream_has_passed() -> None:
     rig.reducer.finish(rig.fabric.ready(rig.reducer.channel))
 
     assert rig.bucket.staging is not staging, "fresh memory, and the old one is not written to"
-    assert [tensor is staging for tensor in rig.over.kept.look()] == [True]
+    assert [tensor is staging for tensor in rig.over.held_memory.look()] == [True]
     old.end_kernels()
-    assert rig.over.kept.look() == []
+    assert rig.over.held_memory.look() == []
     rig.reducer.deliver()
     assert rig.delivered[0].tolist() == [1.0 + OTHERS] * 4
 
 
 def test_an_abort_that_hangs_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nccl, "ABORT_WITHIN_S", 0.0)
-    rig = Rig(Stand("hangs", "passes"))
+    rig = Rig(StandIn("hangs", "passes"))
     rig.library.groups[0].abort_may_end.clear()
     ended = rig.in_a_thread(1)
     rig.library.hanging.get(timeout=10)
@@ -270,7 +124,7 @@ def test_an_abort_that_hangs_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_second_loss_while_members_connect_ends_that_attempt() -> None:
     """The members of generation 2 never all come: what they began is aborted."""
-    library = Stand("passes")
+    library = StandIn("passes")
     rig = Rig(library)
     library.greets = "hangs"
     rig.fabric.change(view(2, (0, 2)))
@@ -288,40 +142,40 @@ def test_a_second_loss_while_members_connect_ends_that_attempt() -> None:
 
 def test_a_generation_that_ends_while_its_group_is_made_leaves_nothing_in_use() -> None:
     """Whoever ended it looked for communicators before there was this one."""
-    library = Stand("passes")
+    library = StandIn("passes")
 
-    assert Accelerated(library).connect(1, HashStore(), 0, 3, lambda: False) is None
+    assert NcclChannel(library).connect(1, HashStore(), 0, 3, lambda: False) is None
 
     assert library.groups[0].aborted.wait(timeout=10)
 
 
 def test_an_abort_is_waited_for_before_something_new_is_made() -> None:
-    library = Stand("passes")
-    over = Accelerated(library)
+    library = StandIn("passes")
+    over = NcclChannel(library)
     over.connect(1, HashStore(), 0, 3, lambda: True)
     old = library.groups[0]
     old.abort_may_end.clear()
     over.drop(before=2)
     assert old.aborted.wait(timeout=10)
-    asked = []
+    signature = []
 
     def wanted() -> bool:
-        """Asked while it waits: then the abort comes to its end."""
-        asked.append(len(library.groups))
-        if len(asked) == 2:
+        """CallSignature while it waits: then the abort comes to its end."""
+        signature.append(len(library.groups))
+        if len(signature) == 2:
             old.abort_may_end.set()
         return True
 
     assert over.connect(2, HashStore(), 0, 2, wanted) is not None
 
-    assert asked[:2] == [1, 1]
+    assert signature[:2] == [1, 1]
 
 
 # --------------------------------------------------------------------------- order of launch, abort
 
 
 def test_an_abort_waits_for_a_launch_to_return() -> None:
-    rig = Rig(Stand("passes"))
+    rig = Rig(StandIn("passes"))
     inside, may_go = threading.Event(), threading.Event()
     seen = []
 
@@ -332,7 +186,7 @@ def test_an_abort_waits_for_a_launch_to_return() -> None:
         return Mark(passed=True)
 
     launching = threading.Thread(
-        target=rig.over.launch, args=(rig.fabric, rig.reducer.channel, 1, slow)
+        target=rig.over.launch, args=(rig.fabric.serving, rig.reducer.channel, 1, slow)
     )
     launching.start()
     inside.wait()
@@ -345,12 +199,14 @@ def test_an_abort_waits_for_a_launch_to_return() -> None:
 
 
 def test_nothing_begins_on_a_communicator_that_is_being_left() -> None:
-    rig = Rig(Stand("passes"))
+    rig = Rig(StandIn("passes"))
     rig.over.drop(before=2)  # the view follows in a moment
     assert rig.library.groups[0].aborted.wait(timeout=10)
 
     with pytest.raises(Superseded):
-        rig.over.launch(rig.fabric, rig.reducer.channel, 1, lambda group: group.allreduce([]))
+        rig.over.launch(
+            rig.fabric.serving, rig.reducer.channel, 1, lambda group: group.allreduce([])
+        )
 
 
 # --------------------------------------------------------------------------- errors
@@ -371,7 +227,7 @@ def test_an_error_asks_for_a_new_meeting(
         hints.append((generation, words))
         rig.fabric.change(view(2))
 
-    rig = Rig(Stand(behaviour, "passes"), on_hint)
+    rig = Rig(StandIn(behaviour, "passes"), on_hint)
 
     rig.reducer.offer("weights", 1)
     with pytest.raises(Superseded):
@@ -387,7 +243,7 @@ def test_members_that_cannot_connect_ask_for_a_new_meeting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(fabric_module, "HINT_AFTER_S", 0.0)
-    library = Stand("passes")
+    library = StandIn("passes")
     hints = []
 
     def on_hint(generation: int, words: str) -> None:
@@ -405,8 +261,10 @@ def test_members_that_cannot_connect_ask_for_a_new_meeting(
 
 
 def test_memory_of_an_operation_that_failed_as_it_began_is_never_used_again() -> None:
-    crash, staging = Pending(flight=nccl.Crash("no")), torch.ones(1)
+    crash, staging = Pending(on_device=nccl.FailedLaunch("no")), torch.ones(1)
 
-    make().bury([staging], crash)
+    make().hold([staging], crash)
 
-    assert any(one is staging for held in nccl._left if isinstance(held, list) for one in held)
+    assert any(
+        one is staging for held in nccl._left_behind if isinstance(held, list) for one in held
+    )

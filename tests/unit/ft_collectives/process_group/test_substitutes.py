@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from ft_collectives.process_group.substitutes import SAMPLE, Habit, ObjectSite, Site
+from ft_collectives.process_group.substitutes import SAMPLE, CallSite, ObjectCallSite, UsualValue
 
 
 @pytest.mark.parametrize(
@@ -21,42 +21,42 @@ from ft_collectives.process_group.substitutes import SAMPLE, Habit, ObjectSite, 
     ],
 )
 def test_a_habit_is_what_was_always_said_and_more_than_once(said: list[Any], usual: Any) -> None:
-    habit = Habit()
+    usual_value = UsualValue()
 
     for words in said:
-        habit.heard(words)
+        usual_value.heard(words)
 
-    assert habit.usual == usual
+    assert usual_value.usual == usual
 
 
 def test_a_small_tensor_becomes_a_habit_and_a_large_one_does_not() -> None:
-    small, large = Site(), Site()
+    small, large = CallSite(), CallSite()
 
     for _ in range(3):
         small.hear(torch.ones(1), torch.zeros(1))
         large.hear(torch.zeros(SAMPLE), torch.zeros(SAMPLE))
 
-    assert torch.equal(small.habit.usual, torch.zeros(1))
-    assert large.habit.usual is None
+    assert torch.equal(small.usual_value.usual, torch.zeros(1))
+    assert large.usual_value.usual is None
 
 
 def test_a_flag_that_turns_is_no_habit_but_may_be_known() -> None:
-    site = Site()
+    site = CallSite()
 
     for value in (0, 0, 1):
         site.hear(torch.tensor(value), torch.tensor(value))
 
-    assert site.habit.usual is None
-    assert site.known and Site.tells(site.word())
+    assert site.usual_value.usual is None
+    assert site.known and CallSite.tells(site.word())
 
 
 def test_objects_travel_in_tensors_that_tell_nothing() -> None:
-    site = ObjectSite()
+    site = ObjectCallSite()
 
     for value in (0, 1, 2):
         site.hear(torch.tensor(value), torch.tensor(value))
 
-    assert not site.known and site.habit.usual is None
-    assert not Site.tells(site.word())
+    assert not site.known and site.usual_value.usual is None
+    assert not CallSite.tells(site.word())
     site.call(done=True)
-    assert Site.tells(site.word())
+    assert CallSite.tells(site.word())

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from ft_collectives.step.machine import (
-    RESEND_AFTER_S,
+from ft_collectives.step.machine import RESEND_AFTER_S, StepMachine
+from ft_collectives.step.step_events import (
     Accumulated,
     Apply,
     Break,
@@ -16,7 +16,6 @@ from ft_collectives.step.machine import (
     Effect,
     Ended,
     Event,
-    InStep,
     Reduce,
     Reduced,
     Send,
@@ -40,7 +39,7 @@ class Rank:
     """Rank 0 with two microbatches a step."""
 
     def __init__(self, view: View = FIRST, layout: Layout = LAYOUT) -> None:
-        self.machine = InStep(rank=0, layout=layout, view=view)
+        self.machine = StepMachine(rank=0, layout=layout, view=view)
         self.now = 0.0
 
     def feed(self, *events: Event) -> list[Effect]:
@@ -320,10 +319,10 @@ def test_a_view_during_the_first_transaction_is_met_at_the_end_of_the_second() -
     rank = Rank()
     rank.feed(Viewed(view=SECOND))
 
-    committed, asked = rank.machine.reduced_by_torch(2)
+    committed, signature = rank.machine.reduced_by_torch(2)
 
     assert isinstance(committed, Send) and isinstance(committed.message, Committed)
-    assert (_said([asked]).step, _said([asked]).generation) == (1, 2)
+    assert (_said([signature]).step, _said([signature]).generation) == (1, 2)
     said = _said(rank.home())
     assert (said.step, said.phase, said.done) == (1, "settle", ((0, 0), (0, 1)))
 

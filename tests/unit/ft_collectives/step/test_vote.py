@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from ft_collectives.communicators.fabric import Communicator
+from ft_collectives.communicators.channel import Communicator
 from ft_collectives.step import vote
-from ft_collectives.step.vote import Booth, Tally
+from ft_collectives.step.vote import Tally, VoteGroup
 
 WITHIN_S = 20.0
 MOST = (1 << 2 * vote.HALF_BITS) - 1
@@ -52,12 +52,12 @@ def tallies(digests: list[int], many: int = 2) -> tuple[list[Tally], set[str]]:
             open=lambda name, ranks, aligned: name,
             meet=lambda channel: Communicator(1, members, group),
             launch=lambda channel, generation, launch: launch(group),
-            bury=lambda staged: None, unbury=lambda staged: None,
+            hold=lambda staged: None, release=lambda staged: None,
             finish=lambda pending, generation: None,
         )  # fmt: skip
         ballot, digest = [1] * many, digests[group.rank]
-        booth = Booth(fabric, members)
-        return booth.tally(1, ballot, lambda: None, microbatches=many, word=1, digest=digest)
+        vote_group = VoteGroup(fabric, members)
+        return vote_group.tally(1, ballot, lambda: None, microbatches=many, word=1, digest=digest)
 
     with ThreadPoolExecutor(len(groups)) as pool:
         found = list(pool.map(of, groups))
@@ -103,6 +103,6 @@ def test_whoever_is_alone_is_alike() -> None:
         open=lambda name, ranks, aligned: name, meet=lambda channel: Communicator(1, (0,), None)
     )
 
-    tally = Booth(fabric, [0]).tally(1, [1], lambda: None, microbatches=1, digest=MOST)
+    tally = VoteGroup(fabric, [0]).tally(1, [1], lambda: None, microbatches=1, digest=MOST)
 
     assert tally == Tally(counts=(1,), said=(1, 0, 0, 0), taken={}, alike=True)

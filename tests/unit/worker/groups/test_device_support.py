@@ -89,7 +89,7 @@ def test_sums_in_other_memory_are_copied_to_the_gradients() -> None:
 def test_destroying_a_protected_group_waits_for_nobody(protected: bool) -> None:
     """torch's NCCL flushes first, which never ends where a member is lost."""
     group, called = ElasticGroup.__new__(ElasticGroup), []
-    group.transactions = object() if protected else None
+    group.survivors = object() if protected else None
     group.native = SimpleNamespace(shutdown=lambda: called.append("shutdown"))
 
     group.shutdown()

@@ -42,7 +42,7 @@ class Rank:
         self.params = [torch.zeros(40), torch.zeros(3, 3)]
         view = SimpleNamespace(generation=1)
         self.fabric = SimpleNamespace(ranks=ranks, number=number, view=view)
-        self.booth = SimpleNamespace(channel=None)
+        self.vote_group = SimpleNamespace(channel=None)
         self.captures: Any = SimpleNamespace(points=list[Context]())
         self.alike = Alike(protected(self), self.captures, matters)
 

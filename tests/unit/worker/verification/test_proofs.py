@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ft_collectives.communicators.errors import Superseded
-from ft_collectives.communicators.limits import Patience
+from ft_collectives.communicators.limits import TimeLimits
 from ft_collectives.step.vote import Tally
 from recoverrun.worker.step.guarantee import Guarantee
 from recoverrun.worker.tracking.loop_tracker import Microbatch, Place
@@ -76,11 +76,11 @@ class Play:
         )  # fmt: skip
         self.view = SimpleNamespace(generation=GENERATION)
         self.fabric: Any = self
-        self.patience = Patience(timedelta(seconds=1))
+        self.limits = TimeLimits(lambda: timedelta(seconds=1))
         self.downgrades: list[str] = []
         voice.downgraded = self.downgrades.append
         self.least_of_others = WEAKEST_FIRST.index("exact-samples")
-        self.booth: Any = SimpleNamespace(
+        self.vote_group: Any = SimpleNamespace(
             channel=object(), least=lambda generation, mine: min(mine, self.least_of_others)
         )
         self.peers = object()
@@ -121,7 +121,7 @@ class Play:
 
     def fitness(self, **other: Any) -> str:
         self.heard = [other]
-        return self.verification.fitness(self.fabric, self.booth)
+        return self.verification.fitness(self.fabric, self.vote_group)
 
 
 @pytest.fixture(autouse=True)

@@ -153,7 +153,7 @@ class Proof:
         self.play.heard, self.votes = [{}, {"immaterial": list(theirs)}], 0
         monkeypatch.setattr(self.play.verification._mutual, "_tried", lambda trial: dict(found))
         monkeypatch.setattr(replica_children, "can_meet", lambda groups: False)
-        self.play.booth.least = self._least
+        self.play.vote_group.least = self._least
 
     def _least(self, generation: int, mine: int) -> int:
         self.votes += 1
@@ -260,7 +260,7 @@ def test_where_any_child_did_not_come_through_all_meet_once_more_elsewhere() -> 
         places.append(str(mine))
         return mine if len(places) == 1 else 0  # another rank's child has failed
 
-    play.booth.least = least
+    play.vote_group.least = least
 
     assert play.together() == "recoverrun/proof/7/1/again"
     assert places == ["1", "1", "1"], "this rank's can meet others, has come through, in time"

@@ -13,9 +13,16 @@ from typing import Any
 import pytest
 import torch
 
+from ft_collectives.communicators.channel import Channel, Communicator, Pending
 from ft_collectives.communicators.errors import Superseded
-from ft_collectives.communicators.fabric import Channel, Communicator, Pending
-from ft_collectives.step.exact_sum import Canonical, Shares, Term, canonical, fold, terms
+from ft_collectives.step.exact_sum import (
+    ExactSum,
+    PartialSum,
+    Shares,
+    addition_order,
+    fold,
+    partial_sums,
+)
 from rendezvous.protocol.messages import Identity
 from rendezvous.protocol.quota import identities, share_out, standing_shares
 
@@ -51,37 +58,49 @@ def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
 def test_the_head_of_a_slot_is_one_term_and_the_rest_are_single() -> None:
     held = [(2, 3), (1, 0), (1, 1), (2, 0), (2, 1), (3, 1), (3, 2)]
 
-    assert terms(held) == (
-        Term(1, 0, 2), Term(2, 0, 2), Term(2, 3, 4), Term(3, 1, 2), Term(3, 2, 3),
-    )  # fmt: skip
+    assert partial_sums(held) == (
+        PartialSum(1, 0, 2),
+        PartialSum(2, 0, 2),
+        PartialSum(2, 3, 4),
+        PartialSum(3, 1, 2),
+        PartialSum(3, 2, 3),
+    )
 
 
 def test_terms_are_added_by_slot_and_index_whoever_has_them() -> None:
-    having = [[Term(1, 0, 2), Term(0, 1, 2)], [Term(2, 0, 2), Term(0, 0, 1)]]
+    having = [
+        [PartialSum(1, 0, 2), PartialSum(0, 1, 2)],
+        [PartialSum(2, 0, 2), PartialSum(0, 0, 1)],
+    ]
 
-    assert canonical(having) == (
-        (Term(0, 0, 1), 3), (Term(0, 1, 2), 1), (Term(1, 0, 2), 0), (Term(2, 0, 2), 2),
-    )  # fmt: skip
+    assert addition_order(having) == (
+        (PartialSum(0, 0, 1), 3),
+        (PartialSum(0, 1, 2), 1),
+        (PartialSum(1, 0, 2), 0),
+        (PartialSum(2, 0, 2), 2),
+    )
 
 
 @pytest.mark.parametrize(
     "having",
     [
-        [[Term(0, 0, 1)], [Term(0, 0, 1)]],
-        [[Term(0, 0, 1)], [Term(0, 2, 3)]],
-        [[Term(0, 1, 2)]],
+        [[PartialSum(0, 0, 1)], [PartialSum(0, 0, 1)]],
+        [[PartialSum(0, 0, 1)], [PartialSum(0, 2, 3)]],
+        [[PartialSum(0, 1, 2)]],
     ],
     ids=["twice", "a gap", "no head"],
 )
-def test_a_microbatch_that_is_twice_or_never_there_is_no_order(having: list[list[Term]]) -> None:
+def test_a_microbatch_that_is_twice_or_never_there_is_no_order(
+    having: list[list[PartialSum]],
+) -> None:
     with pytest.raises(AssertionError, match="INV-1"):
-        canonical(having)
+        addition_order(having)
 
 
 def test_both_zeros_become_one() -> None:
     total = torch.empty(2)
 
-    fold(total, [torch.tensor([-0.0, 0.0]), torch.tensor([-0.0, -0.0])], [Term(0, 0, 1)] * 2)
+    fold(total, [torch.tensor([-0.0, 0.0]), torch.tensor([-0.0, -0.0])], [PartialSum(0, 0, 1)] * 2)
 
     assert same_bits(total, torch.tensor([0.0, 0.0]))
 
@@ -126,7 +145,7 @@ class Group:
 
 
 class Loom:
-    """What `Canonical` wants of a fabric."""
+    """What `ExactSum` wants of a fabric."""
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
@@ -148,7 +167,7 @@ class Job:
         self.shares: Shares = {}
         self.channels = {r: Channel("gradients", tuple(range(slots))) for r in range(slots)}
         self.sums = {
-            rank: Canonical(Loom(rank), channel, lambda _: self.shares)  # type: ignore[arg-type]
+            rank: ExactSum(Loom(rank), channel, lambda _: self.shares)  # type: ignore[arg-type]
             for rank, channel in self.channels.items()
         }
 

@@ -1,124 +1,12 @@
-"""The reducer of gradient buckets: order, overlap, and generations that end in the middle.
-
-One process: two threads would be two ranks, but what matters here is what is launched, in which
-order, on which memory. So the communicator is a stand-in whose reductions end when the test says.
-"""
-
-import threading
-from collections.abc import Callable
-from datetime import timedelta
-from typing import Any
+"""The reducer of gradient buckets: order, overlap, and generations that end in the middle."""
 
 import pytest
 import torch
 
 from ft_collectives.communicators import fabric as fabric_module
+from ft_collectives.communicators.channel import Communicator
 from ft_collectives.communicators.errors import Superseded
-from ft_collectives.communicators.fabric import Communicator, Fabric
-from ft_collectives.step.reducer import Bucket, Reducer
-from rendezvous.protocol.messages import View
-
-RANKS = (0, 1)
-
-
-class Operation:
-    """A work of `Wire`: ends when told, with a sum of two equal ranks."""
-
-    def __init__(self, staging: torch.Tensor) -> None:
-        self.staging = staging
-        self.offered = staging.clone()
-        self.future: torch.futures.Future[Any] = torch.futures.Future()
-
-    def get_future(self) -> Any:
-        return self.future
-
-    def wait(self) -> None:
-        assert self.future.done()
-
-    def end(self) -> None:
-        self.staging.copy_(2 * self.offered)
-        self.future.set_result(None)
-
-
-class Wire:
-    """Stands in for gloo."""
-
-    def __init__(self) -> None:
-        self.begun: list[Operation] = []
-        self.by_itself = True
-
-    def allreduce(self, tensors: list[torch.Tensor], _: object) -> Operation:
-        self.begun.append(Operation(tensors[0]))
-        if self.by_itself:
-            self.begun[-1].end()
-        return self.begun[-1]
-
-
-def view(generation: int) -> View:
-    return View(generation=generation, live=(), live_ranks=RANKS, losses=())
-
-
-class World:
-    """A reducer over buckets whose accumulators the test holds."""
-
-    def __init__(self, sizes: dict[str, int]) -> None:
-        self.wires = {1: Wire()}
-        self.fabric = Fabric(
-            rank=0,
-            view=view(1),
-            store=lambda generation: None,
-            changed=threading.Condition(),
-            timeout=timedelta(seconds=5),
-            on_hint=lambda generation, reason: None,
-        )
-        channel = self.fabric.adopt("gradients", RANKS, self.wires[1])
-        self.reducer = Reducer(self.fabric, channel)
-        self.launched: list[int] = []
-        self.reducer.on_launch = lambda number, total: self.launched.append(number)
-        self.sums = {key: torch.full((size,), 1.0) for key, size in sizes.items()}
-        self.given: dict[str, list[float]] = {}
-        for key, size in sizes.items():
-            self.reducer.register(self.bucket(key, size))
-        self.reducer.include(sizes)
-        self.fabric._connect = self._connect  # type: ignore[method-assign]
-
-    def bucket(self, key: str, size: int, **changes: Any) -> Bucket:
-        return Bucket(
-            key=key,
-            size=size,
-            dtype=torch.float32,
-            fill=self._filling(key),
-            deliver=self._giving(key),
-            **changes,
-        )
-
-    def _filling(self, key: str) -> Callable[[torch.Tensor], None]:
-        def fill(staging: torch.Tensor) -> None:
-            staging.copy_(self.sums[key])
-
-        return fill
-
-    def _giving(self, key: str) -> Callable[[torch.Tensor], None]:
-        def deliver(total: torch.Tensor) -> None:
-            self.given[key] = total.tolist()
-
-        return deliver
-
-    def _connect(self, channel: Any, of: View) -> None:
-        wire = self.wires.setdefault(of.generation, Wire())
-        with self.fabric.changed:
-            channel.now = Communicator(of.generation, RANKS, wire)
-            self.fabric.changed.notify_all()
-
-    def meet(self, generation: int) -> None:
-        self.fabric.change(view(generation))
-        self.fabric.ready(self.reducer.channel)
-
-    def sizes_begun(self, generation: int) -> list[int]:
-        return [one.staging.numel() for one in self.wires[generation].begun]
-
-
-SIZES = {"a": 1, "b": 2, "c": 3}
+from tests.numerics.reducer_world import SIZES, Wire, World, view
 
 
 def test_buckets_start_in_the_order_in_which_they_were_included() -> None:
@@ -286,7 +174,7 @@ def test_a_generation_that_ends_in_the_middle_starts_all_again_on_fresh_memory()
 
 
 def test_what_is_left_behind_is_kept_for_a_late_writer() -> None:
-    before = set(fabric_module._buried)
+    before = set(fabric_module._held_memory)
     world = World({"a": 4})
     world.wires[1].by_itself = False
     world.reducer.offer("a", 1)
@@ -295,11 +183,11 @@ def test_what_is_left_behind_is_kept_for_a_late_writer() -> None:
 
     world.reducer.finish(2)
 
-    kept = set(fabric_module._buried) - before
+    kept = set(fabric_module._held_memory) - before
     world.wires[1].begun[0].end()  # after all
 
     assert kept == {id(staging)}
-    assert set(fabric_module._buried) == before
+    assert set(fabric_module._held_memory) == before
 
 
 def test_an_accumulator_that_was_final_before_a_loss_has_to_be_offered_again() -> None:
@@ -330,7 +218,7 @@ def test_an_offer_of_an_older_generation_starts_nothing() -> None:
 
 def test_a_step_reuses_the_memory_of_the_one_before() -> None:
     world = World(SIZES)
-    kept = set(fabric_module._buried)
+    kept = set(fabric_module._held_memory)
     pointers = []
     for _ in range(50):
         world.reducer.include(SIZES)
@@ -342,7 +230,7 @@ def test_a_step_reuses_the_memory_of_the_one_before() -> None:
         world.reducer.begin()
 
     assert all(one == pointers[0] for one in pointers)
-    assert set(fabric_module._buried) == kept
+    assert set(fabric_module._held_memory) == kept
 
 
 def test_gradients_that_become_views_are_not_reduced_over() -> None:

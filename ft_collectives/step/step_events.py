@@ -1,0 +1,128 @@
+"""What the machine of a step is told (`Event`) and what it wants done (`Effect`): plain values.
+
+The worker makes events of what its script, the launcher and the data plane do, and carries the
+effects out (`recoverrun.worker.step`); the simulator does the same with a model of a worker.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rendezvous.protocol.messages import Decision, Identity, Message, View
+
+# ------------------------------------------------------------------------------------- events
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Viewed:
+    view: View
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accumulated:
+    """The gradient of one microbatch is in the accumulators of this rank."""
+
+    identity: Identity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """The commit point: the script has computed its own `microbatches` of the step."""
+
+    microbatches: int
+
+
+@dataclass(frozen=True, slots=True)
+class Discarded:
+    """The script has dropped its gradients unused (`zero_grad`): the step begins anew."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reduced:
+    """All buckets of the step were reduced in `generation`, and this rank holds the sums."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Voted:
+    """The vote of `generation` is complete: `counts` is how often each identity is in the sum.
+
+    `taken` maps ranks to the microbatches that they have taken, if these differ.
+    """
+
+    generation: int
+    counts: tuple[int, ...]
+    taken: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """The script has ended normally."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time passed."""
+
+
+Event = Viewed | Decided | Accumulated | Settled | Discarded | Reduced | Voted | Ended | Tick
+
+
+# ------------------------------------------------------------------------------------ effects
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Send:
+    message: Message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compute:
+    """Re-execute these identities, in order, and feed `Accumulated` after each."""
+
+    identities: tuple[Identity, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reduce:
+    """Reduce all buckets in `generation` from the kept accumulators, and feed `Reduced`."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vote:
+    """All-reduce `ballot` (one count for each identity) over all live ranks, and feed `Voted`."""
+
+    generation: int
+    ballot: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Apply:
+    """Give the held sums to the script: the step is committed."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Break:
+    """An invariant does not hold: stop the job with exit code 85."""
+
+    invariant: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Differ:
+    """The script's ranks differ in what belongs to this step: stop the job."""
+
+    reason: str
+
+
+Effect = Send | Compute | Reduce | Vote | Apply | Break | Differ
