@@ -6,7 +6,7 @@ import pytest
 
 from tests.e2e.test_scripts import SCRIPTS, run, under_torchrun
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.rest]
 
 
 def test_a_lazy_module_of_transformers_may_be_what_imports_torch(tmp_path: Path) -> None:

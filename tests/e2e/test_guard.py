@@ -8,7 +8,7 @@ from tests.e2e.exactness import DDP3, HSDP2, ExactJob, differing, reference, sta
 from tests.e2e.judge import ended_well, ledger
 from tests.e2e.runs import running
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.rest]
 matrix = pytest.mark.matrix
 OPTIONS = ("--check-finite", "--exact")
 
@@ -37,6 +37,7 @@ def test_row_40_a_replica_that_alone_is_not_finite_leaves_and_no_bit_is_changed(
             assert not differing(state, expected[other]), run.story()
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("job", [DDP3, pytest.param(HSDP2, marks=matrix)], ids=lambda job: job.name)
 def test_a_loss_that_overflows_for_everybody_is_the_scripts(job: ExactJob, tmp_path: Path) -> None:
     with running(

@@ -320,6 +320,7 @@ def test_a_lost_node_costs_its_replicas_and_leaves_its_contexts(launcher: Launch
     second.finish()
 
 
+@pytest.mark.rest
 def test_a_silent_coordinator_ends_the_other_nodes(launcher: Launcher) -> None:
     node = two_nodes(free_port())
     first = launcher.fake("*:hello hang", options=node(0))

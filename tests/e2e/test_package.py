@@ -23,7 +23,7 @@ print(recoverrun.cli.main.__file__)
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build both from a copy, because building leaves files in the tree."""
     top = tmp_path_factory.mktemp("package")
@@ -34,6 +34,7 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return top / "dist"
 
 
+@pytest.mark.rest
 @pytest.mark.e2e
 def test_the_wheel_installs_the_program_and_its_templates(dist: Path, tmp_path: Path) -> None:
     (wheel,) = dist.glob("*.whl")
@@ -55,6 +56,7 @@ def test_the_wheel_installs_the_program_and_its_templates(dist: Path, tmp_path: 
     assert Path(done.stdout.strip()).is_relative_to(pth)
 
 
+@pytest.mark.rest
 @pytest.mark.e2e
 def test_the_sdist_holds_all_that_is_needed_to_work_on_it(dist: Path) -> None:
     (sdist,) = dist.glob("*.tar.gz")

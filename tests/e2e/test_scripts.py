@@ -19,7 +19,7 @@ SCRIPTS = ROOT / "tests/e2e/scripts"
 BOUND_S = 90
 PLAIN_BOUND_S = 30
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.rest]
 
 
 def seldom(*values: object) -> object:
@@ -272,7 +272,7 @@ for i in range(4):
     ("text", "why"),
     [
         (NO_LOOP, "no loop of the script's own code"),
-        (WAITING_LOOP, "waits here (yield)"),
+        pytest.param(WAITING_LOOP, "waits here (yield)", marks=pytest.mark.quick),
         (DIVIDED_STATE, "keeps a part of its state on each rank"),
         (UNEVEN, "ranks may take different numbers of steps"),
     ],
@@ -290,6 +290,7 @@ def test_a_script_that_cannot_be_replayed_is_refused_and_runs_all_the_same(
     assert why in outcome.text and "a loss ends this run" in outcome.text
 
 
+@pytest.mark.quick
 def test_an_unprotected_script_ends_at_a_loss_as_under_torchrun(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(NO_LOOP)
@@ -303,7 +304,7 @@ def test_an_unprotected_script_ends_at_a_loss_as_under_torchrun(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (NUMBERS_BETWEEN, "drawn after a backward"),
+        pytest.param(NUMBERS_BETWEEN, "drawn after a backward", marks=pytest.mark.quick),
         (OWN_DATA, "come from a source that cannot be replayed"),
         (OWN_KEY, "another rank holds train[1], and this one does not"),
     ],
@@ -387,6 +388,7 @@ def test_a_sharded_checkpoint_is_whole_whoever_is_lost(
         assert any("begun again" in notice for notice in outcome.notices), outcome.text
 
 
+@pytest.mark.quick
 def test_what_rank_0_does_alone_is_done_by_its_deputy(tmp_path: Path) -> None:
     script = SCRIPTS / "saving.py"
     whole = run(script, tmp_path / "whole")

@@ -16,6 +16,7 @@ def launcher(tmp_path: Path) -> Iterator[Launcher]:
         yield launcher
 
 
+@pytest.mark.rest
 def test_by_default_it_stops_and_names_the_ways_to_go_on(launcher: Launcher) -> None:
     nodes = Nodes(launcher, 2)
 

@@ -124,6 +124,7 @@ def test_the_journals_of_two_coordinators_name_the_launcher_that_was_killed(
     assert (lost["ranks"], lost["reason"]) == ([0], "vm.0: its launcher has ended")
 
 
+@pytest.mark.rest
 def test_a_spare_finds_whoever_coordinates_and_goes_on_waiting(launcher: Launcher) -> None:
     nodes = Nodes(launcher, 3, extra=("--rdzv-backend=c10d",))
     spare = launcher.fake(SERVE, options=nodes.options)
@@ -156,6 +157,7 @@ def test_whoever_knocks_at_a_launcher_that_does_not_coordinate_is_told_who_does(
     assert spare.finish() == 130
 
 
+@pytest.mark.rest
 def test_training_outlives_three_coordinating_nodes_in_turn(
     launcher: Launcher, tmp_path: Path
 ) -> None:

@@ -72,6 +72,7 @@ def test_node_ranks_are_honoured_with_c10d(driver: Driver) -> None:
     assert [job.probes[0]["env"]["GROUP_RANK"] for job in jobs] == ["1", "0"]
 
 
+@pytest.mark.rest
 def test_launchers_outlast_a_socket_that_only_happens_to_have_the_port(driver: Driver) -> None:
     with socket.socket() as stranger:
         stranger.bind(("127.0.0.1", 0))  # As an outgoing connection does; it never listens.
@@ -167,6 +168,7 @@ def test_a_job_that_needs_all_its_nodes_ends_with_one(driver: Driver, name: str)
     assert _finish(jobs) == [128 + signal.Signals[name]] * 2
 
 
+@pytest.mark.rest
 def test_a_node_too_many_is_a_spare_that_steps_in_or_ends_well(driver: Driver) -> None:
     line = ["--nnodes=2", *_c10d(_port())]
     first = driver.start(True, *line, "--node-rank=0", PROBE, PROBE_DO="*:*:wait=5")
@@ -185,6 +187,7 @@ def test_a_node_too_many_is_a_spare_that_steps_in_or_ends_well(driver: Driver) -
     assert [(p["env"]["WORLD_SIZE"], p["restart"]) for p in first.probes] == [("2", 0)] * 2
 
 
+@pytest.mark.rest
 def test_one_count_of_restarts_for_all_nodes(driver: Driver) -> None:
     port = _port()
     do = "1:0:exit=3 0:0:wait=60 0:1:exit=4 1:1:wait=60"
@@ -201,6 +204,7 @@ def test_one_count_of_restarts_for_all_nodes(driver: Driver) -> None:
     assert ports[0] == ports[1]
 
 
+@pytest.mark.rest
 def test_every_node_names_the_same_cause(driver: Driver) -> None:
     for run in range(20):
         port, victim = _port(), run % 2
@@ -233,6 +237,7 @@ def test_a_victim_that_ends_before_its_cause_is_not_blamed(
 # ------------------------------------------------------------------------------- with torch
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("how", ["store", "tcp", "env"])
 def test_scripts_that_meet_by_themselves(driver: Driver, how: str) -> None:
     job = driver.run(True, "--nproc-per-node=2", str(SCRIPTS / "own_store.py"), how)
@@ -241,6 +246,7 @@ def test_scripts_that_meet_by_themselves(driver: Driver, how: str) -> None:
     assert job.count("MET") == 2
 
 
+@pytest.mark.rest
 def test_a_restart_with_gloo_is_no_coin_toss(driver: Driver) -> None:
     script = str(SCRIPTS / "own_store.py")
 
@@ -280,6 +286,7 @@ def test_skypilot_static(driver: Driver) -> None:
     assert _finish(jobs) == [0, 0]
 
 
+@pytest.mark.rest
 def test_torchtitan(driver: Driver) -> None:
     theirs, ours = driver.both(
         "--nproc_per_node=2", "--rdzv_backend", "c10d", "--rdzv_endpoint=localhost:0",
@@ -291,6 +298,7 @@ def test_torchtitan(driver: Driver) -> None:
     assert [p["argv"] for p in theirs.probes] == [p["argv"] for p in ours.probes]
 
 
+@pytest.mark.rest
 def test_torchx(driver: Driver) -> None:
     theirs, ours = driver.both(
         "--rdzv_backend", "c10d", "--rdzv_endpoint", "localhost:0", "--rdzv_id", "app",
@@ -316,6 +324,7 @@ def test_kubeflow(driver: Driver) -> None:
     assert [job.probes[0]["env"]["RANK"] for job in jobs] == ["0", "1"]
 
 
+@pytest.mark.rest
 def test_a_leader_worker_set_needs_no_options_at_all(driver: Driver) -> None:
     lws = {"LWS_LEADER_ADDRESS": "127.0.0.1", "LWS_GROUP_SIZE": "2"}
     port = "--rdzv-conf=join_timeout=30"
