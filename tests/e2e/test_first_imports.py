@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.test_scripts import SCRIPTS, run, under_torchrun
+from tests.e2e.script_runs import SCRIPTS, run, under_torchrun
 
 pytestmark = [pytest.mark.e2e, pytest.mark.rest]
 
