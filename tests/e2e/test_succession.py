@@ -3,13 +3,12 @@
 import json
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.e2e.launching import ROOT, Launcher, first_with, free_port, launching, repeated
+from tests.e2e.launching import ROOT, Launcher, first_with, free_port, repeated
 from tests.e2e.nodes import SERVE, Nodes
 from tests.e2e.runs import recoverrun
 
@@ -18,12 +17,6 @@ AT_ONCE_S = 2.0
 
 SILENT_S = 12.0
 """A silent one holds a lease for 2.5 s, and others stand 1.2 to 2.8 s later."""
-
-
-@pytest.fixture
-def launcher(tmp_path: Path) -> Iterator[Launcher]:
-    with launching(tmp_path) as launcher:
-        yield launcher
 
 
 @pytest.mark.parametrize("many", [2, 3, 5])

@@ -12,15 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.launching import ROOT, Launcher, free_port, launching
+from tests.e2e.launching import ROOT, Launcher, free_port
 from tests.e2e.nodes import Nodes
 from tests.e2e.runs import recoverrun
-
-
-@pytest.fixture
-def launcher(tmp_path: Path) -> Iterator[Launcher]:
-    with launching(tmp_path) as launcher:
-        yield launcher
 
 
 class Process:
