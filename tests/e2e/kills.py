@@ -60,11 +60,11 @@ def case(job: Job, *kills: tuple[int, int, str]) -> Case:
 
 FEW = (
     case(HSDP, (3, 4, "reduce")),
-    case(HSDP, (0, 5, "forward"), (1, 5, "forward")),  # both ranks of one replica
     case(DDP3, (0, 2, "backward"), (1, 2, "redo")),
     case(WHOLE, (1, 1, "reduce"), (0, 4, "vote"), (2, 5, "between")),
 )
 SAMPLE = (
+    case(HSDP, (0, 5, "forward"), (1, 5, "forward")),  # both ranks of one replica
     case(DDP3, (1, 3, "reduce:0"), (2, 3, "reduce:0")),
     case(DDP4, (3, 3, "reduce"), (1, 3, "redo"), (2, 6, "backward")),
     case(DDP4, (3, 0, "between"), (0, 5, "backward"), (1, 5, "backward")),

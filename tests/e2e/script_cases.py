@@ -1,4 +1,7 @@
-"""Scripts that look at everything that could tell our hooks from plain Python."""
+"""Scripts that look at everything that could tell our hooks from plain Python.
+
+One list: each case is a few lines that mean nothing apart from the others.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -37,7 +37,6 @@ def test_row_40_a_replica_that_alone_is_not_finite_leaves_and_no_bit_is_changed(
             assert not differing(state, expected[other]), run.story()
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize("job", [DDP3, pytest.param(HSDP2, marks=matrix)], ids=lambda job: job.name)
 def test_a_loss_that_overflows_for_everybody_is_the_scripts(job: ExactJob, tmp_path: Path) -> None:
     with running(

@@ -33,6 +33,11 @@ def test_a_strategy_outlives_losses(cell: Cell, tmp_path: Path) -> None:
 
 
 @pytest.mark.quick
+def test_the_few_are_of_the_sample() -> None:
+    assert {cell.strategy.name for cell in SAMPLE} >= {*QUICK, *SELDOM}
+
+
+@pytest.mark.quick
 def test_every_strategy_is_struck_in_every_phase_that_it_has() -> None:
     for strategy in STRATEGIES:
         struck = {phase for cell in cells(strategy) for _, _, phase in cell.kills}

@@ -84,6 +84,7 @@ def test_launchers_outlast_a_socket_that_only_happens_to_have_the_port(driver: D
     assert _finish(jobs) == [0, 0]
 
 
+@pytest.mark.rest
 def test_roles_count_their_own_ranks(driver: Driver) -> None:
     port = _port()
     jobs = [
@@ -103,6 +104,7 @@ def test_a_range_of_nodes_forms_with_all_that_come(driver: Driver) -> None:
     assert [job.probes[0]["env"]["WORLD_SIZE"] for job in jobs] == ["2", "2"]
 
 
+@pytest.mark.rest
 def test_a_range_of_nodes_forms_without_those_that_do_not_come(driver: Driver) -> None:
     conf = "--rdzv-conf=last_call_timeout=1"
 
@@ -112,6 +114,7 @@ def test_a_range_of_nodes_forms_without_those_that_do_not_come(driver: Driver) -
     assert ours.probes[0]["env"]["WORLD_SIZE"] == "1"
 
 
+@pytest.mark.rest
 def test_a_node_that_comes_late_is_taken_in_without_a_restart_that_counts(driver: Driver) -> None:
     line = ["--nnodes=1:2", *_c10d(_port()), "--rdzv-conf=last_call_timeout=0.3"]
     first = driver.start(True, *line, PROBE, PROBE_DO="0:*:print=READY 0:*:wait=3")
@@ -220,6 +223,7 @@ def test_every_node_names_the_same_cause(driver: Driver) -> None:
         assert len(causes) == 1 and f"rank {victim} " in causes.pop()
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("words", ["library", "own"])
 @pytest.mark.parametrize("root", [0, 1])
 def test_a_victim_that_ends_before_its_cause_is_not_blamed(
@@ -309,6 +313,7 @@ def test_torchx(driver: Driver) -> None:
     assert len(ours.probes) == 2
 
 
+@pytest.mark.rest
 def test_kubeflow(driver: Driver) -> None:
     port = _port()
     jobs = [

@@ -71,6 +71,7 @@ def test_a_damaged_journal_says_what_is_left_and_what_is_missing(
     assert log.unreadable_places >= 1
 
 
+@pytest.mark.rest
 def test_row_48_a_line_without_end_costs_no_memory(tmp_path: Path) -> None:
     with open(tmp_path / "events.a.jsonl", "wb") as file:
         file.write(_good(0))
