@@ -9,13 +9,15 @@ AT_ONCE ?= 1
 # Where torch comes from, if not from the default index. On a machine without a GPU this is smaller:
 #   make test TORCH_INDEX=https://download.pytorch.org/whl/cpu
 TORCH_INDEX ?=
+# make test WITHIN=2700 runs as much of the rest, too, as begins within so many seconds.
+WITHIN ?=
 
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format readme sim sim-soak chaos fuzz bench matrix exact compat hunt dist clean
+.PHONY: help demo test test-all check format readme sim sim-soak chaos fuzz bench matrix exact compat hunt dist clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -31,14 +33,18 @@ $(INSTALLED): pyproject.toml constraints.txt
 demo: $(INSTALLED)  ## a training run with and without a killed replica, side by side
 	$(BIN)/recoverrun demo
 
-test: $(INSTALLED)  ## every test, and a sample of the matrix
-	$(PYTEST)
+test: $(INSTALLED)  ## a sample of every kind of test: 10 minutes on two cores
+	$(PYTEST) $(if $(WITHIN),--within $(WITHIN))
 
-check: $(INSTALLED)  ## what a commit must pass in a minute: format, lint, types, quick tests
+test-all: $(INSTALLED)  ## every test, and a sample of the matrix: an hour
+	$(PYTEST) --all
+
+check: $(INSTALLED)  ## what a commit must pass: format, lint, types, house rules, unit tests; a minute
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(PYTEST) --quiet tests/test_tidy.py tests/unit tests/scenarios tests/sim
+	$(PYTEST) --quiet tests/test_tidy.py tests/scenarios
+	$(PYTEST) --quiet --within 30 tests/unit
 
 format: $(INSTALLED)  ## let ruff lay out the code
 	$(BIN)/ruff format .

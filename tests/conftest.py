@@ -5,6 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
+pytest_plugins = ["tests.tiers"]
+
 
 @pytest.fixture(scope="session", autouse=True)
 def interruptible() -> Iterator[None]:

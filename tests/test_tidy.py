@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "rendezvous": {"msgpack"},
     "ft_collectives": {"rendezvous", "msgpack", "torch"},
     "recoverrun.worker": {"ft_collectives", "rendezvous", "msgpack", "torch"},
-    "recoverrun": {"rendezvous", "msgpack", "typer", "click", "rich", "psutil", "templates"},
+    "recoverrun": {"rendezvous", "msgpack", "typer", "click", "rich", "templates"},
     "templates": {"torch"},
 }
 ONLY_IN = {"zmq": {"rendezvous/transport/station.py", "rendezvous/transport/sockets.py"}}

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tests.compat.row import Row
-from tests.compat.rows import BY_HAND, DDP, FRAMEWORKS, FSDP1, FSDP2, HSDP, MESHES
+from tests.compat.strategy_rows import BY_HAND, DDP, FRAMEWORKS, FSDP1, FSDP2, HSDP, MESHES
 
 FAMILIES = (DDP, HSDP, BY_HAND, FSDP2, MESHES, FSDP1, FRAMEWORKS)
 ROWS = {row.name: row for rows in FAMILIES for row in rows}

@@ -1,15 +1,23 @@
-"""Runs without losses: made once, compared with by many."""
+"""What many need: launchers that are ended, and runs without losses that are made once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.e2e.jobs import Job
 from tests.e2e.judge import reference_of
+from tests.e2e.launching import Launcher, launching
 from tests.e2e.runs import running
 
 Reference = Callable[[Job], dict[int, Any]]
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> Iterator[Launcher]:
+    with launching(tmp_path) as launcher:
+        yield launcher
 
 
 @pytest.fixture(scope="session")

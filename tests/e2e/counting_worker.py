@@ -17,7 +17,8 @@ _implied_path = None if sys.flags.safe_path else sys.path.pop(0)
 if _implied_path is not None:
     sys.path.append(_implied_path)
 
-from recoverrun.worker.boot import run_script, tracebacks  # noqa: E402
+from recoverrun.worker import own_files  # noqa: E402
+from recoverrun.worker.boot import run_script  # noqa: E402
 from recoverrun.worker.data.generator_wrapper import same_kind  # noqa: E402
 from recoverrun.worker.instrumentation import Lone, Loop, Started  # noqa: E402
 
@@ -25,7 +26,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 # Frames of this file stand for those of the real runtime.
-tracebacks.OURS = (*tracebacks.OURS, os.path.abspath(__file__))
+own_files.FOLDERS = (*own_files.FOLDERS, os.path.abspath(__file__))
 
 
 class Stop(BaseException):

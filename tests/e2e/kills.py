@@ -1,8 +1,8 @@
-"""Who is killed when: the runs that `make test` does, and all those of `make matrix`.
+"""Who is killed when: the runs of `make test`, of `make test-all` and of `make matrix`.
 
-A run may hold several kills where that covers more phases. `all_cells` is the whole matrix; the
-sample touches each phase, each kind of loss and rank 0 at least once. Step 0 is torch's own: what
-becomes of a loss in it is told by `test_beginnings`.
+A run may hold several kills where that covers more phases. `all_cells` is the whole matrix. The
+few and the sample touch each phase, each kind of loss and rank 0 at least once; `make test` does
+the few. Step 0 is torch's own: what becomes of a loss in it is told by `test_beginnings`.
 """
 
 from collections.abc import Iterator
@@ -58,14 +58,16 @@ def case(job: Job, *kills: tuple[int, int, str]) -> Case:
     return Case(job, tuple(kill(*one) for one in kills))
 
 
-SAMPLE = (
+FEW = (
     case(HSDP, (3, 4, "reduce")),
+    case(DDP3, (0, 2, "backward"), (1, 2, "redo")),
+    case(WHOLE, (1, 1, "reduce"), (0, 4, "vote"), (2, 5, "between")),
+)
+SAMPLE = (
     case(HSDP, (0, 5, "forward"), (1, 5, "forward")),  # both ranks of one replica
     case(DDP3, (1, 3, "reduce:0"), (2, 3, "reduce:0")),
-    case(DDP3, (0, 2, "backward"), (1, 2, "redo")),
     case(DDP4, (3, 3, "reduce"), (1, 3, "redo"), (2, 6, "backward")),
     case(DDP4, (3, 0, "between"), (0, 5, "backward"), (1, 5, "backward")),
-    case(WHOLE, (1, 1, "reduce"), (0, 4, "vote"), (2, 5, "between")),
     case(HSDP_EACH, (2, 4, "backward")),  # in the middle of a step
     case(DDP3_EACH, (0, 3, "reduce"), (2, 8, "vote")),
 )

@@ -10,7 +10,7 @@ from tests.e2e.jobs import DDP3, HSDP, Job
 from tests.e2e.judge import canary, ended_well, ledger, nothing_left, proof, weights
 from tests.e2e.runs import recoverrun, running
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.rest]
 
 NOBODY: frozenset[int] = frozenset()
 

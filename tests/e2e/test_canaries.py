@@ -49,6 +49,7 @@ def test_the_bound_is_far_below_one_update(job: Job) -> None:
     assert oracle.bound(job) < 1e-7 * oracle.RATE
 
 
+@pytest.mark.rest
 @pytest.mark.e2e
 @JOBS
 def test_a_run_without_losses_arrives_where_plain_torch_does(

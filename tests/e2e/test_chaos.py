@@ -11,6 +11,7 @@ from tests.e2e.launching import ROOT, Launcher
 pytestmark = pytest.mark.e2e
 
 
+@pytest.mark.rest
 def test_trials_at_once_are_all_counted() -> None:
     words = ("--trials=2", "--at-once=2", "--only=leader of two")
     done = subprocess.run(

@@ -1,6 +1,7 @@
 """Ways of training that are served: one of each kind here, all by `make matrix`.
 
-`make compat` strikes every one in three phases.
+`make test` does one that is refused, and strikes one in `test_strategies`. `make compat` strikes
+every one in three phases.
 """
 
 from pathlib import Path
@@ -11,31 +12,26 @@ from tests.compat.row import Row
 from tests.compat.rows import ROWS
 from tests.compat.trials import described, judge, run
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.rest]
 
-SAMPLE = frozenset(
-    {
-        "ddp-compiled",
-        "mesh-pp",
-        "pictures-workers",
-        "recipe-hsdp",
-        "shared-update",
-        "step-tokens",
-    }
-)
+QUICK = frozenset({"shared-update"})
+SAMPLE = QUICK | {"ddp-compiled", "mesh-pp", "pictures-workers", "recipe-hsdp", "step-tokens"}
 
 
+def _marks(row: Row) -> list[pytest.MarkDecorator]:
+    if row.name in QUICK:
+        return [pytest.mark.quick]
+    return [] if row.name in SAMPLE else [pytest.mark.matrix]
+
+
+@pytest.mark.quick
 def test_the_sample_is_of_rows_that_are() -> None:
     assert {row.name for row in ROWS if row.kills or row.refused} >= SAMPLE
 
 
 @pytest.mark.parametrize(
     "row",
-    [
-        pytest.param(row, id=row.name, marks=() if row.name in SAMPLE else pytest.mark.matrix)
-        for row in ROWS
-        if row.kills or row.refused
-    ],
+    [pytest.param(row, id=row.name, marks=_marks(row)) for row in ROWS if row.kills or row.refused],
 )
 def test_a_way_of_training_outlives_a_loss(row: Row, tmp_path: Path) -> None:
     if row.needs:

@@ -41,6 +41,7 @@ def test_the_demo_shows_the_same_training_with_a_killed_replica(tmp_path: Path) 
     assert {path.name for path in directory.iterdir()} == {"failure-free", "with-losses"}
 
 
+@pytest.mark.rest
 @pytest.mark.e2e
 def test_inject_says_what_a_loss_has_cost(tmp_path: Path) -> None:
     done = recoverrun(

@@ -11,7 +11,7 @@ from tests.e2e.jobs import DDP3, Job
 from tests.e2e.judge import judge
 from tests.e2e.runs import Run, running
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.rest]
 
 DEVICE3 = Job(name="device3x1", script="canary_device.py", ranks=3)
 

@@ -8,12 +8,12 @@ from tests.e2e.exactness import DDP3, HSDP2, ExactJob
 from tests.e2e.judge import ended_well
 from tests.e2e.runs import recoverrun, running
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.rest]
 
 
 @pytest.mark.parametrize(
     ("job", "corrupt", "astray"),
-    [(DDP3, "1:2", [1]), (HSDP2, "3:3", [1, 3])],
+    [pytest.param(DDP3, "1:2", [1], marks=pytest.mark.quick), (HSDP2, "3:3", [1, 3])],
     ids=["of three, one is named", "of two, nobody can say who"],
 )
 def test_a_bit_that_flips_on_one_rank_ends_the_run_at_the_next_digest(

@@ -9,18 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.server import MISSING, PROGRAM, EtcdServer, etcd_server
-from tests.e2e.launching import Launcher, free_port, launching, stranger
+from tests.e2e.launching import Launcher, free_port, stranger
 from tests.e2e.nodes import Nodes
 
 needs_etcd = pytest.mark.skipif(PROGRAM is None, reason=MISSING)
 
 AT_ONCE_S = 2.5
-
-
-@pytest.fixture
-def launcher(tmp_path: Path) -> Iterator[Launcher]:
-    with launching(tmp_path) as launcher:
-        yield launcher
 
 
 @pytest.fixture

@@ -29,10 +29,10 @@ from tests.e2e.exactness import (
 )  # fmt: skip
 from tests.e2e.runs import running
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.rest]
 
 SAMPLE = (
-    (DDP2, "r0@step:2:backward"),
+    pytest.param(DDP2, "r0@step:2:backward", marks=pytest.mark.quick),
     (WHOLE4, "r0@step:1:vote,r3@step:3:reduce,r1@step:3:redo"),
     (HSDP2, "r2@step:3:reduce:0"),
 )
@@ -45,7 +45,7 @@ MORE = (
 )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def undisturbed() -> Callable[[ExactJob], dict[int, State]]:
     return cache(lambda job: reference(job, "--exact"))
 
@@ -75,7 +75,10 @@ def test_without_exact_the_same_losses_do_change_bits(tmp_path: Path) -> None:
         assert any(differing(state, expected[rank]) for rank, state in states(run).items())
 
 
-@pytest.mark.parametrize(("argument", "steps"), [("--equal-count", 1), ("--twice", 1)])
+@pytest.mark.parametrize(
+    ("argument", "steps"),
+    [pytest.param("--equal-count", 1, marks=pytest.mark.quick), ("--twice", 1)],
+)
 def test_what_cannot_be_exact_is_refused_by_the_first_backward_that_shows_it(
     argument: str, steps: int, tmp_path: Path
 ) -> None:
@@ -90,6 +93,7 @@ def test_what_cannot_be_exact_is_refused_by_the_first_backward_that_shows_it(
         assert not states(run)
 
 
+@pytest.mark.quick
 def test_bits_tell_what_equality_does_not() -> None:
     import torch
 
@@ -97,6 +101,7 @@ def test_bits_tell_what_equality_does_not() -> None:
     assert bits(torch.tensor([torch.nan])) == bits(torch.tensor([torch.nan]))
 
 
+@pytest.mark.quick
 def test_schedules_leave_one_replica_and_can_be_made_again() -> None:
     for job in (DDP4, HSDP2, HSDP4):
         for seed in range(200):

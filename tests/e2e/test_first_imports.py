@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.test_scripts import SCRIPTS, run, under_torchrun
+from tests.e2e.script_runs import SCRIPTS, run, under_torchrun
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.rest]
 
 
 def test_a_lazy_module_of_transformers_may_be_what_imports_torch(tmp_path: Path) -> None:

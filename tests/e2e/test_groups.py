@@ -13,13 +13,13 @@ pytestmark = pytest.mark.e2e
 RELEASED = """
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
-from recoverrun.worker import groups
+from recoverrun.worker.groups import process_groups
 from rendezvous.protocol.layout import Layout
 
-c10d._new_process_group_helper = groups.wrapping(c10d._new_process_group_helper)
+c10d._new_process_group_helper = process_groups.wrapping(c10d._new_process_group_helper)
 dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 held = dist.new_group([0])
-groups.release(Layout(((0,),)))
+process_groups.release(Layout(((0,),)))
 print(dist.get_backend(held), dist.get_rank(held), dist.get_process_group_ranks(held))
 dist.destroy_process_group(held)
 dist.destroy_process_group()

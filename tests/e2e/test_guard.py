@@ -8,7 +8,7 @@ from tests.e2e.exactness import DDP3, HSDP2, ExactJob, differing, reference, sta
 from tests.e2e.judge import ended_well, ledger
 from tests.e2e.runs import running
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.rest]
 matrix = pytest.mark.matrix
 OPTIONS = ("--check-finite", "--exact")
 

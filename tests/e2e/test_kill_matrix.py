@@ -1,6 +1,7 @@
 """Real processes, real SIGKILL: every phase of a step times every kind of loss.
 
-`judge` says what each run must show. `make test` does a sample, `make matrix` all of it.
+`judge` says what each run must show. `make test` does a few of them, `make test-all` a sample,
+`make matrix` all.
 """
 
 import random
@@ -12,10 +13,10 @@ from tests.e2e import oracle
 from tests.e2e.conftest import Reference
 from tests.e2e.jobs import DDP4, HANG, LONG_DDP, LONG_HSDP, Job
 from tests.e2e.judge import canary, ended_well, judge, ledger, nothing_left
-from tests.e2e.kills import SAMPLE, Case, all_cells
+from tests.e2e.kills import FEW, SAMPLE, Case, all_cells
 from tests.e2e.runs import Run, running
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.rest]
 matrix = pytest.mark.matrix
 
 # ------------------------------------------------------------------------------- by schedule
@@ -28,7 +29,11 @@ def check(case: Case, folder: Path, reference: Reference) -> None:
         judge(run, case.dead, expected, bound)
 
 
-@pytest.mark.parametrize("case", SAMPLE, ids=lambda case: case.id)
+@pytest.mark.parametrize(
+    "case",
+    [*(pytest.param(case, marks=pytest.mark.quick) for case in FEW), *SAMPLE],
+    ids=lambda case: case.id,
+)
 def test_a_run_outlives_its_losses(case: Case, tmp_path: Path, reference: Reference) -> None:
     check(case, tmp_path, reference)
 
@@ -92,6 +97,7 @@ def test_a_kill_after_the_last_step_takes_nothing_back(job: Job, rank: int, tmp_
 # ------------------------------------------------------------------------------- of the tests
 
 
+@pytest.mark.quick
 def test_a_run_that_hangs_is_shown_and_ended(tmp_path: Path) -> None:
     with running(HANG, tmp_path / "run") as run:
         run.await_output(" hangs\n", times=HANG.ranks)

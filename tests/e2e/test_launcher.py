@@ -1,12 +1,10 @@
-"""The launcher with real processes and real signals. The workers are fakes without torch."""
+"""The launcher of one node with real processes and signals. The workers are fakes without torch."""
 
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,19 +13,9 @@ from recoverrun.launcher.node.process import spawn
 from tests.e2e.launching import (
     Launcher,
     await_death,
-    free_port,
-    launching,
-    stranger,
-    two_nodes,
 )
 
 pytestmark = pytest.mark.e2e
-
-
-@pytest.fixture
-def launcher(tmp_path: Path) -> Iterator[Launcher]:
-    with launching(tmp_path) as launcher:
-        yield launcher
 
 
 # ------------------------------------------------------------------------------- one node
@@ -253,104 +241,6 @@ def test_the_store_serves_all_workers_of_the_job(launcher: Launcher) -> None:
     assert "rank 0: add ok  2" in job.output
 
 
-# ------------------------------------------------------------------------------- two nodes
-
-
-def test_two_nodes_make_one_job(launcher: Launcher) -> None:
-    node = two_nodes(free_port())
-    second = launcher.fake("*:get=key", nproc=2, options=node(1))
-    first = launcher.fake("*:set=value", nproc=1, options=node(0))
-
-    assert (first.finish(), second.finish()) == (0, 0)
-
-    assert "rank 1: get ok value 0" in second.output
-    assert "rank 2: get ok value 0" in second.output
-    assert sorted(second.worker_pids()) == [1, 2]
-
-
-def test_nodes_without_a_rank_are_numbered_as_they_arrive(launcher: Launcher) -> None:
-    options = ("--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{free_port()}")
-    jobs = [launcher.fake("*:exit=0", options=options) for _ in range(2)]
-
-    assert [job.finish() for job in jobs] == [0, 0]
-
-    assert sorted(rank for job in jobs for rank in job.worker_pids()) == [0, 1]
-
-
-def test_a_failure_on_one_node_ends_the_other_with_the_same_code(launcher: Launcher) -> None:
-    node = two_nodes(free_port())
-    first = launcher.fake("*:hello hang", options=node(0))
-    second = launcher.fake("*:hello raise=boom", options=node(1))
-
-    assert (first.finish(), second.finish()) == (1, 1)
-
-    for job in (first, second):
-        report = job.output[job.output.index("FAILED") :].splitlines()
-        assert "rank 1" in report[0] and "boom" in report[0]
-
-
-def test_a_loss_on_the_other_node_is_known_here_at_once(launcher: Launcher) -> None:
-    node = two_nodes(free_port())
-    plan = "hello topology meet=ready"
-    first = launcher.fake(f"*:{plan} view=2 farewell=0", options=node(0))
-    second = launcher.fake(f"1:{plan} view=2 farewell=0", f"2:{plan} sigkill", nproc=2,
-                           options=node(1))  # fmt: skip
-
-    assert (first.finish(), second.finish()) == (0, 0)
-
-    assert "rank 0: view 2 lost [2]" in first.output
-    assert "rank 1: view 2 lost [2]" in second.output
-
-
-def test_a_lost_node_costs_its_replicas_and_leaves_its_contexts(launcher: Launcher) -> None:
-    node = two_nodes(free_port())
-    first = launcher.fake("*:hello topology meet=ready view=2 farewell=0", options=node(0))
-    second = launcher.fake(
-        "*:hello topology meet=ready leave-context=words commit=0 commit=0 hang", options=node(1)
-    )
-    second.expect("rank 1: hangs")
-    pids = second.worker_pids()
-
-    second.send(signal.SIGKILL)
-
-    assert first.finish() == 0
-    assert "rank 0: view 2 lost [1]" in first.output
-    assert [r["ranks"] for r in first.records("node.lost")] == [[1]]
-    assert await_death(pids[1], 1) < 1
-    second.finish()
-
-
-def test_a_silent_coordinator_ends_the_other_nodes(launcher: Launcher) -> None:
-    node = two_nodes(free_port())
-    first = launcher.fake("*:hello hang", options=node(0))
-    second = launcher.fake("*:hello hang", options=node(1))
-    second.expect("rank 1: hangs")
-
-    first.send(signal.SIGSTOP)
-    try:
-        code = second.finish()
-    finally:
-        first.send(signal.SIGCONT)
-
-    assert code == 86
-    assert "cut off from the job: no leader has answered for 10." in second.output
-    # What wakes up again learns that it is alone, with a job that was not protected.
-    assert first.finish() == 137
-    assert "node vm.1 is lost: its launcher" in first.output
-
-
-def test_a_user_who_stops_one_node_stops_them_all(launcher: Launcher) -> None:
-    node = two_nodes(free_port())
-    first = launcher.fake("*:hello hang", options=node(0))
-    second = launcher.fake("*:hello hang", options=node(1))
-    first.expect("rank 0: hangs")
-    second.expect("rank 1: hangs")
-
-    second.send(signal.SIGTERM)
-
-    assert (first.finish(), second.finish()) == (143, 143)
-
-
 # ------------------------------------------------------------------------------- mistakes
 
 
@@ -384,82 +274,6 @@ def test_a_mistake_is_one_sentence_and_a_code(
 
     assert words in job.output
     assert len(job.output.splitlines()) == 1
-
-
-def test_a_launcher_too_many_waits_and_hurts_nobody(launcher: Launcher) -> None:
-    node = two_nodes(free_port())
-    first = launcher.fake("*:get=key", options=node(0))
-    second = launcher.fake("*:hello hang", options=node(1))
-    second.expect("rank 1: hangs")
-
-    third = launcher.fake("*:exit=0", options=node(1))
-
-    third.expect("has all of its 2 nodes: this one waits as a spare")
-    first.send(signal.SIGTERM)
-    assert (first.finish(), second.finish(), third.finish()) == (143, 143, 143)
-    assert third.worker_pids() == {}
-
-
-def test_the_same_node_rank_twice_is_refused(launcher: Launcher) -> None:
-    port = free_port()
-    first = launcher.fake("*:exit=0", options=two_nodes(port)(0))
-    first.expect("2 nodes meet at")
-    twin = ("--nnodes=2", "--node-rank=0", "--rdzv-backend=c10d")
-
-    second = launcher.fake("*:exit=0", options=(*twin, f"--rdzv-endpoint=127.0.0.1:{port}"))
-
-    assert second.finish() == 2
-    assert "node rank 0 is already taken" in second.output
-    assert launcher.fake("*:exit=0", options=two_nodes(port)(1)).finish() == 0
-    assert first.finish() == 0
-
-
-def test_an_endpoint_that_is_taken_is_named(launcher: Launcher) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-
-        job = launcher.fake("*:exit=0", options=two_nodes(port)(0))
-
-        assert job.finish() == 80
-    assert f"cannot listen at 127.0.0.1:{port}: address already in use" in job.output
-
-
-def test_an_endpoint_that_speaks_another_language_is_told_from_silence(launcher: Launcher) -> None:
-    with stranger(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 10) as port:
-        job = launcher.fake("*:exit=0", options=two_nodes(port)(1))
-
-        assert job.finish() == 80
-    assert "is not a recoverrun rendezvous" in job.output
-
-
-def test_an_endpoint_where_nobody_is_ends_with_the_join_timeout(launcher: Launcher) -> None:
-    options = (*two_nodes(free_port())(1), "--rdzv-conf=join_timeout=0.5")
-
-    job = launcher.fake("*:exit=0", options=options)
-
-    assert job.finish() == 80
-    assert "nobody answered at 127.0.0.1" in job.output
-
-
-def test_a_job_that_stays_incomplete_says_who_is_there(launcher: Launcher) -> None:
-    options = (*two_nodes(free_port())(0), "--rdzv-conf=join_timeout=0.5")
-
-    job = launcher.fake("*:exit=0", options=options)
-
-    assert job.finish() == 80
-    assert "1 of 2 nodes joined within 0.5 s" in job.output
-
-
-def test_ctrl_c_while_the_job_forms_ends_it(launcher: Launcher) -> None:
-    node = two_nodes(free_port())
-    job = launcher.fake("*:exit=0", options=(*node(0), "--rdzv-conf=join_timeout=600"))
-    job.expect("2 nodes meet at")
-
-    job.send(signal.SIGINT)
-
-    assert job.finish() == 130
 
 
 def test_a_worker_that_cannot_be_started_ends_the_job(launcher: Launcher, tmp_path: Path) -> None:

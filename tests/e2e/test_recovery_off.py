@@ -10,7 +10,7 @@ from tests.e2e.jobs import DDP3
 from tests.e2e.judge import judge, nothing_left
 from tests.e2e.runs import recoverrun, running
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.rest]
 
 DIES = ("--dies", "1:3")  # the script kills rank 1 in step 3; --inject needs the hooks of recovery
 DEAD = frozenset({1})

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.failing_scripts import FAILING
 from tests.e2e.script_cases import CASES, SHOW_MODULE, Case, script
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,7 +55,7 @@ def _run(
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [*CASES, *FAILING], ids=lambda case: case.name)
 def test_a_script_runs_as_under_plain_python(case: Case, tmp_path: Path) -> None:
     folder = tmp_path / "project"
     _write(case, folder)

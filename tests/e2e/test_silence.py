@@ -1,21 +1,14 @@
 """Two real launchers, of which the one that coordinates stands still: what the other one does."""
 
 import signal
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.e2e.launching import Launcher, launching
+from tests.e2e.launching import Launcher
 from tests.e2e.nodes import Nodes
 
 
-@pytest.fixture
-def launcher(tmp_path: Path) -> Iterator[Launcher]:
-    with launching(tmp_path) as launcher:
-        yield launcher
-
-
+@pytest.mark.rest
 def test_by_default_it_stops_and_names_the_ways_to_go_on(launcher: Launcher) -> None:
     nodes = Nodes(launcher, 2)
 

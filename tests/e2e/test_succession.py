@@ -3,13 +3,12 @@
 import json
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.e2e.launching import ROOT, Launcher, first_with, free_port, launching, repeated
+from tests.e2e.launching import ROOT, Launcher, first_with, free_port, repeated
 from tests.e2e.nodes import SERVE, Nodes
 from tests.e2e.runs import recoverrun
 
@@ -18,12 +17,6 @@ AT_ONCE_S = 2.0
 
 SILENT_S = 12.0
 """A silent one holds a lease for 2.5 s, and others stand 1.2 to 2.8 s later."""
-
-
-@pytest.fixture
-def launcher(tmp_path: Path) -> Iterator[Launcher]:
-    with launching(tmp_path) as launcher:
-        yield launcher
 
 
 @pytest.mark.parametrize("many", [2, 3, 5])
@@ -124,6 +117,7 @@ def test_the_journals_of_two_coordinators_name_the_launcher_that_was_killed(
     assert (lost["ranks"], lost["reason"]) == ([0], "vm.0: its launcher has ended")
 
 
+@pytest.mark.rest
 def test_a_spare_finds_whoever_coordinates_and_goes_on_waiting(launcher: Launcher) -> None:
     nodes = Nodes(launcher, 3, extra=("--rdzv-backend=c10d",))
     spare = launcher.fake(SERVE, options=nodes.options)
@@ -156,6 +150,7 @@ def test_whoever_knocks_at_a_launcher_that_does_not_coordinate_is_told_who_does(
     assert spare.finish() == 130
 
 
+@pytest.mark.rest
 def test_training_outlives_three_coordinating_nodes_in_turn(
     launcher: Launcher, tmp_path: Path
 ) -> None:

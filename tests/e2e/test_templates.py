@@ -38,6 +38,7 @@ def torchrun(script: str, ranks: int, *arguments: str, folder: Path) -> list[flo
     return [float(match[2]) for match in found]
 
 
+@pytest.mark.rest
 @pytest.mark.e2e
 @pytest.mark.parametrize(
     ("script", "ranks", "steps"),

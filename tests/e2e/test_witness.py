@@ -12,15 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.launching import ROOT, Launcher, free_port, launching
+from tests.e2e.launching import ROOT, Launcher, free_port
 from tests.e2e.nodes import Nodes
 from tests.e2e.runs import recoverrun
-
-
-@pytest.fixture
-def launcher(tmp_path: Path) -> Iterator[Launcher]:
-    with launching(tmp_path) as launcher:
-        yield launcher
 
 
 class Process:
@@ -89,6 +83,7 @@ def test_a_proved_death_needs_no_witness_that_answers(launcher: Launcher, tmp_pa
     nodes.stop([1])
 
 
+@pytest.mark.rest
 def test_a_witness_that_comes_back_is_taken_in_as_another_one(
     launcher: Launcher, tmp_path: Path
 ) -> None:
@@ -110,6 +105,7 @@ def test_a_witness_that_comes_back_is_taken_in_as_another_one(
     assert second.end() == 0
 
 
+@pytest.mark.rest
 def test_a_witness_that_is_not_there_is_missed_and_the_job_runs(launcher: Launcher) -> None:
     nodes = Nodes(launcher, 2, extra=(f"--witness=127.0.0.1:{free_port()}",))
 
@@ -131,6 +127,7 @@ def test_a_place_that_can_be_no_witness_is_refused(launcher: Launcher, tmp_path:
         assert words in launch.output
 
 
+@pytest.mark.rest
 def test_training_outlives_the_silence_of_the_coordinating_one_of_two_nodes(
     launcher: Launcher, tmp_path: Path
 ) -> None:

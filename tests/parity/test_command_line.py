@@ -105,6 +105,7 @@ def test_variables_mean_the_same(driver: Driver, variables: dict[str, str]) -> N
     _compare(*driver.both(PROBE, **variables))
 
 
+@pytest.mark.rest
 def test_a_run_path_runs(driver: Driver) -> None:
     # Under torchrun sys.path begins with the launcher's folder, with us with the script's.
     theirs, ours = driver.both("--run-path", "--no-python", PROBE, "a")

@@ -72,6 +72,7 @@ def test_node_ranks_are_honoured_with_c10d(driver: Driver) -> None:
     assert [job.probes[0]["env"]["GROUP_RANK"] for job in jobs] == ["1", "0"]
 
 
+@pytest.mark.rest
 def test_launchers_outlast_a_socket_that_only_happens_to_have_the_port(driver: Driver) -> None:
     with socket.socket() as stranger:
         stranger.bind(("127.0.0.1", 0))  # As an outgoing connection does; it never listens.
@@ -83,6 +84,7 @@ def test_launchers_outlast_a_socket_that_only_happens_to_have_the_port(driver: D
     assert _finish(jobs) == [0, 0]
 
 
+@pytest.mark.rest
 def test_roles_count_their_own_ranks(driver: Driver) -> None:
     port = _port()
     jobs = [
@@ -102,6 +104,7 @@ def test_a_range_of_nodes_forms_with_all_that_come(driver: Driver) -> None:
     assert [job.probes[0]["env"]["WORLD_SIZE"] for job in jobs] == ["2", "2"]
 
 
+@pytest.mark.rest
 def test_a_range_of_nodes_forms_without_those_that_do_not_come(driver: Driver) -> None:
     conf = "--rdzv-conf=last_call_timeout=1"
 
@@ -111,6 +114,7 @@ def test_a_range_of_nodes_forms_without_those_that_do_not_come(driver: Driver) -
     assert ours.probes[0]["env"]["WORLD_SIZE"] == "1"
 
 
+@pytest.mark.rest
 def test_a_node_that_comes_late_is_taken_in_without_a_restart_that_counts(driver: Driver) -> None:
     line = ["--nnodes=1:2", *_c10d(_port()), "--rdzv-conf=last_call_timeout=0.3"]
     first = driver.start(True, *line, PROBE, PROBE_DO="0:*:print=READY 0:*:wait=3")
@@ -167,6 +171,7 @@ def test_a_job_that_needs_all_its_nodes_ends_with_one(driver: Driver, name: str)
     assert _finish(jobs) == [128 + signal.Signals[name]] * 2
 
 
+@pytest.mark.rest
 def test_a_node_too_many_is_a_spare_that_steps_in_or_ends_well(driver: Driver) -> None:
     line = ["--nnodes=2", *_c10d(_port())]
     first = driver.start(True, *line, "--node-rank=0", PROBE, PROBE_DO="*:*:wait=5")
@@ -185,6 +190,7 @@ def test_a_node_too_many_is_a_spare_that_steps_in_or_ends_well(driver: Driver) -
     assert [(p["env"]["WORLD_SIZE"], p["restart"]) for p in first.probes] == [("2", 0)] * 2
 
 
+@pytest.mark.rest
 def test_one_count_of_restarts_for_all_nodes(driver: Driver) -> None:
     port = _port()
     do = "1:0:exit=3 0:0:wait=60 0:1:exit=4 1:1:wait=60"
@@ -201,6 +207,7 @@ def test_one_count_of_restarts_for_all_nodes(driver: Driver) -> None:
     assert ports[0] == ports[1]
 
 
+@pytest.mark.rest
 def test_every_node_names_the_same_cause(driver: Driver) -> None:
     for run in range(20):
         port, victim = _port(), run % 2
@@ -216,6 +223,7 @@ def test_every_node_names_the_same_cause(driver: Driver) -> None:
         assert len(causes) == 1 and f"rank {victim} " in causes.pop()
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("words", ["library", "own"])
 @pytest.mark.parametrize("root", [0, 1])
 def test_a_victim_that_ends_before_its_cause_is_not_blamed(
@@ -233,6 +241,7 @@ def test_a_victim_that_ends_before_its_cause_is_not_blamed(
 # ------------------------------------------------------------------------------- with torch
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("how", ["store", "tcp", "env"])
 def test_scripts_that_meet_by_themselves(driver: Driver, how: str) -> None:
     job = driver.run(True, "--nproc-per-node=2", str(SCRIPTS / "own_store.py"), how)
@@ -241,6 +250,7 @@ def test_scripts_that_meet_by_themselves(driver: Driver, how: str) -> None:
     assert job.count("MET") == 2
 
 
+@pytest.mark.rest
 def test_a_restart_with_gloo_is_no_coin_toss(driver: Driver) -> None:
     script = str(SCRIPTS / "own_store.py")
 
@@ -280,6 +290,7 @@ def test_skypilot_static(driver: Driver) -> None:
     assert _finish(jobs) == [0, 0]
 
 
+@pytest.mark.rest
 def test_torchtitan(driver: Driver) -> None:
     theirs, ours = driver.both(
         "--nproc_per_node=2", "--rdzv_backend", "c10d", "--rdzv_endpoint=localhost:0",
@@ -291,6 +302,7 @@ def test_torchtitan(driver: Driver) -> None:
     assert [p["argv"] for p in theirs.probes] == [p["argv"] for p in ours.probes]
 
 
+@pytest.mark.rest
 def test_torchx(driver: Driver) -> None:
     theirs, ours = driver.both(
         "--rdzv_backend", "c10d", "--rdzv_endpoint", "localhost:0", "--rdzv_id", "app",
@@ -301,6 +313,7 @@ def test_torchx(driver: Driver) -> None:
     assert len(ours.probes) == 2
 
 
+@pytest.mark.rest
 def test_kubeflow(driver: Driver) -> None:
     port = _port()
     jobs = [
@@ -316,6 +329,7 @@ def test_kubeflow(driver: Driver) -> None:
     assert [job.probes[0]["env"]["RANK"] for job in jobs] == ["0", "1"]
 
 
+@pytest.mark.rest
 def test_a_leader_worker_set_needs_no_options_at_all(driver: Driver) -> None:
     lws = {"LWS_LEADER_ADDRESS": "127.0.0.1", "LWS_GROUP_SIZE": "2"}
     port = "--rdzv-conf=join_timeout=30"

@@ -120,6 +120,7 @@ def test_a_signal_is_passed_on_and_ends_the_job(driver: Driver, name: str) -> No
     assert codes == [1, 128 + number]
 
 
+@pytest.mark.rest
 def test_the_patience_with_workers_is_the_users_on_every_path(driver: Driver) -> None:
     do = "*:*:stubborn *:*:print=READY 1:*:wait=0.2 1:*:exit=5 0:*:wait=60"
 
@@ -192,6 +193,7 @@ def test_children_of_a_dead_worker_go_with_it(driver: Driver, child: str) -> Non
     assert job.code == 137  # That nothing is left is checked for every case.
 
 
+@pytest.mark.rest
 def test_children_that_a_good_end_leaves_are_ended(driver: Driver) -> None:
     theirs, ours = driver.both(PROBE, PROBE_DO="0:*:child=own")
 

@@ -107,6 +107,7 @@ def test_row_58_a_host_with_several_addresses_listens_at_the_one_that_is_here(
     close_stations()
 
 
+@pytest.mark.rest
 def test_row_58_a_caller_tries_all_addresses_one_after_the_other(names: Names) -> None:
     names({"multi": ["127.0.0.2", "127.0.0.3", "127.0.0.1"]})
     host, guest = opened(), opened()
@@ -180,6 +181,7 @@ def test_row_58_two_nodes_meet_over_ipv6(launcher: Launcher, backend: str) -> No
     assert [job.finish() for job in jobs] == [0, 0]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("backend", ["static", "c10d"])
 def test_row_58_nodes_meet_at_the_first_of_several_hosts_that_is_there(
     launcher: Launcher, backend: str

@@ -280,6 +280,7 @@ def test_row_38_a_topology_of_a_million_replicas_is_no_frame() -> None:
         codec.decode(codec.encode(topology))
 
 
+@pytest.mark.rest
 def test_row_39_ten_thousand_joins_leave_nothing_behind() -> None:
     table = Table()
     table.form()

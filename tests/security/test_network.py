@@ -150,6 +150,7 @@ def test_row_6_a_revoked_launcher_is_refused_until_it_is_pardoned(arena: Arena) 
     assert heard(10) == {evicted_name, other_name}
 
 
+@pytest.mark.rest
 def test_row_9_half_open_handshakes_are_reaped(arena: Arena) -> None:
     with arena.attack(growth_mb=16) as before:
         half_open = [arena.raw() for _ in range(200)]

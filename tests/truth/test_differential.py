@@ -13,7 +13,7 @@ import pytest
 from tests.compat.rows import ROWS
 from tests.truth.differential import OBSERVER, Notes, Observed, _notes, differences, paired, tried
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.rest]
 
 SAMPLE = ("ddp-unused", "clipped-ddp-values", "recipe-hsdp")
 SELDOM = ("by-hand-flat", "fsdp1-orig-params")
@@ -39,6 +39,7 @@ def found(one: Observed, two: Observed, *, bitwise: bool = True) -> list[str]:
     return list(differences(one, two, bitwise=bitwise))
 
 
+@pytest.mark.quick
 def test_any_other_bit_event_or_line_is_a_difference() -> None:
     tensor, other = ["torch.float64[1]", "aa", [1.0]], ["torch.float64[1]", "bb", [1.0 + 1e-14]]
     one = observed(("forward", ["1"]), ("backward", [tensor, None]), printed=("loss 1",))
@@ -56,6 +57,7 @@ def test_any_other_bit_event_or_line_is_a_difference() -> None:
         assert len(found(one, two)) == 1
 
 
+@pytest.mark.quick
 def test_another_order_of_sums_is_told_from_another_sum() -> None:
     def gradient(digest: str, number: float) -> Observed:
         return observed(("backward", [["torch.float64[2]", digest, [number, 5.0]]]))

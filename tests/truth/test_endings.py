@@ -10,7 +10,7 @@ import pytest
 from tests.truth.cases import Case
 from tests.truth.runs import Left, apart, ours, story, under_torchrun
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.rest]
 
 PATIENCE_S = 60.0
 """What a run gets for what torchrun does in seconds."""
@@ -71,7 +71,7 @@ def _survivors(left: Left) -> list[int]:
     return sorted(left.weights)
 
 
-@pytest.mark.parametrize("way", ["exit", "hard"])
+@pytest.mark.parametrize("way", [pytest.param("exit", marks=pytest.mark.quick), "hard"])
 def test_code_that_ends_a_process_ends_only_the_rank_that_ran_it_for_itself(
     way: str, tmp_path: Path
 ) -> None:

@@ -17,15 +17,21 @@ from tests.hunt.plain import Plain
 from tests.truth.cases import CASES, Case
 from tests.truth.runs import Left, apart, ours, story, under_torch
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.rest]
 
 Reference = Callable[[Case], Left]
 STEERS = "what follows from it may differ"
 """Of a figure over the survivors alone, which the script goes on with."""
 
 
-def _marks(sample: bool) -> list[pytest.MarkDecorator]:
-    """`make test` does a sample, `make matrix` the rest."""
+QUICK = frozenset({"A3-file", "B4", "C4-rate-range", "T2-named"})
+"""One of each letter: `make test` does its first loss."""
+
+
+def _marks(sample: bool, quick: bool = False) -> list[pytest.MarkDecorator]:
+    """`make test` does a few, `make test-all` a sample, `make matrix` the others."""
+    if quick:
+        return [pytest.mark.quick]
     return [] if sample else [pytest.mark.matrix]
 
 
@@ -34,13 +40,18 @@ FIRST = {case.script: case for case in reversed(CASES)}
 
 ALL = [pytest.param(case, marks=_marks(FIRST[case.script] is case), id=case.name) for case in CASES]
 KILLED = [
-    pytest.param(case, inject, marks=_marks(case.sample and not number), id=f"{case.name}-{inject}")
+    pytest.param(
+        case,
+        inject,
+        marks=_marks(case.sample and not number, case.name in QUICK and not number),
+        id=f"{case.name}-{inject}",
+    )
     for case in CASES
     for number, inject in enumerate(case.kills)
 ]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reference]:
     """What torch alone makes of a case, run once for all tests."""
 
@@ -55,6 +66,11 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reference]:
 
     with Plain() as plain:
         yield known
+
+
+@pytest.mark.quick
+def test_the_few_are_rows_that_are() -> None:
+    assert {case.name for case in CASES if case.kills} >= QUICK
 
 
 @pytest.mark.parametrize("case", ALL)

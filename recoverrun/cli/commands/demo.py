@@ -1,6 +1,5 @@
 """`recoverrun demo`: the same training without and with losses, side by side, judged."""
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -13,6 +12,7 @@ import typer
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+import recoverrun
 from recoverrun.errors import RecoverrunError
 from recoverrun.fault_injection.comparison import (
     happened,
@@ -70,9 +70,7 @@ class DemoConfig:
 
 def demo_script() -> Path:
     """Return the training script that the demo runs: plain PyTorch, to copy and to change."""
-    spec = importlib.util.find_spec("templates")
-    assert spec is not None and spec.origin is not None, "templates is installed with recoverrun"
-    return Path(spec.origin).parent / "gpt_hsdp.py"
+    return Path(recoverrun.__file__).parent / "templates" / "gpt_hsdp.py"
 
 
 def default_kill(world: int, steps: int) -> str:

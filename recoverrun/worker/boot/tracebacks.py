@@ -5,8 +5,6 @@ from types import TracebackType
 
 from recoverrun.worker import own_files
 
-OURS = own_files.FOLDERS
-
 
 def hide_our_frames(error: BaseException) -> None:
     """Take our frames out of the traceback of an error and of those that led to it.
@@ -49,7 +47,7 @@ def show(error: BaseException) -> SystemExit:
 
 
 def _is_ours(tb: TracebackType) -> bool:
-    return tb.tb_frame.f_code.co_filename.startswith(OURS)
+    return own_files.has(tb.tb_frame.f_code.co_filename)
 
 
 def _is_our_error(error: BaseException) -> bool:

@@ -59,7 +59,7 @@ class Project:
 
     def owns(self, path: str) -> bool:
         """Say whether a file is the project's: not installed into it, not Python's, not ours."""
-        if _is_pythons(path) or path.startswith(own_files.FOLDERS):
+        if _is_pythons(path) or own_files.has(path):
             return False
         return any(
             _below(path, root) and INSTALLED.isdisjoint(_parts(path, root)) for root in self.roots
