@@ -39,7 +39,7 @@ class _Strikes:
     reason: str = ""  # of the last
 
 
-class Lemons:
+class FlappingNodes:
     """Machine of the coordinator: losses in, answers to those who join out."""
 
     def __init__(self) -> None:

@@ -15,17 +15,17 @@ from typing import Literal
 from rendezvous.protocol.register_messages import (
     Accept,
     Accepted,
+    ConfigurationChange,
     Copied,
     Copy,
     Granted,
     Lead,
+    NewConfiguration,
     Ping,
     Pong,
     Prepare,
     Prepared,
     Rejected,
-    RollCall,
-    RollChange,
     Testimony,
     Whole,
 )
@@ -134,12 +134,12 @@ class Redirect:
 class Beat:
     """L -> C and C -> L: this process is alive. Said where the register has no ping for it.
 
-    `tenure`: as coordinator, since the leader changed that often; 0 from anybody else.
+    `term`: as coordinator, since the leader changed that often; 0 from anybody else.
     """
 
     node: str
     incarnation: str
-    tenure: int = 0
+    term: int = 0
 
 
 # ---------------------------------------------------------------------------- life of a worker
@@ -226,9 +226,9 @@ class Exited:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Remains:
+class ContextBuffer:
     """L -> C: what a worker left in its shared memory: the newest contexts, oldest first, the marks
-    of its latest microbatches, and in which microbatch it died (`remains.Doing`).
+    of its latest microbatches, and in which microbatch it died (`shared_memory.Doing`).
     """
 
     rank: int
@@ -292,7 +292,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Legacy:
+class LostContexts:
     """C -> W: what lost ranks of this worker's shard position left, for re-execution."""
 
     generation: int
@@ -385,17 +385,17 @@ class Kill:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """L -> C: a part of what this launcher remembers, for the coordinator that begins `tenure`.
+    """L -> C: a part of what this launcher remembers, for the coordinator that begins `term`.
 
     Said until that coordinator speaks. `begun`: workers of `attempt` were started here.
     """
 
-    tenure: int
+    term: int
     attempt: int
     begun: bool
     part: int
     parts: int
-    frames: tuple[bytes, ...]  # messages of and to its workers, see `succession.Memory`
+    frames: tuple[bytes, ...]  # messages of and to its workers, see `takeover.Memory`
 
 
 # ---------------------------------------------------------------------------- the c10d store
@@ -447,11 +447,11 @@ Message = (
     | PeerFault
     | Farewell
     | Exited
-    | Remains
+    | ContextBuffer
     | View
     | Report
     | Decision
-    | Legacy
+    | LostContexts
     | Committed
     | Broken
     | Discord
@@ -470,8 +470,8 @@ Message = (
     | Rejected
     | Accept
     | Accepted
-    | RollCall
-    | RollChange
+    | NewConfiguration
+    | ConfigurationChange
     | Lead
     | Granted
     | Ping

@@ -26,7 +26,7 @@ from rendezvous.protocol.codec import LocalProtocolError, decode, encode
 from rendezvous.protocol.messages import Message, StoreAnswer, StoreCall
 from rendezvous.transport.admission import Admission, Refused
 from rendezvous.transport.keys import JobKey
-from rendezvous.transport.rate_limited_log import Complaints
+from rendezvous.transport.rate_limited_log import RateLimitedLog
 from rendezvous.transport.sockets import (
     ANSWER_MS,
     BACKLOG,
@@ -109,12 +109,12 @@ class Hub:
     """A `Router` that other machines can reach: it hangs up on whoever it cannot believe."""
 
     def __init__(
-        self, socket: Socket, guests: Guests, admission: Admission, complaints: Complaints
+        self, socket: Socket, guests: Guests, admission: Admission, log_lines: RateLimitedLog
     ) -> None:
         self._socket = socket
         self._guests = guests
         self._admission = admission
-        self._complaints = complaints
+        self._rate_limited_log = log_lines
 
     def listen_also(self, address: str, port: int) -> None:
         """Be found at another place of this machine too, from now on at `port`. Raises OSError."""
@@ -144,7 +144,7 @@ class Hub:
                 self._guests.greet(fd)
                 return Incoming(heard, parts, address)
             hang_up(fd, address)
-            self._complaints.note(f"{heard.words} ({address})", now)
+            self._rate_limited_log.note(f"{heard.words} ({address})", now)
         return None
 
     def send(self, peer: bytes, *frames: bytes | Bulk) -> bool:
@@ -256,7 +256,7 @@ class Station:
         self._poller = zmq.Poller()
         self._owners: dict[object, Router | Hub | Dealer | int] = {}
         self._sockets: list[Socket] = []
-        self._complaints = Complaints()
+        self._rate_limited_log = RateLimitedLog()
         self._admission = Admission(key)
         self._caller = Caller(key)
         self._guests: dict[Socket, Guests] = {}  # those who call us
@@ -288,7 +288,7 @@ class Station:
         guests = Guests(self._context, socket)
         self._guests[guests.socket] = guests
         self._poller.register(guests.socket, zmq.POLLIN)
-        hub = Hub(socket, guests, self._admission, self._complaints)
+        hub = Hub(socket, guests, self._admission, self._rate_limited_log)
         self._watch(socket, hub)
         return hub
 
@@ -342,18 +342,20 @@ class Station:
         if self._door.socket in ready:
             now = time.monotonic()
             for address in self._door.answer():
-                self._complaints.note(f"a connection was refused: its key is ({address})", now)
+                self._rate_limited_log.note(
+                    f"a connection was refused: its key is ({address})", now
+                )
         for item in self._guests.keys() & ready:
             self._count(self._guests[item])
         return {self._owners[item] for item in ready if item in self._owners}
 
-    def complain(self, words: str, now: float) -> None:
+    def log(self, words: str, now: float) -> None:
         """A message was refused by whoever read it."""
-        self._complaints.note(f"a message was dropped: {words}", now)
+        self._rate_limited_log.note(f"a message was dropped: {words}", now)
 
-    def complaints(self, now: float) -> list[str]:
+    def log_lines(self, now: float) -> list[str]:
         """Sentences about those who do not behave; few, however many they are."""
-        return self._complaints.due(now)
+        return self._rate_limited_log.due(now)
 
     def close(self) -> None:
         """Close everything; waits a bounded time until the last messages have left."""
@@ -372,9 +374,11 @@ class Station:
         now = time.monotonic()
         failed, refused = guests.count()
         for _ in range(failed):
-            self._complaints.note(f"a connection was closed: it did not speak {wanted}", now)
+            self._rate_limited_log.note(f"a connection was closed: it did not speak {wanted}", now)
         for _ in range(refused):
-            self._complaints.note("a connection was closed: there are too many strangers", now)
+            self._rate_limited_log.note(
+                "a connection was closed: there are too many strangers", now
+            )
 
     def _socket(self, kind: int, address: str, queue: int) -> Socket:
         socket = self._context.socket(kind)

@@ -140,7 +140,7 @@ def understood(incoming: Incoming, hub: Hub, station: Station, now: float) -> Co
     try:
         heads, message = opened(incoming.frames)
     except codec.RemoteProtocolError as error:
-        station.complain(f"{error} ({incoming.address})", now)
+        station.log(f"{error} ({incoming.address})", now)
         if isinstance(error, codec.VersionMismatch):
             # It will not understand us either, and say the same.
             refusal = Refusal(reason=str(error), exit_code=ExitCode.NEVER_FORMED)

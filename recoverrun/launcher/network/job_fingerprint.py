@@ -21,7 +21,7 @@ _VERSION = re.compile(r"^__version__ = ['\"]([^'\"+]+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Kinship:
+class JobFingerprint:
     """What this launcher is about to run."""
 
     script: str
@@ -29,10 +29,10 @@ class Kinship:
     torch: str  # "" if there is none, or another Python runs the workers
 
 
-def kinship(config: RunConfig) -> Kinship:
+def job_fingerprint(config: RunConfig) -> JobFingerprint:
     script = f"-m {config.script}" if config.module else Path(config.script).name
     digest = blake2b("\0".join(config.arguments).encode(errors="surrogatepass"), digest_size=4)
-    return Kinship(script, digest.hexdigest(), "" if config.no_python else _torch_version())
+    return JobFingerprint(script, digest.hexdigest(), "" if config.no_python else _torch_version())
 
 
 def differences(joins: Sequence[Join]) -> list[str]:

@@ -40,6 +40,7 @@ from rendezvous.protocol.effects import Json, Record
 from rendezvous.protocol.messages import (
     Broken,
     Committed,
+    ContextBuffer,
     Discord,
     Exited,
     Farewell,
@@ -49,7 +50,6 @@ from rendezvous.protocol.messages import (
     Notice,
     Overdue,
     PeerFault,
-    Remains,
     Report,
     Start,
     Stop,
@@ -102,7 +102,7 @@ class Worker:
         return b"c%d.%d" % (self.rank, self.incarnation)
 
 
-class Crew:
+class LocalWorkers:
     """Starts and ends the workers of one node, and passes their messages on."""
 
     def __init__(
@@ -264,7 +264,7 @@ class Crew:
                 pass
         return [message]
 
-    def inheritance(self, committed: Committed) -> Remains | None:
+    def context_buffer(self, committed: Committed) -> ContextBuffer | None:
         """The context as of a committed step, to be kept on another node in case this one dies."""
         worker = self._workers[committed.rank]
         if committed.step <= worker.forwarded:
@@ -273,7 +273,7 @@ class Crew:
         contexts = shared_memory.read(worker.context)[-1:]
         if not contexts or len(contexts[0]) > FORWARD_BYTES:
             return None
-        return Remains(rank=worker.rank, incarnation=worker.incarnation, contexts=contexts)
+        return ContextBuffer(rank=worker.rank, incarnation=worker.incarnation, contexts=contexts)
 
     def deliver(self, rank: int, message: Message) -> None:
         """Send to a worker, as soon as it can be reached."""
@@ -353,7 +353,7 @@ class Crew:
         return min(times, default=None)
 
     def close(self) -> None:
-        """Show what is left to show. Nothing can be done with the crew afterwards."""
+        """Show what is left to show. Nothing can be done with the workers afterwards."""
         self._outlets.pump(last=True)
         self._look_at = None
 
@@ -364,7 +364,7 @@ class Crew:
                 case Signal():
                     self._signal(effect)
                 case Gone():
-                    up += self._mourn(effect)
+                    up += self._on_exit(effect)
                 case Leave():
                     self.left = effect
         return up
@@ -377,7 +377,7 @@ class Crew:
         for rank in effect.ranks:
             self._workers[rank].child.signal(effect.number)
 
-    def _mourn(self, gone: Gone) -> list[Message]:
+    def _on_exit(self, gone: Gone) -> list[Message]:
         """Tell the coordinator that a worker is gone, and what it left."""
         worker = self._workers[gone.rank]
         worker.ended = True
@@ -401,7 +401,7 @@ class Crew:
         words = f": {error}" if error else ""
         self._record(Record("worker.exit", f"rank {worker.rank} {how}{by}{words}", fields))
         return [
-            Remains(
+            ContextBuffer(
                 rank=worker.rank,
                 incarnation=worker.incarnation,
                 contexts=_bounded(shared_memory.read(worker.context)),

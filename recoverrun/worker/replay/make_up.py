@@ -29,7 +29,7 @@ from recoverrun.worker.verification import noted_evidence
 from recoverrun.worker.verification.audits import Audits
 from recoverrun.worker.verification.doubts import Doubts
 from recoverrun.worker.verification.evidence import Mark
-from rendezvous.protocol.messages import Identity, Legacy
+from rendezvous.protocol.messages import Identity, LostContexts
 from rendezvous.protocol.shared_memory import parse_marks
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class MakeUp:
 
     # --------------------------------------------------------------------------- what was left
 
-    def inherit(self, legacy: Legacy) -> None:
+    def inherit(self, legacy: LostContexts) -> None:
         """From the control thread: what lost ranks left."""
         with self._came:
             for rank, packed in legacy.contexts:

@@ -62,7 +62,7 @@ from recoverrun.worker.verification.evidence import Evidence
 from recoverrun.worker.verification.nonfinite import Guard
 from recoverrun.worker.verification.proofs import Verification
 from rendezvous.protocol.layout import Layout
-from rendezvous.protocol.messages import Committed, Decision, Legacy, Message, View
+from rendezvous.protocol.messages import Committed, Decision, LostContexts, Message, View
 from rendezvous.protocol.worker_env import WorkerEnv
 from rendezvous.transport.station import WorkerLink
 
@@ -153,7 +153,7 @@ class Session:
                     self.fabric.change(message)
             case Decision():
                 self.feed(Decided(decision=message))
-            case Legacy():
+            case LostContexts():
                 self.makeup.inherit(message)
             case _:
                 ...  # nothing else is meant for a worker

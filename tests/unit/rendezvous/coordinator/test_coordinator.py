@@ -2,21 +2,27 @@
 
 from dataclasses import replace
 
-from rendezvous.coordinator.coordinator import REMAINS_WAIT_S, Coordinator, NodeLost, Received, Tick
+from rendezvous.coordinator.coordinator import (
+    CONTEXTS_WAIT_S,
+    Coordinator,
+    NodeLost,
+    Received,
+    Tick,
+)
 from rendezvous.coordinator.gather import RESEND_AFTER_S, RESEND_RANKS, resend_after
 from rendezvous.protocol.effects import Effect, KillRanks, Record, StopJob, ToRank
 from rendezvous.protocol.messages import (
     Committed,
+    ContextBuffer,
     Decision,
     Exited,
     Farewell,
     Hello,
     Identity,
     Kill,
-    Legacy,
+    LostContexts,
     Notice,
     PeerFault,
-    Remains,
     Report,
     Topology,
     View,
@@ -327,42 +333,42 @@ def test_a_decision_to_commit_is_recorded_once() -> None:
     job = Job()
     job.end(2)
     effects = job.tell(_waits(0, reduced=1), _waits(1, reduced=1))
-    effects += job.tell(Remains(rank=2, incarnation=0, contexts=(b"late",)))
+    effects += job.tell(ContextBuffer(rank=2, incarnation=0, contexts=(b"late",)))
     job.now = 0.5
     effects += job.feed(Tick())
 
     assert _records(effects).count("decision.make") == 1
 
 
-def test_a_redo_waits_for_the_remains_of_a_rank_that_is_not_reaped_but_not_for_ever() -> None:
+def test_a_redo_waits_for_the_contexts_of_a_rank_that_is_not_reaped_but_not_for_ever() -> None:
     job = Job(PAIRS)
     job.end(4)  # rank 5 is told to die and has not been seen to
     reports = [_waits(rank, (slot, 0)) for rank, slot in ((0, 0), (1, 0), (2, 1), (3, 1))]
 
     assert _decisions(job.tell(*reports)) == {}
-    job.now = REMAINS_WAIT_S
+    job.now = CONTEXTS_WAIT_S
     assert len(_decisions(job.feed(Tick()))) == 4
 
 
-def test_remains_go_to_the_survivors_of_the_same_shard_position_also_after_the_decision() -> None:
+def test_contexts_go_to_the_survivors_of_the_same_shard_position_also_after_the_decision() -> None:
     job = Job(PAIRS)
     job.end(4, 5)
     job.tell(*[_waits(rank, (slot, 0)) for rank, slot in ((0, 0), (1, 0), (2, 1), (3, 1))])
 
-    effects = job.tell(Remains(rank=5, incarnation=0, contexts=(b"old", b"new")))
+    effects = job.tell(ContextBuffer(rank=5, incarnation=0, contexts=(b"old", b"new")))
 
-    legacy = Legacy(generation=2, contexts=((5, (b"old", b"new")),))
-    assert told(effects, Legacy) == {1: legacy, 3: legacy}
+    lost_contexts = LostContexts(generation=2, contexts=((5, (b"old", b"new")),))
+    assert told(effects, LostContexts) == {1: lost_contexts, 3: lost_contexts}
 
 
-def test_marks_of_microbatches_go_with_the_remains() -> None:
+def test_marks_of_microbatches_go_with_the_contexts() -> None:
     job = Job()
-    job.tell(Remains(rank=2, incarnation=0, contexts=(b"new",), marks=b"ring"))
+    job.tell(ContextBuffer(rank=2, incarnation=0, contexts=(b"new",), marks=b"ring"))
 
     effects = job.end(2)
 
-    legacy = Legacy(generation=2, contexts=((2, (b"new",)),), marks=((2, b"ring"),))
-    assert told(effects, Legacy) == {0: legacy, 1: legacy}
+    lost_contexts = LostContexts(generation=2, contexts=((2, (b"new",)),), marks=((2, b"ring"),))
+    assert told(effects, LostContexts) == {0: lost_contexts, 1: lost_contexts}
 
 
 # ------------------------------------------------------------------------------------- lockstep
@@ -461,7 +467,7 @@ def test_a_report_of_an_ended_rank_is_not_waited_for_to_change() -> None:
 def test_a_rank_of_another_world_is_not_heard() -> None:
     job = Job()
 
-    assert job.tell(_waits(7), Remains(rank=9, incarnation=0, contexts=())) == []
+    assert job.tell(_waits(7), ContextBuffer(rank=9, incarnation=0, contexts=())) == []
     assert job.end(8) == []
 
 
