@@ -19,10 +19,10 @@ from recoverrun.launcher.job_client import JobClient
 from recoverrun.launcher.network.addresses import master_address
 from recoverrun.launcher.network.frames import NOBODY
 from recoverrun.launcher.network.handshake_diagnosis import hopeless
-from recoverrun.launcher.network.job_fingerprint import job_fingerprint
+from recoverrun.launcher.network.job_fingerprint import join_message
 from recoverrun.launcher.network.key_lookup import Keyring
 from recoverrun.launcher.node import process
-from recoverrun.launcher.node.signals import SignalInbox
+from recoverrun.launcher.node.signals import MESSENGERS, STOPPERS, SignalInbox
 from recoverrun.launcher.node.supervisor import Leave
 from recoverrun.launcher.node.workers import LocalWorkers
 from recoverrun.launcher.output.announcements import spare, starting, waiting
@@ -30,26 +30,11 @@ from recoverrun.launcher.output.log_files import LogTree
 from recoverrun.launcher.output.recorder import Recorder
 from recoverrun.launcher.output.run_dir import PrivateDir
 from recoverrun.text import named_signals, sanitize
-from recoverrun.version import __version__
 from rendezvous.protocol.effects import Json, Record, notice
-from rendezvous.protocol.messages import (
-    Join,
-    Kill,
-    Leaving,
-    Message,
-    Refusal,
-    Restart,
-    Spare,
-    Start,
-    Stop,
-)
-from rendezvous.transport.station import Router, Station
-
-STOPPERS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
-"""Signals that end the job; all others that are handled are only passed on."""
-
-MESSENGERS = (signal.SIGUSR1, signal.SIGUSR2)
-"""Signals that schedulers warn with: they never end a launcher, asked for or not."""
+from rendezvous.protocol.formation_messages import Join, Refusal, Restart, Spare, Start
+from rendezvous.protocol.messages import Kill, Leaving, Message, Stop
+from rendezvous.transport.links import Router
+from rendezvous.transport.station import Station
 
 SETTLE_S = 3.0
 """How long the coordinating launcher waits for others to confirm that the job is over."""
@@ -163,16 +148,15 @@ class Agent:
         return self._local_workers
 
     def _open(self) -> None:
-        config = self._config
         self._router = self._station.listen_ipc(self._private.socket)
         self._job_client.open(self._began_at)
-        if config.endpoint is not None:
-            self._say(waiting(config))
+        if self._config.endpoint is not None:
+            self._say(waiting(self._config))
         if self._job_client.connections.hosts:
             self.host()
         else:
-            self._master = master_address(config, hosts=False)
-        for note in config.notes:
+            self._master = master_address(self._config, hosts=False)
+        for note in self._config.notes:
             self._say(f"recoverrun: {note}")
         self._job_client.join(time.monotonic())
 
@@ -220,22 +204,14 @@ class Agent:
 
     def join_message(self) -> Join:
         """How this node asks for a place in the job."""
-        fingerprint = job_fingerprint(self._config)
-        return Join(
-            run_id=self._config.run_id,
+        return join_message(
+            self._config,
             node=self._node,
             incarnation=self._incarnation,
-            node_rank=self._config.node_rank,
-            nproc=self._config.nproc,
-            version=__version__,
-            role=self._config.role,
             master=self._master,
             attempt=self._attempt,
             agreement=self._job_client.agreement,
             listen=self._job_client.connections.port,
-            script=fingerprint.script,
-            arguments=fingerprint.arguments,
-            torch=fingerprint.torch,
         )
 
     def _give_up(self, now: float) -> None:

@@ -6,44 +6,32 @@ host while that is here. Whatever concerns this node's own workers it hands to t
 
 import random
 import time
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import Protocol, assert_never, get_args
+from typing import assert_never, get_args
 
 from recoverrun.config.run_config import RunConfig
 from recoverrun.errors import ExitCode
+from recoverrun.launcher.leadership.acts import Act, CutOff, Departed, Follow, Inquire, TakeOver
 from recoverrun.launcher.leadership.coordinator_host import CoordinatorHost
+from recoverrun.launcher.leadership.coordinator_search import CoordinatorSearch
 from recoverrun.launcher.leadership.launchers import formation_of
-from recoverrun.launcher.leadership.leadership import (
-    Act,
-    CutOff,
-    Departed,
-    Follow,
-    Inquire,
-    Leadership,
-    TakeOver,
-)
+from recoverrun.launcher.leadership.leadership import Leadership
+from recoverrun.launcher.leadership.node_agent import NodeAgent
 from recoverrun.launcher.network.connections import Connections, Word
 from recoverrun.launcher.network.etcd_client import EtcdClient
 from recoverrun.launcher.network.frames import NOBODY, Envelope
 from recoverrun.launcher.network.witness_client import WitnessMonitor, witness_client_at
 from recoverrun.launcher.node.workers import LocalWorkers
 from rendezvous.consensus.register_events import RegisterMessage
-from rendezvous.membership.failure_detector import Detector, Forget, Heard, Tick
 from rendezvous.protocol.effects import Record
+from rendezvous.protocol.formation_messages import Beat, Join, Redirect, Refusal, Spare, Start
 from rendezvous.protocol.heartbeat import heartbeat
 from rendezvous.protocol.messages import (
-    Beat,
     Committed,
     ContextBuffer,
-    Join,
     Leaving,
     Message,
-    Redirect,
-    Refusal,
-    Spare,
-    Start,
     Statement,
     StoreAnswer,
 )
@@ -52,40 +40,6 @@ from rendezvous.transport.station import Station
 
 AMONG_LAUNCHERS = (*get_args(RegisterMessage), Copy, Whole, Copied, Statement)
 """Messages that have nothing to do with a coordinator."""
-
-
-SOUGHT_MOST = 15
-"""Silences after which a spare gives up: longer than it takes to agree on another coordinator."""
-
-
-class NodeAgent(Protocol):
-    """For whom it speaks: the agent of this node."""
-
-    @property
-    def local_workers(self) -> LocalWorkers | None:
-        """The workers of this node, if there are any."""
-
-    @property
-    def node(self) -> str:
-        """What this node is called."""
-
-    def host(self) -> None:
-        """The others come to this launcher."""
-
-    def join_message(self) -> Join:
-        """How this node asks for a place."""
-
-    def take(self, rank: int, message: Message, now: float) -> None:
-        """From the coordinator, for one worker of this node or for its launcher."""
-
-    def cut_off(self, reason: str, now: float) -> None:
-        """This node has no part in the job any more."""
-
-    def lose_sight(self, silent_s: float) -> None:
-        """The launcher where we wait is silent, and we have no place yet."""
-
-    def wait_elsewhere(self) -> None:
-        """It was lost, and we wait for a place at another one."""
 
 
 class JobClient:
@@ -113,11 +67,7 @@ class JobClient:
         )
         self._coordinator_host: CoordinatorHost | None = None
         self._heartbeat = heartbeat(config.nnodes)
-        # Of the launcher at the endpoint, until we have a place.
-        self._detector = Detector(self._heartbeat)
-        # For a spare whose coordinator is lost.
-        self._alternatives: deque[tuple[str, int]] = deque()
-        self._sought = 0
+        self._search = CoordinatorSearch(self._heartbeat)
         self._cut_off = False  # from the job
         self._beat_at = began_at
         self._witness_monitor: WitnessMonitor | None = None
@@ -145,7 +95,7 @@ class JobClient:
 
     @property
     def settled(self) -> bool:
-        """Do all others know that the job is over, as far as it is for us to tell them?"""
+        """True if all others know that the job is over, as far as it is for us to tell them."""
         return self._coordinator_host is None or self._coordinator_host.settled
 
     @property
@@ -155,7 +105,7 @@ class JobClient:
 
     @property
     def is_alone(self) -> bool:
-        """Does the job end with this launcher?"""
+        """True if the job ends with this launcher."""
         return self._coordinator_host is not None and self._coordinator_host.is_alone
 
     def read(self, ready: Collection[object], now: float) -> None:
@@ -184,8 +134,8 @@ class JobClient:
         self._act(self._leadership.tick(now), now)
         for record in self._witness_monitor.tick(now) if self._witness_monitor is not None else ():
             self._record(record)
-        for silence in self._detector.step(Tick(), now):
-            self._seek(silence.silent_s, now)
+        for silent_s in self._search.tick(now):
+            self._seek(silent_s, now)
         if now >= self._beat_at:
             self._beat_at = now + self._heartbeat.beat_s
             self._beat(now)
@@ -194,7 +144,7 @@ class JobClient:
         """When `tick` is next needed."""
         parts = (
             self._coordinator_host,
-            self._detector,
+            self._search,
             self._leadership,
             self.connections,
             self._witness_monitor,
@@ -206,7 +156,7 @@ class JobClient:
 
     def begin(self, start: Start, now: float) -> None:
         """This node has its place: its workers are about to be started."""
-        self._detector.step(Forget(b"coordinator"), now)
+        self._search.end(now)
         self.connections.learn(start, self._incarnation)
         several = self._config.endpoint is not None
         least = self._config.min_replicas
@@ -293,7 +243,7 @@ class JobClient:
                 self._act(leadership.part(sender, now), now)
         elif not leadership.leader:
             if word.called:
-                self._detector.step(Heard(b"coordinator"), now)
+                self._search.heard(now)
                 self._wait(word, now)
         elif isinstance(message, ContextBuffer):
             self._act(leadership.hear(sender, message, now), now)
@@ -318,21 +268,17 @@ class JobClient:
         if isinstance(message, Redirect):
             self.connections.turn_to((message.host, message.port))
             return
-        if isinstance(message, Spare):
-            if self._sought:
-                self._agent.wait_elsewhere()
-            self._alternatives, self._sought = deque(message.places), 0
+        if isinstance(message, Spare) and self._search.learn(message.places):
+            self._agent.wait_elsewhere()
         self._take(word, now)
 
     def _seek(self, silent_s: float, now: float) -> None:
         """Nobody answers where we wait. Others know who coordinates, or soon will."""
-        if not self._alternatives or self._sought >= SOUGHT_MOST:
+        place = self._search.next_place(now)
+        if place is None:
             self._agent.lose_sight(silent_s)
-            return
-        self._sought += 1
-        self.connections.turn_to(self._alternatives[0])
-        self._alternatives.rotate(-1)
-        self._detector.step(Heard(b"coordinator"), now)
+        else:
+            self.connections.turn_to(place)
 
     def _take(self, word: Word, now: float) -> None:
         for rank in word.ranks:

@@ -13,7 +13,7 @@ from recoverrun.reports.history import History, history
 from recoverrun.reports.postmortem import STOPPED, meaning
 from recoverrun.reports.root_cause import RootCause, also, losses, root_cause
 from recoverrun.text import named_signals, plural, ranks, sanitize, span
-from rendezvous.journal.journal import RunLog
+from rendezvous.journal.reader import RunLog
 
 LINES = 12
 COLUMNS = 100

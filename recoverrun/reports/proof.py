@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from recoverrun.errors import ExitCode
-from recoverrun.reports.history import MOST, Commit, History, claimed, recovery_of
+from recoverrun.reports.commits import MOST, Commit, claimed
+from recoverrun.reports.history import History, recovery_of
 from recoverrun.text import plural, ranges, sanitize
-from rendezvous.journal.journal import Gap, RunLog
+from rendezvous.journal.reader import Gap, RunLog
 from rendezvous.protocol.messages import Identity
 from rendezvous.protocol.quota import identities
 
@@ -221,7 +222,7 @@ def _steps(absent: range) -> str:
 
 
 def _torn(one: Commit, two: Commit, gaps: tuple[Gap, ...]) -> bool:
-    """Whether records between these two can have been lost on the way to the reader."""
+    """True if records between these two can have been lost on the way to the reader."""
     if one.node != two.node or two.seq < one.seq:
         return True
     return any(

@@ -14,7 +14,7 @@ from recoverrun.reports.postmortem import identity_ranges, meaning, median
 from recoverrun.reports.proof import step_fault
 from recoverrun.reports.root_cause import losses_of, root_of
 from recoverrun.text import plural, ranges, ranks, sanitize, span
-from rendezvous.journal.journal import Entry, RunLog
+from rendezvous.journal.reader import Entry, RunLog
 from rendezvous.protocol.effects import Json
 
 SCHEMA = 1

@@ -35,7 +35,7 @@ class Acceptor:
         assert self.accepted_in <= self.promised, f"{self.accepted_in} above {self.promised}"
 
     def learn(self, configuration: Configuration) -> bool:
-        """`configuration` is decided. Is that news?"""
+        """Learn that `configuration` is decided; True if that is news."""
         if configuration.number <= self.configuration.number:
             return False
         self.configuration = configuration

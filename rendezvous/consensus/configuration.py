@@ -83,7 +83,7 @@ NOBODY = Configuration(0, 0, ())
 
 
 def quorum(voters: Collection[str], agreeing: Iterable[str]) -> bool:
-    """Do most of `voters` agree? Any two quorums of the same voters share one of them."""
+    """True if most of `voters` agree. Any two quorums of the same voters share one of them."""
     return 2 * len(set(voters).intersection(agreeing)) > len(voters)
 
 

@@ -151,7 +151,7 @@ class LeasedRegister:
 
     @property
     def leads(self) -> bool:
-        """Do we coordinate the present configuration, by a claim of ours?"""
+        """True if we coordinate the present configuration, by a claim of ours."""
         return self.claim != 0 and self.configuration.leader == self.own
 
     @property
@@ -164,7 +164,7 @@ class LeasedRegister:
         return self.own in self.configuration.members and now < self.member_lease.until
 
     def leased(self, now: float) -> bool:
-        """Can no other launcher lead at this moment?"""
+        """True if no other launcher can lead at this moment."""
         return self.leads and now < self.leased_until
 
     # --------------------------------------------------------------------------- launchers
@@ -268,12 +268,12 @@ class LeasedRegister:
 
     @property
     def _eligible(self) -> bool:
-        """May we lead? Only with the state of the job and a copy of its store."""
+        """True if we may lead: with the state of the job and a copy of its store."""
         return self.settled and self.own in self.configuration.store_holders
 
     @property
     def _vacant(self) -> bool:
-        """Are we a member that may have no leader?"""
+        """True if we are a member that may have no leader."""
         if self.own not in self.configuration.members or self.leads:
             return False
         if self.configuration.leader == self.own:

@@ -53,6 +53,7 @@ from rendezvous.consensus.register_events import (
     To,
     WitnessSeen,
 )
+from rendezvous.consensus.voter import Voter
 from rendezvous.protocol.register_messages import (
     Accept,
     Accepted,
@@ -81,17 +82,11 @@ class Register:
         self.own = own
         self.on_silence = on_silence
         self.abandoned: set[str] = set()  # whom we left behind without any proof
-        self.vote = Acceptor(configuration)
-        self.holder = configuration.leader  # whom we granted a lease, until:
-        self.hold_until = now + timeouts.LEASE_S if own in configuration.voters else now
-        wait_s = timeouts.STAND_LEAST_S + timeouts.STAND_SPREAD_S
-        self.stand_at = now if configuration.leader == own else self.hold_until + wait_s
+        self.voter = Voter(own, configuration, now)
         self.proposer: Proposer | None = None
         self.member_lease = MemberLease(now, member=own in configuration.members)
         self.peers = Peers(configuration.members, now)
-        self.newest_round = 0
         self.ping_at = now
-        self.chance = 0.5
         self.settled = own in configuration.store_holders  # others have nothing to go on with yet
         self.cut = False
         self.now = now
@@ -121,7 +116,7 @@ class Register:
             case Answered():
                 pass  # Nobody was asked.
             case Tick(chance=chance):
-                self.chance = chance
+                self.voter.chance = chance
                 self._beat()
             case _:
                 assert_never(event)
@@ -141,7 +136,7 @@ class Register:
             times += [self.proposer.sent_at + timeouts.RESEND_S] if waits else []
             times += [self.proposer.led_at + timeouts.BEAT_S] if self.proposer.elected else []
         elif self._eligible:
-            times.append(self._may_stand_at)
+            times.append(self.voter.may_stand_at)
         # Never at once: what is due now was done now.
         return max(min(times), self.now + 0.001)
 
@@ -159,13 +154,18 @@ class Register:
         }  # fmt: skip
 
     @property
+    def vote(self) -> Acceptor:
+        """What this launcher has promised and accepted."""
+        return self.voter.acceptor
+
+    @property
     def configuration(self) -> Configuration:
         """The newest that is known to be decided."""
         return self.vote.configuration
 
     @property
     def leads(self) -> bool:
-        """Do we coordinate the present configuration, with a quorum that follows us?"""
+        """True if we coordinate the present configuration, with a quorum that follows us."""
         return (
             self.proposer is not None
             and self.proposer.elected
@@ -182,7 +182,7 @@ class Register:
         return self.own in self.configuration.members and now < self.member_lease.until
 
     def leased(self, now: float) -> bool:
-        """Can no other launcher lead at this moment?"""
+        """True if no other launcher can lead at this moment."""
         return self.leads and self.proposer is not None and now < self._lease(self.proposer)
 
     # --------------------------------------------------------------------------- plumbing
@@ -246,72 +246,40 @@ class Register:
         self.peers.enroll(configuration.members)
         if self.proposer is not None and self.proposer.base.number < configuration.number:
             self.proposer = None
-            self._later()
+            self.voter.wait(self.now)
         self._effects.append(Enrolled(configuration))
 
     # --------------------------------------------------------------------------- voting
 
     def _prepare(self, sender: str, message: Prepare) -> None:
-        base = Configuration(*message.configuration)
-        self._learn(base)
-        self._note(message.ballot)
-        if self._send_newer(sender, base.number):
-            return
-        held = self.now < self.hold_until and sender != self.holder
-        if held or self.vote.refuses(message.ballot):
-            self._reject(sender, message.ballot)
-            return
-        self._yield(message.ballot)
-        self._give_way(sender)
-        self._send(sender, self.vote.promise(message))
+        self._learn(Configuration(*message.configuration))
+        answer = self.voter.prepare(sender, message, self.now)
+        if isinstance(answer, Prepared):
+            self._yield(message.ballot)
+        self._send(sender, answer)
 
     def _accept(self, sender: str, message: Accept) -> None:
         self._learn(Configuration(*message.base))
-        self._note(message.ballot)
-        if self._send_newer(sender, message.base[0]):
-            return
-        if self.vote.refuses(message.ballot):
-            self._reject(sender, message.ballot)
-            return
-        self._yield(message.ballot)
-        self._give_way(sender)
-        self._send(sender, self.vote.accept(message))
+        answer = self.voter.accept(sender, message, self.now)
+        if isinstance(answer, Accepted):
+            self._yield(message.ballot)
+        self._send(sender, answer)
 
     def _yield(self, ballot: Ballot) -> None:
         if self.proposer is not None and self.proposer.ballot < ballot:
             self.proposer = None  # We could not vote for ourselves any more.
 
-    def _give_way(self, sender: str) -> None:
-        """Somebody else is about to lead: give it the time."""
-        if sender != self.own:
-            self._later()
-
-    def _reject(self, sender: str, ballot: Ballot) -> None:
-        hold_s = max(0.0, self.hold_until - self.now)
-        self._send(sender, Rejected(ballot=ballot, promised=self.vote.promised, hold_s=hold_s))
-
     def _follow(self, sender: str, message: Lead) -> None:
-        self._note(message.ballot)
-        if self.vote.refuses(message.ballot):
-            self._reject(sender, message.ballot)
-            return
-        self._see_leader(sender)
-        self._yield(message.ballot)
-        self.vote.promised = message.ballot
-        self.holder, self.hold_until = sender, self.now + timeouts.LEASE_S
-        self._later()
-        granted = Granted(
-            ballot=message.ballot, number=self.configuration.number, sent_at=message.sent_at
-        )
-        self._send(sender, granted)
-        self._send_newer(sender, message.number)
+        answer = self.voter.follow(sender, message, self.now)
+        self._send(sender, answer)
+        if isinstance(answer, Granted):
+            self._see_leader(sender)
+            self._yield(message.ballot)
+            self._send_newer(sender, message.number)
 
     def _see_leader(self, node: str) -> None:
         if node != self.own:  # We are no sign of life for ourselves; a lease is.
             self.member_lease.followed_at = self.now
-
-    def _note(self, ballot: Ballot) -> None:
-        self.newest_round = max(self.newest_round, ballot[0])
 
     # --------------------------------------------------------------------------- the member lease
 
@@ -394,26 +362,13 @@ class Register:
     def _eligible(self) -> bool:
         return self.settled and self.own in self.configuration.voters
 
-    @property
-    def _may_stand_at(self) -> float:
-        # A lease that we granted to ourselves does not bind us.
-        return self.stand_at if self.holder == self.own else max(self.hold_until, self.stand_at)
-
-    def _later(self) -> None:
-        wait_s = timeouts.STAND_LEAST_S + timeouts.STAND_SPREAD_S * self.chance
-        self.stand_at = max(self.now, self.hold_until) + wait_s
-
     def _declare_dead(self, node: str) -> None:
         self.peers.dead.add(node)
-        if node == self.holder and self.now < self.hold_until:
-            self.hold_until = self.now  # Nobody can use this lease any more.
-        if (
-            node in (self.holder, self.configuration.leader)
-            and self._eligible
-            and self.proposer is None
-        ):
+        self.voter.release(node, self.now)
+        leads = node in (self.voter.holder, self.configuration.leader)
+        if leads and self._eligible and self.proposer is None:
             alive = [voter for voter in self.configuration.voters if voter not in self.peers.dead]
-            self.stand_at = self.now + timeouts.STAND_NEXT_S * alive.index(self.own)
+            self.voter.stand_at = self.now + timeouts.STAND_NEXT_S * alive.index(self.own)
         others = set(self.configuration.members) - {self.own}
         majority = quorum(self.configuration.voters, {self.own})
         if self.own in self.configuration.members and others <= self.peers.dead and not majority:
@@ -438,7 +393,7 @@ class Register:
         self._learn(
             Configuration(configuration.number + leap, configuration.term + leap, (self.own,))
         )
-        self.holder, self.stand_at, self.hold_until = self.own, self.now, self.now
+        self.voter.follow_itself(self.now)
 
     def _give_up(self, reason: str, *, silent: bool) -> None:
         if not self.cut:
@@ -449,14 +404,14 @@ class Register:
         """Stand, ask, propose, decide and lead, as far as is possible now."""
         proposer = self.proposer
         if proposer is None:
-            if not self._eligible or self.now < self._may_stand_at:
+            if not self._eligible or self.now < self.voter.may_stand_at:
                 return
             proposer = self.proposer = Proposer(
-                (self.newest_round + 1, self.own), self.configuration, self.now
+                (self.voter.newest_round + 1, self.own), self.configuration, self.now
             )
         elif not proposer.elected and self.now > proposer.begun_at + timeouts.CANDIDATE_S:
             self.proposer = None
-            self._later()
+            self.voter.wait(self.now)
             return
         if not proposer.ready:
             self._repeat(
@@ -501,15 +456,15 @@ class Register:
                 self._send(voter, message)
 
     def _rejected(self, message: Rejected) -> None:
-        self._note(message.promised)
+        self.voter.note(message.promised)
         proposer = self.proposer
         if proposer is None or message.ballot != proposer.ballot:
             return
         # A leader that asks new voters may meet a lease of its predecessor: that will lapse.
         if message.promised > proposer.ballot or not proposer.elected:
             self.proposer = None
-            self._later()
-            self.stand_at += message.hold_s
+            self.voter.wait(self.now)
+            self.voter.stand_at += message.hold_s
 
     def _elect(self, proposer: Proposer) -> None:
         if proposer.elected:

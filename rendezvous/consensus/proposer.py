@@ -30,7 +30,7 @@ class Proposer:
 
     @property
     def ready(self) -> bool:
-        """May it propose what follows `base`?"""
+        """True if it may propose what follows `base`."""
         return quorum(self.base.voters, self.prepared)
 
     def prepared_by(self, voter: str, message: Prepared) -> None:

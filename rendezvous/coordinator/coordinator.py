@@ -26,16 +26,16 @@ from collections.abc import Iterable, Sequence
 from typing import assert_never
 
 from rendezvous.coordinator import gather as gather
+from rendezvous.coordinator.beginning import Beginning, introduction
+from rendezvous.coordinator.events import Event as Event
+from rendezvous.coordinator.events import NodeLost as NodeLost
+from rendezvous.coordinator.events import Received as Received
+from rendezvous.coordinator.events import Resumed as Resumed
+from rendezvous.coordinator.events import Tick as Tick
 from rendezvous.coordinator.gather import Gathering, announcement, resend_after
 from rendezvous.coordinator.losses import Loss, exit_code
 from rendezvous.coordinator.members import FIRST_GENERATION, Membership
 from rendezvous.coordinator.step_log import StepBook
-from rendezvous.journal.events import Event as Event
-from rendezvous.journal.events import NodeLost as NodeLost
-from rendezvous.journal.events import Received as Received
-from rendezvous.journal.events import Resumed as Resumed
-from rendezvous.journal.events import Tick as Tick
-from rendezvous.membership.beginning import Beginning, introduction
 from rendezvous.protocol.effects import Effect, Json, KillRanks, Record, StopJob, ToRank
 from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import (

@@ -36,7 +36,7 @@ class Membership:
     _ranks: frozenset[int] = field(default=frozenset(), init=False, repr=False, compare=False)
 
     def __contains__(self, rank: int) -> bool:
-        """Is this a rank of the job, lost or not?"""
+        """True if this is a rank of the job, lost or not."""
         if not self._ranks:
             self._ranks = frozenset(self.world)
         return rank in self._ranks
@@ -111,7 +111,7 @@ class Membership:
         return self.live_ranks.difference(lost)
 
     def unreaped(self, slots: Iterable[int]) -> bool:
-        """May a rank of these slots still leave its context?"""
+        """True if a rank of these slots may still leave its context."""
         assert self.layout is not None, "slots are known once one can be lost"
         return any(rank not in self.gone for rank in self.layout.ranks(tuple(slots)))
 

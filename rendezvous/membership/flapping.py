@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from rendezvous.protocol.effects import Record
-from rendezvous.protocol.messages import Join, Refusal
+from rendezvous.protocol.formation_messages import Join, Refusal
 
 HOUR_S = 3600.0
 STRIKES = 3

@@ -10,8 +10,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import assert_never
 
+from rendezvous.protocol.formation_messages import Join, Refusal, Start
 from rendezvous.protocol.heartbeat import MANY
-from rendezvous.protocol.messages import Join, Refusal, Start
 
 EXIT_USAGE = 2
 EXIT_NEVER_FORMED = 80

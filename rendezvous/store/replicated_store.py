@@ -54,11 +54,11 @@ class ReplicatedStore:
 
     @property
     def complete(self) -> bool:
-        """Could this launcher lead with what it holds?"""
+        """True if this launcher could lead with what it holds."""
         return self._replication.complete
 
     def holds(self, attempt: int) -> bool:
-        """Is this copy one of that attempt's store?"""
+        """True if this copy is one of that attempt's store."""
         return self._replication.held_in >= epoch(attempt, 0)
 
     def lead(

@@ -161,7 +161,7 @@ class Replication:
 
     @property
     def leads(self) -> bool:
-        """Do answers of our store count? Not before anybody has told us who leads."""
+        """True if answers of our store count: not before anybody has told us who leads."""
         return self.term > 0 and not self.leader
 
     # --------------------------------------------------------------------------- leading

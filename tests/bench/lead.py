@@ -15,7 +15,8 @@ from recoverrun.launcher.network.addresses import understood
 from recoverrun.launcher.node.workers import LocalWorkers
 from recoverrun.version import __version__
 from rendezvous.protocol.effects import Record
-from rendezvous.protocol.messages import Decision, Join, Message, Start, View
+from rendezvous.protocol.formation_messages import Join, Start
+from rendezvous.protocol.messages import Decision, Message, View
 from rendezvous.transport.keys import JobKey
 from rendezvous.transport.station import Station
 from tests.bench.swarm import RUN_ID, STEPS, commits, promise, report

@@ -18,11 +18,11 @@ from rendezvous.coordinator.coordinator import Coordinator, NodeLost, Received
 from rendezvous.membership.formation import Formation, Formed, Joined
 from rendezvous.protocol import codec
 from rendezvous.protocol.effects import ToRank
+from rendezvous.protocol.formation_messages import Join
 from rendezvous.protocol.messages import (
     Committed,
     ContextBuffer,
     Decision,
-    Join,
     Report,
     Topology,
     Verdict,

@@ -21,16 +21,14 @@ from recoverrun.launcher.network.frames import Envelope, opened
 from recoverrun.version import __version__
 from rendezvous.coordinator.takeover import Memory
 from rendezvous.protocol import codec
+from rendezvous.protocol.formation_messages import Beat, Join, Start
 from rendezvous.protocol.heartbeat import heartbeat
 from rendezvous.protocol.messages import (
-    Beat,
     Committed,
     Decision,
     Exited,
-    Join,
     Message,
     Report,
-    Start,
     Statement,
     Topology,
     Verdict,

@@ -29,7 +29,7 @@ from recoverrun.fault_injection.verdict import (
 from recoverrun.reports.history import history
 from recoverrun.reports.proof import prove
 from recoverrun.text import ASCII, UNICODE
-from rendezvous.journal.journal import read_run
+from rendezvous.journal.reader import read_run
 from rendezvous.protocol.fault_schedule import Kill, ScheduleError, parse
 from tests.unit import journals
 

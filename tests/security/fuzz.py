@@ -111,8 +111,8 @@ class Target:
         self.messages += 1
         now = time.monotonic()
         sender = rng.choice((*MEMBERS, "3" * 16))
-        for post in self._coordinator_host.receive(sender, message, now):
-            codec.encode(post.message)
+        for envelope in self._coordinator_host.receive(sender, message, now):
+            codec.encode(envelope.message)
         self._coordinator_host.tick(now)
         self._coordinator_host.deadline()
         del self._records[:]

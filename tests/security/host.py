@@ -18,9 +18,11 @@ from recoverrun.launcher.network.addresses import understood
 from rendezvous.membership.formation import Formation
 from rendezvous.protocol import codec
 from rendezvous.protocol.effects import Record
-from rendezvous.protocol.messages import Join, Notice
+from rendezvous.protocol.formation_messages import Join
+from rendezvous.protocol.messages import Notice
 from rendezvous.transport.keys import parse
-from rendezvous.transport.station import Hub, Station
+from rendezvous.transport.links import Hub
+from rendezvous.transport.station import Station
 from tests.unit.stores import lone_store
 
 FDS = 300

@@ -13,21 +13,16 @@ from rendezvous.coordinator.ledger import Ledger
 from rendezvous.membership.formation import Formation
 from rendezvous.protocol import codec
 from rendezvous.protocol.effects import Record
+from rendezvous.protocol.formation_messages import Beat, Join, Refusal, Restart, Spare, Start
 from rendezvous.protocol.messages import (
-    Beat,
     Committed,
     ContextBuffer,
     Decision,
     Exited,
     Hello,
-    Join,
     Kill,
     Message,
-    Refusal,
     Report,
-    Restart,
-    Spare,
-    Start,
     Stop,
     StoreAnswer,
     StoreCall,

@@ -11,17 +11,15 @@ from typing import Literal
 from recoverrun.launcher.leadership.coordinator_host import CoordinatorHost
 from recoverrun.launcher.leadership.first_failure import ACROSS_S
 from recoverrun.launcher.network.frames import Envelope
-from rendezvous.membership.beginning import DEATH_WAIT_S
+from rendezvous.coordinator.beginning import DEATH_WAIT_S
 from rendezvous.membership.formation import Formation
+from rendezvous.protocol.formation_messages import Join, Restart, Start
 from rendezvous.protocol.messages import (
     Exited,
     Farewell,
-    Join,
     Message,
     PeerFault,
     Promise,
-    Restart,
-    Start,
     Stop,
     Topology,
     Verdict,

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from ft_collectives.step.machine import Apply, Decided, Effect, Ended, Event, Voted
-from rendezvous.journal.journal import EVENTS
+from rendezvous.journal.events import EVENTS
 from rendezvous.protocol.effects import Record
 from rendezvous.protocol.messages import Committed, Identity, Message, Stop, Topology, Verdict, View
 from tests.sim.plan import Plan
@@ -193,7 +193,7 @@ class Book:
             self._true(step, record)  # a line told again says the same
 
     def _true(self, step: int, record: Record) -> None:
-        """Does a line of the journal say what is in the sums? Asked when all have applied them."""
+        """True if a line of the journal says what is in the sums, which all have applied."""
         demand(step in self.content, "ledger", f"step {step} is written, nobody applied it")
         if step in self.unheard:
             return
@@ -211,7 +211,7 @@ class Book:
     # --------------------------------------------------------------------------- the end
 
     def ending(self, stop: Stop) -> None:
-        """Was the job allowed to stop like this?"""
+        """True if the job was allowed to stop like this."""
         left = [slot for slot in range(self.plan.replicas) if slot not in self.faulted]
         for step in sorted(self.lines):
             if stop.exit_code == 0 or step in self.content:
@@ -267,7 +267,7 @@ class Book:
                 demand(self.recovered[slot] == 1, "INV-7", f"no recovery.done for {slot}")
 
     def _all_applied(self, generation: int) -> bool:
-        """Has every survivor applied some step in a view of `generation` or a later one?"""
+        """True if every survivor has applied a step in a view of `generation` or a later one."""
         survivors = [
             rank
             for slot, ranks in enumerate(self.plan.layout)

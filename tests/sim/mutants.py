@@ -13,8 +13,7 @@ from types import FunctionType, ModuleType
 
 from ft_collectives.step import machine
 from rendezvous.consensus import configuration, paxos, proposer
-from rendezvous.coordinator import coordinator, gather, members, step_log, takeover
-from rendezvous.membership import beginning
+from rendezvous.coordinator import beginning, coordinator, gather, members, step_log, takeover
 from rendezvous.protocol import quota
 
 

@@ -51,14 +51,14 @@ class Takeover:
             self.promised.add(rank)
 
     def heard(self, rank: int, message: Message, term: int) -> bool:
-        """Does the launcher of `rank` pass this on?"""
+        """True if the launcher of `rank` passes this on."""
         if term != self.follows[rank]:
             return False
         self.memories[rank].heard(message)
         return True
 
     def reaches(self, message: Message, term: int) -> bool:
-        """Does a coordinator take this message, which was sent to that of `term`, now?"""
+        """True if a coordinator takes this message, which was sent to that of `term`, now."""
         if term != self.term:
             return False
         if self.vacant:

@@ -54,7 +54,7 @@ def _ending(agent: Agent, run_dir: Path, code: int) -> str:
     """What a failed job says last."""
     # Not at the top: a launcher that runs for weeks need not hold what only its end needs.
     from recoverrun.reports.failure_report import failure_report
-    from rendezvous.journal.journal import read_run
+    from rendezvous.journal.reader import read_run
 
     stop, local_workers = agent.stopped, agent.local_workers
     if stop is None or stop.root_rank < 0:

@@ -35,21 +35,9 @@ from rendezvous.membership.failure_detector import Detector
 from rendezvous.membership.flapping import FlappingNodes
 from rendezvous.membership.formation import Abandoned, Formation, Formed, Reply
 from rendezvous.protocol.effects import Effect, Json, KillRanks, Record, StopJob, ToRank, notice
+from rendezvous.protocol.formation_messages import Beat, Join, Peer, Refusal, Restart, Spare, Start
 from rendezvous.protocol.heartbeat import heartbeat
-from rendezvous.protocol.messages import (
-    Beat,
-    Exited,
-    Join,
-    Leaving,
-    Message,
-    Peer,
-    Refusal,
-    Restart,
-    Spare,
-    Start,
-    Stop,
-    StoreCall,
-)
+from rendezvous.protocol.messages import Exited, Leaving, Message, Stop, StoreCall
 from rendezvous.protocol.register_messages import Ping
 from rendezvous.store.replicated_store import Effect as StoreEffect
 from rendezvous.store.replicated_store import ReplicatedStore, Say
@@ -176,12 +164,12 @@ class CoordinatorHost:
 
     @property
     def is_alone(self) -> bool:
-        """Is there no other launcher that could go on without this one?"""
+        """True if no other launcher could go on without this one."""
         return not self._members.keys() - self._evicted - {self._own}
 
     @property
     def settled(self) -> bool:
-        """Whether every launcher that lives knows that the job is over."""
+        """True if every launcher that lives knows that the job is over."""
         return not self._uninformed
 
     def _remind(self, sender: str, message: Message) -> list[Envelope]:

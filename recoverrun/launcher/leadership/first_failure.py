@@ -129,7 +129,7 @@ class FirstFailure:
 
     @property
     def pending(self) -> bool:
-        """Whether the job is to stop as soon as the cause is known."""
+        """True if the job is to stop as soon as the cause is known."""
         return self._stop is not None and not self._over
 
     def _hear(self, exited: Exited, now: float) -> None:

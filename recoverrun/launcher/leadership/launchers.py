@@ -9,7 +9,8 @@ from recoverrun.errors import ExitCode
 from recoverrun.version import __version__
 from rendezvous.coordinator.coordinator import Coordinator
 from rendezvous.membership.formation import Formation
-from rendezvous.protocol.messages import ContextBuffer, Exited, Hello, Message, Peer, Start, Stop
+from rendezvous.protocol.formation_messages import Peer, Start
+from rendezvous.protocol.messages import ContextBuffer, Exited, Hello, Message, Stop
 
 TRIES_ENOUGH = 3
 """As many attempts with the same end are no accident."""
@@ -44,7 +45,7 @@ def alternatives(peers: Iterable[Peer], out: Collection[str]) -> tuple[tuple[str
 
 
 def is_past(message: Message, attempt: int) -> bool:
-    """Is it of a worker of an earlier attempt?"""
+    """True if it is of a worker of an earlier attempt."""
     if not isinstance(message, Hello | Exited | ContextBuffer):
         return False
     return message.incarnation != attempt
@@ -58,7 +59,7 @@ def eviction(member: Member | None) -> Stop:
 
 
 def survives(job: Coordinator, ranks: range) -> bool:
-    """Whether enough replicas would be left without these ranks."""
+    """True if enough replicas would be left without these ranks."""
     layout = job.members.layout
     if layout is None or not job.protected or job.stopped is not None:
         return False

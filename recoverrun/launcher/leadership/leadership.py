@@ -15,14 +15,17 @@ job begins again, without a trace of either.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from functools import partial
 from typing import assert_never
 
+from recoverrun.launcher.leadership import leadership_records as records
+from recoverrun.launcher.leadership.acts import Act, CutOff, Departed, Follow, Inquire, TakeOver
+from recoverrun.launcher.leadership.handover import Handover, standing, statement
 from recoverrun.launcher.leadership.launchers import Member, members_of
 from recoverrun.launcher.network.frames import NOBODY, Envelope
 from rendezvous.consensus.configuration import NOBODY as NO_CONFIGURATION
 from rendezvous.consensus.configuration import Configuration
-from rendezvous.consensus.etcd_api import Call, job_of, witness_of
+from rendezvous.consensus.etcd_api import job_of, witness_of
 from rendezvous.consensus.etcd_register import LeasedRegister
 from rendezvous.consensus.paxos import Register
 from rendezvous.consensus.register_events import (
@@ -43,74 +46,17 @@ from rendezvous.consensus.register_events import (
     To,
     WitnessSeen,
 )
-from rendezvous.coordinator.takeover import RETOLD, Memory, Standing, Vacancy
-from rendezvous.protocol import codec
-from rendezvous.protocol.chunks import shares
-from rendezvous.protocol.effects import Record, notice
-from rendezvous.protocol.messages import Beat, ContextBuffer, Message, Start, Statement, StoreAnswer
+from rendezvous.coordinator.takeover import Memory, Vacancy
+from rendezvous.protocol.formation_messages import Beat, Start
+from rendezvous.protocol.messages import ContextBuffer, Message, Statement
 from rendezvous.protocol.register_messages import Copied, Copy, Whole
 from rendezvous.store.replicated_store import Effect as StoreEffect
 from rendezvous.store.replicated_store import ReplicatedStore, Say
 
 RESEND_S = 0.3
 
-STATEMENT_BYTES = 4 << 20
-"""Of one part: half of what a frame may have."""
-
-EARLY = 10_000
-"""Messages for a coordinator that does not coordinate yet."""
-
 KEEPERS = 2
 """Launchers beside the coordinator that keep what a worker would leave behind."""
-
-
-WAYS_ON = (
-    "it goes on alone if the others are proved dead, with a witness, or with --on-silence=continue"
-)
-"""What a user can do about a stop for silence."""
-
-
-@dataclass(frozen=True, slots=True)
-class TakeOver:
-    """We are the coordinator now. `vacancy` is None where the job must begin again."""
-
-    vacancy: Vacancy | None
-    standings: tuple[Standing, ...]
-    attempt: int
-    early: tuple[tuple[str, Message], ...]  # (launcher, what it said to the new coordinator)
-
-
-@dataclass(frozen=True, slots=True)
-class Follow:
-    """The launcher `leader` is about to coordinate."""
-
-    leader: str
-
-
-@dataclass(frozen=True, slots=True)
-class Departed:
-    """We coordinate, and these launchers do not take part any more: (launcher, why)."""
-
-    gone: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class CutOff:
-    """The job may go on elsewhere, and not here."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Inquire:
-    """Ask etcd about `job`; the answer is for `witnessed`, with this serial."""
-
-    serial: int
-    call: Call
-    job: str
-
-
-Act = Inquire | Envelope | StoreAnswer | Record | TakeOver | Follow | Departed | CutOff
 
 
 class Leadership:
@@ -139,12 +85,10 @@ class Leadership:
         self._begun = False
         self._attempt = 0
         self._term = 0
-        self._vacant = False
+        self._handover = Handover()
         self._warned = False
         self._spoken = False  # has the coordinator of this term spoken to us?
         self._state_at = 0.0  # when our statement is due again
-        self._statements: dict[str, dict[int, Statement]] = {}
-        self._early: list[tuple[str, Message]] = []
         self._present: frozenset[str] = frozenset()  # launchers of the attempt that we know to live
 
     # --------------------------------------------------------------------------- the job
@@ -239,19 +183,19 @@ class Leadership:
 
     @property
     def pings(self) -> bool:
-        """Does the register show our leader that we live?"""
+        """True if the register shows our leader that we live."""
         return self._register is not None and self.own in self._register.configuration.members
 
     def obeys(self, sender: str, message: Message) -> bool:
-        """Is this the word of our coordinator?"""
-        if sender != self.leader or self._vacant:
+        """True if this is the word of our coordinator."""
+        if sender != self.leader or self._handover.pending:
             return False
         if isinstance(message, Beat) and message.term == self._term:
             self._spoken = True
         return True
 
     def hosts(self, sender: str, rank: int) -> bool:
-        """Is this rank one of that launcher?"""
+        """True if that launcher hosts this rank."""
         node = self._nodes.get(sender)
         return node is not None and rank in node.ranks
 
@@ -275,8 +219,7 @@ class Leadership:
 
     def keep_for_coordinator(self, sender: str, message: Message) -> None:
         """A word for the coordinator that we are about to be."""
-        if self._vacant and len(self._early) < EARLY:
-            self._early.append((sender, message))
+        self._handover.keep(sender, message)
 
     def witnessed(self, event: WitnessSeen | Heard | Answered, now: float) -> list[Act]:
         """The witness is there or has answered, or etcd has."""
@@ -324,12 +267,9 @@ class Leadership:
                 case Enrolled(configuration=configuration):
                     acts += self._enrolled(configuration, register.peers.dead, now)
                 case Elected(ballot=ballot):
-                    ballot_words = "claim" if self._etcd else "ballot"
-                    words = f"{self._name(self.own)} coordinates ({ballot_words} {ballot[0]})"
-                    acts.append(Record("leader.elect", words, {"round": ballot[0]}))
+                    acts.append(records.elected(self._name(self.own), ballot[0], etcd=self._etcd))
                 case Cut(reason=reason, silent=silent):
-                    ways = f"; {WAYS_ON}" if silent else ""
-                    acts.append(CutOff(f"this node is cut off from the job: {reason}{ways}"))
+                    acts.append(CutOff(records.cut_off(reason, silent=silent)))
                 case _:
                     assert_never(effect)
         return acts
@@ -348,8 +288,8 @@ class Leadership:
         elif configuration.leader == self.own:
             acts += self._lend_store(now, anew=False)
         if configuration.leader == self.own:
-            acts.append(self._view_record(configuration))
-            if not self._vacant and why:
+            acts.append(records.decided(configuration, self._name, etcd=self._etcd))
+            if not self._handover.pending and why:
                 acts.append(Departed(tuple(why.items())))
         return [*acts, *self._complete()]
 
@@ -359,31 +299,18 @@ class Leadership:
         if register is None or not register.abandoned or self._warned:
             return []
         self._warned = True
-        names = ", ".join(self._name(node) for node in sorted(register.abandoned))
-        words = (
-            f"this node goes on alone (--on-silence=continue): nothing proves that {names} ended, "
-            f"and if not, two jobs train from here on"
-        )
-        return [notice(words)]
-
-    def _view_record(self, configuration: Configuration) -> Record:
-        names = [self._name(member) for member in configuration.members]
-        second = "; a witness votes too" if configuration.witness in configuration.voters else ""
-        second = "; etcd has it so" if self._etcd else second
-        words = f"launchers that take part: {', '.join(names)}{second}"
-        return Record("roll.decide", words, {"number": configuration.number, "nodes": list(names)})
+        return [records.alone(map(self._name, sorted(register.abandoned)))]
 
     def _change_over(self, configuration: Configuration, now: float) -> list[Act]:
         self._term, self.leader = configuration.term, configuration.leader
-        self._statements.clear()
-        self._early.clear()
-        self._vacant = self.leader == self.own
-        self._spoken = self._vacant
-        anew = self._vacant and not self.store.holds(self._attempt)
+        leading = self.leader == self.own
+        self._handover.begin(pending=leading)
+        self._spoken = leading
+        anew = leading and not self.store.holds(self._attempt)
         acts = self._lend_store(now, anew=anew)
-        if self._vacant:
+        if leading:
             for part in self._statement():
-                self._statements.setdefault(self.own, {})[part.part] = part
+                self._handover.take(self.own, part)
             return acts
         return [*acts, Follow(self.leader), *self._send_statement(now)]
 
@@ -412,57 +339,36 @@ class Leadership:
     # --------------------------------------------------------------------------- statements
 
     def _statement(self) -> list[Statement]:
-        parts = list(shares(map(codec.encode, self._memory.standing), len, STATEMENT_BYTES))
-        return [
-            Statement(
-                term=self._term,
-                attempt=self._attempt,
-                begun=self._begun,
-                part=number,
-                parts=len(parts),
-                frames=tuple(share),
-            )
-            for number, share in enumerate(parts)
-        ]
+        return statement(self._memory, term=self._term, attempt=self._attempt, begun=self._begun)
 
     def _send_statement(self, now: float) -> list[Act]:
         self._state_at = now + RESEND_S
         return [Envelope(self.leader, NOBODY, part) for part in self._statement()]
 
-    def _state(self, sender: str, statement: Statement) -> list[Act]:
-        if statement.term != self._term or self.leader != self.own:
+    def _state(self, sender: str, part: Statement) -> list[Act]:
+        if part.term != self._term or self.leader != self.own:
             return []
-        if not self._vacant:  # It has not heard that we have begun.
+        if not self._handover.pending:  # It has not heard that we have begun.
             name = self._name(self.own)
             beat = Beat(node=name, incarnation=self.own, term=self._term)
             return [Envelope(sender, NOBODY, beat)]
-        parts = self._statements.setdefault(sender, {})
-        if any(part.parts != statement.parts for part in parts.values()):
-            parts.clear()  # It was said anew, with more in it.
-        parts[statement.part] = statement
+        self._handover.take(sender, part)
         return self._complete()
 
     def _complete(self) -> list[Act]:
         """Take over, if everybody has spoken who takes part."""
         register = self._register
-        if not self._vacant or register is None:
+        if not self._handover.pending or register is None:
             return []
-        if len(self._statements) < len(register.configuration.members):
+        told = self._handover.told(register.configuration.members)
+        if told is None:
             return []
-        told = []
-        for member in register.configuration.members:
-            parts = self._statements.get(member, {})
-            if not parts or len(parts) < next(iter(parts.values())).parts:
-                return []
-            told.append((member, [parts[number] for number in sorted(parts)]))
-        self._vacant = False
-        early, self._early = tuple(self._early), []
+        early = self._handover.end()
         attempts = {part.attempt for _, parts in told for part in parts}
         whole = len(attempts) == 1 and all(part.begun for _, parts in told for part in parts)
-        standings = tuple(self._standing(sender, parts) for sender, parts in told)
+        standings = tuple(standing(parts, partial(self.hosts, sender)) for sender, parts in told)
         vacancy = self._vacancy(register) if whole else None
-        words = f"node {self._name(self.own)} coordinates this run now"
-        record = Record("leader.succeed", words, {"tenure": self._term})
+        record = records.taken_over(self._name(self.own), self._term)
         return [record, TakeOver(vacancy, standings, max(attempts), early)]
 
     def _vacancy(self, register: Register | LeasedRegister) -> Vacancy:
@@ -479,20 +385,6 @@ class Leadership:
             reason=f"{self._name(self.own)} coordinates now",
         )
 
-    def _standing(self, sender: str, parts: list[Statement]) -> Standing:
-        """What one launcher has told, as far as it can speak of it."""
-        told = []
-        for frame in (frame for part in parts for frame in part.frames):
-            try:
-                message = codec.decode(frame)
-            except codec.RemoteProtocolError:
-                continue  # What cannot be understood was not told.
-            rank = getattr(message, "rank", NOBODY)
-            entrusted = rank == NOBODY or isinstance(message, ContextBuffer)
-            if isinstance(message, RETOLD) and (entrusted or self.hosts(sender, rank)):
-                told.append(message)
-        return tuple(told)
-
     # --------------------------------------------------------------------------- names
 
     def _name(self, incarnation: str) -> str:
@@ -501,8 +393,7 @@ class Leadership:
 
 
 def _leader_first(start: Start) -> tuple[str, ...]:
-    others = [peer[0] for peer in start.peers if peer[0] != start.leader]
-    return (start.leader, *others)
+    return (start.leader, *(peer[0] for peer in start.peers if peer[0] != start.leader))
 
 
 def _why(dead: bool) -> str:

@@ -15,8 +15,10 @@ from recoverrun.config.run_config import RunConfig
 from recoverrun.errors import ExitCode, RecoverrunError
 from recoverrun.launcher.network.frames import Content, opened
 from rendezvous.protocol import codec
-from rendezvous.protocol.messages import Join, Message, Refusal
-from rendezvous.transport.station import Dealer, Hub, Incoming, Station
+from rendezvous.protocol.formation_messages import Join, Refusal
+from rendezvous.protocol.messages import Message
+from rendezvous.transport.links import Dealer, Hub, Incoming
+from rendezvous.transport.station import Station
 
 ELSEWHERE = (errno.EADDRNOTAVAIL, errno.ENODEV)
 

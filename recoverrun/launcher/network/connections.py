@@ -27,9 +27,11 @@ from recoverrun.launcher.network.addresses import (
 )
 from recoverrun.launcher.network.frames import Envelope, opened, packets, ranks
 from rendezvous.protocol import codec
-from rendezvous.protocol.messages import Message, Start
+from rendezvous.protocol.formation_messages import Start
+from rendezvous.protocol.messages import Message
+from rendezvous.transport.links import Dealer, Hub
 from rendezvous.transport.port_probe import Probe
-from rendezvous.transport.station import Dealer, Hub, Station
+from rendezvous.transport.station import Station
 
 BATCH = 1000
 """Messages taken from one socket at once, so that no flood holds up the rest of the loop."""
@@ -114,7 +116,7 @@ class Connections:
             raise RecoverrunError(words, ExitCode.NEVER_FORMED) from error
 
     def claim(self, now: float) -> bool:
-        """Whether we listen at the endpoint from now on, and do not call it any more.
+        """True if we listen at the endpoint from now on, and do not call it any more.
 
         Its port was taken, and not by a launcher that answers: by one that was about to end, or by
         a socket that only happened to have it. All who call would wait for each other.

@@ -17,8 +17,9 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from rendezvous.protocol import codec
-from rendezvous.protocol.messages import Message, Roster, Start
-from rendezvous.transport.station import Bulk, bulk
+from rendezvous.protocol.formation_messages import Roster, Start
+from rendezvous.protocol.messages import Message
+from rendezvous.transport.sockets import Bulk, bulk
 
 NOBODY = -1
 """An envelope for the launcher itself, not for one of its ranks."""

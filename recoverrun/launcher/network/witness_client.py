@@ -17,9 +17,11 @@ from rendezvous.consensus.register_events import Heard, RegisterMessage, Witness
 from rendezvous.consensus.timeouts import WITNESS_SILENT_S
 from rendezvous.protocol import codec
 from rendezvous.protocol.effects import Record, notice
-from rendezvous.protocol.messages import Beat, Message
+from rendezvous.protocol.formation_messages import Beat
+from rendezvous.protocol.messages import Message
 from rendezvous.protocol.register_messages import Testimony
-from rendezvous.transport.station import Dealer, Station
+from rendezvous.transport.links import Dealer
+from rendezvous.transport.station import Station
 
 ASK_S = 1.0
 """Between two questions whether it is there; it is given up after `WITNESS_SILENT_S`."""

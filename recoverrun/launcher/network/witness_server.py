@@ -12,9 +12,11 @@ from recoverrun.launcher.node.signals import SignalInbox
 from rendezvous.consensus.register_events import RegisterMessage
 from rendezvous.consensus.witness import Witness
 from rendezvous.protocol import codec
-from rendezvous.protocol.messages import Beat, Message
+from rendezvous.protocol.formation_messages import Beat
+from rendezvous.protocol.messages import Message
 from rendezvous.protocol.register_messages import Testimony
-from rendezvous.transport.station import Hub, Station
+from rendezvous.transport.links import Hub
+from rendezvous.transport.station import Station
 
 VOTES_MOST = 100_000
 """Jobs that it remembers, some 500 bytes each. None is forgotten: the next ones get no vote."""

@@ -11,7 +11,7 @@ from recoverrun.config.run_config import RunConfig
 from recoverrun.text import named_signals, plural, ranges, sanitize
 from recoverrun.version import __version__
 from rendezvous.protocol.effects import Json, Record
-from rendezvous.protocol.messages import Start
+from rendezvous.protocol.formation_messages import Start
 
 PHASES = ("agree", "rebuild", "redo", "reduce", "vote")
 PLAIN = str.maketrans({"✖": "x", "⇄": "~", "·": "-", "✓": "ok"})

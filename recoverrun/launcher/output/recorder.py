@@ -13,7 +13,7 @@ from recoverrun.config.run_config import RunConfig
 from recoverrun.errors import ExitCode, RecoverrunError
 from recoverrun.launcher.output.announcements import announcement
 from recoverrun.version import __version__
-from rendezvous.journal.journal import Journal, journal_path
+from rendezvous.journal.writer import Journal, journal_path
 from rendezvous.protocol.effects import Json, Record
 
 

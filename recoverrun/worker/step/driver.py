@@ -64,7 +64,7 @@ from recoverrun.worker.verification.proofs import Verification
 from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import Committed, Decision, LostContexts, Message, View
 from rendezvous.protocol.worker_env import WorkerEnv
-from rendezvous.transport.station import WorkerLink
+from rendezvous.transport.worker_link import WorkerLink
 
 VIEW_WITHIN_S = 60.0
 """How long a worker waits for the coordinator's first word before it calls that an error."""

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from rendezvous.consensus import configuration, etcd_register, leases, paxos, proposer, witness
 from tests.sim.mutants import Mutant, planted
 from tests.sim.views import bystander
+from tests.sim.views.outcome import Outcome
 from tests.sim.views.plan import Fault, Plan, draw, draw_etcd
-from tests.sim.views.world import Outcome, World
+from tests.sim.views.world import World
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,7 +78,7 @@ def _facts(node: Voter | None) -> object:
         vote.promised,
         vote.accepted_in,
         vote.accepted,
-        node.newest_round,
+        node.voter.newest_round,
         mine,
     )
 
@@ -143,7 +143,7 @@ class Search:
             ):
                 rest = tuple(other for other in state.candidates if other != place)
                 ready = copy.deepcopy(node)
-                ready.stand_at = ready.now
+                ready.voter.stand_at = ready.now
                 nodes = (*state.nodes[:place], ready, *state.nodes[place + 1 :])
                 armed = replace(state, nodes=nodes, candidates=rest)
                 yield self._feed(armed, place, Tick(0.5), f"{node.own} stands")
@@ -225,8 +225,8 @@ def _matters(node: Voter | None, message: RegisterMessage) -> bool:
 
 
 def _timeless(node: Register) -> Register:
-    node.hold_until = float("-inf")
+    node.voter.hold_until = float("-inf")
     node.ping_at = float("inf")
     if node.configuration.leader != node.own:
-        node.stand_at = float("inf")
+        node.voter.stand_at = float("inf")
     return node

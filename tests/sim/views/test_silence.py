@@ -4,8 +4,9 @@ import pytest
 
 from rendezvous.consensus.register_events import OnSilence
 from rendezvous.consensus.timeouts import LEAP
+from tests.sim.views.outcome import Outcome
 from tests.sim.views.plan import Fault, Plan
-from tests.sim.views.world import Outcome, World
+from tests.sim.views.world import World
 
 
 def _history(

@@ -11,8 +11,10 @@ from rendezvous.protocol.register_messages import Whole
 from rendezvous.store import kv, replication
 from rendezvous.store.replication import Replication
 from tests.sim.mutants import Mutant, planted
+from tests.sim.views.liveness import PROGRESS_S
+from tests.sim.views.node import Node
 from tests.sim.views.plan import draw
-from tests.sim.views.world import PROGRESS_S, Node, World
+from tests.sim.views.world import World
 
 CLIENTS, CALLS = 2, 25
 AGAIN_S, BETWEEN_S = 0.5, 0.5

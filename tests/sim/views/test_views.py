@@ -7,10 +7,11 @@ import pytest
 from tests.sim.mutants import planted
 from tests.sim.processes import DIGESTED, digests
 from tests.sim.views.mutants import BUGS, IN_ETCD, SCHEDULES, WITNESSED, Bug, plans, run
+from tests.sim.views.outcome import Outcome
 from tests.sim.views.plan import draw, draw_etcd, draw_witnessed
 from tests.sim.views.search import PAIR, Search
 from tests.sim.views.times import at, measure
-from tests.sim.views.world import Outcome, World, simulate
+from tests.sim.views.world import World, simulate
 
 SEEDS = range(150)
 RARE = (

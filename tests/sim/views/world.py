@@ -5,15 +5,11 @@ data plane that makes steps: a step of a configuration needs a contribution of e
 """
 
 import hashlib
-import zlib
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Protocol
 
-from rendezvous.consensus import configuration as configurations
 from rendezvous.consensus import timeouts
-from rendezvous.consensus.configuration import NOBODY, Configuration, quorum
+from rendezvous.consensus.configuration import NOBODY, Configuration
 from rendezvous.consensus.etcd_api import witness_of
 from rendezvous.consensus.etcd_register import LeasedRegister
 from rendezvous.consensus.paxos import Register
@@ -35,61 +31,17 @@ from rendezvous.consensus.register_events import (
 )
 from tests.sim.book import Violation, demand
 from tests.sim.engine import Engine
-from tests.sim.views.book import Book, Held
+from tests.sim.views.book import Book
 from tests.sim.views.bystander import Bystander
+from tests.sim.views.liveness import alive
+from tests.sim.views.node import Companion, Node
+from tests.sim.views.outcome import Outcome
 from tests.sim.views.plan import Fault, Plan, draw
 from tests.sim.views.shelf import Shelf
+from tests.sim.views.steps import Steps
 
 MOST_CALLS = 400_000
 CALL_S = 0.5
-PROGRESS_S = 5.0
-"""Within the last seconds of a history some step must have been finished."""
-
-
-@dataclass(slots=True)
-class Node:
-    """A launcher. `state` and `begun` are of its replica, which outlives an eviction."""
-
-    name: str
-    place: int
-    rate: float
-    register: Register | LeasedRegister
-    state: Held = (0, "")
-    begun: int = 0  # the configuration that its replica works in
-    alive: bool = True
-    leaving: bool = False
-    paused_until: float = 0.0
-    wake_at: float = float("inf")
-    waiting: list[Event] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Work:
-    """The steps of one configuration."""
-
-    reports: dict[str, tuple[int, int, str]] = field(default_factory=dict)
-    states: dict[str, Held] = field(default_factory=dict)
-    start: Held | None = None
-    given: dict[int, set[str]] = field(default_factory=dict)
-    after: dict[int, Held] = field(default_factory=dict)  # finished steps
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    plan: Plan
-    violation: Violation | None
-    digest: str
-    book: Book
-    coverage: Counter[str]
-    lines: list[str]
-
-
-class Companion(Protocol):
-    """Something that lives beside the registers and is led by what they decide."""
-
-    def enrolled(self, node: Node, configuration: Configuration) -> None: ...
-    def hear(self, node: Node, event: object) -> None: ...
-    def settled(self, node: Node) -> bool: ...
 
 
 class World:
@@ -109,7 +61,7 @@ class World:
         self.blocked: Counter[tuple[int, int]] = Counter()  # (from, to), by place
         self.drops: list[list[object]] = []  # [what, places, how many]
         self.lives = Counter(dict.fromkeys(range(plan.nodes), 1))
-        self.works: dict[int, Work] = {}
+        self.steps = Steps(self.book, self.engine.rng, self.blocked)
         self.companion: Companion | None = None
         self.nodes: dict[int, Node] = {}
         self.beside: Bystander | Shelf | None = None
@@ -117,8 +69,7 @@ class World:
             kind = Bystander if plan.witness else Shelf
             self.beside = kind(plan.nodes, f"n{plan.nodes}.0")
         for place, name in enumerate(names):
-            register = self._register(name, first, 0.0)
-            self._install(Node(name, place, plan.rates[place], register))
+            self._install(Node(name, place, plan.rates[place], self._register(name, first, 0.0)))
 
     def run(self) -> Outcome:
         for fault in self.plan.faults:
@@ -129,7 +80,14 @@ class World:
         try:
             while self.engine.now < end and self.engine.run_one():
                 demand(self.engine.calls < MOST_CALLS, "I4", "the history does not end")
-            self._alive(end)
+            alive(
+                plan=self.plan,
+                book=self.book,
+                nodes=self.nodes.values(),
+                beside=self.beside,
+                coverage=self.coverage,
+                end=end,
+            )
         except Violation as found:
             violation = found
         except AssertionError as found:
@@ -403,15 +361,17 @@ class World:
         if self.engine.now < node.paused_until:
             return
         configuration = node.register.configuration
-        self._see(node, configuration)
+        self.steps.see(node, configuration)
         self.act(node)
         if node.name not in configuration.members or node.register.fenced:
             return
-        work = self.works.setdefault(configuration.number, Work())
-        if node.begun != configuration.number and not self._begin(node, configuration, work):
-            return
-        if self.plan.data_apart or not self._apart(node, configuration):
-            self._contribute(node, configuration, work)
+        if node.begun != configuration.number:
+            if not self.steps.begin(node, configuration):
+                return
+            if self.companion is None or self.companion.settled(node):
+                self.feed(node, Settled())
+        if self.plan.data_apart or not self.steps.apart(node, configuration):
+            self.steps.contribute(node, configuration, self.engine.now)
 
     def act(self, node: Node) -> None:
         """Do something that the world sees, if its lease allows it."""
@@ -423,79 +383,6 @@ class World:
             self.engine.after(self.plan.act_s, self._act_often, node)
             if self.engine.now >= node.paused_until:
                 self.act(node)
-
-    def _see(self, node: Node, configuration: Configuration) -> None:
-        """Learn that our step is finished, unless its collectives went with the old members."""
-        work = self.works.get(node.begun)
-        if work is None or node.state[0] not in work.after:
-            return
-        reported = node.name in self.works.get(configuration.number, Work()).reports
-        if node.begun == configuration.number or (not reported and self.engine.rng.random() < 0.5):
-            if node.name in work.given[node.state[0]]:
-                node.state = work.after[node.state[0]]
-
-    def _begin(self, node: Node, configuration: Configuration, work: Work) -> bool:
-        if node.name not in work.reports:
-            work.reports[node.name] = (node.begun, node.state[0], node.name)
-            work.states[node.name] = node.state
-        if len(work.reports) < len(configuration.members):
-            return False
-        if work.start is None:
-            work.start = work.states[configurations.source(sorted(work.reports.values()))]
-            self.book.began(configuration.number, work.start)
-        node.state, node.begun = work.start, configuration.number
-        if self.companion is None or self.companion.settled(node):
-            self.feed(node, Settled())
-        return True
-
-    def _apart(self, node: Node, configuration: Configuration) -> bool:
-        places = [int(name[1 : name.index(".")]) for name in configuration.members]
-        here = node.place
-        return any(self.blocked[here, p] > 0 or self.blocked[p, here] > 0 for p in places)
-
-    def _contribute(self, node: Node, configuration: Configuration, work: Work) -> None:
-        step, digest = node.state
-        self.book.contributes(configuration.number, node.name, node.state)
-        given = work.given.setdefault(step, set())
-        given.add(node.name)
-        if step not in work.after and given >= set(configuration.members):
-            mixed = zlib.crc32(f"{digest} {step} {configuration.number}".encode())
-            work.after[step] = (step + 1, f"{mixed:08x}")
-            self.book.finishes(configuration.number, step, work.after[step], self.engine.now)
-
-    # --------------------------------------------------------------------------- I4
-
-    def _alive(self, end: float) -> None:
-        """With most of the newest voters alive, everybody is in and steps are finished."""
-        newest = self.book.newest
-        living = {n.name: n for n in self.nodes.values() if n.alive and not n.leaving}
-        voting = {*living}
-        if isinstance(self.beside, Bystander) and self.beside.alive:
-            voting.update(self.beside.votes)
-        known = any(node.register.configuration == newest for node in living.values())
-        before = self.book.configurations.get(newest.number - 1, newest)
-        able = [v for v in newest.voters if v in living and living[v].register.settled]
-        # Whoever goes on asks the voters of the newest configuration that anybody alive knows.
-        asked = [newest.voters] if known else [newest.voters, before.voters]
-        if self.plan.etcd:
-            # One that has the state is enough, and it learns the newest configuration.
-            able = [name for name in newest.store_holders if name in living]
-            asked = []
-            able = [name for name in able if living[name].register.settled]
-        if not able or not all(quorum(voters, voting) for voters in asked):
-            self.coverage["no quorum left"] += 1
-            return
-        self.coverage["liveness checked"] += 1
-        out = [
-            n.name
-            for n in living.values()
-            if n.register.configuration != newest or n.register.fenced
-        ]
-        demand(not out, "I4", f"{out} are not in {newest}")
-        late = end - self.book.finished_at
-        demand(late < PROGRESS_S, "I4", f"no step for {late:.1f} s in {newest}")
-        last = self.book.finished.get(newest.number)
-        demand(last is not None, "I4", f"no step in {newest}")
 
     def _say(self, node: Node, words: str) -> None:
         self.hash.update(words.encode())

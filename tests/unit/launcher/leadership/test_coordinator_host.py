@@ -8,15 +8,12 @@ from recoverrun.launcher.network.frames import NOBODY, Envelope
 from rendezvous.coordinator.coordinator import Coordinator
 from rendezvous.membership.formation import Formation
 from rendezvous.protocol.effects import Record
+from rendezvous.protocol.formation_messages import Beat, Join, Refusal, Start
 from rendezvous.protocol.messages import (
-    Beat,
     Exited,
     Farewell,
     Hello,
-    Join,
     Message,
-    Refusal,
-    Start,
     Stop,
     StoreAnswer,
     StoreCall,

@@ -5,22 +5,15 @@ from functools import partial
 
 import pytest
 
-from recoverrun.launcher.leadership.leadership import (
-    Act,
-    CutOff,
-    Departed,
-    Follow,
-    Leadership,
-    TakeOver,
-)
+from recoverrun.launcher.leadership.acts import Act, CutOff, Departed, Follow, TakeOver
+from recoverrun.launcher.leadership.leadership import Leadership
 from recoverrun.launcher.network.frames import Envelope
 from rendezvous.consensus.register_events import OnSilence
 from rendezvous.protocol.effects import Record
+from rendezvous.protocol.formation_messages import Beat, Start
 from rendezvous.protocol.messages import (
-    Beat,
     ContextBuffer,
     Message,
-    Start,
     Statement,
     StoreAnswer,
     StoreCall,

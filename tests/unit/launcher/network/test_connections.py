@@ -8,7 +8,7 @@ import pytest
 
 from recoverrun.config.run_config import Options, parse_options
 from recoverrun.launcher.network.connections import Connections
-from rendezvous.protocol.messages import Start
+from rendezvous.protocol.formation_messages import Start
 from rendezvous.transport.station import Station
 
 

@@ -12,7 +12,7 @@ from rendezvous.consensus.configuration import Configuration
 from rendezvous.consensus.register_events import RegisterMessage
 from rendezvous.consensus.witness import Damaged, Witness
 from rendezvous.protocol import codec
-from rendezvous.protocol.messages import Beat
+from rendezvous.protocol.formation_messages import Beat
 from rendezvous.protocol.register_messages import (
     Accept,
     Accepted,

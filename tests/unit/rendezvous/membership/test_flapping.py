@@ -1,7 +1,7 @@
 """A node that is lost again and again is held off longer each time, then refused for an hour."""
 
 from rendezvous.membership.flapping import HOUR_S, FlappingNodes, HeldOff
-from rendezvous.protocol.messages import Join, Refusal
+from rendezvous.protocol.formation_messages import Join, Refusal
 
 
 def _join(incarnation: str, node: str = "n7", rank: int = -1) -> Join:
