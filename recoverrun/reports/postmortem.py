@@ -246,7 +246,7 @@ def verdict(found: Postmortem) -> str:
     """The outcome in one line."""
     steps = plural(found.proof.steps, "step")
     absorbed = sum(1 for loss in found.losses if loss.total_ms >= 0)
-    kept = f", {plural(absorbed, 'lost replica')} made good" if absorbed else ""
+    kept = f", {plural(absorbed, 'lost replica')} taken over" if absorbed else ""
     restarts = f", {plural(found.attempts - 1, 'restart')}" if found.attempts > 1 else ""
     match found.outcome:
         case "completed":

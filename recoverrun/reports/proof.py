@@ -278,7 +278,7 @@ def _notes(facts: History) -> list[str]:
     inferred = sum(len(commit.inferred) for commit in facts.commits)
     if inferred:
         notes.append(
-            f"{plural(inferred, 'microbatch')} in the sum by replicas that did not live to say so"
+            f"{plural(inferred, 'microbatch')} contributed by replicas that died before confirming"
         )
     if facts.attempts > 1:
         notes.append(f"the job was started {facts.attempts} times; each start is checked apart")

@@ -27,7 +27,7 @@ Confidence = Literal["proved", "likely", "unknown"]
 CLOCK_S = 0.5
 """How far wall clocks of two nodes may be apart: ends closer than this have no order."""
 
-NO_PRIMARY = "it only tells of another process's end, and no record shows that process"
+NO_PRIMARY = "this error is only a consequence, and the process behind it is not in the journal"
 
 _CASCADE = re.compile(
     r"connection (?:was )?(?:closed|reset|refused|aborted)|broken pipe|remote process exited"

@@ -297,7 +297,7 @@ def _recovered(entry: Entry, facts: History) -> str:
     named = f" ({again})" if again and len(again) <= 24 else ""
     lost = f"replica {ranges(recovery.slots)}" if recovery.slots else ranks(recovery.root_ranks)
     return (
-        f"{lost} made good in {span(recovery.total_ms / 1000)} at step {recovery.step}: "
+        f"{lost} taken over in {span(recovery.total_ms / 1000)} at step {recovery.step}: "
         f"{redone} redone{named}, longest part {slowest} {span(known.get(slowest, 0.0) / 1000)}"
     )
 

@@ -175,7 +175,7 @@ def _invariant(status: Status, signs: Glyphs) -> Text:
 def _losses(status: Status, signs: Glyphs) -> Text:
     open_losses = status.losses - status.made_good
     line = Text(no_wrap=True, overflow=cut(signs))
-    line.append(f"{status.losses} lost, {status.made_good} made good")
+    line.append(f"{status.losses} lost, {status.made_good} taken over")
     if status.recovery_ms >= 0:
         line.append(f"  newest in {span(status.recovery_ms / 1000)}", style=QUIET)
     line.append(f"  {plural(status.redone, 'microbatch')} redone", style=QUIET)
@@ -326,5 +326,5 @@ def _summary(status: Status) -> str:
         parts.append(f"{status.microbatches}/{status.total} microbatches")
         parts.append(f"{status.exact}/{status.steps} steps exact")
     if status.losses:
-        parts.append(f"{status.losses} lost, {status.made_good} made good")
+        parts.append(f"{status.losses} lost, {status.made_good} taken over")
     return ", ".join(parts)

@@ -6,7 +6,8 @@ from rendezvous.consensus.configuration import Configuration
 from rendezvous.protocol.effects import Record, notice
 
 WAYS_ON = (
-    "it goes on alone if the others are proved dead, with a witness, or with --on-silence=continue"
+    "it goes on alone if the others are proved dead, with a witness, or with "
+    "--on-partition=continue"
 )
 """What a user can do about a stop for silence."""
 
@@ -35,7 +36,7 @@ def taken_over(name: str, term: int) -> Record:
 def alone(names: Iterable[str]) -> Record:
     """Return what a user should know who has said that silence is death."""
     return notice(
-        f"this node goes on alone (--on-silence=continue): nothing proves that "
+        f"this node goes on alone (--on-partition=continue): nothing proves that "
         f"{', '.join(names)} ended, and if not, two jobs train from here on"
     )
 

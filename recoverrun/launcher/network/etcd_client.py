@@ -50,7 +50,7 @@ class Etcd:
         """The id of the cluster. Raises RecoverrunError if there is none, or it does not let us."""
         found = self.perform(Look(), "")
         if isinstance(found, Failed):
-            raise RecoverrunError(f"--coord: {found.reason}", ExitCode.NEVER_FORMED)
+            raise RecoverrunError(f"--etcd: {found.reason}", ExitCode.NEVER_FORMED)
         return self._cluster
 
     def perform(self, call: Call, job: str) -> Answer:

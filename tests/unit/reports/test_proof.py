@@ -222,7 +222,7 @@ def test_a_microbatch_of_a_replica_that_died_before_it_could_say_so_counts(
 
     proof = _proof(scene.close())
     assert proof.verdict == "proved"
-    assert any("did not live to say so" in note for note in proof.notes)
+    assert any("died before confirming" in note for note in proof.notes)
 
 
 def test_a_restart_of_all_workers_may_count_from_an_older_step(tmp_path: Path) -> None:

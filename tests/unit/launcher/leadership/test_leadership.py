@@ -195,7 +195,7 @@ def test_a_launcher_that_hears_nobody_is_told_the_ways_to_go_on() -> None:
 
     assert not job.succeeded("b")
     (cut,) = [act for act in job.acts["b"] if isinstance(act, CutOff)]
-    for way in ("proved dead", "a witness", "--on-silence=continue"):
+    for way in ("proved dead", "a witness", "--on-partition=continue"):
         assert way in cut.reason
 
 
