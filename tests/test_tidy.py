@@ -30,7 +30,14 @@ MAY_IMPORT = {
     "recoverrun": {"rendezvous", "msgpack", "typer", "click", "rich", "templates"},
     "templates": {"torch"},
 }
-ONLY_IN = {"zmq": {"rendezvous/transport/station.py", "rendezvous/transport/sockets.py"}}
+ONLY_IN = {
+    "zmq": {
+        "rendezvous/transport/station.py",
+        "rendezvous/transport/sockets.py",
+        "rendezvous/transport/links.py",
+        "rendezvous/transport/worker_link.py",
+    }
+}
 
 # Machines decide: they are told the time and never act, so that the simulator can run them.
 MACHINES = (
@@ -44,6 +51,7 @@ MACHINES = (
     "rendezvous/consensus/paxos.py",
     "rendezvous/consensus/proposer.py",
     "rendezvous/consensus/acceptor.py",
+    "rendezvous/consensus/voter.py",
     "rendezvous/consensus/leases.py",
     "rendezvous/consensus/peers.py",
     "rendezvous/consensus/witness.py",

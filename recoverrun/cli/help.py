@@ -67,7 +67,7 @@ def _with_options(function: Any) -> Any:
 def _parameter(option: Option) -> inspect.Parameter:
     default = DEFAULTS[option.field]
     declared = typer.Option(
-        *option.names,
+        *option.shown_names,
         help=option.help,
         metavar=option.metavar or " ",  # not the "<bool>" of a flag, which takes no value
         hidden=not option.panel,

@@ -161,7 +161,7 @@ def is_static(backend: str) -> bool:
 
 def on_silence(text: str) -> OnSilence:
     """What a launcher does that hears no other any more."""
-    return "continue" if one_of("--on-silence", text, ("stop", "continue")) != "stop" else "stop"
+    return "continue" if one_of("--on-partition", text, ("stop", "continue")) != "stop" else "stop"
 
 
 def one_of(option: str, text: str, values: Collection[str]) -> str:
@@ -206,9 +206,9 @@ def coord(text: str) -> tuple[Endpoint, ...]:
         return ()
     scheme, found, places = text.partition("://")
     if scheme != "etcd" or not found or not places.strip("/"):
-        raise usage(f"--coord must be etcd://HOST:PORT,HOST:PORT, not {text!r}")
+        raise usage(f"--etcd must be etcd://HOST:PORT,HOST:PORT, not {text!r}")
     parts = places.rstrip("/").split(",")
-    return tuple(dict.fromkeys(endpoint(part.strip(), ETCD_PORT, "--coord") for part in parts))
+    return tuple(dict.fromkeys(endpoint(part.strip(), ETCD_PORT, "--etcd") for part in parts))
 
 
 def port(number: int, option: str) -> int:

@@ -36,6 +36,7 @@ class Option:
     panel: str = ""  # "": not shown
     metavar: str = ""
     more: tuple[str, ...] = ()  # other names
+    shown: str = ""  # the name that help shows, where the one after the field is an older one
     shown_default: str = ""
     pet: str | None = None  # torchrun's variable for the default; None: named as it names them
     own: bool = True  # whether a variable of ours gives a default too
@@ -43,7 +44,14 @@ class Option:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return (f"--{self.field.replace('_', '-')}", *self.more)
+        """All that are understood; the first one is named in messages."""
+        own = f"--{self.field.replace('_', '-')}"
+        return (self.shown, own, *self.more) if self.shown else (own, *self.more)
+
+    @property
+    def shown_names(self) -> tuple[str, ...]:
+        """Those that help shows."""
+        return (self.names[0], *self.more)
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -73,14 +81,20 @@ TABLE = (
     Option("local_addr", "Address of this node for the others.", TOPOLOGY, "HOST"),
     Option(
         "key_file",
-        "Key without which nobody takes part; the same file on all nodes.",
+        "Shared key that encrypts and authenticates the launchers; the same file on all nodes.",
         TOPOLOGY,
         "FILE|none",
         pet="",
         shown_default="as found, see docs/security.md",
     ),
     Option("key_required", "Start no job on several nodes without a key.", TOPOLOGY, pet=""),
-    Option("allow_mixed", "Nodes may differ in script and versions.", TOPOLOGY, pet=""),
+    Option(
+        "allow_mixed",
+        "Nodes may differ in script and versions.",
+        TOPOLOGY,
+        pet="",
+        shown="--allow-version-mismatch",
+    ),
     Option("min_replicas", "With fewer replicas left: start again, or exit 81.", RECOVERY, "N"),
     Option("max_restarts", "Restarts of all ranks where recovery cannot help.", RECOVERY, "N"),
     Option(
@@ -89,6 +103,7 @@ TABLE = (
         RECOVERY,
         "etcd://HOST:PORT,...",
         pet="",
+        shown="--etcd",
     ),
     Option(
         "witness",
@@ -104,21 +119,28 @@ TABLE = (
         "WAY",
         pet="",
         choices=("stop", "continue"),
+        shown="--on-partition",
     ),
     Option("no_protect", "Switch recovery off.", RECOVERY),
     Option(
         "check_finite",
-        "A replica that alone has NaN, and on no other machine, leaves.",
+        "Drop a replica whose gradients are NaN/Inf if another machine computes them finite.",
         RECOVERY,
         pet="",
     ),
-    Option("exact", "No loss changes a bit of the result, or exit 2.", RECOVERY, pet=""),
+    Option(
+        "exact",
+        "Bit-identical results after any loss; exit 2 if the script does not allow it.",
+        RECOVERY,
+        pet="",
+    ),
     Option(
         "digest_every",
         "Steps from one comparison of parameters to the next.",
         RECOVERY,
         "STEPS",
         pet="",
+        shown="--check-params-every",
         shown_default="0: never",
     ),
     Option(
@@ -270,7 +292,7 @@ def _variable(option: Option, environ: Mapping[str, str], inside: bool) -> str:
 
 
 def takes_value(word: str) -> bool:
-    """Whether the launcher's option `word` is followed by its value. Raises RecoverrunError."""
+    """True if the launcher's option `word` is followed by its value. Raises RecoverrunError."""
     name, equals, _ = word.partition("=")
     option = _named(name)
     return option is not None and not equals and kind(option) is not bool

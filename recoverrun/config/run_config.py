@@ -255,14 +255,15 @@ def _endpoints(options: Options, fixed: bool) -> tuple[Endpoint, ...]:
 
 
 def _etcd(options: Options) -> tuple[Endpoint, ...]:
-    """--coord. Where etcd decides, nothing else can."""
+    """--etcd. Where etcd decides, nothing else can."""
     found = option_values.coord(options.coord)
     others = [
-        name for name in ("witness", "on_silence") if getattr(options, name) not in ("", "stop")
+        name
+        for name, value in (("--witness", options.witness), ("--on-partition", options.on_silence))
+        if value not in ("", "stop")
     ]
     if found and others:
-        name = others[0].replace("_", "-")
-        raise _usage(f"--coord: with etcd there is no use for --{name}, leave it away")
+        raise _usage(f"--etcd: with etcd there is no use for {others[0]}, leave it away")
     return found
 
 

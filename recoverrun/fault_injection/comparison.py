@@ -7,7 +7,8 @@ from rich.text import Text
 
 from recoverrun.fault_injection.trial import Trial
 from recoverrun.fault_injection.verdict import Point
-from recoverrun.reports.history import PARTS, Commit, History, Recovery
+from recoverrun.reports.commits import Commit
+from recoverrun.reports.history import PARTS, History, Recovery
 from recoverrun.reports.plot import plot
 from recoverrun.text import Glyphs, plural, ranks, span
 

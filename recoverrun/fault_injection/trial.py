@@ -18,7 +18,7 @@ from pathlib import Path
 from recoverrun.errors import ExitCode, RecoverrunError
 from recoverrun.reports.history import History, history
 from recoverrun.reports.proof import Proof, prove
-from rendezvous.journal.journal import read_run
+from rendezvous.journal.reader import read_run
 
 TAIL_LINES = 30
 STOP_AFTER_S = 20.0

@@ -76,7 +76,7 @@ def faults(kills: Sequence[Kill], history: History) -> Faults:
 
 
 def ledger_point(name: str, trial: Trial) -> Point:
-    """Whether the journal proves that each step had exactly its microbatches."""
+    """True if the journal proves that each step had exactly its microbatches."""
     proof = trial.proof
     text = f"{name}: {proof.exact}/{proof.steps} steps with exactly {proof.microbatches}"
     problems = [violation.what for violation in proof.violations] or list(proof.unproved)
@@ -90,7 +90,7 @@ def ledger_point(name: str, trial: Trial) -> Point:
 
 
 def faults_point(kills: Sequence[Kill], history: History) -> Point:
-    """Whether the job lived on after each loss."""
+    """True if the job lived on after each loss."""
     sorted_out = faults(kills, history)
     struck = len(kills) - len(sorted_out.missed)
     text = f"{plural(struck, 'kill')}, {plural(len(sorted_out.absorbed), 'lost replica')} absorbed"
@@ -100,7 +100,7 @@ def faults_point(kills: Sequence[Kill], history: History) -> Point:
 
 
 def weights_point(comparison: Comparison | None, trial: Trial) -> Point:
-    """Whether the final weights agree as far as the promise of the run goes."""
+    """True if the final weights agree as far as the promise of the run goes."""
     if comparison is None:
         return Point(held=None, text="the final weights could not be compared")
     difference = f"max |Δw| {comparison.max_abs_diff:.1e}"
@@ -120,7 +120,7 @@ def weights_point(comparison: Comparison | None, trial: Trial) -> Point:
 
 
 def witness_point(comparison: Comparison | None, history: History) -> Point:
-    """Whether each survivor's weights were among those that were compared."""
+    """True if each survivor's weights were among those that were compared."""
     lost = {rank for loss in history.losses for rank in loss.ranks}
     survivors = set(range(history.world_size)) - lost
     compared = set(comparison.ranks) if comparison else set()

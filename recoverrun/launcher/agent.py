@@ -1,11 +1,11 @@
 """The launcher's loop: one thread, one poll, and machines that it tells what happened.
 
 Every node has an agent. It brings its node into the job, runs its workers (`workers`), and passes
-messages between them and the coordinator. One agent has the `seat`, where the coordinator is: the
-one that listens at the endpoint, and after its end another (`leadership` says which). For its own
-workers that is a function call, for those of other nodes a socket (`connections`). The agent itself
-decides nothing about the job. It only knows when to leave: when the coordinator says stop, when the
-user does, or when this node is cut off from the others.
+messages between them and the coordinator. One agent has the `CoordinatorHost`, where the
+coordinator is: the one that listens at the endpoint, and after its end another (`leadership` says
+which). For its own workers that is a function call, for those of other nodes a socket
+(`connections`). The agent itself decides nothing about the job. It only knows when to leave: when
+the coordinator says stop, when the user does, or when this node is cut off from the others.
 """
 
 import signal
@@ -15,44 +15,29 @@ from pathlib import Path
 
 from recoverrun.config.run_config import RunConfig
 from recoverrun.errors import ExitCode, RecoverrunError
-from recoverrun.launcher.job_client import Envoy
+from recoverrun.launcher.job_client import JobClient
 from recoverrun.launcher.network.addresses import master_address
+from recoverrun.launcher.network.frames import NOBODY
 from recoverrun.launcher.network.handshake_diagnosis import hopeless
-from recoverrun.launcher.network.job_fingerprint import kinship
+from recoverrun.launcher.network.job_fingerprint import join_message
 from recoverrun.launcher.network.key_lookup import Keyring
-from recoverrun.launcher.network.posts import NOBODY
 from recoverrun.launcher.node import process
-from recoverrun.launcher.node.signals import SignalInbox
+from recoverrun.launcher.node.signals import MESSENGERS, STOPPERS, SignalInbox
 from recoverrun.launcher.node.supervisor import Leave
-from recoverrun.launcher.node.workers import Crew
-from recoverrun.launcher.output.greeting import spare, starting, waiting
+from recoverrun.launcher.node.workers import LocalWorkers
+from recoverrun.launcher.output.announcements import spare, starting, waiting
 from recoverrun.launcher.output.log_files import LogTree
 from recoverrun.launcher.output.recorder import Recorder
 from recoverrun.launcher.output.run_dir import PrivateDir
 from recoverrun.text import named_signals, sanitize
-from recoverrun.version import __version__
 from rendezvous.protocol.effects import Json, Record, notice
-from rendezvous.protocol.messages import (
-    Join,
-    Kill,
-    Leaving,
-    Message,
-    Refusal,
-    Restart,
-    Spare,
-    Start,
-    Stop,
-)
-from rendezvous.transport.station import Router, Station
-
-STOPPERS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
-"""Signals that end the job; all others that are handled are only passed on."""
-
-MESSENGERS = (signal.SIGUSR1, signal.SIGUSR2)
-"""Signals that schedulers warn with: they never end a launcher, asked for or not."""
+from rendezvous.protocol.formation_messages import Join, Refusal, Restart, Spare, Start
+from rendezvous.protocol.messages import Kill, Leaving, Message, Stop
+from rendezvous.transport.links import Router
+from rendezvous.transport.station import Station
 
 SETTLE_S = 3.0
-"""How long the launcher with the seat waits for others to confirm that the job is over."""
+"""How long the coordinating launcher waits for others to confirm that the job is over."""
 
 BLOCKED_S = 0.001
 """A poll that took longer was waiting: what it found had just happened."""
@@ -95,17 +80,17 @@ class Agent:
         self._signals = SignalInbox((*config.signals, *MESSENGERS, signal.SIGCHLD))
         self._station.watch(self._signals.fd)
         self._router: Router | None = None
-        self._crew: Crew | None = None
+        self._local_workers: LocalWorkers | None = None
         self._spare = False  # the job runs, for now without us
         self._dismissed = False  # a spare that was not needed
         self._ignored: set[signal.Signals] = set()
         self._stop: Stop | None = None
         self._settle_until = 0.0
         self._looked_at = began_at
-        self._envoy = Envoy(
+        self._job_client = JobClient(
             config=config,
             station=self._station,
-            principal=self,
+            agent=self,
             record=self._recorder.record,
             began_at=began_at,
         )
@@ -122,7 +107,7 @@ class Agent:
             if left.stuck:
                 reason = f"ranks {list(left.stuck)} did not end by SIGKILL and are left behind"
                 self._recorder.record(Record("notice.give", reason, {"rank": left.stuck[0]}))
-            assert self._stop is not None, "the crew left without being told to"
+            assert self._stop is not None, "the workers left without being told to"
             self._finish(self._stop)
             return self._stop.exit_code
         except RecoverrunError as error:
@@ -136,16 +121,16 @@ class Agent:
         """How our workers left, once nothing more is to be done here."""
         if self._dismissed:
             return Leave(0, ())
-        if self._crew is None or self._crew.left is None:
+        if self._local_workers is None or self._local_workers.left is None:
             return None
         if self._restart is not None and self._stop is None:
             return None  # The loop is about to begin the next attempt.
         # A stop may be lost with the connection that closes behind it, so the others confirm it.
-        if not self._envoy.settled:
+        if not self._job_client.settled:
             self._settle_until = self._settle_until or self._looked_at + SETTLE_S
             if self._looked_at < self._settle_until:
                 return None
-        return self._crew.left
+        return self._local_workers.left
 
     @property
     def stopped(self) -> Stop | None:
@@ -158,23 +143,22 @@ class Agent:
         return self._node
 
     @property
-    def crew(self) -> Crew | None:
+    def local_workers(self) -> LocalWorkers | None:
         """The workers of this node, or None if there were none."""
-        return self._crew
+        return self._local_workers
 
     def _open(self) -> None:
-        config = self._config
         self._router = self._station.listen_ipc(self._private.socket)
-        self._envoy.open(self._began_at)
-        if config.endpoint is not None:
-            self._say(waiting(config))
-        if self._envoy.lines.hosts:
+        self._job_client.open(self._began_at)
+        if self._config.endpoint is not None:
+            self._say(waiting(self._config))
+        if self._job_client.connections.hosts:
             self.host()
         else:
-            self._master = master_address(config, hosts=False)
-        for note in config.notes:
+            self._master = master_address(self._config, hosts=False)
+        for note in self._config.notes:
             self._say(f"recoverrun: {note}")
-        self._envoy.join(time.monotonic())
+        self._job_client.join(time.monotonic())
 
     def _turn(self) -> None:
         before = time.monotonic()
@@ -185,29 +169,29 @@ class Agent:
         if self._signals.fd in ready:
             for number in self._signals.take():
                 self._signal(number, now)
-        self._envoy.read(ready, now)
-        if self._crew is not None:
+        self._job_client.read(ready, now)
+        if self._local_workers is not None:
             if self._router in ready:
-                self._up(self._crew.listen(now), now)
+                self._up(self._local_workers.listen(now), now)
             fds = {item for item in ready if isinstance(item, int)}
-            self._up(self._crew.reap(fds, alive_at, now), now)
+            self._up(self._local_workers.reap(fds, alive_at, now), now)
         self._tick(time.monotonic())
         if self._restart is not None and self._stop is None:
-            if self._crew is None or self._crew.left is not None:
+            if self._local_workers is None or self._local_workers.left is not None:
                 self._join_again(time.monotonic())
 
     def _deadline(self) -> float:
-        crew_at = self._crew.deadline() if self._crew is not None else None
-        at = self._envoy.deadline()
-        return at if crew_at is None else min(at, crew_at)
+        workers_at = self._local_workers.deadline() if self._local_workers is not None else None
+        at = self._job_client.deadline()
+        return at if workers_at is None else min(at, workers_at)
 
     def _tick(self, now: float) -> None:
-        if self._crew is not None:
-            self._up(self._crew.tick(now), now)
-        self._envoy.tick(now)
-        for words in self._station.complaints(now):
+        if self._local_workers is not None:
+            self._up(self._local_workers.tick(now), now)
+        self._job_client.tick(now)
+        for words in self._station.log_lines(now):
             self._recorder.record(notice(words))
-        if self._crew is None:
+        if self._local_workers is None:
             self._give_up(now)
 
     # --------------------------------------------------------------------------- other nodes
@@ -220,38 +204,30 @@ class Agent:
 
     def join_message(self) -> Join:
         """How this node asks for a place in the job."""
-        kin = kinship(self._config)
-        return Join(
-            run_id=self._config.run_id,
+        return join_message(
+            self._config,
             node=self._node,
             incarnation=self._incarnation,
-            node_rank=self._config.node_rank,
-            nproc=self._config.nproc,
-            version=__version__,
-            role=self._config.role,
             master=self._master,
             attempt=self._attempt,
-            agreement=self._envoy.agreement,
-            listen=self._envoy.lines.port,
-            script=kin.script,
-            arguments=kin.arguments,
-            torch=kin.torch,
+            agreement=self._job_client.agreement,
+            listen=self._job_client.connections.port,
         )
 
     def _give_up(self, now: float) -> None:
         """Leave if nobody whom we could join is there. Raises RecoverrunError."""
-        uplink = self._envoy.lines.uplink
+        uplink = self._job_client.connections.uplink
         if uplink is None:
             return
         waited_s, failures = now - self._waits_since, uplink.new_strangers()
-        known = self._envoy.lines.acquainted
+        known = self._job_client.connections.acquainted
         words = hopeless(self._config, self._keyring, waited_s, failures, known=known)
         if words:
             raise RecoverrunError(words, ExitCode.NEVER_FORMED)
 
     def lose_sight(self, silent_s: float) -> None:
         """The launcher at the endpoint is silent: forming goes on, a spare has nobody to ask."""
-        if self._spare and self._crew is None:
+        if self._spare and self._local_workers is None:
             where = f"the launcher at {self._config.endpoint}, which coordinates this run,"
             words = f"{where} has been silent for {silent_s:.1f} s"
             raise RecoverrunError(words, ExitCode.PARTITIONED)
@@ -262,36 +238,36 @@ class Agent:
 
     def cut_off(self, reason: str, now: float) -> None:
         """The job may go on elsewhere, and not here."""
-        if self._crew is None:
+        if self._local_workers is None:
             raise RecoverrunError(reason, ExitCode.PARTITIONED)
         self._halt(Stop(exit_code=ExitCode.PARTITIONED, reason=reason, root_rank=-1), now)
 
     # --------------------------------------------------------------------------- messages
 
     def _up(self, messages: Sequence[Message], now: float) -> None:
-        self._envoy.up(messages, now)
+        self._job_client.up(messages, now)
 
     def take(self, rank: int, message: Message, now: float) -> None:
         """From the coordinator, for one of our workers or for ourselves."""
-        crew = self._crew
+        local_workers = self._local_workers
         if isinstance(message, Restart):
             self._obey(message, now)
-        elif isinstance(message, Start) and crew is None:
+        elif isinstance(message, Start) and local_workers is None:
             self._start(message, now)
-        elif isinstance(message, Refusal) and (crew is None or self._restart is not None):
+        elif isinstance(message, Refusal) and (local_workers is None or self._restart is not None):
             self._refused(message, now)
-        elif isinstance(message, Spare) and crew is None:
+        elif isinstance(message, Spare) and local_workers is None:
             self._waits_since = now
             if not self._spare:
                 self._spare = True
                 self._say(spare(self._config))
-        elif crew is None:
+        elif local_workers is None:
             pass  # Meant for a job that we are not in.
         elif rank != NOBODY:
-            self._envoy.heard(message)
-            crew.deliver(rank, message)
+            self._job_client.heard(message)
+            local_workers.deliver(rank, message)
         elif isinstance(message, Kill):
-            self._up(crew.kill(message, now), now)
+            self._up(local_workers.kill(message, now), now)
         elif isinstance(message, Stop):
             self._up([message], now)  # So it is known that we know.
             self._halt(message, now)
@@ -300,7 +276,7 @@ class Agent:
 
     def _refused(self, refusal: Refusal, now: float) -> None:
         """There is no job for us any more, or there never was."""
-        if self._crew is not None:
+        if self._local_workers is not None:
             self._halt(Stop(exit_code=refusal.exit_code, reason=refusal.reason, root_rank=-1), now)
         elif refusal.exit_code:
             raise RecoverrunError(refusal.reason, refusal.exit_code)
@@ -313,34 +289,34 @@ class Agent:
         if restart.attempt <= self._attempt or self._restart is not None:
             return
         self._restart = restart
-        self._envoy.leave_attempt(restart.attempt)
-        if self._crew is None:
+        self._job_client.leave_attempt(restart.attempt)
+        if self._local_workers is None:
             self._join_again(now)
             return
         why = sanitize(named_signals(restart.reason))
         self._say(f"⟲ {why}: all ranks start again (attempt {restart.attempt})")
         stop = Stop(exit_code=0, reason=restart.reason, root_rank=restart.root_rank)
-        self._up(self._crew.stop(stop, now), now)
+        self._up(self._local_workers.stop(stop, now), now)
 
     def _join_again(self, now: float) -> None:
         """Our workers are gone: ask for the next attempt."""
         assert self._restart is not None, "only called for a restart"
         self._attempt, self._restart = self._restart.attempt, None
-        if self._crew is not None:
-            self._crew.close()
+        if self._local_workers is not None:
+            self._local_workers.close()
             process.sweep(keep=self._keep)
-        self._crew = None
+        self._local_workers = None
         self._waits_since = now
-        self._master = master_address(self._config, hosts=self._envoy.lines.hosts)
-        self._envoy.join(now)
+        self._master = master_address(self._config, hosts=self._job_client.connections.hosts)
+        self._job_client.join(now)
 
     def _start(self, start: Start, now: float) -> None:
         assert self._router is not None, "opened before anybody could answer"
         self._node = start.nodes[start.node_rank]
         self._attempt = start.attempt
         self._recorder.open(self._node, start.world_size, start.nodes)
-        self._envoy.begin(start, now)
-        self._crew = Crew(
+        self._job_client.begin(start, now)
+        self._local_workers = LocalWorkers(
             config=self._config,
             start=start,
             station=self._station,
@@ -353,38 +329,42 @@ class Agent:
         if not start.attempt:
             self._say(starting(self._config, start, self._run_dir))
         try:
-            self._crew.launch()
+            self._local_workers.launch()
         except RecoverrunError as error:
             self._ask_to_stop(Stop(exit_code=error.exit_code, reason=str(error), root_rank=-1), now)
 
     def _signal(self, number: signal.Signals, now: float) -> None:
         if number == signal.SIGCHLD:
-            if self._crew is not None:
-                process.reap_orphans(self._crew.pids | self._keep)
+            if self._local_workers is not None:
+                process.reap_orphans(self._local_workers.pids | self._keep)
             return
         if number not in STOPPERS:
             self._pass_on(number)
             return
-        if self._stop is not None and self._crew is not None:
-            self._up(self._crew.hurry(now), now)
+        if self._stop is not None and self._local_workers is not None:
+            self._up(self._local_workers.hurry(now), now)
             return
         reason = f"{number.name} was sent to the launcher on {self._node}"
         code = 128 + number
         stop = Stop(exit_code=code, reason=reason, root_rank=-1)
-        if number == signal.SIGTERM and self._crew is not None and not self._envoy.is_alone:
+        if (
+            number == signal.SIGTERM
+            and self._local_workers is not None
+            and not self._job_client.is_alone
+        ):
             # That is how a scheduler takes one node away: the others may do without.
             self._up([Leaving(node=self._node, exit_code=code, reason=reason)], now)
             self._halt(stop, now)
         else:
             self._ask_to_stop(stop, now)
-        if self._crew is None:
+        if self._local_workers is None:
             raise RecoverrunError(reason, code)
 
     def _pass_on(self, number: signal.Signals) -> None:
         """A signal that the workers may want to know of."""
         if number in self._config.signals:
-            if self._crew is not None:
-                self._crew.forward(number)
+            if self._local_workers is not None:
+                self._local_workers.forward(number)
         elif number not in self._ignored:
             self._ignored.add(number)
             self._say(f"recoverrun: {number.name} ignored; --signals-to-handle passes it on")
@@ -396,10 +376,10 @@ class Agent:
 
     def _halt(self, stop: Stop, now: float) -> None:
         """End our part of the job; only the first reason counts."""
-        if self._stop is None and self._crew is not None:
+        if self._stop is None and self._local_workers is not None:
             self._stop = stop
-            self._envoy.leave_job()
-            self._up(self._crew.stop(stop, now), now)
+            self._job_client.leave_job()
+            self._up(self._local_workers.stop(stop, now), now)
 
     # --------------------------------------------------------------------------- the end
 
@@ -409,11 +389,11 @@ class Agent:
         self._recorder.record(Record("run.end", stop.reason, fields))
 
     def _close(self) -> None:
-        if self._crew is not None:
-            self._crew.close()
+        if self._local_workers is not None:
+            self._local_workers.close()
         failed = self._stop is None or self._stop.exit_code != 0
         process.sweep(keep=self._keep, gently=not failed)
-        self._envoy.close()
+        self._job_client.close()
         self._station.close()
         self._signals.close()
         self._recorder.close()

@@ -1,94 +1,48 @@
 """What a launcher does for its node towards the rest of the job: it listens, speaks and takes over.
 
-It composes the lines to other launchers, the view of who coordinates, and the seat while that is
-here. Whatever concerns this node's own workers it hands to the agent.
+It composes the connections to other launchers, the view of who coordinates, and the coordinator
+host while that is here. Whatever concerns this node's own workers it hands to the agent.
 """
 
 import random
 import time
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import Protocol, assert_never, get_args
+from typing import assert_never, get_args
 
 from recoverrun.config.run_config import RunConfig
 from recoverrun.errors import ExitCode
-from recoverrun.launcher.leadership.coordinator_host import Seat
+from recoverrun.launcher.leadership.acts import Act, CutOff, Departed, Follow, Inquire, TakeOver
+from recoverrun.launcher.leadership.coordinator_host import CoordinatorHost
+from recoverrun.launcher.leadership.coordinator_search import CoordinatorSearch
 from recoverrun.launcher.leadership.launchers import formation_of
-from recoverrun.launcher.leadership.leadership import (
-    Act,
-    CutOff,
-    Departed,
-    Follow,
-    Inquire,
-    Leadership,
-    Succeed,
-)
-from recoverrun.launcher.network.connections import Lines, Word
-from recoverrun.launcher.network.etcd_client import Clerk
-from recoverrun.launcher.network.posts import NOBODY, Post
-from recoverrun.launcher.network.witness_client import Attention, seconder_at
-from recoverrun.launcher.node.workers import Crew
-from rendezvous.consensus.register_events import Council
-from rendezvous.membership.failure_detector import Detector, Forget, Heard, Tick
+from recoverrun.launcher.leadership.leadership import Leadership
+from recoverrun.launcher.leadership.node_agent import NodeAgent
+from recoverrun.launcher.network.connections import Connections, Word
+from recoverrun.launcher.network.etcd_client import EtcdClient
+from recoverrun.launcher.network.frames import NOBODY, Envelope
+from recoverrun.launcher.network.witness_client import WitnessMonitor, witness_client_at
+from recoverrun.launcher.node.workers import LocalWorkers
+from rendezvous.consensus.register_events import RegisterMessage
 from rendezvous.protocol.effects import Record
-from rendezvous.protocol.heartbeat import tempo
+from rendezvous.protocol.formation_messages import Beat, Join, Redirect, Refusal, Spare, Start
+from rendezvous.protocol.heartbeat import heartbeat
 from rendezvous.protocol.messages import (
-    Beat,
     Committed,
-    Join,
+    ContextBuffer,
     Leaving,
     Message,
-    Redirect,
-    Refusal,
-    Remains,
-    Spare,
-    Start,
     Statement,
     StoreAnswer,
 )
 from rendezvous.protocol.register_messages import Copied, Copy, Ping, Whole
 from rendezvous.transport.station import Station
 
-AMONG_LAUNCHERS = (*get_args(Council), Copy, Whole, Copied, Statement)
+AMONG_LAUNCHERS = (*get_args(RegisterMessage), Copy, Whole, Copied, Statement)
 """Messages that have nothing to do with a coordinator."""
 
 
-SOUGHT_MOST = 15
-"""Silences after which a spare gives up: longer than it takes to agree on another coordinator."""
-
-
-class Principal(Protocol):
-    """For whom it speaks: the agent of this node."""
-
-    @property
-    def crew(self) -> Crew | None:
-        """The workers of this node, if there are any."""
-
-    @property
-    def node(self) -> str:
-        """What this node is called."""
-
-    def host(self) -> None:
-        """The others come to this launcher."""
-
-    def join_message(self) -> Join:
-        """How this node asks for a place."""
-
-    def take(self, rank: int, message: Message, now: float) -> None:
-        """From the coordinator, for one worker of this node or for its launcher."""
-
-    def cut_off(self, reason: str, now: float) -> None:
-        """This node has no part in the job any more."""
-
-    def lose_sight(self, silent_s: float) -> None:
-        """The launcher where we wait is silent, and we have no place yet."""
-
-    def wait_elsewhere(self) -> None:
-        """It was lost, and we wait for a place at another one."""
-
-
-class Envoy:
+class JobClient:
     """One launcher's. Nothing in it waits."""
 
     def __init__(
@@ -96,56 +50,53 @@ class Envoy:
         *,
         config: RunConfig,
         station: Station,
-        principal: Principal,
+        agent: NodeAgent,
         record: Callable[[Record], None],
         began_at: float,
     ) -> None:
         self._config = config
         self._incarnation = station.incarnation
-        self._principal = principal
+        self._agent = agent
         self._record = record
-        self.lines = Lines(station, config)
+        self.connections = Connections(station, config)
         self._leadership = Leadership(
             own=self._incarnation,
             chance=random.random,
             on_silence=config.on_silence,
             etcd=bool(config.etcd),
         )
-        self._seat: Seat | None = None
-        self._tempo = tempo(config.nnodes)
-        # Of the launcher at the endpoint, until we have a place.
-        self._detector = Detector(self._tempo)
-        self._refuges: deque[tuple[str, int]] = deque()  # for a spare whose coordinator is lost
-        self._sought = 0
+        self._coordinator_host: CoordinatorHost | None = None
+        self._heartbeat = heartbeat(config.nnodes)
+        self._search = CoordinatorSearch(self._heartbeat)
         self._cut_off = False  # from the job
         self._beat_at = began_at
-        self._attention: Attention | None = None
-        self._etcd: Clerk | None = None
+        self._witness_monitor: WitnessMonitor | None = None
+        self._etcd: EtcdClient | None = None
         self._station = station
 
     def open(self, now: float) -> None:
         """Listen and call, and ask for a place. Raises RecoverrunError."""
-        self.lines.open(now)
+        self.connections.open(now)
         if self._config.etcd:
-            self._etcd = Clerk(self._station, self._config.etcd, self._config.run_id)
+            self._etcd = EtcdClient(self._station, self._config.etcd, self._config.run_id)
         if self._config.witness is not None and self._config.endpoint is not None:
-            seconder = seconder_at(self._config.witness, self._station)
-            self._attention = Attention(seconder, now)
-        if self._config.endpoint is None or self.lines.hosts:
-            self._sit(over=False, now=now)
+            witness_client = witness_client_at(self._config.witness, self._station)
+            self._witness_monitor = WitnessMonitor(witness_client, now)
+        if self._config.endpoint is None or self.connections.hosts:
+            self._host_coordinator(over=False, now=now)
 
     def close(self) -> None:
         """The station closes the connections."""
-        self.lines.close()
-        if self._attention is not None:
-            self._attention.close()
+        self.connections.close()
+        if self._witness_monitor is not None:
+            self._witness_monitor.close()
         if self._etcd is not None:
             self._etcd.close()
 
     @property
     def settled(self) -> bool:
-        """Do all others know that the job is over, as far as it is for us to tell them?"""
-        return self._seat is None or self._seat.settled
+        """True if all others know that the job is over, as far as it is for us to tell them."""
+        return self._coordinator_host is None or self._coordinator_host.settled
 
     @property
     def agreement(self) -> str:
@@ -154,16 +105,16 @@ class Envoy:
 
     @property
     def is_alone(self) -> bool:
-        """Does the job end with this launcher?"""
-        return self._seat is not None and self._seat.is_alone
+        """True if the job ends with this launcher."""
+        return self._coordinator_host is not None and self._coordinator_host.is_alone
 
     def read(self, ready: Collection[object], now: float) -> None:
         """Hear what has come, of what is `ready`. Raises RecoverrunError at a stranger's words."""
-        for word in self.lines.read(ready, now):
+        for word in self.connections.read(ready, now):
             self._hear(word, now)
-        for peer in self.lines.met():
+        for peer in self.connections.met():
             self._greet(peer)
-        for beside in (self._etcd, self._attention):
+        for beside in (self._etcd, self._witness_monitor):
             for heard in beside.read(ready, now) if beside is not None else ():
                 if isinstance(heard, Record):
                     self._record(heard)
@@ -172,26 +123,32 @@ class Envoy:
 
     def tick(self, now: float) -> None:
         """Time passed."""
-        if self.lines.claim(now):
-            self._sit(over=False, now=now)
-            self._principal.host()
+        if self.connections.claim(now):
+            self._host_coordinator(over=False, now=now)
+            self._agent.host()
             self.join(now)
-        if self._seat is not None:
-            self._post(self._seat.tick(now), now)
-        for ended in self.lines.ask(now):
-            self._act(self._leadership.bury(ended, now), now)
+        if self._coordinator_host is not None:
+            self._send(self._coordinator_host.tick(now), now)
+        for ended in self.connections.ask(now):
+            self._act(self._leadership.declare_dead(ended, now), now)
         self._act(self._leadership.tick(now), now)
-        for record in self._attention.tick(now) if self._attention is not None else ():
+        for record in self._witness_monitor.tick(now) if self._witness_monitor is not None else ():
             self._record(record)
-        for silence in self._detector.step(Tick(), now):
-            self._seek(silence.silent_s, now)
+        for silent_s in self._search.tick(now):
+            self._seek(silent_s, now)
         if now >= self._beat_at:
-            self._beat_at = now + self._tempo.beat_s
+            self._beat_at = now + self._heartbeat.beat_s
             self._beat(now)
 
     def deadline(self) -> float:
         """When `tick` is next needed."""
-        parts = (self._seat, self._detector, self._leadership, self.lines, self._attention)
+        parts = (
+            self._coordinator_host,
+            self._search,
+            self._leadership,
+            self.connections,
+            self._witness_monitor,
+        )
         times = [at for part in parts if part is not None and (at := part.deadline()) is not None]
         return min([self._beat_at, *times])
 
@@ -199,13 +156,13 @@ class Envoy:
 
     def begin(self, start: Start, now: float) -> None:
         """This node has its place: its workers are about to be started."""
-        self._detector.step(Forget(b"seat"), now)
-        self.lines.learn(start, self._incarnation)
+        self._search.end(now)
+        self.connections.learn(start, self._incarnation)
         several = self._config.endpoint is not None
         least = self._config.min_replicas
         acts = self._leadership.join(start, min_replicas=least, several=several, now=now)
         self._act(acts, now)
-        self.lines.call(self._leadership.callees(), now)
+        self.connections.call(self._leadership.callees(), now)
 
     def leave_attempt(self, attempt: int) -> None:
         """Our workers are being ended, for `attempt` to begin."""
@@ -213,17 +170,17 @@ class Envoy:
 
     def leave_job(self) -> None:
         """Our part is over. Whoever coordinates stays until the others know."""
-        if self._seat is None:
+        if self._coordinator_host is None:
             self._leadership.close()
 
     def heard(self, message: Message) -> None:
         """One of our workers is told so."""
         self._leadership.heard(message)
 
-    def _sit(self, *, over: bool, now: float) -> Seat:
-        """Have the seat; `over`: of a job that another launcher has formed."""
+    def _host_coordinator(self, *, over: bool, now: float) -> CoordinatorHost:
+        """Host the coordinator; `over`: of a job that another launcher has formed."""
         config, own = self._config, self._incarnation
-        self._seat = Seat(
+        self._coordinator_host = CoordinatorHost(
             formation=formation_of(config, own, begun_at=now, over=over),
             own=own,
             min_replicas=config.min_replicas,
@@ -231,45 +188,45 @@ class Envoy:
             store=self._leadership.store,
             record=self._record,
         )
-        return self._seat
+        return self._coordinator_host
 
     # --------------------------------------------------------------------------- speaking
 
     def join(self, now: float) -> None:
         """Ask for a place in the job."""
-        leader, join = self._leadership.leader, self._principal.join_message()
-        if self._seat is not None:
-            self._post(self._seat.receive(self._incarnation, join, now), now)
+        leader, join = self._leadership.leader, self._agent.join_message()
+        if self._coordinator_host is not None:
+            self._send(self._coordinator_host.receive(self._incarnation, join, now), now)
         elif not leader:
-            self.lines.tell_endpoint(join)
+            self.connections.tell_endpoint(join)
         else:
-            self.lines.send(leader, NOBODY, join)
+            self.connections.send(leader, NOBODY, join)
 
     def _beat(self, now: float) -> None:
-        if self._seat is not None:
-            self._post(self._seat.beat(self._word_of_coordinator, members=False), now)
-        elif self._principal.crew is None:
+        if self._coordinator_host is not None:
+            self._send(self._coordinator_host.beat(self._word_of_coordinator, members=False), now)
+        elif self._agent.local_workers is None:
             self.join(now)  # To ask again is a sign of life too.
         else:
-            self.lines.flush(self._leadership.leader)
+            self.connections.flush(self._leadership.leader)
             if not self._leadership.pings:
-                self.lines.send(self._leadership.leader, NOBODY, self._sign_of_life)
-        self.lines.call(self._leadership.callees(), now)
+                self.connections.send(self._leadership.leader, NOBODY, self._sign_of_life)
+        self.connections.call(self._leadership.callees(), now)
 
     def _greet(self, peer: str) -> None:
         """A call was put through: nobody can answer it who does not know who calls."""
         if peer:
-            self.lines.send(peer, NOBODY, self._sign_of_life)
+            self.connections.send(peer, NOBODY, self._sign_of_life)
         if peer == self._leadership.leader or not peer:
             self._beat(time.monotonic())  # What was said before there was a connection is lost.
 
     @property
     def _sign_of_life(self) -> Beat:
-        return Beat(node=self._principal.node, incarnation=self._incarnation)
+        return Beat(node=self._agent.node, incarnation=self._incarnation)
 
     @property
     def _word_of_coordinator(self) -> Beat:
-        return replace(self._sign_of_life, tenure=self._leadership.tenure)
+        return replace(self._sign_of_life, term=self._leadership.term)
 
     # --------------------------------------------------------------------------- hearing
 
@@ -278,28 +235,28 @@ class Envoy:
         sender, message, leadership = word.sender, word.message, self._leadership
         if isinstance(message, AMONG_LAUNCHERS):
             self._act(leadership.hear(sender, message, now), now)
-            if isinstance(message, Ping) and self._seat is not None:
-                self._post(self._seat.receive(sender, message, now), now)
-        elif self._seat is not None:
-            self._post(self._seat.receive(sender, message, now), now)
+            if isinstance(message, Ping) and self._coordinator_host is not None:
+                self._send(self._coordinator_host.receive(sender, message, now), now)
+        elif self._coordinator_host is not None:
+            self._send(self._coordinator_host.receive(sender, message, now), now)
             if isinstance(message, Leaving):
                 self._act(leadership.part(sender, now), now)
         elif not leadership.leader:
             if word.called:
-                self._detector.step(Heard(b"seat"), now)
+                self._search.heard(now)
                 self._wait(word, now)
-        elif isinstance(message, Remains):
+        elif isinstance(message, ContextBuffer):
             self._act(leadership.hear(sender, message, now), now)
         elif leadership.obeys(sender, message):
             self._take(word, now)
         elif isinstance(message, Join):
-            self.lines.send(sender, NOBODY, self._other_door())
+            self.connections.send(sender, NOBODY, self._other_door())
         else:
-            leadership.wait_for_seat(sender, message)
+            leadership.keep_for_coordinator(sender, message)
 
     def _other_door(self) -> Redirect | Refusal:
         """For a launcher that asks us for a place, and we do not coordinate."""
-        place = self.lines.place(self._leadership.leader)
+        place = self.connections.place(self._leadership.leader)
         if place is not None:
             return Redirect(host=place[0], port=place[1])
         reason = "another launcher coordinates this job now, and nobody can join it here"
@@ -309,118 +266,119 @@ class Envoy:
         """Hear what concerns one that has no place yet."""
         message = word.message
         if isinstance(message, Redirect):
-            self.lines.turn_to((message.host, message.port))
+            self.connections.turn_to((message.host, message.port))
             return
-        if isinstance(message, Spare):
-            if self._sought:
-                self._principal.wait_elsewhere()
-            self._refuges, self._sought = deque(message.places), 0
+        if isinstance(message, Spare) and self._search.learn(message.places):
+            self._agent.wait_elsewhere()
         self._take(word, now)
 
     def _seek(self, silent_s: float, now: float) -> None:
         """Nobody answers where we wait. Others know who coordinates, or soon will."""
-        if not self._refuges or self._sought >= SOUGHT_MOST:
-            self._principal.lose_sight(silent_s)
-            return
-        self._sought += 1
-        self.lines.turn_to(self._refuges[0])
-        self._refuges.rotate(-1)
-        self._detector.step(Heard(b"seat"), now)
+        place = self._search.next_place(now)
+        if place is None:
+            self._agent.lose_sight(silent_s)
+        else:
+            self.connections.turn_to(place)
 
     def _take(self, word: Word, now: float) -> None:
         for rank in word.ranks:
-            self._principal.take(rank, word.message, now)
+            self._agent.take(rank, word.message, now)
 
     def _act(self, acts: Iterable[Act], now: float) -> None:
         """Carry out what the launchers have agreed on."""
         for act in acts:
             match act:
-                case Post():
-                    self._post([act], now)
+                case Envelope():
+                    self._send([act], now)
                 case StoreAnswer():
-                    if self._seat is not None:
-                        self._post(self._seat.answer([act]), now)
+                    if self._coordinator_host is not None:
+                        self._send(self._coordinator_host.answer([act]), now)
                 case Record():
                     self._record(act)
-                case Succeed():
-                    self._succeed(act, now)
+                case TakeOver():
+                    self._take_over(act, now)
                 case Follow(leader=leader):
                     self._follow(leader, now)
                 case Inquire(serial=serial, call=call, job=job):
                     assert self._etcd is not None, "nobody else makes requests"
                     self._etcd.ask(serial, call, job)
                 case Departed(gone=gone):
-                    if self._seat is not None:
-                        self._post(self._seat.depart(gone, now), now)
+                    if self._coordinator_host is not None:
+                        self._send(self._coordinator_host.depart(gone, now), now)
                 case CutOff(reason=reason):
-                    self._seat = None  # Others decide now: the end of our workers is no loss.
+                    # Others decide now: the end of our workers is no loss.
+                    self._coordinator_host = None
                     self._cut_off = True
-                    self._principal.cut_off(reason, now)
+                    self._agent.cut_off(reason, now)
                 case _:
                     assert_never(act)
 
-    def _succeed(self, succession: Succeed, now: float) -> None:
+    def _take_over(self, takeover: TakeOver, now: float) -> None:
         """The job is coordinated from here."""
         start = self._leadership.start
         assert start is not None, "nobody can be elected who has no place in the job"
-        seat = self._sit(over=True, now=now)
-        if succession.vacancy is None:
+        coordinator_host = self._host_coordinator(over=True, now=now)
+        if takeover.vacancy is None:
             gone = self._leadership.absent()
-            self._post(seat.begin_anew(start, gone, succession.attempt + 1, now), now)
+            self._send(coordinator_host.begin_anew(start, gone, takeover.attempt + 1, now), now)
         else:
-            vacancy, standings = succession.vacancy, succession.standings
-            self._post(seat.take_over(start, vacancy, standings, now), now)
-        self._post(seat.beat(self._word_of_coordinator, members=True), now)
-        for sender, message in succession.early:
-            self._post(seat.receive(sender, message, now), now)
+            vacancy, standings = takeover.vacancy, takeover.standings
+            self._send(coordinator_host.take_over(start, vacancy, standings, now), now)
+        self._send(coordinator_host.beat(self._word_of_coordinator, members=True), now)
+        for sender, message in takeover.early:
+            self._send(coordinator_host.receive(sender, message, now), now)
         self._ask_again(now)
 
     def _follow(self, leader: str, now: float) -> None:
         """The job is coordinated from another node now."""
-        self._seat = None
-        self.lines.forget_backlog()
-        self.lines.call([leader], now)
+        self._coordinator_host = None
+        self.connections.forget_backlog()
+        self.connections.call([leader], now)
         self._ask_again(now)
 
     def _ask_again(self, now: float) -> None:
         """What our workers asked the store, the coordinator before may not have answered."""
-        crew = self._principal.crew
-        if crew is not None:
-            self.up(crew.unanswered(), now)
+        local_workers = self._agent.local_workers
+        if local_workers is not None:
+            self.up(local_workers.unanswered(), now)
 
     def up(self, messages: Iterable[Message], now: float) -> None:
         """Towards the coordinator. What becomes of a node that is cut off causes nothing else."""
         for message in messages if not self._cut_off else ():
             self._leadership.said(message)
-            crew = self._principal.crew
-            if isinstance(message, Committed) and crew is not None:
-                self._entrust(crew, message)
-            if self._seat is not None:
-                self._post(self._seat.receive(self._incarnation, message, now), now)
+            local_workers = self._agent.local_workers
+            if isinstance(message, Committed) and local_workers is not None:
+                self._entrust(local_workers, message)
+            if self._coordinator_host is not None:
+                self._send(self._coordinator_host.receive(self._incarnation, message, now), now)
             elif not self._leadership.leader:
-                self.lines.tell_endpoint(message)
+                self.connections.tell_endpoint(message)
             elif self._leadership.leader == self._incarnation:
-                self._leadership.wait_for_seat(self._incarnation, message)
+                self._leadership.keep_for_coordinator(self._incarnation, message)
             else:
-                self.lines.queue(message, self._leadership.leader)
+                self.connections.queue(message, self._leadership.leader)
 
-    def _entrust(self, crew: Crew, committed: Committed) -> None:
+    def _entrust(self, local_workers: LocalWorkers, committed: Committed) -> None:
         """Have other nodes keep what a worker would leave behind, in case this one is lost."""
-        heirs = self._leadership.heirs()
-        inheritance = crew.inheritance(committed) if heirs else None
-        if inheritance is not None:
-            for heir in heirs:
-                self.lines.send(heir, NOBODY, inheritance)
+        keepers = self._leadership.keepers()
+        context_buffer = local_workers.context_buffer(committed) if keepers else None
+        if context_buffer is not None:
+            for keeper in keepers:
+                self.connections.send(keeper, NOBODY, context_buffer)
 
-    def _post(self, posts: Sequence[Post], now: float) -> None:
-        """Carry out what the seat wants sent: first to others, because our own may end us."""
+    def _send(self, envelopes: Sequence[Envelope], now: float) -> None:
+        """Send what the coordinator host wants sent: first to others, because ours may end us."""
         far = []
-        for post in posts:
-            if self._attention is not None and isinstance(post.message, Council) and "/" in post.to:
-                self._attention.tell(post.to, post.message)
-            elif post.to != self._incarnation:
-                far.append(post)
-        self.lines.post(far)
-        for post in posts:
-            if post.to == self._incarnation:
-                self._principal.take(post.rank, post.message, now)
+        for envelope in envelopes:
+            if (
+                self._witness_monitor is not None
+                and isinstance(envelope.message, RegisterMessage)
+                and "/" in envelope.to
+            ):
+                self._witness_monitor.tell(envelope.to, envelope.message)
+            elif envelope.to != self._incarnation:
+                far.append(envelope)
+        self.connections.send_all(far)
+        for envelope in envelopes:
+            if envelope.to == self._incarnation:
+                self._agent.take(envelope.rank, envelope.message, now)

@@ -13,7 +13,7 @@ from recoverrun.reports.history import History, history
 from recoverrun.reports.postmortem import STOPPED, meaning
 from recoverrun.reports.root_cause import RootCause, also, losses, root_cause
 from recoverrun.text import named_signals, plural, ranks, sanitize, span
-from rendezvous.journal.journal import RunLog
+from rendezvous.journal.reader import RunLog
 
 LINES = 12
 COLUMNS = 100
@@ -105,7 +105,8 @@ def _cause(facts: History, root: RootCause | None, exit_code: int) -> str:
 
 
 def _details(facts: History, root: RootCause) -> list[str]:
-    lines = [f"why first: {root.why_first}  [{root.confidence}]"]
+    label = "cause unknown" if root.confidence == "unknown" else "why first"
+    lines = [f"{label}: {root.why_first}  [{root.confidence}]"]
     if also(root):
         lines.append(also(root))
     folded = f"; {plural(root.cascades, 'error')} that only tell of it are folded"
@@ -130,7 +131,7 @@ def _before(log: RunLog) -> list[str]:
         if loss.recovery is not None
     )
     more = f" and {len(survived) - 3} more" if len(survived) > 3 else ""
-    return [f"before that {plural(len(survived), 'lost replica')} made good: {named}{more}"]
+    return [f"before that {plural(len(survived), 'lost replica')} taken over: {named}{more}"]
 
 
 def _progress(facts: History, exit_code: int) -> list[str]:

@@ -5,20 +5,20 @@ types or is left out. An *attempt* is the life of one set of processes: it ends 
 is gone and the job is started anew, after which steps may count from an older step again.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from rendezvous.journal.journal import Entry, RunLog
+from recoverrun.reports.commits import MOST, Commit, commit_of, identities_of, same_account
+from rendezvous.journal.reader import Entry, RunLog
 from rendezvous.protocol.messages import Identity
 
 DeathKind = Literal["exit", "signal", "exception", "node-lost"]
 
-MOST = 1_000_000
-"""Microbatches of one replica in one step that are believed; more is not a count but damage."""
-
 PARTS = ("detect", "agree", "rebuild", "redo", "reduce", "vote")
 """Phases of a recovery, as the fields `<part>_ms` of recovery.done name them."""
+
+RETOLD_MOST = 64
+"""Commits behind the newest among which one that is told again is looked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,28 +39,6 @@ class Death:
     ours: bool
     attempt: int
     incarnation: int
-
-
-RETOLD_MOST = 64
-"""Commits behind the newest among which one that is told again is looked for."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
-    ts: float
-    seq: int
-    node: str
-    step: int
-    generation: int
-    quota: Mapping[int, int]
-    done: Mapping[int, tuple[Identity, ...]] | None  # None: as in the home layout
-    redone: int
-    microbatches: int
-    total: int
-    ms: float
-    inferred: tuple[Identity, ...]  # said by nobody: their replica did not live to say so
-    unseen: tuple[int, ...]  # live ranks that had not told of this step
-    attempt: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,16 +169,6 @@ def recovery_of(facts: History, loss: Loss) -> Recovery | None:
         ),
         None,
     )
-
-
-def claimed(commit: Commit) -> dict[int, tuple[Identity, ...]]:
-    """Who computed what, as the record says it: `done`, or the first n of each home slot."""
-    if commit.done is not None:
-        return dict(commit.done)
-    return {
-        slot: tuple((slot, index) for index in range(count))
-        for slot, count in sorted(commit.quota.items())
-    }
 
 
 # --------------------------------------------------------------------------- one record each
@@ -354,7 +322,7 @@ def _loss(facts: History, entry: Entry) -> None:
 
 
 def _recovery(facts: History, entry: Entry) -> None:
-    again = _identities(entry.fields.get("redone"))
+    again = identities_of(entry.fields.get("redone"))
     facts.recoveries.append(
         Recovery(
             ts=entry.ts,
@@ -371,70 +339,15 @@ def _recovery(facts: History, entry: Entry) -> None:
     )
 
 
-def commit_of(entry: Entry, attempt: int) -> Commit:
-    """A step.commit record as a value; fields that are not numbers read as -1."""
-    quota = entry.fields.get("quota")
-    done = entry.fields.get("done")
-    return Commit(
-        ts=entry.ts,
-        seq=entry.seq,
-        node=entry.node,
-        step=entry.integer("step"),
-        generation=entry.integer("generation"),
-        quota={
-            int(slot): count if 0 <= count <= MOST else -1
-            for slot, count in (quota.items() if isinstance(quota, dict) else ())
-            if slot.isdecimal() and isinstance(count, int)
-        },
-        done=None if done is None else _done(done),
-        redone=entry.integer("redone", 0),
-        microbatches=entry.integer("microbatches"),
-        total=entry.integer("total"),
-        ms=entry.number("ms"),
-        inferred=_identities(entry.fields.get("inferred")),
-        unseen=entry.integers("unseen"),
-        attempt=attempt,
-    )
-
-
-def _identities(raw: object) -> tuple[Identity, ...]:
-    """[[slot, index], ...]; what is not an identity reads as (-1, -1), which is nowhere."""
-    read: list[Identity] = []
-    for pair in raw if isinstance(raw, list) else []:
-        match pair:
-            case [int(home), int(index)]:
-                read.append((home, index))
-            case _:
-                read.append((-1, -1))
-    return tuple(read)
-
-
-def _done(raw: object) -> dict[int, tuple[Identity, ...]]:
-    """{slot: [[slot, index], ...]} by the slot that computed them."""
-    pairs = raw.items() if isinstance(raw, dict) else ()
-    return {int(slot) if slot.isdecimal() else -1: _identities(done) for slot, done in pairs}
-
-
 def _commit(facts: History, entry: Entry) -> None:
     commit = commit_of(entry, facts.attempt)
     for place in range(len(facts.commits) - 1, max(-1, len(facts.commits) - RETOLD_MOST), -1):
-        if _same_account(facts.commits[place], commit):
+        if same_account(facts.commits[place], commit):
             # Told again by a coordinator that took over. Who saw more knows better.
             if len(commit.inferred) < len(facts.commits[place].inferred):
                 facts.commits[place] = commit
             return
     facts.commits.append(commit)
-
-
-def _same_account(one: Commit, two: Commit) -> bool:
-    """Do two coordinators say the same of one step?"""
-    place = (one.attempt, one.step, one.generation, one.total)
-    elsewhere = one.node != two.node and place == (two.attempt, two.step, two.generation, two.total)
-    return elsewhere and _sets(one) == _sets(two)
-
-
-def _sets(commit: Commit) -> dict[int, frozenset[Identity]]:
-    return {slot: frozenset(done) for slot, done in claimed(commit).items() if done}
 
 
 def _break(facts: History, entry: Entry) -> None:

@@ -199,7 +199,7 @@ def _losses(found: Postmortem, signs: Glyphs, utc_offset_s: int, everything: boo
 
 
 def _loss_table(shown: Sequence[LossReport], signs: Glyphs, utc_offset_s: int) -> RenderableType:
-    heads = ("#", "when", "replica", "root", "cause", "with it", "step", "redone", "made good in")
+    heads = ("#", "when", "replica", "root", "cause", "with it", "step", "redone", "taken over in")
     wide = [len(head) for head in heads]
     rows = [_loss_cells(loss, utc_offset_s) for loss in shown]
     for row in rows:
@@ -254,7 +254,7 @@ def _loss_cells(loss: LossReport, utc_offset_s: int) -> tuple[str, ...]:
 
 
 def _loss_details(loss: LossReport, *, same: bool) -> list[str]:
-    """`same`: the loss before it was made good by the same recovery, whose times stand there."""
+    """`same`: the loss before it was taken over by the same recovery, whose times stand there."""
     lines = []
     if loss.parts_ms and not same:
         lines.append(phases(loss))
@@ -291,7 +291,8 @@ def _root(found: Postmortem, root: RootCause, signs: Glyphs) -> Table:
     first.append(" ").append_text(words(place, QUIET, signs))
     sure = {"proved": GOOD, "likely": REDUCED, "unknown": REDUCED}[root.confidence]
     why = words(root.why_first, "", signs).append(f" [{root.confidence}]", style=sure)
-    pairs = [("what", first), ("why first", why)]
+    label = "cause unknown" if root.confidence == "unknown" else "why first"
+    pairs = [("what", first), (label, why)]
     if also(root):
         pairs.append(("also", words(also(root), "", signs)))
     folded = f"; {plural(root.cascades, 'error')} that only tell of it folded"

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from recoverrun.errors import ExitCode
-from recoverrun.reports.history import MOST, Commit, History, claimed, recovery_of
+from recoverrun.reports.commits import MOST, Commit, claimed
+from recoverrun.reports.history import History, recovery_of
 from recoverrun.text import plural, ranges, sanitize
-from rendezvous.journal.journal import Gap, RunLog
+from rendezvous.journal.reader import Gap, RunLog
 from rendezvous.protocol.messages import Identity
 from rendezvous.protocol.quota import identities
 
@@ -221,7 +222,7 @@ def _steps(absent: range) -> str:
 
 
 def _torn(one: Commit, two: Commit, gaps: tuple[Gap, ...]) -> bool:
-    """Whether records between these two can have been lost on the way to the reader."""
+    """True if records between these two can have been lost on the way to the reader."""
     if one.node != two.node or two.seq < one.seq:
         return True
     return any(
@@ -277,7 +278,7 @@ def _notes(facts: History) -> list[str]:
     inferred = sum(len(commit.inferred) for commit in facts.commits)
     if inferred:
         notes.append(
-            f"{plural(inferred, 'microbatch')} in the sum by replicas that did not live to say so"
+            f"{plural(inferred, 'microbatch')} contributed by replicas that died before confirming"
         )
     if facts.attempts > 1:
         notes.append(f"the job was started {facts.attempts} times; each start is checked apart")

@@ -20,14 +20,14 @@ from typing import Literal
 
 from recoverrun.reports.history import Death, History, Loss, Recovery, history, recovery_of
 from recoverrun.text import ranges, ranks, sanitize, span
-from rendezvous.journal.journal import CUT, RunLog
+from rendezvous.journal.reader import CUT, RunLog
 
 Confidence = Literal["proved", "likely", "unknown"]
 
 CLOCK_S = 0.5
 """How far wall clocks of two nodes may be apart: ends closer than this have no order."""
 
-NO_PRIMARY = "it only tells of another process's end, and no record shows that process"
+NO_PRIMARY = "this error is only a consequence, and the process behind it is not in the journal"
 
 _CASCADE = re.compile(
     r"connection (?:was )?(?:closed|reset|refused|aborted)|broken pipe|remote process exited"
@@ -77,17 +77,17 @@ def signal_name(number: int) -> str:
 
 
 def tells_of_another(error: str) -> bool:
-    """Whether an exception's line is about the end of another process, and not its own cause."""
+    """True if an exception's line is about the end of another process, and not its own cause."""
     return _CASCADE.search(error) is not None
 
 
 def is_cascade(death: Death) -> bool:
-    """Whether this end only tells of another one."""
+    """True if this end only tells of another one."""
     return death.kind == "exception" and tells_of_another(death.error)
 
 
 def is_fault(death: Death) -> bool:
-    """Whether this end can be a cause at all (rule 1)."""
+    """True if this end can be a cause at all (rule 1)."""
     return not death.ours and (death.kind == "node-lost" or death.signal != 0 or death.code != 0)
 
 
@@ -152,7 +152,7 @@ def _absorbed(facts: History) -> list[tuple[Loss, Recovery]]:
 
 
 def _covers(absorbed: Sequence[tuple[Loss, Recovery]], death: Death) -> bool:
-    """Whether a loss that was made good explains this end."""
+    """True if a loss that was made good explains this end."""
     mine = [
         (loss, recovery)
         for loss, recovery in absorbed

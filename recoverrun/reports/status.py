@@ -14,7 +14,7 @@ from recoverrun.reports.postmortem import identity_ranges, meaning, median
 from recoverrun.reports.proof import step_fault
 from recoverrun.reports.root_cause import losses_of, root_of
 from recoverrun.text import plural, ranges, ranks, sanitize, span
-from rendezvous.journal.journal import Entry, RunLog
+from rendezvous.journal.reader import Entry, RunLog
 from rendezvous.protocol.effects import Json
 
 SCHEMA = 1
@@ -23,7 +23,7 @@ HAPPENINGS = 32  # events that are kept for the screen
 SILENT_AFTER_S = 30.0  # without a record, and twenty times the usual step
 
 Phase = Literal["waiting", "starting", "running", "degraded", "ended", "failed"]
-Lamp = Literal["up", "done", "stopped", "fault"]
+Health = Literal["up", "done", "stopped", "fault"]
 Kind = Literal["lost", "made-good", "moved", "joined", "warning", "note", "end"]
 
 
@@ -31,7 +31,7 @@ Kind = Literal["lost", "made-good", "moved", "joined", "warning", "note", "end"]
 class Replica:
     slot: int
     nodes: tuple[str, ...]
-    lamps: tuple[Lamp, ...]  # one per shard
+    health: tuple[Health, ...]  # one per shard
     live: bool
     quota: int  # microbatches in the newest committed step, -1 unknown
     home: int  # microbatches of the script's own loop, 0 unknown
@@ -199,7 +199,7 @@ class Watch:
             Replica(
                 slot=slot,
                 nodes=tuple(sorted({facts.nodes[r] for r in members if r in facts.nodes})),
-                lamps=tuple(_lamp(rank, slot in live, facts, guilty) for rank in members),
+                health=tuple(_health(rank, slot in live, facts, guilty) for rank in members),
                 live=slot in live,
                 quota=quota.get(slot, 0 if quota else -1),
                 home=facts.microbatches,
@@ -209,7 +209,7 @@ class Watch:
         )
 
 
-def _lamp(rank: int, live: bool, facts: History, guilty: set[int]) -> Lamp:
+def _health(rank: int, live: bool, facts: History, guilty: set[int]) -> Health:
     """What is known of one worker; a worker whose node left no journal is as its replica is."""
     if not live or rank in facts.nodes and rank not in facts.alive:
         if rank in guilty:
@@ -297,7 +297,7 @@ def _recovered(entry: Entry, facts: History) -> str:
     named = f" ({again})" if again and len(again) <= 24 else ""
     lost = f"replica {ranges(recovery.slots)}" if recovery.slots else ranks(recovery.root_ranks)
     return (
-        f"{lost} made good in {span(recovery.total_ms / 1000)} at step {recovery.step}: "
+        f"{lost} taken over in {span(recovery.total_ms / 1000)} at step {recovery.step}: "
         f"{redone} redone{named}, longest part {slowest} {span(known.get(slowest, 0.0) / 1000)}"
     )
 

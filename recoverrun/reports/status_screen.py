@@ -14,7 +14,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from recoverrun.reports.status import Happening, Kind, Lamp, Replica, Status
+from recoverrun.reports.status import Happening, Health, Kind, Replica, Status
 from recoverrun.text import ASCII, UNICODE, Glyphs, ascii_only, clock, plural, sanitize, span
 
 ROWS = 16  # replicas that are shown one by one
@@ -23,7 +23,7 @@ EVENTS = 8
 
 GOOD, REDUCED, BAD, QUIET, STRONG = "green", "yellow", "red", "bright_black", "bold"
 
-_LAMPS = {
+_HEALTH = {
     "waiting": QUIET,
     "starting": QUIET,
     "running": GOOD,
@@ -115,7 +115,7 @@ def _head(status: Status, signs: Glyphs) -> Panel:
 
 def _state(status: Status, signs: Glyphs) -> Table:
     line = Text(no_wrap=True, overflow=cut(signs))
-    line.append(f"{signs.alive} {status.phase}", style=f"bold {_LAMPS[status.phase]}")
+    line.append(f"{signs.alive} {status.phase}", style=f"bold {_HEALTH[status.phase]}")
     if status.exit_code is not None:
         line.append(f"  exit code {status.exit_code}", style="" if status.exit_code else QUIET)
     if status.replicas:
@@ -175,7 +175,7 @@ def _invariant(status: Status, signs: Glyphs) -> Text:
 def _losses(status: Status, signs: Glyphs) -> Text:
     open_losses = status.losses - status.made_good
     line = Text(no_wrap=True, overflow=cut(signs))
-    line.append(f"{status.losses} lost, {status.made_good} made good")
+    line.append(f"{status.losses} lost, {status.made_good} taken over")
     if status.recovery_ms >= 0:
         line.append(f"  newest in {span(status.recovery_ms / 1000)}", style=QUIET)
     line.append(f"  {plural(status.redone, 'microbatch')} redone", style=QUIET)
@@ -201,13 +201,13 @@ def _mesh(status: Status, signs: Glyphs) -> Panel:
     if folded:
         quotas = sorted({_quota(replica, signs) for replica in folded})
         note = Text(f"{signs.ellipsis} and {plural(len(folded), 'replica')} in order", style=QUIET)
-        lamp = Text(f"{signs.alive} {signs.times}{len(folded[0].lamps)}", style=GOOD)
-        table.add_row("", "", lamp, "-".join(quotas[:: max(1, len(quotas) - 1)]), note)
+        health = Text(f"{signs.alive} {signs.times}{len(folded[0].health)}", style=GOOD)
+        table.add_row("", "", health, "-".join(quotas[:: max(1, len(quotas) - 1)]), note)
     return frame(table, f"replicas {signs.times} shards", signs)
 
 
 def _in_order(replica: Replica) -> bool:
-    return replica.live and all(lamp in ("up", "done") for lamp in replica.lamps)
+    return replica.live and all(health in ("up", "done") for health in replica.health)
 
 
 def _choose(replicas: Sequence[Replica]) -> tuple[list[Replica], list[Replica]]:
@@ -236,25 +236,25 @@ def _row(replica: Replica, signs: Glyphs) -> Iterable[RenderableType]:
         quota = Text(signs.dash, style=QUIET)
         share = words(f"lost: {replica.note}", BAD, signs)
     nodes = words(" ".join(replica.nodes) or "?", "", signs)
-    return str(replica.slot), nodes, _lamps(replica, signs), quota, share
+    return str(replica.slot), nodes, _shard_health(replica, signs), quota, share
 
 
-def _lamps(replica: Replica, signs: Glyphs) -> Text:
-    """One lamp per shard; the rank that is to blame is red, those that went with it are quiet."""
-    styles: dict[Lamp, tuple[str, str]] = {
+def _shard_health(replica: Replica, signs: Glyphs) -> Text:
+    """One sign per shard; the rank that is to blame is red, those that went with it are quiet."""
+    styles: dict[Health, tuple[str, str]] = {
         "up": (signs.alive, GOOD),
         "done": (signs.alive, QUIET),
         "stopped": (signs.bad, QUIET),
         "fault": (signs.bad, BAD),
     }
-    if len(replica.lamps) > SHARDS:
-        worst: Lamp = max(replica.lamps, key=list(styles).index)
-        count = len(replica.lamps) if _in_order(replica) else replica.lamps.count(worst)
+    if len(replica.health) > SHARDS:
+        worst: Health = max(replica.health, key=list(styles).index)
+        count = len(replica.health) if _in_order(replica) else replica.health.count(worst)
         sign, style = styles[worst]
         return Text(f"{sign} {signs.times}{count}", style=style)
     line = Text()
-    for lamp in replica.lamps:
-        sign, style = styles[lamp]
+    for health in replica.health:
+        sign, style = styles[health]
         line.append(f"{sign} ", style=style)
     line.rstrip()
     return line
@@ -306,7 +306,7 @@ def plain_lines(status: Status, events: int = EVENTS) -> list[str]:
     shown, folded = _choose(status.replicas)
     for replica in shown:
         state = f"quota {replica.quota}" if replica.live else f"lost: {replica.note}"
-        up = f"{replica.lamps.count('up')}/{len(replica.lamps)} shards up"
+        up = f"{replica.health.count('up')}/{len(replica.health)} shards up"
         lines.append(f"replica {replica.slot}: {' '.join(replica.nodes) or '?'}, {up}, {state}")
     if folded:
         lines.append(f"... and {plural(len(folded), 'replica')} in order")
@@ -326,5 +326,5 @@ def _summary(status: Status) -> str:
         parts.append(f"{status.microbatches}/{status.total} microbatches")
         parts.append(f"{status.exact}/{status.steps} steps exact")
     if status.losses:
-        parts.append(f"{status.losses} lost, {status.made_good} made good")
+        parts.append(f"{status.losses} lost, {status.made_good} taken over")
     return ", ".join(parts)

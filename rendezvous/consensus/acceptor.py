@@ -4,73 +4,86 @@ A request to accept e+1 carries e: who accepts it knows that e is decided, so it
 decision by accepting the next one.
 """
 
-from rendezvous.consensus.configuration import NO_BALLOT, Roll
+from rendezvous.consensus.configuration import NO_BALLOT, Configuration
 from rendezvous.protocol.register_messages import (
     Accept,
     Accepted,
     Ballot,
+    ConfigurationChange,
+    NewConfiguration,
     Prepare,
     Prepared,
-    RollCall,
-    RollChange,
 )
 
 
 class Acceptor:
-    """One voter's. `roll` is the newest that it knows to be decided."""
+    """One voter's. `configuration` is the newest that it knows to be decided."""
 
-    def __init__(self, roll: Roll) -> None:
-        self.roll = roll
+    def __init__(self, configuration: Configuration) -> None:
+        self.configuration = configuration
         self.promised = NO_BALLOT
         self.accepted_in = NO_BALLOT
-        self.accepted: Roll | None = None  # what may follow `roll`
+        self.accepted: Configuration | None = None  # what may follow `configuration`
 
     def check(self) -> None:
-        number = self.accepted.number if self.accepted is not None else self.roll.number + 1
-        assert number > self.roll.number, f"accepted roll {number} is decided ({self.roll})"
+        number = (
+            self.accepted.number if self.accepted is not None else self.configuration.number + 1
+        )
+        assert number > self.configuration.number, (
+            f"accepted configuration {number} is decided ({self.configuration})"
+        )
         assert self.accepted_in <= self.promised, f"{self.accepted_in} above {self.promised}"
 
-    def learn(self, roll: Roll) -> bool:
-        """`roll` is decided. Is that news?"""
-        if roll.number <= self.roll.number:
+    def learn(self, configuration: Configuration) -> bool:
+        """Learn that `configuration` is decided; True if that is news."""
+        if configuration.number <= self.configuration.number:
             return False
-        self.roll = roll
-        if self.accepted is not None and self.accepted.number <= roll.number:
+        self.configuration = configuration
+        if self.accepted is not None and self.accepted.number <= configuration.number:
             self.accepted, self.accepted_in = None, NO_BALLOT
         return True
 
-    def news(self, number: int) -> RollCall | None:
-        """For whoever shows that it knows no roll above `number`."""
-        return RollCall(roll=self.roll.plain()) if number < self.roll.number else None
+    def news(self, number: int) -> NewConfiguration | None:
+        """For whoever shows that it knows no configuration above `number`."""
+        return (
+            NewConfiguration(configuration=self.configuration.plain())
+            if number < self.configuration.number
+            else None
+        )
 
-    def tidings(self, roll: Roll) -> dict[str, RollCall | RollChange]:
-        """Whom to tell what, when `roll` follows: members know the one before, and are many."""
-        change, whole = self.roll.change(roll), RollCall(roll=roll.plain())
-        others = (*self.roll.voters, *roll.members)  # also a witness that votes
-        told: dict[str, RollCall | RollChange] = dict.fromkeys(others, whole)
-        return told | dict.fromkeys(self.roll.members, whole if change is None else change)
+    def announcements(
+        self, configuration: Configuration
+    ) -> dict[str, NewConfiguration | ConfigurationChange]:
+        """What to tell whom when `configuration` follows; members know the one before."""
+        change, whole = (
+            self.configuration.change(configuration),
+            NewConfiguration(configuration=configuration.plain()),
+        )
+        others = (*self.configuration.voters, *configuration.members)  # also a witness that votes
+        told: dict[str, NewConfiguration | ConfigurationChange] = dict.fromkeys(others, whole)
+        return told | dict.fromkeys(self.configuration.members, whole if change is None else change)
 
-    def changed(self, change: RollChange) -> Roll:
-        """The newest roll after `change`, which may be old or not the next one."""
-        follows = change.number == self.roll.number + 1
-        return self.roll.changed(change) if follows else self.roll
+    def changed(self, change: ConfigurationChange) -> Configuration:
+        """The newest configuration after `change`, which may be old or not the next one."""
+        follows = change.number == self.configuration.number + 1
+        return self.configuration.changed(change) if follows else self.configuration
 
     def refuses(self, ballot: Ballot) -> bool:
         return ballot < self.promised
 
     def promise(self, message: Prepare) -> Prepared:
-        """Accept nothing below its ballot from now on. Its roll is known to be the newest."""
+        """Accept nothing below its ballot from now on. Its configuration is the newest known."""
         self.promised = message.ballot
-        accepted = self.accepted if self.accepted is not None else Roll(0, 0, ())
+        accepted = self.accepted if self.accepted is not None else Configuration(0, 0, ())
         return Prepared(
             ballot=message.ballot,
-            number=self.roll.number,
+            number=self.configuration.number,
             accepted_in=self.accepted_in,
             accepted=accepted.plain(),
         )
 
     def accept(self, message: Accept) -> Accepted:
-        """Its base is known to be the newest roll, and its ballot is not refused."""
+        """Its base is known to be the newest configuration, and its ballot is not refused."""
         self.promised = self.accepted_in = message.ballot
-        self.accepted = Roll(*message.roll)
+        self.accepted = Configuration(*message.configuration)
         return Accepted(ballot=message.ballot, number=self.accepted.number)

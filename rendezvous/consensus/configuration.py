@@ -1,18 +1,18 @@
-"""A roll: which launchers take part, in an order that says who leads and who votes.
+"""A configuration: which launchers take part, in an order that says who leads and who votes.
 
-Rolls are numbered and each follows one other. The first member leads. The first members vote, an
-odd number of them, so that no half is ever left over: with two launchers one vote decides, and the
-loss of the other one is survived. Where a witness votes too, two members and four are as good as
-three and five: all of them vote, and the loss of any is survived. A newcomer is appended, so a
-voter stays one while it is a member; whoever takes over moves to the front.
+Configurations are numbered and each follows one other. The first member leads. The first members
+vote, an odd number of them, so that no half is ever left over: with two launchers one vote decides,
+and the loss of the other one is survived. Where a witness votes too, two members and four are as
+good as three and five: all of them vote, and the loss of any is survived. A newcomer is appended,
+so a voter stays one while it is a member; whoever takes over moves to the front.
 """
 
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from rendezvous.protocol.register_messages import Ballot, RollChange, RollFields
+from rendezvous.protocol.register_messages import Ballot, ConfigurationChange, ConfigurationFields
 
-VOTERS_MOST = MIRRORS_MOST = 5
+VOTERS_MOST = STORE_HOLDERS_MOST = 5
 
 EVEN = (2, 4)
 """With so many members a witness votes too."""
@@ -20,11 +20,11 @@ EVEN = (2, 4)
 NO_BALLOT: Ballot = (0, "")
 
 
-class Roll(NamedTuple):
-    """`tenure` grows with each change of leader: what a leader numbers is unique within it."""
+class Configuration(NamedTuple):
+    """`term` grows with each change of leader: what a leader numbers is unique within it."""
 
     number: int
-    tenure: int
+    term: int
     members: tuple[str, ...]
     witness: str = ""  # who votes and is no member, "" if there is none
 
@@ -45,23 +45,23 @@ class Roll(NamedTuple):
         return tuple(voter for voter in self.voters if voter != self.witness)
 
     @property
-    def mirrors(self) -> tuple[str, ...]:
+    def store_holders(self) -> tuple[str, ...]:
         """Who holds the c10d store: all members that vote, and with two launchers both."""
-        return self.members[:MIRRORS_MOST]
+        return self.members[:STORE_HOLDERS_MOST]
 
     def following(
         self, leader: str, out: Collection[str], news: Iterable[str], witness: str = ""
-    ) -> "Roll":
-        """The next roll: without `out`, with `news`, led by `leader`, else in the same order."""
+    ) -> "Configuration":
+        """The next one: without `out`, with `news`, led by `leader`, else in the same order."""
         gone = {*out, leader}
         rest = [name for name in (*self.members, *news) if name not in gone]
-        tenure = self.tenure + (leader != self.leader)
-        return Roll(self.number + 1, tenure, (leader, *rest), witness)
+        term = self.term + (leader != self.leader)
+        return Configuration(self.number + 1, term, (leader, *rest), witness)
 
-    def change(self, following: "Roll") -> RollChange | None:
+    def change(self, following: "Configuration") -> ConfigurationChange | None:
         """How `following` differs, if that can be said: None if all of it has to be."""
         before, after = set(self.members), set(following.members)
-        change = RollChange(
+        change = ConfigurationChange(
             number=following.number,
             leader=following.leader,
             out=tuple(name for name in self.members if name not in after),
@@ -69,29 +69,29 @@ class Roll(NamedTuple):
         )
         return change if self.changed(change) == following else None
 
-    def changed(self, change: RollChange) -> "Roll":
-        """The roll that follows this one."""
+    def changed(self, change: ConfigurationChange) -> "Configuration":
+        """The configuration that follows this one."""
         return self.following(change.leader, change.out, change.news, self.witness)
 
-    def plain(self) -> RollFields:
+    def plain(self) -> ConfigurationFields:
         """As it goes over a wire."""
-        return self.number, self.tenure, self.members, self.witness
+        return self.number, self.term, self.members, self.witness
 
 
-NOBODY = Roll(0, 0, ())
+NOBODY = Configuration(0, 0, ())
 """What a newcomer knows."""
 
 
 def quorum(voters: Collection[str], agreeing: Iterable[str]) -> bool:
-    """Do most of `voters` agree? Any two quorums of the same voters share one of them."""
+    """True if most of `voters` agree. Any two quorums of the same voters share one of them."""
     return 2 * len(set(voters).intersection(agreeing)) > len(voters)
 
 
 def source(standings: Iterable[tuple[int, int, str]]) -> str:
-    """Whose state all members begin a roll with; each is (roll last begun, its step, name).
+    """The member whose state all begin with; each is (configuration last begun, its step, name).
 
-    The roll counts before the step: a newcomer may come from an older roll that got further than
-    the one that replaced it, and what it brings was never agreed on.
+    The configuration counts before the step: a newcomer may come from an older configuration that
+    got further than the one that replaced it, and what it brings was never agreed on.
     """
     begun, step, name = max(standings, key=lambda standing: (standing[0], standing[1]))
     return name

@@ -1,9 +1,9 @@
 """What is asked of etcd, and what it answers: the calls, and their form in its JSON gateway.
 
 A job has two keys. `leader` belongs to a lease: it is there for as long as whoever made it renews
-that, and its create revision (the *claim*) tells one leader from the next. `roll` holds the newest
-roll, and changes only in a transaction that demands the claim and the revision that was read: so
-each number is given once, and never by somebody whose claim is gone.
+that, and its create revision (the *claim*) tells one leader from the next. `configuration` holds
+the newest configuration, and changes only in a transaction that demands the claim and the revision
+that was read: so each number is given once, and never by somebody whose claim is gone.
 """
 
 import base64
@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
-from rendezvous.consensus.configuration import Roll
-from rendezvous.protocol.register_messages import RollFields
+from rendezvous.consensus.configuration import Configuration
+from rendezvous.protocol.register_messages import ConfigurationFields
 
 ETCD = "etcd"
 
@@ -22,7 +22,7 @@ Json = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Who leads, and what is the newest roll?"""
+    """Who leads, and what is the newest configuration?"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +54,11 @@ class Stand:
 
 @dataclass(frozen=True, slots=True)
 class Decide:
-    """Let `roll` be the newest, if the leader has this claim and the one before this revision."""
+    """Make this the newest if the leader has this claim and the one before this revision."""
 
     claim: int
     revision: int  # 0: there was none
-    roll: Roll
+    configuration: Configuration
 
 
 Call = Look | Grant | Renew | Revoke | Stand | Decide
@@ -72,7 +72,7 @@ class Seen:
     leader: str  # "": nobody
     claim: int
     lease: int
-    roll: Roll | None
+    configuration: Configuration | None
     revision: int
 
 
@@ -104,19 +104,19 @@ def prefix_of(run_id: str, job: str) -> str:
 
 
 def witness_of(founder: str) -> str:
-    """What stands as the witness in all rolls of the job that this launcher began."""
+    """What stands as the witness in all configurations of the job that this launcher began."""
     return f"{ETCD}/{founder}"
 
 
-def job_of(roll: Roll) -> str:
+def job_of(configuration: Configuration) -> str:
     """Which of all jobs of a name it is: whoever began it, which is one process for all time."""
-    return roll.witness.partition("/")[2]
+    return configuration.witness.partition("/")[2]
 
 
 def request(call: Call, prefix: str) -> tuple[str, Json]:
     """The path and the body of a call."""
-    leader, roll = f"{prefix}leader", f"{prefix}roll"
-    see: list[Json] = [{"requestRange": {"key": _b64(key)}} for key in (leader, roll)]
+    leader, configuration = f"{prefix}leader", f"{prefix}roll"
+    see: list[Json] = [{"requestRange": {"key": _b64(key)}} for key in (leader, configuration)]
     match call:
         case Look():
             return "/v3/kv/txn", {"success": see}
@@ -130,10 +130,10 @@ def request(call: Call, prefix: str) -> tuple[str, Json]:
             put: Json = {"key": _b64(leader), "value": _b64(name), "lease": str(lease)}
             free = _compare(leader, "CREATE", "create_revision", 0)
             return "/v3/kv/txn", _txn([free], put, see)
-        case Decide(claim=claim, revision=revision, roll=following):
-            put = {"key": _b64(roll), "value": _b64(json.dumps(following.plain()))}
+        case Decide(claim=claim, revision=revision, configuration=following):
+            put = {"key": _b64(configuration), "value": _b64(json.dumps(following.plain()))}
             claimed = _compare(leader, "CREATE", "create_revision", claim)
-            newest = _compare(roll, "MOD", "mod_revision", revision)
+            newest = _compare(configuration, "MOD", "mod_revision", revision)
             return "/v3/kv/txn", _txn([claimed, newest], put, see)
 
 
@@ -165,14 +165,14 @@ def _answer(call: Call, content: Json) -> Answer:
             return Leased(lease, 0.0)
         case _:
             responses = cast(list[Json], content["responses"])
-            leader, roll = (_kv(response) for response in responses[-2:])
+            leader, configuration = (_kv(response) for response in responses[-2:])
             return Seen(
                 done=bool(content.get("succeeded", False)),
                 leader=_text(leader) if leader else "",
                 claim=_int(leader["create_revision"]) if leader else 0,
                 lease=_int(leader.get("lease", "0")) if leader else 0,
-                roll=_roll(_text(roll)) if roll else None,
-                revision=_int(roll["mod_revision"]) if roll else 0,
+                configuration=_configuration(_text(configuration)) if configuration else None,
+                revision=_int(configuration["mod_revision"]) if configuration else 0,
             )
 
 
@@ -194,9 +194,9 @@ def _text(kv: Json) -> str:
     return base64.b64decode(cast(str, kv.get("value", ""))).decode()
 
 
-def _roll(text: str) -> Roll:
-    number, tenure, members, witness = cast(RollFields, json.loads(text))
-    return Roll(int(number), int(tenure), tuple(map(str, members)), str(witness))
+def _configuration(text: str) -> Configuration:
+    number, term, members, witness = cast(ConfigurationFields, json.loads(text))
+    return Configuration(int(number), int(term), tuple(map(str, members)), str(witness))
 
 
 def _int(value: object) -> int:

@@ -1,7 +1,7 @@
-"""When effects that others can see are allowed: a gate at each member, and what its leader lends.
+"""When effects that others can see are allowed: a lease at each member, granted by its leader.
 
 Durations go over the wire, never instants: the one who asks counts from when it asked, and by
-`pace.MARGIN` less, because each clock may be wrong by its rate.
+`timeouts.MARGIN` less, because each clock may be wrong by its rate.
 """
 
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from rendezvous.consensus import timeouts
 from rendezvous.protocol.register_messages import Pong
 
 
-class Gate:
+class MemberLease:
     """A member's. All times are of its own clock, in seconds."""
 
     def __init__(self, now: float, *, member: bool) -> None:
@@ -19,7 +19,7 @@ class Gate:
         self.followed_at = now  # when there was any sign of a leader
 
     def close(self, now: float) -> None:
-        """There is another roll."""
+        """There is another configuration."""
         self.until, self.followed_at = float("-inf"), now
 
     def answer(self, message: Pong) -> None:
@@ -31,23 +31,23 @@ class Gate:
 
 
 @dataclass(slots=True)
-class Loans:
-    """The leader's: for how long it has opened the gates of others."""
+class MemberLeases:
+    """The leader's: for how long it has granted leases to others."""
 
-    lent: dict[str, float] = field(default_factory=dict)  # gates of this roll, until when
-    owed: dict[str, float] = field(default_factory=dict)  # those of older rolls
-    closed_until: float = float("-inf")  # gates that an earlier leader may have opened
+    lent: dict[str, float] = field(default_factory=dict)  # leases of this configuration, until when
+    owed: dict[str, float] = field(default_factory=dict)  # those of older configurations
+    closed_until: float = float("-inf")  # leases that an earlier leader may have granted
 
     def inherit(self, now: float, lease_s: float = timeouts.LEASE_S) -> None:
-        """The leader before us may have opened gates until its lease lapsed or it died."""
+        """The leader before us may have granted leases until its own lapsed or it died."""
         self.closed_until = now + lease_s
 
     def give_back(self, member: str) -> None:
-        """It knows the present roll, so it uses no older gate."""
+        """It knows the present configuration, so it uses no older lease."""
         self.owed.pop(member, None)
 
     def lend(self, member: str, now: float, lease_until: float, *, changing: bool) -> float:
-        """For how many seconds the gate may be opened to `member` now."""
+        """For how many seconds `member` may have a lease now."""
         old = any(until > now for until in self.owed.values())
         closed = changing or old or now < self.closed_until
         open_s = 0.0 if closed else max(0.0, lease_until - now)
@@ -56,7 +56,7 @@ class Loans:
         return open_s
 
     def close(self) -> None:
-        """Another roll follows: its gates open when those of this one are given back or lapse."""
+        """Another configuration follows: its leases begin when these are given back or lapse."""
         for member, until in self.lent.items():
             self.owed[member] = max(until, self.owed.get(member, until))
         self.lent.clear()

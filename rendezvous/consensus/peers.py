@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 
 from rendezvous.consensus import timeouts
-from rendezvous.consensus.configuration import EVEN, Roll
-from rendezvous.protocol.heartbeat import tempo
+from rendezvous.consensus.configuration import EVEN, Configuration
+from rendezvous.protocol.heartbeat import heartbeat
 
 
-class Presence:
+class Peers:
     """All times are of the listener's own clock, in seconds."""
 
     def __init__(self, members: Iterable[str], now: float) -> None:
@@ -18,12 +18,12 @@ class Presence:
         self.awake_at = now  # since we stood still
         self.witness, self.witness_at = "", float("-inf")
         self._now = self._look_at = now
-        self.tempo = tempo(len(self.heard_at))
+        self.heartbeat = heartbeat(len(self.heard_at))
 
     def wake(self, now: float) -> None:
         """Time passed. A long gap is our own standstill, and nobody else's silence."""
         gap, self._now = now - self._now, now
-        if gap > self.tempo.deaf_s:
+        if gap > self.heartbeat.deaf_s:
             self.heard_at = {node: at + gap for node, at in self.heard_at.items()}
             self.awake_at = now
 
@@ -37,7 +37,7 @@ class Presence:
     def enroll(self, members: Iterable[str]) -> None:
         """These are the ones that count now."""
         self.heard_at = {node: self.heard_at.get(node, self._now) for node in members}
-        self.tempo, self._look_at = tempo(len(self.heard_at)), self._now
+        self.heartbeat, self._look_at = heartbeat(len(self.heard_at)), self._now
         self.admitted = [node for node in self.admitted if node not in self.heard_at]
 
     def begin(self, members: Iterable[str], lapsed: str) -> None:
@@ -47,11 +47,11 @@ class Presence:
         """
         self.heard_at = dict.fromkeys(members, self._now)
         if lapsed:
-            self.heard_at[lapsed] = self._now - self.tempo.silent_s
+            self.heard_at[lapsed] = self._now - self.heartbeat.silent_s
         self._look_at = self._now
 
     def absent(self, own: str) -> set[str]:
-        """Whom the next roll is without."""
+        """Whom the next configuration is without."""
         over = self.dead | self.parted
         gone = {node for node in over if node in self.heard_at or node in self.admitted}
         return (self._silent() | gone) - {own}
@@ -60,17 +60,17 @@ class Presence:
         # Asked with every message: nobody can be silent before the first one could have become so.
         if self._now < self._look_at or not self.heard_at:
             return set()
-        limit_s = self.tempo.silent_s
+        limit_s = self.heartbeat.silent_s
         silent = {node for node, at in self.heard_at.items() if self._now - at >= limit_s}
         self._look_at = self._now if silent else min(self.heard_at.values()) + limit_s
         return silent
 
-    def attend(self, witness: str) -> None:
+    def see_witness(self, witness: str) -> None:
         """That witness is there."""
         self.witness, self.witness_at = witness, self._now
 
-    def seconder(self, present: str, own: str) -> str:
-        """The vote that a witness has in the next roll, after `present`; "" if none is there.
+    def witness_vote(self, present: str, own: str) -> str:
+        """The vote of a witness in the next configuration, after `present`; "" if none is there.
 
         One witness may vote in many jobs: the name of whoever asked it first tells them apart.
         """
@@ -79,10 +79,14 @@ class Presence:
         same = present.partition("/")[0] == self.witness
         return present if same else f"{self.witness}/{own}"
 
-    def seconded(self, roll: Roll, present: str, own: str) -> Roll:
-        """`roll` with the vote that a witness has in it, where it has one."""
-        even = len(roll.members) in EVEN
-        return roll._replace(witness=self.seconder(present, own)) if even else roll
+    def with_witness(self, configuration: Configuration, present: str, own: str) -> Configuration:
+        """`configuration` with the vote that a witness has in it, where it has one."""
+        even = len(configuration.members) in EVEN
+        return (
+            configuration._replace(witness=self.witness_vote(present, own))
+            if even
+            else configuration
+        )
 
     def unheard(self, for_s: float) -> set[str]:
         """Members that have said nothing for so long."""

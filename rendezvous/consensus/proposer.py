@@ -2,44 +2,45 @@
 
 from dataclasses import dataclass, field
 
-from rendezvous.consensus.configuration import NO_BALLOT, Roll, quorum
-from rendezvous.consensus.leases import Loans
+from rendezvous.consensus.configuration import NO_BALLOT, Configuration, quorum
+from rendezvous.consensus.leases import MemberLeases
 from rendezvous.protocol.register_messages import Accepted, Ballot, Granted, Prepared
 
 
 @dataclass(slots=True)
-class Bid:
-    """One ballot. All times are of the bidder's own clock, in seconds."""
+class Proposer:
+    """One ballot. All times are of the proposer's own clock, in seconds."""
 
     ballot: Ballot
-    base: Roll  # the decided roll whose voters are asked
+    base: Configuration  # the decided configuration whose voters are asked
     begun_at: float
     sent_at: float = float("-inf")  # of what is being repeated until it is answered
     prepared: set[str] = field(default_factory=set)
     found_in: Ballot = NO_BALLOT
-    found: Roll | None = None  # the newest that a voter had accepted: it may be decided already
+    # The newest that a voter had accepted: it may be decided already.
+    found: Configuration | None = None
     elected: bool = False  # by a quorum, once; from then on it is not given up for lack of answers
-    proposal: Roll | None = None
+    proposal: Configuration | None = None
     accepted: set[str] = field(default_factory=set)
     granted: dict[str, float] = field(default_factory=dict)  # voter -> when we had asked
     followed_at: float = float("-inf")  # most voters had granted what we asked for then, or later
     led_at: float = float("-inf")
-    loans: Loans = field(default_factory=Loans)
+    member_leases: MemberLeases = field(default_factory=MemberLeases)
     disturbed: bool = False  # a member is fenced by a proposal that nobody pursues any more
 
     @property
     def ready(self) -> bool:
-        """May it propose what follows `base`?"""
+        """True if it may propose what follows `base`."""
         return quorum(self.base.voters, self.prepared)
 
     def prepared_by(self, voter: str, message: Prepared) -> None:
-        """What it had accepted may be decided: the newest such roll is proposed again."""
+        """What it had accepted may be decided: the newest such configuration is proposed again."""
         if (message.ballot, message.number) != (self.ballot, self.base.number):
             return
         self.prepared.add(voter)
         follows = message.accepted[0] == self.base.number + 1
         if follows and message.accepted_in > self.found_in:
-            self.found_in, self.found = message.accepted_in, Roll(*message.accepted)
+            self.found_in, self.found = message.accepted_in, Configuration(*message.accepted)
         if self.ready and self.proposal is None:
             self.sent_at = float("-inf")
 
@@ -63,14 +64,14 @@ class Bid:
         asked = sorted((self.granted.get(v, float("-inf")) for v in self.base.voters), reverse=True)
         self.followed_at = asked[len(asked) // 2] if asked else float("-inf")
 
-    def rebase(self, roll: Roll) -> None:
-        """`roll` is decided. New voters are asked first: they may have promised or accepted."""
-        if roll.voters != self.base.voters:
+    def rebase(self, configuration: Configuration) -> None:
+        """It is decided. New voters are asked first: they may have promised or accepted."""
+        if configuration.voters != self.base.voters:
             self.prepared.clear()
-        self.base = roll
+        self.base = configuration
         self._count()
         self.proposal, self.found, self.found_in = None, None, NO_BALLOT
         self.accepted.clear()
         self.disturbed = False
         self.sent_at = float("-inf")
-        self.loans.close()
+        self.member_leases.close()

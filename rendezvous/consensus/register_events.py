@@ -3,29 +3,29 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from rendezvous.consensus.configuration import Roll
+from rendezvous.consensus.configuration import Configuration
 from rendezvous.consensus.etcd_api import Answer, Call
 from rendezvous.protocol.register_messages import (
     Accept,
     Accepted,
     Ballot,
+    ConfigurationChange,
     Granted,
     Lead,
+    NewConfiguration,
     Ping,
     Pong,
     Prepare,
     Prepared,
     Rejected,
-    RollCall,
-    RollChange,
 )
 
 OnSilence = Literal["stop", "continue"]
 """What a launcher that is alone does, if nothing proves that the others are dead."""
 
-Council = (
+RegisterMessage = (
     Prepare | Prepared | Rejected | Accept | Accepted
-    | RollCall | RollChange | Lead | Granted | Ping | Pong
+    | NewConfiguration | ConfigurationChange | Lead | Granted | Ping | Pong
 )  # fmt: skip
 """The messages of this machine."""
 
@@ -35,7 +35,7 @@ class Heard:
     """`message` came from the launcher `sender`."""
 
     sender: str
-    message: Council
+    message: RegisterMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
-class Attend:
+class WitnessSeen:
     """The witness of this name is there, and remembers all that it has answered by that name."""
 
     witness: str
@@ -86,7 +86,7 @@ class Answered:
     answer: Answer
 
 
-Event = Heard | Dead | Admit | Part | Settled | Attend | Answered | Tick
+Event = Heard | Dead | Admit | Part | Settled | WitnessSeen | Answered | Tick
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +94,14 @@ class To:
     """Send to the launcher `node`; lost, late and repeated messages are expected."""
 
     node: str
-    message: Council
+    message: RegisterMessage
 
 
 @dataclass(frozen=True, slots=True)
 class Enrolled:
-    """`roll` is decided. Who is not in it has been left out, for good."""
+    """`configuration` is decided. Who is not in it has been left out, for good."""
 
-    roll: Roll
+    configuration: Configuration
 
 
 @dataclass(frozen=True, slots=True)

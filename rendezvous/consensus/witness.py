@@ -2,17 +2,24 @@
 
 It has no part in the job, cannot stand, and gives no lease: it is a voter that knows no clock. With
 two or four members its vote makes the number odd. Nothing here changes the rule that what follows a
-roll needs a quorum of its voters; a witness is one of them, and as any voter it gives one number to
-one roll, whoever asks. It may live in a process or in files: whoever holds its memory passes the
-messages in. One that has lost its memory must come back under another name.
+configuration needs a quorum of its voters; a witness is one of them, and as any voter it gives one
+number to one configuration, whoever asks. It may live in a process or in files: whoever holds its
+memory passes the messages in. One that has lost its memory must come back under another name.
 """
 
 import json
 
 from rendezvous.consensus.acceptor import Acceptor
-from rendezvous.consensus.configuration import NOBODY, Roll
-from rendezvous.consensus.register_events import Council
-from rendezvous.protocol.register_messages import Accept, Ballot, Ping, Prepare, Rejected, RollCall
+from rendezvous.consensus.configuration import NOBODY, Configuration
+from rendezvous.consensus.register_events import RegisterMessage
+from rendezvous.protocol.register_messages import (
+    Accept,
+    Ballot,
+    NewConfiguration,
+    Ping,
+    Prepare,
+    Rejected,
+)
 
 KEPT = ("roll", "promised", "accepted_in", "accepted")
 
@@ -27,22 +34,22 @@ class Witness:
     def __init__(self, vote: Acceptor | None = None) -> None:
         self.vote = vote if vote is not None else Acceptor(NOBODY)
 
-    def hear(self, message: Council) -> Council | None:
+    def hear(self, message: RegisterMessage) -> RegisterMessage | None:
         """What to answer to a launcher, if anything."""
-        answer: Council | None = None
+        answer: RegisterMessage | None = None
         match message:
-            case Prepare(roll=roll, ballot=ballot):
-                no = self._decline(Roll(*roll), ballot)
+            case Prepare(configuration=configuration, ballot=ballot):
+                no = self._decline(Configuration(*configuration), ballot)
                 answer = no if no is not None else self.vote.promise(message)
-            case Accept(base=base, ballot=ballot) if message.roll[0] > base[0]:
-                no = self._decline(Roll(*base), ballot)
+            case Accept(base=base, ballot=ballot) if message.configuration[0] > base[0]:
+                no = self._decline(Configuration(*base), ballot)
                 answer = no if no is not None else self.vote.accept(message)
-            case RollCall(roll=roll):
-                self.vote.learn(Roll(*roll))
+            case NewConfiguration(configuration=configuration):
+                self.vote.learn(Configuration(*configuration))
             case Ping(number=number):
                 answer = self.vote.news(number)
             case _:
-                pass  # Leases and gates are between launchers; what follows nothing is nonsense.
+                pass  # Leases are between launchers; what follows nothing is nonsense.
         self.vote.check()
         return answer
 
@@ -50,7 +57,7 @@ class Witness:
         """All that the vote must not forget, as text; equal texts are equal memories."""
         vote = self.vote
         accepted = None if vote.accepted is None else vote.accepted.plain()
-        content = (vote.roll.plain(), vote.promised, vote.accepted_in, accepted)
+        content = (vote.configuration.plain(), vote.promised, vote.accepted_in, accepted)
         return json.dumps(dict(zip(KEPT, content, strict=True)))
 
     @classmethod
@@ -58,15 +65,17 @@ class Witness:
         """The vote with that memory. Raises Damaged."""
         try:
             content = json.loads(text)
-            vote = Acceptor(_roll(content["roll"]))
+            vote = Acceptor(_configuration(content["roll"]))
             vote.promised, vote.accepted_in = (_ballot(content[name]) for name in KEPT[1:3])
-            vote.accepted = None if content["accepted"] is None else _roll(content["accepted"])
+            vote.accepted = (
+                None if content["accepted"] is None else _configuration(content["accepted"])
+            )
             vote.check()
         except (ValueError, TypeError, KeyError, AssertionError) as error:
             raise Damaged(f"{type(error).__name__}: {error}") from error
         return cls(vote)
 
-    def _decline(self, base: Roll, ballot: Ballot) -> RollCall | Rejected | None:
+    def _decline(self, base: Configuration, ballot: Ballot) -> NewConfiguration | Rejected | None:
         """Why a candidate cannot have this vote; None if it can."""
         self.vote.learn(base)
         if self.vote.refuses(ballot):
@@ -74,13 +83,13 @@ class Witness:
         return self.vote.news(base.number)
 
 
-def _roll(fields: list[object]) -> Roll:
-    number, tenure, members, witness = fields
+def _configuration(fields: list[object]) -> Configuration:
+    number, term, members, witness = fields
     texts = isinstance(members, list) and all(isinstance(name, str) for name in members)
-    if type(number) is int and type(tenure) is int and texts and isinstance(witness, str):
+    if type(number) is int and type(term) is int and texts and isinstance(witness, str):
         assert isinstance(members, list), "that was asked"
-        return Roll(number, tenure, tuple(members), witness)
-    raise ValueError(f"{fields} is no roll")
+        return Configuration(number, term, tuple(members), witness)
+    raise ValueError(f"{fields} is no configuration")
 
 
 def _ballot(fields: list[object]) -> Ballot:

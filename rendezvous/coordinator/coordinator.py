@@ -26,21 +26,22 @@ from collections.abc import Iterable, Sequence
 from typing import assert_never
 
 from rendezvous.coordinator import gather as gather
+from rendezvous.coordinator.beginning import Beginning, introduction
+from rendezvous.coordinator.events import Event as Event
+from rendezvous.coordinator.events import NodeLost as NodeLost
+from rendezvous.coordinator.events import Received as Received
+from rendezvous.coordinator.events import Resumed as Resumed
+from rendezvous.coordinator.events import Tick as Tick
 from rendezvous.coordinator.gather import Gathering, announcement, resend_after
 from rendezvous.coordinator.losses import Loss, exit_code
 from rendezvous.coordinator.members import FIRST_GENERATION, Membership
 from rendezvous.coordinator.step_log import StepBook
-from rendezvous.journal.events import Event as Event
-from rendezvous.journal.events import NodeLost as NodeLost
-from rendezvous.journal.events import Received as Received
-from rendezvous.journal.events import Resumed as Resumed
-from rendezvous.journal.events import Tick as Tick
-from rendezvous.membership.beginning import Beginning, introduction
 from rendezvous.protocol.effects import Effect, Json, KillRanks, Record, StopJob, ToRank
 from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import (
     Broken,
     Committed,
+    ContextBuffer,
     Decision,
     Discord,
     Exited,
@@ -51,7 +52,6 @@ from rendezvous.protocol.messages import (
     Notice,
     Overdue,
     PeerFault,
-    Remains,
     Report,
     Stop,
     StoreCall,
@@ -61,7 +61,7 @@ from rendezvous.protocol.messages import (
 )
 from rendezvous.transport.apart import missed
 
-REMAINS_WAIT_S = 1.0
+CONTEXTS_WAIT_S = 1.0
 """How long a decision waits for the context of a rank that the kernel has not reaped yet."""
 
 EXIT_ERROR, EXIT_BELOW_MIN, EXIT_INVARIANT = 1, 81, 85
@@ -149,7 +149,7 @@ class Coordinator:
         match message:
             case Exited():
                 return self._exit(message)
-            case Remains():
+            case ContextBuffer():
                 return self._inherit(message)
             case Hello():
                 return self._greet(message)
@@ -260,7 +260,7 @@ class Coordinator:
             return []
         self.members.gone.add(rank)
         if rank not in self.members.live_ranks:
-            return self._gathered()  # its replica had left; perhaps we waited for its remains
+            return self._gathered()  # its replica had left; perhaps we waited for its contexts
         if exited.code == 0:  # perhaps without hooks that could say farewell
             return self._finish(rank, -1, FIRST_GENERATION)
         if rank in self.members.finished:
@@ -336,22 +336,25 @@ class Coordinator:
         members = sorted(self.members.live_ranks)
         return [
             *(ToRank(rank=rank, message=view) for rank in members),
-            *self._legacies(members),
+            *self._lost_contexts(members),
             Record("view.change", reason, fields),
             *self.beginning.stated(self.members.live_ranks),
             *self._write_up(),  # steps whose line had waited for those who left
             *self._done(),
         ]
 
-    def _inherit(self, remains: Remains) -> list[Effect]:
-        self.members.remains[remains.rank] = remains
-        if self.members.layout is None or remains.rank in self.members.live_ranks:
+    def _inherit(self, context_buffer: ContextBuffer) -> list[Effect]:
+        self.members.context_buffer[context_buffer.rank] = context_buffer
+        if self.members.layout is None or context_buffer.rank in self.members.live_ranks:
             return []
-        return [*self._legacies(self.members.heirs(remains.rank)), *self._gathered()]
+        return [
+            *self._lost_contexts(self.members.shard_peers(context_buffer.rank)),
+            *self._gathered(),
+        ]
 
-    def _legacies(self, ranks: Iterable[int]) -> list[ToRank]:
+    def _lost_contexts(self, ranks: Iterable[int]) -> list[ToRank]:
         """The contexts of every lost rank, to the survivors of the same shard position."""
-        return [ToRank(rank=rank, message=left) for rank, left in self.members.legacies(ranks)]
+        return [ToRank(rank=rank, message=left) for rank, left in self.members.lost_contexts(ranks)]
 
     # --------------------------------------------------------------------------- gathering
 
@@ -362,7 +365,7 @@ class Coordinator:
         if gathering is None:
             return []
         if (answer := gathering.answer(report)) is not None:
-            return [*self._legacies([report.rank]), ToRank(rank=report.rank, message=answer)]
+            return [*self._lost_contexts([report.rank]), ToRank(rank=report.rank, message=answer)]
         if gathering.decided or not gathering.take(report):
             return []
         return self._gathered(gathering.concern(report.rank, self.members))
@@ -397,7 +400,7 @@ class Coordinator:
             return [*self._tell(dict.fromkeys(reports, decision)), announcement(decision, reason)]
         if self.members.ended:
             return self._go_on_without(self.members.ended, step, sorted(reports))
-        if self._waits_for_remains(gathering):
+        if self._waits_for_contexts(gathering):
             return []
         assert self.members.layout is not None, "replicas are known once anything is gathered"
         redo = gather.redo(self.generation, reports, self.members.layout, self.members.live)
@@ -444,19 +447,19 @@ class Coordinator:
         return effects
 
     def _level(self, decisions: dict[int, Decision]) -> list[Effect]:
-        effects = [*self._legacies(sorted(decisions)), *self._tell(decisions)]
+        effects = [*self._lost_contexts(sorted(decisions)), *self._tell(decisions)]
         for rank, decision in decisions.items():
             reason = f"rank {rank} joins its shard mates in what they have begun"
             effects.append(announcement(decision, reason))
         return effects
 
-    def _waits_for_remains(self, gathering: Gathering) -> bool:
+    def _waits_for_contexts(self, gathering: Gathering) -> bool:
         """A rank of a lost replica that was not reaped yet may still leave its context."""
-        patient = self.now < gathering.begun_at + REMAINS_WAIT_S
+        patient = self.now < gathering.begun_at + CONTEXTS_WAIT_S
         return patient and self.members.unreaped(sorted(self.losses))
 
     def _expire(self) -> list[Effect]:
-        """Send again what had no answer; decide without the remains that never came."""
+        """Send again what had no answer; decide without the contexts that never came."""
         gathering = self.gathering
         if gathering is None or gathering.decided or self.now < gathering.resend_at:
             return []

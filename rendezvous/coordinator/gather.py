@@ -97,7 +97,7 @@ class Gathering:
         return None if obeyed(decision, report) else decision
 
     def committed(self, step: int) -> bool:
-        """Was anybody told to commit `step`?"""
+        """True if anybody was told to commit `step`."""
         return any(d.verdict == "commit" and d.step == step for d in self.decisions.values())
 
     @property
@@ -112,7 +112,7 @@ def _progress(report: Report) -> tuple[int, bool, int]:
 
 
 def obeyed(decision: Decision, report: Report) -> bool:
-    """Has the rank that waits at the step of `decision` done what it says?"""
+    """True if the rank that waits at the step of `decision` has done what it says."""
     return decision.verdict == "level" and _joins(decision) <= set(report.done)
 
 
@@ -178,7 +178,7 @@ def levels(gathering: Gathering, reports: Reports, layout: Layout) -> dict[int, 
 
 
 def settled(gathering: Gathering, reports: Reports, newest: int) -> bool:
-    """Do all of `reports` wait at the commit point of `newest`, with nothing begun?"""
+    """True if all of `reports` wait at the commit point of `newest`, with nothing begun."""
     for rank, report in reports.items():
         if report.step != newest or report.phase != "settle":
             return False

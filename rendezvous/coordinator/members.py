@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from rendezvous.protocol.layout import Layout
-from rendezvous.protocol.messages import Legacy, Remains, View
+from rendezvous.protocol.messages import ContextBuffer, LostContexts, View
 
 FIRST_GENERATION = 1
 """The only generation that everybody has a plan for without asking: all slots at home."""
@@ -22,7 +22,7 @@ class Membership:
     """Rank -> steps it had committed when its script ended, -1 if it did not say."""
     absent: tuple[int, ...] = ()  # members that had ended as this generation began
     gone: set[int] = field(default_factory=set)
-    remains: dict[int, Remains] = field(default_factory=dict)
+    context_buffer: dict[int, ContextBuffer] = field(default_factory=dict)
     # Asked with every message of every rank: what they follow from changes with a loss or an end.
     _running: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
     _ended: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
@@ -36,7 +36,7 @@ class Membership:
     _ranks: frozenset[int] = field(default=frozenset(), init=False, repr=False, compare=False)
 
     def __contains__(self, rank: int) -> bool:
-        """Is this a rank of the job, lost or not?"""
+        """True if this is a rank of the job, lost or not."""
         if not self._ranks:
             self._ranks = frozenset(self.world)
         return rank in self._ranks
@@ -111,33 +111,34 @@ class Membership:
         return self.live_ranks.difference(lost)
 
     def unreaped(self, slots: Iterable[int]) -> bool:
-        """May a rank of these slots still leave its context?"""
+        """True if a rank of these slots may still leave its context."""
         assert self.layout is not None, "slots are known once one can be lost"
         return any(rank not in self.gone for rank in self.layout.ranks(tuple(slots)))
 
-    def heirs(self, rank: int) -> list[int]:
+    def shard_peers(self, rank: int) -> list[int]:
         """Members at the shard position of `rank`."""
         assert self.layout is not None, "positions are known once something is left behind"
         shard = self.layout.place(rank)[1]
         return [self.layout.replicas[slot][shard] for slot in self.live]
 
-    def legacies(self, heirs: Iterable[int]) -> Iterator[tuple[int, Legacy]]:
-        """What the lost ranks of each heir's shard position left behind, where that is anything."""
+    def lost_contexts(self, shard_peers: Iterable[int]) -> Iterator[tuple[int, LostContexts]]:
+        """What lost ranks at the shard position of each member left behind, if anything."""
         layout = self.layout
         if layout is None or not self.live or not self._lost:
             return
-        found: dict[int, Legacy | None] = {}  # by shard position: one message for all its heirs
-        for heir in heirs:
-            shard = layout.place(heir)[1]
+        # By shard position: one message for all members there.
+        found: dict[int, LostContexts | None] = {}
+        for member in shard_peers:
+            shard = layout.place(member)[1]
             if shard not in found:
                 ranks = [layout.replicas[slot][shard] for slot in self._lost]
-                left = [self.remains[rank] for rank in ranks if rank in self.remains]
-                found[shard] = self._legacy(left) if left else None
-            if (legacy := found[shard]) is not None:
-                yield heir, legacy
+                left = [self.context_buffer[rank] for rank in ranks if rank in self.context_buffer]
+                found[shard] = self._lost_contexts(left) if left else None
+            if (lost_contexts := found[shard]) is not None:
+                yield member, lost_contexts
 
-    def _legacy(self, left: list[Remains]) -> Legacy:
-        return Legacy(
+    def _lost_contexts(self, left: list[ContextBuffer]) -> LostContexts:
+        return LostContexts(
             generation=self.generation,
             contexts=tuple((one.rank, one.contexts) for one in left),
             marks=tuple((one.rank, one.marks) for one in left if one.marks),

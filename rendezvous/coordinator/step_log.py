@@ -73,7 +73,7 @@ class StepBook:
                 recovery.decided_at = now
 
     def passed(self, step: int, ranks: Iterable[int]) -> bool:
-        """Have all `ranks` committed `step`?"""
+        """True if all `ranks` have committed `step`."""
         return all(self.newest.get(rank, -1) >= step for rank in ranks)
 
     # --------------------------------------------------------------------------- the account

@@ -2,11 +2,11 @@
 
 A coordinator keeps nothing that its launchers could not tell again. Each launcher remembers what
 its workers have said about themselves and the newest that they were told (`Memory`). The successor
-takes these statements from all members of its roll, begins a generation of its own, and gathers:
-the same path as after any loss. A step in flight is neither lost nor done twice, because survivors
-report what they hold, and nothing of an older generation counts any more.
+takes these statements from all members of its configuration, begins a generation of its own, and
+gathers: the same path as after any loss. A step in flight is neither lost nor done twice, because
+survivors report what they hold, and nothing of an older generation counts any more.
 
-Generations of different coordinators never meet: each tenure has numbers of its own. A launcher
+Generations of different coordinators never meet: each term has numbers of its own. A launcher
 that has told its successor what it knows takes nothing from the predecessor any more, so what the
 successor begins with cannot change behind its back.
 """
@@ -20,26 +20,26 @@ from rendezvous.protocol.effects import Effect, ToRank
 from rendezvous.protocol.messages import (
     Broken,
     Committed,
+    ContextBuffer,
     Decision,
     Discord,
     Exited,
     Farewell,
     Message,
     Overdue,
-    Remains,
     Topology,
     Verdict,
     View,
 )
 
-TENURE_GENERATIONS = 1000
-"""A coordinator that has used up its numbers has to ask for another tenure."""
+TERM_GENERATIONS = 1000
+"""A coordinator that has used up its numbers has to ask for another term."""
 
 STEPS_KEPT = PATIENCE + 2
 """Committed steps of each rank that are told again: the account waits no longer for any."""
 
 RETOLD = (
-    Committed, Topology, Verdict, Farewell, Overdue, Exited, Remains, Broken, Discord, View,
+    Committed, Topology, Verdict, Farewell, Overdue, Exited, ContextBuffer, Broken, Discord, View,
     Decision,
 )  # fmt: skip
 """What a standing is made of."""
@@ -48,9 +48,9 @@ Standing = tuple[Message, ...]
 """What one launcher remembers, oldest first."""
 
 
-def first_generation(tenure: int) -> int:
-    """The first generation of the coordinator whose tenure has this number."""
-    return (tenure - 1) * TENURE_GENERATIONS + 1
+def first_generation(term: int) -> int:
+    """The first generation of the coordinator whose term has this number."""
+    return (term - 1) * TERM_GENERATIONS + 1
 
 
 class Memory:
@@ -69,7 +69,7 @@ class Memory:
                 self._steps[rank, step] = message
                 self._steps.pop((rank, step - STEPS_KEPT), None)
                 self._facts.pop((Overdue.__name__, rank), None)  # it has gone on
-            case Topology() | Verdict() | Farewell() | Exited() | Remains() | Broken():
+            case Topology() | Verdict() | Farewell() | Exited() | ContextBuffer() | Broken():
                 self._facts[type(message).__name__, message.rank] = message
             case Discord() | Overdue():
                 self._facts[type(message).__name__, message.rank] = message
@@ -102,24 +102,25 @@ class Memory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vacancy:
-    """What the successor finds: its tenure, and the nodes that did not come with it."""
+    """What the successor finds: its term, and the nodes that did not come with it."""
 
-    tenure: int
+    term: int
     world: tuple[int, ...]
     min_replicas: int
-    lost: tuple[tuple[str, tuple[int, ...], str], ...]  # nodes not in the roll: name, ranks, why
+    # Nodes not in the configuration: name, ranks, why.
+    lost: tuple[tuple[str, tuple[int, ...], str], ...]
     reason: str  # for a new generation where nobody is lost
 
 
-def succeed(
+def new_coordinator(
     vacancy: Vacancy, standings: Iterable[Standing], now: float
 ) -> tuple[Coordinator, list[Effect]]:
-    """The coordinator of a new tenure, and what it wants done first."""
+    """The coordinator of a new term, and what it wants done first."""
     told = [message for standing in standings for message in standing]
     coordinator = Coordinator(world=vacancy.world, min_replicas=vacancy.min_replicas)
     _take_over(coordinator, vacancy, told)
     effects: list[Effect] = []
-    for message in _of(told, Topology, Verdict, Committed, Remains, Farewell, Overdue):
+    for message in _of(told, Topology, Verdict, Committed, ContextBuffer, Farewell, Overdue):
         # Views in answer to these would be of a generation that nobody has begun.
         answers = coordinator.step(Received(message=message), now)
         effects += [effect for effect in answers if not isinstance(effect, ToRank)]
@@ -153,9 +154,9 @@ def _take_over(coordinator: Coordinator, vacancy: Vacancy, told: Sequence[Messag
     views = [message for message in told if isinstance(message, View)]
     newest = max(views, key=lambda view: view.generation, default=None)
     members = coordinator.members
-    members.generation = first_generation(vacancy.tenure) - 1
+    members.generation = first_generation(vacancy.term) - 1
     assert newest is None or newest.generation <= members.generation, (
-        f"INV-2: tenure {vacancy.tenure} begins below generation {newest}"
+        f"INV-2: term {vacancy.term} begins below generation {newest}"
     )
     if newest is not None:
         members.live_ranks = set(newest.live_ranks)

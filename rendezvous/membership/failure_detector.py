@@ -1,4 +1,4 @@
-"""Which launchers are alive: a peer that says nothing for so long as the `tempo` allows is lost.
+"""Which launchers are alive: a peer silent for longer than the `heartbeat` allows is lost.
 
 Every message counts as a sign of life. A process that was itself stopped (SIGSTOP, a paused virtual
 machine) heard nobody while it stood still, and must not blame the others for that: time that this
@@ -8,7 +8,7 @@ machine was not asked about counts for nobody.
 from dataclasses import dataclass
 from typing import assert_never
 
-from rendezvous.protocol.heartbeat import QUICK, Tempo
+from rendezvous.protocol.heartbeat import QUICK, Heartbeat
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,8 @@ class Silent:
 class Detector:
     """Machine: signs of life in, losses out."""
 
-    def __init__(self, tempo: Tempo = QUICK) -> None:
-        self._tempo = tempo
+    def __init__(self, heartbeat: Heartbeat = QUICK) -> None:
+        self._heartbeat = heartbeat
         self._heard_at: dict[bytes, float] = {}
         self._newest_at = float("-inf")  # of those
         self._look_at = float("-inf")  # nobody can be silent before
@@ -70,7 +70,7 @@ class Detector:
     def deadline(self) -> float | None:
         """When it next needs a `Tick`, or None."""
         heard_at = self._heard_at.values()
-        return min(heard_at) + self._tempo.silent_s if heard_at else None
+        return min(heard_at) + self._heartbeat.silent_s if heard_at else None
 
     def check(self) -> None:
         asked_at, newest_at = self._asked_at, self._newest_at
@@ -81,7 +81,7 @@ class Detector:
 
     def _forgive(self, now: float) -> None:
         gap = 0.0 if self._asked_at is None else now - self._asked_at
-        if gap > self._tempo.deaf_s:
+        if gap > self._heartbeat.deaf_s:
             self._heard_at = {peer: at + gap for peer, at in self._heard_at.items()}
             self._newest_at += gap
         self._asked_at = now
@@ -93,10 +93,10 @@ class Detector:
         silent = [
             Silent(peer, now - heard_at)
             for peer, heard_at in sorted(self._heard_at.items())
-            if now - heard_at >= self._tempo.silent_s
+            if now - heard_at >= self._heartbeat.silent_s
         ]
         for loss in silent:
             del self._heard_at[loss.peer]
         heard_at = self._heard_at.values()
-        self._look_at = min(heard_at, default=now) + self._tempo.silent_s
+        self._look_at = min(heard_at, default=now) + self._heartbeat.silent_s
         return silent

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from rendezvous.protocol.effects import Record
-from rendezvous.protocol.messages import Join, Refusal
+from rendezvous.protocol.formation_messages import Join, Refusal
 
 HOUR_S = 3600.0
 STRIKES = 3
@@ -39,7 +39,7 @@ class _Strikes:
     reason: str = ""  # of the last
 
 
-class Lemons:
+class FlappingNodes:
     """Machine of the coordinator: losses in, answers to those who join out."""
 
     def __init__(self) -> None:

@@ -10,8 +10,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import assert_never
 
+from rendezvous.protocol.formation_messages import Join, Refusal, Start
 from rendezvous.protocol.heartbeat import MANY
-from rendezvous.protocol.messages import Join, Refusal, Start
 
 EXIT_USAGE = 2
 EXIT_NEVER_FORMED = 80
@@ -228,7 +228,7 @@ class Formation:
             return _refuse(f"this endpoint serves run {self._run_id!r}, not {join.run_id!r}")
         stranger = "" if self._allow_mixed else self._strangeness(join)
         if stranger:
-            return _refuse(f"{stranger} (or --allow-mixed)")
+            return _refuse(f"{stranger} (or --allow-version-mismatch)")
         if not 1 <= join.nproc <= NPROC_MOST:
             return _refuse(f"{join.nproc} workers per node are not possible", EXIT_USAGE)
         if join.node_rank >= self._nnodes:
@@ -236,7 +236,7 @@ class Formation:
             return _refuse(few, EXIT_USAGE)
         for other in self._kinds.values():
             if join.agreement != other.agreement:
-                why = "its launcher has another --coord, or another etcd behind it"
+                why = "its launcher has another --etcd, or another etcd behind it"
                 return _refuse(f"this node cannot agree with {_whereabouts(other)}: {why}")
         taker = None if self._over else self._by_rank.get(join.node_rank)
         if taker is not None:

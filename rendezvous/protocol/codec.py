@@ -6,7 +6,7 @@ written by somebody else: every size is bounded before memory is spent on it, un
 ignored so that a newer peer can say more, and all else that differs is refused with one sentence.
 
 Numbers have bounds by the name of their field, because a name has one meaning in all messages.
-Whether a rank exists in this job is not known here: that is the seat's to refuse.
+Whether a rank exists in this job is not known here: that is the coordinator host's to refuse.
 """
 
 import math
@@ -20,7 +20,7 @@ import msgpack
 
 from rendezvous.protocol.messages import Message
 
-PROTOCOL = 4
+PROTOCOL = 5
 """Raised by a change that an older peer would misunderstand; peers of two numbers never talk."""
 
 FRAME_BYTES = 8 << 20

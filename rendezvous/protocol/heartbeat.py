@@ -12,7 +12,7 @@ MANY, THOUSANDS = 500, 2000
 """From so many launchers on the rhythm is the slow one, and the slowest."""
 
 
-class Tempo(NamedTuple):
+class Heartbeat(NamedTuple):
     """Both in seconds."""
 
     beat_s: float
@@ -24,12 +24,12 @@ class Tempo(NamedTuple):
         return 2 * self.beat_s
 
 
-QUICK, SLOW = Tempo(beat_s=0.5, silent_s=2.0), Tempo(beat_s=1.0, silent_s=3.5)
-SLOWEST = Tempo(beat_s=1.5, silent_s=4.8)
-"""As seldom as it may be: a gate that a leader opens stays open for 1.8 s at least."""
+QUICK, SLOW = Heartbeat(beat_s=0.5, silent_s=2.0), Heartbeat(beat_s=1.0, silent_s=3.5)
+SLOWEST = Heartbeat(beat_s=1.5, silent_s=4.8)
+"""As seldom as it may be: a lease that a leader grants a member runs for 1.8 s at least."""
 
 
-def tempo(launchers: int) -> Tempo:
+def heartbeat(launchers: int) -> Heartbeat:
     """The rhythm of a job of so many launchers."""
     if launchers < MANY:
         return QUICK

@@ -12,20 +12,30 @@ Directions: W worker, L launcher (one per node), C coordinator (lives in one of 
 from dataclasses import dataclass, field
 from typing import Literal
 
+from rendezvous.protocol.formation_messages import (
+    Beat,
+    Join,
+    Redirect,
+    Refusal,
+    Restart,
+    Roster,
+    Spare,
+    Start,
+)
 from rendezvous.protocol.register_messages import (
     Accept,
     Accepted,
+    ConfigurationChange,
     Copied,
     Copy,
     Granted,
     Lead,
+    NewConfiguration,
     Ping,
     Pong,
     Prepare,
     Prepared,
     Rejected,
-    RollCall,
-    RollChange,
     Testimony,
     Whole,
 )
@@ -35,111 +45,6 @@ Identity = tuple[int, int]
 
 Phase = Literal["compute", "settle", "done"]
 Promise = Literal["exact-samples", "equal-count", "unprotected"]
-
-
-# ---------------------------------------------------------------------------- forming the job
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Join:
-    """L -> C: a launcher asks to take part with `nproc` workers."""
-
-    run_id: str
-    node: str
-    incarnation: str
-    node_rank: int  # -1: the coordinator chooses
-    nproc: int
-    version: str
-    role: str = "default"
-    master: str = ""  # host:port where its first worker could listen; no host: `address`
-    attempt: int = 0  # the restart that this launcher is ready for
-    script: str = ""  # what it runs, with a digest of the arguments
-    arguments: str = ""
-    torch: str = ""  # version, if known
-    agreement: str = ""  # who decides who takes part: "" the launchers, or an etcd, by its id
-    listen: int = 0  # the port at which other launchers reach this one, 0 if none does
-    address: str = ""  # whence this message came: filled in by whoever receives it
-
-
-Peer = tuple[str, str, int, int]
-"""A launcher of the job: incarnation, host, port, workers. No host: where the others have called it
-to join, at the endpoint of their command line."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
-    """C -> L: the join is refused for good; `reason` is one sentence for the user."""
-
-    reason: str
-    exit_code: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
-    """C -> L: the job is formed; start the workers with ranks `first_rank` .. + `nproc`."""
-
-    generation: int
-    node_rank: int
-    nnodes: int
-    first_rank: int
-    nproc: int
-    world_size: int
-    master_addr: str
-    nodes: tuple[str, ...]  # by node rank
-    attempt: int = 0  # 0 for the first set of workers
-    restarts: int = 0  # how many of those were failures
-    first_role_rank: int = -1  # -1: roles are ranks
-    role_world_size: int = -1
-    leader: str = ""  # the launcher that coordinates, by its incarnation
-    peers: tuple[Peer, ...] = ()  # by node rank
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Roster:
-    """C -> L: what a `Start` says to all alike, in a frame beside it."""
-
-    nodes: tuple[str, ...]
-    peers: tuple[Peer, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Restart:
-    """C -> L: end all workers, then join again for `attempt`; the job begins anew."""
-
-    attempt: int
-    reason: str
-    root_rank: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spare:
-    """C -> L: the job runs and has all of its nodes. Stay, in case that it loses one.
-
-    `places`: where other launchers are reached, in case that it is this one.
-    """
-
-    nnodes: int
-    places: tuple[tuple[str, int], ...] = ()  # host and port
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Redirect:
-    """L -> L: I do not coordinate; the launcher that does is reached there."""
-
-    host: str
-    port: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Beat:
-    """L -> C and C -> L: this process is alive. Said where the register has no ping for it.
-
-    `tenure`: as coordinator, since the leader changed that often; 0 from anybody else.
-    """
-
-    node: str
-    incarnation: str
-    tenure: int = 0
 
 
 # ---------------------------------------------------------------------------- life of a worker
@@ -226,9 +131,9 @@ class Exited:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Remains:
+class ContextBuffer:
     """L -> C: what a worker left in its shared memory: the newest contexts, oldest first, the marks
-    of its latest microbatches, and in which microbatch it died (`remains.Doing`).
+    of its latest microbatches, and in which microbatch it died (`shared_memory.Doing`).
     """
 
     rank: int
@@ -292,7 +197,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Legacy:
+class LostContexts:
     """C -> W: what lost ranks of this worker's shard position left, for re-execution."""
 
     generation: int
@@ -385,17 +290,17 @@ class Kill:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """L -> C: a part of what this launcher remembers, for the coordinator that begins `tenure`.
+    """L -> C: a part of what this launcher remembers, for the coordinator that begins `term`.
 
     Said until that coordinator speaks. `begun`: workers of `attempt` were started here.
     """
 
-    tenure: int
+    term: int
     attempt: int
     begun: bool
     part: int
     parts: int
-    frames: tuple[bytes, ...]  # messages of and to its workers, see `succession.Memory`
+    frames: tuple[bytes, ...]  # messages of and to its workers, see `takeover.Memory`
 
 
 # ---------------------------------------------------------------------------- the c10d store
@@ -447,11 +352,11 @@ Message = (
     | PeerFault
     | Farewell
     | Exited
-    | Remains
+    | ContextBuffer
     | View
     | Report
     | Decision
-    | Legacy
+    | LostContexts
     | Committed
     | Broken
     | Discord
@@ -470,8 +375,8 @@ Message = (
     | Rejected
     | Accept
     | Accepted
-    | RollCall
-    | RollChange
+    | NewConfiguration
+    | ConfigurationChange
     | Lead
     | Granted
     | Ping

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """Leader -> mirror: the `index`-th change of the store in `tenure`."""
+    """Leader -> follower: the `index`-th change of the store in `term`."""
 
-    tenure: int
+    term: int
     index: int
     call: bytes  # the frame of a StoreCall that writes, or b""
     superseded: int  # the generation that has begun, 0 if none
@@ -20,9 +20,9 @@ class Copy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Whole:
-    """Leader -> mirror: a part of all that the store holds after change `index` of `tenure`."""
+    """Leader -> follower: a part of all that the store holds after change `index` of `term`."""
 
-    tenure: int
+    term: int
     index: int
     part: int
     parts: int
@@ -33,9 +33,9 @@ class Whole:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copied:
-    """Mirror -> leader: I hold all changes of `tenure` up to `index`; -1: I need the whole."""
+    """Follower -> leader: I hold all changes of `term` up to `index`; -1: I need the whole."""
 
-    tenure: int
+    term: int
     index: int
 
 
@@ -44,26 +44,26 @@ class Copied:
 Ballot = tuple[int, str]
 """(round, launcher): unique, and ordered as tuples are."""
 
-RollFields = tuple[int, int, tuple[str, ...], str]
-"""(number, tenure, members, witness) of a `roll.Roll`."""
+ConfigurationFields = tuple[int, int, tuple[str, ...], str]
+"""(number, term, members, witness) of a `configuration.Configuration`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepare:
-    """Candidate -> voters of `roll`: from now on accept nothing below `ballot`."""
+    """Candidate -> voters of `configuration`: from now on accept nothing below `ballot`."""
 
     ballot: Ballot
-    roll: RollFields  # the newest that the candidate knows to be decided
+    configuration: ConfigurationFields  # the newest that the candidate knows to be decided
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """Voter -> candidate: yes, and this is what I had accepted after roll `number`."""
+    """Voter -> candidate: yes, and this is what I had accepted after configuration `number`."""
 
     ballot: Ballot
     number: int
     accepted_in: Ballot  # (0, "") if nothing
-    accepted: RollFields
+    accepted: ConfigurationFields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,31 +77,31 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accept:
-    """Leader -> voters of `base`: let `roll` follow. That it asks proves that `base` is decided."""
+    """Leader -> voters of `base`: let `configuration` follow. The request proves `base` decided."""
 
     ballot: Ballot
-    base: RollFields
-    roll: RollFields
+    base: ConfigurationFields
+    configuration: ConfigurationFields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
-    """Voter -> leader: I have, and I contribute nothing new to the roll before."""
+    """Voter -> leader: I have, and I contribute nothing new to the configuration before."""
 
     ballot: Ballot
     number: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RollCall:
-    """Anybody -> anybody who knows less: this roll is decided."""
+class NewConfiguration:
+    """Anybody -> anybody who knows less: this configuration is decided."""
 
-    roll: RollFields
+    configuration: ConfigurationFields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RollChange:
-    """Leader -> members of roll `number` - 1: what follows it is decided, and differs by this."""
+class ConfigurationChange:
+    """Leader -> members of configuration `number` - 1: the next is decided, and differs by this."""
 
     number: int
     leader: str
@@ -129,7 +129,7 @@ class Granted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ping:
-    """Member -> leader: I live, this is my roll; `fenced`: I have accepted a newer one."""
+    """Member -> leader: I live, this is my configuration; `fenced`: I have accepted a newer one."""
 
     number: int
     sent_at: float
@@ -138,9 +138,9 @@ class Ping:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pong:
-    """Leader -> member: the gate of roll `number` is open for `open_s` from `sent_at` on.
+    """Leader -> member: the lease of configuration `number` runs for `open_s` from `sent_at` on.
 
-    `kept`: the leader had its lease, and no roll without this member was under way.
+    `kept`: the leader had its lease, and no configuration without this member was under way.
     """
 
     number: int

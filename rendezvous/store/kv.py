@@ -121,7 +121,7 @@ class Store:
         return self._generation
 
     def knows(self, call: StoreCall) -> bool:
-        """Is this the repetition of a write, which changes nothing any more?"""
+        """True if this repeats a write, which changes nothing any more."""
         memory = self._memories.get(call.rank)
         return memory is not None and call.serial in memory.answers
 

@@ -1,9 +1,9 @@
-"""One launcher's copy of the c10d store, together with the mirror that keeps the copies alike.
+"""One launcher's copy of the c10d store, together with the machine that keeps the copies alike.
 
-Theory of operation. `kv.Store` answers calls and `mirror.Mirror` says when an answer may leave.
-This machine carries out what either wants of the other, at once and in order, as the mirror
-demands. An attempt of the job has a store of its own, and each tenure of an attempt another leader:
-the mirror is told their *epoch*, which grows with both.
+Theory of operation. `kv.Store` answers calls and `replication.Replication` says when an answer may
+leave. This machine carries out what either wants of the other, at once and in order, as the
+replication demands. An attempt of the job has a store of its own, and each term of an attempt
+another leader: the replication is told their *epoch*, which grows with both.
 
 Calls that wait in a store are not copied: whoever waits is asked to call again by its launcher once
 another leads.
@@ -22,9 +22,9 @@ PART_BYTES = 2 << 20
 """Of keys, values and answers in one `Whole`; a frame has room for four times as much."""
 
 CHANGE_BYTES = codec.FRAME_BYTES - 4096
-"""Of one call that writes: it must fit into the frame that takes it to the mirrors."""
+"""Of one call that writes: it must fit into the frame that takes it to the followers."""
 
-TENURES = 1 << 32
+TERMS = 1 << 32
 """More than any attempt can have."""
 
 
@@ -40,9 +40,9 @@ Effect = Say | StoreAnswer
 """What is to be sent: to another launcher, or to the worker that had called."""
 
 
-def epoch(attempt: int, tenure: int) -> int:
-    """The number under which a leader of this attempt and tenure speaks to its mirrors."""
-    return attempt * TENURES + tenure
+def epoch(attempt: int, term: int) -> int:
+    """The number under which a leader of this attempt and term speaks to its followers."""
+    return attempt * TERMS + term
 
 
 class ReplicatedStore:
@@ -50,36 +50,36 @@ class ReplicatedStore:
 
     def __init__(self, *, founder: bool) -> None:
         self._store = kv.Store()
-        self._mirror = replication.Mirror(founder=founder)
+        self._replication = replication.Replication(founder=founder)
 
     @property
     def complete(self) -> bool:
-        """Could this launcher lead with what it holds?"""
-        return self._mirror.complete
+        """True if this launcher could lead with what it holds."""
+        return self._replication.complete
 
     def holds(self, attempt: int) -> bool:
-        """Is this copy one of that attempt's store?"""
-        return self._mirror.held_in >= epoch(attempt, 0)
+        """True if this copy is one of that attempt's store."""
+        return self._replication.held_in >= epoch(attempt, 0)
 
     def lead(
-        self, attempt: int, tenure: int, mirrors: tuple[str, ...], now: float, *, anew: bool
+        self, attempt: int, term: int, followers: tuple[str, ...], now: float, *, anew: bool
     ) -> list[Effect]:
-        """We lead, and `mirrors` follow us; `anew`: with an empty store."""
+        """We lead, and `followers` follow us; `anew`: with an empty store."""
         if anew:
             self._store = kv.Store()
-        return self._mirrored(replication.Lead(epoch(attempt, tenure), mirrors), now)
+        return self._replicated(replication.Lead(epoch(attempt, term), followers), now)
 
     def empty(self) -> None:
         """The attempt whose store this is has ended: nothing of it is to be read again."""
         self._store = kv.Store()
 
-    def follow(self, attempt: int, tenure: int, leader: str, now: float) -> list[Effect]:
+    def follow(self, attempt: int, term: int, leader: str, now: float) -> list[Effect]:
         """`leader` leads: what it says is in our copy from now on."""
-        return self._mirrored(replication.Follow(epoch(attempt, tenure), leader), now)
+        return self._replicated(replication.Follow(epoch(attempt, term), leader), now)
 
     def call(self, call: StoreCall, now: float) -> list[Effect]:
         """A worker's call, to the leader. Not answered where somebody else leads."""
-        if not self._mirror.leads:
+        if not self._replication.leads:
             return []
         known = self._store.knows(call)
         change = b"" if known or call.op not in kv.WRITES else codec.encode(call)
@@ -95,29 +95,29 @@ class ReplicatedStore:
 
     def hear(self, sender: str, message: Copy | Whole | Copied, now: float) -> list[Effect]:
         """What the launcher `sender` says about its copy or ours."""
-        return self._mirrored(replication.Heard(sender, message), now)
+        return self._replicated(replication.Heard(sender, message), now)
 
     def tick(self, now: float) -> list[Effect]:
         """Time passed."""
         effects: list[Effect] = []
-        if self._mirror.leads:
+        if self._replication.leads:
             answers = self._store.step(kv.Tick(), now)
             effects = self._done(b"", 0, answers, now) if answers else []
-        return [*effects, *self._mirrored(replication.Tick(), now)]
+        return [*effects, *self._replicated(replication.Tick(), now)]
 
     def deadline(self) -> float | None:
         """When it next needs a `tick`, or None."""
-        times = [self._mirror.deadline()]
-        if self._mirror.leads:
+        times = [self._replication.deadline()]
+        if self._replication.leads:
             times.append(self._store.deadline())
         return min((at for at in times if at is not None), default=None)
 
     def check(self) -> None:
         self._store.check()
-        self._mirror.check()
+        self._replication.check()
 
     def snapshot(self) -> dict[str, object]:
-        return {"store": self._store.snapshot(), "mirror": self._mirror.snapshot()}
+        return {"store": self._store.snapshot(), "replication": self._replication.snapshot()}
 
     # --------------------------------------------------------------------------- plumbing
 
@@ -126,11 +126,11 @@ class ReplicatedStore:
     ) -> list[Effect]:
         if not (change or superseded or answers):
             return []
-        return self._mirrored(replication.Done(change, superseded, tuple(answers)), now)
+        return self._replicated(replication.Done(change, superseded, tuple(answers)), now)
 
-    def _mirrored(self, event: replication.Event, now: float) -> list[Effect]:
+    def _replicated(self, event: replication.Event, now: float) -> list[Effect]:
         effects: list[Effect] = []
-        for wish in self._mirror.step(event, now):
+        for wish in self._replication.step(event, now):
             match wish:
                 case replication.To(node=node, message=message):
                     effects.append(Say(node, message))
@@ -163,7 +163,7 @@ class ReplicatedStore:
         parts = list(shares(items, _size, PART_BYTES))
         return [
             Whole(
-                tenure=wish.tenure,
+                term=wish.term,
                 index=wish.index,
                 part=number,
                 parts=len(parts),

@@ -1,13 +1,14 @@
 """The c10d store on several launchers: what was answered outlives whoever answered it.
 
 Theory of operation. The leader carries out calls on its own store and sends each change to the
-mirrors, the first members of the roll. An answer leaves once every mirror has the change, and all
-that came before it: so any mirror can go on, and need not ask the others. A mirror that is silent
-holds answers up until the register leaves it out. What was changed and not answered may survive or
-not; its caller repeats the call, and a store that has seen it gives the same answer again.
+followers, the first members of the configuration. An answer leaves once every follower has the
+change, and all that came before it: so any follower can go on, and need not ask the others. A
+follower that is silent holds answers up until the register leaves it out. What was changed and not
+answered may survive or not; its caller repeats the call, and a store that has seen it gives the
+same answer again.
 
-A new leader, and a new mirror, begin with the whole: a change is only taken behind the one before
-it in the same tenure. Mirrors take nothing from a leader that they do not follow any more, so a
+A new leader, and a new follower, begin with the whole: a change is only taken behind the one before
+it in the same term. Mirrors take nothing from a leader that they do not follow any more, so a
 deposed leader cannot get an answer out.
 
 The machine counts and holds back; the stores themselves are beside it. Whoever carries out its
@@ -30,17 +31,17 @@ NOTHING = -1
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """We lead in `tenure`, and these launchers mirror us. Also when only they have changed."""
+    """We lead in `term`, and these launchers follow us. Also when only they have changed."""
 
-    tenure: int
-    mirrors: tuple[str, ...]
+    term: int
+    followers: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """Another launcher leads in `tenure`."""
+    """Another launcher leads in `term`."""
 
-    tenure: int
+    term: int
     leader: str
 
 
@@ -75,10 +76,10 @@ class To:
 
 @dataclass(frozen=True, slots=True)
 class SendWhole:
-    """Send all that our store holds, as parts of change `index` of `tenure`."""
+    """Send all that our store holds, as parts of change `index` of `term`."""
 
     node: str
-    tenure: int
+    term: int
     index: int
 
 
@@ -107,17 +108,17 @@ class Install:
 Effect = To | SendWhole | Release | Apply | Install
 
 
-class Mirror:
+class Replication:
     """Machine of one launcher. The founder's store, being empty, is as good as anybody's."""
 
     def __init__(self, *, founder: bool) -> None:
         self.complete = founder  # could we lead with what we hold?
-        self.tenure = 0
+        self.term = 0
         self.leader = ""  # "": we lead
         self.index = 0
-        self.held_in = 0  # the tenure whose changes up to `index` we hold
+        self.held_in = 0  # the term whose changes up to `index` we hold
         self.held: deque[tuple[int, tuple[StoreAnswer, ...]]] = deque()
-        self.acked: dict[str, int] = {}  # by mirror
+        self.acked: dict[str, int] = {}  # by follower
         self.log: deque[Copy] = deque()
         self.parts: dict[int, Whole] = {}
         self.early: dict[int, Copy] = {}  # that overtook the ones before them
@@ -154,28 +155,28 @@ class Mirror:
 
     def snapshot(self) -> dict[str, object]:
         return {
-            "tenure": self.tenure, "leader": self.leader, "index": self.index,
+            "term": self.term, "leader": self.leader, "index": self.index,
             "acked": dict(self.acked), "held": len(self.held), "complete": self.complete,
         }  # fmt: skip
 
     @property
     def leads(self) -> bool:
-        """Do answers of our store count? Not before anybody has told us who leads."""
-        return self.tenure > 0 and not self.leader
+        """True if answers of our store count: not before anybody has told us who leads."""
+        return self.term > 0 and not self.leader
 
     # --------------------------------------------------------------------------- leading
 
     def _lead(self, event: Lead) -> list[Effect]:
-        if event.tenure < self.tenure:
+        if event.term < self.term:
             return []
         assert self.complete, "whoever leads has the store"
-        if event.tenure > self.tenure or self.leader:
+        if event.term > self.term or self.leader:
             self._forget()
-            self.tenure = self.held_in = event.tenure
+            self.term = self.held_in = event.term
             self.leader, self.index = "", 0
-        self.acked = {node: self.acked.get(node, NOTHING) for node in event.mirrors}
+        self.acked = {node: self.acked.get(node, NOTHING) for node in event.followers}
         new = [node for node in sorted(self.acked) if self.acked[node] == NOTHING]
-        wholes = [SendWhole(node, self.tenure, self.index) for node in new]
+        wholes = [SendWhole(node, self.term, self.index) for node in new]
         return [*wholes, *self._release()]
 
     def _done(self, event: Done) -> list[Effect]:
@@ -185,7 +186,7 @@ class Mirror:
         if event.call or event.superseded:
             self.index += 1
             copy = Copy(
-                tenure=self.tenure, index=self.index, call=event.call, superseded=event.superseded
+                term=self.term, index=self.index, call=event.call, superseded=event.superseded
             )
             if self.acked:
                 self.log.append(copy)
@@ -195,7 +196,7 @@ class Mirror:
         return effects + self._release()
 
     def _release(self) -> list[Effect]:
-        """What every mirror has may be known to all."""
+        """What every follower has may be known to all."""
         least = min(self.acked.values(), default=self.index)
         ready: list[StoreAnswer] = []
         while self.held and self.held[0][0] <= least:
@@ -218,20 +219,20 @@ class Mirror:
     def _again(self, node: str) -> list[Effect]:
         first = self.log[0].index if self.log else self.index + 1
         if self.acked[node] == NOTHING or self.acked[node] + 1 < first:
-            return [SendWhole(node, self.tenure, self.index)]
+            return [SendWhole(node, self.term, self.index)]
         missing = [copy for copy in self.log if copy.index > self.acked[node]]
         return [To(node, copy) for copy in missing[:BATCH]]
 
     # --------------------------------------------------------------------------- following
 
     def _follow(self, event: Follow) -> list[Effect]:
-        if event.tenure > self.tenure:
+        if event.term > self.term:
             self._forget()
-            self.tenure, self.leader = event.tenure, event.leader
+            self.term, self.leader = event.term, event.leader
         return []
 
     def _forget(self) -> None:
-        """Of the tenure before. Who was not answered in it will ask again."""
+        """Of the term before. Who was not answered in it will ask again."""
         self.held.clear()
         self.acked.clear()
         self.log.clear()
@@ -240,7 +241,7 @@ class Mirror:
         self.resend_at = None
 
     def _hear(self, sender: str, message: Copy | Whole | Copied) -> list[Effect]:
-        if message.tenure != self.tenure:
+        if message.term != self.term:
             return []
         match message:
             case Copied(index=index):
@@ -259,7 +260,7 @@ class Mirror:
 
     def _copy(self, sender: str, copy: Copy) -> list[Effect]:
         effects: list[Effect] = []
-        if self.held_in == self.tenure and 0 < copy.index - self.index <= BATCH:
+        if self.held_in == self.term and 0 < copy.index - self.index <= BATCH:
             self.early[copy.index] = copy
         while (following := self.early.pop(self.index + 1, None)) is not None:
             self.index += 1
@@ -267,7 +268,7 @@ class Mirror:
         return [*effects, self._confirm(sender)]
 
     def _whole(self, sender: str, whole: Whole) -> list[Effect]:
-        current = self.held_in == self.tenure
+        current = self.held_in == self.term
         if current and whole.index <= self.index:
             return [self._confirm(sender)]
         if any(part.index != whole.index for part in self.parts.values()):
@@ -278,10 +279,10 @@ class Mirror:
         parts = tuple(self.parts[number] for number in sorted(self.parts))
         self.parts.clear()
         self.complete = True
-        self.held_in, self.index = self.tenure, whole.index
+        self.held_in, self.index = self.term, whole.index
         self.early = {index: copy for index, copy in self.early.items() if index > whole.index}
         return [Install(parts), self._confirm(sender)]
 
     def _confirm(self, leader: str) -> To:
-        index = self.index if self.held_in == self.tenure else NOTHING
-        return To(leader, Copied(tenure=self.tenure, index=index))
+        index = self.index if self.held_in == self.term else NOTHING
+        return To(leader, Copied(term=self.term, index=index))

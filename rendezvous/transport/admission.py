@@ -65,7 +65,7 @@ class Admission:
         self._refused: OrderedDict[str, _Sentence] = OrderedDict()  # by user
 
     def admits(self, user: str, now: float) -> bool:
-        """Whether the owner of this public key (hex) may connect."""
+        """True if the owner of this public key (hex) may connect."""
         sentence = self._refused.get(user)
         return sentence is None or now >= sentence.until
 

@@ -27,7 +27,7 @@ class Probe:
         return self._socket.fileno()
 
     def refused(self) -> bool:
-        """Has the host said that nobody listens there?"""
+        """True if the host has said that nobody listens there."""
         if self._error == errno.EINPROGRESS:
             self._error = (
                 self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) or errno.EINPROGRESS

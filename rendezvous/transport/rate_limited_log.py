@@ -21,7 +21,7 @@ class _Kind:
     tell_at: float
 
 
-class Complaints:
+class RateLimitedLog:
     """Counts what is refused; `due` returns the sentences that are to be written now."""
 
     def __init__(self) -> None:

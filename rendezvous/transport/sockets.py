@@ -76,7 +76,7 @@ _monitors = itertools.count()
 
 
 def can_encrypt() -> bool:
-    """Whether this ZeroMQ was built with what a key needs."""
+    """True if this ZeroMQ was built with what a key needs."""
     return bool(zmq.has("curve"))
 
 

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
 from recoverrun.config.run_config import Options, RunConfig, parse_options
-from recoverrun.launcher.job_client import Envoy
+from recoverrun.launcher.job_client import JobClient
 from recoverrun.launcher.network.addresses import understood
-from recoverrun.launcher.node.workers import Crew
+from recoverrun.launcher.node.workers import LocalWorkers
 from recoverrun.version import __version__
 from rendezvous.protocol.effects import Record
-from rendezvous.protocol.messages import Decision, Join, Message, Start, View
+from rendezvous.protocol.formation_messages import Join, Start
+from rendezvous.protocol.messages import Decision, Message, View
 from rendezvous.transport.keys import JobKey
 from rendezvous.transport.station import Station
 from tests.bench.swarm import RUN_ID, STEPS, commits, promise, report
@@ -62,39 +63,39 @@ class Lead:
         self.node = f"node-{self._rank}"
         self._started = False
         self._viewed = 0  # the generation that our one rank has to report to
-        self._envoy = Envoy(
+        self._job_client = JobClient(
             config=self._config,
             station=self._station,
-            principal=self,
+            agent=self,
             record=self._record,
             began_at=self._began_at,
         )
 
     def serve(self) -> None:
         now = time.monotonic()
-        self._envoy.open(now)
-        self._pipe.send((self._station.incarnation, self._envoy.lines.port))
-        self._envoy.join(now)
+        self._job_client.open(now)
+        self._pipe.send((self._station.incarnation, self._job_client.connections.port))
+        self._job_client.join(now)
         while True:
-            ready = self._station.wait(self._envoy.deadline() - time.monotonic())
+            ready = self._station.wait(self._job_client.deadline() - time.monotonic())
             now = time.monotonic()
             if self._pipe.fileno() in ready:
                 word = self._pipe.recv()
                 if word == "stop":
                     break
                 if word == "learn":
-                    self._envoy.up([promise(self._rank)], now)
+                    self._job_client.up([promise(self._rank)], now)
                 elif word == "commit":
-                    self._envoy.up(commits(self._rank, self._many), now)
+                    self._job_client.up(commits(self._rank, self._many), now)
                 else:
                     self._pipe.send(usage())
-            self._envoy.read(ready, now)
-            self._envoy.tick(time.monotonic())
+            self._job_client.read(ready, now)
+            self._job_client.tick(time.monotonic())
             if self._viewed:
                 generation, self._viewed = self._viewed, 0
                 step = STEPS.stop if self._rank else generation
-                self._envoy.up([report(self._rank, generation, step)], time.monotonic())
-        self._envoy.close()
+                self._job_client.up([report(self._rank, generation, step)], time.monotonic())
+        self._job_client.close()
         self._station.close()
 
     def _record(self, record: Record) -> None:
@@ -104,26 +105,26 @@ class Lead:
             number = next((one for one in named if one is not None), 0)
             self._pipe.send((record.event, number, time.monotonic()))
 
-    # --------------------------------------------------------------------------- the principal
+    # --------------------------------------------------------------------------- the agent
 
     @property
-    def crew(self) -> Crew | None:
+    def local_workers(self) -> LocalWorkers | None:
         return None
 
     def join_message(self) -> Join:
         return Join(
             run_id=RUN_ID, node=self.node, incarnation=self._station.incarnation,
             node_rank=self._rank, nproc=1, version=__version__, master="127.0.0.1:1",
-            listen=self._envoy.lines.port if self._rank else 0,
+            listen=self._job_client.connections.port if self._rank else 0,
         )  # fmt: skip
 
     def take(self, _rank: int, message: Message, now: float) -> None:
         if isinstance(message, Start) and not self._started:
             self._started = True
             self._pipe.send(("formed", 0, now))
-            self._envoy.begin(message, now)
+            self._job_client.begin(message, now)
         elif isinstance(message, View | Decision):
-            self._envoy.heard(message)
+            self._job_client.heard(message)
             if isinstance(message, View):
                 self._viewed = message.generation
 

@@ -10,19 +10,19 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from rendezvous.consensus.acceptor import Acceptor
-from rendezvous.consensus.configuration import Roll
+from rendezvous.consensus.configuration import Configuration
 from rendezvous.consensus.paxos import Register
 from rendezvous.consensus.register_events import Heard, To
-from rendezvous.consensus.register_events import Tick as CouncilTick
+from rendezvous.consensus.register_events import Tick as RegisterTick
 from rendezvous.coordinator.coordinator import Coordinator, NodeLost, Received
 from rendezvous.membership.formation import Formation, Formed, Joined
 from rendezvous.protocol import codec
 from rendezvous.protocol.effects import ToRank
+from rendezvous.protocol.formation_messages import Join
 from rendezvous.protocol.messages import (
     Committed,
+    ContextBuffer,
     Decision,
-    Join,
-    Remains,
     Report,
     Topology,
     Verdict,
@@ -66,7 +66,7 @@ class Job:
         replicas = tuple((rank,) for rank in range(many))
         for message in (
             Topology(rank=0, generation=1, strategy="bench", replicas=replicas),
-            Remains(rank=1, incarnation=0, contexts=(b"context",)),
+            ContextBuffer(rank=1, incarnation=0, contexts=(b"context",)),
         ):
             self.machine.step(Received(message=message), 0.0)
 
@@ -137,10 +137,13 @@ def _committed(rank: int, many: int) -> Committed:
 def pings_ms(many: int) -> float:
     """One ping of every launcher at the one that leads."""
     names = tuple(f"i{place}" for place in range(many))
-    roll = Roll(1, 1, names)
-    voters = {name: Register(own=name, roll=roll, now=0.0) for name in roll.voters}
+    configuration = Configuration(1, 1, names)
+    voters = {
+        name: Register(own=name, configuration=configuration, now=0.0)
+        for name in configuration.voters
+    }
     leader = voters[names[0]]
-    mail = deque((leader.own, effect) for effect in leader.step(CouncilTick(0.5), 0.1))
+    mail = deque((leader.own, effect) for effect in leader.step(RegisterTick(0.5), 0.1))
     while mail:
         sender, effect = mail.popleft()
         if isinstance(effect, To) and effect.node in voters:
@@ -157,12 +160,14 @@ def pings_ms(many: int) -> float:
     return _timed(beat)
 
 
-def roll_ms(many: int) -> float:
-    """To make and encode what is said of a roll without one launcher."""
-    roll = Roll(1, 1, tuple(f"{place:016x}" for place in range(many)))
+def configuration_ms(many: int) -> float:
+    """To make and encode what is said of a configuration without one launcher."""
+    configuration = Configuration(1, 1, tuple(f"{place:016x}" for place in range(many)))
 
     def change() -> None:
-        told = Acceptor(roll).tidings(roll.following(roll.leader, {roll.members[7]}, []))
+        told = Acceptor(configuration).announcements(
+            configuration.following(configuration.leader, {configuration.members[7]}, [])
+        )
         for message in set(map(id, told.values())):
             codec.encode(next(one for one in told.values() if id(one) == message))
 
@@ -174,7 +179,7 @@ def measured(many: int) -> Iterator[tuple[str, float]]:
     yield "formation", formation_ms(many)
     yield "promises", job.promise()
     yield "pings", pings_ms(many)
-    yield "a roll", roll_ms(many)
+    yield "a configuration", configuration_ms(many)
     yield "a loss", job.lose()
     yield "reports", job.report()
     yield "a step", job.commit()

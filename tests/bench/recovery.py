@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rendezvous.journal.journal import RunLog, read_run
+from rendezvous.journal.reader import RunLog, read_run
 from tests.bench import jobs, machine, notes
 from tests.bench.machine import median
 

@@ -1,8 +1,8 @@
 """`python -m tests.bench.scale`: what thousands of launchers cost the one that coordinates.
 
-The coordinator is the production envoy in a process of its own; the others are simulated, with real
-sockets, in two more processes (`swarm`). All share this machine, so every figure includes the work
-of the simulated side. Each has one worker, which reports to every view.
+The coordinator is the production job client in a process of its own; the others are simulated, with
+real sockets, in two more processes (`swarm`). All share this machine, so every figure includes the
+work of the simulated side. Each has one worker, which reports to every view.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import cast
 
-from rendezvous.protocol.heartbeat import tempo
+from rendezvous.protocol.heartbeat import heartbeat
 from rendezvous.transport.keys import JobKey, new_text, parse
 from tests.bench import lead, machine, swarm
 
@@ -39,7 +39,8 @@ class Measured:
     views_ms: list[float]  # from a worker's end to the view at each launcher
     last_ms: list[float]  # the last launcher of each view
     decided_ms: list[float]  # until the last launcher has the decision
-    roll_ms: list[float]  # from the first launcher that hears of a roll to each of them
+    # From the first launcher that hears of a configuration to each of them.
+    configuration_ms: list[float]
     storm_s: float
     rss_mib: float
 
@@ -166,7 +167,7 @@ def measure(many: int, key: JobKey | None, events: int, idle_s: float) -> Measur
         job.somebody("learn", 0)
         job.lead.send("learn")
         job.expect("promise.state", formed_at)
-        time.sleep(2 * tempo(many).silent_s)  # until nothing but heartbeats is left
+        time.sleep(2 * heartbeat(many).silent_s)  # until nothing but heartbeats is left
         before = job.usage()
         time.sleep(idle_s)
         after = job.usage()
@@ -179,7 +180,7 @@ def measure(many: int, key: JobKey | None, events: int, idle_s: float) -> Measur
             views += [1000 * (one - at) for one in seen]
             last.append(1000 * (seen[-1] - at))
             decided.append(1000 * (decisions[-1] - at))
-        rolls = _lose_launcher(job, many - 1 - events, many - 2)
+        configurations = _lose_launcher(job, many - 1 - events, many - 2)
         rss = job.usage().rss_mib
         return Measured(
             joined_s=formed_at - begun_at,
@@ -188,7 +189,7 @@ def measure(many: int, key: JobKey | None, events: int, idle_s: float) -> Measur
             views_ms=views,
             last_ms=last,
             decided_ms=decided,
-            roll_ms=rolls,
+            configuration_ms=configurations,
             storm_s=job.storm(),
             rss_mib=rss,
         )
@@ -206,11 +207,11 @@ def _lose_worker(job: Job, rank: int, left: int) -> tuple[float, list[float], li
 
 
 def _lose_launcher(job: Job, rank: int, left: int) -> list[float]:
-    """Milliseconds from the first launcher that hears of a roll without one, to each of them."""
+    """Milliseconds from the first launcher that hears of the new configuration to each of them."""
     asked_at = time.monotonic()
     job.somebody("mute", rank)
     number, _ = job.expect("roll.decide", asked_at)
-    heard = job.times(("RollChange", number), left)
+    heard = job.times(("ConfigurationChange", number), left)
     return [1000 * (one - heard[0]) for one in heard]
 
 
@@ -235,13 +236,13 @@ def main() -> None:
         rows.append([
             str(many), f"{got.joined_s:.1f} / {got.started_s:.1f}", f"{got.heartbeat:.0f} %",
             _cell(got.views_ms), f"{statistics.median(got.last_ms):.0f}",
-            f"{statistics.median(got.decided_ms):.0f}", _cell(got.roll_ms), f"{got.storm_s:.1f}",
-            f"{got.rss_mib:.0f}", f"{load:.1f}",
+            f"{statistics.median(got.decided_ms):.0f}", _cell(got.configuration_ms),
+            f"{got.storm_s:.1f}", f"{got.rss_mib:.0f}", f"{load:.1f}",
         ])  # fmt: skip
     machine.table(
         [
             "launchers", "joined / started s", "heartbeats", "view p50 / p99 / max ms",
-            "last ms", "decided ms", "roll p50 / p99 / max ms",
+            "last ms", "decided ms", "configuration p50 / p99 / max ms",
             "all call another s", "RSS MiB", "load",
         ],
         rows,

@@ -17,27 +17,24 @@ import msgpack
 import zmq
 
 from recoverrun.launcher.leadership.leadership import Leadership
-from recoverrun.launcher.network.frames import opened
-from recoverrun.launcher.network.posts import Post
+from recoverrun.launcher.network.frames import Envelope, opened
 from recoverrun.version import __version__
 from rendezvous.coordinator.takeover import Memory
 from rendezvous.protocol import codec
-from rendezvous.protocol.heartbeat import tempo
+from rendezvous.protocol.formation_messages import Beat, Join, Start
+from rendezvous.protocol.heartbeat import heartbeat
 from rendezvous.protocol.messages import (
-    Beat,
     Committed,
     Decision,
     Exited,
-    Join,
     Message,
     Report,
-    Start,
     Statement,
     Topology,
     Verdict,
     View,
 )
-from rendezvous.protocol.register_messages import Ping, RollChange
+from rendezvous.protocol.register_messages import ConfigurationChange, Ping
 from rendezvous.transport.keys import JobKey
 from rendezvous.transport.sockets import (
     CALL_MS,
@@ -79,7 +76,7 @@ class Launcher:
     started: bool = False
     muted: bool = False
     reached_at: float = 0.0
-    roll: int = 1
+    configuration: int = 1
     leadership: Leadership | None = None
     memory: Memory = field(default_factory=Memory)
     outbox: deque[bytes] = field(default_factory=deque)
@@ -99,7 +96,7 @@ class Swarm:
         self._key = key
         self._ranks = ranks
         self._many = many
-        self._beat_s = tempo(many).beat_s
+        self._beat_s = heartbeat(many).beat_s
         self._context: zmq.Context[Socket] = zmq.Context(io_threads=1)
         self._context.set(zmq.MAX_SOCKETS, 4 * len(ranks) + 100)
         self._epoll = select.epoll()
@@ -125,7 +122,7 @@ class Swarm:
                 if fd == self._pipe.fileno():
                     self._obey()
                 elif fd in self._by_fd:
-                    self._attend(self._by_fd[fd])
+                    self._look(self._by_fd[fd])
             self._beat(time.monotonic())
             self._call_second()
             self._drop()
@@ -164,8 +161,8 @@ class Swarm:
             self._to_drop = deque(self._by_rank.values())
             for one in self._by_rank.values():
                 if one.leadership is not None:
-                    self._post(one, one.leadership.bury(self._leader, time.monotonic()))
-                    self._attend(one)
+                    self._send(one, one.leadership.declare_dead(self._leader, time.monotonic()))
+                    self._look(one)
         elif what == "mute" and value in self._by_rank:
             self._by_rank[value].muted = True
         elif what == "count":
@@ -191,7 +188,7 @@ class Swarm:
             one = Launcher(rank, caller, socket, reached_at=begun_at)
             self._by_rank[rank] = self._by_fd[socket.FD] = one
         for place, one in enumerate(self._by_rank.values()):
-            self._attend(one)
+            self._look(one)
             # Spread over a beat, as launchers on machines of their own are.
             self._due.append((begun_at + self._beat_s * (1 + place / len(self._ranks)), one))
         self._pipe.send(begun_at)
@@ -224,7 +221,7 @@ class Swarm:
 
     # --------------------------------------------------------------------------- one launcher
 
-    def _attend(self, one: Launcher) -> None:
+    def _look(self, one: Launcher) -> None:
         """Read and write what is possible: the descriptor says that something is, only once."""
         second = one.second
         while second is not None and (events := second.getsockopt(zmq.EVENTS)):
@@ -248,7 +245,7 @@ class Swarm:
 
     def _say(self, one: Launcher, message: Message) -> None:
         one.outbox.append(codec.encode(message))
-        self._attend(one)
+        self._look(one)
 
     def _report(self, one: Launcher, message: Message) -> None:
         """Its worker says so."""
@@ -277,25 +274,28 @@ class Swarm:
             )
         elif kind == "Decision":
             self._note("Decision", content["generation"], now)
-        elif kind in ("RollChange", "RollCall"):
-            one.roll = content["number"] if kind == "RollChange" else content["roll"][0]
-            self._note(kind, one.roll, now)
+        elif kind == "ConfigurationChange":
+            one.configuration = content["number"]
+            self._note(kind, one.configuration, now)
+        elif kind == "NewConfiguration":
+            one.configuration = content["configuration"][0]
+            self._note(kind, one.configuration, now)
         if one.leadership is not None:
-            self._post(one, one.leadership.hear(self._leader, codec.decode(frames[-1]), now))
+            self._send(one, one.leadership.hear(self._leader, codec.decode(frames[-1]), now))
 
     def _hear_second(self, one: Launcher, frames: list[bytes]) -> None:
         """From the voter that is about to coordinate."""
         now = time.monotonic()
         message = codec.decode(frames[-1])
-        if isinstance(message, RollChange):
-            self._note("RollChange", message.number, now)
+        if isinstance(message, ConfigurationChange):
+            self._note("ConfigurationChange", message.number, now)
         if one.leadership is not None:
-            self._post(one, one.leadership.hear(self._deputy, message, now))
-        elif isinstance(message, RollChange):
-            one.roll, one.moved = message.number, True
+            self._send(one, one.leadership.hear(self._deputy, message, now))
+        elif isinstance(message, ConfigurationChange):
+            one.configuration, one.moved = message.number, True
             standing = tuple(map(codec.encode, one.memory.standing))
             one.letters.append(Statement(
-                tenure=2, attempt=0, begun=True, part=0, parts=1, frames=standing
+                term=2, attempt=0, begun=True, part=0, parts=1, frames=standing
             ))  # fmt: skip
         if isinstance(message, View):
             self._note("View", message.generation, now)
@@ -314,12 +314,12 @@ class Swarm:
             assert isinstance(message, Start)
             self._leader = message.leader
             one.leadership = Leadership(own=one.name, chance=lambda: 0.5)
-            self._post(one, one.leadership.join(message, min_replicas=1, several=True, now=now))
+            self._send(one, one.leadership.join(message, min_replicas=1, several=True, now=now))
 
     def _join_again(self, one: Launcher, now: float) -> None:
         """Whoever has no place yet asks again, as the agent does; and calls again (`Dealer`)."""
         one.joined = False
-        self._attend(one)
+        self._look(one)
         if one.joined:
             one.reached_at = now
         elif now > one.reached_at + CALL_AGAIN_S:
@@ -327,11 +327,11 @@ class Swarm:
             one.socket.disconnect(self._endpoint)
             one.socket.connect(self._endpoint)
 
-    def _post(self, one: Launcher, acts: object) -> None:
+    def _send(self, one: Launcher, acts: object) -> None:
         for act in acts if isinstance(acts, list) else ():
-            if isinstance(act, Post) and act.to == self._leader:
+            if isinstance(act, Envelope) and act.to == self._leader:
                 one.outbox.append(codec.encode(act.message))
-            elif isinstance(act, Post) and act.to == self._deputy:
+            elif isinstance(act, Envelope) and act.to == self._deputy:
                 one.letters.append(act.message)
 
     def _note(self, kind: str, number: int, now: float) -> None:
@@ -346,21 +346,21 @@ class Swarm:
             if not one.started:
                 self._join_again(one, now)
             elif one.leadership is None:
-                if one.roll != self._pinged_for:
-                    ping = Ping(number=one.roll, sent_at=now, fenced=False)
-                    self._ping, self._pinged_for = codec.encode(ping), one.roll
+                if one.configuration != self._pinged_for:
+                    ping = Ping(number=one.configuration, sent_at=now, fenced=False)
+                    self._ping, self._pinged_for = codec.encode(ping), one.configuration
                 if one.second is not None and one.moved:
-                    one.letters.append(Ping(number=one.roll, sent_at=now, fenced=False))
+                    one.letters.append(Ping(number=one.configuration, sent_at=now, fenced=False))
                 else:
                     one.outbox.append(self._ping)
-                self._attend(one)
+                self._look(one)
         for rank in range(1, VOTERS + 1):
             voter = self._by_rank.get(rank)
             if voter is not None and voter.leadership is not None and not voter.muted:
                 at = voter.leadership.deadline()
                 if at is not None and at <= now:
-                    self._post(voter, voter.leadership.tick(now))
-                    self._attend(voter)
+                    self._send(voter, voter.leadership.tick(now))
+                    self._look(voter)
 
 
 def report(rank: int, generation: int, step: int) -> Report:

@@ -1,8 +1,9 @@
 """`python -m tests.bench.takeover`: the coordinator of thousands of launchers is killed.
 
-It and its successor are production envoys in processes of their own; the others are simulated as in
-`scale`. As in production, everybody has a connection to the successor before it is needed. What is
-measured is the time from the kill until each of the others has something of the new coordinator.
+It and its successor are production job clients in processes of their own; the others are simulated
+as in `scale`. As in production, everybody has a connection to the successor before it is needed.
+What is measured is the time from the kill until each of the others has something of the new
+coordinator.
 """
 
 import argparse
@@ -26,7 +27,7 @@ GOAL_S = 4.0
 class Measured:
     """Seconds since the kill, sorted."""
 
-    rolls: list[float]  # when each launcher knows who coordinates now
+    configurations: list[float]  # when each launcher knows who coordinates now
     succeeded: float  # when all of them have told what they know
     views: list[float]  # when each has the view of the new coordinator
     decisions: list[float]  # what becomes of the step in flight
@@ -59,12 +60,12 @@ def measure(many: int, key: JobKey | None) -> Measured:
         at = job.replace_lead(deputy)
         job.somebody("dead", 0)
         generation = first_generation(2)
-        rolls = job.times(("RollChange", 2), many - 2)
+        configurations = job.times(("ConfigurationChange", 2), many - 2)
         _, succeeded_at = job.expect("leader.succeed", at)
         views = job.times(("View", generation), many - 2)
         decisions = job.times(("Decision", generation), many - 2)
         return Measured(
-            rolls=[one - at for one in rolls],
+            configurations=[one - at for one in configurations],
             succeeded=succeeded_at - at,
             views=[one - at for one in views],
             decisions=[one - at for one in decisions],
@@ -95,10 +96,11 @@ def main() -> None:
         got = measure(many, key)
         met = met and max(got.views) <= GOAL_S
         rows.append([
-            str(many), _cell(got.rolls), f"{got.succeeded:.2f}", _cell(got.views),
+            str(many), _cell(got.configurations), f"{got.succeeded:.2f}", _cell(got.views),
             f"{max(got.decisions):.2f}", f"{os.getloadavg()[0]:.1f}",
         ])  # fmt: skip
-    machine.table(["launchers", "roll", "all told", "view", "decision, last", "load"], rows)
+    heads = ["launchers", "configuration", "all told", "view", "decision, last", "load"]
+    machine.table(heads, rows)
     print("seconds since the kill: p50 / p99 / max of all launchers")
     machine.goal(f"the last launcher has the new view within {GOAL_S:.0f} s", met)
 

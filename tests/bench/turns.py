@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 
 from recoverrun.reports.postmortem import postmortem
-from rendezvous.journal.journal import read_run
+from rendezvous.journal.reader import read_run
 from tests.bench import jobs
 
 WITHIN_S = 120.0

@@ -13,7 +13,7 @@ from pathlib import Path
 from recoverrun.errors import RecoverrunError
 from recoverrun.fault_injection.trial import Trial
 from recoverrun.reports.postmortem import postmortem
-from rendezvous.journal.journal import read_run
+from rendezvous.journal.reader import read_run
 from tests.chaos.strategies import ABSENT, KINDS, STRATEGIES, Cell, Strategy, cells
 from tests.compat import trials
 from tests.e2e.runs import marked

@@ -1,8 +1,9 @@
 """Launchers that agree by one backend or the other: production machines on a network of lists.
 
 Votes are counted in virtual time. A real etcd has the time of its machine, so with one that is the
-time of all. Three things are watched in every test: one roll for each number, gates that are never
-open in an older roll after a newer one's, and no machine that breaks an assertion of its own.
+time of all. Three things are watched in every test: one configuration for each number, leases that
+are never open in an older configuration after a newer one's, and no machine that breaks an
+assertion of its own.
 """
 
 import time
@@ -10,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from rendezvous.consensus.configuration import NOBODY, Roll
+from rendezvous.consensus.configuration import NOBODY, Configuration
 from rendezvous.consensus.etcd_api import Answer, Call
 from rendezvous.consensus.etcd_register import LeasedRegister
 from rendezvous.consensus.paxos import Register
@@ -59,8 +60,10 @@ class Backend(Protocol):
     clock: Clock
     perform: Callable[[Call], Answer] | None
 
-    def register(self, own: str, roll: Roll, now: float) -> Register | LeasedRegister: ...
-    def first(self, names: tuple[str, ...]) -> Roll: ...
+    def register(
+        self, own: str, configuration: Configuration, now: float
+    ) -> Register | LeasedRegister: ...
+    def first(self, names: tuple[str, ...]) -> Configuration: ...
 
 
 class Cluster:
@@ -69,13 +72,13 @@ class Cluster:
     def __init__(self, backend: Backend, names: tuple[str, ...]) -> None:
         self.backend = backend
         self.clock = backend.clock
-        self.decided: dict[int, Roll] = {}
+        self.decided: dict[int, Configuration] = {}
         self.leaders: list[str] = []  # who was elected, in order
         self.cuts: set[str] = set()
         self.still: set[str] = set()  # stand still, or are dead
         self.apart: set[str] = set()  # hear no launcher, and are not heard
         self.mail: deque[tuple[str, str, object]] = deque()
-        self.newest_gate = 0
+        self.newest_leased = 0
         first = backend.first(names)
         self.nodes = {name: backend.register(name, first, self.clock.now) for name in names}
         self.run(1.0)
@@ -83,7 +86,7 @@ class Cluster:
     # --------------------------------------------------------------------------- what happens
 
     def admit(self, name: str) -> None:
-        """A newcomer, which has neither a roll nor any state."""
+        """A newcomer, which has neither a configuration nor any state."""
         self.nodes[name] = self.backend.register(name, NOBODY, self.clock.now)
 
     def feed(self, name: str, event: Event) -> None:
@@ -115,13 +118,13 @@ class Cluster:
     # --------------------------------------------------------------------------- what is seen
 
     @property
-    def newest(self) -> Roll:
+    def newest(self) -> Configuration:
         return self.decided[max(self.decided)] if self.decided else NOBODY
 
     def all_know(self, *names: str) -> bool:
-        """Are these the members of the newest roll, and do all of them know it?"""
+        """Are these the members of the newest configuration, and do all of them know it?"""
         members = set(self.newest.members) == set(names)
-        return members and all(self.nodes[name].roll == self.newest for name in names)
+        return members and all(self.nodes[name].configuration == self.newest for name in names)
 
     def led_by(self, name: str) -> bool:
         return self.newest.leader == name and self.nodes[name].leads
@@ -148,9 +151,11 @@ class Cluster:
             case Request(serial=serial, call=call):
                 assert self.backend.perform is not None, "nobody is there to be asked"
                 self.mail.append((name, name, Answered(serial, self.backend.perform(call))))
-            case Enrolled(roll=roll):
-                known = self.decided.setdefault(roll.number, roll)
-                assert known == roll, f"two rolls of one number: {known} and {roll}"
+            case Enrolled(configuration=configuration):
+                known = self.decided.setdefault(configuration.number, configuration)
+                assert known == configuration, (
+                    f"two configurations of one number: {known} and {configuration}"
+                )
             case Elected():
                 self.leaders.append(name)
             case Cut():
@@ -159,6 +164,6 @@ class Cluster:
     def _watch(self) -> None:
         for name, node in self.nodes.items():
             if name not in self.still and node.may_commit(self.clock.now):
-                number = node.roll.number
-                assert number >= self.newest_gate, f"{name}: gate of {number} opens too late"
-                self.newest_gate = number
+                number = node.configuration.number
+                assert number >= self.newest_leased, f"{name}: lease of {number} begins too late"
+                self.newest_leased = number

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from recoverrun.launcher.network.etcd_client import Etcd
-from rendezvous.consensus.configuration import Roll
+from rendezvous.consensus.configuration import Configuration
 from rendezvous.consensus.etcd_api import Answer, Call, Look, Seen, job_of, witness_of
 from rendezvous.consensus.etcd_register import LeasedRegister
 from rendezvous.consensus.paxos import Register
@@ -27,11 +27,11 @@ class Votes:
     def __init__(self) -> None:
         self.clock: Clock = Virtual()
 
-    def register(self, own: str, roll: Roll, now: float) -> Register:
-        return Register(own=own, roll=roll, now=now)
+    def register(self, own: str, configuration: Configuration, now: float) -> Register:
+        return Register(own=own, configuration=configuration, now=now)
 
-    def first(self, names: tuple[str, ...]) -> Roll:
-        return Roll(1, 1, names)
+    def first(self, names: tuple[str, ...]) -> Configuration:
+        return Configuration(1, 1, names)
 
 
 class InEtcd:
@@ -48,12 +48,12 @@ class InEtcd:
             return self._shelf.perform(call, self.clock.now)
         return self._etcd.perform(call, self._job)
 
-    def register(self, own: str, roll: Roll, now: float) -> LeasedRegister:
-        return LeasedRegister(own=own, roll=roll, now=now)
+    def register(self, own: str, configuration: Configuration, now: float) -> LeasedRegister:
+        return LeasedRegister(own=own, configuration=configuration, now=now)
 
-    def first(self, names: tuple[str, ...]) -> Roll:
+    def first(self, names: tuple[str, ...]) -> Configuration:
         self._job = f"{names[0]}-{id(self)}"
-        return Roll(1, 1, names, witness_of(self._job))
+        return Configuration(1, 1, names, witness_of(self._job))
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def backend(request: pytest.FixtureRequest) -> Backend:
     return InEtcd(request.getfixturevalue("server"))
 
 
-def _bury(cluster: Cluster, *names: str) -> None:
+def _declare_dead(cluster: Cluster, *names: str) -> None:
     cluster.still.update(names)
     for name in names:
         cluster.tell_all(Dead(name))
@@ -86,17 +86,17 @@ def test_the_founder_leads_and_nobody_takes_over(backend: Backend) -> None:
     cluster.run(6.0)
 
     assert cluster.leaders == ["a"]
-    assert all(node.roll.number == 1 for node in cluster.nodes.values())
+    assert all(node.configuration.number == 1 for node in cluster.nodes.values())
     assert cluster.nodes["a"].leased(cluster.clock.now)
 
 
-def test_a_roll_follows_the_one_before_by_one(backend: Backend) -> None:
+def test_a_configuration_follows_the_one_before_by_one(backend: Backend) -> None:
     cluster = Cluster(backend, NAMES)
 
     cluster.tell_all(Part("c"))
     cluster.run_until(lambda: cluster.all_know("a", "b"), 3.0)
 
-    assert (cluster.newest.number, cluster.newest.tenure) == (2, 1)
+    assert (cluster.newest.number, cluster.newest.term) == (2, 1)
 
 
 def test_a_lapsed_lease_lets_another_one_take_over(backend: Backend) -> None:
@@ -106,7 +106,7 @@ def test_a_lapsed_lease_lets_another_one_take_over(backend: Backend) -> None:
     took_s = cluster.run_until(lambda: cluster.all_know("b", "c"), LAPSED_S)
 
     assert took_s > 1.5  # Not before it had lapsed.
-    assert cluster.newest.tenure == 2
+    assert cluster.newest.term == 2
     assert any(cluster.led_by(name) for name in ("b", "c"))
 
 
@@ -125,7 +125,7 @@ def test_a_short_standstill_costs_nobody_the_lead(backend: Backend) -> None:
 def test_a_death_that_is_proved_is_not_waited_for(backend: Backend) -> None:
     cluster = Cluster(backend, NAMES)
 
-    _bury(cluster, "a")
+    _declare_dead(cluster, "a")
     took_s = cluster.run_until(lambda: cluster.all_know("b", "c"), LAPSED_S)
 
     assert took_s < 1.5
@@ -135,14 +135,14 @@ def test_one_death_after_another_down_to_the_last(backend: Backend) -> None:
     cluster = Cluster(backend, NAMES)
 
     for left in (("b", "c"), ("c",)):
-        _bury(cluster, cluster.nodes[left[0]].roll.leader)
+        _declare_dead(cluster, cluster.nodes[left[0]].configuration.leader)
         alive = [name for name in NAMES if name not in cluster.still]
         cluster.run_until(partial(cluster.all_know, *alive), LAPSED_S)
         cluster.run(1.0)
 
     (last,) = [name for name in NAMES if name not in cluster.still]
     assert cluster.led_by(last)
-    assert cluster.newest.tenure > 2
+    assert cluster.newest.term > 2
 
 
 def test_a_superseded_leader_cannot_decide(backend: Backend) -> None:
@@ -156,12 +156,14 @@ def test_a_superseded_leader_cannot_decide(backend: Backend) -> None:
     cluster.apart.add("a")
     cluster.feed("a", Part("c"))
     cluster.run(4.0)
-    alone = [roll for number, roll in cluster.decided.items() if number not in numbers]
-    assert not [roll for roll in alone if roll.leader == "a"]
+    alone = [
+        configuration for number, configuration in cluster.decided.items() if number not in numbers
+    ]
+    assert not [configuration for configuration in alone if configuration.leader == "a"]
 
     cluster.apart.clear()
-    cluster.run_until(lambda: cluster.nodes["a"].roll.number >= max(numbers), LAPSED_S)
-    assert "a" not in cluster.nodes["a"].roll.members
+    cluster.run_until(lambda: cluster.nodes["a"].configuration.number >= max(numbers), LAPSED_S)
+    assert "a" not in cluster.nodes["a"].configuration.members
     assert not cluster.nodes["a"].leads
     assert not cluster.nodes["a"].may_commit(cluster.clock.now)
 
@@ -173,7 +175,7 @@ def test_a_newcomer_never_brings_the_state(backend: Backend) -> None:
     cluster.run_until(lambda: cluster.all_know(*NAMES, "d"), 3.0)
     assert not cluster.nodes["d"].settled
 
-    _bury(cluster, "a", "b", "c")
+    _declare_dead(cluster, "a", "b", "c")
     cluster.run(6.0)
 
     assert "d" not in cluster.leaders
@@ -187,10 +189,10 @@ def test_a_newcomer_that_has_the_state_may_lead(backend: Backend) -> None:
     cluster.run_until(lambda: cluster.all_know("a", "b", "d"), 3.0)
     cluster.feed("d", Settled())
 
-    _bury(cluster, "a")
+    _declare_dead(cluster, "a")
     cluster.run_until(lambda: cluster.all_know("b", "d"), LAPSED_S)
     cluster.run(1.0)  # Each change has to be over before the next loss.
-    _bury(cluster, "b")
+    _declare_dead(cluster, "b")
     cluster.run_until(lambda: cluster.all_know("d"), LAPSED_S)
 
     assert cluster.led_by("d")
@@ -203,13 +205,13 @@ def test_what_was_decided_is_read_back_by_whoever_missed_it(backend: Backend) ->
     cluster.run_until(lambda: cluster.all_know(*NAMES), LAPSED_S)
 
     cluster.apart.clear()
-    cluster.run_until(lambda: cluster.nodes["d"].roll == cluster.newest, LAPSED_S)
+    cluster.run_until(lambda: cluster.nodes["d"].configuration == cluster.newest, LAPSED_S)
 
     perform = backend.perform
     if perform is not None:
         seen = perform(Look())
-        assert isinstance(seen, Seen) and seen.roll == cluster.newest
-        assert job_of(cluster.newest) == job_of(cluster.nodes["d"].roll)
+        assert isinstance(seen, Seen) and seen.configuration == cluster.newest
+        assert job_of(cluster.newest) == job_of(cluster.nodes["d"].configuration)
 
 
 def test_many_changes_at_once_are_each_decided_once(backend: Backend) -> None:
@@ -218,7 +220,7 @@ def test_many_changes_at_once_are_each_decided_once(backend: Backend) -> None:
     cluster.tell_all(Part("e"))
     cluster.run(1.0)
     cluster.apart.add("b")
-    cluster.run_until(lambda: cluster.nodes["c"].roll.number > 1, 2 * LAPSED_S)
+    cluster.run_until(lambda: cluster.nodes["c"].configuration.number > 1, 2 * LAPSED_S)
     cluster.still.clear()
     cluster.apart.clear()
 

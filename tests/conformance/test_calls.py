@@ -7,7 +7,7 @@ import pytest
 
 from recoverrun.config.option_values import Endpoint
 from recoverrun.launcher.network.etcd_client import Etcd
-from rendezvous.consensus.configuration import Roll
+from rendezvous.consensus.configuration import Configuration
 from rendezvous.consensus.etcd_api import (
     Answer,
     Call,
@@ -27,7 +27,7 @@ from tests.sim.views.shelf import Shelf
 
 Perform = Callable[[Call], Answer]
 
-FIRST, SECOND = Roll(1, 1, ("a", "b"), "etcd/a"), Roll(2, 1, ("a",), "etcd/a")
+FIRST, SECOND = Configuration(1, 1, ("a", "b"), "etcd/a"), Configuration(2, 1, ("a",), "etcd/a")
 
 
 @pytest.fixture(scope="module")
@@ -68,10 +68,16 @@ def _leading(perform: Perform) -> Seen:
     return seen
 
 
-def test_at_first_there_is_neither_leader_nor_roll(perform: Perform) -> None:
+def test_at_first_there_is_neither_leader_nor_configuration(perform: Perform) -> None:
     seen = _see(perform, Look())
 
-    assert (seen.leader, seen.claim, seen.lease, seen.roll, seen.revision) == ("", 0, 0, None, 0)
+    assert (seen.leader, seen.claim, seen.lease, seen.configuration, seen.revision) == (
+        "",
+        0,
+        0,
+        None,
+        0,
+    )
 
 
 def test_of_two_that_stand_one_leads_and_both_see_who(perform: Perform) -> None:
@@ -83,10 +89,12 @@ def test_of_two_that_stand_one_leads_and_both_see_who(perform: Perform) -> None:
     assert (second.leader, second.claim, second.lease) == ("a", first.claim, first.lease)
 
 
-def test_a_roll_is_decided_by_the_claim_and_the_revision_together(perform: Perform) -> None:
+def test_a_configuration_is_decided_by_the_claim_and_the_revision_together(
+    perform: Perform,
+) -> None:
     leading = _leading(perform)
     decided = _see(perform, Decide(leading.claim, 0, FIRST))
-    assert decided.done and decided.roll == FIRST
+    assert decided.done and decided.configuration == FIRST
 
     for claim, revision in (
         (leading.claim, 0),
@@ -95,10 +103,10 @@ def test_a_roll_is_decided_by_the_claim_and_the_revision_together(perform: Perfo
         (0, decided.revision),
     ):
         seen = _see(perform, Decide(claim, revision, SECOND))
-        assert not seen.done and seen.roll == FIRST
+        assert not seen.done and seen.configuration == FIRST
 
     assert _see(perform, Decide(leading.claim, decided.revision, SECOND)).done
-    assert _see(perform, Look()).roll == SECOND
+    assert _see(perform, Look()).configuration == SECOND
 
 
 def test_who_has_lost_the_lead_decides_nothing_and_the_next_claim_is_another(

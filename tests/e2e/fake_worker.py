@@ -25,7 +25,7 @@ from rendezvous.protocol.messages import (
     View,
 )
 from rendezvous.protocol.worker_env import WorkerEnv
-from rendezvous.transport.station import WorkerLink
+from rendezvous.transport.worker_link import WorkerLink
 
 PATIENCE_S = 30.0
 LOOK_S = 0.25

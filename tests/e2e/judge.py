@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from recoverrun.reports.postmortem import Postmortem, postmortem
-from rendezvous.journal.journal import read_run
+from rendezvous.journal.reader import read_run
 from tests.e2e.jobs import Job
 from tests.e2e.runs import Record, Run, recoverrun
 

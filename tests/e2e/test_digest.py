@@ -1,4 +1,4 @@
-"""`--digest-every`: replicas that hold other parameters are noticed, and named if they can be."""
+"""`--check-params-every`: replicas that hold other parameters are noticed, and named."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.rest]
 def test_a_bit_that_flips_on_one_rank_ends_the_run_at_the_next_digest(
     job: ExactJob, corrupt: str, astray: list[int], tmp_path: Path
 ) -> None:
-    options, arguments = ("--digest-every=2",), (f"--corrupt={corrupt}", "--steps=40")
+    options, arguments = ("--check-params-every=2",), (f"--corrupt={corrupt}", "--steps=40")
     with running(job, tmp_path / "run", options=options, arguments=arguments) as run:
         assert run.finish() == 85, run.story()
 
@@ -37,7 +37,7 @@ def test_a_bit_that_flips_on_one_rank_ends_the_run_at_the_next_digest(
 
 def test_replicas_agree_before_and_after_a_loss(tmp_path: Path) -> None:
     with running(
-        DDP3, tmp_path / "run", inject="r0@step:2:reduce", options=("--digest-every=1",)
+        DDP3, tmp_path / "run", inject="r0@step:2:reduce", options=("--check-params-every=1",)
     ) as run:
         ended_well(run)
 

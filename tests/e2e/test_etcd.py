@@ -26,7 +26,7 @@ def etcd(tmp_path: Path) -> Iterator[EtcdServer]:
 
 
 def _nodes(launcher: Launcher, many: int, etcd: EtcdServer) -> Nodes:
-    nodes = Nodes(launcher, many, extra=(f"--coord={etcd.url}", "--rdzv-id=job"))
+    nodes = Nodes(launcher, many, extra=(f"--etcd={etcd.url}", "--rdzv-id=job"))
     nodes.launches[0].expect_record("leader.elect", "(claim ")
     return nodes
 
@@ -79,7 +79,7 @@ def test_an_etcd_that_stands_still_stops_nobody_and_decides_later(
 
 
 def _refused(launcher: Launcher, coord: str, *more: str) -> tuple[int, str]:
-    options = ("--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{free_port()}", f"--coord={coord}", *more)
+    options = ("--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{free_port()}", f"--etcd={coord}", *more)
     launch = launcher(*options, "--no-python", "true")
     return launch.finish(), launch.output
 
@@ -87,10 +87,10 @@ def _refused(launcher: Launcher, coord: str, *more: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("coord", "words"),
     [
-        ("zookeeper://h:1", "--coord must be etcd://HOST:PORT,HOST:PORT, not 'zookeeper://h:1'"),
-        ("etcd://", "--coord must be etcd://HOST:PORT,HOST:PORT, not 'etcd://'"),
-        ("127.0.0.1:2379", "--coord must be etcd://HOST:PORT,HOST:PORT, not '127.0.0.1:2379'"),
-        ("etcd://h:99999", "--coord: there is no port 99999"),
+        ("zookeeper://h:1", "--etcd must be etcd://HOST:PORT,HOST:PORT, not 'zookeeper://h:1'"),
+        ("etcd://", "--etcd must be etcd://HOST:PORT,HOST:PORT, not 'etcd://'"),
+        ("127.0.0.1:2379", "--etcd must be etcd://HOST:PORT,HOST:PORT, not '127.0.0.1:2379'"),
+        ("etcd://h:99999", "--etcd: there is no port 99999"),
     ],
 )
 def test_what_is_no_address_of_an_etcd_is_refused(
@@ -114,7 +114,7 @@ def test_where_nobody_answers_is_said_at_once(launcher: Launcher) -> None:
     code, output = _refused(launcher, f"etcd://127.0.0.1:{port}")
 
     assert code == 80
-    assert f"--coord: no etcd answers at 127.0.0.1:{port}: connection refused" in output
+    assert f"--etcd: no etcd answers at 127.0.0.1:{port}: connection refused" in output
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_an_etcd_with_users_refuses_and_says_why(launcher: Launcher, etcd: EtcdS
 @needs_etcd
 def test_a_node_that_would_agree_otherwise_is_refused(launcher: Launcher, etcd: EtcdServer) -> None:
     options = ("--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--rdzv-id=job")
-    first = launcher(*options, "--node-rank=0", f"--coord={etcd.url}", "--no-python", "true")
+    first = launcher(*options, "--node-rank=0", f"--etcd={etcd.url}", "--no-python", "true")
     other = launcher(*options, "--node-rank=1", "--no-python", "true")
 
     assert other.finish() == 80

@@ -20,13 +20,13 @@ def test_by_default_it_stops_and_names_the_ways_to_go_on(launcher: Launcher) -> 
 
     assert code == 86
     said = nodes.launches[1].output.replace("\n", " ")
-    for way in ("proved dead", "with a witness", "--on-silence=continue"):
+    for way in ("proved dead", "with a witness", "--on-partition=continue"):
         assert way in said
     nodes.stop([0])
 
 
 def test_with_continue_it_goes_on_and_the_other_one_ends_when_it_wakes(launcher: Launcher) -> None:
-    nodes = Nodes(launcher, 2, extra=("--on-silence=continue",))
+    nodes = Nodes(launcher, 2, extra=("--on-partition=continue",))
 
     generation, _ = nodes.stand_still(0)
 

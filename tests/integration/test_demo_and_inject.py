@@ -29,7 +29,7 @@ from recoverrun.fault_injection.verdict import (
 from recoverrun.reports.history import history
 from recoverrun.reports.proof import prove
 from recoverrun.text import ASCII, UNICODE
-from rendezvous.journal.journal import read_run
+from rendezvous.journal.reader import read_run
 from rendezvous.protocol.fault_schedule import Kill, ScheduleError, parse
 from tests.unit import journals
 
@@ -237,7 +237,7 @@ def test_kills_at_random_are_those_of_their_seed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "count", "steps", "complaint"),
+    ("text", "count", "steps", "refusal"),
     [
         ("", 0, 40, "nobody is to be killed"),
         ("", 1, 0, "need --steps"),
@@ -246,9 +246,9 @@ def test_kills_at_random_are_those_of_their_seed() -> None:
     ],
 )
 def test_an_impossible_schedule_is_refused_in_one_sentence(
-    text: str, count: int, steps: int, complaint: str
+    text: str, count: int, steps: int, refusal: str
 ) -> None:
-    with pytest.raises(ScheduleError, match=complaint):
+    with pytest.raises(ScheduleError, match=refusal):
         _kills(text, ["--nproc-per-node=4", "train.py"], count, 0, steps, 0)
 
 

@@ -23,7 +23,7 @@ from recoverrun.text import (
     sanitize,
     span,
 )
-from rendezvous.journal.journal import Entry, RunTail, read_run
+from rendezvous.journal.reader import Entry, RunTail, read_run
 from tests.unit import journals
 
 GOLDENS = Path(__file__).parent / "goldens"

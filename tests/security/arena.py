@@ -17,7 +17,8 @@ from recoverrun.launcher.network.addresses import open_uplink
 from rendezvous.protocol import codec
 from rendezvous.protocol.messages import Notice
 from rendezvous.transport.keys import JobKey, new_text, parse
-from rendezvous.transport.station import Dealer, Station
+from rendezvous.transport.links import Dealer
+from rendezvous.transport.station import Station
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 20.0

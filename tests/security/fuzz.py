@@ -3,8 +3,8 @@
 `python -m tests.security.fuzz --frames 1000000 --seed 7`. A frame is a good message with bits
 turned, parts cut, doubled or swapped, a field replaced by a hostile value, or plain noise. One in
 five is whole: what is allowed on the wire must not crash what is behind it. Most go straight to
-the wire and the seat. One in ten goes over the network to a host in a process of its own, while a
-good peer measures its round trips. A failure prints the seed, and the frame in hex.
+the wire and the coordinator host. One in ten goes over the network to a host in a process of its
+own, while a good peer measures its round trips. A failure prints the seed, and the frame in hex.
 """
 
 import argparse
@@ -17,12 +17,12 @@ from pathlib import Path
 
 import msgpack
 
-from recoverrun.launcher.leadership.coordinator_host import Seat
+from recoverrun.launcher.leadership.coordinator_host import CoordinatorHost
 from rendezvous.protocol import codec
 from rendezvous.protocol.effects import Record
 from rendezvous.protocol.messages import Message
 from tests.security.arena import Arena, Peer, close_stations
-from tests.security.host import join_of, make_seat
+from tests.security.host import join_of, make_coordinator_host
 
 OWN, MEMBERS = "0" * 16, ("1" * 16, "2" * 16)
 HOSTILE: tuple[object, ...] = (
@@ -85,21 +85,21 @@ def frame(rng: random.Random) -> bytes:
 
 
 class Target:
-    """A seat with a job of three nodes, renewed when the job has ended."""
+    """A coordinator host with a job of three nodes, renewed when the job has ended."""
 
     def __init__(self) -> None:
         self.jobs = 0
         self.messages = 0
         self._records: list[Record] = []
-        self._seat: Seat = self._formed()
+        self._coordinator_host: CoordinatorHost = self._formed()
 
-    def _formed(self) -> Seat:
+    def _formed(self) -> CoordinatorHost:
         self.jobs += 1
         self._records = []
-        seat = make_seat(OWN, self._records)
+        coordinator_host = make_coordinator_host(OWN, self._records)
         for number, member in enumerate(MEMBERS):
-            seat.receive(member, join_of(member, f"n{number}"), time.monotonic())
-        return seat
+            coordinator_host.receive(member, join_of(member, f"n{number}"), time.monotonic())
+        return coordinator_host
 
     def take(self, data: bytes, rng: random.Random) -> None:
         """Any exception but a refusal goes up, and ends the fuzzing."""
@@ -111,17 +111,17 @@ class Target:
         self.messages += 1
         now = time.monotonic()
         sender = rng.choice((*MEMBERS, "3" * 16))
-        for post in self._seat.receive(sender, message, now):
-            codec.encode(post.message)
-        self._seat.tick(now)
-        self._seat.deadline()
+        for envelope in self._coordinator_host.receive(sender, message, now):
+            codec.encode(envelope.message)
+        self._coordinator_host.tick(now)
+        self._coordinator_host.deadline()
         del self._records[:]
-        if self._seat.stopped is not None or rng.random() < 0.001:
-            self._seat = self._formed()
+        if self._coordinator_host.stopped is not None or rng.random() < 0.001:
+            self._coordinator_host = self._formed()
 
 
 def straight(frames: int, seed: int) -> Target:
-    """Wire and seat in this process."""
+    """Wire and coordinator host in this process."""
     rng, target = random.Random(seed), Target()
     for number in range(frames):
         data = frame(rng)

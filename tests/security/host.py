@@ -1,8 +1,8 @@
-"""A rendezvous to be attacked, in a process of its own: the sockets of a launcher and its seat.
+"""A rendezvous to be attacked, in a process of its own: the sockets and coordinator of a launcher.
 
 `python -m tests.security.host KEYFILE` prints the port, then serves until its stdin closes. What
-peers send goes through the same steps as in the agent: admission, wire, seat. A `Notice` is sent
-back with figures about this process, so that a good peer can tell how it is.
+peers send goes through the same steps as in the agent: admission, wire, coordinator host. A
+`Notice` is sent back with figures about this process, so that a good peer can tell how it is.
 """
 
 import json
@@ -13,31 +13,33 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from recoverrun.launcher.leadership.coordinator_host import Seat
+from recoverrun.launcher.leadership.coordinator_host import CoordinatorHost
 from recoverrun.launcher.network.addresses import understood
 from rendezvous.membership.formation import Formation
 from rendezvous.protocol import codec
 from rendezvous.protocol.effects import Record
-from rendezvous.protocol.messages import Join, Notice
+from rendezvous.protocol.formation_messages import Join
+from rendezvous.protocol.messages import Notice
 from rendezvous.transport.keys import parse
-from rendezvous.transport.station import Hub, Station
+from rendezvous.transport.links import Hub
+from rendezvous.transport.station import Station
 from tests.unit.stores import lone_store
 
 FDS = 300
 """As many descriptors as this process may have: few, so that a test can use them up."""
 
 
-def make_seat(own: str, record: list[Record]) -> Seat:
+def make_coordinator_host(own: str, record: list[Record]) -> CoordinatorHost:
     formation = Formation(
         nnodes=3, run_id="job", version="1", master_addr="", timeout_s=600,
         begun_at=time.monotonic(),
     )  # fmt: skip
-    seat = Seat(
+    coordinator_host = CoordinatorHost(
             formation=formation, own=own, min_replicas=1, record=record.append,
             store=lone_store(),
         )  # fmt: skip
-    seat.receive(own, join_of(own, "host"), time.monotonic())
-    return seat
+    coordinator_host.receive(own, join_of(own, "host"), time.monotonic())
+    return coordinator_host
 
 
 def join_of(incarnation: str, node: str) -> Join:
@@ -54,7 +56,7 @@ class Host:
         self.hub: Hub = self.station.listen_tcp("127.0.0.1", 0)
         self.station.watch(0)
         self.records: list[Record] = []
-        self.seat = make_seat(self.station.incarnation, self.records)
+        self.coordinator_host = make_coordinator_host(self.station.incarnation, self.records)
         self.heard = 0
         self.lines: list[str] = []
 
@@ -66,8 +68,8 @@ class Host:
                 return
             if self.hub in ready:
                 self._read(now)
-            self.lines += self.station.complaints(now)
-            self.seat.tick(now)
+            self.lines += self.station.log_lines(now)
+            self.coordinator_host.tick(now)
 
     def _read(self, now: float) -> None:
         for _ in range(1000):
@@ -83,8 +85,8 @@ class Host:
                 answer = replace(message, reason=json.dumps(self._figures()))
                 self.hub.send(incoming.sender, b"host", codec.encode(answer))
                 continue
-            for post in self.seat.receive(incoming.sender.decode(), message, now):
-                self.hub.send(post.to.encode(), b"host", codec.encode(post.message))
+            for envelope in self.coordinator_host.receive(incoming.sender.decode(), message, now):
+                self.hub.send(envelope.to.encode(), b"host", codec.encode(envelope.message))
 
     def _figures(self) -> dict[str, object]:
         with open("/proc/self/statm") as file:
@@ -95,7 +97,7 @@ class Host:
             "heard": self.heard,
             "lines": self.lines[-20:],
             "lines_in_all": len(self.lines),
-            "joined": len(self.seat._formation._joins),
+            "joined": len(self.coordinator_host._formation._joins),
         }
 
 

@@ -14,7 +14,7 @@ from recoverrun.config.run_config import RunConfig, parse_options
 from recoverrun.errors import RecoverrunError
 from recoverrun.launcher.network import addresses
 from recoverrun.launcher.network.handshake_diagnosis import unanswered
-from rendezvous.protocol.messages import Beat, Join
+from rendezvous.protocol.formation_messages import Beat, Join
 from tests.e2e.launching import Launcher, free_port, launching
 from tests.security.arena import Peer, close_stations, opened
 from tests.security.host import join_of

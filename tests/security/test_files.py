@@ -19,7 +19,8 @@ from recoverrun.launcher.network import key_lookup
 from recoverrun.launcher.network.key_lookup import find_key
 from recoverrun.launcher.output import run_dir
 from recoverrun.text import sanitize
-from rendezvous.journal import journal
+from rendezvous.journal import writer
+from rendezvous.journal.reader import read_run
 from rendezvous.protocol.worker_env import EnvError, WorkerEnv
 from rendezvous.transport.keys import new_text
 
@@ -64,7 +65,7 @@ def test_a_damaged_journal_says_what_is_left_and_what_is_missing(
 ) -> None:
     (tmp_path / "events.a.jsonl").write_bytes(_good(0) + damage + b"\n" + _good(2))
 
-    log = journal.read_run(tmp_path)
+    log = read_run(tmp_path)
 
     assert [entry.seq for entry in log.entries][0] == 0
     assert [entry.seq for entry in log.entries][-1] == 2
@@ -77,7 +78,7 @@ def test_row_48_a_line_without_end_costs_no_memory(tmp_path: Path) -> None:
         file.write(_good(0))
         file.truncate(1 << 30)  # A gigabyte of nothing, without a newline.
     tracemalloc.start()
-    follower = journal.read_run(tmp_path)
+    follower = read_run(tmp_path)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
 
@@ -244,20 +245,20 @@ def test_row_60_no_room_at_the_start_is_one_sentence(
 def test_row_60_no_room_later_is_counted_and_nothing_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    book = journal.Journal(tmp_path / "events.a.jsonl", "a", 0.0)
-    record = journal.Record("notice.give", "words", {"rank": 0})
+    book = writer.Journal(tmp_path / "events.a.jsonl", "a", 0.0)
+    record = writer.Record("notice.give", "words", {"rank": 0})
 
     def full(_fd: int, _data: bytes) -> int:
         raise OSError(errno.ENOSPC, "no space")
 
     with monkeypatch.context() as patch:
-        patch.setattr(journal.os, "write", full)
+        patch.setattr(writer.os, "write", full)
         for _ in range(1000):
             book.append(record, mono=0.0, wall=0.0)
     book.append(record, mono=1.0, wall=1.0)
     book.close()
 
-    events = [(e.event, e.integer("records")) for e in journal.read_run(tmp_path).entries]
+    events = [(e.event, e.integer("records")) for e in read_run(tmp_path).entries]
     assert events == [("journal.drop", 1000), ("notice.give", -1)]
 
 

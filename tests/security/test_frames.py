@@ -7,7 +7,8 @@ import msgpack
 import pytest
 
 from rendezvous.protocol import codec
-from rendezvous.protocol.messages import Exited, Join, StoreCall
+from rendezvous.protocol.formation_messages import Join
+from rendezvous.protocol.messages import Exited, StoreCall
 from tests.security.arena import Arena, close_stations
 from tests.security.host import join_of
 

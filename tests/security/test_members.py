@@ -7,27 +7,22 @@ import tracemalloc
 
 import pytest
 
-from recoverrun.launcher.leadership.coordinator_host import SPARES_MOST, Seat
-from recoverrun.launcher.network.posts import NOBODY, Post
+from recoverrun.launcher.leadership.coordinator_host import SPARES_MOST, CoordinatorHost
+from recoverrun.launcher.network.frames import NOBODY, Envelope
 from rendezvous.coordinator.ledger import Ledger
 from rendezvous.membership.formation import Formation
 from rendezvous.protocol import codec
 from rendezvous.protocol.effects import Record
+from rendezvous.protocol.formation_messages import Beat, Join, Refusal, Restart, Spare, Start
 from rendezvous.protocol.messages import (
-    Beat,
     Committed,
+    ContextBuffer,
     Decision,
     Exited,
     Hello,
-    Join,
     Kill,
     Message,
-    Refusal,
-    Remains,
     Report,
-    Restart,
-    Spare,
-    Start,
     Stop,
     StoreAnswer,
     StoreCall,
@@ -48,7 +43,7 @@ def _join(who: str, **fields: object) -> Join:
 
 
 class Table:
-    """A seat of a job of up to three nodes with two ranks each, and what it says."""
+    """A coordinator host of a job of up to three nodes with two ranks each, and what it says."""
 
     def __init__(self, *, nnodes: int = 3, allow_mixed: bool = False) -> None:
         self.records: list[Record] = []
@@ -56,15 +51,15 @@ class Table:
             nnodes=nnodes, run_id="job", version="1", master_addr="", timeout_s=60, begun_at=0.0,
             allow_mixed=allow_mixed,
         )  # fmt: skip
-        self.seat = Seat(
+        self.coordinator_host = CoordinatorHost(
             formation=formation, own=OWN, min_replicas=1, record=self.records.append,
             store=lone_store(),
         )  # fmt: skip
         self.say(OWN, _join(OWN, node_rank=0))
 
-    def say(self, sender: str, message: Message, now: float = 1.0) -> list[Post]:
+    def say(self, sender: str, message: Message, now: float = 1.0) -> list[Envelope]:
         # Through the wire: what no peer can send proves nothing.
-        return self.seat.receive(sender, codec.decode(codec.encode(message)), now)
+        return self.coordinator_host.receive(sender, codec.decode(codec.encode(message)), now)
 
     def form(self) -> None:
         self.say(ONE, _join(ONE))
@@ -74,18 +69,18 @@ class Table:
 
     @property
     def members(self) -> dict[str, range]:
-        return {name: member.ranks for name, member in self.seat._members.items()}
+        return {name: member.ranks for name, member in self.coordinator_host._members.items()}
 
     @property
     def state(self) -> object:
-        coordinator = self.seat._coordinator
+        coordinator = self.coordinator_host._coordinator
         return coordinator.snapshot() if coordinator is not None else None
 
 
-def _refusal(posts: list[Post], to: str) -> str:
+def _refusal(envelopes: list[Envelope], to: str) -> str:
     """The reason in the one post that there is."""
-    assert [post.to for post in posts] == [to], posts
-    message = posts[0].message
+    assert [envelope.to for envelope in envelopes] == [to], envelopes
+    message = envelopes[0].message
     assert isinstance(message, Refusal), message
     return message.reason
 
@@ -150,8 +145,8 @@ def test_row_62_a_second_launcher_on_a_node_gets_a_place_of_its_own_or_none() ->
     table.say(TWO, _join(TWO))
     assert set(table.members) == {OWN, ONE, TWO}
 
-    (post,) = table.say("x", _join("x"))
-    assert post == Post("x", NOBODY, Spare(nnodes=3))
+    (envelope,) = table.say("x", _join("x"))
+    assert envelope == Envelope("x", NOBODY, Spare(nnodes=3))
     assert set(table.members) == {OWN, ONE, TWO}
 
 
@@ -160,7 +155,7 @@ def test_row_62_a_second_launcher_on_a_node_gets_a_place_of_its_own_or_none() ->
     [
         pytest.param(_exit(4), id="row-36-exit-of-another"),
         pytest.param(_exit(17), id="row-25-rank-beyond-the-world"),
-        pytest.param(Remains(rank=4, incarnation=0, contexts=(b"x",)), id="row-36-remains"),
+        pytest.param(ContextBuffer(rank=4, incarnation=0, contexts=(b"x",)), id="row-36-contexts"),
         pytest.param(Hello(rank=5, incarnation=0, pid=1, torch="2"), id="row-32-rank-of-another"),
         pytest.param(
             Topology(rank=4, generation=1, strategy="ddp", replicas=((4,), (5,))),
@@ -217,7 +212,7 @@ def test_a_stranger_is_not_heard_at_all() -> None:
         Beat(node="n", incarnation="i"),
     ):
         assert table.say("nobody", message) == []
-    assert table.seat.stopped is None
+    assert table.coordinator_host.stopped is None
 
 
 def test_row_33_a_message_of_an_old_generation_is_answered_with_the_present_view() -> None:
@@ -226,9 +221,9 @@ def test_row_33_a_message_of_an_old_generation_is_answered_with_the_present_view
         rank=2, generation=1, step=0, phase="compute", microbatches=1, done=(), begun=(), reduced=0
     )
 
-    (post,) = table.say(ONE, report)
+    (envelope,) = table.say(ONE, report)
 
-    assert isinstance(post.message, View) and post.message.generation == 2
+    assert isinstance(envelope.message, View) and envelope.message.generation == 2
 
 
 def test_row_34_a_message_of_a_future_generation_changes_nothing() -> None:
@@ -258,18 +253,18 @@ def test_row_35_what_is_said_twice_counts_once() -> None:
 
     for _ in range(3):
         table.say(TWO, _exit(5))
-        posts = table.say(ONE, _join(ONE))
-        assert [type(post.message) for post in posts] == [Start]
+        envelopes = table.say(ONE, _join(ONE))
+        assert [type(envelope.message) for envelope in envelopes] == [Start]
     assert table.state == before
 
 
 def test_row_35_a_launcher_that_was_given_up_is_told_so_whatever_it_says() -> None:
     table = _after_a_loss()
-    table.seat.depart([(TWO, "its launcher was silent for too long")], 30.0)
+    table.coordinator_host.depart([(TWO, "its launcher was silent for too long")], 30.0)
 
     for message in (_join(TWO), Beat(node="n", incarnation=TWO), _exit(4)):
-        (post,) = table.say(TWO, message, now=31.0)
-        assert isinstance(post.message, Stop) and post.message.exit_code == 86
+        (envelope,) = table.say(TWO, message, now=31.0)
+        assert isinstance(envelope.message, Stop) and envelope.message.exit_code == 86
 
 
 def test_row_38_a_topology_of_a_million_replicas_is_no_frame() -> None:
@@ -293,7 +288,7 @@ def test_row_39_ten_thousand_joins_leave_nothing_behind() -> None:
     tracemalloc.stop()
 
     assert set(table.members) == {OWN, ONE, TWO}
-    assert len(table.seat._spares) == SPARES_MOST
+    assert len(table.coordinator_host._spares) == SPARES_MOST
     assert after - before < 1 << 20
     assert took < 10
 
@@ -320,14 +315,17 @@ def test_row_41_replicas_that_differ_are_noticed_at_the_next_digest() -> None:
     table = Table()
     table.form()
     _committed(table, digest="good")
-    assert table.seat.stopped is None
+    assert table.coordinator_host.stopped is None
 
     table = Table()
     table.form()
     _committed(table, digest="flipped")
 
-    assert table.seat.stopped is not None and table.seat.stopped.exit_code == 85
-    assert "[[0, 1, 2, 3, 4], [5]] differ" in table.seat.stopped.reason
+    assert (
+        table.coordinator_host.stopped is not None
+        and table.coordinator_host.stopped.exit_code == 85
+    )
+    assert "[[0, 1, 2, 3, 4], [5]] differ" in table.coordinator_host.stopped.reason
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 import zmq
 
 from rendezvous.protocol import codec
-from rendezvous.protocol.messages import Beat
+from rendezvous.protocol.formation_messages import Beat
 from rendezvous.transport import admission, sockets
 from rendezvous.transport.keys import JobKey, new_text, parse
 from tests.security.arena import Arena, Peer, close_stations, closed_by_peer, opened

@@ -1,4 +1,4 @@
-"""One job from attempt to attempt: the production seat, and launchers that do as they are told.
+"""One job from attempt to attempt: the production host, and launchers that do as they are told.
 
 In each attempt something goes wrong at a random moment of its beginning or after it. The book knows
 what has been said, and by that alone what must follow: the job goes on, all ranks start again (and
@@ -8,20 +8,18 @@ that counts, or not), or it ends.
 import random
 from typing import Literal
 
-from recoverrun.launcher.leadership.coordinator_host import Seat
+from recoverrun.launcher.leadership.coordinator_host import CoordinatorHost
 from recoverrun.launcher.leadership.first_failure import ACROSS_S
-from recoverrun.launcher.network.posts import Post
-from rendezvous.membership.beginning import DEATH_WAIT_S
+from recoverrun.launcher.network.frames import Envelope
+from rendezvous.coordinator.beginning import DEATH_WAIT_S
 from rendezvous.membership.formation import Formation
+from rendezvous.protocol.formation_messages import Join, Restart, Start
 from rendezvous.protocol.messages import (
     Exited,
     Farewell,
-    Join,
     Message,
     PeerFault,
     Promise,
-    Restart,
-    Start,
     Stop,
     Topology,
     Verdict,
@@ -54,7 +52,7 @@ class Job:
             nnodes=len(NODES), run_id="job", version="1", master_addr="h:1", timeout_s=600.0,
             begun_at=0.0,
         )  # fmt: skip
-        self.seat = Seat(
+        self.coordinator_host = CoordinatorHost(
             formation=formation, own=NODES[0], min_replicas=1, record=lambda record: None,
             store=lone_store(), max_restarts=self.most,
         )  # fmt: skip
@@ -68,21 +66,23 @@ class Job:
         demand(self.early <= EARLY_MOST, "attempts", f"{self.early} early restarts")
 
     def _form(self) -> None:
-        posts: list[Post] = []
+        envelopes: list[Envelope] = []
         for node in NODES:
             join = Join(
                 run_id="job", node=node, incarnation=node, node_rank=-1,
                 nproc=len(RANKS) // len(NODES), version="1", attempt=self.attempt,
             )  # fmt: skip
-            posts += self.seat.receive(node, join, self.now)
-        starts = [post.message for post in posts if isinstance(post.message, Start)]
+            envelopes += self.coordinator_host.receive(node, join, self.now)
+        starts = [envelope.message for envelope in envelopes if isinstance(envelope.message, Start)]
         found = {(start.attempt, start.restarts) for start in starts}
         due = (self.attempt, self.counted)
         demand(found == {due}, "attempts", f"begun as {found}, not {due}")
 
-    def _say(self, rank: int, message: Message) -> list[Post]:
+    def _say(self, rank: int, message: Message) -> list[Envelope]:
         self.now += 0.01
-        return self.seat.receive(NODES[rank * len(NODES) // len(RANKS)], message, self.now)
+        return self.coordinator_host.receive(
+            NODES[rank * len(NODES) // len(RANKS)], message, self.now
+        )
 
     def _reach(self, reached: Reached) -> None:
         if reached == "nothing":
@@ -105,26 +105,26 @@ class Job:
         """A rank is killed, ends by an error of its own, or its connections fail."""
         kinds = ["kill", "error", "fault"] if reached in STARTING else ["kill", "error"]
         kind, rank = self.rng.choice(kinds), self.rng.choice(RANKS[:3])
-        posts: list[Post] = []
+        envelopes: list[Envelope] = []
         if kind == "fault":
             fault = PeerFault(rank=rank, generation=1, reason="reset")
-            posts += self._say(rank, fault)
+            envelopes += self._say(rank, fault)
             self.now += DEATH_WAIT_S
-            posts += self._say(rank, fault)
+            envelopes += self._say(rank, fault)
         else:
             code, error = (-9, "") if kind == "kill" else (7, f"ValueError: {self.attempt}")
             exited = Exited(
                 rank=rank, incarnation=self.attempt, node="n", code=code, ours=False, error=error,
                 detected_s=0.0,
             )  # fmt: skip
-            posts += self._say(rank, exited)
+            envelopes += self._say(rank, exited)
             self.now += ACROSS_S
-            posts += self.seat.tick(self.now)
-        self._judge(reached, kind, posts)
+            envelopes += self.coordinator_host.tick(self.now)
+        self._judge(reached, kind, envelopes)
 
-    def _judge(self, reached: Reached, kind: str, posts: list[Post]) -> None:
-        restarted = any(isinstance(post.message, Restart) for post in posts)
-        stopped = any(isinstance(post.message, Stop) for post in posts)
+    def _judge(self, reached: Reached, kind: str, envelopes: list[Envelope]) -> None:
+        restarted = any(isinstance(envelope.message, Restart) for envelope in envelopes)
+        stopped = any(isinstance(envelope.message, Stop) for envelope in envelopes)
         early = reached in STARTING and kind != "error" and self.early < EARLY_MOST
         free = reached == "all promises"
         counts = not early and not free and self.counted < self.most

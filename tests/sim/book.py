@@ -60,9 +60,9 @@ class Book:
         self.lines: dict[int, Record] = {}
         self.losses: dict[int, int] = {}  # slot -> generation, from the journal
         self.recovered: Counter[int] = Counter()
-        self.successions = 0  # another coordinator took over, which may tell again what it finds
-        self.tenure_lines: set[int] = set()  # steps that have their line from the present one
-        self.tenure_losses: set[int] = set()
+        self.takeovers = 0  # another coordinator took over, which may tell again what it finds
+        self.term_lines: set[int] = set()  # steps that have their line from the present one
+        self.term_losses: set[int] = set()
         self.records: Counter[str] = Counter()
 
     # --------------------------------------------------------------------------- views
@@ -156,13 +156,13 @@ class Book:
         """Another coordinator begins; `topology`: somebody could tell it the replicas; `live`: the
         ranks of the newest view that it is told of.
         """
-        self.successions += 1
+        self.takeovers += 1
         self.topology_told = topology
         self.promising, self.committed = promising, committed
         slots = enumerate(self.plan.layout)
         self.missed = {slot for slot, ranks in slots if not set(ranks) <= set(live)}
-        self.tenure_lines.clear()
-        self.tenure_losses.clear()
+        self.term_lines.clear()
+        self.term_losses.clear()
 
     def record(self, record: Record, now: float) -> None:
         self.records[record.event] += 1
@@ -176,31 +176,31 @@ class Book:
                 self._line(record)
             case "replica.lost":
                 slot = _int(record, "slot")
-                demand(slot not in self.tenure_losses, "INV-7", f"replica {slot} is lost twice")
-                self.tenure_losses.add(slot)
+                demand(slot not in self.term_losses, "INV-7", f"replica {slot} is lost twice")
+                self.term_losses.add(slot)
                 demand(slot in self.faulted, "INV-7", f"replica {slot} is said to be lost")
                 self.losses[slot] = _int(record, "generation")
             case "recovery.done":
                 slots = record.fields["slots"]
                 assert isinstance(slots, list), f"slots: {slots}"
                 self.recovered.update(slot for slot in slots if isinstance(slot, int))
-                most = 1 + self.successions
+                most = 1 + self.takeovers
                 demand(max(self.recovered.values()) <= most, "INV-7", f"recovered twice: {slots}")
             case _:
                 pass
 
     def _line(self, record: Record) -> None:
         step = _int(record, "step")
-        demand(step not in self.tenure_lines, "ledger", f"two lines for step {step}")
-        newest = max(self.tenure_lines, default=-1)
+        demand(step not in self.term_lines, "ledger", f"two lines for step {step}")
+        newest = max(self.term_lines, default=-1)
         demand(step > newest, "ledger", f"step {step} is written after {newest}")
-        self.tenure_lines.add(step)
+        self.term_lines.add(step)
         known = self.lines.setdefault(step, record)
         if known is not record and step in self.content and step not in self.unheard:
             self._true(step, record)  # a line told again says the same
 
     def _true(self, step: int, record: Record) -> None:
-        """Does a line of the journal say what is in the sums? Asked when all have applied them."""
+        """True if a line of the journal says what is in the sums, which all have applied."""
         demand(step in self.content, "ledger", f"step {step} is written, nobody applied it")
         if step in self.unheard:
             return
@@ -218,7 +218,7 @@ class Book:
     # --------------------------------------------------------------------------- the end
 
     def ending(self, stop: Stop) -> None:
-        """Was the job allowed to stop like this?"""
+        """True if the job was allowed to stop like this."""
         left = [slot for slot in range(self.plan.replicas) if slot not in self.faulted]
         for step in sorted(self.lines):
             if stop.exit_code == 0 or step in self.content:
@@ -270,11 +270,11 @@ class Book:
         steps = range(max((self.plan.ends[slot] for slot in left), default=0))
         demand(set(steps) <= self.lines.keys(), "ledger", f"lines of {sorted(self.lines)}")
         for slot, generation in self.losses.items():
-            if self._all_applied(generation) and not self.successions:
+            if self._all_applied(generation) and not self.takeovers:
                 demand(self.recovered[slot] == 1, "INV-7", f"no recovery.done for {slot}")
 
     def _all_applied(self, generation: int) -> bool:
-        """Has every survivor applied some step in a view of `generation` or a later one?"""
+        """True if every survivor has applied a step in a view of `generation` or a later one."""
         survivors = [
             rank
             for slot, ranks in enumerate(self.plan.layout)

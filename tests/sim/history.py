@@ -22,10 +22,10 @@ from rendezvous.protocol.effects import Effect as Wish
 from rendezvous.protocol.effects import KillRanks, Record, StopJob, ToRank
 from rendezvous.protocol.messages import (
     Committed,
+    ContextBuffer,
     Decision,
     Exited,
     Message,
-    Remains,
     Report,
     Stop,
     Topology,
@@ -35,7 +35,7 @@ from tests.sim.book import Book, Violation, demand
 from tests.sim.engine import Engine
 from tests.sim.plan import Fault, Plan, draw
 from tests.sim.plane import Key, Plane
-from tests.sim.succession import Succession
+from tests.sim.takeover import Takeover
 from tests.sim.worker import Worker
 
 MOST_CALLS = 400_000
@@ -72,7 +72,7 @@ class History:
             on=self.on,
         )
         self.coordinator = Coordinator(world=plan.world, min_replicas=plan.min_replicas)
-        self.succession = Succession(self)
+        self.takeover = Takeover(self)
         self.stop: Stop | None = None
         self.tick_at = -1.0
         self.channel_at: dict[tuple[str, int], float] = {}
@@ -188,26 +188,26 @@ class History:
     def send(self, rank: int, message: Message) -> None:
         """A worker says something."""
         self.sent[rank] += 1
-        self.succession.said(rank, message)
+        self.takeover.said(rank, message)
         lost = self._lost() or (rank in self.dying and self.engine.chance(0.5))
         if lost:
             self._lose_word(message)
             return
         for delay_s in self._delays():
-            tenure = self.succession.follows[rank]
-            self.engine.at(self._arrival("up", rank, delay_s), self._receive, message, tenure)
+            term = self.takeover.follows[rank]
+            self.engine.at(self._arrival("up", rank, delay_s), self._receive, message, term)
 
     def introduced(self, topology: Topology) -> None:
         """A worker says this at least once; here only if no view has shown it to be known."""
-        self.succession.said(topology.rank, topology)
+        self.takeover.said(topology.rank, topology)
 
     def _lose_word(self, message: Message) -> None:
         self.coverage[f"lost {type(message).__name__}"] += 1
         if isinstance(message, Committed):
             self.book.unheard.add(message.step)
 
-    def _receive(self, message: Message, tenure: int) -> None:
-        if not self.succession.reaches(message, tenure):
+    def _receive(self, message: Message, term: int) -> None:
+        if not self.takeover.reaches(message, term):
             return
         self.book.informed(message)
         if isinstance(message, Report) and message.generation < self.coordinator.generation:
@@ -231,12 +231,12 @@ class History:
         if dropped or self._lost():
             self._lose_word(message)
             return
-        tenure = self.succession.tenure
+        term = self.takeover.term
         for delay_s in self._delays():
-            self.engine.at(self._arrival("down", rank, delay_s), self._hear, rank, message, tenure)
+            self.engine.at(self._arrival("down", rank, delay_s), self._hear, rank, message, term)
 
-    def _hear(self, rank: int, message: Message, tenure: int) -> None:
-        if not self.succession.heard(rank, message, tenure):
+    def _hear(self, rank: int, message: Message, term: int) -> None:
+        if not self.takeover.heard(rank, message, term):
             return
         self.on(rank, 0.0, self.workers[rank].hear, message)
 
@@ -291,7 +291,7 @@ class History:
             self.engine.at(deadline, self._tick, deadline)
 
     def _tick(self, deadline: float) -> None:
-        if self.tick_at == deadline and not self.succession.vacant:
+        if self.tick_at == deadline and not self.takeover.vacant:
             self.tick_at = -1.0
             before = self.coordinator.deadline()
             self.wish(self.coordinator.step(Tick(), self.engine.now), None)
@@ -327,26 +327,26 @@ class History:
     def _reap(self, rank: int, code: int, ours: bool, error: str) -> None:
         """The launcher sees an exit after all that the worker had said, if the network is fifo."""
         seen = self.engine.jitter(self.plan.reap_s)
-        tenure = self.succession.follows[rank]
-        if code and not self.engine.chance(self.plan.remains_lost):
+        term = self.takeover.follows[rank]
+        if code and not self.engine.chance(self.plan.contexts_lost):
             late = self.engine.chance(0.2)
-            self.coverage["late remains"] += late
+            self.coverage["late contexts"] += late
             delay_s = seen + (self.engine.rng.random() * 3.0 if late else 0.0)
-            remains = Remains(rank=rank, incarnation=0, contexts=(b"context",))
-            self.succession.said(rank, remains)
+            context_buffer = ContextBuffer(rank=rank, incarnation=0, contexts=(b"context",))
+            self.takeover.said(rank, context_buffer)
             at = self._arrival("up", rank, 0.0) + delay_s
-            self.engine.at(at, self._receive, remains, tenure)
+            self.engine.at(at, self._receive, context_buffer, term)
         exited = Exited(
             rank=rank, incarnation=0, node="sim", code=code, ours=ours, error=error, detected_s=seen
         )
         at = self._arrival("up", rank, 0.0) + seen
         self.channel_at[("up", rank)] = at
-        self.succession.said(rank, exited)
-        self.engine.at(at, self._exited, exited, tenure)
+        self.takeover.said(rank, exited)
+        self.engine.at(at, self._exited, exited, term)
 
-    def _exited(self, exited: Exited, tenure: int) -> None:
+    def _exited(self, exited: Exited, term: int) -> None:
         self.tell_loss((exited.rank,), exited.ours or exited.code == 0)
-        self._receive(exited, tenure)
+        self._receive(exited, term)
 
     def tell_loss(self, ranks: tuple[int, ...], expected: bool) -> None:
         for rank in ranks:
@@ -389,9 +389,9 @@ class History:
                 self._lose_node(tuple(ranks))
             case "leader":
                 self._lose_node(tuple(ranks))
-                self.succession.begin()
+                self.takeover.begin()
             case "depose":
-                self.succession.begin()
+                self.takeover.begin()
             case "pause":
                 for rank in ranks:
                     self.workers[rank].paused_until = self.engine.now + fault.for_s
@@ -409,12 +409,12 @@ class History:
         for rank in ranks:
             self._end(rank)
             self.book.faulted.setdefault(self.workers[rank].slot, rank)
-        self.succession.lose(ranks)
+        self.takeover.lose(ranks)
         self.engine.after(0.2 + self.engine.jitter(0.5), self._node_lost, ranks)
 
     def _node_lost(self, ranks: tuple[int, ...]) -> None:
         self.tell_loss(ranks, False)
-        if self.succession.vacant:
+        if self.takeover.vacant:
             return  # the successor finds it missing
         lost = NodeLost(node="sim1", ranks=ranks, reason="silent")
         self.wish(self.coordinator.step(lost, self.engine.now), None)

@@ -13,8 +13,7 @@ from types import FunctionType, ModuleType
 
 from ft_collectives.step import machine
 from rendezvous.consensus import configuration, paxos, proposer
-from rendezvous.coordinator import coordinator, gather, members, step_log, takeover
-from rendezvous.membership import beginning
+from rendezvous.coordinator import beginning, coordinator, gather, members, step_log, takeover
 from rendezvous.protocol import quota
 
 
@@ -201,10 +200,10 @@ MUTANTS = (
     ),
 )  # fmt: skip
 
-SUCCESSION = (
+TAKEOVER = (
     Mutant(
-        "generations of two tenures meet", takeover, "first_generation",
-        "(tenure - 1) * TENURE_GENERATIONS + 1", "1", "assert", 4,
+        "generations of two terms meet", takeover, "first_generation",
+        "(term - 1) * TERM_GENERATIONS + 1", "1", "assert", 4,
     ),
     Mutant(
         "decisions are not remembered", takeover, "_take_over",
@@ -220,15 +219,15 @@ SUCCESSION = (
     ),
     Mutant(
         "ends are not remembered", takeover, "Memory.said",
-        "case Topology() | Verdict() | Farewell() | Exited() | Remains() | Broken():",
-        "case Topology() | Verdict() | Remains() | Broken():", "INV-6", 9,
+        "case Topology() | Verdict() | Farewell() | Exited() | ContextBuffer() | Broken():",
+        "case Topology() | Verdict() | ContextBuffer() | Broken():", "INV-6", 9,
     ),
     Mutant(
         "what was committed is not remembered", takeover, "Memory.said",
         "self._steps[rank, step] = message", "pass", "ledger", 4,
     ),
 )  # fmt: skip
-"""Of a coordinator that goes on where another was lost; see `plan.draw_succession`."""
+"""Of a coordinator that goes on where another was lost; see `plan.draw_takeover`."""
 
 BLIND = (
     Mutant(

@@ -60,7 +60,7 @@ class Plan:
     overlap: bool = False  # buckets start in the last backward
     split: float = 0.3  # share of collectives that complete far apart on their members
     shown: float = 0.5  # share of abandoned collectives that fail on others instead of hanging
-    remains_lost: float = 0.0
+    contexts_lost: float = 0.0
     discards: tuple[int, ...] = ()  # by step: microbatches after which all scripts drop them once
     drops: tuple[tuple[str, int, int], ...] = ()  # (message, n, rank): the n-th one is lost
     heal_at: float = 0.0
@@ -127,7 +127,7 @@ def draw(seed: int) -> Plan:
         overlap=rng.random() < 0.5,
         split=rng.choice((0.1, 0.4, 0.8)),
         shown=rng.choice((0.0, 0.0, 0.5, 1.0)),
-        remains_lost=rng.choice((0.0, 0.3)),
+        contexts_lost=rng.choice((0.0, 0.3)),
     )
     count = rng.choice((0, 1, 1, 2, 2, 3, 4))
     faults = tuple(_draw_fault(rng, plan, first=number == 0) for number in range(count))
@@ -136,7 +136,7 @@ def draw(seed: int) -> Plan:
     return replace(plan, faults=faults, heal_at=heal_at, discards=_draw_discards(rng, plan))
 
 
-def draw_succession(seed: int) -> Plan:
+def draw_takeover(seed: int) -> Plan:
     """The history of `seed`, in which the launcher that coordinates is lost, once or twice."""
     plan = draw(seed)
     rng = random.Random(f"succession {seed}")

@@ -1,4 +1,4 @@
-"""Whether a simulated history depends on the process in which it is made."""
+"""True if a simulated history depends on the process in which it is made."""
 
 import os
 import subprocess

@@ -81,7 +81,7 @@ def _plan(
         ends=(steps,) * replicas,
         min_replicas=int(settings.get("min", 1)),
         kill_s=float(settings.get("kill_s", 0.02)),
-        remains_lost=float(settings.get("remains_lost", 0.0)),
+        contexts_lost=float(settings.get("remains_lost", 0.0)),
         split=0.0,
         shown=0.0,
         heal_at=60.0,

@@ -16,7 +16,7 @@ RARE = (
     "sum of a lost replica applied", "down to one replica", "view said again",
     "decision said again", "report said again", "report of an old generation",
     "view told to one who missed it", "view while computing extras", "view without a loss",
-    "vote of an old generation", "decision that came too late", "standing extras", "late remains",
+    "vote of an old generation", "decision that came too late", "standing extras", "late contexts",
     "fault node", "fault pause", "fault crash", "recovery.done", "death in voting",
     "gradients dropped", "death in computing", "death in reducing", "death in asking",
     "death in start", "death in agreeing", "stop before the start",

@@ -39,7 +39,7 @@ from rendezvous.protocol.messages import (
     Farewell,
     Hello,
     Identity,
-    Legacy,
+    LostContexts,
     Message,
     PeerFault,
     Topology,
@@ -199,7 +199,7 @@ class Worker:
             case Decision() if self.machine is not None:
                 self._point("decided")
                 self._feed(Decided(decision=message))
-            case Legacy():
+            case LostContexts():
                 pass  # the hooks' business
             case _:
                 pass

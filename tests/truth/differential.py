@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recoverrun.reports.history import history
-from rendezvous.journal.journal import read_run
+from rendezvous.journal.reader import read_run
 from tests.bench import jobs
 from tests.compat.row import Row
 from tests.compat.rows import ROWS

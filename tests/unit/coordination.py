@@ -1,8 +1,18 @@
 """A coordinator to talk to: what tests of it have in common."""
 
 from rendezvous.coordinator.coordinator import Coordinator, Event, Received
-from rendezvous.protocol.effects import Effect, ToRank
-from rendezvous.protocol.messages import Exited, Message, Promise, Topology, Verdict
+from rendezvous.protocol.effects import Effect, Record, StopJob, ToRank
+from rendezvous.protocol.messages import (
+    Committed,
+    Decision,
+    Exited,
+    Identity,
+    Message,
+    Promise,
+    Report,
+    Topology,
+    Verdict,
+)
 
 THREE = ((0,), (1,), (2,))
 PAIRS = ((0, 1), (2, 3), (4, 5))
@@ -48,3 +58,38 @@ class Job:
 def told(effects: list[Effect], kind: type) -> dict[int, Message]:
     sends = [effect for effect in effects if isinstance(effect, ToRank)]
     return {send.rank: send.message for send in sends if isinstance(send.message, kind)}
+
+
+def waits(
+    rank: int, *done: Identity, generation: int = 2, step: int = 0, reduced: int = 0
+) -> Report:
+    """This rank waits at the commit point of `step`; without `done` it has one home microbatch."""
+    return Report(
+        rank=rank, generation=generation, step=step, phase="settle", microbatches=1,
+        done=done or ((rank, 0),), begun=(), reduced=reduced,
+    )  # fmt: skip
+
+
+def applied(rank: int, *done: Identity, generation: int = 2, step: int = 0) -> Committed:
+    redone = tuple(identity for identity in done if identity[0] != rank)
+    return Committed(rank=rank, generation=generation, step=step, done=done, redone=redone,
+                     total=3, digest="")  # fmt: skip
+
+
+def decisions_of(effects: list[Effect]) -> dict[int, Decision]:
+    found = {e.rank: e.message for e in effects if isinstance(e, ToRank)}
+    return {rank: m for rank, m in found.items() if isinstance(m, Decision)}
+
+
+def events(effects: list[Effect]) -> list[str]:
+    return [effect.event for effect in effects if isinstance(effect, Record)]
+
+
+def fields_of(effects: list[Effect], event: str) -> dict[str, object]:
+    (record,) = (e for e in effects if isinstance(e, Record) and e.event == event)
+    return dict(record.fields)
+
+
+def exit_code(effects: list[Effect]) -> int:
+    (stop,) = (effect.stop for effect in effects if isinstance(effect, StopJob))
+    return stop.exit_code

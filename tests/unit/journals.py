@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rendezvous.journal.journal import Journal, journal_path
+from rendezvous.journal.writer import Journal, journal_path
 from rendezvous.protocol.effects import Json, Record
 
 WALL = 1_790_000_000.0  # 2026-09-21 14:13:20 UTC
@@ -337,3 +337,11 @@ RUNS: Mapping[str, Callable[[Path], Path]] = {
     "cut_line": cut_line,
     "launcher_killed": launcher_killed,
 }
+
+
+def two_steps(run_dir: Path) -> Scene:
+    """A run that has committed two steps, to be written on."""
+    scene = Scene(run_dir)
+    scene.start()
+    scene.steps(0, 2)
+    return scene

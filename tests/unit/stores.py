@@ -1,4 +1,4 @@
-"""A store for a seat that has no mirrors."""
+"""A store for a coordinator host that has no followers."""
 
 from rendezvous.store.replicated_store import ReplicatedStore
 

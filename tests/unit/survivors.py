@@ -26,7 +26,7 @@ from recoverrun.worker.replay.lost_rank import State
 from recoverrun.worker.step.guarantee import Guarantee
 from recoverrun.worker.tracking.loop_tracker import Microbatch, Place
 from rendezvous.protocol.layout import Layout
-from rendezvous.protocol.messages import Identity, Legacy
+from rendezvous.protocol.messages import Identity, LostContexts
 from rendezvous.protocol.shared_memory import MARK, MARKS_BYTES, _check
 from tests.unit.contexts import at
 from tests.unit.workers import protected
@@ -203,7 +203,7 @@ class Survivor:
         left = msgpack.packb([one.pack() for one in contexts])
         noted = {STEP - 1: before or {}, STEP: marks or {}}
         ring = b"".join(mark_of(step, n, one) for step in noted for n, one in noted[step].items())
-        self.makeup.inherit(Legacy(
+        self.makeup.inherit(LostContexts(
             generation=2,
             contexts=((LOST, (bytes(left),)),),
             marks=((LOST, ring.ljust(MARKS_BYTES, b"\0")),),

@@ -8,7 +8,7 @@ from recoverrun.config.run_config import RunConfig, find_script
 from recoverrun.launcher.network.addresses import master_address
 from recoverrun.launcher.node.environment import Place, worker_command, worker_environ
 from recoverrun.text import ranges
-from rendezvous.protocol.messages import Start
+from rendezvous.protocol.formation_messages import Start
 
 
 def lines(config: RunConfig, environ: dict[str, str]) -> list[str]:

@@ -14,10 +14,11 @@ from rich.console import Console
 
 from recoverrun.errors import ExitCode
 from recoverrun.reports.find_run import RunNotFound, find_run
-from recoverrun.reports.postmortem import SCHEMA, postmortem, proof_json, to_json
+from recoverrun.reports.postmortem import postmortem
+from recoverrun.reports.postmortem_json import SCHEMA, proof_json, to_json
 from recoverrun.reports.postmortem_screen import render, render_proof
 from recoverrun.reports.status_screen import glyphs
-from rendezvous.journal.journal import read_run
+from rendezvous.journal.reader import read_run
 from rendezvous.protocol.effects import Json
 
 WIDEST = 132  # Longer lines are hard to read, whatever the terminal has.

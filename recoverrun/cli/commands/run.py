@@ -44,8 +44,8 @@ def run(config: RunConfig) -> int:
         _say(_ending(agent, run_dir, code))
         reply = os.environ.get("TORCHELASTIC_ERROR_FILE")
         if reply and agent.stopped is not None:
-            stop, crew = agent.stopped, agent.crew
-            left = None if crew is None else crew.error_file(stop.root_rank)
+            stop, local_workers = agent.stopped, agent.local_workers
+            left = None if local_workers is None else local_workers.error_file(stop.root_rank)
             hand_on(left, reply, code, stop.reason)
     return code
 
@@ -54,17 +54,17 @@ def _ending(agent: Agent, run_dir: Path, code: int) -> str:
     """What a failed job says last."""
     # Not at the top: a launcher that runs for weeks need not hold what only its end needs.
     from recoverrun.reports.failure_report import failure_report
-    from rendezvous.journal.journal import read_run
+    from rendezvous.journal.reader import read_run
 
-    stop, crew = agent.stopped, agent.crew
+    stop, local_workers = agent.stopped, agent.local_workers
     if stop is None or stop.root_rank < 0:
         return failure_report(read_run(run_dir), code, run_dir)
     # The coordinator's sentence, so that every node names the same cause.
     cause = f"FAILED: {stop.reason}" + (f" (node {stop.node})" if stop.node else "")
-    if crew is None or stop.root_rank not in crew.ranks:
+    if local_workers is None or stop.root_rank not in local_workers.ranks:
         # Our journal knows victims only.
         return f"{sanitize(named_signals(cause))}\n  journal: {run_dir}\n  exit {code}"
-    left = crew.error_file(stop.root_rank)
+    left = local_workers.error_file(stop.root_rank)
     return failure_report(
         read_run(run_dir),
         code,
@@ -72,7 +72,7 @@ def _ending(agent: Agent, run_dir: Path, code: int) -> str:
         cause,
         stop.root_rank,
         traceback=last_words(str(left)).traceback if left is not None else (),
-        stderr=crew.stderr(stop.root_rank),
+        stderr=local_workers.stderr(stop.root_rank),
     )
 
 

@@ -24,7 +24,7 @@ from recoverrun.errors import ExitCode
 from recoverrun.reports.find_run import RunNotFound, find_run
 from recoverrun.reports.status import Status, Watch, to_json
 from recoverrun.reports.status_screen import glyphs, plain_lines, render
-from rendezvous.journal.journal import RunTail
+from rendezvous.journal.reader import RunTail
 
 PERIOD_S = 0.5
 LEAVE = (b"q", b"Q", b"\x03", b"\x04")

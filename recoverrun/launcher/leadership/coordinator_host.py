@@ -1,4 +1,4 @@
-"""The seat of the coordinator: the machines that serve the whole job, in one launcher's loop.
+"""The host of the coordinator: the machines that serve the whole job, in one launcher's loop.
 
 It composes formation, coordinator, store and detector, none of which knows another, and turns their
 effects into posts: messages for the launchers, of which its own is one. It decides nothing but what
@@ -15,41 +15,29 @@ from dataclasses import replace
 from recoverrun.errors import ExitCode
 from recoverrun.launcher.leadership import first_failure
 from recoverrun.launcher.leadership.attempts import Attempts
-from recoverrun.launcher.leadership.first_failure import Inquest
+from recoverrun.launcher.leadership.first_failure import FirstFailure
 from recoverrun.launcher.leadership.launchers import (
     Member,
-    banishment,
+    alternatives,
+    eviction,
     is_past,
     members_of,
-    refuges,
     survives,
     verdict,
 )
+from recoverrun.launcher.network.frames import NOBODY, Envelope
 from recoverrun.launcher.network.job_fingerprint import differences
-from recoverrun.launcher.network.posts import NOBODY, Post
 from rendezvous.coordinator import coordinator
 from rendezvous.coordinator.coordinator import Coordinator
-from rendezvous.coordinator.takeover import Standing, Vacancy, succeed
+from rendezvous.coordinator.takeover import Standing, Vacancy, new_coordinator
 from rendezvous.membership import failure_detector, formation
 from rendezvous.membership.failure_detector import Detector
-from rendezvous.membership.flapping import Lemons
+from rendezvous.membership.flapping import FlappingNodes
 from rendezvous.membership.formation import Abandoned, Formation, Formed, Reply
 from rendezvous.protocol.effects import Effect, Json, KillRanks, Record, StopJob, ToRank, notice
-from rendezvous.protocol.heartbeat import tempo
-from rendezvous.protocol.messages import (
-    Beat,
-    Exited,
-    Join,
-    Leaving,
-    Message,
-    Peer,
-    Refusal,
-    Restart,
-    Spare,
-    Start,
-    Stop,
-    StoreCall,
-)
+from rendezvous.protocol.formation_messages import Beat, Join, Peer, Refusal, Restart, Spare, Start
+from rendezvous.protocol.heartbeat import heartbeat
+from rendezvous.protocol.messages import Exited, Leaving, Message, Stop, StoreCall
 from rendezvous.protocol.register_messages import Ping
 from rendezvous.store.replicated_store import Effect as StoreEffect
 from rendezvous.store.replicated_store import ReplicatedStore, Say
@@ -58,7 +46,7 @@ SPARES_MOST = 256
 """Launchers that may wait for a place: what comes back again and again must not fill the memory."""
 
 
-class Seat:
+class CoordinatorHost:
     """Everything of the job that exists once. Launchers are named by their incarnations."""
 
     def __init__(
@@ -79,30 +67,30 @@ class Seat:
         self._restart: Restart | None = None  # what the members were told last
         self._spares: dict[str, Join] = {}  # for the next attempt
         self._changing = False  # the membership, not by a failure of a worker
-        self._tempo = tempo(formation.most)
-        self._detector = Detector(self._tempo)
+        self._heartbeat = heartbeat(formation.most)
+        self._detector = Detector(self._heartbeat)
         self._coordinator: Coordinator | None = None
-        self._inquest = Inquest(nodes=1, world_size=0)
-        self._store = store  # of this launcher: it outlives this seat
+        self._first_failure = FirstFailure(nodes=1, world_size=0)
+        self._store = store  # of this launcher: it outlives this coordinator host
         self._generation = 0
         self._members: dict[str, Member] = {}
         self._hosts: dict[int, Member] = {}  # by rank
         self._peers: tuple[Peer, ...] = ()
         self._waiting: set[str] = set()  # launchers that joined a job not yet formed
-        self._lemons = Lemons()
-        self._fallen: set[str] = set()  # members that were silent for too long
+        self._flapping_nodes = FlappingNodes()
+        self._evicted: set[str] = set()  # members that were silent for too long
         self._uninformed: set[str] = set()  # members that have not confirmed the stop
         self._refusal: Refusal | None = None  # the job will never be formed
         self.stopped: Stop | None = None
 
     # --------------------------------------------------------------------------- events
 
-    def receive(self, sender: str, message: Message, now: float) -> list[Post]:
+    def receive(self, sender: str, message: Message, now: float) -> list[Envelope]:
         """A message of the launcher `sender`, or of a worker that it hosts."""
-        if sender in self._fallen:
+        if sender in self._evicted:
             # What it says of its end needs no answer: that would be answered again.
             over = isinstance(message, Stop | Leaving)
-            return [] if over else [Post(sender, NOBODY, self._banishment(sender))]
+            return [] if over else [Envelope(sender, NOBODY, self._eviction(sender))]
         if isinstance(message, Join):
             return self._join(sender, message, now)
         if sender not in self._members and sender not in self._waiting:
@@ -123,24 +111,24 @@ class Seat:
             return []  # Nobody speaks for ranks that it does not host.
         if isinstance(message, StoreCall):
             return self.answer(self._store.call(message, now))
-        held: list[Post] = []
+        held: list[Envelope] = []
         if isinstance(message, Exited):
-            held = self._concluded(self._inquest.step(first_failure.Ended(message), now), now)
+            held = self._concluded(self._first_failure.step(first_failure.Ended(message), now), now)
         return held or self._coordinate(coordinator.Received(message=message), now)
 
-    def tick(self, now: float) -> list[Post]:
+    def tick(self, now: float) -> list[Envelope]:
         """Time passed."""
-        posts: list[Post] = []
+        envelopes: list[Envelope] = []
         for silence in self._detector.step(failure_detector.Tick(), now):
-            words = f"silent for {silence.silent_s:.1f} s (limit {self._tempo.silent_s:.1f} s)"
-            posts += self._lose(silence.peer.decode(), words, now)
+            words = f"silent for {silence.silent_s:.1f} s (limit {self._heartbeat.silent_s:.1f} s)"
+            envelopes += self._lose(silence.peer.decode(), words, now)
         if self._coordinator is None:
-            posts += self._form(self._formation.step(formation.Tick(), now), now)
+            envelopes += self._form(self._formation.step(formation.Tick(), now), now)
         elif self.stopped is None:
-            posts += self._concluded(self._inquest.step(first_failure.Tick(), now), now)
+            envelopes += self._concluded(self._first_failure.step(first_failure.Tick(), now), now)
             if self._coordinator is not None:
-                posts += self._coordinate(coordinator.Tick(), now)
-        return posts + self.answer(self._store.tick(now))
+                envelopes += self._coordinate(coordinator.Tick(), now)
+        return envelopes + self.answer(self._store.tick(now))
 
     def deadline(self) -> float | None:
         """When `tick` is next needed, or None."""
@@ -148,71 +136,74 @@ class Seat:
         if self._coordinator is None:
             machines.append(self._formation.deadline())
         elif self.stopped is None:
-            machines += [self._coordinator.deadline(), self._inquest.deadline()]
+            machines += [self._coordinator.deadline(), self._first_failure.deadline()]
         return min((at for at in machines if at is not None), default=None)
 
-    def beat(self, beat: Beat, *, members: bool) -> list[Post]:
+    def beat(self, beat: Beat, *, members: bool) -> list[Envelope]:
         """Tell those who wait for a place that this launcher lives, and perhaps the members too.
 
         Members ask the register how it is, and need no other sign.
         """
-        waiting = sorted({*self._waiting, *self._spares} - self._fallen - {self._own})
-        return [Post(peer, NOBODY, beat) for peer in (self._others() if members else waiting)]
+        waiting = sorted({*self._waiting, *self._spares} - self._evicted - {self._own})
+        return [Envelope(peer, NOBODY, beat) for peer in (self._others() if members else waiting)]
 
-    def stop(self, stop: Stop) -> list[Post]:
+    def stop(self, stop: Stop) -> list[Envelope]:
         """End the job, or its forming; only the first reason counts."""
         if self.stopped is not None:
             return []
         self.stopped = stop
-        if stop.root_rank >= 0 and (host := self._host(stop.root_rank, fallen=True)) is not None:
+        if stop.root_rank >= 0 and (host := self._host(stop.root_rank, evicted=True)) is not None:
             self.stopped = stop = replace(stop, node=host.name)
         self._refusal = Refusal(reason=stop.reason, exit_code=stop.exit_code)
-        spares = [Post(peer, NOBODY, self._refusal) for peer in sorted(self._spares)]
+        spares = [Envelope(peer, NOBODY, self._refusal) for peer in sorted(self._spares)]
         self._spares.clear()
         if self._coordinator is None:
-            return spares + [Post(peer, NOBODY, self._refusal) for peer in self._others()]
+            return spares + [Envelope(peer, NOBODY, self._refusal) for peer in self._others()]
         self._uninformed = set(self._others())
-        return spares + [Post(peer, NOBODY, stop) for peer in [*self._others(), self._own]]
+        return spares + [Envelope(peer, NOBODY, stop) for peer in [*self._others(), self._own]]
 
     @property
     def is_alone(self) -> bool:
-        """Is there no other launcher that could go on without this one?"""
-        return not self._members.keys() - self._fallen - {self._own}
+        """True if no other launcher could go on without this one."""
+        return not self._members.keys() - self._evicted - {self._own}
 
     @property
     def settled(self) -> bool:
-        """Whether every launcher that lives knows that the job is over."""
+        """True if every launcher that lives knows that the job is over."""
         return not self._uninformed
 
-    def _remind(self, sender: str, message: Message) -> list[Post]:
+    def _remind(self, sender: str, message: Message) -> list[Envelope]:
         """A launcher confirms a stop by sending it back; until then it is told again."""
         if isinstance(message, Stop):
             self._uninformed.discard(sender)
         known = sender not in self._uninformed or not isinstance(message, Beat | Ping)
-        return [] if known or self.stopped is None else [Post(sender, NOBODY, self.stopped)]
+        return [] if known or self.stopped is None else [Envelope(sender, NOBODY, self.stopped)]
 
     # --------------------------------------------------------------------------- forming
 
-    def _join(self, sender: str, join: Join, now: float) -> list[Post]:
+    def _join(self, sender: str, join: Join, now: float) -> list[Envelope]:
         if join.incarnation != sender:
             return []
         if self._refusal is not None:
-            return [Post(sender, NOBODY, self._refusal)]
+            return [Envelope(sender, NOBODY, self._refusal)]
         if sender in self._members and join.attempt != self._attempts.number:
             # It still lives in an attempt that is over.
-            return [] if self._restart is None else [Post(sender, NOBODY, self._restart)]
+            return [] if self._restart is None else [Envelope(sender, NOBODY, self._restart)]
         begun = self._coordinator is not None or self._restart is not None
         if begun and sender not in self._members and sender not in self._waiting:
-            posts = self._late(sender, join, now)
-            if posts is not None:
-                return posts
-        posts = self._form(self._formation.step(formation.Joined(join), now), now)
-        refused = any(post.to == sender and isinstance(post.message, Refusal) for post in posts)
+            envelopes = self._late(sender, join, now)
+            if envelopes is not None:
+                return envelopes
+        envelopes = self._form(self._formation.step(formation.Joined(join), now), now)
+        refused = any(
+            envelope.to == sender and isinstance(envelope.message, Refusal)
+            for envelope in envelopes
+        )
         if not refused and self._coordinator is None:
             self._waiting.add(sender)
         if not refused:
             self._watch(sender, now)
-        return posts
+        return envelopes
 
     def _watch(self, sender: str, now: float) -> None:
         """A sign of life. Over members of a job that runs it is the register that watches."""
@@ -220,22 +211,22 @@ class Seat:
         if sender != self._own and not member:
             self._detector.step(failure_detector.Heard(sender.encode()), now)
 
-    def _form(self, effects: list[formation.Effect], now: float) -> list[Post]:
-        posts: list[Post] = []
+    def _form(self, effects: list[formation.Effect], now: float) -> list[Envelope]:
+        envelopes: list[Envelope] = []
         for effect in effects:
             match effect:
                 case Reply(incarnation=to, message=message):
-                    posts.append(Post(to, NOBODY, message))
+                    envelopes.append(Envelope(to, NOBODY, message))
                 case Formed(joins=joins, starts=starts):
                     self._open(joins, starts, now)
                 case Abandoned(reason=reason):
                     code = ExitCode.NEVER_FORMED
                     self._refusal = Refusal(reason=reason, exit_code=code)
-        return posts
+        return envelopes
 
     def _open(self, joins: tuple[Join, ...], starts: tuple[Start, ...], now: float) -> None:
-        self._seat_all(starts[0])
-        self._lemons.know(joins)
+        self._take_members(starts[0])
+        self._flapping_nodes.know(joins)
         for member in self._members.values():
             nproc = len(member.ranks)
             fields: dict[str, Json] = {"nproc": nproc, "name": member.name}
@@ -249,32 +240,32 @@ class Seat:
             self._spares.pop(join.incarnation, None)
         world = tuple(range(starts[0].world_size))
         self._coordinator = Coordinator(world=world, min_replicas=self._min_replicas)
-        self._inquest = Inquest(nodes=len(starts), world_size=len(world))
+        self._first_failure = FirstFailure(nodes=len(starts), world_size=len(world))
         self._generation = self._coordinator.generation
 
     # --------------------------------------------------------------------------- starting again
 
-    def _late(self, sender: str, join: Join, now: float) -> list[Post] | None:
+    def _late(self, sender: str, join: Join, now: float) -> list[Envelope] | None:
         """A launcher comes when the job has begun. None: it is for the formation to answer."""
-        lemon = self._lemons.judge(join, now)
-        if isinstance(lemon, Refusal):
-            return [Post(sender, NOBODY, lemon)]
+        flapping = self._flapping_nodes.judge(join, now)
+        if isinstance(flapping, Refusal):
+            return [Envelope(sender, NOBODY, flapping)]
         many = sender not in self._spares and len(self._spares) >= SPARES_MOST
         if many or self._formation.objection(join) is not None:
             return None
-        places = refuges(self._peers, self._fallen | {self._own})
-        wait = [Post(sender, NOBODY, Spare(nnodes=self._formation.most, places=places))]
-        if lemon is not None:
+        places = alternatives(self._peers, self._evicted | {self._own})
+        wait = [Envelope(sender, NOBODY, Spare(nnodes=self._formation.most, places=places))]
+        if flapping is not None:
             return wait
         self._spares[sender] = join
-        self._lemons.know([join])
+        self._flapping_nodes.know([join])
         self._detector.step(failure_detector.Heard(sender.encode()), now)
         if len(self._spares) > self._vacant:
             return wait
         if self._coordinator is None:
             return None
         coordinator = self._coordinator
-        if self._inquest.pending or coordinator.protected or coordinator.starting:
+        if self._first_failure.pending or coordinator.protected or coordinator.starting:
             return wait  # A job that survives losses is not interrupted for it.
         reason = f"node {join.node} joins a job of {self._formation.least} to "
         return self._begin_again(f"{reason}{self._formation.most} nodes", -1, now, counts=False)
@@ -282,31 +273,31 @@ class Seat:
     @property
     def _vacant(self) -> int:
         """Nodes that the job could have and has not."""
-        return self._formation.most - len(self._members.keys() - self._fallen)
+        return self._formation.most - len(self._members.keys() - self._evicted)
 
-    def _inquire(self, stop: Stop, now: float) -> list[Post]:
+    def _inquire(self, stop: Stop, now: float) -> list[Envelope]:
         """The coordinator wants to stop: why, may not be known yet."""
         assert self._coordinator is not None, "who else would want to stop"
         known = stop.root_rank < 0 or stop.exit_code == ExitCode.INVARIANT or self._changing
         if known or self._coordinator.protected:
             return self._end_attempt(stop, now)
-        return self._concluded(self._inquest.step(first_failure.Stopping(stop), now), now)
+        return self._concluded(self._first_failure.step(first_failure.Stopping(stop), now), now)
 
-    def _concluded(self, found: list[first_failure.Concluded], now: float) -> list[Post]:
-        posts: list[Post] = []
+    def _concluded(self, found: list[first_failure.Concluded], now: float) -> list[Envelope]:
+        envelopes: list[Envelope] = []
         for conclusion in found:
             self._changing = conclusion.lost
-            posts += self._end_attempt(conclusion.stop, now)
+            envelopes += self._end_attempt(conclusion.stop, now)
             self._changing = False
-        return posts
+        return envelopes
 
-    def _end_attempt(self, stop: Stop, now: float) -> list[Post]:
+    def _end_attempt(self, stop: Stop, now: float) -> list[Envelope]:
         """The cause is known: what ends is the job, or only this attempt of it."""
         if self.stopped is not None:
             return []
         if stop.exit_code in (ExitCode.DONE, ExitCode.INVARIANT):
             return self.stop(stop)
-        left = len(self._members.keys() - self._fallen) + len(self._spares)
+        left = len(self._members.keys() - self._evicted) + len(self._spares)
         enough = left >= self._formation.least
         again = self._attempts.judge(
             stop, self._coordinator, enough=enough, changing=self._changing
@@ -315,11 +306,13 @@ class Seat:
             return self.stop(verdict(stop, self._attempts.ends))
         return self._begin_again(again.reason, stop.root_rank, now, counts=again.counts)
 
-    def _begin_again(self, reason: str, root_rank: int, now: float, *, counts: bool) -> list[Post]:
+    def _begin_again(
+        self, reason: str, root_rank: int, now: float, *, counts: bool
+    ) -> list[Envelope]:
         attempts = self._attempts
         attempts.begin(counts=counts)
         chosen = list(self._spares.values())[: self._vacant]
-        awaited = frozenset(self._members) - self._fallen | {join.incarnation for join in chosen}
+        awaited = frozenset(self._members) - self._evicted | {join.incarnation for join in chosen}
         self._formation = self._formation.renewed(
             attempt=attempts.number, restarts=attempts.restarts, awaited=awaited, begun_at=now
         )
@@ -331,94 +324,94 @@ class Seat:
             "root_rank": root_rank,
         }  # fmt: skip
         self._record(Record("job.restart", reason, fields))
-        told = [Post(peer, NOBODY, self._restart) for peer in [*self._others(), self._own]]
+        told = [Envelope(peer, NOBODY, self._restart) for peer in [*self._others(), self._own]]
         self._waiting = set()
         return told + self._fill(now)
 
-    def _fill(self, now: float) -> list[Post]:
+    def _fill(self, now: float) -> list[Envelope]:
         """Give spares the places of nodes that will not come again."""
-        posts: list[Post] = []
+        envelopes: list[Envelope] = []
         for join in list(self._spares.values())[: self._vacant]:
             if join.incarnation not in self._waiting:
                 self._waiting.add(join.incarnation)
-                posts += self._form(self._formation.step(formation.Joined(join), now), now)
-        return posts
+                envelopes += self._form(self._formation.step(formation.Joined(join), now), now)
+        return envelopes
 
-    def _repeat(self, sender: str) -> list[Post]:
+    def _repeat(self, sender: str) -> list[Envelope]:
         """A beat of a launcher that has not heard yet that it should join again."""
         heard = self._coordinator is not None or self._restart is None or sender in self._waiting
-        return [] if heard else [Post(sender, NOBODY, self._restart)] if self._restart else []
+        return [] if heard else [Envelope(sender, NOBODY, self._restart)] if self._restart else []
 
     # --------------------------------------------------------------------------- running
 
-    def _coordinate(self, event: coordinator.Event, now: float) -> list[Post]:
+    def _coordinate(self, event: coordinator.Event, now: float) -> list[Envelope]:
         """Take the coordinator's step; an invariant that breaks in it ends the job with 85."""
         assert self._coordinator is not None, "there is no job yet"
         try:
             effects = self._coordinator.step(event, now)
         except AssertionError as error:
             return self._broken(str(error))
-        posts: list[Post] = []
+        envelopes: list[Envelope] = []
         if self._coordinator.generation != self._generation:
             # First of all: those who wait in the old generation's store are let go.
             self._generation = self._coordinator.generation
-            posts += self.answer(self._store.supersede(self._generation, now))
+            envelopes += self.answer(self._store.supersede(self._generation, now))
         for effect in effects:
-            posts += self._carry_out(effect, now)
-        return posts
+            envelopes += self._carry_out(effect, now)
+        return envelopes
 
-    def _carry_out(self, effect: Effect, now: float) -> list[Post]:
+    def _carry_out(self, effect: Effect, now: float) -> list[Envelope]:
         match effect:
             case ToRank(rank=rank, message=message):
                 host = self._host(rank)
-                return [] if host is None else [Post(host.incarnation, rank, message)]
+                return [] if host is None else [Envelope(host.incarnation, rank, message)]
             case KillRanks(kill=kill):
                 hosts = {host for rank in kill.ranks if (host := self._host(rank)) is not None}
                 names = sorted(host.incarnation for host in hosts)
-                return [Post(name, NOBODY, kill) for name in names]
+                return [Envelope(name, NOBODY, kill) for name in names]
             case StopJob(stop=stop):
                 return self._inquire(stop, now)
             case Record():
                 self._record(effect)
                 return []
 
-    def _broken(self, words: str) -> list[Post]:
+    def _broken(self, words: str) -> list[Envelope]:
         invariant = words.split(":")[0]
         self._record(Record("invariant.break", words, {"invariant": invariant}))
         return self.stop(Stop(exit_code=ExitCode.INVARIANT, reason=words, root_rank=-1))
 
-    def answer(self, effects: Iterable[StoreEffect]) -> list[Post]:
-        """What the store wants sent: to its mirrors, or to whoever had called."""
-        posts = []
+    def answer(self, effects: Iterable[StoreEffect]) -> list[Envelope]:
+        """What the store wants sent: to its followers, or to whoever had called."""
+        envelopes = []
         for effect in effects:
             if isinstance(effect, Say):
-                posts.append(Post(effect.to, NOBODY, effect.message))
+                envelopes.append(Envelope(effect.to, NOBODY, effect.message))
             elif (host := self._host(effect.rank)) is not None:
-                posts.append(Post(host.incarnation, effect.rank, effect))
-        return posts
+                envelopes.append(Envelope(host.incarnation, effect.rank, effect))
+        return envelopes
 
     # --------------------------------------------------------------------------- taking over
 
     def take_over(
         self, start: Start, vacancy: Vacancy, standings: Sequence[Standing], now: float
-    ) -> list[Post]:
-        """Go on with an attempt that another seat has begun, from what all members remember."""
+    ) -> list[Envelope]:
+        """Go on with an attempt that another host has begun, from what all members remember."""
         self._adopt(start, {name for name, _, _ in vacancy.lost})
-        self._inquest = Inquest(nodes=len(self._members), world_size=start.world_size)
+        self._first_failure = FirstFailure(nodes=len(self._members), world_size=start.world_size)
         try:
-            self._coordinator, effects = succeed(vacancy, standings, now)
+            self._coordinator, effects = new_coordinator(vacancy, standings, now)
         except AssertionError as error:
             return self._broken(str(error))
         self._generation = self._coordinator.generation
-        posts = self.answer(self._store.supersede(self._generation, now))
+        envelopes = self.answer(self._store.supersede(self._generation, now))
         self._changing = True  # Whatever has to end ends because a node is lost.
         for effect in effects:
-            posts += self._carry_out(effect, now)
+            envelopes += self._carry_out(effect, now)
         self._changing = False
-        return posts
+        return envelopes
 
-    def begin_anew(self, start: Start, gone: set[str], attempt: int, now: float) -> list[Post]:
-        """Begin again, for the seat before us was lost between two attempts."""
+    def begin_anew(self, start: Start, gone: set[str], attempt: int, now: float) -> list[Envelope]:
+        """Begin again, for the coordinator host before us was lost between two attempts."""
         self._adopt(start, gone)
         self._attempts.number = attempt
         for name in [m.incarnation for m in self._members.values() if m.name in gone]:
@@ -427,18 +420,20 @@ class Seat:
         return self._begin_again(reason, NOBODY, now, counts=False)
 
     def _adopt(self, start: Start, gone: set[str]) -> None:
-        self._seat_all(start)
+        self._take_members(start)
         self._attempts.number, self._attempts.restarts = start.attempt, start.restarts
-        self._fallen = {m.incarnation for m in self._members.values() if m.name in gone}
+        self._evicted = {m.incarnation for m in self._members.values() if m.name in gone}
 
     # --------------------------------------------------------------------------- losing
 
-    def depart(self, gone: Iterable[tuple[str, str]], now: float) -> list[Post]:
+    def depart(self, gone: Iterable[tuple[str, str]], now: float) -> list[Envelope]:
         """The launchers agreed that these take no part any more: (launcher, why)."""
-        return [post for sender, reason in gone for post in self._lose(sender, reason, now)]
+        return [envelope for sender, reason in gone for envelope in self._lose(sender, reason, now)]
 
-    def _lose(self, sender: str, reason: str, now: float) -> list[Post]:
-        for record in self._lemons.lose(sender, reason, now) if self.stopped is None else ():
+    def _lose(self, sender: str, reason: str, now: float) -> list[Envelope]:
+        for record in (
+            self._flapping_nodes.lose(sender, reason, now) if self.stopped is None else ()
+        ):
             self._record(record)
         if sender in self._spares:
             del self._spares[sender]
@@ -453,32 +448,32 @@ class Seat:
             )
         self._uninformed.discard(sender)
         member = self._members.get(sender)
-        if self.stopped is not None or member is None or sender in self._fallen:
+        if self.stopped is not None or member is None or sender in self._evicted:
             return []
-        self._fallen.add(sender)
+        self._evicted.add(sender)
         lost = coordinator.NodeLost(node=member.name, ranks=tuple(member.ranks), reason=reason)
-        if self._inquest.pending:  # The coordinator has done its part.
+        if self._first_failure.pending:  # The coordinator has done its part.
             words = f"node {member.name} is lost: {reason}"
             self._record(Record("node.lost", words, {"ranks": list(member.ranks)}))
             event = first_failure.Lost(min(member.ranks, default=-1), words)
-            return self._concluded(self._inquest.step(event, now), now)
+            return self._concluded(self._first_failure.step(event, now), now)
         self._changing = True
-        posts = self._coordinate(lost, now)
+        envelopes = self._coordinate(lost, now)
         self._changing = False
-        return posts
+        return envelopes
 
-    def _leave(self, sender: str, leave: Leaving, now: float) -> list[Post]:
+    def _leave(self, sender: str, leave: Leaving, now: float) -> list[Envelope]:
         """A user ends one node's part: whatever can go on without it does."""
-        self._lemons.forget(sender)
+        self._flapping_nodes.forget(sender)
         member = self._members.get(sender)
         # Who takes over from us does not know of those who wait.
         waiting = len(self._spares) if sender != self._own else 0
-        left = len(self._members.keys() - self._fallen - {sender}) + waiting
+        left = len(self._members.keys() - self._evicted - {sender}) + waiting
         enough = left >= self._formation.least
         if member is not None and self._coordinator is not None:
             survived = survives(self._coordinator, member.ranks)
             if survived or enough:
-                self._fallen.add(sender)
+                self._evicted.add(sender)
                 self._detector.step(failure_detector.Forget(sender.encode()), now)
             if survived:
                 ranks = tuple(member.ranks)
@@ -489,20 +484,20 @@ class Seat:
                 return self._begin_again(reason, -1, now, counts=False)
         return self.stop(Stop(exit_code=leave.exit_code, reason=leave.reason, root_rank=-1))
 
-    def _banishment(self, sender: str) -> Stop:
-        return banishment(self._members.get(sender))  # None once an attempt began without it
+    def _eviction(self, sender: str) -> Stop:
+        return eviction(self._members.get(sender))  # None once an attempt began without it
 
-    def _host(self, rank: int, *, fallen: bool = False) -> Member | None:
-        """The member of this rank; None if it has fallen, unless asked for."""
+    def _host(self, rank: int, *, evicted: bool = False) -> Member | None:
+        """The member of this rank; None if it was evicted, unless asked for."""
         member = self._hosts.get(rank)
         if member is None or member.incarnation not in self._members:
             return None
-        return None if member.incarnation in self._fallen and not fallen else member
+        return None if member.incarnation in self._evicted and not evicted else member
 
-    def _seat_all(self, start: Start) -> None:
+    def _take_members(self, start: Start) -> None:
         self._peers, self._members = start.peers, members_of(start)
         self._hosts = {rank: member for member in self._members.values() for rank in member.ranks}
 
     def _others(self) -> list[str]:
-        peers = {*self._members, *self._waiting, *self._spares} - self._fallen - {self._own}
+        peers = {*self._members, *self._waiting, *self._spares} - self._evicted - {self._own}
         return sorted(peers)

@@ -19,14 +19,14 @@ from typing import assert_never
 
 from recoverrun.reports.root_cause import tells_of_another
 from rendezvous.coordinator.losses import Loss, exit_code
-from rendezvous.protocol.heartbeat import tempo
+from rendezvous.protocol.heartbeat import heartbeat
 from rendezvous.protocol.messages import Exited, Stop
 
 ACROSS_S = 1.0
 """What an earlier failure may take longer to end its process, and to be heard of."""
 
 NOTICE_S = 0.5
-"""After a node has been silent for as long as the `tempo` allows: until that is agreed on."""
+"""After a node has been silent for as long as the `heartbeat` allows: until that is agreed on."""
 
 ALONE_S = 1.0
 """The same where all workers are on one node: its launcher sees every end at once."""
@@ -85,7 +85,7 @@ class _Failure:
     lost: bool = field(compare=False)
 
 
-class Inquest:
+class FirstFailure:
     """Machine for the end of one attempt of `world_size` ranks on `nodes` nodes."""
 
     def __init__(self, *, nodes: int, world_size: int) -> None:
@@ -129,7 +129,7 @@ class Inquest:
 
     @property
     def pending(self) -> bool:
-        """Whether the job is to stop as soon as the cause is known."""
+        """True if the job is to stop as soon as the cause is known."""
         return self._stop is not None and not self._over
 
     def _hear(self, exited: Exited, now: float) -> None:
@@ -153,7 +153,7 @@ class Inquest:
     def _add(self, failure: _Failure, now: float) -> None:
         self._failures.append(failure)
         if failure.cascade:
-            wait_s = tempo(self._nodes).silent_s + NOTICE_S if self._nodes > 1 else ALONE_S
+            wait_s = heartbeat(self._nodes).silent_s + NOTICE_S if self._nodes > 1 else ALONE_S
             until = now + wait_s if self._conclude_at is None else self._conclude_at
         elif failure.certain or self._nodes == 1:
             until = now

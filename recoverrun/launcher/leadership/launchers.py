@@ -1,4 +1,4 @@
-"""What the seat knows of the launchers of a job, and how it judges where that ends."""
+"""What the coordinator host knows of the launchers of a job, and how it judges where that ends."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -9,13 +9,14 @@ from recoverrun.errors import ExitCode
 from recoverrun.version import __version__
 from rendezvous.coordinator.coordinator import Coordinator
 from rendezvous.membership.formation import Formation
-from rendezvous.protocol.messages import Exited, Hello, Message, Peer, Remains, Start, Stop
+from rendezvous.protocol.formation_messages import Peer, Start
+from rendezvous.protocol.messages import ContextBuffer, Exited, Hello, Message, Stop
 
 TRIES_ENOUGH = 3
 """As many attempts with the same end are no accident."""
 
 
-REFUGES = 8
+ALTERNATIVES = 8
 """Members that a spare is told of."""
 
 
@@ -37,20 +38,20 @@ def members_of(start: Start) -> dict[str, Member]:
     return members
 
 
-def refuges(peers: Iterable[Peer], out: Collection[str]) -> tuple[tuple[str, int], ...]:
+def alternatives(peers: Iterable[Peer], out: Collection[str]) -> tuple[tuple[str, int], ...]:
     """Where a spare may ask for another coordinator: places of some members that are not `out`."""
     places = ((host, port) for name, host, port, _ in peers if host and port and name not in out)
-    return tuple(islice(places, REFUGES))
+    return tuple(islice(places, ALTERNATIVES))
 
 
 def is_past(message: Message, attempt: int) -> bool:
-    """Is it of a worker of an earlier attempt?"""
-    if not isinstance(message, Hello | Exited | Remains):
+    """True if it is of a worker of an earlier attempt."""
+    if not isinstance(message, Hello | Exited | ContextBuffer):
         return False
     return message.incarnation != attempt
 
 
-def banishment(member: Member | None) -> Stop:
+def eviction(member: Member | None) -> Stop:
     """For a launcher that was given up: its ranks have been replaced, it must not go on."""
     name = "this node" if member is None else f"node {member.name}"
     reason = f"{name} was silent for so long that the job went on without it"
@@ -58,7 +59,7 @@ def banishment(member: Member | None) -> Stop:
 
 
 def survives(job: Coordinator, ranks: range) -> bool:
-    """Whether enough replicas would be left without these ranks."""
+    """True if enough replicas would be left without these ranks."""
     layout = job.members.layout
     if layout is None or not job.protected or job.stopped is not None:
         return False

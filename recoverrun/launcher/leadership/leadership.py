@@ -1,35 +1,36 @@
 """Who coordinates the job, as one launcher sees it, and how another one takes over.
 
 It composes the view register, the copy of the store and the memory of what was said, none of which
-knows another. Every launcher of a job with several nodes has one; the `Seat` is with that launcher
-alone whose name leads the present roll.
+knows another. Every launcher of a job with several nodes has one; the `CoordinatorHost` is with
+that launcher alone whose name leads the present configuration.
 
-Theory of operation. When a roll with a new leader is decided, every member tells it what it
-remembers (`Statement`), and goes on telling until the leader speaks as coordinator. From then on it
-takes nothing from the predecessor any more. The leader waits for the statements of all members of
-its roll, and then begins a generation of its own (see `takeover`). A member that leaves meanwhile
-makes another roll, and is not waited for.
+Theory of operation. When a configuration with a new leader is decided, every member tells it what
+it remembers (`Statement`), and goes on telling until the leader speaks as coordinator. From then on
+it takes nothing from the predecessor any more. The leader waits for the statements of all members
+of its configuration, and then begins a generation of its own (see `takeover`). A member that leaves
+meanwhile makes another configuration, and is not waited for.
 
 Where the statements are of different attempts, a restart was under way that nobody can finish: the
 job begins again, without a trace of either.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from functools import partial
 from typing import assert_never
 
+from recoverrun.launcher.leadership import leadership_records as records
+from recoverrun.launcher.leadership.acts import Act, CutOff, Departed, Follow, Inquire, TakeOver
+from recoverrun.launcher.leadership.handover import Handover, standing, statement
 from recoverrun.launcher.leadership.launchers import Member, members_of
-from recoverrun.launcher.network.posts import NOBODY, Post
-from rendezvous.consensus.configuration import NOBODY as NO_ROLL
-from rendezvous.consensus.configuration import Roll
-from rendezvous.consensus.etcd_api import Call, job_of, witness_of
+from recoverrun.launcher.network.frames import NOBODY, Envelope
+from rendezvous.consensus.configuration import NOBODY as NO_CONFIGURATION
+from rendezvous.consensus.configuration import Configuration
+from rendezvous.consensus.etcd_api import job_of, witness_of
 from rendezvous.consensus.etcd_register import LeasedRegister
 from rendezvous.consensus.paxos import Register
 from rendezvous.consensus.register_events import (
     Admit,
     Answered,
-    Attend,
-    Council,
     Cut,
     Dead,
     Elected,
@@ -38,79 +39,24 @@ from rendezvous.consensus.register_events import (
     Heard,
     OnSilence,
     Part,
+    RegisterMessage,
     Request,
     Settled,
     Tick,
     To,
+    WitnessSeen,
 )
-from rendezvous.coordinator.takeover import RETOLD, Memory, Standing, Vacancy
-from rendezvous.protocol import codec
-from rendezvous.protocol.chunks import shares
-from rendezvous.protocol.effects import Record, notice
-from rendezvous.protocol.messages import Beat, Message, Remains, Start, Statement, StoreAnswer
+from rendezvous.coordinator.takeover import Memory, Vacancy
+from rendezvous.protocol.formation_messages import Beat, Start
+from rendezvous.protocol.messages import ContextBuffer, Message, Statement
 from rendezvous.protocol.register_messages import Copied, Copy, Whole
 from rendezvous.store.replicated_store import Effect as StoreEffect
 from rendezvous.store.replicated_store import ReplicatedStore, Say
 
 RESEND_S = 0.3
 
-STATEMENT_BYTES = 4 << 20
-"""Of one part: half of what a frame may have."""
-
-EARLY = 10_000
-"""Messages for a coordinator that does not coordinate yet."""
-
-HEIRS = 2
+KEEPERS = 2
 """Launchers beside the coordinator that keep what a worker would leave behind."""
-
-
-WAYS_ON = (
-    "it goes on alone if the others are proved dead, with a witness, or with --on-silence=continue"
-)
-"""What a user can do about a stop for silence."""
-
-
-@dataclass(frozen=True, slots=True)
-class Succeed:
-    """We are the coordinator now. `vacancy` is None where the job must begin again."""
-
-    vacancy: Vacancy | None
-    standings: tuple[Standing, ...]
-    attempt: int
-    early: tuple[tuple[str, Message], ...]  # (launcher, what it said to the new coordinator)
-
-
-@dataclass(frozen=True, slots=True)
-class Follow:
-    """The launcher `leader` is about to coordinate."""
-
-    leader: str
-
-
-@dataclass(frozen=True, slots=True)
-class Departed:
-    """We coordinate, and these launchers do not take part any more: (launcher, why)."""
-
-    gone: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class CutOff:
-    """The job may go on elsewhere, and not here."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Inquire:
-    """Ask etcd about `job`; the answer is for `witnessed`, with this serial."""
-
-    serial: int
-    call: Call
-    job: str
-
-
-Act = Inquire | Post | StoreAnswer | Record | Succeed | Follow | Departed | CutOff
 
 
 class Leadership:
@@ -138,13 +84,11 @@ class Leadership:
         self._nodes: dict[str, Member] = {}  # those of it
         self._begun = False
         self._attempt = 0
-        self._tenure = 0
-        self._vacant = False
+        self._term = 0
+        self._handover = Handover()
         self._warned = False
-        self._spoken = False  # has the coordinator of this tenure spoken to us?
+        self._spoken = False  # has the coordinator of this term spoken to us?
         self._state_at = 0.0  # when our statement is due again
-        self._statements: dict[str, dict[int, Statement]] = {}
-        self._early: list[tuple[str, Message]] = []
         self._present: frozenset[str] = frozenset()  # launchers of the attempt that we know to live
 
     # --------------------------------------------------------------------------- the job
@@ -163,27 +107,31 @@ class Leadership:
         if new:
             founding = start.attempt == 0
             self.leader, self._spoken = start.leader or self.own, True
-            self._tenure = 1 if founding else 0
+            self._term = 1 if founding else 0
             if not founding:
                 self.store = ReplicatedStore(founder=False)
             if several:
-                roll = self._first_roll(start) if founding else NO_ROLL
-                self._register = self._agreement(roll, now)
+                configuration = self._first_configuration(start) if founding else NO_CONFIGURATION
+                self._register = self._agreement(configuration, now)
         acts = self._lend_store(now, anew=True)
-        members = set(self._register.roll.members if self._register is not None else ())
+        members = set(self._register.configuration.members if self._register is not None else ())
         news = [name for name in self._nodes if name not in members]
         if self.leader == self.own:
             acts += [act for name in news for act in self._ballot(Admit(name), now)]
         return acts
 
-    def _first_roll(self, start: Start) -> Roll:
-        return Roll(1, 1, _leader_first(start), witness_of(start.leader) if self._etcd else "")
+    def _first_configuration(self, start: Start) -> Configuration:
+        return Configuration(
+            1, 1, _leader_first(start), witness_of(start.leader) if self._etcd else ""
+        )
 
-    def _agreement(self, roll: Roll, now: float) -> Register | LeasedRegister:
+    def _agreement(self, configuration: Configuration, now: float) -> Register | LeasedRegister:
         """By the votes of the launchers, or by what etcd holds."""
         if self._etcd:
-            return LeasedRegister(own=self.own, roll=roll, now=now)
-        return Register(own=self.own, roll=roll, now=now, on_silence=self._on_silence)
+            return LeasedRegister(own=self.own, configuration=configuration, now=now)
+        return Register(
+            own=self.own, configuration=configuration, now=now, on_silence=self._on_silence
+        )
 
     def leave_attempt(self, attempt: int) -> None:
         """Our workers are being ended, for `attempt` to begin."""
@@ -201,13 +149,15 @@ class Leadership:
 
     def absent(self) -> set[str]:
         """The names of nodes that had a place and take no part any more."""
-        members = self._register.roll.members if self._register is not None else (self.own,)
+        members = (
+            self._register.configuration.members if self._register is not None else (self.own,)
+        )
         return {self._name(name) for name in self._nodes.keys() - set(members)}
 
     @property
-    def tenure(self) -> int:
+    def term(self) -> int:
         """How often the coordinator has changed, counted from 1."""
-        return self._tenure
+        return self._term
 
     # --------------------------------------------------------------------------- what is said
 
@@ -219,31 +169,33 @@ class Leadership:
         """A worker of this node is told so."""
         self._memory.heard(message)
 
-    def heirs(self) -> tuple[str, ...]:
+    def keepers(self) -> tuple[str, ...]:
         """Launchers that keep what our workers would leave behind, should we be lost."""
-        return self.callees()[:HEIRS]
+        return self.callees()[:KEEPERS]
 
     def callees(self) -> tuple[str, ...]:
         """Launchers that we should have a connection to: who may ever lead."""
         if self._register is None:
             return ()
-        return tuple(name for name in self._register.roll.mirrors if name != self.own)
+        return tuple(
+            name for name in self._register.configuration.store_holders if name != self.own
+        )
 
     @property
     def pings(self) -> bool:
-        """Does the register show our leader that we live?"""
-        return self._register is not None and self.own in self._register.roll.members
+        """True if the register shows our leader that we live."""
+        return self._register is not None and self.own in self._register.configuration.members
 
     def obeys(self, sender: str, message: Message) -> bool:
-        """Is this the word of our coordinator?"""
-        if sender != self.leader or self._vacant:
+        """True if this is the word of our coordinator."""
+        if sender != self.leader or self._handover.pending:
             return False
-        if isinstance(message, Beat) and message.tenure == self._tenure:
+        if isinstance(message, Beat) and message.term == self._term:
             self._spoken = True
         return True
 
     def hosts(self, sender: str, rank: int) -> bool:
-        """Is this rank one of that launcher?"""
+        """True if that launcher hosts this rank."""
         node = self._nodes.get(sender)
         return node is not None and rank in node.ranks
 
@@ -257,24 +209,23 @@ class Leadership:
                 return [*acts, *self._settle(now)]
             case Statement():
                 return self._state(sender, message)
-            case Remains(rank=rank):
+            case ContextBuffer(rank=rank):
                 if self.hosts(sender, rank):
                     self.said(message)
                 return []
-            case _ if isinstance(message, Council):
+            case _ if isinstance(message, RegisterMessage):
                 return self._ballot(Heard(sender, message), now)
         return []
 
-    def wait_for_seat(self, sender: str, message: Message) -> None:
+    def keep_for_coordinator(self, sender: str, message: Message) -> None:
         """A word for the coordinator that we are about to be."""
-        if self._vacant and len(self._early) < EARLY:
-            self._early.append((sender, message))
+        self._handover.keep(sender, message)
 
-    def witnessed(self, event: Attend | Heard | Answered, now: float) -> list[Act]:
+    def witnessed(self, event: WitnessSeen | Heard | Answered, now: float) -> list[Act]:
         """The witness is there or has answered, or etcd has."""
         return self._ballot(event, now)
 
-    def bury(self, node: str, now: float) -> list[Act]:
+    def declare_dead(self, node: str, now: float) -> list[Act]:
         """The host of that launcher says that it is gone."""
         return self._ballot(Dead(node), now)
 
@@ -286,7 +237,7 @@ class Leadership:
         """Time passed."""
         acts = self._ballot(Tick(self._chance()), now)
         if not self._spoken and self._register is not None and now >= self._state_at:
-            acts += self._testify(now)
+            acts += self._send_statement(now)
         return acts
 
     def deadline(self) -> float | None:
@@ -303,43 +254,42 @@ class Leadership:
         if register is None:
             return []
         effects = register.step(event, now)
-        # First the others: a mirror takes nothing of a leader that it has not heard of.
-        acts: list[Act] = [Post(e.node, NOBODY, e.message) for e in effects if isinstance(e, To)]
+        # First the others: a follower takes nothing of a leader that it has not heard of.
+        acts: list[Act] = [
+            Envelope(e.node, NOBODY, e.message) for e in effects if isinstance(e, To)
+        ]
         for effect in effects:
             match effect:
                 case To():
                     pass  # is said already
                 case Request(serial=serial, call=call):
-                    acts.append(Inquire(serial, call, job_of(register.roll)))
-                case Enrolled(roll=roll):
-                    acts += self._enrolled(roll, register.presence.dead, now)
+                    acts.append(Inquire(serial, call, job_of(register.configuration)))
+                case Enrolled(configuration=configuration):
+                    acts += self._enrolled(configuration, register.peers.dead, now)
                 case Elected(ballot=ballot):
-                    ballot_words = "claim" if self._etcd else "ballot"
-                    words = f"{self._name(self.own)} coordinates ({ballot_words} {ballot[0]})"
-                    acts.append(Record("leader.elect", words, {"round": ballot[0]}))
+                    acts.append(records.elected(self._name(self.own), ballot[0], etcd=self._etcd))
                 case Cut(reason=reason, silent=silent):
-                    ways = f"; {WAYS_ON}" if silent else ""
-                    acts.append(CutOff(f"this node is cut off from the job: {reason}{ways}"))
+                    acts.append(CutOff(records.cut_off(reason, silent=silent)))
                 case _:
                     assert_never(effect)
         return acts
 
-    def _enrolled(self, roll: Roll, dead: Iterable[str], now: float) -> list[Act]:
-        if self.own not in roll.members:
+    def _enrolled(self, configuration: Configuration, dead: Iterable[str], now: float) -> list[Act]:
+        if self.own not in configuration.members:
             self.close()
             words = "this node was silent for so long that the job went on without it"
             return [CutOff(words)]
-        newly_gone = self._present.difference(roll.members)
+        newly_gone = self._present.difference(configuration.members)
         why = {name: _why(name in dead) for name in sorted(newly_gone)}
         self._present -= newly_gone
         acts: list[Act] = self._warnings()
-        if roll.tenure != self._tenure:
-            acts += self._change_over(roll, now)
-        elif roll.leader == self.own:
+        if configuration.term != self._term:
+            acts += self._change_over(configuration, now)
+        elif configuration.leader == self.own:
             acts += self._lend_store(now, anew=False)
-        if roll.leader == self.own:
-            acts.append(self._view_record(roll))
-            if not self._vacant and why:
+        if configuration.leader == self.own:
+            acts.append(records.decided(configuration, self._name, etcd=self._etcd))
+            if not self._handover.pending and why:
                 acts.append(Departed(tuple(why.items())))
         return [*acts, *self._complete()]
 
@@ -349,47 +299,34 @@ class Leadership:
         if register is None or not register.abandoned or self._warned:
             return []
         self._warned = True
-        names = ", ".join(self._name(node) for node in sorted(register.abandoned))
-        words = (
-            f"this node goes on alone (--on-silence=continue): nothing proves that {names} ended, "
-            f"and if not, two jobs train from here on"
-        )
-        return [notice(words)]
+        return [records.alone(map(self._name, sorted(register.abandoned)))]
 
-    def _view_record(self, roll: Roll) -> Record:
-        names = [self._name(member) for member in roll.members]
-        second = "; a witness votes too" if roll.witness in roll.voters else ""
-        second = "; etcd has it so" if self._etcd else second
-        words = f"launchers that take part: {', '.join(names)}{second}"
-        return Record("roll.decide", words, {"number": roll.number, "nodes": list(names)})
-
-    def _change_over(self, roll: Roll, now: float) -> list[Act]:
-        self._tenure, self.leader = roll.tenure, roll.leader
-        self._statements.clear()
-        self._early.clear()
-        self._vacant = self.leader == self.own
-        self._spoken = self._vacant
-        anew = self._vacant and not self.store.holds(self._attempt)
+    def _change_over(self, configuration: Configuration, now: float) -> list[Act]:
+        self._term, self.leader = configuration.term, configuration.leader
+        leading = self.leader == self.own
+        self._handover.begin(pending=leading)
+        self._spoken = leading
+        anew = leading and not self.store.holds(self._attempt)
         acts = self._lend_store(now, anew=anew)
-        if self._vacant:
+        if leading:
             for part in self._statement():
-                self._statements.setdefault(self.own, {})[part.part] = part
+                self._handover.take(self.own, part)
             return acts
-        return [*acts, Follow(self.leader), *self._testify(now)]
+        return [*acts, Follow(self.leader), *self._send_statement(now)]
 
     # --------------------------------------------------------------------------- the store
 
     def _lend_store(self, now: float, *, anew: bool) -> list[Act]:
         """Have the store lead or follow, as we do."""
-        tenure = max(1, self._tenure)
+        term = max(1, self._term)
         if self.leader == self.own:
-            mirrors = self.callees()
-            return self._stored(self.store.lead(self._attempt, tenure, mirrors, now, anew=anew))
-        return self._stored(self.store.follow(self._attempt, tenure, self.leader, now))
+            followers = self.callees()
+            return self._stored(self.store.lead(self._attempt, term, followers, now, anew=anew))
+        return self._stored(self.store.follow(self._attempt, term, self.leader, now))
 
     def _stored(self, effects: Iterable[StoreEffect]) -> list[Act]:
         return [
-            Post(effect.to, NOBODY, effect.message) if isinstance(effect, Say) else effect
+            Envelope(effect.to, NOBODY, effect.message) if isinstance(effect, Say) else effect
             for effect in effects
         ]
 
@@ -402,86 +339,51 @@ class Leadership:
     # --------------------------------------------------------------------------- statements
 
     def _statement(self) -> list[Statement]:
-        parts = list(shares(map(codec.encode, self._memory.standing), len, STATEMENT_BYTES))
-        return [
-            Statement(
-                tenure=self._tenure,
-                attempt=self._attempt,
-                begun=self._begun,
-                part=number,
-                parts=len(parts),
-                frames=tuple(share),
-            )
-            for number, share in enumerate(parts)
-        ]
+        return statement(self._memory, term=self._term, attempt=self._attempt, begun=self._begun)
 
-    def _testify(self, now: float) -> list[Act]:
+    def _send_statement(self, now: float) -> list[Act]:
         self._state_at = now + RESEND_S
-        return [Post(self.leader, NOBODY, part) for part in self._statement()]
+        return [Envelope(self.leader, NOBODY, part) for part in self._statement()]
 
-    def _state(self, sender: str, statement: Statement) -> list[Act]:
-        if statement.tenure != self._tenure or self.leader != self.own:
+    def _state(self, sender: str, part: Statement) -> list[Act]:
+        if part.term != self._term or self.leader != self.own:
             return []
-        if not self._vacant:  # It has not heard that we have begun.
+        if not self._handover.pending:  # It has not heard that we have begun.
             name = self._name(self.own)
-            beat = Beat(node=name, incarnation=self.own, tenure=self._tenure)
-            return [Post(sender, NOBODY, beat)]
-        parts = self._statements.setdefault(sender, {})
-        if any(part.parts != statement.parts for part in parts.values()):
-            parts.clear()  # It was said anew, with more in it.
-        parts[statement.part] = statement
+            beat = Beat(node=name, incarnation=self.own, term=self._term)
+            return [Envelope(sender, NOBODY, beat)]
+        self._handover.take(sender, part)
         return self._complete()
 
     def _complete(self) -> list[Act]:
         """Take over, if everybody has spoken who takes part."""
         register = self._register
-        if not self._vacant or register is None:
+        if not self._handover.pending or register is None:
             return []
-        if len(self._statements) < len(register.roll.members):
+        told = self._handover.told(register.configuration.members)
+        if told is None:
             return []
-        told = []
-        for member in register.roll.members:
-            parts = self._statements.get(member, {})
-            if not parts or len(parts) < next(iter(parts.values())).parts:
-                return []
-            told.append((member, [parts[number] for number in sorted(parts)]))
-        self._vacant = False
-        early, self._early = tuple(self._early), []
+        early = self._handover.end()
         attempts = {part.attempt for _, parts in told for part in parts}
         whole = len(attempts) == 1 and all(part.begun for _, parts in told for part in parts)
-        standings = tuple(self._standing(sender, parts) for sender, parts in told)
+        standings = tuple(standing(parts, partial(self.hosts, sender)) for sender, parts in told)
         vacancy = self._vacancy(register) if whole else None
-        words = f"node {self._name(self.own)} coordinates this run now"
-        record = Record("leader.succeed", words, {"tenure": self._tenure})
-        return [record, Succeed(vacancy, standings, max(attempts), early)]
+        record = records.taken_over(self._name(self.own), self._term)
+        return [record, TakeOver(vacancy, standings, max(attempts), early)]
 
     def _vacancy(self, register: Register | LeasedRegister) -> Vacancy:
         assert self._start is not None, "who never had a place has not begun"
-        members, lost = set(register.roll.members), []
+        members, lost = set(register.configuration.members), []
         for name, node in self._nodes.items():
             if name not in members:
-                lost.append((node.name, tuple(node.ranks), _why(name in register.presence.dead)))
+                lost.append((node.name, tuple(node.ranks), _why(name in register.peers.dead)))
         return Vacancy(
-            tenure=self._tenure,
+            term=self._term,
             world=tuple(range(self._start.world_size)),
             min_replicas=self._min_replicas,
             lost=tuple(lost),
             reason=f"{self._name(self.own)} coordinates now",
         )
-
-    def _standing(self, sender: str, parts: list[Statement]) -> Standing:
-        """What one launcher has told, as far as it can speak of it."""
-        told = []
-        for frame in (frame for part in parts for frame in part.frames):
-            try:
-                message = codec.decode(frame)
-            except codec.RemoteProtocolError:
-                continue  # What cannot be understood was not told.
-            rank = getattr(message, "rank", NOBODY)
-            entrusted = rank == NOBODY or isinstance(message, Remains)
-            if isinstance(message, RETOLD) and (entrusted or self.hosts(sender, rank)):
-                told.append(message)
-        return tuple(told)
 
     # --------------------------------------------------------------------------- names
 
@@ -491,8 +393,7 @@ class Leadership:
 
 
 def _leader_first(start: Start) -> tuple[str, ...]:
-    others = [peer[0] for peer in start.peers if peer[0] != start.leader]
-    return (start.leader, *others)
+    return (start.leader, *(peer[0] for peer in start.peers if peer[0] != start.leader))
 
 
 def _why(dead: bool) -> str:

@@ -15,8 +15,10 @@ from recoverrun.config.run_config import RunConfig
 from recoverrun.errors import ExitCode, RecoverrunError
 from recoverrun.launcher.network.frames import Content, opened
 from rendezvous.protocol import codec
-from rendezvous.protocol.messages import Join, Message, Refusal
-from rendezvous.transport.station import Dealer, Hub, Incoming, Station
+from rendezvous.protocol.formation_messages import Join, Refusal
+from rendezvous.protocol.messages import Message
+from rendezvous.transport.links import Dealer, Hub, Incoming
+from rendezvous.transport.station import Station
 
 ELSEWHERE = (errno.EADDRNOTAVAIL, errno.ENODEV)
 
@@ -140,7 +142,7 @@ def understood(incoming: Incoming, hub: Hub, station: Station, now: float) -> Co
     try:
         heads, message = opened(incoming.frames)
     except codec.RemoteProtocolError as error:
-        station.complain(f"{error} ({incoming.address})", now)
+        station.log(f"{error} ({incoming.address})", now)
         if isinstance(error, codec.VersionMismatch):
             # It will not understand us either, and say the same.
             refusal = Refusal(reason=str(error), exit_code=ExitCode.NEVER_FORMED)

@@ -21,7 +21,7 @@ WAITING = 16
 """Calls that may wait. What is asked of others is repeated, so the rest is refused."""
 
 
-class Errands(Generic[T]):
+class BlockingCalls(Generic[T]):
     """Each call returns a T, and raises nothing."""
 
     def __init__(self, station: Station) -> None:
@@ -40,7 +40,7 @@ class Errands(Generic[T]):
             return False
         if self._thread is None:
             # A daemon: a file system that hangs must not keep the launcher from leaving.
-            self._thread = threading.Thread(target=self._run, name="errands", daemon=True)
+            self._thread = threading.Thread(target=self._run, name="blocking-calls", daemon=True)
             self._thread.start()
         self._asked.put(call)
         return True

@@ -25,12 +25,13 @@ from recoverrun.launcher.network.addresses import (
     open_uplink,
     understood,
 )
-from recoverrun.launcher.network.frames import opened, parcels, ranks
-from recoverrun.launcher.network.posts import Post
+from recoverrun.launcher.network.frames import Envelope, opened, packets, ranks
 from rendezvous.protocol import codec
-from rendezvous.protocol.messages import Message, Start
+from rendezvous.protocol.formation_messages import Start
+from rendezvous.protocol.messages import Message
+from rendezvous.transport.links import Dealer, Hub
 from rendezvous.transport.port_probe import Probe
-from rendezvous.transport.station import Dealer, Hub, Station
+from rendezvous.transport.station import Station
 
 BATCH = 1000
 """Messages taken from one socket at once, so that no flood holds up the rest of the loop."""
@@ -77,7 +78,7 @@ class _Call:
     wait_s: float = 0.0  # until its host is asked again
 
 
-class Lines:
+class Connections:
     """All of them. They are the station's, which closes them."""
 
     def __init__(self, station: Station, config: RunConfig) -> None:
@@ -115,7 +116,7 @@ class Lines:
             raise RecoverrunError(words, ExitCode.NEVER_FORMED) from error
 
     def claim(self, now: float) -> bool:
-        """Whether we listen at the endpoint from now on, and do not call it any more.
+        """True if we listen at the endpoint from now on, and do not call it any more.
 
         Its port was taken, and not by a launcher that answers: by one that was about to end, or by
         a socket that only happened to have it. All who call would wait for each other.
@@ -188,16 +189,16 @@ class Lines:
 
     def send(self, to: str, rank: int, message: Message) -> bool:
         """False if nothing leads to the launcher `to` at this moment."""
-        return self.post([Post(to, rank, message)])
+        return self.send_all([Envelope(to, rank, message)])
 
-    def post(self, posts: Iterable[Post]) -> bool:
+    def send_all(self, envelopes: Iterable[Envelope]) -> bool:
         """False if nothing leads to one of those that they are for, at this moment."""
         own, reached = self._station.incarnation.encode(), True
-        for parcel in parcels(posts):
-            call = self._calls.get(parcel.to)
-            if call is None or not call.dealer.send(*parcel.frames):
+        for packet in packets(envelopes):
+            call = self._calls.get(packet.to)
+            if call is None or not call.dealer.send(*packet.frames):
                 hub = self._hub
-                reached &= hub is not None and hub.send(parcel.to.encode(), own, *parcel.frames)
+                reached &= hub is not None and hub.send(packet.to.encode(), own, *packet.frames)
         return reached
 
     def tell_endpoint(self, message: Message) -> None:
@@ -256,7 +257,7 @@ class Lines:
             try:
                 heads, message = opened(frames)
             except codec.RemoteProtocolError as error:
-                self._station.complain(str(error), now)
+                self._station.log(str(error), now)
                 if isinstance(error, codec.VersionMismatch) and not self.acquainted:
                     sentence = f"{self._config.endpoint}: {error}"
                     raise RecoverrunError(sentence, ExitCode.NEVER_FORMED) from error

@@ -10,7 +10,7 @@ from http.client import HTTPConnection, HTTPException
 
 from recoverrun.config.option_values import Endpoint
 from recoverrun.errors import ExitCode, RecoverrunError
-from recoverrun.launcher.network.blocking_calls import Errands
+from recoverrun.launcher.network.blocking_calls import BlockingCalls
 from rendezvous.consensus import etcd_api
 from rendezvous.consensus.etcd_api import Answer, Call, Failed, Look
 from rendezvous.consensus.register_events import Answered
@@ -50,7 +50,7 @@ class Etcd:
         """The id of the cluster. Raises RecoverrunError if there is none, or it does not let us."""
         found = self.perform(Look(), "")
         if isinstance(found, Failed):
-            raise RecoverrunError(f"--coord: {found.reason}", ExitCode.NEVER_FORMED)
+            raise RecoverrunError(f"--etcd: {found.reason}", ExitCode.NEVER_FORMED)
         return self._cluster
 
     def perform(self, call: Call, job: str) -> Answer:
@@ -78,24 +78,24 @@ class Etcd:
         return Failed("; ".join(failures))
 
 
-class Clerk:
+class EtcdClient:
     """The launcher's way to its etcd, which its loop never waits for."""
 
     def __init__(self, station: Station, endpoints: Sequence[Endpoint], run_id: str) -> None:
         """Raises RecoverrunError where there is none that lets us."""
         self._etcd = Etcd(endpoints, run_id)
         self.cluster = self._etcd.check()
-        self._errands: Errands[Answered] = Errands(station)
+        self._blocking_calls: BlockingCalls[Answered] = BlockingCalls(station)
         self._failing_since: float | None = None
         self._missed = False
 
     def ask(self, serial: int, call: Call, job: str) -> None:
         """Have the call made."""
-        self._errands.ask(lambda: Answered(serial, self._etcd.perform(call, job)))
+        self._blocking_calls.ask(lambda: Answered(serial, self._etcd.perform(call, job)))
 
     def read(self, ready: Collection[object], now: float) -> list[Answered | Record]:
         """The answers that have come, if they are what is `ready`, and what a user should know."""
-        answers = self._errands.take(ready)
+        answers = self._blocking_calls.take(ready)
         notices = [record for answer in answers if (record := self._judge(answer, now))]
         return [*answers, *notices]
 
@@ -112,7 +112,7 @@ class Clerk:
         return notice(f"until etcd answers, no loss can be agreed on: {answered.answer.reason}")
 
     def close(self) -> None:
-        self._errands.close()
+        self._blocking_calls.close()
 
 
 def _post(endpoint: Endpoint, path: str, body: str) -> object:

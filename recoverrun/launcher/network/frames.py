@@ -1,4 +1,4 @@
-"""Posts as frames, and back.
+"""Messages for other launchers and their workers: envelopes as frames, and back.
 
 Much of what a coordinator says, it says to everybody, and to each worker of a launcher. A message
 is encoded once, however many it goes to, and goes once to each launcher, with the ranks it is for.
@@ -16,10 +16,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from recoverrun.launcher.network.posts import NOBODY, Post
 from rendezvous.protocol import codec
-from rendezvous.protocol.messages import Message, Roster, Start
-from rendezvous.transport.station import Bulk, bulk
+from rendezvous.protocol.formation_messages import Roster, Start
+from rendezvous.protocol.messages import Message
+from rendezvous.transport.sockets import Bulk, bulk
+
+NOBODY = -1
+"""An envelope for the launcher itself, not for one of its ranks."""
 
 RANK_DIGITS = 10
 RANKS_MOST = 4096
@@ -27,22 +30,31 @@ RANKS_MOST = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class Envelope:
+    """Send `message` to the launcher `to`; `rank` is the worker it is for, or NOBODY."""
+
+    to: str
+    rank: int
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Packet:
     """Frames for the launcher `to`."""
 
     to: str
     frames: tuple[bytes | Bulk, ...]
 
 
-def parcels(posts: Iterable[Post]) -> Iterator[Parcel]:
-    """In the order of `posts`; neighbours with one message for one launcher are one parcel."""
-    held = list(posts)  # So that no identity is given twice meanwhile.
+def packets(envelopes: Iterable[Envelope]) -> Iterator[Packet]:
+    """In the order of `envelopes`; neighbours with one message for one launcher are one packet."""
+    held = list(envelopes)  # So that no identity is given twice meanwhile.
     if len(held) == 1 and held[0].rank == NOBODY and not isinstance(held[0].message, Start):
-        yield Parcel(held[0].to, (codec.encode(held[0].message),))  # an answer, as most are
+        yield Packet(held[0].to, (codec.encode(held[0].message),))  # an answer, as most are
         return
     frames: dict[int, tuple[bytes | Bulk, ...]] = {}  # by the message's identity
     rosters: dict[int, Bulk] = {}
-    for (to, _), group in groupby(held, key=lambda post: (post.to, id(post.message))):
+    for (to, _), group in groupby(held, key=lambda envelope: (envelope.to, id(envelope.message))):
         several = list(group)
         message = several[0].message
         if isinstance(message, Start):
@@ -50,8 +62,8 @@ def parcels(posts: Iterable[Post]) -> Iterator[Parcel]:
         else:
             content = frames.get(id(message)) or (codec.encode(message),)
             frames[id(message)] = content
-        ranks = [b"%d" % post.rank for post in several if post.rank != NOBODY]
-        yield Parcel(to, (b",".join(ranks), *content) if ranks else content)
+        ranks = [b"%d" % envelope.rank for envelope in several if envelope.rank != NOBODY]
+        yield Packet(to, (b",".join(ranks), *content) if ranks else content)
 
 
 def _start(start: Start, rosters: dict[int, Bulk]) -> tuple[bytes | Bulk, ...]:

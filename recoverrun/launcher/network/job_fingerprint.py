@@ -15,13 +15,14 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from recoverrun.config.run_config import RunConfig
-from rendezvous.protocol.messages import Join
+from recoverrun.version import __version__
+from rendezvous.protocol.formation_messages import Join
 
 _VERSION = re.compile(r"^__version__ = ['\"]([^'\"+]+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Kinship:
+class JobFingerprint:
     """What this launcher is about to run."""
 
     script: str
@@ -29,10 +30,40 @@ class Kinship:
     torch: str  # "" if there is none, or another Python runs the workers
 
 
-def kinship(config: RunConfig) -> Kinship:
+def job_fingerprint(config: RunConfig) -> JobFingerprint:
     script = f"-m {config.script}" if config.module else Path(config.script).name
     digest = blake2b("\0".join(config.arguments).encode(errors="surrogatepass"), digest_size=4)
-    return Kinship(script, digest.hexdigest(), "" if config.no_python else _torch_version())
+    return JobFingerprint(script, digest.hexdigest(), "" if config.no_python else _torch_version())
+
+
+def join_message(
+    config: RunConfig,
+    *,
+    node: str,
+    incarnation: str,
+    master: str,
+    attempt: int,
+    agreement: str,
+    listen: int,
+) -> Join:
+    """Return how a node asks for a place in the job, with the fingerprint of what it runs."""
+    fingerprint = job_fingerprint(config)
+    return Join(
+        run_id=config.run_id,
+        node=node,
+        incarnation=incarnation,
+        node_rank=config.node_rank,
+        nproc=config.nproc,
+        version=__version__,
+        role=config.role,
+        master=master,
+        attempt=attempt,
+        agreement=agreement,
+        listen=listen,
+        script=fingerprint.script,
+        arguments=fingerprint.arguments,
+        torch=fingerprint.torch,
+    )
 
 
 def differences(joins: Sequence[Join]) -> list[str]:

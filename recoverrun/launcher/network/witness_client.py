@@ -11,29 +11,31 @@ from typing import Protocol
 
 from recoverrun.config.option_values import Endpoint
 from recoverrun.errors import ExitCode, RecoverrunError
-from recoverrun.launcher.network.blocking_calls import Errands
+from recoverrun.launcher.network.blocking_calls import BlockingCalls
 from recoverrun.launcher.network.witness_files import Unusable, WitnessFiles
-from rendezvous.consensus.register_events import Attend, Council, Heard
+from rendezvous.consensus.register_events import Heard, RegisterMessage, WitnessSeen
 from rendezvous.consensus.timeouts import WITNESS_SILENT_S
 from rendezvous.protocol import codec
 from rendezvous.protocol.effects import Record, notice
-from rendezvous.protocol.messages import Beat, Message
+from rendezvous.protocol.formation_messages import Beat
+from rendezvous.protocol.messages import Message
 from rendezvous.protocol.register_messages import Testimony
-from rendezvous.transport.station import Dealer, Station
+from rendezvous.transport.links import Dealer
+from rendezvous.transport.station import Station
 
 ASK_S = 1.0
 """Between two questions whether it is there; it is given up after `WITNESS_SILENT_S`."""
 
 BATCH = 100
 
-Word = Attend | Heard
+Word = WitnessSeen | Heard
 """What the register is to be told."""
 
 
-class Seconder(Protocol):
+class WitnessClient(Protocol):
     """Where the vote of a witness is had."""
 
-    def tell(self, vote: str, message: Council) -> None:
+    def tell(self, vote: str, message: RegisterMessage) -> None:
         """Say something to its vote of that name; it may be lost."""
 
     def read(self, ready: Collection[object]) -> list[Word | Record]:
@@ -58,7 +60,7 @@ class Remote:
         self._place = place
         self._dealer: Dealer = station.connect_tcp((place.host, place.port))
 
-    def tell(self, vote: str, message: Council) -> None:
+    def tell(self, vote: str, message: RegisterMessage) -> None:
         self._dealer.send(codec.encode(Testimony(vote=vote, frame=codec.encode(message))))
 
     def ask(self) -> None:
@@ -76,10 +78,10 @@ class Remote:
             name = frames[-2].decode("ascii", "replace") if len(frames) > 1 else ""
             message = understood(frames[-1])
             if isinstance(message, Beat) and name:
-                words.append(Attend(name))
+                words.append(WitnessSeen(name))
             elif isinstance(message, Testimony) and message.vote.partition("/")[0] == name:
                 answer = understood(message.frame)
-                if isinstance(answer, Council):
+                if isinstance(answer, RegisterMessage):
                     words.append(Heard(message.vote, answer))
         return words
 
@@ -97,18 +99,18 @@ class OnFiles:
     def __init__(self, station: Station, directory: Path) -> None:
         self._directory = directory
         self._files = WitnessFiles(directory)
-        self._errands: Errands[Word | str | None] = Errands(station)
+        self._blocking_calls: BlockingCalls[Word | str | None] = BlockingCalls(station)
         self._trouble = ""
 
-    def tell(self, vote: str, message: Council) -> None:
-        self._errands.ask(lambda: self._hear(vote, message))
+    def tell(self, vote: str, message: RegisterMessage) -> None:
+        self._blocking_calls.ask(lambda: self._hear(vote, message))
 
     def ask(self) -> None:
-        self._errands.ask(self._attend)
+        self._blocking_calls.ask(self._look)
 
     def read(self, ready: Collection[object]) -> list[Word | Record]:
         words: list[Word | Record] = []
-        for word in self._errands.take(ready):
+        for word in self._blocking_calls.take(ready):
             if isinstance(word, str):
                 self._trouble = word
             elif word is not None:
@@ -120,15 +122,15 @@ class OnFiles:
         return self._trouble or str(self._directory)
 
     def close(self) -> None:
-        self._errands.close()
+        self._blocking_calls.close()
 
-    def _attend(self) -> Word | str:
+    def _look(self) -> Word | str:
         try:
-            return Attend(self._files.name())
+            return WitnessSeen(self._files.name())
         except Unusable as error:
             return str(error)
 
-    def _hear(self, vote: str, message: Council) -> Word | str | None:
+    def _hear(self, vote: str, message: RegisterMessage) -> Word | str | None:
         try:
             answer = self._files.hear(vote, message)
         except Unusable as error:
@@ -136,44 +138,44 @@ class OnFiles:
         return None if answer is None else Heard(vote, answer)
 
 
-class Attention:
+class WitnessMonitor:
     """When the witness is asked for, and what is said if it is not there."""
 
-    def __init__(self, seconder: Seconder, began_at: float) -> None:
-        self._seconder = seconder
+    def __init__(self, witness_client: WitnessClient, began_at: float) -> None:
+        self._witness_client = witness_client
         self._ask_at = self._heard_at = began_at
         self._missed = False
 
     def read(self, ready: Collection[object], now: float) -> list[Word | Record]:
-        words = self._seconder.read(ready)
-        if any(isinstance(word, Attend) for word in words):
+        words = self._witness_client.read(ready)
+        if any(isinstance(word, WitnessSeen) for word in words):
             self._heard_at = now
             if self._missed:
                 self._missed = False
-                words.append(notice(f"the witness at {self._seconder.where()} answers again"))
+                words.append(notice(f"the witness at {self._witness_client.where()} answers again"))
         return words
 
-    def tell(self, vote: str, message: Council) -> None:
-        self._seconder.tell(vote, message)
+    def tell(self, vote: str, message: RegisterMessage) -> None:
+        self._witness_client.tell(vote, message)
 
     def tick(self, now: float) -> list[Record]:
         if now < self._ask_at:
             return []
         self._ask_at = now + ASK_S
-        self._seconder.ask()
+        self._witness_client.ask()
         if self._missed or now - self._heard_at < 2 * WITNESS_SILENT_S:
             return []
         self._missed = True
-        return [notice(f"the witness does not answer: {self._seconder.where()}")]
+        return [notice(f"the witness does not answer: {self._witness_client.where()}")]
 
     def deadline(self) -> float:
         return self._ask_at
 
     def close(self) -> None:
-        self._seconder.close()
+        self._witness_client.close()
 
 
-def seconder_at(place: Endpoint | Path, station: Station) -> Seconder:
+def witness_client_at(place: Endpoint | Path, station: Station) -> WitnessClient:
     """The way to the witness at `place`. Raises RecoverrunError if there can be none."""
     try:
         if isinstance(place, Endpoint):

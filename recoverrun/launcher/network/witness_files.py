@@ -16,7 +16,7 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 
-from rendezvous.consensus.register_events import Council
+from rendezvous.consensus.register_events import RegisterMessage
 from rendezvous.consensus.witness import Damaged, Witness
 
 NAME = "witness"
@@ -58,7 +58,7 @@ class WitnessFiles:
         except OSError as error:
             raise self._unusable(error) from error
 
-    def hear(self, vote: str, message: Council) -> Council | None:
+    def hear(self, vote: str, message: RegisterMessage) -> RegisterMessage | None:
         """What the vote of that name, witness/job, answers. Raises Unusable."""
         name, _, job = vote.partition("/")
         if not (_WORD.fullmatch(name) and _WORD.fullmatch(job)):

@@ -9,12 +9,14 @@ from collections.abc import Callable
 
 from recoverrun.launcher.network.witness_client import understood
 from recoverrun.launcher.node.signals import SignalInbox
-from rendezvous.consensus.register_events import Council
+from rendezvous.consensus.register_events import RegisterMessage
 from rendezvous.consensus.witness import Witness
 from rendezvous.protocol import codec
-from rendezvous.protocol.messages import Beat, Message
+from rendezvous.protocol.formation_messages import Beat
+from rendezvous.protocol.messages import Message
 from rendezvous.protocol.register_messages import Testimony
-from rendezvous.transport.station import Hub, Station
+from rendezvous.transport.links import Hub
+from rendezvous.transport.station import Station
 
 VOTES_MOST = 100_000
 """Jobs that it remembers, some 500 bytes each. None is forgotten: the next ones get no vote."""
@@ -23,7 +25,7 @@ BATCH = 1000
 LOOK_S = 60.0
 
 
-class Desk:
+class WitnessServer:
     """All votes of one witness, whose name is `own`."""
 
     def __init__(self, own: str) -> None:
@@ -38,7 +40,7 @@ class Desk:
             return None
         asked = understood(message.frame)
         vote = self._vote(message.vote)
-        if vote is None or not isinstance(asked, Council):
+        if vote is None or not isinstance(asked, RegisterMessage):
             return None
         said = vote.hear(asked)
         return None if said is None else Testimony(vote=message.vote, frame=codec.encode(said))
@@ -53,7 +55,7 @@ class Desk:
 
 def serve(station: Station, hub: Hub, signals: SignalInbox, say: Callable[[str], None]) -> None:
     """Answer until a signal comes."""
-    desk = Desk(station.incarnation)
+    server = WitnessServer(station.incarnation)
     own = station.incarnation.encode()
     station.watch(signals.fd)
     while True:
@@ -65,8 +67,8 @@ def serve(station: Station, hub: Hub, signals: SignalInbox, say: Callable[[str],
             if incoming is None:
                 break
             message = understood(incoming.frames[-1]) if incoming.frames else None
-            answer = desk.answer(message) if message is not None else None
+            answer = server.answer(message) if message is not None else None
             if answer is not None:
                 hub.send(incoming.sender, own, codec.encode(answer))
-        for words in station.complaints(time.monotonic()):
+        for words in station.log_lines(time.monotonic()):
             say(words)

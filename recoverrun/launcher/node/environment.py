@@ -11,7 +11,7 @@ from string import Template
 
 from recoverrun.config.run_config import RunConfig
 from recoverrun.errors import ExitCode, RecoverrunError
-from rendezvous.protocol.messages import Start
+from rendezvous.protocol.formation_messages import Start
 from rendezvous.protocol.worker_env import CUDA, WorkerEnv
 
 WATCHDOG = {

@@ -5,6 +5,12 @@ import signal
 from collections.abc import Callable, Sequence
 from types import FrameType
 
+STOPPERS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
+"""Signals that end the job; all others that are handled are only passed on."""
+
+MESSENGERS = (signal.SIGUSR1, signal.SIGUSR2)
+"""Signals that schedulers warn with: they never end a launcher, asked for or not."""
+
 
 class SignalInbox:
     """Collects the given signals until `close`. Main thread only."""

@@ -6,18 +6,15 @@ worker but what it says about itself, and nothing at all after its end.
 """
 
 import os
-import re
 import sys
 import time
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGQUIT, SIGTERM, Signals
 
 from recoverrun.config.run_config import RunConfig
 from recoverrun.launcher.node.environment import Place, worker_command, worker_environ
-from recoverrun.launcher.node.process import Child, spawn
+from recoverrun.launcher.node.process import spawn
 from recoverrun.launcher.node.supervisor import (
     Completed,
     Effect,
@@ -31,78 +28,34 @@ from recoverrun.launcher.node.supervisor import (
     Supervisor,
     Tick,
 )
+from recoverrun.launcher.node.worker_messages import BATCH, Worker, WorkerMessages
 from recoverrun.launcher.output.console import LOOK_S
 from recoverrun.launcher.output.error_file import NONE, LastWords, last_words
 from recoverrun.launcher.output.log_files import LogTree, Outlets
 from recoverrun.launcher.output.run_dir import PrivateDir
-from rendezvous.protocol import codec, shared_memory
+from rendezvous.protocol import shared_memory
 from rendezvous.protocol.effects import Json, Record
+from rendezvous.protocol.formation_messages import Start
 from rendezvous.protocol.messages import (
-    Broken,
     Committed,
-    Discord,
+    ContextBuffer,
     Exited,
     Farewell,
     Hello,
     Kill,
     Message,
-    Notice,
-    Overdue,
-    PeerFault,
-    Remains,
-    Report,
-    Start,
     Stop,
-    StoreAnswer,
     StoreCall,
-    Topology,
-    Verdict,
 )
-from rendezvous.transport.station import QUEUE, Incoming, Router, Station
-
-FROM_WORKERS = (
-    Hello, Topology, Verdict, Notice, PeerFault, Farewell, Report, Committed, Broken, Discord,
-    Overdue,
-)  # fmt: skip
-
-HELD = 1000
-"""Messages that wait for a worker that has not connected yet."""
-
-BATCH = 256
-"""Messages taken at once, so that deaths and signals never wait behind a flood."""
+from rendezvous.transport.links import Router
+from rendezvous.transport.sockets import QUEUE
+from rendezvous.transport.station import Station
 
 FORWARD_BYTES = 64 << 10
 """The largest context that is sent to another node in advance of any loss."""
 
-_IDENTITY = re.compile(rb"([cos])([0-9]{1,9})\.([0-9]{1,9})(?:\.[0-9]{1,18})?")
 
-
-@dataclass(slots=True)
-class Worker:
-    """One rank of this node."""
-
-    rank: int
-    incarnation: int
-    child: Child
-    context: str
-    error_file: str
-    stderr: Path | None = None  # None: the launcher's own
-    died_at: float = 0.0  # not earlier than that, monotonic seconds
-    hello: bool = False
-    farewell: bool = False
-    ended: bool = False
-    complained: bool = False
-    forwarded: int = -1  # the newest step whose context is on another node
-    held: deque[bytes] = field(default_factory=lambda: deque(maxlen=HELD))
-    # By serial: the store socket that asked, and what.
-    asked: dict[int, tuple[bytes, StoreCall]] = field(default_factory=dict)
-
-    @property
-    def control(self) -> bytes:
-        return b"c%d.%d" % (self.rank, self.incarnation)
-
-
-class Crew:
+class LocalWorkers:
     """Starts and ends the workers of one node, and passes their messages on."""
 
     def __init__(
@@ -120,7 +73,6 @@ class Crew:
         self._config = config
         self._start = start
         self._station = station
-        self._router = router
         self._run_dir = run_dir
         self._private = private
         self._record = record
@@ -128,6 +80,7 @@ class Crew:
         self.ranks = range(start.first_rank, start.first_rank + start.nproc)
         self._supervisor = Supervisor(())
         self._workers: dict[int, Worker] = {}
+        self._messages = WorkerMessages(router, self._workers, record)
         self._by_pidfd: dict[int, Worker] = {}
         self.left: Leave | None = None
         folder = logs.attempt(start.restarts)
@@ -206,51 +159,17 @@ class Crew:
     def listen(self, now: float, most: int = BATCH) -> list[Message]:
         """What workers sent, checked, for the coordinator."""
         up: list[Message] = []
-        for _ in range(most):
-            incoming = self._router.receive()
-            if incoming is None:
-                break
-            worker, kind = self._speaker(incoming)
-            if worker is None:
-                continue
-            if kind == b"c":
-                self._reached(worker)
-                continue
-            message = self._message(worker, kind, incoming)
-            if message is not None:
-                up += self._noted(worker, message, now)
+        for worker, message in self._messages.received(most):
+            up += self._noted(worker, message, now)
         return up
 
-    def _speaker(self, incoming: Incoming) -> tuple[Worker | None, bytes]:
-        match = _IDENTITY.fullmatch(incoming.sender)
-        worker = self._workers.get(int(match[2])) if match is not None else None
-        if match is None or worker is None:
-            return None, b""
-        if worker.ended or int(match[3]) != worker.incarnation:
-            return None, b""
-        return worker, match[1]
+    def deliver(self, rank: int, message: Message) -> None:
+        """Send to a worker, as soon as it can be reached."""
+        self._messages.deliver(rank, message)
 
-    def _message(self, worker: Worker, kind: bytes, incoming: Incoming) -> Message | None:
-        """The message if it is one that this worker may send on this socket."""
-        try:
-            message = codec.decode(incoming.frames[-1] if incoming.frames else b"")
-        except codec.RemoteProtocolError as error:
-            self._complain(worker, str(error))
-            return None
-        allowed = isinstance(message, StoreCall if kind == b"s" else FROM_WORKERS)
-        if not allowed or getattr(message, "rank", None) != worker.rank:
-            self._complain(worker, f"{type(message).__name__} is not for it to send")
-            return None
-        if isinstance(message, StoreCall):
-            worker.asked[message.serial] = (incoming.sender, message)
-        return message
-
-    def _complain(self, worker: Worker, words: str) -> None:
-        """Once for each worker: whoever sends garbage sends much of it."""
-        if not worker.complained:
-            worker.complained = True
-            reason = f"a message of rank {worker.rank} was dropped: {words}"
-            self._record(Record("notice.give", reason, {"rank": worker.rank}))
+    def unanswered(self) -> list[StoreCall]:
+        """What workers asked the store and still wait for."""
+        return self._messages.unanswered()
 
     def _noted(self, worker: Worker, message: Message, now: float) -> list[Message]:
         """`message`, and what its arrival sets off."""
@@ -264,7 +183,7 @@ class Crew:
                 pass
         return [message]
 
-    def inheritance(self, committed: Committed) -> Remains | None:
+    def context_buffer(self, committed: Committed) -> ContextBuffer | None:
         """The context as of a committed step, to be kept on another node in case this one dies."""
         worker = self._workers[committed.rank]
         if committed.step <= worker.forwarded:
@@ -273,30 +192,7 @@ class Crew:
         contexts = shared_memory.read(worker.context)[-1:]
         if not contexts or len(contexts[0]) > FORWARD_BYTES:
             return None
-        return Remains(rank=worker.rank, incarnation=worker.incarnation, contexts=contexts)
-
-    def deliver(self, rank: int, message: Message) -> None:
-        """Send to a worker, as soon as it can be reached."""
-        worker = self._workers.get(rank)
-        if worker is None or worker.ended:
-            return
-        frame = codec.encode(message)
-        if isinstance(message, StoreAnswer):
-            asker, _ = worker.asked.pop(message.serial, (b"", None))
-            if asker:
-                self._router.send(asker, frame)
-        elif worker.held or not self._router.send(worker.control, frame):
-            worker.held.append(frame)
-
-    def unanswered(self) -> list[StoreCall]:
-        """What workers asked the store and still wait for."""
-        workers = (worker for worker in self._workers.values() if not worker.ended)
-        return [call for worker in workers for _, call in worker.asked.values()]
-
-    def _reached(self, worker: Worker) -> None:
-        """Its control socket is connected: send what waited for that."""
-        while worker.held and self._router.send(worker.control, worker.held[0]):
-            worker.held.popleft()
+        return ContextBuffer(rank=worker.rank, incarnation=worker.incarnation, contexts=contexts)
 
     # --------------------------------------------------------------------------- ending
 
@@ -353,7 +249,7 @@ class Crew:
         return min(times, default=None)
 
     def close(self) -> None:
-        """Show what is left to show. Nothing can be done with the crew afterwards."""
+        """Show what is left to show. Nothing can be done with the workers afterwards."""
         self._outlets.pump(last=True)
         self._look_at = None
 
@@ -364,7 +260,7 @@ class Crew:
                 case Signal():
                     self._signal(effect)
                 case Gone():
-                    up += self._mourn(effect)
+                    up += self._on_exit(effect)
                 case Leave():
                     self.left = effect
         return up
@@ -377,7 +273,7 @@ class Crew:
         for rank in effect.ranks:
             self._workers[rank].child.signal(effect.number)
 
-    def _mourn(self, gone: Gone) -> list[Message]:
+    def _on_exit(self, gone: Gone) -> list[Message]:
         """Tell the coordinator that a worker is gone, and what it left."""
         worker = self._workers[gone.rank]
         worker.ended = True
@@ -401,7 +297,7 @@ class Crew:
         words = f": {error}" if error else ""
         self._record(Record("worker.exit", f"rank {worker.rank} {how}{by}{words}", fields))
         return [
-            Remains(
+            ContextBuffer(
                 rank=worker.rank,
                 incarnation=worker.incarnation,
                 contexts=_bounded(shared_memory.read(worker.context)),

@@ -1,18 +1,48 @@
-"""What a survived loss puts on the console: one line for the loss, one for the recovery.
+"""What a launcher announces on the console: how it began, then each loss and its recovery.
 
-A function of the journal's records, so that the console never knows what the journal does not.
+What is said of a loss is a function of the journal's records, so that the console never knows what
+the journal does not.
 """
 
+from pathlib import Path
 from typing import cast
 
-from recoverrun.text import named_signals, plural, sanitize
+from recoverrun.config.run_config import RunConfig
+from recoverrun.text import named_signals, plural, ranges, sanitize
+from recoverrun.version import __version__
 from rendezvous.protocol.effects import Json, Record
+from rendezvous.protocol.formation_messages import Start
 
 PHASES = ("agree", "rebuild", "redo", "reduce", "vote")
 PLAIN = str.maketrans({"✖": "x", "⇄": "~", "·": "-", "✓": "ok"})
 
 
-def bulletin(record: Record, ascii_only: bool = False) -> str:
+def waiting(config: RunConfig) -> str:
+    """For a job of several nodes, before it is complete."""
+    return f"recoverrun {__version__} · {config.nnodes} nodes meet at {config.endpoint}"
+
+
+def spare(config: RunConfig) -> str:
+    """For a launcher that came when the job was complete."""
+    return f"the job has all of its {plural(config.nnodes, 'node')}: this one waits as a spare"
+
+
+def starting(config: RunConfig, start: Start, run_dir: Path) -> str:
+    """Version, ranks, run directory, and what is out of the ordinary."""
+    ranks = ranges(range(start.first_rank, start.first_rank + start.nproc))
+    place = f"node {start.node_rank} of {start.nnodes}: ranks {ranks} of {start.world_size}"
+    parts = [
+        f"recoverrun {__version__}",
+        plural(start.nproc, "rank") if start.nnodes == 1 else place,
+        str(run_dir),
+        *([f"OMP_NUM_THREADS={config.threads}"] if config.threads else []),
+        *(["recovery off"] if not config.protect else []),
+        *([f"faults {config.inject}"] if config.inject else []),
+    ]
+    return " · ".join(parts)
+
+
+def announcement(record: Record, ascii_only: bool = False) -> str:
     """The line for the console, or "" for what only the journal needs to know."""
     line = _line(record)
     return sanitize(line.translate(PLAIN) if ascii_only else line)

@@ -110,7 +110,7 @@ class Tail:
 
     @property
     def behind(self) -> bool:
-        """Is there more than was read?"""
+        """True if there is more than was read."""
         if self._file is None:
             return self._path.exists() and self._path.stat().st_size > 0
         return os.fstat(self._file.fileno()).st_size > self._file.tell()
@@ -145,7 +145,7 @@ class Console:
             self._tails.clear()
 
     def _show(self, *, last: bool) -> bool:
-        """Whether there may be more."""
+        """True if there may be more."""
         lines: list[Line] = []
         copied: list[str] = []
         for tail in self._tails:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from recoverrun.config.run_config import RunConfig
 from recoverrun.errors import ExitCode, RecoverrunError
-from recoverrun.launcher.output.announcements import bulletin
+from recoverrun.launcher.output.announcements import announcement
 from recoverrun.version import __version__
-from rendezvous.journal.journal import Journal, journal_path
+from rendezvous.journal.writer import Journal, journal_path
 from rendezvous.protocol.effects import Json, Record
 
 
@@ -69,7 +69,7 @@ class Recorder:
             self._early.append((record, mono, wall))
         else:
             self._journal.append(record, mono=mono, wall=wall)
-        line = bulletin(record)
+        line = announcement(record)
         if line:
             self._say(line)
 

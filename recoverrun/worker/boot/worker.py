@@ -63,7 +63,7 @@ class _Worker:
         # Only now: together they take as long as all else before the first line of the script.
         from recoverrun.worker.boot.assembly import assemble
         from rendezvous.protocol.messages import Hello
-        from rendezvous.transport.station import WorkerLink
+        from rendezvous.transport.worker_link import WorkerLink
 
         env = self.env
         link = WorkerLink(env.endpoint, env.rank, env.incarnation)

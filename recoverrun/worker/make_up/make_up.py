@@ -94,7 +94,7 @@ class MakeUp:
 
     # --------------------------------------------------------------------------- what was left
 
-    def inherit(self, legacy: Legacy) -> None:
+    def inherit(self, legacy: LostContexts) -> None:
         """From the control thread: what lost ranks left."""
         with self._came:
             for rank, packed in legacy.contexts:

@@ -17,7 +17,7 @@ from rendezvous.protocol.messages import (
     Topology,
     Verdict,
 )
-from rendezvous.transport.station import WorkerLink
+from rendezvous.transport.worker_link import WorkerLink
 
 
 class Voice:

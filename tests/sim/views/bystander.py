@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rendezvous.consensus.register_events import Admit, Attend, Council, Heard
+from rendezvous.consensus.register_events import Admit, Heard, RegisterMessage, WitnessSeen
 from rendezvous.consensus.witness import Witness
 from tests.sim.views.book import Book
 
@@ -25,7 +25,7 @@ class Bystander:
     def receive(self, to: str, event: object, _now: float, book: Book) -> list[Reply]:
         """Something has come for its vote `to`; a launcher that asks whether it is there is one."""
         if isinstance(event, Admit):
-            return [Reply(event.node, Attend(self.name), "witness: Attend")]
+            return [Reply(event.node, WitnessSeen(self.name), "witness: Attend")]
         answer = self.hear(to, event.message) if isinstance(event, Heard) else None
         if answer is None or not isinstance(event, Heard):
             return []
@@ -35,7 +35,7 @@ class Bystander:
     def crash(self) -> None:
         self.alive = False
 
-    def hear(self, vote: str, message: Council) -> Council | None:
+    def hear(self, vote: str, message: RegisterMessage) -> RegisterMessage | None:
         """A message for its vote of that name; one of an earlier process is not its own."""
         if vote.partition("/")[0] != self.name:
             return None

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from rendezvous.consensus import configuration, etcd_register, leases, paxos, proposer, witness
 from tests.sim.mutants import Mutant, planted
 from tests.sim.views import bystander
+from tests.sim.views.outcome import Outcome
 from tests.sim.views.plan import Fault, Plan, draw, draw_etcd
-from tests.sim.views.world import Outcome, World
+from tests.sim.views.world import World
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,23 +49,23 @@ BUGS = (
         "len(set(voters).intersection(agreeing)) > 0", "I1", 29,
     ),
     _bug(
-        "livequorum: voters that seem dead do not count", proposer, "Bid.ready",
+        "livequorum: voters that seem dead do not count", proposer, "Proposer.ready",
         "quorum(self.base.voters, self.prepared)",
         "2 * len(self.prepared) > len(self.base.voters) - 2", "I1", 109,
     ),
     _bug(
-        "newonly: the voters of the next roll decide on it", paxos, "Register._campaign",
-        "quorum(bid.base.voters, bid.accepted)", "quorum(bid.proposal.voters, bid.accepted)",
-        "I1", 7,
+        "newonly: the voters of the next configuration decide on it", paxos, "Register._campaign",
+        "quorum(proposer.base.voters, proposer.accepted)",
+        "quorum(proposer.proposal.voters, proposer.accepted)", "I1", 7,
     ),
     _bug(
-        "nofence: effects without an open gate", paxos, "Register.may_commit",
-        "self.own in self.roll.members and now < self.gate.until",
-        "self.own in self.roll.members", "I3", 3,
+        "nofence: effects without a lease", paxos, "Register.may_commit",
+        "self.own in self.configuration.members and now < self.member_lease.until",
+        "self.own in self.configuration.members", "I3", 3,
     ),
     Bug(name="amnesia: a restarted launcher is the old voter", code=None, checker="I1", seed=240),
     _bug(
-        "noread: what a voter had accepted is not adopted", proposer, "Bid.prepared_by",
+        "noread: what a voter had accepted is not adopted", proposer, "Proposer.prepared_by",
         "if follows and message.accepted_in > self.found_in:", "if False:", "I1", 15,
     ),
     _bug(
@@ -72,33 +73,33 @@ BUGS = (
         "(standing[0], standing[1])", "standing[1]", "I5", schedule="ahead",
     ),
     _bug(
-        "noprep: new voters are not asked for promises", proposer, "Bid.rebase",
-        "self.prepared.clear()", "self.prepared.update(roll.voters)", "I1", 1487,
+        "noprep: new voters are not asked for promises", proposer, "Proposer.rebase",
+        "self.prepared.clear()", "self.prepared.update(configuration.voters)", "I1", 1487,
     ),
     _bug(
-        "accnobase: a request to accept does not carry the decided roll", paxos,
-        "Register._accept", "self._learn(Roll(*message.base))", "pass", "I1",
+        "accnobase: a request to accept does not carry the decided configuration", paxos,
+        "Register._accept", "self._learn(Configuration(*message.base))", "pass", "I1",
         schedule="forgotten",
     ),
     _bug(
-        "rxclock: a gate counts from the answer's arrival", paxos, "Register._pong",
-        "self.gate.answer(message)",
-        "self.gate.answer(message)\n"
-        "    self.gate.until = self.now + message.open_s * (1 - pace.MARGIN)",
+        "rxclock: a member lease counts from the answer's arrival", paxos, "Register._pong",
+        "self.member_lease.answer(message)",
+        "self.member_lease.answer(message)\n"
+        "    self.member_lease.until = self.now + message.open_s * (1 - timeouts.MARGIN)",
         "I3", schedule="belated",
     ),
     _bug(
-        "noselffence: a voter contributes to a roll that it has voted to replace", paxos,
+        "noselffence: a voter contributes to a configuration that it has voted to replace", paxos,
         "Register.fenced", "return self.vote.accepted is not None", "return False", "I2",
         schedule="unheard",
     ),
     _bug(
-        "nowait: a gate opens before older ones have lapsed", leases, "Loans.lend",
+        "nowait: a member lease begins before older ones have lapsed", leases, "MemberLeases.lend",
         "changing or old or now < self.closed_until", "changing", "I3", schedule="lent",
     ),
     _bug(
-        "nomargin: clocks are believed to run alike", leases, "Gate.answer",
-        "message.open_s * (1 - pace.MARGIN)", "message.open_s", "I3", schedule="drift",
+        "nomargin: clocks are believed to run alike", leases, "MemberLease.answer",
+        "message.open_s * (1 - timeouts.MARGIN)", "message.open_s", "I3", schedule="drift",
     ),
 )  # fmt: skip
 
@@ -127,13 +128,13 @@ IN_ETCD = (
     _bug(
         "unfenced: the maker of a proposal goes on contributing", etcd_register,
         "LeasedRegister.fenced",
-        "self.proposal is not None and self.proposal.number > self.roll.number", "False",
+        "self.proposal is not None and self.proposal.number > self.configuration.number", "False",
         "I2", 4, etcd=True,
     ),
     _bug(
-        "heirless: a new leader does not wait for the gates of the last one", etcd_register,
-        "LeasedRegister._take_lead", "self.loans.inherit(self.now, TTL_S)", "pass", "I3", 577,
-        etcd=True,
+        "heirless: a new leader does not wait for the member leases of the last one", etcd_register,
+        "LeasedRegister._take_lead", "self.member_leases.inherit(self.now, TTL_S)", "pass", "I3",
+        577, etcd=True,
     ),
     _bug(
         "stateless: a newcomer leads before it has any state", etcd_register,
@@ -152,7 +153,7 @@ def asleep(again: float = 0.0) -> Iterator[Plan]:
             Fault(kind="cut", at_s=5.0, targets=(0,), for_s=12.0, what="launchers"),
             Fault(kind="pause", at_s=5.0, targets=(0,), for_s=4.0 + 0.1 * number),
             # The witness knows what it has said itself, and not what came of that.
-            Fault(kind="drop", at_s=5.0, targets=(1,), what="RollCall", count=500),
+            Fault(kind="drop", at_s=5.0, targets=(1,), what="NewConfiguration", count=500),
         ]
         if again:
             at_s = 8.5 + 0.1 * number
@@ -168,7 +169,7 @@ def reborn() -> Iterator[Plan]:
 
 
 def unheard() -> Iterator[Plan]:
-    """A roll is decided and its leader never hears that: the votes are lost on their way back."""
+    """A configuration is decided and its leader never hears that: the votes are lost."""
     for place in (1, 2):
         yield Plan(
             seed=place, nodes=4, rates=(1.0,) * 4, chaos_s=12.0, data_apart=True,
@@ -180,7 +181,7 @@ def unheard() -> Iterator[Plan]:
 
 
 def lent() -> Iterator[Plan]:
-    """A member is cut off just after its gate was opened, and the rest goes on without it."""
+    """A member is cut off just after it was granted a lease, and the rest goes on without it."""
     for number in range(100):
         yield Plan(
             seed=number, nodes=4, rates=(1.0, 1.0, 1.0, 0.99), chaos_s=12.0, act_s=0.02,
@@ -189,7 +190,7 @@ def lent() -> Iterator[Plan]:
 
 
 def drift() -> Iterator[Plan]:
-    """A member that is cut off holds a gate by a slow clock, while the others admit a newcomer."""
+    """A member that is cut off holds a lease by a slow clock, while the others admit a newcomer."""
     for number in range(25):
         yield Plan(
             seed=number, nodes=5, rates=(1.01, 1.0, 1.0, 0.99, 1.0), delay_s=0.0005, chaos_s=12.0,
@@ -205,12 +206,12 @@ def drift() -> Iterator[Plan]:
 
 
 def forgotten() -> Iterator[Plan]:
-    """Two rolls are decided, of which the voters hear nothing but the requests to accept them."""
+    """Two configurations are decided; the voters hear nothing but the requests to accept them."""
     for number in range(20):
         yield Plan(
             seed=number, nodes=4, rates=(1.0,) * 4, chaos_s=14.0,
             faults=(
-                Fault(kind="drop", at_s=3.5, targets=(0,), what="RollCall", count=500),
+                Fault(kind="drop", at_s=3.5, targets=(0,), what="NewConfiguration", count=500),
                 Fault(kind="crash", at_s=4.0, targets=(3,), back_s=2.5),
                 Fault(kind="crash", at_s=6.7 + 0.05 * number, targets=(0,), proved=True),
             ),

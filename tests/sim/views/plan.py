@@ -116,6 +116,6 @@ def _draw_fault(rng: random.Random, nodes: int, chaos_s: float) -> Fault:
         for_s=rng.choice((0.3, 1.0, 2.2, 3.0, 4.0, 8.0)) * rng.uniform(0.8, 1.2),
         proved=rng.random() < 0.5,
         back_s=rng.choice((0.0, 0.3, 2.0, 5.0)),
-        what=rng.choice(("RollCall", "Accepted", "Accept", "Prepared", "Pong", "Granted")),
+        what=rng.choice(("NewConfiguration", "Accepted", "Accept", "Prepared", "Pong", "Granted")),
         count=rng.choice((1, 2, 5, 10)),
     )

@@ -1,27 +1,27 @@
 """Every order of messages in a small history: three voters, two candidates, up to two faults.
 
-Leases are left out, because one roll for each number must not depend on any clock. The leader
-proposes to leave one launcher out, while two others stand against it; or the one, where the third
-voter is a witness, which stands for nothing. From each state every message
-may arrive next, be lost, or its receiver may crash; states that were seen are not entered again.
+Leases are left out, because one configuration for each number must not depend on any clock. The
+leader proposes to leave one launcher out, while two others stand against it; or the one, where the
+third voter is a witness, which stands for nothing. From each state every message may arrive next,
+be lost, or its receiver may crash; states that were seen are not entered again.
 """
 
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from rendezvous.consensus.configuration import Roll
+from rendezvous.consensus.configuration import Configuration
 from rendezvous.consensus.paxos import Register
 from rendezvous.consensus.register_events import (
-    Attend,
-    Council,
     Effect,
     Enrolled,
     Event,
     Heard,
     Part,
+    RegisterMessage,
     Tick,
     To,
+    WitnessSeen,
 )
 from rendezvous.consensus.witness import Witness
 from rendezvous.protocol.register_messages import (
@@ -29,22 +29,22 @@ from rendezvous.protocol.register_messages import (
     Accepted,
     Granted,
     Lead,
+    NewConfiguration,
     Ping,
     Pong,
     Prepared,
     Rejected,
-    RollCall,
 )
 from tests.sim.views.book import Book
 
-THREE = Roll(1, 1, ("a", "b", "c"))
-PAIR = Roll(1, 1, ("a", "b"), "w/a")
+THREE = Configuration(1, 1, ("a", "b", "c"))
+PAIR = Configuration(1, 1, ("a", "b"), "w/a")
 CLOCKED = (Lead, Granted, Ping, Pong)
-"""Messages that only serve leases and gates."""
+"""Messages that only serve leases."""
 
 Voter = Register | Witness
 
-Letter = tuple[str, str, Council]
+Letter = tuple[str, str, RegisterMessage]
 """From, to, what."""
 
 
@@ -54,7 +54,7 @@ class State:
     letters: tuple[Letter, ...]
     candidates: tuple[int, ...]  # who may still stand
     faults: int  # that may still happen
-    decided: tuple[Roll, ...] = ()  # by now, whoever knew it
+    decided: tuple[Configuration, ...] = ()  # by now, whoever knew it
     path: tuple[str, ...] = ()
 
     @property
@@ -67,19 +67,26 @@ class State:
 def _facts(node: Voter | None) -> object:
     if node is None or isinstance(node, Witness):
         return node and node.kept()
-    bid = node.bid
-    mine = bid and (
-        bid.ballot, bid.base, frozenset(bid.prepared), bid.found_in, bid.found, bid.elected,
-        bid.proposal, frozenset(bid.accepted),
+    proposer = node.proposer
+    mine = proposer and (
+        proposer.ballot, proposer.base, frozenset(proposer.prepared), proposer.found_in,
+        proposer.found, proposer.elected, proposer.proposal, frozenset(proposer.accepted),
     )  # fmt: skip
     vote = node.vote
-    return vote.roll, vote.promised, vote.accepted_in, vote.accepted, node.newest_round, mine
+    return (
+        vote.configuration,
+        vote.promised,
+        vote.accepted_in,
+        vote.accepted,
+        node.voter.newest_round,
+        mine,
+    )
 
 
 class Search:
-    """`check` sees every state; the book raises Violation where two rolls have one number."""
+    """`check` sees every state; the book raises Violation if two configurations have one number."""
 
-    def __init__(self, most: int, first: Roll = THREE) -> None:
+    def __init__(self, most: int, first: Configuration = THREE) -> None:
         self.most = most
         self.first = first
         self.names = first.voters
@@ -105,14 +112,15 @@ class Search:
     def _begin(self, faults: int, candidates: tuple[int, ...]) -> State:
         """The first launcher leads, and is asked to go on without the last."""
         nodes: list[Voter] = [
-            _timeless(Register(own=name, roll=self.first, now=0.0)) for name in self.first.members
+            _timeless(Register(own=name, configuration=self.first, now=0.0))
+            for name in self.first.members
         ]
         nodes += [Witness()] if self.first.witness else []
         state = State(tuple(nodes), (), candidates, faults)
         if self.first.witness:
             name = self.first.witness.partition("/")[0]
             for place in range(len(self.first.members)):
-                state = self._feed(state, place, Attend(name), f"{name} is there")
+                state = self._feed(state, place, WitnessSeen(name), f"{name} is there")
         state = self._feed(state, 0, Tick(0.5), "a stands")
         while state.letters:
             state = self._deliver(state, 0)
@@ -128,10 +136,14 @@ class Search:
                     yield self._crash(state, self.names.index(to))
         for place in state.candidates:
             node = state.nodes[place]
-            if isinstance(node, Register) and node.own in node.roll.voters and node.bid is None:
+            if (
+                isinstance(node, Register)
+                and node.own in node.configuration.voters
+                and node.proposer is None
+            ):
                 rest = tuple(other for other in state.candidates if other != place)
                 ready = copy.deepcopy(node)
-                ready.stand_at = ready.now
+                ready.voter.stand_at = ready.now
                 nodes = (*state.nodes[:place], ready, *state.nodes[place + 1 :])
                 armed = replace(state, nodes=nodes, candidates=rest)
                 yield self._feed(armed, place, Tick(0.5), f"{node.own} stands")
@@ -178,38 +190,43 @@ class Search:
         return self._agree(following, effects)
 
     def _agree(self, state: State, effects: list[Effect]) -> State:
-        """Whatever a launcher knows to be decided, or asks others to build on, is one roll."""
+        """What a launcher knows to be decided, or asks others to build on, is one configuration."""
         book = Book(self.first)
         claims = [*state.decided]
-        claims += [effect.roll for effect in effects if isinstance(effect, Enrolled)]
-        claims += [Roll(*m.base) for _, _, m in state.letters if isinstance(m, Accept)]
-        for roll in claims:
-            book.decided(roll)
-        return replace(state, decided=tuple(sorted(book.rolls.values())))
+        claims += [effect.configuration for effect in effects if isinstance(effect, Enrolled)]
+        claims += [Configuration(*m.base) for _, _, m in state.letters if isinstance(m, Accept)]
+        for configuration in claims:
+            book.decided(configuration)
+        return replace(state, decided=tuple(sorted(book.configurations.values())))
 
 
-def _matters(node: Voter | None, message: Council) -> bool:
+def _matters(node: Voter | None, message: RegisterMessage) -> bool:
     """False if its arrival changes nothing, now or ever."""
     if node is None:
         return False
-    bid = node.bid if isinstance(node, Register) else None
+    proposer = node.proposer if isinstance(node, Register) else None
     match message:
-        case RollCall(roll=roll):
-            return roll[0] > node.vote.roll.number
+        case NewConfiguration(configuration=configuration):
+            return configuration[0] > node.vote.configuration.number
         case Prepared(ballot=ballot, number=number):
-            return bid is not None and (ballot, number) == (bid.ballot, bid.base.number)
+            return proposer is not None and (ballot, number) == (
+                proposer.ballot,
+                proposer.base.number,
+            )
         case Accepted(ballot=ballot, number=number):
-            asked = bid.proposal if bid is not None and bid.ballot == ballot else None
+            asked = (
+                proposer.proposal if proposer is not None and proposer.ballot == ballot else None
+            )
             return asked is not None and asked.number == number
         case Rejected(ballot=ballot):
-            return bid is not None and bid.ballot == ballot
+            return proposer is not None and proposer.ballot == ballot
         case _:
             return True
 
 
 def _timeless(node: Register) -> Register:
-    node.hold_until = float("-inf")
+    node.voter.hold_until = float("-inf")
     node.ping_at = float("inf")
-    if node.roll.leader != node.own:
-        node.stand_at = float("inf")
+    if node.configuration.leader != node.own:
+        node.voter.stand_at = float("inf")
     return node

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from rendezvous.consensus.configuration import Roll
+from rendezvous.consensus.configuration import Configuration
 from rendezvous.consensus.etcd_api import (
     Answer,
     Call,
@@ -28,7 +28,7 @@ class Shelf:
     paused_until: float = 0.0
     revision: int = 1
     leader: tuple[str, int, int] | None = None  # name, create revision, lease
-    roll: tuple[Roll, int] | None = None  # with its revision
+    configuration: tuple[Configuration, int] | None = None  # with its revision
     leases: dict[int, tuple[int, float]] = field(default_factory=dict)  # ttl, until
 
     def receive(self, _to: str, event: object, now: float, book: Book) -> list[Reply]:
@@ -37,7 +37,7 @@ class Shelf:
         name, request = event
         answer = self.perform(request.call, now)
         if isinstance(answer, Seen) and answer.done and isinstance(request.call, Decide):
-            book.decided(request.call.roll)
+            book.decided(request.call.configuration)
         what = f"etcd: {type(request.call).__name__}"
         return [Reply(name, Answered(request.serial, answer), what)]
 
@@ -69,12 +69,14 @@ class Shelf:
                     self.revision += 1
                     self.leader = (name, self.revision, lease)
                 return self._seen(free)
-            case Decide(claim=claim, revision=revision, roll=roll):
+            case Decide(claim=claim, revision=revision, configuration=configuration):
                 claimed = self.leader is not None and self.leader[1] == claim
-                done = claimed and revision == (self.roll[1] if self.roll is not None else 0)
+                done = claimed and revision == (
+                    self.configuration[1] if self.configuration is not None else 0
+                )
                 if done:
                     self.revision += 1
-                    self.roll = (roll, self.revision)
+                    self.configuration = (configuration, self.revision)
                 return self._seen(done)
 
     def _expire(self, now: float) -> None:
@@ -84,5 +86,12 @@ class Shelf:
 
     def _seen(self, done: bool) -> Seen:
         name, claim, lease = self.leader or ("", 0, 0)
-        roll, revision = self.roll or (None, 0)
-        return Seen(done=done, leader=name, claim=claim, lease=lease, roll=roll, revision=revision)
+        configuration, revision = self.configuration or (None, 0)
+        return Seen(
+            done=done,
+            leader=name,
+            claim=claim,
+            lease=lease,
+            configuration=configuration,
+            revision=revision,
+        )

@@ -4,8 +4,9 @@ import pytest
 
 from rendezvous.consensus.register_events import OnSilence
 from rendezvous.consensus.timeouts import LEAP
+from tests.sim.views.outcome import Outcome
 from tests.sim.views.plan import Fault, Plan
-from tests.sim.views.world import Outcome, World
+from tests.sim.views.world import World
 
 
 def _history(
@@ -80,7 +81,11 @@ def test_with_a_witness_one_side_of_a_partition_goes_on_and_the_other_learns_it(
     outcome = _history(cut, "stop", seed, witness=True)
 
     assert outcome.violation is None
-    sides = {roll.members for roll in outcome.book.rolls.values() if len(roll.members) == 1}
+    sides = {
+        configuration.members
+        for configuration in outcome.book.configurations.values()
+        if len(configuration.members) == 1
+    }
     assert sides == {("n0.0",)} if what else {("n1.0",)}
     assert outcome.coverage["left out"] + outcome.coverage["cut off"] >= 1
 
@@ -96,6 +101,8 @@ def test_without_its_witness_a_pair_falls_back_to_one_vote() -> None:
     outcome = World(plan).run()
 
     assert outcome.violation is None
-    assert [roll.witness for roll in outcome.book.rolls.values()][-1] == ""
+    assert [configuration.witness for configuration in outcome.book.configurations.values()][
+        -1
+    ] == ""
     assert outcome.book.newest.members == ("n0.0",)
     assert outcome.book.finished_at > 30.0

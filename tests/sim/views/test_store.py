@@ -1,69 +1,71 @@
-"""The mirrored store under the view register: both production machines on every launcher.
+"""The replicated store under the view register: both production machines on every launcher.
 
 Leaders are whom the registers elect. Clients count with `add` and repeat what was not answered; no
 call may be lost or done twice, whatever happens to launchers and network.
 """
 
-from rendezvous.consensus.configuration import Roll
+from rendezvous.consensus.configuration import Configuration
 from rendezvous.protocol import codec
 from rendezvous.protocol.messages import StoreAnswer, StoreCall
 from rendezvous.protocol.register_messages import Whole
 from rendezvous.store import kv, replication
-from rendezvous.store.replication import Mirror
+from rendezvous.store.replication import Replication
 from tests.sim.mutants import Mutant, planted
+from tests.sim.views.liveness import PROGRESS_S
+from tests.sim.views.node import Node
 from tests.sim.views.plan import draw
-from tests.sim.views.world import PROGRESS_S, Node, World
+from tests.sim.views.world import World
 
 CLIENTS, CALLS = 2, 25
 AGAIN_S, BETWEEN_S = 0.5, 0.5
 
 
 class Stores:
-    """A mirror and a store beside each register, and the clients."""
+    """A follower and a store beside each register, and the clients."""
 
     def __init__(self, seed: int) -> None:
         self.world = World(draw(seed))
         self.world.companion = self
-        self.mirrors: dict[str, Mirror] = {}
+        self.followers: dict[str, Replication] = {}
         self.stores: dict[str, kv.Store] = {}
         self.serial = dict.fromkeys(range(CLIENTS), 0)
         self.sums: dict[tuple[int, int], int] = {}
         self.answered_at = 0.0
         for node in self.world.nodes.values():
-            self.enrolled(node, node.register.roll)
+            self.enrolled(node, node.register.configuration)
         for client in range(CLIENTS):
             self.world.engine.after(0.3, self._ask, client)
 
     # --------------------------------------------------------------------------- the composition
 
-    def enrolled(self, node: Node, roll: Roll) -> None:
-        if node.name not in roll.members:
+    def enrolled(self, node: Node, configuration: Configuration) -> None:
+        if node.name not in configuration.members:
             return
-        if roll.leader == node.name:
-            others = tuple(name for name in roll.mirrors if name != node.name)
-            self._feed(node, replication.Lead(roll.tenure, others))
+        if configuration.leader == node.name:
+            others = tuple(name for name in configuration.store_holders if name != node.name)
+            self._feed(node, replication.Lead(configuration.term, others))
         else:
-            self._feed(node, replication.Follow(roll.tenure, roll.leader))
+            self._feed(node, replication.Follow(configuration.term, configuration.leader))
 
     def settled(self, node: Node) -> bool:
-        return self._mirror(node).complete
+        return self._replication(node).complete
 
     def hear(self, node: Node, event: object) -> None:
-        assert isinstance(event, replication.Heard), f"{event} is of no mirror"
+        assert isinstance(event, replication.Heard), f"{event} is of no follower"
         self._feed(node, event)
 
-    def _mirror(self, node: Node) -> Mirror:
-        if node.name not in self.mirrors:
-            founder = node.name in self.world.book.rolls[1].mirrors
-            self.mirrors[node.name] = Mirror(founder=founder)
+    def _replication(self, node: Node) -> Replication:
+        if node.name not in self.followers:
+            founder = node.name in self.world.book.configurations[1].store_holders
+            self.followers[node.name] = Replication(founder=founder)
             self.stores[node.name] = kv.Store()
-        return self.mirrors[node.name]
+        return self.followers[node.name]
 
     def _feed(self, node: Node, event: replication.Event) -> None:
         if not node.alive:
             return
         engine = self.world.engine
-        machine = self._mirror(node)
+        machine = self._replication(node)
         for effect in machine.step(event, engine.now):
             match effect:
                 case replication.To(node=to, message=message):
@@ -86,7 +88,7 @@ class Stores:
             engine.at(deadline, self._tick, node, deadline)
 
     def _tick(self, node: Node, planned_at: float) -> None:
-        if self._mirror(node).deadline() == planned_at:
+        if self._replication(node).deadline() == planned_at:
             if self.world.engine.now < node.paused_until:
                 self.world.engine.at(node.paused_until, self._tick, node, planned_at)
             else:
@@ -95,7 +97,7 @@ class Stores:
     def _whole(self, effect: replication.SendWhole, store: kv.Store) -> Whole:
         keys, answers = store.contents()
         return Whole(
-            tenure=effect.tenure, index=effect.index, part=0, parts=1,
+            term=effect.term, index=effect.index, part=0, parts=1,
             generation=store.generation, keys=tuple(keys),
             answers=tuple(codec.encode(answer) for answer in answers),
         )  # fmt: skip
@@ -113,7 +115,7 @@ class Stores:
         engine = self.world.engine
         for node in list(self.world.nodes.values()):
             awake = node.alive and engine.now >= node.paused_until
-            if awake and self._mirror(node).leads:
+            if awake and self._replication(node).leads:
                 store = self.stores[node.name]
                 change = b"" if store.knows(call) else codec.encode(call)
                 answers = tuple(store.step(kv.Called(call), engine.now))
@@ -174,8 +176,8 @@ def test_whom_the_registers_elect_loses_no_call() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_answers_that_do_not_wait_for_mirrors_are_noticed() -> None:
+def test_answers_that_do_not_wait_for_followers_are_noticed() -> None:
     early = ("min(self.acked.values(), default=self.index)", "self.index")
 
-    with planted(Mutant("early", replication, "Mirror._release", *early, "", 0)):
+    with planted(Mutant("early", replication, "Replication._release", *early, "", 0)):
         assert broken(range(40))

@@ -7,14 +7,15 @@ import pytest
 from tests.sim.mutants import planted
 from tests.sim.processes import DIGESTED, digests
 from tests.sim.views.mutants import BUGS, IN_ETCD, SCHEDULES, WITNESSED, Bug, plans, run
+from tests.sim.views.outcome import Outcome
 from tests.sim.views.plan import draw, draw_etcd, draw_witnessed
 from tests.sim.views.search import PAIR, Search
 from tests.sim.views.times import at, measure
-from tests.sim.views.world import Outcome, World, simulate
+from tests.sim.views.world import World, simulate
 
 SEEDS = range(150)
 RARE = (
-    "election", "roll", "left out", "cut off", "sole survivor", "no quorum left",
+    "election", "configuration", "left out", "cut off", "sole survivor", "no quorum left",
     "liveness checked", "lost", "fault crash", "fault pause", "fault cut", "fault oneway",
     "fault leave", "fault drop",
 )  # fmt: skip
@@ -44,7 +45,7 @@ def test_150_random_histories_with_a_witness_break_nothing() -> None:
             wrong.append(f"python -m tests.sim.views --witness --seed {seed}: {outcome.violation}")
 
     assert not wrong, "\n".join(wrong)
-    answers = ("Prepared", "Accepted", "Rejected", "RollCall")
+    answers = ("Prepared", "Accepted", "Rejected", "NewConfiguration")
     assert not [answer for answer in answers if not coverage[f"witness: {answer}"]]
     assert coverage["liveness checked"] > 0.8 * len(SEEDS)
 
@@ -100,7 +101,7 @@ def test_the_seed_that_catches_a_bug_is_clean_without_it(bug: Bug) -> None:
     assert simulate(bug.seed, drawn=draw_etcd if bug.etcd else draw).violation is None
 
 
-def test_no_order_of_messages_and_a_fault_decides_two_rolls_of_one_number() -> None:
+def test_no_order_of_messages_and_a_fault_decides_two_configurations_of_one_number() -> None:
     """With two faults: `make sim-soak`."""
     search = Search(most=100_000)
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from rendezvous.consensus.configuration import Roll
+from rendezvous.consensus.configuration import Configuration
 from tests.sim.views.plan import Fault, Plan
 from tests.sim.views.world import World
 
@@ -36,13 +36,17 @@ def measure(target: int, proved: bool, trials: int) -> Times:
             faults=(fault,),
         )  # fmt: skip
         book = World(plan).run().book
-        first = next(roll for number, roll in sorted(book.rolls.items()) if number > 1)
+        first = next(
+            configuration
+            for number, configuration in sorted(book.configurations.items())
+            if number > 1
+        )
         steps_s.append(_since(crash_s, first, book.first_steps))
         effects_s.append(_since(crash_s, first, book.first_effects))
     return Times(tuple(sorted(steps_s)), tuple(sorted(effects_s)))
 
 
-def _since(crash_s: float, first: Roll, times: dict[int, float]) -> float:
+def _since(crash_s: float, first: Configuration, times: dict[int, float]) -> float:
     return min(at_s for number, at_s in times.items() if number >= first.number) - crash_s
 
 

@@ -1,26 +1,21 @@
 """One simulated history of the view register: the production machine on every launcher.
 
 Launchers have clocks that run at their own rates, a network that loses, repeats and delays, and a
-data plane that makes steps: a step of a roll needs a contribution of every member.
+data plane that makes steps: a step of a configuration needs a contribution of every member.
 """
 
 import hashlib
-import zlib
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Protocol
 
-from rendezvous.consensus import configuration as rolls
 from rendezvous.consensus import timeouts
-from rendezvous.consensus.configuration import NOBODY, Roll, quorum
+from rendezvous.consensus.configuration import NOBODY, Configuration
 from rendezvous.consensus.etcd_api import witness_of
 from rendezvous.consensus.etcd_register import LeasedRegister
 from rendezvous.consensus.paxos import Register
 from rendezvous.consensus.register_events import (
     Admit,
     Answered,
-    Attend,
     Cut,
     Dead,
     Elected,
@@ -32,64 +27,21 @@ from rendezvous.consensus.register_events import (
     Settled,
     Tick,
     To,
+    WitnessSeen,
 )
 from tests.sim.book import Violation, demand
 from tests.sim.engine import Engine
-from tests.sim.views.book import Book, Held
+from tests.sim.views.book import Book
 from tests.sim.views.bystander import Bystander
+from tests.sim.views.liveness import alive
+from tests.sim.views.node import Companion, Node
+from tests.sim.views.outcome import Outcome
 from tests.sim.views.plan import Fault, Plan, draw
 from tests.sim.views.shelf import Shelf
+from tests.sim.views.steps import Steps
 
 MOST_CALLS = 400_000
 CALL_S = 0.5
-PROGRESS_S = 5.0
-"""Within the last seconds of a history some step must have been finished."""
-
-
-@dataclass(slots=True)
-class Node:
-    """A launcher. `state` and `begun` are of its replica, which outlives an eviction."""
-
-    name: str
-    place: int
-    rate: float
-    register: Register | LeasedRegister
-    state: Held = (0, "")
-    begun: int = 0  # the roll that its replica works in
-    alive: bool = True
-    leaving: bool = False
-    paused_until: float = 0.0
-    wake_at: float = float("inf")
-    waiting: list[Event] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Work:
-    """The steps of one roll."""
-
-    reports: dict[str, tuple[int, int, str]] = field(default_factory=dict)
-    states: dict[str, Held] = field(default_factory=dict)
-    start: Held | None = None
-    given: dict[int, set[str]] = field(default_factory=dict)
-    after: dict[int, Held] = field(default_factory=dict)  # finished steps
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    plan: Plan
-    violation: Violation | None
-    digest: str
-    book: Book
-    coverage: Counter[str]
-    lines: list[str]
-
-
-class Companion(Protocol):
-    """Something that lives beside the registers and is led by what they decide."""
-
-    def enrolled(self, node: Node, roll: Roll) -> None: ...
-    def hear(self, node: Node, event: object) -> None: ...
-    def settled(self, node: Node) -> bool: ...
 
 
 class World:
@@ -101,7 +53,7 @@ class World:
         self.amnesia = amnesia
         self.engine = Engine(plan.seed)
         names = tuple(f"n{place}.0" for place in range(plan.nodes))
-        first = Roll(1, 1, names, witness_of(names[0]) if plan.etcd else "")
+        first = Configuration(1, 1, names, witness_of(names[0]) if plan.etcd else "")
         self.book = Book(first)
         self.coverage: Counter[str] = Counter()
         self.lines: list[str] = []
@@ -109,7 +61,7 @@ class World:
         self.blocked: Counter[tuple[int, int]] = Counter()  # (from, to), by place
         self.drops: list[list[object]] = []  # [what, places, how many]
         self.lives = Counter(dict.fromkeys(range(plan.nodes), 1))
-        self.works: dict[int, Work] = {}
+        self.steps = Steps(self.book, self.engine.rng, self.blocked)
         self.companion: Companion | None = None
         self.nodes: dict[int, Node] = {}
         self.beside: Bystander | Shelf | None = None
@@ -117,8 +69,7 @@ class World:
             kind = Bystander if plan.witness else Shelf
             self.beside = kind(plan.nodes, f"n{plan.nodes}.0")
         for place, name in enumerate(names):
-            register = self._register(name, first, 0.0)
-            self._install(Node(name, place, plan.rates[place], register))
+            self._install(Node(name, place, plan.rates[place], self._register(name, first, 0.0)))
 
     def run(self) -> Outcome:
         for fault in self.plan.faults:
@@ -129,7 +80,14 @@ class World:
         try:
             while self.engine.now < end and self.engine.run_one():
                 demand(self.engine.calls < MOST_CALLS, "I4", "the history does not end")
-            self._alive(end)
+            alive(
+                plan=self.plan,
+                book=self.book,
+                nodes=self.nodes.values(),
+                beside=self.beside,
+                coverage=self.coverage,
+                end=end,
+            )
         except Violation as found:
             violation = found
         except AssertionError as found:
@@ -142,10 +100,14 @@ class World:
 
     # --------------------------------------------------------------------------- launchers
 
-    def _register(self, name: str, roll: Roll, now: float) -> Register | LeasedRegister:
+    def _register(
+        self, name: str, configuration: Configuration, now: float
+    ) -> Register | LeasedRegister:
         if self.plan.etcd:
-            return LeasedRegister(own=name, roll=roll, now=now)
-        return Register(own=name, roll=roll, now=now, on_silence=self.plan.on_silence)
+            return LeasedRegister(own=name, configuration=configuration, now=now)
+        return Register(
+            own=name, configuration=configuration, now=now, on_silence=self.plan.on_silence
+        )
 
     def _install(self, node: Node) -> None:
         self.nodes[node.place] = node
@@ -153,7 +115,7 @@ class World:
         self.engine.after(self.engine.rng.random() * self.plan.work_s, self._work, node)
         if self.plan.act_s:
             self.engine.after(self.plan.act_s, self._act_often, node)
-        if not node.register.roll.members:
+        if not node.register.configuration.members:
             self._call(node)
         if self.plan.witness:
             self.engine.after(self.engine.rng.random() * CALL_S, self._greet, node)
@@ -172,8 +134,8 @@ class World:
                 case To(node=to, message=message):
                     self.book.sent(node.name, message)
                     self.send(node, to, Heard(node.name, message))
-                case Enrolled(roll=roll):
-                    self._enrolled(node, roll)
+                case Enrolled(configuration=configuration):
+                    self._enrolled(node, configuration)
                 case Request():
                     self.send(node, f"n{self.plan.nodes}.", (node.name, effect))
                 case Elected(reason=reason):
@@ -193,13 +155,14 @@ class World:
             node.wake_at = float("inf")
             self.feed(node, Tick(self.engine.rng.random()))
 
-    def _enrolled(self, node: Node, roll: Roll) -> None:
-        self._say(node, f"knows {roll}")
-        self.book.decided(roll)
+    def _enrolled(self, node: Node, configuration: Configuration) -> None:
+        self._say(node, f"knows {configuration}")
+        self.book.decided(configuration)
         if self.companion is not None:
-            self.companion.enrolled(node, roll)
-        self.coverage["sole survivor" if roll.number > timeouts.LEAP else "roll"] += 1
-        if node.name in roll.members:
+            self.companion.enrolled(node, configuration)
+        alone = configuration.number > timeouts.LEAP
+        self.coverage["sole survivor" if alone else "configuration"] += 1
+        if node.name in configuration.members:
             return
         if node.leaving:
             node.alive = False
@@ -217,10 +180,10 @@ class World:
             return
         name = f"n{place}.{self.lives[place]}"
         self.lives[place] += 1
-        roll = NOBODY
+        configuration = NOBODY
         if self.amnesia and not keeps:
             name = node.name
-        register = self._register(name, roll, self.engine.now * node.rate)
+        register = self._register(name, configuration, self.engine.now * node.rate)
         new = Node(name, place, node.rate, register)
         if keeps:
             new.state, new.begun = node.state, node.begun
@@ -229,7 +192,7 @@ class World:
 
     def _call(self, node: Node) -> None:
         """A newcomer asks everybody until it is a member."""
-        if node.alive and not node.register.roll.members:
+        if node.alive and not node.register.configuration.members:
             for other in self.nodes.values():
                 if other is not node:
                     self.send(node, other.name, Admit(node.name))
@@ -265,7 +228,7 @@ class World:
         if node.name == to:
             if self.verbose and isinstance(event, Heard):
                 self._say(node, f"gets {event.message} from {event.sender}")
-            if isinstance(event, Heard | Admit | Attend | Answered):
+            if isinstance(event, Heard | Admit | WitnessSeen | Answered):
                 self.feed(node, event)
             elif self.companion is not None and self.engine.now >= node.paused_until:
                 self.companion.hear(node, event)
@@ -284,7 +247,8 @@ class World:
 
     def _dropped(self, node: Node | Bystander | Shelf, event: object) -> bool:
         kind = type(event.message).__name__ if isinstance(event, Heard) else ""
-        kind = kind.replace("RollChange", "RollCall")  # both tell of a roll, in full or in short
+        # Both tell of a configuration, in full or in short.
+        kind = kind.replace("ConfigurationChange", "NewConfiguration")
         for drop in self.drops:
             what, places, left = drop
             assert isinstance(left, int) and isinstance(places, tuple)
@@ -297,8 +261,10 @@ class World:
 
     def strike(self, fault: Fault) -> None:
         leading = [n.place for n in self.nodes.values() if n.alive and n.register.leads]
-        by_roll = [n.place for n in self.nodes.values() if n.name == self.book.newest.leader]
-        leader = (leading or by_roll or [0])[-1]
+        by_configuration = [
+            n.place for n in self.nodes.values() if n.name == self.book.newest.leader
+        ]
+        leader = (leading or by_configuration or [0])[-1]
         places = tuple(sorted({leader if p < 0 else p for p in fault.targets}))
         self.coverage[f"fault {fault.kind}"] += 1
         if self.verbose:
@@ -394,95 +360,29 @@ class World:
         self.engine.after(self.plan.work_s * (0.5 + self.engine.rng.random()), self._work, node)
         if self.engine.now < node.paused_until:
             return
-        roll = node.register.roll
-        self._see(node, roll)
+        configuration = node.register.configuration
+        self.steps.see(node, configuration)
         self.act(node)
-        if node.name not in roll.members or node.register.fenced:
+        if node.name not in configuration.members or node.register.fenced:
             return
-        work = self.works.setdefault(roll.number, Work())
-        if node.begun != roll.number and not self._begin(node, roll, work):
-            return
-        if self.plan.data_apart or not self._apart(node, roll):
-            self._contribute(node, roll, work)
+        if node.begun != configuration.number:
+            if not self.steps.begin(node, configuration):
+                return
+            if self.companion is None or self.companion.settled(node):
+                self.feed(node, Settled())
+        if self.plan.data_apart or not self.steps.apart(node, configuration):
+            self.steps.contribute(node, configuration, self.engine.now)
 
     def act(self, node: Node) -> None:
-        """Do something that the world sees, if the gate is open."""
+        """Do something that the world sees, if its lease allows it."""
         if node.alive and node.register.may_commit(self.engine.now * node.rate):
-            self.book.effect(node.register.roll.number, node.name, self.engine.now)
+            self.book.effect(node.register.configuration.number, node.name, self.engine.now)
 
     def _act_often(self, node: Node) -> None:
         if node.alive:
             self.engine.after(self.plan.act_s, self._act_often, node)
             if self.engine.now >= node.paused_until:
                 self.act(node)
-
-    def _see(self, node: Node, roll: Roll) -> None:
-        """Learn that our step is finished, unless its collectives are gone with the old roll."""
-        work = self.works.get(node.begun)
-        if work is None or node.state[0] not in work.after:
-            return
-        reported = node.name in self.works.get(roll.number, Work()).reports
-        if node.begun == roll.number or (not reported and self.engine.rng.random() < 0.5):
-            if node.name in work.given[node.state[0]]:
-                node.state = work.after[node.state[0]]
-
-    def _begin(self, node: Node, roll: Roll, work: Work) -> bool:
-        if node.name not in work.reports:
-            work.reports[node.name] = (node.begun, node.state[0], node.name)
-            work.states[node.name] = node.state
-        if len(work.reports) < len(roll.members):
-            return False
-        if work.start is None:
-            work.start = work.states[rolls.source(sorted(work.reports.values()))]
-            self.book.began(roll.number, work.start)
-        node.state, node.begun = work.start, roll.number
-        if self.companion is None or self.companion.settled(node):
-            self.feed(node, Settled())
-        return True
-
-    def _apart(self, node: Node, roll: Roll) -> bool:
-        places = [int(name[1 : name.index(".")]) for name in roll.members]
-        here = node.place
-        return any(self.blocked[here, p] > 0 or self.blocked[p, here] > 0 for p in places)
-
-    def _contribute(self, node: Node, roll: Roll, work: Work) -> None:
-        step, digest = node.state
-        self.book.contributes(roll.number, node.name, node.state)
-        given = work.given.setdefault(step, set())
-        given.add(node.name)
-        if step not in work.after and given >= set(roll.members):
-            mixed = zlib.crc32(f"{digest} {step} {roll.number}".encode())
-            work.after[step] = (step + 1, f"{mixed:08x}")
-            self.book.finishes(roll.number, step, work.after[step], self.engine.now)
-
-    # --------------------------------------------------------------------------- I4
-
-    def _alive(self, end: float) -> None:
-        """With most voters of the newest roll alive, everybody is in and steps are finished."""
-        newest = self.book.newest
-        living = {n.name: n for n in self.nodes.values() if n.alive and not n.leaving}
-        voting = {*living}
-        if isinstance(self.beside, Bystander) and self.beside.alive:
-            voting.update(self.beside.votes)
-        known = any(node.register.roll == newest for node in living.values())
-        before = self.book.rolls.get(newest.number - 1, newest)
-        able = [v for v in newest.voters if v in living and living[v].register.settled]
-        # Whoever goes on asks the voters of the newest roll that anybody alive knows.
-        asked = [newest.voters] if known else [newest.voters, before.voters]
-        if self.plan.etcd:  # One that has the state is enough, and it learns the newest roll.
-            able = [name for name in newest.mirrors if name in living]
-            asked = []
-            able = [name for name in able if living[name].register.settled]
-        if not able or not all(quorum(voters, voting) for voters in asked):
-            self.coverage["no quorum left"] += 1
-            return
-        self.coverage["liveness checked"] += 1
-        out = [n.name for n in living.values() if n.register.roll != newest or n.register.fenced]
-        demand(not out, "I4", f"{out} are not in {newest}")
-        late = end - self.book.finished_at
-        demand(late < PROGRESS_S, "I4", f"no step for {late:.1f} s in {newest}")
-        last = self.book.finished.get(newest.number)
-        demand(last is not None, "I4", f"no step in {newest}")
 
     def _say(self, node: Node, words: str) -> None:
         self.hash.update(words.encode())

@@ -11,7 +11,7 @@ from recoverrun.config.options import read
 from recoverrun.config.run_config import Options, RunConfig, parse_options
 from recoverrun.errors import RecoverrunError
 from recoverrun.launcher.node.environment import Place, worker_command, worker_environ
-from rendezvous.protocol.messages import Start
+from rendezvous.protocol.formation_messages import Start
 from rendezvous.protocol.worker_env import WorkerEnv
 
 STATIC = "--nnodes 2 --node_rank 1 --master_addr head --master_port 7"
@@ -333,9 +333,20 @@ def test_one_gpu_each() -> None:
 
 def test_silence_is_no_death_unless_a_user_says_so() -> None:
     assert _config(C10D + " x.py").on_silence == "stop"
-    assert _config(C10D + " --on-silence=continue x.py").on_silence == "continue"
+    assert _config(C10D + " --on-partition=continue x.py").on_silence == "continue"
     assert _config(C10D + " x.py", RECOVERRUN_ON_SILENCE="continue").on_silence == "continue"
-    assert "--on-silence must be one of" in _refusal(C10D + " x.py", RECOVERRUN_ON_SILENCE="yes")
+    assert "--on-partition must be one of" in _refusal(C10D + " x.py", RECOVERRUN_ON_SILENCE="yes")
+
+
+def test_older_names_of_options_keep_working() -> None:
+    older = _config(C10D + " --on-silence=continue --digest-every=3 --allow-mixed x.py")
+    config = _config(
+        C10D + " --on-partition=continue --check-params-every=3 --allow-version-mismatch x.py"
+    )
+
+    assert older == config
+    assert config.on_silence == "continue" and config.digest_every == 3 and config.allow_mixed
+    assert _config(C10D + " --coord=etcd://a x.py") == _config(C10D + " --etcd=etcd://a x.py")
 
 
 @pytest.mark.parametrize(
@@ -354,11 +365,11 @@ def test_a_witness_is_a_process_or_a_directory(text: str, place: object) -> None
 
 
 def test_etcd_has_several_addresses_and_a_port_of_its_own() -> None:
-    config = _config(f"{C10D} --coord=etcd://a:1,b,[::1]:3 x.py")
+    config = _config(f"{C10D} --etcd=etcd://a:1,b,[::1]:3 x.py")
 
     assert [str(endpoint) for endpoint in config.etcd] == ["a:1", "b:2379", "[::1]:3"]
     assert _config(f"{C10D} x.py").etcd == ()
-    assert _config("--coord=etcd://a x.py").etcd == ()
-    assert "no use for --on-silence" in _refusal(
-        f"{C10D} --coord=etcd://a --on-silence=continue x.py"
+    assert _config("--etcd=etcd://a x.py").etcd == ()
+    assert "no use for --on-partition" in _refusal(
+        f"{C10D} --etcd=etcd://a --on-partition=continue x.py"
     )

@@ -9,7 +9,8 @@ from recoverrun.reports.failure_report import LINES, failure_report
 from recoverrun.reports.history import history
 from recoverrun.reports.root_cause import RootCause, is_cascade, losses, root_cause
 from recoverrun.text import named_signals
-from rendezvous.journal.journal import journal_path, read_run
+from rendezvous.journal.reader import read_run
+from rendezvous.journal.writer import journal_path
 from tests.unit import journals
 from tests.unit.journals import Scene
 

@@ -1,22 +1,19 @@
-"""The seat: machines composed, and nobody speaks for another."""
+"""The coordinator host: machines composed, and nobody speaks for another."""
 
 import pytest
 
-from recoverrun.launcher.leadership.coordinator_host import Seat
+from recoverrun.launcher.leadership.coordinator_host import CoordinatorHost
 from recoverrun.launcher.leadership.first_failure import ACROSS_S
-from recoverrun.launcher.network.posts import NOBODY, Post
+from recoverrun.launcher.network.frames import NOBODY, Envelope
 from rendezvous.coordinator.coordinator import Coordinator
 from rendezvous.membership.formation import Formation
 from rendezvous.protocol.effects import Record
+from rendezvous.protocol.formation_messages import Beat, Join, Refusal, Start
 from rendezvous.protocol.messages import (
-    Beat,
     Exited,
     Farewell,
     Hello,
-    Join,
     Message,
-    Refusal,
-    Start,
     Stop,
     StoreAnswer,
     StoreCall,
@@ -29,7 +26,7 @@ from tests.unit.stores import lone_store
 
 
 class Job:
-    """Two nodes of two ranks each: "own" has the seat, "far" does not."""
+    """Two nodes of two ranks each: "own" has the coordinator host, "far" does not."""
 
     def __init__(self, *, joined: bool = True) -> None:
         self.records: list[Record] = []
@@ -41,17 +38,17 @@ class Job:
             timeout_s=600.0,
             begun_at=0.0,
         )
-        self.seat = Seat(
+        self.coordinator_host = CoordinatorHost(
             formation=formation, own="own", min_replicas=1, record=self.records.append,
             store=lone_store(),
         )  # fmt: skip
         self.join("own", 0)
         if joined:
-            self.posts = self.join("far", 1)
+            self.envelopes = self.join("far", 1)
 
     def join(
         self, incarnation: str, node_rank: int, sender: str = "", now: float = 0.0
-    ) -> list[Post]:
+    ) -> list[Envelope]:
         join = Join(
             run_id="job",
             node=incarnation,
@@ -60,10 +57,10 @@ class Job:
             nproc=2,
             version="1",
         )
-        return self.seat.receive(sender or incarnation, join, now)
+        return self.coordinator_host.receive(sender or incarnation, join, now)
 
-    def send(self, sender: str, message: Message, now: float = 0.1) -> list[Post]:
-        return self.seat.receive(sender, message, now)
+    def send(self, sender: str, message: Message, now: float = 0.1) -> list[Envelope]:
+        return self.coordinator_host.receive(sender, message, now)
 
     def learn(self) -> None:
         replicas = ((0,), (1,), (2,), (3,))
@@ -97,14 +94,18 @@ def _get(rank: int, generation: int) -> StoreCall:
     )
 
 
-def _stops(posts: list[Post]) -> dict[str, Stop]:
-    return {post.to: post.message for post in posts if isinstance(post.message, Stop)}
+def _stops(envelopes: list[Envelope]) -> dict[str, Stop]:
+    return {
+        envelope.to: envelope.message
+        for envelope in envelopes
+        if isinstance(envelope.message, Stop)
+    }
 
 
 def test_the_job_starts_on_all_nodes_when_the_last_one_joins() -> None:
     job = Job()
 
-    starts = {p.to: p.message for p in job.posts if isinstance(p.message, Start)}
+    starts = {p.to: p.message for p in job.envelopes if isinstance(p.message, Start)}
 
     assert (starts["own"].first_rank, starts["far"].first_rank) == (0, 2)
     assert [r.fields["name"] for r in job.records] == ["own", "far"]
@@ -120,10 +121,10 @@ def test_a_join_in_the_name_of_another_is_ignored() -> None:
 def test_answers_go_to_the_node_that_hosts_the_rank() -> None:
     job = Job()
 
-    (post,) = job.send("far", _hello(3))
+    (envelope,) = job.send("far", _hello(3))
 
-    assert (post.to, post.rank) == ("far", 3)
-    assert isinstance(post.message, View)
+    assert (envelope.to, envelope.rank) == ("far", 3)
+    assert isinstance(envelope.message, View)
 
 
 @pytest.mark.parametrize("sender", ["own", "stranger"])
@@ -139,7 +140,7 @@ def test_a_failure_before_the_topology_stops_all_nodes_with_one_code() -> None:
 
     told = job.send("far", _exited(2, 7))
 
-    stops = _stops([*told, *job.seat.tick(0.1 + ACROSS_S)])
+    stops = _stops([*told, *job.coordinator_host.tick(0.1 + ACROSS_S)])
     assert {node: stop.exit_code for node, stop in stops.items()} == {"own": 7, "far": 7}
     assert job.send("own", _exited(0, 1)) == []
 
@@ -150,20 +151,22 @@ def test_whoever_waits_in_the_old_store_is_let_go_before_the_new_view() -> None:
     job.send("own", _get(0, 1))
     job.send("own", _get(1, 0))
 
-    posts = job.send("far", _exited(3, -9))
+    envelopes = job.send("far", _exited(3, -9))
 
-    kinds = [type(post.message) for post in posts if post.rank == 0]
+    kinds = [type(envelope.message) for envelope in envelopes if envelope.rank == 0]
     assert kinds[0] is StoreAnswer and View in kinds
-    assert StoreAnswer not in [type(post.message) for post in posts if post.rank == 1]
+    assert StoreAnswer not in [
+        type(envelope.message) for envelope in envelopes if envelope.rank == 1
+    ]
 
 
 def test_a_silent_node_is_lost_and_its_return_is_refused() -> None:
     job = Job()
     job.learn()
     now = 2.5
-    posts = job.seat.depart([("far", "its launcher was silent for too long")], now)
+    envelopes = job.coordinator_host.depart([("far", "its launcher was silent for too long")], now)
 
-    assert {post.to for post in posts} == {"own"}
+    assert {envelope.to for envelope in envelopes} == {"own"}
     assert [r.fields["ranks"] for r in job.records if r.event == "node.lost"] == [[2, 3]]
     (back,) = job.send("far", Beat(node="far", incarnation="far"), now)
     assert isinstance(back.message, Stop) and back.message.exit_code == 86
@@ -177,34 +180,34 @@ def test_a_silent_node_is_lost_and_its_return_is_refused() -> None:
 def test_a_sign_of_life_keeps_a_node_and_a_late_one_gets_the_stop_again(beat: Message) -> None:
     job = Job()
     for tenth in range(1, 60):  # It is the launchers together that judge a silence.
-        assert job.seat.tick(tenth / 10) == []
+        assert job.coordinator_host.tick(tenth / 10) == []
 
-    job.seat.stop(Stop(exit_code=143, reason="user", root_rank=-1))
+    job.coordinator_host.stop(Stop(exit_code=143, reason="user", root_rank=-1))
 
-    assert not job.seat.settled
+    assert not job.coordinator_host.settled
     (again,) = job.send("far", beat, 6.0)
     assert isinstance(again.message, Stop) and again.message.exit_code == 143
     assert job.send("far", again.message, 6.0) == []
-    assert job.seat.settled
+    assert job.coordinator_host.settled
     assert job.send("far", beat, 6.1) == []
 
 
 def test_a_node_that_dies_while_the_job_ends_is_not_waited_for() -> None:
     job = Job()
-    job.seat.stop(Stop(exit_code=143, reason="user", root_rank=-1))
+    job.coordinator_host.stop(Stop(exit_code=143, reason="user", root_rank=-1))
 
-    assert job.seat.depart([("far", "its launcher has ended")], 3.0) == []
+    assert job.coordinator_host.depart([("far", "its launcher has ended")], 3.0) == []
 
-    assert job.seat.settled
+    assert job.coordinator_host.settled
 
 
 def test_a_user_may_stop_the_job_on_any_node() -> None:
     job = Job()
 
-    posts = job.send("far", Stop(exit_code=130, reason="SIGINT", root_rank=-1))
+    envelopes = job.send("far", Stop(exit_code=130, reason="SIGINT", root_rank=-1))
 
-    assert set(_stops(posts)) == {"own", "far"}
-    assert job.seat.deadline() is None or job.seat.deadline() > 0.1
+    assert set(_stops(envelopes)) == {"own", "far"}
+    assert job.coordinator_host.deadline() is None or job.coordinator_host.deadline() > 0.1
 
 
 def test_a_job_that_is_stopped_while_it_forms_refuses_who_waits() -> None:
@@ -212,21 +215,21 @@ def test_a_job_that_is_stopped_while_it_forms_refuses_who_waits() -> None:
     far = Join(run_id="job", node="f", incarnation="far", node_rank=-1, nproc=0, version="1")
 
     (refused,) = job.send("far", far)
-    posts = job.seat.stop(Stop(exit_code=130, reason="SIGINT", root_rank=-1))
+    envelopes = job.coordinator_host.stop(Stop(exit_code=130, reason="SIGINT", root_rank=-1))
 
     assert isinstance(refused.message, Refusal) and refused.rank == NOBODY
-    assert posts == []  # nobody but ourselves was waiting
+    assert envelopes == []  # nobody but ourselves was waiting
 
 
 def test_the_end_of_all_ranks_is_the_end_of_the_job() -> None:
     job = Job()
-    posts: list[Post] = []
+    envelopes: list[Envelope] = []
     for rank in range(4):
         node = "own" if rank < 2 else "far"
         job.send(node, Farewell(rank=rank, generation=1, step=3))
-        posts = job.send(node, _exited(rank, 0))
+        envelopes = job.send(node, _exited(rank, 0))
 
-    assert {stop.exit_code for stop in _stops(posts).values()} == {0}
+    assert {stop.exit_code for stop in _stops(envelopes).values()} == {0}
 
 
 def test_an_invariant_that_breaks_ends_the_job_with_85(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from recoverrun.launcher.leadership.first_failure import (
     NOTICE_S,
     Concluded,
     Ended,
-    Inquest,
+    FirstFailure,
     Lost,
     Stopping,
     Tick,
@@ -21,10 +21,10 @@ BAD = "ValueError: bad"
 
 
 class Case:
-    """An attempt of four ranks; every end is heard by the inquest and by a coordinator."""
+    """An attempt of four ranks; every end is heard by the machine and by a coordinator."""
 
     def __init__(self, nodes: int = 2) -> None:
-        self.inquest = Inquest(nodes=nodes, world_size=4)
+        self.first_failure = FirstFailure(nodes=nodes, world_size=4)
         self.concluded: list[Concluded] = []
 
     def end(
@@ -35,13 +35,13 @@ class Case:
             rank=rank, incarnation=0, node="n", code=code, ours=ours, error=error,
             detected_s=0.0, age_s=age_s,
         )  # fmt: skip
-        self.concluded += self.inquest.step(Ended(exited), now)
-        if code and not ours and not self.inquest.pending:
+        self.concluded += self.first_failure.step(Ended(exited), now)
+        if code and not ours and not self.first_failure.pending:
             stop = Stop(exit_code=1, reason="the first", root_rank=rank)
-            self.concluded += self.inquest.step(Stopping(stop), now)
+            self.concluded += self.first_failure.step(Stopping(stop), now)
 
     def wait(self, now: float) -> None:
-        self.concluded += self.inquest.step(Tick(), now)
+        self.concluded += self.first_failure.step(Tick(), now)
 
     @property
     def root(self) -> int:
@@ -109,7 +109,7 @@ def test_with_nothing_but_victims_the_first_stands_in(nodes: int, wait_s: float)
     case.end(1, 1.0, CLOSED)
     case.end(2, 1.1, CLOSED)
     case.wait(1.0 + wait_s - 0.01)
-    assert case.concluded == [] and case.inquest.deadline() == 1.0 + wait_s
+    assert case.concluded == [] and case.first_failure.deadline() == 1.0 + wait_s
     case.wait(1.0 + wait_s)
 
     assert case.root == 1
@@ -126,7 +126,7 @@ def test_nobody_is_waited_for_when_all_have_ended() -> None:
 def test_a_node_that_falls_silent_explains_its_victims() -> None:
     case = Case()
     case.end(0, 1.0, CLOSED)
-    case.concluded += case.inquest.step(Lost(2, "node b is lost"), 3.0)
+    case.concluded += case.first_failure.step(Lost(2, "node b is lost"), 3.0)
 
     assert case.root == 2 and case.concluded[0].lost
 

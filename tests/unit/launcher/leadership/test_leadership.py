@@ -5,22 +5,15 @@ from functools import partial
 
 import pytest
 
-from recoverrun.launcher.leadership.leadership import (
-    Act,
-    CutOff,
-    Departed,
-    Follow,
-    Leadership,
-    Succeed,
-)
-from recoverrun.launcher.network.posts import Post
+from recoverrun.launcher.leadership.acts import Act, CutOff, Departed, Follow, TakeOver
+from recoverrun.launcher.leadership.leadership import Leadership
+from recoverrun.launcher.network.frames import Envelope
 from rendezvous.consensus.register_events import OnSilence
 from rendezvous.protocol.effects import Record
+from rendezvous.protocol.formation_messages import Beat, Start
 from rendezvous.protocol.messages import (
-    Beat,
+    ContextBuffer,
     Message,
-    Remains,
-    Start,
     Statement,
     StoreAnswer,
     StoreCall,
@@ -67,7 +60,7 @@ class Launchers:
 
     def carry_out(self, name: str, acts: list[Act]) -> None:
         for act in acts:
-            if isinstance(act, Post):
+            if isinstance(act, Envelope):
                 self.mail.append((name, act.to, act.message))
             else:
                 self.acts[name].append(act)
@@ -90,10 +83,10 @@ class Launchers:
         self.alive[name] = False
         for other in self.names if proved else ():
             if self.alive[other]:
-                self.carry_out(other, self.machines[other].bury(name, self.now))
+                self.carry_out(other, self.machines[other].declare_dead(name, self.now))
 
-    def succeeded(self, name: str) -> list[Succeed]:
-        return [act for act in self.acts[name] if isinstance(act, Succeed)]
+    def succeeded(self, name: str) -> list[TakeOver]:
+        return [act for act in self.acts[name] if isinstance(act, TakeOver)]
 
 
 def _topology(rank: int) -> Topology:
@@ -116,12 +109,12 @@ def test_a_follower_is_told_that_its_coordinator_has_begun_and_says_no_more() ->
     job.run(1.0)
     leader = next(name for name in NAMES if job.succeeded(name))
     machine = job.machines[leader]
-    statement = Statement(tenure=2, attempt=0, begun=True, part=0, parts=1, frames=())
+    statement = Statement(term=2, attempt=0, begun=True, part=0, parts=1, frames=())
 
     (answer,) = machine.hear("d", statement, job.now)
 
-    assert isinstance(answer, Post) and answer.to == "d"
-    assert answer.message == Beat(node=f"node-{leader}", incarnation=leader, tenure=2)
+    assert isinstance(answer, Envelope) and answer.to == "d"
+    assert answer.message == Beat(node=f"node-{leader}", incarnation=leader, term=2)
     # Nothing but pings and leases is left: no machine is due before the next of them.
     assert all(job.machines[name].pings for name in NAMES[1:])
     assert all((job.machines[name].deadline() or 0) > job.now - STEP_S for name in NAMES[1:])
@@ -136,10 +129,10 @@ def test_a_successor_begins_once_everybody_has_told_what_it_remembers() -> None:
     job.kill("a")
     job.run(1.0)
 
-    ((succession,),) = [job.succeeded(name) for name in NAMES if job.succeeded(name)]
-    assert succession.vacancy is not None
-    assert succession.vacancy.lost == (("node-a", (0, 1), "its launcher has ended"),)
-    told = {m.rank for standing in succession.standings for m in standing if hasattr(m, "rank")}
+    ((takeover,),) = [job.succeeded(name) for name in NAMES if job.succeeded(name)]
+    assert takeover.vacancy is not None
+    assert takeover.vacancy.lost == (("node-a", (0, 1), "its launcher has ended"),)
+    told = {m.rank for standing in takeover.standings for m in standing if hasattr(m, "rank")}
     assert told == {2, 5, 7}
     leader = next(name for name in NAMES if job.succeeded(name))
     followers = [name for name in NAMES[1:] if name != leader]
@@ -157,8 +150,8 @@ def test_losing_one_leader_after_another_ends_with_one_that_goes_on_alone() -> N
 
     (last,) = [name for name in NAMES if job.alive[name]]
     assert len(set(leaders)) == 3
-    (succession,) = job.succeeded(last)
-    assert succession.vacancy is not None and len(succession.vacancy.lost) == 3
+    (takeover,) = job.succeeded(last)
+    assert takeover.vacancy is not None and len(takeover.vacancy.lost) == 3
 
 
 def test_a_silent_leader_is_left_out_and_learns_it() -> None:
@@ -172,7 +165,7 @@ def test_a_silent_leader_is_left_out_and_learns_it() -> None:
     assert any(isinstance(act, CutOff) for act in job.acts["a"])
 
 
-def test_a_member_that_is_gone_is_told_to_the_seat_of_a_leader_that_stays() -> None:
+def test_a_member_that_is_gone_is_told_to_the_coordinator_host_of_a_leader_that_stays() -> None:
     job = Launchers()
 
     job.kill("c")
@@ -202,7 +195,7 @@ def test_a_launcher_that_hears_nobody_is_told_the_ways_to_go_on() -> None:
 
     assert not job.succeeded("b")
     (cut,) = [act for act in job.acts["b"] if isinstance(act, CutOff)]
-    for way in ("proved dead", "a witness", "--on-silence=continue"):
+    for way in ("proved dead", "a witness", "--on-partition=continue"):
         assert way in cut.reason
 
 
@@ -242,8 +235,8 @@ def test_a_leader_that_dies_between_two_attempts_leaves_a_job_that_begins_again(
     job.kill("a")
     job.run(1.0)
 
-    ((succession,),) = [job.succeeded(name) for name in NAMES if job.succeeded(name)]
-    assert succession.vacancy is None and succession.attempt == 1
+    ((takeover,),) = [job.succeeded(name) for name in NAMES if job.succeeded(name)]
+    assert takeover.vacancy is None and takeover.attempt == 1
 
 
 def test_nobody_speaks_for_the_ranks_of_another() -> None:
@@ -253,23 +246,25 @@ def test_nobody_speaks_for_the_ranks_of_another() -> None:
     job.kill("a")
     job.run(1.0)
 
-    ((succession,),) = [job.succeeded(name) for name in NAMES if job.succeeded(name)]
-    assert not any(succession.standings)
+    ((takeover,),) = [job.succeeded(name) for name in NAMES if job.succeeded(name)]
+    assert not any(takeover.standings)
 
 
 def test_what_a_lost_launcher_had_entrusted_to_others_is_told() -> None:
     job = Launchers()
-    remains = Remains(rank=1, incarnation=0, contexts=(b"context",))
-    heirs = job.machines["a"].heirs()
-    for heir in heirs:
-        job.carry_out(heir, job.machines[heir].hear("a", remains, job.now))
-    job.machines["d"].hear("c", remains, job.now)  # not for "c" to entrust
+    context_buffer = ContextBuffer(rank=1, incarnation=0, contexts=(b"context",))
+    keepers = job.machines["a"].keepers()
+    for keeper in keepers:
+        job.carry_out(keeper, job.machines[keeper].hear("a", context_buffer, job.now))
+    job.machines["d"].hear("c", context_buffer, job.now)  # not for "c" to entrust
 
     job.kill("a")
     job.run(1.0)
 
-    ((succession,),) = [job.succeeded(name) for name in NAMES if job.succeeded(name)]
-    assert [m for standing in succession.standings for m in standing] == [remains] * len(heirs)
+    ((takeover,),) = [job.succeeded(name) for name in NAMES if job.succeeded(name)]
+    assert [m for standing in takeover.standings for m in standing] == [context_buffer] * len(
+        keepers
+    )
 
 
 def test_what_was_answered_by_the_store_is_known_to_the_successor() -> None:
@@ -279,7 +274,7 @@ def test_what_was_answered_by_the_store_is_known_to_the_successor() -> None:
     )
     store = job.machines["a"].store
     for effect in store.call(call, job.now):
-        assert not isinstance(effect, StoreAnswer), "answered before the mirrors had it"
+        assert not isinstance(effect, StoreAnswer), "answered before the followers had it"
         job.mail.append(("a", effect.to, effect.message))
     job.run(0.2)
     assert [act for act in job.acts["a"] if isinstance(act, StoreAnswer)]

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from recoverrun.config.run_config import Options, parse_options
-from recoverrun.launcher.network.connections import Lines
-from rendezvous.protocol.messages import Start
+from recoverrun.launcher.network.connections import Connections
+from rendezvous.protocol.formation_messages import Start
 from rendezvous.transport.station import Station
 
 
@@ -30,21 +30,21 @@ def _start(port: int) -> Start:
 def test_a_launcher_that_stops_listening_after_its_connections_broke_is_soon_known_to_be_dead(
     station: Station,
 ) -> None:
-    lines = Lines(station, parse_options(Options(command=("train.py",)), {}))
+    connections = Connections(station, parse_options(Options(command=("train.py",)), {}))
     listener = socket.create_server(("127.0.0.1", 0))  # accepts nobody, as one about to end
     began_at = time.monotonic()
-    lines.learn(_start(listener.getsockname()[1]), "a")
-    lines.call(["b"], began_at)
-    while time.monotonic() < (lines.deadline() or 0.0):
+    connections.learn(_start(listener.getsockname()[1]), "a")
+    connections.call(["b"], began_at)
+    while time.monotonic() < (connections.deadline() or 0.0):
         station.wait(0.01)
-    assert lines.ask(time.monotonic()) == []  # nothing is proved yet
+    assert connections.ask(time.monotonic()) == []  # nothing is proved yet
 
     listener.close()
     closed_at = time.monotonic()
-    while not (ended := lines.ask(time.monotonic())):
+    while not (ended := connections.ask(time.monotonic())):
         assert time.monotonic() < closed_at + 5
-        station.wait(max(0.0, (lines.deadline() or 0.0) - time.monotonic()))
+        station.wait(max(0.0, (connections.deadline() or 0.0) - time.monotonic()))
 
     assert ended == ["b"]
     assert time.monotonic() < closed_at + 0.3
-    lines.close()
+    connections.close()

@@ -3,10 +3,10 @@
 import pytest
 import zmq
 
-from recoverrun.launcher.network.frames import opened, parcels, ranks
-from recoverrun.launcher.network.posts import NOBODY, Post
+from recoverrun.launcher.network.frames import NOBODY, Envelope, opened, packets, ranks
 from rendezvous.protocol import codec
-from rendezvous.protocol.messages import Beat, Roster, Start, View
+from rendezvous.protocol.formation_messages import Beat, Roster, Start
+from rendezvous.protocol.messages import View
 
 VIEW = View(generation=2, live=(0,), live_ranks=(0, 1), losses=(2,))
 
@@ -22,10 +22,15 @@ def _start(rank: int, peers: tuple[tuple[str, str, int, int], ...]) -> Start:
     )  # fmt: skip
 
 
-def test_ranks_of_one_launcher_share_a_parcel_and_all_launchers_the_same_bytes() -> None:
-    posts = [Post("a", 0, VIEW), Post("a", 1, VIEW), Post("b", 2, VIEW), Post("b", NOBODY, VIEW)]
+def test_ranks_of_one_launcher_share_a_packet_and_all_launchers_the_same_bytes() -> None:
+    envelopes = [
+        Envelope("a", 0, VIEW),
+        Envelope("a", 1, VIEW),
+        Envelope("b", 2, VIEW),
+        Envelope("b", NOBODY, VIEW),
+    ]
 
-    first, second = parcels(posts)
+    first, second = packets(envelopes)
 
     assert (first.to, second.to) == ("a", "b")
     assert first.frames[1] is second.frames[1]
@@ -35,9 +40,9 @@ def test_ranks_of_one_launcher_share_a_parcel_and_all_launchers_the_same_bytes()
 
 def test_what_is_said_to_one_launcher_stays_in_order() -> None:
     beat = Beat(node="a", incarnation="a")
-    posts = [Post("a", 0, VIEW), Post("a", 0, beat), Post("a", 1, VIEW)]
+    envelopes = [Envelope("a", 0, VIEW), Envelope("a", 0, beat), Envelope("a", 1, VIEW)]
 
-    told = [opened(_plain(parcel.frames)) for parcel in parcels(posts)]
+    told = [opened(_plain(packet.frames)) for packet in packets(envelopes)]
 
     assert [(ranks(heads), message) for heads, message in told] == [
         ((0,), VIEW), ((0,), beat), ((1,), VIEW)
@@ -48,7 +53,7 @@ def test_a_start_says_what_is_the_same_for_all_in_a_frame_that_exists_once() -> 
     peers = (("a", "h", 1, 1), ("b", "h", 2, 1))
     starts = [_start(rank, peers) for rank in (0, 1)]
 
-    one, two = parcels([Post("a", NOBODY, starts[0]), Post("b", NOBODY, starts[1])])
+    one, two = packets([Envelope("a", NOBODY, starts[0]), Envelope("b", NOBODY, starts[1])])
 
     assert one.frames[1] is two.frames[1]
     assert opened((b"me", *_plain(two.frames))) == ((b"me",), starts[1])

@@ -1,4 +1,4 @@
-"""A witness gives one number to one roll, whoever asks and wherever its memory is."""
+"""A witness gives one number to one configuration, whoever asks and wherever its memory is."""
 
 import os
 import threading
@@ -7,45 +7,47 @@ from pathlib import Path
 import pytest
 
 from recoverrun.launcher.network.witness_files import NAME, Unusable, WitnessFiles
-from recoverrun.launcher.network.witness_server import Desk
-from rendezvous.consensus.configuration import Roll
-from rendezvous.consensus.register_events import Council
+from recoverrun.launcher.network.witness_server import WitnessServer
+from rendezvous.consensus.configuration import Configuration
+from rendezvous.consensus.register_events import RegisterMessage
 from rendezvous.consensus.witness import Damaged, Witness
 from rendezvous.protocol import codec
-from rendezvous.protocol.messages import Beat
+from rendezvous.protocol.formation_messages import Beat
 from rendezvous.protocol.register_messages import (
     Accept,
     Accepted,
+    NewConfiguration,
     Ping,
     Prepare,
     Prepared,
     Rejected,
-    RollCall,
 )
 from rendezvous.protocol.register_messages import Testimony as Word  # not a test
 
-PAIR = Roll(7, 1, ("a", "b"), "w/a")
+PAIR = Configuration(7, 1, ("a", "b"), "w/a")
 
 
-def _alone(name: str) -> Roll:
+def _alone(name: str) -> Configuration:
     return PAIR.following(name, {"a", "b"} - {name}, (), PAIR.witness)
 
 
-def _prepare(ballot: tuple[int, str], base: Roll = PAIR) -> Prepare:
-    return Prepare(ballot=ballot, roll=base.plain())
+def _prepare(ballot: tuple[int, str], base: Configuration = PAIR) -> Prepare:
+    return Prepare(ballot=ballot, configuration=base.plain())
 
 
-def _accept(ballot: tuple[int, str], roll: Roll, base: Roll = PAIR) -> Accept:
-    return Accept(ballot=ballot, base=base.plain(), roll=roll.plain())
+def _accept(
+    ballot: tuple[int, str], configuration: Configuration, base: Configuration = PAIR
+) -> Accept:
+    return Accept(ballot=ballot, base=base.plain(), configuration=configuration.plain())
 
 
 def test_with_a_witness_two_and_four_members_all_vote() -> None:
-    four = Roll(1, 1, ("a", "b", "c", "d"), "w/a")
+    four = Configuration(1, 1, ("a", "b", "c", "d"), "w/a")
 
     assert PAIR.voters == ("a", "b", "w/a")
     assert four.voters == (*four.members, "w/a")
-    assert Roll(1, 1, ("a", "b", "c"), "w/a").voters == ("a", "b", "c")
-    assert Roll(1, 1, ("a",), "w/a").voters == ("a",)
+    assert Configuration(1, 1, ("a", "b", "c"), "w/a").voters == ("a", "b", "c")
+    assert Configuration(1, 1, ("a",), "w/a").voters == ("a",)
     assert PAIR.grantors == ("a", "b")
 
 
@@ -57,7 +59,7 @@ def test_whoever_comes_second_is_told_what_the_first_one_was_given() -> None:
     answer = witness.hear(_prepare((2, "b")))
 
     assert isinstance(answer, Prepared)
-    assert Roll(*answer.accepted) == _alone("a")
+    assert Configuration(*answer.accepted) == _alone("a")
 
 
 def test_a_lower_ballot_than_was_promised_is_refused() -> None:
@@ -69,20 +71,20 @@ def test_a_lower_ballot_than_was_promised_is_refused() -> None:
     assert answer == Rejected(ballot=(1, "a"), promised=(2, "b"), hold_s=0.0)
 
 
-def test_a_roll_that_does_not_follow_its_base_is_nonsense() -> None:
+def test_a_configuration_that_does_not_follow_its_base_is_nonsense() -> None:
     witness = Witness()
 
-    for roll in (PAIR, Roll(3, 1, ("a",))):
-        assert witness.hear(_accept((1, "a"), roll)) is None
+    for configuration in (PAIR, Configuration(3, 1, ("a",))):
+        assert witness.hear(_accept((1, "a"), configuration)) is None
     assert witness.kept() == Witness().kept()
 
 
 def test_whoever_asks_for_what_is_decided_is_told_so() -> None:
     witness = Witness()
-    witness.hear(RollCall(roll=_alone("b").plain()))
+    witness.hear(NewConfiguration(configuration=_alone("b").plain()))
 
     for question in (_prepare((9, "a")), Ping(number=7, sent_at=0.0, fenced=False)):
-        assert witness.hear(question) == RollCall(roll=_alone("b").plain())
+        assert witness.hear(question) == NewConfiguration(configuration=_alone("b").plain())
 
 
 def test_what_is_kept_of_it_is_all_of_it() -> None:
@@ -121,7 +123,7 @@ def test_two_launchers_share_what_is_in_the_files(tmp_path: Path) -> None:
     answer = two.hear(vote, _prepare((2, "b")))
 
     assert isinstance(answer, Prepared)
-    assert Roll(*answer.accepted) == _alone("a")
+    assert Configuration(*answer.accepted) == _alone("a")
 
 
 def test_a_question_that_changes_nothing_writes_nothing(tmp_path: Path) -> None:
@@ -137,8 +139,8 @@ def test_a_question_that_changes_nothing_writes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("turn", range(5))
 def test_of_many_that_ask_at_once_one_is_given_the_number(tmp_path: Path, turn: int) -> None:
     names = [f"n{place}" for place in range(6)]
-    base = Roll(7, 1, tuple(names), "w/n0")
-    given: dict[str, Roll] = {}
+    base = Configuration(7, 1, tuple(names), "w/n0")
+    given: dict[str, Configuration] = {}
     begin = threading.Barrier(len(names))
 
     def stand(name: str) -> None:
@@ -151,8 +153,8 @@ def test_of_many_that_ask_at_once_one_is_given_the_number(tmp_path: Path, turn: 
             promise = files.hear(vote, _prepare(ballot, base))
             if not isinstance(promise, Prepared):
                 continue
-            found = Roll(*promise.accepted)
-            mine = found if found.number == 8 else Roll(8, 2, (name,), "w/n0")
+            found = Configuration(*promise.accepted)
+            mine = found if found.number == 8 else Configuration(8, 2, (name,), "w/n0")
             if isinstance(files.hear(vote, _accept(ballot, mine, base)), Accepted):
                 given[name] = mine
                 return
@@ -194,21 +196,21 @@ def test_damage_is_said_and_gives_nothing(tmp_path: Path) -> None:
         files.hear(vote, _prepare((2, "b")))
 
 
-def _ask(desk: Desk, vote: str, message: Council) -> Council | None:
-    answer = desk.answer(Word(vote=vote, frame=codec.encode(message)))
+def _ask(server: WitnessServer, vote: str, message: RegisterMessage) -> RegisterMessage | None:
+    answer = server.answer(Word(vote=vote, frame=codec.encode(message)))
     if answer is None:
         return None
     assert isinstance(answer, Word) and answer.vote == vote
     said = codec.decode(answer.frame)
-    assert isinstance(said, Council)
+    assert isinstance(said, RegisterMessage)
     return said
 
 
 def test_a_process_has_a_vote_in_each_job_and_none_of_another_witness() -> None:
-    desk = Desk("w")
+    server = WitnessServer("w")
 
-    assert desk.answer(Beat(node="n", incarnation="a")) == Beat(node="witness", incarnation="w")
-    assert isinstance(_ask(desk, "w/a", _accept((1, "a"), _alone("a"))), Accepted)
-    assert isinstance(_ask(desk, "w/b", _prepare((1, "a"))), Prepared)
-    assert _ask(desk, "x/a", _prepare((1, "a"))) is None
-    assert desk.answer(Word(vote="w/a", frame=b"nonsense")) is None
+    assert server.answer(Beat(node="n", incarnation="a")) == Beat(node="witness", incarnation="w")
+    assert isinstance(_ask(server, "w/a", _accept((1, "a"), _alone("a"))), Accepted)
+    assert isinstance(_ask(server, "w/b", _prepare((1, "a"))), Prepared)
+    assert _ask(server, "x/a", _prepare((1, "a"))) is None
+    assert server.answer(Word(vote="w/a", frame=b"nonsense")) is None

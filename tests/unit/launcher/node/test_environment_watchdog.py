@@ -6,7 +6,7 @@ from recoverrun.config.options import read
 from recoverrun.config.run_config import parse_options
 from recoverrun.errors import RecoverrunError
 from recoverrun.launcher.node.environment import CONNECT_WITHIN, WATCHDOG, Place, worker_environ
-from rendezvous.protocol.messages import Start
+from rendezvous.protocol.formation_messages import Start
 from rendezvous.protocol.worker_env import CUDA
 
 

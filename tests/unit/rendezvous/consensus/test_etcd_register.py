@@ -1,6 +1,6 @@
 """The register in etcd, call by call: what it asks for next, and what it makes of no answer."""
 
-from rendezvous.consensus.configuration import Roll
+from rendezvous.consensus.configuration import Configuration
 from rendezvous.consensus.etcd_api import Answer, Call, Decide, Failed, Grant, Look, Renew, Stand
 from rendezvous.consensus.etcd_register import TTL_S, LeasedRegister
 from rendezvous.consensus.register_events import (
@@ -15,7 +15,7 @@ from rendezvous.consensus.register_events import (
 )
 from tests.sim.views.shelf import Shelf
 
-FIRST = Roll(1, 1, ("a", "b"), "etcd/a")
+FIRST = Configuration(1, 1, ("a", "b"), "etcd/a")
 REFUSED = Failed("connection refused")
 
 
@@ -25,7 +25,7 @@ class Launcher:
     def __init__(self, own: str) -> None:
         self.now = 0.0
         self.shelf = Shelf(0, "etcd")
-        self.machine = LeasedRegister(own=own, roll=FIRST, now=0.0)
+        self.machine = LeasedRegister(own=own, configuration=FIRST, now=0.0)
         self.calls: list[Call] = []
         self.others: list[Effect] = []
         self.waiting: list[Request] = []
@@ -69,7 +69,7 @@ def test_the_founder_looks_takes_a_lease_stands_and_writes_what_it_knows() -> No
     assert first[:2] == [Look(), Grant(TTL_S)]
     assert isinstance(first[2], Stand) and isinstance(first[3], Decide)
     assert {type(call) for call in launcher.calls[4:]} == {Renew}
-    assert launcher.shelf.roll is not None and launcher.shelf.roll[0] == FIRST
+    assert launcher.shelf.configuration is not None and launcher.shelf.configuration[0] == FIRST
 
 
 def test_an_etcd_that_refuses_at_once_is_asked_twice_a_second() -> None:
@@ -96,8 +96,8 @@ def test_a_decision_whose_answer_was_lost_is_found() -> None:
 
     launcher.run(1.5)
 
-    assert [e.roll.number for e in launcher.others if isinstance(e, Enrolled)] == [2]
-    assert launcher.machine.roll.members == ("a",)
+    assert [e.configuration.number for e in launcher.others if isinstance(e, Enrolled)] == [2]
+    assert launcher.machine.configuration.members == ("a",)
     assert not launcher.machine.fenced
 
 
@@ -115,16 +115,16 @@ def test_a_lease_that_has_lapsed_is_followed_by_another() -> None:
 
 def test_a_leader_with_nothing_to_decide_needs_no_etcd_and_one_with_a_loss_gives_up() -> None:
     launcher = _leader()
-    pong = launcher.machine.roll
+    pong = launcher.machine.configuration
 
     def heard(span_s: float) -> None:
         until = launcher.now + span_s
         while launcher.now < until:
-            launcher.machine.presence.hear("b")
+            launcher.machine.peers.hear("b")
             launcher.run(0.5, REFUSED)
 
     heard(30.0)
-    assert launcher.machine.roll == pong
+    assert launcher.machine.configuration == pong
     assert not [effect for effect in launcher.others if isinstance(effect, Cut)]
 
     launcher.run(15.0, REFUSED)

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from recoverrun.reports.root_cause import root_cause
-from rendezvous.journal.journal import Journal, journal_path, read_run
+from rendezvous.journal.reader import read_run
+from rendezvous.journal.writer import Journal, journal_path
 from rendezvous.protocol.effects import Json, Record
 
 HOUR_S = 3600.0

@@ -2,7 +2,7 @@
 
 from rendezvous.consensus import timeouts
 from rendezvous.membership.failure_detector import Detector, Forget, Heard, Silent, Tick
-from rendezvous.protocol.heartbeat import QUICK, SLOW, SLOWEST, tempo
+from rendezvous.protocol.heartbeat import QUICK, SLOW, SLOWEST, heartbeat
 
 
 def _ticks(detector: Detector, begin: float, end: float) -> list[Silent]:
@@ -60,17 +60,17 @@ def test_several_losses_come_in_one_order() -> None:
 
 
 def test_many_launchers_speak_more_seldom_and_are_waited_for_longer() -> None:
-    detector = Detector(tempo(500))
+    detector = Detector(heartbeat(500))
     detector.step(Heard(b"a"), 0.0)
 
-    assert [tempo(many) for many in (1, 2, 499, 500, 1999)] == [QUICK] * 3 + [SLOW] * 2
-    assert [tempo(many) for many in (2000, 5000)] == [SLOWEST] * 2
+    assert [heartbeat(many) for many in (1, 2, 499, 500, 1999)] == [QUICK] * 3 + [SLOW] * 2
+    assert [heartbeat(many) for many in (2000, 5000)] == [SLOWEST] * 2
     assert (SLOW.beat_s, SLOW.silent_s) == (1.0, 3.5)
     assert _ticks(detector, 0.25, 3.25) == []
     assert _ticks(detector, 3.5, 3.5) == [Silent(b"a", 3.5)]
 
 
-def test_gates_stay_open_from_one_sign_of_life_to_the_next() -> None:
+def test_leases_stay_open_from_one_sign_of_life_to_the_next() -> None:
     """A lease is renewed every beat of the voters, and both clocks may be off."""
     least_s = (timeouts.LEASE_S * (1 - timeouts.MARGIN) - timeouts.BEAT_S) * (1 - timeouts.MARGIN)
 

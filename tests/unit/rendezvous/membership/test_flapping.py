@@ -1,7 +1,7 @@
 """A node that is lost again and again is held off longer each time, then refused for an hour."""
 
-from rendezvous.membership.flapping import HOUR_S, HeldOff, Lemons
-from rendezvous.protocol.messages import Join, Refusal
+from rendezvous.membership.flapping import HOUR_S, FlappingNodes, HeldOff
+from rendezvous.protocol.formation_messages import Join, Refusal
 
 
 def _join(incarnation: str, node: str = "n7", rank: int = -1) -> Join:
@@ -15,18 +15,20 @@ class Node:
     """Comes and is lost."""
 
     def __init__(self) -> None:
-        self.lemons = Lemons()
+        self.flapping_nodes = FlappingNodes()
         self.said: list[str] = []
         self.times = 0
 
     def lose(self, now: float, node: str = "n7") -> None:
         self.times += 1
         join = _join(f"i{self.times}", node)
-        self.lemons.know([join])
-        self.said += [record.reason for record in self.lemons.lose(join.incarnation, "gone", now)]
+        self.flapping_nodes.know([join])
+        self.said += [
+            record.reason for record in self.flapping_nodes.lose(join.incarnation, "gone", now)
+        ]
 
     def judge(self, now: float, node: str = "n7") -> Refusal | HeldOff | None:
-        return self.lemons.judge(_join("new", node), now)
+        return self.flapping_nodes.judge(_join("new", node), now)
 
 
 def test_each_loss_holds_a_node_off_for_longer_and_the_third_for_an_hour() -> None:
@@ -61,19 +63,19 @@ def test_a_loss_is_forgotten_after_an_hour_and_others_are_not_blamed() -> None:
 
 
 def test_a_planned_leave_and_an_unknown_launcher_are_no_loss() -> None:
-    lemons = Lemons()
-    lemons.know([_join("i1")])
-    lemons.forget("i1")
+    flapping_nodes = FlappingNodes()
+    flapping_nodes.know([_join("i1")])
+    flapping_nodes.forget("i1")
 
-    assert lemons.lose("i1", "gone", 0.0) == lemons.lose("i2", "gone", 0.0) == []
-    assert lemons.judge(_join("i3"), 0.1) is None
+    assert flapping_nodes.lose("i1", "gone", 0.0) == flapping_nodes.lose("i2", "gone", 0.0) == []
+    assert flapping_nodes.judge(_join("i3"), 0.1) is None
 
 
 def test_a_loss_is_counted_once() -> None:
-    lemons = Lemons()
-    lemons.know([_join("i1")])
+    flapping_nodes = FlappingNodes()
+    flapping_nodes.know([_join("i1")])
 
-    lemons.lose("i1", "gone", 0.0)
+    flapping_nodes.lose("i1", "gone", 0.0)
 
-    assert lemons.lose("i1", "gone", 0.1) == []
-    assert lemons.judge(_join("i2"), 0.5) == HeldOff(1.5)
+    assert flapping_nodes.lose("i1", "gone", 0.1) == []
+    assert flapping_nodes.judge(_join("i2"), 0.5) == HeldOff(1.5)

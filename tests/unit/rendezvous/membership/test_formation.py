@@ -13,7 +13,7 @@ from rendezvous.membership.formation import (
     Reply,
     Tick,
 )
-from rendezvous.protocol.messages import Join, Refusal, Start
+from rendezvous.protocol.formation_messages import Join, Refusal, Start
 
 
 def _formation(nnodes: int = 2) -> Formation:

@@ -10,16 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rendezvous.protocol import codec
-from rendezvous.protocol.messages import (
-    Beat,
-    Committed,
-    Exited,
-    Message,
-    Stop,
-    StoreCall,
-    Topology,
-    View,
-)
+from rendezvous.protocol.formation_messages import Beat
+from rendezvous.protocol.messages import Committed, Exited, Message, Stop, StoreCall, Topology, View
 
 BEAT = {"v": codec.PROTOCOL, "k": "Beat", "node": "a", "incarnation": "b"}
 STOP = {"v": codec.PROTOCOL, "k": "Stop", "exit_code": 0, "reason": "", "root_rank": -1}

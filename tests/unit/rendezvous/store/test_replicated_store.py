@@ -5,7 +5,7 @@ from rendezvous.store.replicated_store import CHANGE_BYTES, PART_BYTES, Effect, 
 
 
 class Pair:
-    """A leader "a" and its mirror "b"; what they say arrives at once."""
+    """A leader "a" and its follower "b"; what they say arrives at once."""
 
     def __init__(self) -> None:
         self.a, self.b = ReplicatedStore(founder=True), ReplicatedStore(founder=True)
@@ -41,7 +41,7 @@ def call(op: str, *values: bytes, serial: int = 1, amount: int = 1) -> StoreCall
     )  # fmt: skip
 
 
-def test_a_write_is_answered_when_the_mirror_has_it() -> None:
+def test_a_write_is_answered_when_the_follower_has_it() -> None:
     pair = Pair()
 
     effects = pair.a.call(call("set", b"value"), 0.0)
@@ -50,7 +50,7 @@ def test_a_write_is_answered_when_the_mirror_has_it() -> None:
     assert [answer.status for answer in pair.deliver(effects)] == ["ok"]
 
 
-def test_reading_is_nothing_that_a_mirror_has_to_know() -> None:
+def test_reading_is_nothing_that_a_follower_has_to_know() -> None:
     pair = Pair()
     pair.call("set", b"value")
     pair.said.clear()
@@ -60,7 +60,7 @@ def test_reading_is_nothing_that_a_mirror_has_to_know() -> None:
     assert answer.values == (b"value",) and not pair.said
 
 
-def test_the_mirror_goes_on_and_gives_the_same_answer_again() -> None:
+def test_the_follower_goes_on_and_gives_the_same_answer_again() -> None:
     pair = Pair()
     (first,) = pair.call("add")
 
@@ -77,7 +77,7 @@ def test_who_follows_answers_nobody() -> None:
     assert pair.b.call(call("add"), 0.0) == []
 
 
-def test_all_that_is_stored_reaches_a_new_mirror_in_frames_that_fit() -> None:
+def test_all_that_is_stored_reaches_a_new_follower_in_frames_that_fit() -> None:
     leader, late = ReplicatedStore(founder=True), ReplicatedStore(founder=False)
     leader.lead(0, 1, (), 0.0, anew=True)
     for serial in range(5):
@@ -116,7 +116,7 @@ def test_a_new_attempt_begins_with_nothing() -> None:
     assert isinstance(answer, StoreAnswer) and answer.number == 0
 
 
-def test_what_no_frame_could_carry_to_a_mirror_is_refused() -> None:
+def test_what_no_frame_could_carry_to_a_follower_is_refused() -> None:
     pair = Pair()
 
     (answer,) = pair.call("set", bytes(CHANGE_BYTES))

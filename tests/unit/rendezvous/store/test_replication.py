@@ -1,4 +1,4 @@
-"""When an answer of the store may leave, and what a mirror takes from whom."""
+"""When an answer of the store may leave, and what a follower takes from whom."""
 
 from rendezvous.protocol.messages import StoreAnswer, StoreCall
 from rendezvous.protocol.register_messages import Copied, Copy, Whole
@@ -10,8 +10,8 @@ from rendezvous.store.replication import (
     Heard,
     Install,
     Lead,
-    Mirror,
     Release,
+    Replication,
     SendWhole,
     Tick,
     To,
@@ -21,34 +21,34 @@ ANSWER = StoreAnswer(rank=0, serial=7, status="ok", values=(), number=1)
 CHANGE = Done(call=b"add", superseded=0, answers=(ANSWER,))
 
 
-def copy(tenure: int, index: int) -> Copy:
-    return Copy(tenure=tenure, index=index, call=b"add", superseded=0)
+def copy(term: int, index: int) -> Copy:
+    return Copy(term=term, index=index, call=b"add", superseded=0)
 
 
-def whole(tenure: int, index: int) -> Whole:
+def whole(term: int, index: int) -> Whole:
     return Whole(
-        tenure=tenure, index=index, part=0, parts=1, generation=1, keys=(), answers=()
+        term=term, index=index, part=0, parts=1, generation=1, keys=(), answers=()
     )  # fmt: skip
 
 
-def leader(tenure: int = 1, *mirrors: str) -> Mirror:
-    machine = Mirror(founder=True)
-    machine.step(Lead(tenure, mirrors), 0.0)
-    for node in mirrors:
-        machine.step(Heard(node, Copied(tenure=tenure, index=0)), 0.0)
+def leader(term: int = 1, *followers: str) -> Replication:
+    machine = Replication(founder=True)
+    machine.step(Lead(term, followers), 0.0)
+    for node in followers:
+        machine.step(Heard(node, Copied(term=term, index=0)), 0.0)
     return machine
 
 
-def test_without_mirrors_an_answer_leaves_at_once() -> None:
+def test_without_followers_an_answer_leaves_at_once() -> None:
     assert leader().step(CHANGE, 0.0) == [Release((ANSWER,))]
 
 
-def test_an_answer_waits_for_every_mirror() -> None:
+def test_an_answer_waits_for_every_follower() -> None:
     machine = leader(1, "b", "c")
 
     assert machine.step(CHANGE, 0.0) == [To("b", copy(1, 1)), To("c", copy(1, 1))]
-    assert machine.step(Heard("b", Copied(tenure=1, index=1)), 0.1) == []
-    assert machine.step(Heard("c", Copied(tenure=1, index=1)), 0.1) == [Release((ANSWER,))]
+    assert machine.step(Heard("b", Copied(term=1, index=1)), 0.1) == []
+    assert machine.step(Heard("c", Copied(term=1, index=1)), 0.1) == [Release((ANSWER,))]
 
 
 def test_an_answer_that_shows_a_change_waits_with_it() -> None:
@@ -56,13 +56,13 @@ def test_an_answer_that_shows_a_change_waits_with_it() -> None:
     machine.step(Done(call=b"set", superseded=0, answers=()), 0.0)
 
     assert machine.step(Done(call=b"", superseded=0, answers=(ANSWER,)), 0.0) == []
-    assert machine.step(Heard("b", Copied(tenure=1, index=1)), 0.1) == [Release((ANSWER,))]
+    assert machine.step(Heard("b", Copied(term=1, index=1)), 0.1) == [Release((ANSWER,))]
 
 
-def test_a_mirror_that_was_left_out_is_not_waited_for() -> None:
+def test_a_follower_that_was_left_out_is_not_waited_for() -> None:
     machine = leader(1, "b", "c")
     machine.step(CHANGE, 0.0)
-    machine.step(Heard("b", Copied(tenure=1, index=1)), 0.1)
+    machine.step(Heard("b", Copied(term=1, index=1)), 0.1)
 
     assert machine.step(Lead(1, ("b",)), 2.0) == [Release((ANSWER,))]
 
@@ -77,37 +77,37 @@ def test_what_is_not_confirmed_is_said_again() -> None:
     assert machine.step(Tick(), at) == [To("b", copy(1, 1))]
 
 
-def test_a_new_mirror_gets_the_whole_and_holds_answers_up() -> None:
+def test_a_new_follower_gets_the_whole_and_holds_answers_up() -> None:
     machine = leader(1, "b")
 
     assert machine.step(Lead(1, ("b", "c")), 1.0) == [SendWhole("c", 1, 0)]
     machine.step(CHANGE, 1.0)
-    assert machine.step(Heard("b", Copied(tenure=1, index=1)), 1.1) == []
+    assert machine.step(Heard("b", Copied(term=1, index=1)), 1.1) == []
 
 
-def test_a_late_confirmation_of_an_earlier_tenure_releases_nothing() -> None:
+def test_a_late_confirmation_of_an_earlier_term_releases_nothing() -> None:
     machine = leader(1, "b")
     machine.step(Follow(2, "c"), 1.0)
     machine.step(Lead(3, ("b",)), 2.0)
     machine.step(CHANGE, 2.0)
 
-    assert machine.step(Heard("b", Copied(tenure=1, index=9)), 2.1) == []
+    assert machine.step(Heard("b", Copied(term=1, index=9)), 2.1) == []
 
 
-def test_a_mirror_takes_no_change_before_the_whole_of_its_tenure() -> None:
-    machine = Mirror(founder=True)
+def test_a_follower_takes_no_change_before_the_whole_of_its_term() -> None:
+    machine = Replication(founder=True)
     machine.step(Follow(2, "a"), 0.0)
 
     refused = machine.step(Heard("a", copy(2, 1)), 0.1)
     taken = machine.step(Heard("a", whole(2, 0)), 0.2)
 
-    assert refused == [To("a", Copied(tenure=2, index=-1))]
-    assert taken == [Install((whole(2, 0),)), To("a", Copied(tenure=2, index=0))]
+    assert refused == [To("a", Copied(term=2, index=-1))]
+    assert taken == [Install((whole(2, 0),)), To("a", Copied(term=2, index=0))]
     assert machine.step(Heard("a", copy(2, 1)), 0.3)[0] == Apply(b"add", 0)
 
 
-def test_a_mirror_takes_nothing_from_a_deposed_leader() -> None:
-    machine = Mirror(founder=True)
+def test_a_follower_takes_nothing_from_a_deposed_leader() -> None:
+    machine = Replication(founder=True)
     machine.step(Follow(1, "a"), 0.0)
     machine.step(Heard("a", whole(1, 0)), 0.1)
     machine.step(Follow(2, "b"), 0.2)
@@ -116,7 +116,7 @@ def test_a_mirror_takes_nothing_from_a_deposed_leader() -> None:
 
 
 def test_a_newcomer_could_not_lead_before_it_has_the_whole() -> None:
-    machine = Mirror(founder=False)
+    machine = Replication(founder=False)
     machine.step(Follow(1, "a"), 0.0)
     before = machine.complete
     machine.step(Heard("a", whole(1, 4)), 0.1)

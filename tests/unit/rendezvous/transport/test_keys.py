@@ -51,62 +51,62 @@ def test_only_the_owner_of_a_public_key_with_the_job_key_has_its_incarnation() -
     assert KEY.incarnation(name[:-1], ALICE) == b""
 
 
-def _hear(desk: Admission, public: bytes, size: int = 10, now: float = 0.0) -> bytes | Refused:
-    return desk.hear(KEY.routing_id(public), public.hex(), size, now)
+def _hear(control: Admission, public: bytes, size: int = 10, now: float = 0.0) -> bytes | Refused:
+    return control.hear(KEY.routing_id(public), public.hex(), size, now)
 
 
 def test_a_peer_is_heard_under_its_incarnation_and_reached_under_its_name() -> None:
-    desk = Admission(KEY)
+    control = Admission(KEY)
 
-    assert _hear(desk, ALICE) == incarnation_of(ALICE).encode()
-    assert desk.routing_id(incarnation_of(ALICE).encode()) == KEY.routing_id(ALICE)
+    assert _hear(control, ALICE) == incarnation_of(ALICE).encode()
+    assert control.routing_id(incarnation_of(ALICE).encode()) == KEY.routing_id(ALICE)
 
 
 def test_a_name_that_the_key_of_the_connection_does_not_prove_is_refused() -> None:
-    desk = Admission(KEY)
-    _hear(desk, ALICE)
+    control = Admission(KEY)
+    _hear(control, ALICE)
 
     for name in (KEY.routing_id(ALICE), b"anything", b"", JobKey(b"guess").routing_id(BOB)):
-        assert isinstance(desk.hear(name, BOB.hex(), 1, 0.0), Refused)
-    assert _hear(desk, ALICE) == incarnation_of(ALICE).encode()
+        assert isinstance(control.hear(name, BOB.hex(), 1, 0.0), Refused)
+    assert _hear(control, ALICE) == incarnation_of(ALICE).encode()
 
 
 def test_a_revoked_peer_is_refused_until_it_is_pardoned() -> None:
-    desk = Admission(KEY)
-    name = _hear(desk, ALICE)
+    control = Admission(KEY)
+    name = _hear(control, ALICE)
     assert isinstance(name, bytes)
 
-    desk.revoke(name)
-    assert not desk.admits(ALICE.hex(), 1e9)
-    assert isinstance(_hear(desk, ALICE), Refused)
-    assert desk.admits(BOB.hex(), 0.0)
+    control.revoke(name)
+    assert not control.admits(ALICE.hex(), 1e9)
+    assert isinstance(_hear(control, ALICE), Refused)
+    assert control.admits(BOB.hex(), 0.0)
 
-    desk.pardon(name)
-    assert desk.admits(ALICE.hex(), 0.0)
+    control.pardon(name)
+    assert control.admits(ALICE.hex(), 0.0)
 
 
 def test_a_flood_is_cut_off_for_a_time_that_doubles_and_others_are_not() -> None:
-    desk = Admission(KEY)
+    control = Admission(KEY)
     now = 0.0
     for span in (1.0, 2.0, 4.0):
-        while isinstance(_hear(desk, ALICE, now=now), bytes):
+        while isinstance(_hear(control, ALICE, now=now), bytes):
             pass
-        assert not desk.admits(ALICE.hex(), now + span - 0.01)
-        assert desk.admits(ALICE.hex(), now + span)
+        assert not control.admits(ALICE.hex(), now + span - 0.01)
+        assert control.admits(ALICE.hex(), now + span)
         now += span
-    assert isinstance(_hear(desk, BOB, now=now), bytes)
+    assert isinstance(_hear(control, BOB, now=now), bytes)
 
 
 def test_a_steady_launcher_is_never_cut_off() -> None:
-    desk = Admission(KEY)
+    control = Admission(KEY)
     step = 1.01 / admission.MESSAGES_PER_S
 
-    assert all(isinstance(_hear(desk, ALICE, now=n * step), bytes) for n in range(100_000))
+    assert all(isinstance(_hear(control, ALICE, now=n * step), bytes) for n in range(100_000))
 
 
 def test_large_messages_fill_the_bucket_of_bytes() -> None:
-    desk = Admission(KEY)
-    heard = [_hear(desk, ALICE, size=8 << 20) for _ in range(65)]
+    control = Admission(KEY)
+    heard = [_hear(control, ALICE, size=8 << 20) for _ in range(65)]
 
     assert all(isinstance(name, bytes) for name in heard[:64])
     assert isinstance(heard[64], Refused)
@@ -114,23 +114,23 @@ def test_large_messages_fill_the_bucket_of_bytes() -> None:
 
 def test_what_strangers_leave_in_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission, "PEERS", 10)
-    desk = Admission(None)
+    control = Admission(None)
     for number in range(100):
-        desk.hear(b"peer%d" % number, "", 1, 0.0)
+        control.hear(b"peer%d" % number, "", 1, 0.0)
 
-    assert len(desk._peers) == 10
+    assert len(control._peers) == 10
 
 
 def test_without_a_key_a_name_is_at_least_a_name() -> None:
-    desk = Admission(None)
+    control = Admission(None)
 
-    assert desk.hear(b"0123456789abcdef", "", 1, 0.0) == b"0123456789abcdef"
+    assert control.hear(b"0123456789abcdef", "", 1, 0.0) == b"0123456789abcdef"
     for name in (b"", b"\x00abc", b"a b", b"\xff", b"x" * 65, "ü".encode()):
-        assert isinstance(desk.hear(name, "", 1, 0.0), Refused)
+        assert isinstance(control.hear(name, "", 1, 0.0), Refused)
 
 
-def test_complaints_are_told_at_once_then_counted() -> None:
-    box = rate_limited_log.Complaints()
+def test_refusals_are_told_at_once_then_counted() -> None:
+    box = rate_limited_log.RateLimitedLog()
     for _ in range(3):
         box.note("a lie", 0.0)
 
@@ -141,8 +141,8 @@ def test_complaints_are_told_at_once_then_counted() -> None:
     assert box.due(60.0) == ["a lie (1000 times)"]
 
 
-def test_complaints_of_many_kinds_become_one() -> None:
-    box = rate_limited_log.Complaints()
+def test_refusals_of_many_kinds_become_one() -> None:
+    box = rate_limited_log.RateLimitedLog()
     for number in range(10_000):
         box.note(f"lie {number}", 0.0)
 

@@ -14,7 +14,7 @@ from recoverrun.worker.replay.lost_rank import State
 from recoverrun.worker.rng import rng
 from recoverrun.worker.tracking.loop_tracker import Microbatch
 from rendezvous.protocol.layout import Layout
-from rendezvous.protocol.messages import Legacy
+from rendezvous.protocol.messages import LostContexts
 from tests.unit.contexts import at
 from tests.unit.survivors import (
     LOST,
@@ -48,7 +48,7 @@ def test_who_needs_a_context_at_once_waits_for_it() -> None:
 
     waiting = threading.Thread(target=look)
     waiting.start()
-    survivor.makeup.inherit(Legacy(generation=2, contexts=((LOST + 1, ()),)))
+    survivor.makeup.inherit(LostContexts(generation=2, contexts=((LOST + 1, ()),)))
     crew.inherit(left_at_top())
     waiting.join(timeout=LEGACY_WAIT_S / 2)
 
@@ -184,7 +184,7 @@ def _drawing(survivor: Survivor, started: list[rng.Streams]) -> Any:
 def test_what_two_ranks_died_in_is_executed_by_nobody_and_told() -> None:
     crew = Crew(program=lambda x: x)
     crew.inherit(left_at_top())
-    died = Legacy(
+    died = LostContexts(
         generation=2, contexts=(), doing=((LOST, (LOST, STEP, 1, 0)), (7, (LOST, STEP, 1, 0)))
     )
     for one in crew.survivors:
@@ -204,7 +204,9 @@ def test_one_death_in_it_is_no_reason() -> None:
     crew = Crew(program=lambda x: x)
     crew.inherit(left_at_top())
     for one in crew.survivors:
-        one.makeup.inherit(Legacy(generation=2, contexts=(), doing=((LOST, (LOST, STEP, 1, 0)),)))
+        one.makeup.inherit(
+            LostContexts(generation=2, contexts=(), doing=((LOST, (LOST, STEP, 1, 0)),))
+        )
 
     crew.make_up()
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from rendezvous.coordinator.coordinator import Coordinator, Received
-from rendezvous.coordinator.takeover import Memory, Standing, Vacancy, succeed
+from rendezvous.coordinator.takeover import Memory, Standing, Vacancy, new_coordinator
 from rendezvous.protocol.effects import Effect, StopJob
 from rendezvous.protocol.messages import Committed, Message, Stop, Topology, Verdict, View
 from tests.sim.book import Book
@@ -18,7 +18,7 @@ from tests.sim.plan import Plan
 
 
 class Job(Protocol):
-    """What a succession needs of the history."""
+    """What a takeover needs of the history."""
 
     engine: Engine
     plan: Plan
@@ -30,13 +30,13 @@ class Job(Protocol):
     def tell_loss(self, ranks: tuple[int, ...], expected: bool) -> None: ...
 
 
-class Succession:
+class Takeover:
     def __init__(self, job: Job) -> None:
         self.job = job
-        self.tenure = 1
+        self.term = 1
         self.vacant = False
         self.memories = {rank: Memory() for rank in job.plan.world}
-        self.follows = dict.fromkeys(job.plan.world, 1)  # rank -> tenure that its launcher obeys
+        self.follows = dict.fromkeys(job.plan.world, 1)  # rank -> term that its launcher obeys
         self.lost: set[int] = set()  # ranks whose launcher is gone
         self.standings: dict[int, Standing] = {}
         self.promised: set[int] = set()  # ranks that have said what they promise
@@ -50,16 +50,16 @@ class Succession:
         if isinstance(message, Verdict):
             self.promised.add(rank)
 
-    def heard(self, rank: int, message: Message, tenure: int) -> bool:
-        """Does the launcher of `rank` pass this on?"""
-        if tenure != self.follows[rank]:
+    def heard(self, rank: int, message: Message, term: int) -> bool:
+        """True if the launcher of `rank` passes this on."""
+        if term != self.follows[rank]:
             return False
         self.memories[rank].heard(message)
         return True
 
-    def reaches(self, message: Message, tenure: int) -> bool:
-        """Does a coordinator take this message, which was sent to that of `tenure`, now?"""
-        if tenure != self.tenure:
+    def reaches(self, message: Message, term: int) -> bool:
+        """True if a coordinator takes this message, which was sent to that of `term`, now."""
+        if term != self.term:
             return False
         if self.vacant:
             self.early.append(message)
@@ -76,23 +76,23 @@ class Succession:
 
     def begin(self) -> None:
         """The launcher with the coordinator is gone; the others notice, one by one."""
-        self.tenure += 1
+        self.term += 1
         self.vacant = True
         self.standings.clear()
         self.vouched.clear()
         self.early.clear()
-        self.job.trace("sim.vacant", f"tenure {self.tenure} begins")
+        self.job.trace("sim.vacant", f"term {self.term} begins")
         rng = self.job.engine.rng
         elected_s = rng.choice((0.1, 0.5, 2.0))
         for rank in self.job.plan.world:
             self.job.engine.after(
-                elected_s + self.job.engine.jitter(0.1), self._switch, rank, self.tenure
+                elected_s + self.job.engine.jitter(0.1), self._switch, rank, self.term
             )
 
-    def _switch(self, rank: int, tenure: int) -> None:
-        if rank in self.lost or tenure != self.tenure:
+    def _switch(self, rank: int, term: int) -> None:
+        if rank in self.lost or term != self.term:
             return
-        self.follows[rank] = tenure
+        self.follows[rank] = term
         self.standings[rank] = self.memories[rank].standing
         self.vouched |= self.promised & {rank}
         self._complete()
@@ -116,13 +116,13 @@ class Succession:
         )
         job.tell_loss(lost, False)
         vacancy = Vacancy(
-            tenure=self.tenure,
+            term=self.term,
             world=job.plan.world,
             min_replicas=job.plan.min_replicas,
             lost=(("gone", lost, "it is gone"),) if lost else (),
             reason="its launcher is gone",
         )
-        job.coordinator, effects = succeed(vacancy, standings, job.engine.now)
+        job.coordinator, effects = new_coordinator(vacancy, standings, job.engine.now)
         job.wish(effects, None)
         early, self.early = self.early, []
         for message in early:

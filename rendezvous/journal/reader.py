@@ -1,213 +1,19 @@
-"""The journal: append-only facts, one JSON line each, and the reader that survives what it finds.
+"""Reads journals: one file, or all files of a run merged in order.
 
-Every launcher appends to a file of its own, so no two processes share a line, and every line is one
-write(2): a launcher that is killed can cut off its last line and nothing else. The journal serves
-people after a loss, so writing it must never cost the job anything: a full disk is counted and told
-later (`journal.drop`), never raised. The reader takes files as input from a stranger: cut lines,
-garbage and lines of any length are skipped and named, never guessed at.
+The files are input from a stranger: cut lines, garbage and lines of any length are skipped and
+named, never guessed at.
 """
 
 import json
-import math
 import os
-import re
 import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rendezvous.journal.clock_alignment import Clocks, merged
-from rendezvous.protocol.effects import Json, Record
-
-FORMAT = 1
-"""`v` of each line. A reader refuses lines of a higher format instead of misreading them."""
-
-TEXT_LIMIT = 4096
-"""Characters that one string of a record may have; longer ones are clipped at the writer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """One kind of record: what it states, and the fields without which it states nothing."""
-
-    meaning: str
-    required: tuple[str, ...] = ()
-    optional: tuple[str, ...] = ()
-
-
-EVENTS: Mapping[str, Event] = {
-    "run.start": Event(
-        "A launcher begins a run.",
-        ("run_id", "argv", "world_size", "nnodes", "version", "inject"),
-        ("nodes", "min_replicas", "pid"),
-    ),
-    "run.end": Event("The run is over on this node.", ("exit_code", "root_rank")),
-    "job.restart": Event(
-        "An attempt is over; all ranks start again.",
-        ("attempt", "restarts", "root_rank"),
-        ("of",),
-    ),
-    "node.join": Event("A node takes part with `nproc` workers.", ("nproc",), ("name",)),
-    "leader.elect": Event("A quorum of launchers follows this one.", ("round",)),
-    "leader.succeed": Event("The coordinator is here now.", ("tenure",)),
-    "roll.decide": Event("These launchers take part, in this order.", ("number", "nodes")),
-    "node.lost": Event("A node is silent or gone.", (), ("name", "ranks")),
-    "worker.spawn": Event("A worker process was started.", ("rank", "pid", "incarnation")),
-    "worker.hello": Event("The hooks are installed in a worker.", ("rank", "torch")),
-    "worker.exit": Event(
-        "The kernel said that a worker is gone; `ours`: we had sent it the signal.",
-        ("rank", "pid", "code", "signal", "ours", "error"),
-        ("incarnation", "detect_ms"),
-    ),
-    "worker.kill": Event("We send these ranks a signal: kill ledger.", ("ranks",), ("signal",)),
-    "topology.learn": Event("The script's process groups show replicas.", ("strategy", "replicas")),
-    "promise.state": Event("What this run promises about a loss.", ("promise", "microbatches")),
-    "view.change": Event("A new generation.", ("generation", "live", "lost_ranks")),
-    "replica.lost": Event("A replica has left.", ("slot", "root_rank", "ranks", "generation")),
-    "decision.make": Event(
-        "What becomes of a step after a loss.", ("generation", "step", "verdict", "targets")
-    ),
-    "step.commit": Event(
-        "A step is applied. `done` is present only where it differs from the home layout.",
-        ("step", "generation", "quota", "redone", "microbatches", "total", "ms"),
-        ("done",),
-    ),
-    "recovery.done": Event(
-        "Losses are made good; the times of its parts.",
-        (
-            "generation",
-            "slots",
-            "root_ranks",
-            "step",
-            "redone",
-            "detect_ms",
-            "agree_ms",
-            "rebuild_ms",
-            "redo_ms",
-            "reduce_ms",
-            "vote_ms",
-            "total_ms",
-        ),
-    ),
-    "invariant.break": Event("An invariant does not hold; the job stops.", ("invariant",)),
-    "notice.give": Event("A worker tells something worth reading once.", ("rank",), ("event",)),
-    "fault.hint": Event("A collective failed on a rank: a hint, not a verdict.", ("rank",)),
-    "digest.agree": Event("All replicas held the same parameters at a step.", ("step",)),
-    "digest.differ": Event(
-        "Replicas held different parameters at a step; `ranks` are those that differ from most.",
-        ("step",),
-        ("ranks",),
-    ),
-    "journal.drop": Event("Records that could not be written before this one.", ("records",)),
-}
-
-DURABLE = frozenset({"replica.lost", "node.lost", "run.end"})
-"""Records worth an fsync: they are rare, and they are what a crashed machine is asked about."""
-
-ENVELOPE = frozenset({"v", "ts", "mono", "seq", "node", "ev", "reason"})
-
-
-def journal_path(run_dir: Path, node: str) -> Path:
-    """The file of one node's records; characters that a file name cannot carry become "_"."""
-    return run_dir / f"events.{re.sub(r'[^A-Za-z0-9._-]', '_', node)[:128]}.jsonl"
-
-
-def _plain(value: Json) -> Json:
-    """`value` with long strings clipped and non-finite numbers (no JSON) as null."""
-    if isinstance(value, str):
-        return value if len(value) <= TEXT_LIMIT else value[: TEXT_LIMIT - 1] + "…"
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    return value
-
-
-def _check(record: Record) -> None:
-    known = EVENTS.get(record.event)
-    assert known is not None, f"no such journal event: {record.event!r} (see journal.EVENTS)"
-    absent = [name for name in known.required if name not in record.fields]
-    assert not absent, f"{record.event} without {absent}: {dict(record.fields)}"
-    clash = sorted(ENVELOPE & record.fields.keys())
-    assert not clash, f"{record.event}: fields {clash} belong to the line, not to the event"
-
-
-class Journal:
-    """Appends records of one node. Not thread-safe: the launcher has one thread."""
-
-    def __init__(self, path: Path, node: str, origin: float) -> None:
-        """Open or create `path`; `origin` is the monotonic time at which the launcher started.
-
-        Raises OSError where the file cannot be had: at start that is an error for the user.
-        """
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-        self._fd = os.open(path, flags, 0o600)
-        facts = os.fstat(self._fd)
-        if not stat.S_ISREG(facts.st_mode):
-            os.close(self._fd)
-            raise OSError(f"{path} is not a regular file")
-        size = facts.st_size
-        # A predecessor killed in the middle of its line: ours must not become part of it.
-        self._torn = size > 0 and os.pread(self._fd, 1, size - 1) != b"\n"
-        self._node = node
-        self._origin = origin
-        self._seq = 0
-        self._dropped = 0
-
-    def append(self, record: Record, *, mono: float, wall: float) -> None:
-        """Write one line. Never raises OSError: what cannot be written is counted and told later.
-
-        `mono` is in seconds of the clock that gave `origin`, `wall` in seconds since 1970.
-        """
-        _check(record)
-        if self._dropped:
-            count: dict[str, Json] = {"records": self._dropped}
-            told = Record(event="journal.drop", reason="the disk took no records", fields=count)
-            if self._write(told, mono=mono, wall=wall):
-                self._dropped = 0
-        if self._dropped or not self._write(record, mono=mono, wall=wall):
-            # The number is used up, so that the reader sees the gap.
-            self._seq += 1
-            self._dropped += 1
-        elif record.event in DURABLE:
-            try:
-                os.fsync(self._fd)
-            except OSError:
-                pass  # The line is in the page cache, which is all that any other record has.
-
-    def close(self) -> None:
-        """Close the file; a second call does nothing."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-    def _write(self, record: Record, *, mono: float, wall: float) -> bool:
-        line: dict[str, Json] = {
-            "v": FORMAT,
-            "ts": round(wall, 6),
-            "mono": round(mono - self._origin, 6),
-            "seq": self._seq,
-            "node": self._node,
-            "ev": record.event,
-            "reason": record.reason,
-        }
-        line.update(record.fields)
-        text = json.dumps(_plain(line), separators=(",", ":"), allow_nan=False) + "\n"
-        data = (b"\n" if self._torn else b"") + text.encode("ascii")
-        try:
-            written = os.write(self._fd, data)
-        except OSError:
-            return False
-        self._torn = written != len(data)
-        if self._torn:
-            return False
-        self._seq += 1
-        return True
-
-
-# ------------------------------------------------------------------------------------- the reader
+from rendezvous.journal.events import ENVELOPE, EVENTS, FORMAT
+from rendezvous.protocol.effects import Json
 
 LINE_LIMIT = 1 << 20
 """Bytes of a line that the reader keeps; longer lines are skipped."""
@@ -215,7 +21,7 @@ LINE_LIMIT = 1 << 20
 CHUNK_BYTES = 1 << 18
 CUT = "cut off in the middle"
 NAMELESS = 16  # Missing nodes without a name that are listed.
-COMPLAINTS = 100  # Unreadable places that are named; all are counted.
+UNREADABLE_NAMED = 100  # Unreadable places that are named; all are counted.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -404,7 +210,7 @@ class FileTail:
 
     def _complain(self, line: int, why: str) -> None:
         self.places += 1
-        if len(self.unreadable) < COMPLAINTS:
+        if len(self.unreadable) < UNREADABLE_NAMED:
             self.unreadable.append(Unreadable(file=self.path.name, line=line, why=why))
 
     def _complain_once(self, line: int, why: str) -> None:

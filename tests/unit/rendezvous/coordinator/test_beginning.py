@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from rendezvous.coordinator.beginning import DEATH_WAIT_S
 from rendezvous.coordinator.coordinator import Coordinator, NodeLost, Resumed
-from rendezvous.membership.beginning import DEATH_WAIT_S
 from rendezvous.protocol.effects import Effect, Record, StopJob
 from rendezvous.protocol.messages import Committed, PeerFault, Stop, View
 from tests.unit.coordination import PAIRS, Job, told, verdict

@@ -1,8 +1,9 @@
 """The store on several launchers: nothing that was answered is lost, nothing is done twice.
 
 Clients count with `add` and repeat what was not answered. Leaders crash or are deposed without
-noticing for a while, mirrors crash and newcomers become mirrors, over a network that loses, repeats
-and overtakes. At the end the counter is the number of calls, and no two were told the same sum.
+noticing for a while, followers crash and newcomers become followers, over a network that loses,
+repeats and overtakes. At the end the counter is the number of calls, and no two were told the same
+sum.
 """
 
 from collections.abc import Iterable
@@ -13,7 +14,7 @@ from rendezvous.protocol import codec
 from rendezvous.protocol.messages import StoreAnswer, StoreCall
 from rendezvous.protocol.register_messages import Copied, Copy, Whole
 from rendezvous.store import kv, replication
-from rendezvous.store.replication import Mirror
+from rendezvous.store.replication import Replication
 from tests.sim.engine import Engine
 from tests.sim.mutants import Mutant, planted
 
@@ -26,7 +27,7 @@ class Launcher:
     def __init__(self, job: "Job", name: str, *, founder: bool) -> None:
         self.job = job
         self.name = name
-        self.mirror = Mirror(founder=founder)
+        self.replication = Replication(founder=founder)
         self.store = kv.Store()
         self.alive = True
         self.tick_at: float | None = None
@@ -35,7 +36,7 @@ class Launcher:
         if not self.alive:
             return
         now = self.job.engine.now
-        for effect in self.mirror.step(event, now):
+        for effect in self.replication.step(event, now):
             match effect:
                 case replication.To(node=node, message=message):
                     self.job.send(self.name, node, message)
@@ -50,7 +51,7 @@ class Launcher:
                     answers = [_answer(frame) for part in parts for frame in part.answers]
                     keys = [key for part in parts for key in part.keys]
                     self.store = kv.Store.restored(parts[0].generation, keys, answers)
-        self.tick_at = self.mirror.deadline()
+        self.tick_at = self.replication.deadline()
         if self.tick_at is not None:
             self.job.engine.at(self.tick_at, self._tick, self.tick_at)
 
@@ -61,13 +62,13 @@ class Launcher:
     def _whole(self, effect: replication.SendWhole) -> Whole:
         keys, answers = self.store.contents()
         return Whole(
-            tenure=effect.tenure, index=effect.index, part=0, parts=1,
+            term=effect.term, index=effect.index, part=0, parts=1,
             generation=self.store.generation, keys=tuple(keys),
             answers=tuple(codec.encode(answer) for answer in answers),
         )  # fmt: skip
 
     def call(self, call: StoreCall) -> None:
-        if self.alive and self.mirror.leads:
+        if self.alive and self.replication.leads:
             change = b"" if self.store.knows(call) else codec.encode(call)
             answers = tuple(self.store.step(kv.Called(call), self.job.engine.now))
             self.feed(replication.Done(call=change, superseded=0, answers=answers))
@@ -86,7 +87,7 @@ class Job:
             for number in range(rng.randint(2, 5))
         }
         self.members = sorted(self.launchers)
-        self.tenure = 1
+        self.term = 1
         self.serial = dict.fromkeys(range(CLIENTS), 0)
         self.sums: dict[tuple[int, int], int] = {}  # by client and serial
         self.tell()
@@ -106,37 +107,37 @@ class Job:
 
     def tell(self) -> None:
         """Whoever leads knows at once, because it was elected; the others in their own time."""
-        self.leader.feed(replication.Lead(self.tenure, tuple(self.members[1:])))
+        self.leader.feed(replication.Lead(self.term, tuple(self.members[1:])))
         for name in self.launchers:
             if name != self.members[0]:
                 delay_s = self.engine.jitter(0.3)
-                follow = replication.Follow(self.tenure, self.members[0])
+                follow = replication.Follow(self.term, self.members[0])
                 self.engine.after(delay_s, self.launchers[name].feed, follow)
 
     def strike(self) -> None:
         rng = self.engine.rng
-        kind = rng.choice(("crash", "depose", "mirror", "newcomer"))
-        heirs = [m for m in self.members[1:] if self.able(m)]
+        kind = rng.choice(("crash", "depose", "follower", "newcomer"))
+        keepers = [m for m in self.members[1:] if self.able(m)]
         if kind == "newcomer":
             name = f"l{len(self.launchers)}"
             self.launchers[name] = Launcher(self, name, founder=False)
             self.members.append(name)
-        elif kind == "mirror" and len(self.members) > 1:
+        elif kind == "follower" and len(self.members) > 1:
             gone = rng.choice(self.members[1:])
             self.launchers[gone].alive = rng.random() < 0.3
             self.engine.after(1.0, self.leave_out, gone)
             return
-        elif kind in ("crash", "depose") and heirs:
+        elif kind in ("crash", "depose") and keepers:
             old = self.members.pop(0)
             self.launchers[old].alive = kind == "depose"
-            heir = rng.choice(heirs)
-            self.members.remove(heir)
-            self.members.insert(0, heir)
-            self.tenure += 1
+            keeper = rng.choice(keepers)
+            self.members.remove(keeper)
+            self.members.insert(0, keeper)
+            self.term += 1
         self.tell()
 
     def able(self, name: str) -> bool:
-        return self.launchers[name].alive and self.launchers[name].mirror.complete
+        return self.launchers[name].alive and self.launchers[name].replication.complete
 
     def leave_out(self, gone: str) -> None:
         if gone in self.members[1:]:
@@ -222,9 +223,9 @@ def test_whoever_dies_each_call_is_carried_out_once() -> None:
         ("_release", "self.held[0][0] <= least", "self.held[0][0] <= least + 1"),
         ("_lead", "self.acked.get(node, NOTHING)", "self.acked.get(node, 0)"),
         ("_forget", "self.held.clear()", "pass"),
-        ("_confirm", "self.index if self.held_in == self.tenure else NOTHING", "self.index"),
+        ("_confirm", "self.index if self.held_in == self.term else NOTHING", "self.index"),
     ],
 )
 def test_a_planted_bug_is_caught(method: str, old: str, new: str) -> None:
-    with planted(Mutant(method, replication, f"Mirror.{method}", old, new, "", 0)):
+    with planted(Mutant(method, replication, f"Replication.{method}", old, new, "", 0)):
         assert broken(range(100))

@@ -5,8 +5,8 @@ from collections import Counter
 import pytest
 
 from tests.sim.history import History
-from tests.sim.mutants import SUCCESSION, Mutant, planted
-from tests.sim.plan import draw_succession
+from tests.sim.mutants import TAKEOVER, Mutant, planted
+from tests.sim.plan import draw_takeover
 
 SEEDS = range(200)
 
@@ -16,7 +16,7 @@ def test_200_histories_with_lost_coordinators_break_nothing() -> None:
     ends: Counter[int] = Counter()
     wrong = []
     for seed in SEEDS:
-        outcome = History(draw_succession(seed)).run()
+        outcome = History(draw_takeover(seed)).run()
         coverage += outcome.coverage
         ends[outcome.stop.exit_code if outcome.stop is not None else -1] += 1
         if outcome.violation is not None:
@@ -29,12 +29,12 @@ def test_200_histories_with_lost_coordinators_break_nothing() -> None:
     assert coverage["decision: redo"] and coverage["decision: commit"] and coverage["catch-up"]
 
 
-@pytest.mark.parametrize("mutant", SUCCESSION, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", TAKEOVER, ids=lambda mutant: mutant.name)
 def test_a_planted_bug_is_caught(mutant: Mutant) -> None:
     found: dict[str, int] = {}
     with planted(mutant):
         for seed in (mutant.seed, *SEEDS):
-            violation = History(draw_succession(seed)).run().violation
+            violation = History(draw_takeover(seed)).run().violation
             if violation is not None:
                 found.setdefault(violation.checker, seed)
             if mutant.checker in found:

@@ -26,7 +26,7 @@ class Beginning:
     _hinted_at: float = 0.0  # when that was said first
 
     def serves(self, layout: Layout | None, ranks: Collection[int]) -> bool:
-        """Could `ranks` go on alone?"""
+        """True if `ranks` could go on alone."""
         spoken = self.voted or all(rank in self.promises.verdicts for rank in ranks)
         return self._several(layout) and spoken
 
@@ -54,7 +54,7 @@ class Beginning:
         return [Record("fault.hint", fault.reason, {"rank": fault.rank})]
 
     def overdue(self, now: float) -> bool:
-        """Has no death shown itself for as long as one may take?"""
+        """True if no death has shown itself for as long as one may take."""
         return now >= self._hinted_at + DEATH_WAIT_S
 
 

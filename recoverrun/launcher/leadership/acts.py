@@ -1,0 +1,52 @@
+"""What the leadership of one launcher wants done."""
+
+from dataclasses import dataclass
+
+from recoverrun.launcher.network.frames import Envelope
+from rendezvous.consensus.etcd_api import Call
+from rendezvous.coordinator.takeover import Standing, Vacancy
+from rendezvous.protocol.effects import Record
+from rendezvous.protocol.messages import Message, StoreAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class TakeOver:
+    """We are the coordinator now. `vacancy` is None where the job must begin again."""
+
+    vacancy: Vacancy | None
+    standings: tuple[Standing, ...]
+    attempt: int
+    early: tuple[tuple[str, Message], ...]  # (launcher, what it said to the new coordinator)
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """The launcher `leader` is about to coordinate."""
+
+    leader: str
+
+
+@dataclass(frozen=True, slots=True)
+class Departed:
+    """We coordinate, and these launchers do not take part any more: (launcher, why)."""
+
+    gone: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CutOff:
+    """The job may go on elsewhere, and not here."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Inquire:
+    """Ask etcd about `job`; the answer is for `witnessed`, with this serial."""
+
+    serial: int
+    call: Call
+    job: str
+
+
+Act = Inquire | Envelope | StoreAnswer | Record | TakeOver | Follow | Departed | CutOff

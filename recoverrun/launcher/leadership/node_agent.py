@@ -1,0 +1,39 @@
+"""What a job client needs of the agent for which it speaks."""
+
+from typing import Protocol
+
+from recoverrun.launcher.node.workers import LocalWorkers
+from rendezvous.protocol.formation_messages import Join
+from rendezvous.protocol.messages import (
+    Message,
+)
+
+
+class NodeAgent(Protocol):
+    """For whom it speaks: the agent of this node."""
+
+    @property
+    def local_workers(self) -> LocalWorkers | None:
+        """The workers of this node, if there are any."""
+
+    @property
+    def node(self) -> str:
+        """What this node is called."""
+
+    def host(self) -> None:
+        """The others come to this launcher."""
+
+    def join_message(self) -> Join:
+        """How this node asks for a place."""
+
+    def take(self, rank: int, message: Message, now: float) -> None:
+        """From the coordinator, for one worker of this node or for its launcher."""
+
+    def cut_off(self, reason: str, now: float) -> None:
+        """This node has no part in the job any more."""
+
+    def lose_sight(self, silent_s: float) -> None:
+        """The launcher where we wait is silent, and we have no place yet."""
+
+    def wait_elsewhere(self) -> None:
+        """It was lost, and we wait for a place at another one."""

@@ -1,0 +1,106 @@
+"""The postmortem of a run for programs: JSON whose fields are only ever added within a schema."""
+
+from collections import Counter
+
+from recoverrun.reports.postmortem import LossReport, Postmortem
+from recoverrun.reports.proof import Proof
+from recoverrun.reports.root_cause import RootCause
+from rendezvous.protocol.effects import Json
+
+SCHEMA = 1
+
+
+def to_json(found: Postmortem) -> dict[str, Json]:
+    """The stable form for programs; fields are only ever added within a schema."""
+    root = found.root
+    return {
+        "schema": SCHEMA,
+        "run_dir": found.run_dir,
+        "run_id": found.run_id,
+        "version": found.version,
+        "argv": list(found.argv),
+        "outcome": found.outcome,
+        "exit_code": found.exit_code,
+        "end_reason": found.end_reason,
+        "began": found.began,
+        "latest": found.latest,
+        "duration_s": round(found.duration_s, 6),
+        "nodes": list(found.nodes),
+        "missing_nodes": list(found.missing_nodes),
+        "world_size": found.world_size,
+        "replicas": [list(replica) for replica in found.replicas],
+        "strategy": found.strategy,
+        "promise": found.promise,
+        "weakened": {"step": found.weakened_at, "reason": found.weakened}
+        if found.weakened
+        else None,
+        "steered": {"step": found.steered_at, "reason": found.steered} if found.steered else None,
+        "inject": found.inject,
+        "attempts": found.attempts,
+        "last_step": found.last_step,
+        "median_step_ms": found.step_ms,
+        "redone_microbatches": found.redone,
+        "total_microbatches": found.total,
+        "invariant": proof_json(found.proof),
+        "losses": [_loss_json(loss) for loss in found.losses],
+        "root_cause": None if root is None else _root_json(root),
+        "causes": dict(Counter(loss.cause.root.cause for loss in found.losses)),
+        "unreadable": list(found.unreadable),
+        "unreadable_places": found.unreadable_places,
+        "unknown_events": list(found.unknown_events),
+    }
+
+
+def proof_json(proof: Proof) -> dict[str, Json]:
+    return {
+        "verdict": proof.verdict,
+        "steps": proof.steps,
+        "exact": proof.exact,
+        "microbatches": proof.microbatches,
+        "violations": [
+            {"invariant": one.invariant, "step": one.step, "what": one.what}
+            for one in proof.violations
+        ],
+        "unproved": list(proof.unproved),
+        "notes": list(proof.notes),
+    }
+
+
+def _root_json(root: RootCause) -> dict[str, Json]:
+    return {
+        "rank": root.rank,
+        "node": root.node,
+        "pid": root.pid,
+        "cause": root.cause,
+        "what": root.what,
+        "ts": root.ts,
+        "victims": list(root.victims),
+        "cascades": root.cascades,
+        "tied": list(root.tied),
+        "same_error": list(root.same),
+        "why_first": root.why_first,
+        "confidence": root.confidence,
+        "evidence": root.evidence,
+    }
+
+
+def _loss_json(loss: LossReport) -> dict[str, Json]:
+    times: dict[str, Json] = {f"{part}_ms": ms for part, ms in loss.parts_ms}
+    return {
+        "number": loss.number,
+        "ts": loss.cause.loss.ts,
+        "replica": loss.slot,
+        "generation": loss.generation,
+        "root_rank": loss.cause.root.rank,
+        "root_cause": _root_json(loss.cause.root),
+        "recovered": loss.total_ms >= 0,
+        "step": loss.step,
+        "redone": loss.redone,
+        "redone_identities": [list(identity) for identity in loss.again],
+        "moved": [
+            {"replica": move.replica, "identities": [list(i) for i in move.identities]}
+            for move in loss.moved
+        ],
+        "total_ms": loss.total_ms if loss.total_ms >= 0 else None,
+        **times,
+    }

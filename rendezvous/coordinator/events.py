@@ -1,0 +1,34 @@
+"""What the coordinator takes: one of these at a time."""
+
+from dataclasses import dataclass
+
+from rendezvous.protocol.messages import Message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Received:
+    message: Message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLost:
+    """A launcher is silent or gone, and with it the workers it hosted."""
+
+    node: str
+    ranks: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """This coordinator has taken over from another: everybody reports in a new generation."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time passed."""
+
+
+Event = Received | NodeLost | Resumed | Tick

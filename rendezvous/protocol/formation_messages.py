@@ -1,0 +1,108 @@
+"""Messages by which launchers form a job, and what a launcher without a place is told.
+
+Part of the protocol that `messages` collects. L is a launcher, C the coordinator.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Join:
+    """L -> C: a launcher asks to take part with `nproc` workers."""
+
+    run_id: str
+    node: str
+    incarnation: str
+    node_rank: int  # -1: the coordinator chooses
+    nproc: int
+    version: str
+    role: str = "default"
+    master: str = ""  # host:port where its first worker could listen; no host: `address`
+    attempt: int = 0  # the restart that this launcher is ready for
+    script: str = ""  # what it runs, with a digest of the arguments
+    arguments: str = ""
+    torch: str = ""  # version, if known
+    agreement: str = ""  # who decides who takes part: "" the launchers, or an etcd, by its id
+    listen: int = 0  # the port at which other launchers reach this one, 0 if none does
+    address: str = ""  # whence this message came: filled in by whoever receives it
+
+
+Peer = tuple[str, str, int, int]
+"""A launcher of the job: incarnation, host, port, workers. No host: where the others have called it
+to join, at the endpoint of their command line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """C -> L: the join is refused for good; `reason` is one sentence for the user."""
+
+    reason: str
+    exit_code: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """C -> L: the job is formed; start the workers with ranks `first_rank` .. + `nproc`."""
+
+    generation: int
+    node_rank: int
+    nnodes: int
+    first_rank: int
+    nproc: int
+    world_size: int
+    master_addr: str
+    nodes: tuple[str, ...]  # by node rank
+    attempt: int = 0  # 0 for the first set of workers
+    restarts: int = 0  # how many of those were failures
+    first_role_rank: int = -1  # -1: roles are ranks
+    role_world_size: int = -1
+    leader: str = ""  # the launcher that coordinates, by its incarnation
+    peers: tuple[Peer, ...] = ()  # by node rank
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roster:
+    """C -> L: what a `Start` says to all alike, in a frame beside it."""
+
+    nodes: tuple[str, ...]
+    peers: tuple[Peer, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restart:
+    """C -> L: end all workers, then join again for `attempt`; the job begins anew."""
+
+    attempt: int
+    reason: str
+    root_rank: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spare:
+    """C -> L: the job runs and has all of its nodes. Stay, in case that it loses one.
+
+    `places`: where other launchers are reached, in case that it is this one.
+    """
+
+    nnodes: int
+    places: tuple[tuple[str, int], ...] = ()  # host and port
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redirect:
+    """L -> L: I do not coordinate; the launcher that does is reached there."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beat:
+    """L -> C and C -> L: this process is alive. Said where the register has no ping for it.
+
+    `term`: as coordinator, since the leader changed that often; 0 from anybody else.
+    """
+
+    node: str
+    incarnation: str
+    term: int = 0

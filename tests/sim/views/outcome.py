@@ -1,0 +1,18 @@
+"""What came of a simulated history of the view register."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from tests.sim.book import Violation
+from tests.sim.views.book import Book
+from tests.sim.views.plan import Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    plan: Plan
+    violation: Violation | None
+    digest: str
+    book: Book
+    coverage: Counter[str]
+    lines: list[str]

@@ -1,0 +1,29 @@
+"""What `status` prints where there is no terminal."""
+
+import json
+from pathlib import Path
+
+import typer
+from typer.testing import CliRunner
+
+from recoverrun.cli.commands import postmortem as command
+from recoverrun.cli.commands import status as status_command
+from tests.unit import journals
+
+
+def _app() -> typer.Typer:
+    app = typer.Typer()
+    command.register(app)
+    status_command.register(app)
+    return app
+
+
+def test_status_prints_plain_lines_or_json_where_there_is_no_terminal(tmp_path: Path) -> None:
+    journals.live(tmp_path)
+
+    plain = CliRunner().invoke(_app(), ["status", str(tmp_path)])
+    machine = CliRunner().invoke(_app(), ["status", str(tmp_path), "--json"])
+
+    assert "12/12 microbatches" in plain.output
+    assert "\x1b" not in plain.output
+    assert json.loads(machine.output)["step"] == 20

@@ -1,0 +1,25 @@
+"""A run is found by its directory, its name, and as the latest."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from recoverrun.reports.find_run import RunNotFound, find_run
+from rendezvous.journal.writer import journal_path
+from tests.unit import journals
+
+
+def test_a_run_is_found_by_directory_name_and_latest(tmp_path: Path) -> None:
+    old, new = tmp_path / "runs" / "a", tmp_path / "runs" / "b" / "20261121"
+    for place in (old, new):
+        place.mkdir(parents=True)
+        journals.user_exception(place)
+    os.utime(journal_path(old, "gpu-01"), (1, 1))
+
+    assert find_run("latest", tmp_path) == new
+    assert find_run("a", tmp_path) == old
+    assert find_run("b", tmp_path) == new
+    assert find_run(str(old), tmp_path) == old
+    with pytest.raises(RunNotFound, match="c"):
+        find_run("c", tmp_path)

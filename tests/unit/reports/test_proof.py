@@ -1,0 +1,249 @@
+"""What the journal alone proves of a run, and what contradicts an invariant."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from recoverrun.reports.postmortem import Postmortem, postmortem
+from recoverrun.reports.proof import Proof
+from rendezvous.journal.reader import read_run
+from rendezvous.journal.writer import journal_path
+from tests.unit import journals
+from tests.unit.journals import Scene, two_steps
+
+
+def _found(run_dir: Path) -> Postmortem:
+    return postmortem(read_run(run_dir))
+
+
+def _proof(run_dir: Path) -> Proof:
+    return postmortem(read_run(run_dir)).proof
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict", "steps"),
+    [
+        ("clean", "proved", 40),
+        ("one_loss", "proved", 40),
+        ("live", "proved", 21),
+        ("two_at_once", "proved", 13),
+        ("loss_during_recovery", "proved", 10),
+        ("node_lost", "proved", 21),
+        ("user_exception", "proved", 3),
+        ("cut_line", "unproved", 39),
+        ("launcher_killed", "unproved", 9),
+    ],
+)
+def test_the_proof_of_every_kind_of_run(
+    tmp_path: Path, name: str, verdict: str, steps: int
+) -> None:
+    proof = _proof(journals.RUNS[name](tmp_path))
+
+    assert (proof.verdict, proof.steps, proof.exact) == (verdict, steps, steps)
+
+
+HOME = {slot: [(slot, index) for index in range(4)] for slot in range(3)}
+
+
+def _missing(scene: Scene) -> None:
+    scene.commit(3, {**HOME, 1: HOME[1][:3]}, microbatches=12)
+
+
+def _twice(scene: Scene) -> None:
+    scene.commit(3, {**HOME, 1: [(0, 3), *HOME[1][1:]]})
+
+
+def _foreign(scene: Scene) -> None:
+    scene.commit(3, {**HOME, 1: [(1, 0), (1, 1), (1, 2), (1, 4)]})
+
+
+def _short_vote(scene: Scene) -> None:
+    scene.commit(3, total=11)
+
+
+def _false_quota(scene: Scene) -> None:
+    scene.commit(3, quota={"0": 5, "1": 3, "2": 4})
+
+
+def _committed_twice(scene: Scene) -> None:
+    scene.commit(2)
+
+
+def _skipped(scene: Scene) -> None:
+    scene.commit(4)
+
+
+def _generation_back(scene: Scene) -> None:
+    scene.generation = 5
+    scene.commit(3)
+    scene.generation = 4
+    scene.commit(4)
+
+
+def _view_back(scene: Scene) -> None:
+    for generation in (3, 2):
+        scene.write(
+            "view.change", "", generation=generation, live=[0, 1, 2], lost_ranks=[]
+        )  # fmt: skip
+
+
+def _loss_forgotten(scene: Scene) -> None:
+    scene.lose(1, 3, "rank 3 was killed by SIGKILL")
+    scene.commit(3)
+
+
+def _broken(scene: Scene) -> None:
+    scene.write("invariant.break", "digests differ", invariant="INV-3")
+
+
+def _differ(scene: Scene) -> None:
+    scene.write("digest.differ", "replica 2 differs", step=2)
+
+
+def _said_by_nobody(scene: Scene) -> None:
+    scene.commit(3, inferred=[[1, 3]])
+
+
+@pytest.mark.parametrize(
+    ("act", "invariant", "words"),
+    [
+        (_missing, "INV-1", "microbatch 1:3 in nobody's account"),
+        (_twice, "INV-1", "0:3 in two accounts"),
+        (_foreign, "INV-1", "1:4 of no step"),
+        (_short_vote, "INV-1", "counted 11 of 12"),
+        (_false_quota, "INV-1", "1:3 in nobody's account; microbatch 0:4 of no step"),
+        (_committed_twice, "INV-9", "step 2 was committed twice"),
+        (_skipped, "INV-9", "step 3 skipped"),
+        (_generation_back, "INV-2", "generation 4"),
+        (_view_back, "INV-2", "generation 2 follows generation 3"),
+        (_loss_forgotten, "INV-7", "no recovery"),
+        (_broken, "INV-3", "digests differ"),
+        (_differ, "INV-3", "at step 2"),
+        (_said_by_nobody, "INV-1", "their replica lives"),
+    ],
+)
+def test_a_ledger_that_contradicts_an_invariant_is_a_violation(
+    tmp_path: Path, act: Callable[[Scene], None], invariant: str, words: str
+) -> None:
+    scene = two_steps(tmp_path)
+
+    act(scene)
+
+    proof = _proof(scene.close())
+    assert proof.exit_code == 85
+    assert [one.invariant for one in proof.violations] == [invariant]
+    assert words in proof.violations[0].what
+
+
+def test_steps_that_the_disk_refused_are_missing_and_not_skipped(tmp_path: Path) -> None:
+    scene = two_steps(tmp_path)
+    scene.commit(3)
+    scene.commit(4)
+    scene.commit(5)
+    run_dir = scene.close()
+    path = journal_path(run_dir, "gpu-01")
+    lines = [line for line in path.read_bytes().splitlines(True) if b'"step":4,' not in line]
+    path.write_bytes(b"".join(lines))
+
+    proof = _proof(run_dir)
+
+    assert (proof.verdict, proof.exit_code) == ("unproved", 1)
+    assert any("step 4 missing from the journal" in doubt for doubt in proof.unproved)
+
+
+def test_a_shorter_step_of_the_script_is_noted_where_all_replicas_do_the_same(
+    tmp_path: Path,
+) -> None:
+    scene = two_steps(tmp_path)
+    scene.commit(3, quota={"0": 2, "1": 2, "2": 2}, microbatches=6, total=6)
+    scene.end()
+
+    proof = _proof(scene.close())
+    assert proof.verdict == "proved"
+    assert proof.notes == ("the script's own shorter steps, all replicas alike: 3",)
+
+
+def test_a_longer_step_of_the_script_is_proved_by_its_identities(tmp_path: Path) -> None:
+    """What one epoch left is added to the first step of the next; here on fewer replicas."""
+    scene = two_steps(tmp_path)
+    done = {
+        0: [(0, index) for index in range(5)] + [(1, 0), (1, 1)],
+        2: [(2, index) for index in range(5)] + [(1, 2), (1, 3), (1, 4)],
+    }
+    scene.commit(3, done, total=15)
+    scene.end()
+
+    proof = _proof(scene.close())
+    assert not proof.violations
+    assert proof.notes == ("the script's own longer steps, all replicas alike: 3",)
+
+
+def test_a_longer_step_that_lacks_a_microbatch_violates_the_ledger(tmp_path: Path) -> None:
+    scene = two_steps(tmp_path)
+    done = {0: [(0, 0), (0, 1), (1, 0)], 2: [(2, index) for index in range(5)]}
+    scene.commit(3, done, total=15)
+    scene.end()
+
+    assert [one.invariant for one in _proof(scene.close()).violations] == ["INV-1"]
+
+
+def test_a_shorter_step_on_fewer_replicas_is_proved_by_its_identities(tmp_path: Path) -> None:
+    scene = two_steps(tmp_path)
+    done = {0: [(0, 0), (0, 1), (1, 0)], 2: [(2, 0), (2, 1), (1, 1)]}
+    scene.commit(3, done, total=6)
+    scene.end()
+
+    proof = _proof(scene.close())
+    assert (proof.verdict, proof.exit_code) == ("proved", 0)
+    assert proof.notes == ("the script's own shorter steps, all replicas alike: 3",)
+
+
+def test_a_step_whose_replicas_do_not_say_its_length_is_left_in_doubt(tmp_path: Path) -> None:
+    scene = two_steps(tmp_path)
+    done = {0: [(0, 0), (1, 0), (1, 1)], 2: [(2, 0), (2, 1), (0, 1)]}
+    scene.commit(3, done, total=6)
+    scene.end()
+
+    proof = _proof(scene.close())
+    assert proof.exit_code == 1
+    assert "B = 6 instead of 12" in proof.unproved[0]
+
+
+def test_a_microbatch_of_a_replica_that_died_before_it_could_say_so_counts(
+    tmp_path: Path,
+) -> None:
+    scene = two_steps(tmp_path)
+    scene.exit(3, signal=9)
+    scene.lose(1, 3, "rank 3 was killed by SIGKILL")
+    scene.commit(3, HOME, inferred=[[1, index] for index in range(4)])
+    scene.recovered(3, {1: 3}, [])
+    scene.end()
+
+    proof = _proof(scene.close())
+    assert proof.verdict == "proved"
+    assert any("died before confirming" in note for note in proof.notes)
+
+
+def test_a_restart_of_all_workers_may_count_from_an_older_step(tmp_path: Path) -> None:
+    scene = two_steps(tmp_path)
+    for rank in range(6):
+        scene.exit(rank, signal=9, ours=rank != 0)
+    for rank in range(6):
+        scene.write("worker.spawn", "", rank=rank, pid=5000 + rank, incarnation=1)
+    scene.generation = 2
+    scene.steps(0, 4)
+    scene.end()
+
+    found = _found(scene.close())
+    assert found.attempts == 2
+    assert found.proof.verdict == "proved"
+
+
+def test_a_journal_without_steps_or_layout_proves_nothing(tmp_path: Path) -> None:
+    empty = _proof(tmp_path)
+    scene = Scene(tmp_path)
+    scene.commit(0)
+
+    assert empty.exit_code == 1
+    assert _proof(scene.close()).exit_code == 1
