@@ -7,6 +7,8 @@ caught a planted bug.
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
+from rendezvous.journal.journal import EVENTS
+
 from ft_collectives.step.step_events import (
     Apply,
     Decided,
@@ -15,7 +17,6 @@ from ft_collectives.step.step_events import (
     Event,
     Voted,
 )
-from rendezvous.journal.journal import EVENTS
 from rendezvous.protocol.effects import Record
 from rendezvous.protocol.messages import Committed, Identity, Message, Stop, Topology, Verdict, View
 from tests.sim.plan import Plan

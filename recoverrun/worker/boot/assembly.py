@@ -24,7 +24,7 @@ from recoverrun.worker.verification.nonfinite import Guard
 from recoverrun.worker.verification.proofs import Proofs
 from recoverrun.worker.verification.verifier import Verification
 from rendezvous.protocol.worker_env import WorkerEnv
-from rendezvous.transport.station import WorkerLink
+from rendezvous.transport.worker_link import WorkerLink
 
 
 def assemble(env: WorkerEnv, link: WorkerLink, runtime: ScriptRuntime) -> Driver:

@@ -38,7 +38,7 @@ from recoverrun.worker.replay.lost_rank import (
 )
 from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.tracking.loop_tracker import Microbatch
-from rendezvous.protocol.messages import Identity, Legacy
+from rendezvous.protocol.messages import Identity, LostContexts
 from rendezvous.protocol.shared_memory import parse_marks
 
 LEGACY_WAIT_S = 2.0

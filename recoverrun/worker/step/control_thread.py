@@ -19,7 +19,7 @@ from ft_collectives.step.step_events import (
     Viewed,
 )
 from recoverrun.worker.step.worker_state import WorkerState
-from rendezvous.protocol.messages import Committed, Decision, Legacy, Message, View
+from rendezvous.protocol.messages import Committed, Decision, LostContexts, Message, View
 
 VIEW_WITHIN_S = 60.0
 """How long a worker waits for the coordinator's first word before it calls that an error."""
@@ -31,7 +31,7 @@ class Control:
     """`inherit` is told what lost ranks left, `look` is called at each turn of the thread."""
 
     def __init__(
-        self, worker: WorkerState, inherit: Callable[[Legacy], None], look: Callable[[], None]
+        self, worker: WorkerState, inherit: Callable[[LostContexts], None], look: Callable[[], None]
     ) -> None:
         self._worker = worker
         self._inherit = inherit
@@ -63,7 +63,7 @@ class Control:
                     worker.fabric.change(message)
             case Decision():
                 self.feed(Decided(decision=message))
-            case Legacy():
+            case LostContexts():
                 self._inherit(message)
             case _:
                 ...  # nothing else is meant for a worker

@@ -14,7 +14,7 @@ from recoverrun.worker.step.strategy import Strategy
 from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.tracking.loop_tracker import Microbatch, Top
 from rendezvous.protocol.layout import Layout
-from rendezvous.protocol.messages import Identity, Legacy
+from rendezvous.protocol.messages import Identity, LostContexts
 
 
 class Replayer(Protocol):
@@ -66,7 +66,7 @@ class Replayer(Protocol):
 class MakesUp(Protocol):
     """Keeps what is known of lost ranks, and computes their microbatches (`make_up`)."""
 
-    def inherit(self, legacy: Legacy) -> None:
+    def inherit(self, legacy: LostContexts) -> None:
         """From the control thread: what lost ranks left."""
 
     def follow(self, here: Context) -> None:

@@ -22,7 +22,7 @@ from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
 from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import View
 from rendezvous.protocol.worker_env import WorkerEnv
-from rendezvous.transport.station import WorkerLink
+from rendezvous.transport.worker_link import WorkerLink
 
 TOO_LATE = "a replica is lost, and what it had to do cannot be made up any more: {}"
 

@@ -10,7 +10,7 @@ from recoverrun.worker.make_up import make_up as makeup_module
 from recoverrun.worker.make_up.make_up import ENDLESS, REPEATS
 from recoverrun.worker.make_up.noted_evidence import OTHERWISE, OWN, UNEQUAL
 from recoverrun.worker.replay.lost_rank import BEHIND, host
-from rendezvous.protocol.messages import Legacy
+from rendezvous.protocol.messages import LostContexts
 from rendezvous.protocol.shared_memory import MARKS_BYTES
 from tests.unit.contexts import at
 from tests.unit.survivors import (
