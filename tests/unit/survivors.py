@@ -16,7 +16,7 @@ import msgpack
 
 from recoverrun.worker.context.context_buffer import Remnants
 from recoverrun.worker.context.slot_context import AFTER, Context
-from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.captures import Captures
 from recoverrun.worker.replay.containment import GivenUp
 from recoverrun.worker.replay.executor import Executed

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.tracking.draw_log import Draw
 
 ATOMS = (bool, int, float, str, bytes, type(None))

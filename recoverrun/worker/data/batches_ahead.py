@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from recoverrun.worker.data.batch_substitution import served, substituted
-from recoverrun.worker.data.loader_iterator import NotReplayable
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rng import rng
 
 if TYPE_CHECKING:

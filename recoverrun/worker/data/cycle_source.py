@@ -10,7 +10,8 @@ from typing import Any
 
 from recoverrun.worker.data.batch_substitution import substituted
 from recoverrun.worker.data.generator_source import Drawing
-from recoverrun.worker.data.loader_iterator import LoaderIterator, NotReplayable
+from recoverrun.worker.data.loader_iterator import LoaderIterator
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rng import rng
 from recoverrun.worker.tracking.draw_log import Draw
 

@@ -19,7 +19,8 @@ from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from recoverrun.worker.data.batch_substitution import holds, served, substituted
-from recoverrun.worker.data.loader_iterator import Impersonation, NotReplayable
+from recoverrun.worker.data.loader_iterator import Impersonation
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rng import rng
 from recoverrun.worker.tracking.draw_log import Draw
 

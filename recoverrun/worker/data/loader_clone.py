@@ -12,6 +12,7 @@ from typing import Any, ClassVar, TypeVar
 from torch.utils.data import DataLoader, IterableDataset
 
 from recoverrun.worker.data import object_copy
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rng import object_generators
 from rendezvous.protocol.layout import Layout
 
@@ -21,10 +22,6 @@ WORKERS_WITHIN_S = 60.0
 """A batch of another rank's worker processes that takes longer is given up."""
 
 SAMPLER_NAMES = ("batch_sampler", "sampler", "base_sampler", "_sampler")
-
-
-class NotReplayable(Exception):
-    """This data source cannot be served for another slot; the text is for the user."""
 
 
 T = TypeVar("T")

@@ -33,7 +33,6 @@ from recoverrun.worker.data.loader_clone import (
     samplers_of,
     staffed,
 )
-from recoverrun.worker.data.loader_clone import NotReplayable as NotReplayable
 from recoverrun.worker.data.loader_state import Point
 from recoverrun.worker.data.loader_workers import (
     Read,
@@ -44,6 +43,7 @@ from recoverrun.worker.data.loader_workers import (
     staffed_for,
     watched,
 )
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rng import rng
 from rendezvous.protocol.layout import Layout
 

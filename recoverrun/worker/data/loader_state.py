@@ -8,7 +8,8 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from recoverrun.worker.data.iterator_origin import advanced
-from recoverrun.worker.data.loader_clone import NotReplayable, samplers_of
+from recoverrun.worker.data.loader_clone import samplers_of
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rng import rng
 
 

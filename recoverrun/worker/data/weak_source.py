@@ -4,8 +4,8 @@ import weakref
 from typing import Any
 
 from recoverrun.worker.data.iterator_origin import Origin
-from recoverrun.worker.data.loader_clone import NotReplayable
 from recoverrun.worker.data.loader_iterator import Source
+from recoverrun.worker.errors import NotReplayable
 
 
 class Adopted:

@@ -15,10 +15,10 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from recoverrun.worker.data.loader_clone import NotReplayable
 from recoverrun.worker.data.loader_iterator import LoaderIterator, Source
 from recoverrun.worker.data.loader_workers import Read, Trace
 from recoverrun.worker.data.weak_source import Adopted
+from recoverrun.worker.errors import NotReplayable
 
 OTHERWISE = (
     "{} draws random numbers in worker processes that the script seeds by something which each "

@@ -165,7 +165,7 @@ class StandingIn:
 
 def _lost(session: "Session") -> "LostRank | None":
     """Rank 0, followed up to here."""
-    from recoverrun.worker.data.loader_clone import NotReplayable
+    from recoverrun.worker.errors import NotReplayable
 
     actor, makeup = session.impersonator, session.makeup
     if not makeup.exact or not actor.captures.points:

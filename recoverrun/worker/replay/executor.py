@@ -28,7 +28,7 @@ from recoverrun.worker.context.object_members import is_framework, members
 from recoverrun.worker.context.slot_context import AFTER, Context, attributes_of, owners_of
 from recoverrun.worker.data.batch_substitution import served, substituted
 from recoverrun.worker.data.iterator_origin import Origin
-from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.instrumentation import ITEM_NAME, RUNTIME_NAME
 from recoverrun.worker.replay.captures import Captures, capture
 from recoverrun.worker.replay.containment import Custody

@@ -32,7 +32,7 @@ from recoverrun.worker.context.slot_context import (
 )
 from recoverrun.worker.context.values import bits, is_numpy, same
 from recoverrun.worker.data.iterator_origin import Origin, Pairs
-from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rng import rng
 
 NUMBERS_MOVE = (

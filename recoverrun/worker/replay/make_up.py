@@ -19,7 +19,7 @@ from ft_collectives.communicators.gather_objects import gather
 from ft_collectives.step.reducer import Piece, Reducer
 from recoverrun.worker.context.context_buffer import contexts_in
 from recoverrun.worker.context.slot_context import Context, Key, key_of, told
-from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.containment import GivenUp
 from recoverrun.worker.replay.deadly_microbatches import KILLS, Deaths, which
 from recoverrun.worker.replay.lost_rank import Lacking, Moved, State, digest_of, lacking, lost_rank

@@ -39,7 +39,7 @@ from recoverrun.worker.context.object_views import PLAIN, is_view, named_in
 from recoverrun.worker.context.slot_context import CODE, belongs_to_process, owners_of
 from recoverrun.worker.context.values import bits, is_simple, pack, unpack
 from recoverrun.worker.data.iterator_copy import digest_of
-from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.local_shards import size_of, travels
 
 BUCKETS = 4_096

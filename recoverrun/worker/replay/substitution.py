@@ -19,7 +19,7 @@ from recoverrun.worker.context.slot_context import Key, Path, owners_of
 from recoverrun.worker.context.values import copied as copied_value
 from recoverrun.worker.context.values import put, same
 from recoverrun.worker.data.iterator_copy import Bound, copy_of
-from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.influence import Bearing
 from recoverrun.worker.replay.local_shards import Shares, unmarked
 from recoverrun.worker.replay.lost_rank import named

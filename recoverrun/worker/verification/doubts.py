@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from ft_collectives.step.reducer import Piece, Reducer
 from recoverrun.worker.context.fingerprints import is_mark
 from recoverrun.worker.context.slot_context import Key, last
-from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.containment import GivenUp
 from recoverrun.worker.replay.executor import TALKS
 from recoverrun.worker.replay.lost_rank import parted

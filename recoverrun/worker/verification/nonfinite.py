@@ -23,7 +23,7 @@ from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.communicators.gather_objects import gather
 from ft_collectives.step.vote import Booth
 from recoverrun.worker.context.slot_context import Context
-from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.lost_rank import LostRank
 from recoverrun.worker.step.strategy import Strategy
 from rendezvous.protocol.layout import Layout

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from recoverrun.worker.context.slot_context import AFTER
-from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.lost_rank import State
 from recoverrun.worker.verification.evidence import Mark, crc_of_streams
 

@@ -17,7 +17,7 @@ from recoverrun.worker.context.object_contents import Kept
 from recoverrun.worker.context.object_graph import Holdings
 from recoverrun.worker.context.slot_context import ATTRIBUTE_TENSOR_BYTES, Context, Key, told
 from recoverrun.worker.data import worker_seed_check
-from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.earlier_transactions import Weights, trained
 from recoverrun.worker.replay.executor import TALKS, Executed
 from recoverrun.worker.replay.local_shards import unlike

@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from recoverrun.worker.data.cycle_source import Cycle
-from recoverrun.worker.data.loader_iterator import NotReplayable
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.data_sources import Sources
 from recoverrun.worker.replay.executor import Impersonator
 from recoverrun.worker.tracking.loop_tracker import ScriptRuntime

@@ -24,10 +24,11 @@ from torch.utils.data import (
 
 from recoverrun.worker.data.batch_substitution import served
 from recoverrun.worker.data.iterator_origin import Origin
-from recoverrun.worker.data.loader_iterator import LoaderIterator, NotReplayable
+from recoverrun.worker.data.loader_iterator import LoaderIterator
 from recoverrun.worker.data.loader_state import Point
 from recoverrun.worker.data.weak_source import Adopted
 from recoverrun.worker.data.worker_seed_check import Seeding
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rng import rng
 from recoverrun.worker.tracking.draw_log import Draw
 

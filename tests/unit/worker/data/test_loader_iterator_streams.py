@@ -12,8 +12,9 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from recoverrun.worker.data.iterator_origin import Origin
-from recoverrun.worker.data.loader_iterator import LOOKED_AT_S, LoaderIterator, NotReplayable
+from recoverrun.worker.data.loader_iterator import LOOKED_AT_S, LoaderIterator
 from recoverrun.worker.data.loader_state import Point
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rng import rng
 from tests.unit.worker.data.test_loader_iterator import ORIGINAL_ITER, OTHER, OWN, WORLD, Play, seed
 

@@ -15,8 +15,9 @@ import torch
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, get_worker_info
 
 from recoverrun.worker.data.iterator_origin import Origin
-from recoverrun.worker.data.loader_iterator import LoaderIterator, NotReplayable
+from recoverrun.worker.data.loader_iterator import LoaderIterator
 from recoverrun.worker.data.loader_state import Point
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rng import rng
 from tests.unit.worker.data.test_loader_iterator import ORIGINAL_ITER, OTHER, OWN, WORLD, Play
 

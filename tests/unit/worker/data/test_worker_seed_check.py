@@ -11,11 +11,11 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 from recoverrun.worker.data.iterator_origin import Origin
-from recoverrun.worker.data.loader_clone import NotReplayable
 from recoverrun.worker.data.loader_iterator import LoaderIterator
 from recoverrun.worker.data.loader_state import Point
 from recoverrun.worker.data.weak_source import Adopted
 from recoverrun.worker.data.worker_seed_check import Seeding, has_workers, look
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rng import rng
 from tests.unit.worker.data.test_loader_iterator import ORIGINAL_ITER, OTHER, OWN, Play
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay import captures as captures_module
 from recoverrun.worker.replay.containment import GivenUp
 from recoverrun.worker.replay.lost_rank import LostRank

@@ -11,7 +11,7 @@ import torch
 
 from recoverrun.worker.context.slot_context import STREAM, Context
 from recoverrun.worker.data.iterator_origin import Origin
-from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.lost_rank import (
     UNTOLD,
     LostRank,

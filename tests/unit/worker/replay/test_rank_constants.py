@@ -19,7 +19,7 @@ from torch import nn
 from recoverrun.worker.context.attached_state import Attached
 from recoverrun.worker.context.object_graph import holdings
 from recoverrun.worker.context.values import same
-from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay import rank_constants as constants_module
 from recoverrun.worker.replay.rank_constants import Constants, seen_by_contexts
 

@@ -10,7 +10,7 @@ import pytest
 
 from recoverrun.worker.context.object_members import ORDER
 from recoverrun.worker.context.slot_context import Key, attributes_of, values_of
-from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.executor import Impersonator
 from recoverrun.worker.replay.lost_rank import differing
 from recoverrun.worker.replay.substitution import Costume, Substitution

@@ -12,7 +12,7 @@ import pytest
 
 from ft_collectives.communicators.errors import RanksDiffer
 from recoverrun.worker.context.slot_context import Key, host, last
-from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.executor import Executed
 from recoverrun.worker.replay.lost_rank import State
 from recoverrun.worker.replay.made_microbatch import Made

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.containment import GivenUp
 from recoverrun.worker.replay.executor import Executed
 from recoverrun.worker.tracking.loop_tracker import Microbatch, Place
