@@ -16,8 +16,8 @@ from recoverrun.worker.context.slot_context import (
 from recoverrun.worker.context.values import is_result, is_small_tensor
 from recoverrun.worker.data import iterator_copy
 from recoverrun.worker.data.batch_substitution import dicts_in, drawn_for, within
-from recoverrun.worker.rng import rng
 from recoverrun.worker.rng.registry import REGISTRY
+from recoverrun.worker.rng.streams import Streams, read_streams
 from recoverrun.worker.tracking.draw_log import Draw
 
 
@@ -28,8 +28,8 @@ class TorchSenses:
         self._owners: list[tuple[Path, Any]] = []
         self._iterators: list[str] = []  # variables of the module
 
-    def streams(self) -> rng.Streams:
-        return rng.read()
+    def streams(self) -> Streams:
+        return read_streams()
 
     def attributes(
         self,

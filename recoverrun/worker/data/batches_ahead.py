@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from recoverrun.worker.data.batch_substitution import served, substituted
 from recoverrun.worker.errors import NotReplayable
-from recoverrun.worker.rng import rng
+from recoverrun.worker.rng.streams import read_streams, restore_streams
 
 if TYPE_CHECKING:
     from recoverrun.worker.step.driver import Session
@@ -22,7 +22,7 @@ def batches_of(session: "Session", rank: int, own: list[Any]) -> list[Any] | Non
     makeup.absorb()
     if not makeup.exact:
         return None
-    before, actor = rng.read(), session.impersonator
+    before, actor = read_streams(), session.impersonator
 
     def theirs() -> list[list[tuple[Any, Any]]]:
         return [served(batch, runtime.draws.before_now, rank) for batch in own]
@@ -32,12 +32,12 @@ def batches_of(session: "Session", rank: int, own: list[Any]) -> list[Any] | Non
             raise NotReplayable(f"rank {rank} left nothing by which its batches could be told")
         actor.looking_back = True
         pairs = actor.custody.serve(PLACE, rank, actor.longest_s, theirs)
-        if not all(pairs) or rng.read() != before:
+        if not all(pairs) or read_streams() != before:
             raise NotReplayable("the batches of a step are not just what a loader gave")
     except NotReplayable as reason:
         makeup.downgrade(str(reason))
         return None
     finally:
         actor.looking_back = False
-        rng.restore(before)
+        restore_streams(before)
     return [substituted(batch, pair) for batch, pair in zip(own, pairs, strict=True)]

@@ -12,7 +12,7 @@ from recoverrun.worker.data.batch_substitution import substituted
 from recoverrun.worker.data.generator_source import Drawing
 from recoverrun.worker.data.loader_iterator import LoaderIterator
 from recoverrun.worker.errors import NotReplayable
-from recoverrun.worker.rng import rng
+from recoverrun.worker.rng.streams import read_streams, restore_streams
 from recoverrun.worker.tracking.draw_log import Draw
 
 
@@ -48,7 +48,7 @@ class Cycle:
     def _own(self, mark: int) -> Any:
         if self._items is not None:
             try:
-                before = rng.read()
+                before = read_streams()
                 item = next(self._items)
             except StopIteration:
                 self._keep_sources()
@@ -57,7 +57,7 @@ class Cycle:
                     raise
             else:
                 if self._saved:  # a sampler may take its seed with the first
-                    self._draws_numbers |= rng.read() != before
+                    self._draws_numbers |= read_streams() != before
                 self._saved.append((item, self._runtime.draws_since(mark)))
                 return item
         if not self._saved:
@@ -83,14 +83,14 @@ class Cycle:
             raise NotReplayable("a cycle makes one item of too many")
         if again and self._draws_numbers:
             raise NotReplayable("a cycle over data that draw random numbers as they are read")
-        before = rng.read()
+        before = read_streams()
         try:
             drawn = [(draw.item, draw.source.serve(rank, draw.index)) for draw in draws]
         except StopIteration:
             raise NotReplayable(f"rank {rank} has no more data where this rank has") from None
         finally:
             if again:
-                rng.restore(before)  # the script's own item was only handed out again
+                restore_streams(before)  # the script's own item was only handed out again
         theirs = substituted(item, drawn)
         if draws and theirs is item:
             raise NotReplayable("a cycle makes something else of what its loader gives")

@@ -21,7 +21,8 @@ from weakref import WeakValueDictionary
 from recoverrun.worker.data.batch_substitution import holds, served, substituted
 from recoverrun.worker.data.loader_iterator import Impersonation
 from recoverrun.worker.errors import NotReplayable
-from recoverrun.worker.rng import rng
+from recoverrun.worker.rng.skip_ahead import skip_ahead
+from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
 from recoverrun.worker.tracking.draw_log import Draw
 
 AHEAD = 4
@@ -60,8 +61,8 @@ class Taken:
 
     item: Any
     draws: list[Draw] | None  # those that may be in it; none are where no loader is below
-    before: rng.Streams | None
-    after: rng.Streams | None
+    before: Streams | None
+    after: Streams | None
 
 
 class Feed:
@@ -115,14 +116,14 @@ class Feed:
 
     def _own(self, value: Any) -> Any:
         mark = self._runtime.drawn_so_far
-        before = rng.read() if self._loads or not self.count else None
+        before = read_streams() if self._loads or not self.count else None
         self._runtime.asking += 1
         try:
             item = self._resumed(value)
         finally:
             self._runtime.asking -= 1
         draws = self._runtime.draws_since(mark)
-        after = rng.read() if before is not None else None
+        after = read_streams() if before is not None else None
         self._loads = self._loads or draws is None or bool(draws)
         taken = Taken(item, self._parts_of(item, draws), before, after)
         self._taken[self.count] = self._held[self.count] = taken
@@ -187,14 +188,14 @@ class Feed:
             raise NotReplayable(f"{self.name} makes one item of too many")
         if taken.before is None or taken.after is None:
             raise NotReplayable(f"{self.name} gives data of a loader and others")
-        moved = rng.jump(rng.read(), taken.before, taken.after)
+        moved = skip_ahead(read_streams(), taken.before, taken.after)
         if moved is None:
             raise NotReplayable(f"{self.name} draws random numbers of Python or numpy")
         item = substituted(taken.item, served(taken.item, taken.draws, rank))
         if item is taken.item:
             raise NotReplayable(f"{self.name} makes something else of what its loader gives")
         if not self._runtime.looking_back:
-            rng.restore(moved)
+            restore_streams(moved)
         return item
 
     def serve(self, rank: int, index: int) -> Any:

@@ -20,7 +20,8 @@ from recoverrun.worker.data import subset_rows as cuts
 from recoverrun.worker.data.loader_clone import Place, places
 from recoverrun.worker.data.subset_rows import Cut
 from recoverrun.worker.errors import NotReplayable
-from recoverrun.worker.rng import rng
+from recoverrun.worker.rng.skip_ahead import draws_between, skip_draws
+from recoverrun.worker.rng.streams import CPU_BYTES, Streams
 
 T = TypeVar("T")
 
@@ -31,7 +32,7 @@ UNTOLD = (
 KEPT_PAIRS = 32
 
 _PHASE = slice(8, 12)
-"""Of torch's CPU generator: the place in its words (`rng.phase`)."""
+"""Of torch's CPU generator: the place in its words."""
 
 _numbers = itertools.count()
 _loaders: "weakref.WeakKeyDictionary[DataLoader[Any], int]" = weakref.WeakKeyDictionary()
@@ -41,7 +42,7 @@ _loaders: "weakref.WeakKeyDictionary[DataLoader[Any], int]" = weakref.WeakKeyDic
 class Origin:
     """Of one iterator."""
 
-    streams: rng.Streams | None
+    streams: Streams | None
     generators: tuple[bytes, ...] | None = ()  # the loader's own, and its samplers'
     cuts: tuple[Cut, ...] | None = ()
     rows: int = -1  # in a pass, where generators tell their order
@@ -50,7 +51,7 @@ class Origin:
 
     @staticmethod
     def of(
-        loader: "DataLoader[Any]", streams: rng.Streams | None, generators: Iterable[bytes]
+        loader: "DataLoader[Any]", streams: Streams | None, generators: Iterable[bytes]
     ) -> "Origin":
         states = tuple(generators)
         return Origin(
@@ -91,7 +92,7 @@ class Origin:
         if type(rows) is not int or any(type(one) is not bytes for one in generators or ()):
             raise ValueError("not the origin of an iterator")
         return Origin(
-            streams=None if streams is None else rng.Streams.unpack(streams),
+            streams=None if streams is None else Streams.unpack(streams),
             generators=None if generators is None else tuple(generators),
             cuts=None if cut is None else cuts.unpack(cut),
             rows=rows,
@@ -130,10 +131,10 @@ def advanced(
 def _advanced(theirs: bytes, before: bytes, after: bytes) -> bytes | None:
     if before == after:
         return theirs
-    if len(theirs) != rng.CPU_BYTES:
+    if len(theirs) != CPU_BYTES:
         return None
-    draws = rng.draws_between(before, after)
-    return None if draws is None else rng.advanced(theirs, draws)
+    draws = draws_between(before, after)
+    return None if draws is None else skip_draws(theirs, draws)
 
 
 class Pairs:
@@ -152,7 +153,7 @@ class Pairs:
         while len(self._pairs) > KEPT_PAIRS:
             del self._pairs[next(iter(self._pairs))]
 
-    def told(self, own: Origin, streams: rng.Streams | None) -> Origin:
+    def told(self, own: Origin, streams: Streams | None) -> Origin:
         """The rank's origin of an iterator that we made at `own`, and it never did.
 
         Where ranks never differed, they do not now.

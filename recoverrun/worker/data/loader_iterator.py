@@ -44,7 +44,8 @@ from recoverrun.worker.data.loader_workers import (
     watched,
 )
 from recoverrun.worker.errors import NotReplayable
-from recoverrun.worker.rng import rng
+from recoverrun.worker.rng.skip_ahead import skip_ahead
+from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
 from rendezvous.protocol.layout import Layout
 
 SPARE_EPOCHS = 1_000_003
@@ -140,7 +141,7 @@ class Twin:
     """
 
     items: Iterator[Any]
-    order: tuple[rng.Streams, rng.Streams]  # before and after the order of data was drawn
+    order: tuple[Streams, Streams]  # before and after the order of data was drawn
     at: int = 0
     kept: dict[int, Any] = field(default_factory=dict)
 
@@ -160,9 +161,7 @@ class LoaderIterator:
     own: Iterator[Any] = field(init=False)
     created: Point = field(init=False)
     origin: Origin = field(init=False)
-    within: tuple[rng.Streams, rng.Streams] | None = (
-        None  # before and after, if a generator made it
-    )
+    within: tuple[Streams, Streams] | None = None  # before and after, if a generator made it
     started: Point | None = None
     renewed: bool = False  # persistent workers: their iterator begins anew and draws no seed
     count: int = 0
@@ -185,7 +184,7 @@ class LoaderIterator:
             self.kept = Kept(self.loader.dataset)
         self.own = self.make(self.loader)
         if self.runtime.asking:
-            self.within = self.created.streams, rng.read()
+            self.within = self.created.streams, read_streams()
 
     def __iter__(self) -> "LoaderIterator":
         return self
@@ -360,9 +359,9 @@ class LoaderIterator:
         if isinstance(items, _BaseDataLoaderIter) and not self._streams and not items._num_workers:
             items._next_index()
             return
-        before = rng.read()
+        before = read_streams()
         self._next(twin)
-        if rng.read() != before:
+        if read_streams() != before:
             raise NotReplayable("an iterable data set draws random numbers as it is read")
 
     def _pay(self, twin: Twin) -> None:
@@ -374,10 +373,10 @@ class LoaderIterator:
             return
         order = None if self.started is None else twin.order
         for before, after in filter(None, (self.within, order)):
-            moved = rng.jump(rng.read(), before, after)
+            moved = skip_ahead(read_streams(), before, after)
             if moved is None:
                 raise NotReplayable("a sampler draws random numbers of Python or numpy")
-            rng.restore(moved)
+            restore_streams(moved)
 
     def _begin(self, rank: int, index: int) -> Twin:
         """A fresh iterator of `rank`'s clone, created where that rank created its own; it may begin
@@ -397,7 +396,7 @@ class LoaderIterator:
         if self.created.resumed is not None and self.loader.num_workers:
             raise NotReplayable(RESUMED)
         clone = clone_for(self.loader, ranks, self.kept, runtime.seen)
-        created, started, present = self.created, self.started, rng.read()
+        created, started, present = self.created, self.started, read_streams()
         if told is not None:
             told.give_cuts(clone)
             theirs = told.require_generators()
@@ -412,29 +411,29 @@ class LoaderIterator:
             clone = watched(clone)
         created.give(clone)
         if at is not None:
-            rng.restore(at)
+            restore_streams(at)
         try:
             items = self.make(clone)
             if self.renewed:
                 created.give(clone)
-                rng.restore(at or present)
+                restore_streams(at or present)
             if started is not None:
                 started.give(clone)
                 if at is not None:
-                    at = rng.jump(at, created.streams, started.streams)
-                    rng.restore(at or present)
-            begun = rng.read()
+                    at = skip_ahead(at, created.streams, started.streams)
+                    restore_streams(at or present)
+            begun = read_streams()
             if isinstance(items, _BaseDataLoaderIter):
                 _begin_order(items)
-            order = begun, rng.read()
+            order = begun, read_streams()
             first = 0
             if self.loader.num_workers and not self._streams:
-                rng.restore(theirs_at or present)
+                restore_streams(theirs_at or present)
                 first, items = self._staffed(clone, items, created, index)
-                rng.restore(order[1])
+                restore_streams(order[1])
         finally:
             if told is not None:
-                rng.restore(present)
+                restore_streams(present)
         if told is not None and at is None and order[0] != order[1]:
             raise NotReplayable(UNTOLD.format("where the random numbers stand that order its data"))
         return Twin(items, order, first)

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from recoverrun.worker.data.iterator_origin import advanced
 from recoverrun.worker.data.loader_clone import samplers_of
 from recoverrun.worker.errors import NotReplayable
-from recoverrun.worker.rng import rng
+from recoverrun.worker.rng.streams import Streams, read_streams, tensor_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Point:
     torchdata's StatefulDataLoader may go on from where another one stood: `resumed`.
     """
 
-    streams: rng.Streams
+    streams: Streams
     states: dict[int, torch.Tensor]  # of each generator, by its identity
     generator: int
     samplers: tuple[tuple[int, Any], ...]  # identity of the generator, epoch
@@ -32,7 +32,7 @@ class Point:
         samplers = samplers_of(loader)
         held = [getattr(owner, "generator", None) for owner in (loader, *samplers)]
         return Point(
-            streams=rng.read(),
+            streams=read_streams(),
             states={id(one): one.get_state() for one in held if isinstance(one, torch.Generator)},
             generator=id(held[0]),
             samplers=tuple(
@@ -45,7 +45,7 @@ class Point:
     @property
     def packed(self) -> tuple[bytes, ...]:
         """The states, in the order of the loader and its samplers."""
-        return tuple(rng.tensor_bytes(state) for state in self.states.values())
+        return tuple(tensor_bytes(state) for state in self.states.values())
 
     def holding(self, states: tuple[bytes, ...]) -> "Point":
         """The same with these states of generators. Raises NotReplayable."""

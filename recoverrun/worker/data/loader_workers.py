@@ -21,8 +21,10 @@ from torch.utils.data import DataLoader, get_worker_info
 
 from recoverrun.worker.data.loader_clone import apart, staffed
 from recoverrun.worker.errors import NotReplayable
-from recoverrun.worker.rng import object_generators, rng
+from recoverrun.worker.rng import object_generators
+from recoverrun.worker.rng.host_streams import read_hosts
 from recoverrun.worker.rng.object_generators import State
+from recoverrun.worker.rng.streams import tensor_bytes
 
 GIVEN_UP = ("DataLoader timed out", "DataLoader worker (pid")
 """How messages of torch begin where worker processes gave nothing in time, or are gone."""
@@ -198,7 +200,7 @@ def _generators() -> list[Any]:
 
 def _streams() -> tuple[bytes, ...]:
     """Of the process. Not CUDA's, which a forked one must not touch."""
-    return rng.tensor_bytes(torch.get_rng_state()), *rng.read_hosts().values()
+    return tensor_bytes(torch.get_rng_state()), *read_hosts().values()
 
 
 def _moved(states: list[tuple[Any, State]]) -> bool:
@@ -208,5 +210,5 @@ def _moved(states: list[tuple[Any, State]]) -> bool:
 def _digest(streams: tuple[bytes, ...], generators: list[Any]) -> bytes:
     digest = blake2b(digest_size=16)
     for part in (*streams, *map(object_generators.state_of, generators)):
-        digest.update(rng.tensor_bytes(part) if isinstance(part, torch.Tensor) else part)
+        digest.update(tensor_bytes(part) if isinstance(part, torch.Tensor) else part)
     return digest.digest()

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from recoverrun.worker.rng import object_generators
-from recoverrun.worker.rng.rng import tensor_bytes
+from recoverrun.worker.rng.streams import tensor_bytes
 
 PARTS = 20_000
 """So many objects are copied, which takes some 50 ms; what is left is shared."""

@@ -16,7 +16,7 @@ from recoverrun.worker.rank0.recreated_objects import Workshop
 
 if TYPE_CHECKING:  # it imports torch, which only the script does
     from recoverrun.worker.replay.lost_rank import LostRank
-    from recoverrun.worker.rng.rng import Streams
+    from recoverrun.worker.rng.streams import Streams
     from recoverrun.worker.step.driver import Session
 
 LEADS = "in the place of lost rank 0 from here on: what the script does on rank 0 alone"
@@ -112,33 +112,33 @@ class StandingIn:
         self._where = where
 
     def __enter__(self) -> None:
-        from recoverrun.worker.rng import rng
+        from recoverrun.worker.rng.streams import read_streams, restore_streams
 
         session, runtime = self._session, self._session.runtime
         if not runtime.led:
             session.voice.notice(LEADS)
         runtime.led = True
         if not runtime.lone:
-            self._own, runtime.unclear = rng.read(), False
+            self._own, runtime.unclear = read_streams(), False
             self._first = _lost(session)
             theirs = None if self._first is None else self._known(self._first)
             if theirs is not None:
-                rng.restore(theirs)
+                restore_streams(theirs)
             runtime.unclear = theirs is None
-        self._began = rng.read()
+        self._began = read_streams()
         runtime.lone += 1
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
         from ft_collectives.communicators.errors import InvariantBroken
-        from recoverrun.worker.rng import rng
+        from recoverrun.worker.rng.streams import read_streams, restore_streams
 
         session, runtime = self._session, self._session.runtime
         runtime.lone -= 1
-        ended = rng.read()
+        ended = read_streams()
         moved = ended != self._began
         runtime.unclear |= moved and error is not None  # rank 0 might have drawn more
         if not runtime.lone:
-            rng.restore(self._own)
+            restore_streams(self._own)
             if moved and not self._follow(ended):
                 session.makeup.downgrade(DRAWS)
         # Protects training from code that another rank was meant for, whatever it raises.
@@ -184,7 +184,7 @@ def _lost(session: "Session") -> "LostRank | None":
 def serve(session: "Session") -> None:
     """From now on the runtime knows who the deputy is."""
     from recoverrun.worker.rank0.shared_values import Supply
-    from recoverrun.worker.rng.private_draws import Alone
+    from recoverrun.worker.rng.private_draws import PrivateDraws
 
     runtime, env = session.runtime, session.env
     points = session.impersonator.captures
@@ -192,7 +192,7 @@ def serve(session: "Session") -> None:
     runtime.is_deputy = lambda: is_deputy(session)
     runtime.supply = Supply(session).supply
     runtime.standing_in = lambda where: StandingIn(session, where)
-    runtime.by_itself = lambda where: Alone(runtime, where)
+    runtime.by_itself = lambda where: PrivateDraws(runtime, where)
     if (env.rank - env.local_rank) % env.local_world_size == 0:  # nodes are alike, it seems
         runtime.first_of_node = lambda rank: rank % env.local_world_size == 0
 

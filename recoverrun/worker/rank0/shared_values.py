@@ -103,11 +103,11 @@ class Supply:
 
     def _made(self, frame: FrameType, bench: Bench) -> Any:
         """What rank 0 has made there, made once more; None if that is not possible."""
-        from recoverrun.worker.rng import rng
+        from recoverrun.worker.rng.streams import read_streams, restore_streams
 
         if any(one is bench for one in self._under_way):
             return None
-        session, before = self._session, rng.read()
+        session, before = self._session, read_streams()
         session.runtime.lone += 1
         self._under_way.append(bench)
         try:
@@ -119,7 +119,7 @@ class Supply:
         finally:
             self._under_way.pop()
             session.runtime.lone -= 1
-            rng.restore(before)
+            restore_streams(before)
         if made is not None:
             session.voice.notice(MADE.format(bench.making.name))
         return made

@@ -16,7 +16,7 @@ from recoverrun.worker.context.object_members import members, resolve
 from recoverrun.worker.context.slot_context import Key
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.lost_rank import parted
-from recoverrun.worker.rng.rng import tensor_bytes
+from recoverrun.worker.rng.streams import tensor_bytes
 
 MOST_BYTES = 16 << 20
 """Of one rank's shares together."""

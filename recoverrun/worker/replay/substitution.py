@@ -23,8 +23,8 @@ from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.influence import Bearing
 from recoverrun.worker.replay.local_shards import Shares, unmarked
 from recoverrun.worker.replay.lost_rank import named
-from recoverrun.worker.rng import rng
 from recoverrun.worker.rng.registry import REGISTRY
+from recoverrun.worker.rng.streams import Streams, restore_streams
 from recoverrun.worker.tracking.loop_tracker import ScriptRuntime, Top
 
 
@@ -32,7 +32,7 @@ from recoverrun.worker.tracking.loop_tracker import ScriptRuntime, Top
 class Costume:
     """What a re-execution changed and has to put back."""
 
-    streams: rng.Streams
+    streams: Streams
     generators: dict[str, Any]
     globals: dict[str, Any] | None = None
     changed_globals: dict[str, Any] = field(default_factory=dict)
@@ -208,7 +208,7 @@ class Substitution:
             put_back(members(owner), attributes)
         costume.refill()
         REGISTRY.restore(costume.generators)
-        rng.restore(costume.streams)
+        restore_streams(costume.streams)
 
     def require_copies(self, top: Top) -> None:
         for key, copy in top.iterators.items():

@@ -16,7 +16,7 @@ from typing import Any
 import msgpack
 import torch
 
-from recoverrun.worker.rng import rng
+from recoverrun.worker.rng import host_streams
 
 State = torch.Tensor | bytes
 """What goes into a context: torch's own tensor, or the packed state of another kind."""
@@ -31,7 +31,7 @@ OWN_KINDS = (torch.Generator, random.Random)
 
 _told: dict[tuple[type[Any], bool], bool] = {}  # by type, and whether numpy's could be known
 
-_memos: weakref.WeakKeyDictionary[random.Random, rng.Memo] = weakref.WeakKeyDictionary()
+_memos: weakref.WeakKeyDictionary[random.Random, host_streams.Memo] = weakref.WeakKeyDictionary()
 
 _INT, _ARRAY = "i", "a"
 
@@ -68,10 +68,10 @@ def state_of(generator: Any) -> State:
     if type(generator) is random.Random:
         memo = _memos.get(generator)
         if memo is None:
-            memo = _memos[generator] = rng.Memo()
-        return rng.python_bytes(generator, memo)
+            memo = _memos[generator] = host_streams.Memo()
+        return host_streams.python_bytes(generator, memo)
     if isinstance(generator, random.Random):
-        return rng.pack_python(generator.getstate())
+        return host_streams.pack_python(generator.getstate())
     if isinstance(generator, torch.Generator):
         return generator.get_state()
     return bytes(msgpack.packb(_plain(_numpy_state(generator)), use_bin_type=True))
@@ -89,9 +89,9 @@ def put_state(generator: Any, state: Any) -> None:
     if not isinstance(state, bytes):
         raise ValueError(f"not the state of a {type(generator).__name__}")
     if isinstance(generator, random.Random):
-        if len(state) not in rng.PYTHON_BYTES:
+        if len(state) not in host_streams.PYTHON_BYTES:
             raise ValueError("not the state of a random.Random")
-        generator.setstate(rng.unpack_python(state))
+        generator.setstate(host_streams.unpack_python(state))
         return
     try:
         _set_numpy_state(generator, _unplain(msgpack.unpackb(state, raw=False)))

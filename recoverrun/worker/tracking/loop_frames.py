@@ -15,7 +15,7 @@ from recoverrun.worker.tracking.draw_log import Draw
 from recoverrun.worker.tracking.loop_iterator import find_frame
 
 if TYPE_CHECKING:
-    from recoverrun.worker.rng.rng import Streams
+    from recoverrun.worker.rng.streams import Streams
     from recoverrun.worker.tracking.loop_tracker import Top
 
 ASLEEP = 16

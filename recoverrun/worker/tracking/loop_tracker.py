@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # they import torch, which the script imports when it wants t
 
     from recoverrun.worker.context.slot_context import Context, Key, Path
     from recoverrun.worker.data.loader_iterator import Source
-    from recoverrun.worker.rng.rng import Streams
+    from recoverrun.worker.rng.streams import Streams
     from recoverrun.worker.verification.evidence import Evidence, Mark
 
 

@@ -12,7 +12,7 @@ import torch
 
 from recoverrun.worker.data.generator_source import Feed
 from recoverrun.worker.data.iterator_origin import Origin
-from recoverrun.worker.rng import rng
+from recoverrun.worker.rng.streams import read_streams, restore_streams
 from recoverrun.worker.tracking.draw_log import Draw
 
 OTHER = 2
@@ -85,9 +85,9 @@ class Play:
 
 @pytest.fixture(autouse=True)
 def _streams_put_back() -> Iterator[None]:
-    before = rng.read()
+    before = read_streams()
     yield
-    rng.restore(before)
+    restore_streams(before)
 
 
 def as_other(play: Play, feed: Feed, index: int) -> Any:
@@ -205,12 +205,12 @@ def test_streams_move_as_far_as_they_did_here() -> None:
     next(feed)
     torch.manual_seed(5)
     torch.rand(3)
-    expected = rng.read()
+    expected = read_streams()
 
     torch.manual_seed(5)
     as_other(play, feed, 0)
 
-    assert rng.read() == expected
+    assert read_streams() == expected
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from recoverrun.worker.data.iterator_origin import Origin, Pairs, advanced
 from recoverrun.worker.data.loader_clone import Ranks, clone_for
 from recoverrun.worker.data.loader_state import Point
 from recoverrun.worker.errors import NotReplayable
-from recoverrun.worker.rng import rng
+from recoverrun.worker.rng.streams import tensor_bytes
 
 DATA = TensorDataset(torch.arange(100))
 
@@ -202,10 +202,10 @@ def test_the_rows_of_a_sampler_are_told() -> None:
 
 def test_generators_are_moved_one_by_one() -> None:
     own, other = torch.Generator().manual_seed(1), torch.Generator().manual_seed(2)
-    start = [rng.tensor_bytes(one.get_state()) for one in (own, other)]
+    start = [tensor_bytes(one.get_state()) for one in (own, other)]
     torch.rand(700, generator=own)
     torch.rand(700, generator=other)
-    end = [rng.tensor_bytes(one.get_state()) for one in (own, other)]
+    end = [tensor_bytes(one.get_state()) for one in (own, other)]
 
     assert advanced((start[1], start[0]), (start[0], start[0]), (end[0], start[0])) == (
         end[1],

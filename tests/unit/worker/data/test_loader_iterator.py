@@ -29,7 +29,7 @@ from recoverrun.worker.data.loader_state import Point
 from recoverrun.worker.data.weak_source import Adopted
 from recoverrun.worker.data.worker_seed_check import Seeding
 from recoverrun.worker.errors import NotReplayable
-from recoverrun.worker.rng import rng
+from recoverrun.worker.rng.streams import read_streams, restore_streams
 from recoverrun.worker.tracking.draw_log import Draw
 
 WORLD, ITEMS, OWN, OTHER = 3, 53, 0, 2
@@ -249,7 +249,7 @@ def test_what_is_served_is_what_that_rank_draws(name: str) -> None:
     play = Play()
     mine, loader = epochs_of(make, OWN, play)
     play.created = {(epoch, OTHER): at for epoch, (_, _, at) in enumerate(theirs)}
-    before = rng.read(), [_state(one) for one in (loader.generator, loader.sampler)]
+    before = read_streams(), [_state(one) for one in (loader.generator, loader.sampler)]
 
     for (iterator, _, _), (_, expected, _) in zip(mine, theirs, strict=True):
         order = [0, 1, 1, 4, 2, len(expected) - 1]  # forward, again, back
@@ -258,7 +258,7 @@ def test_what_is_served_is_what_that_rank_draws(name: str) -> None:
         with pytest.raises(StopIteration):
             iterator.serve(OTHER, len(expected))
 
-    assert (rng.read(), [_state(one) for one in (loader.generator, loader.sampler)]) == before
+    assert (read_streams(), [_state(one) for one in (loader.generator, loader.sampler)]) == before
 
 
 def _state(owner: Any) -> Any:
@@ -290,7 +290,7 @@ def test_items_that_draw_numbers_are_served_from_the_streams_of_that_moment() ->
     theirs, _ = epochs_of(LOADERS["distributed"], OTHER, None, noise=True)
     play = Play(created={(0, OTHER): theirs[0][2]})
     mine, _ = epochs_of(LOADERS["distributed"], OWN, play, noise=True)
-    rng.restore(theirs[0][2].streams)
+    restore_streams(theirs[0][2].streams)
     torch.empty((), dtype=torch.int64).random_()  # the seed of the loader's workers
     torch.rand(3)
 

@@ -15,7 +15,7 @@ from recoverrun.worker.data.iterator_origin import Origin
 from recoverrun.worker.data.loader_iterator import LOOKED_AT_S, LoaderIterator
 from recoverrun.worker.data.loader_state import Point
 from recoverrun.worker.errors import NotReplayable
-from recoverrun.worker.rng import rng
+from recoverrun.worker.rng.streams import read_streams
 from tests.unit.worker.data.test_loader_iterator import ORIGINAL_ITER, OTHER, OWN, WORLD, Play, seed
 
 pytestmark = pytest.mark.usefixtures("streams_put_back")
@@ -126,11 +126,11 @@ def test_a_stream_read_by_workers_is_read_again_by_workers(first: int) -> None:
     iterator = LoaderIterator(loader=loader, make=ORIGINAL_ITER, runtime=play, number=0)
     mine = next(iterator)
 
-    before = rng.read()
+    before = read_streams()
     served = [iterator.serve(OTHER, index).tolist() for index in range(first, len(theirs))]
 
     assert served == theirs[first:]
-    assert rng.read() == before
+    assert read_streams() == before
     assert mine.tolist() not in theirs
     iterator.forget(OTHER)
 

@@ -18,7 +18,7 @@ from recoverrun.worker.data.iterator_origin import Origin
 from recoverrun.worker.data.loader_iterator import LoaderIterator
 from recoverrun.worker.data.loader_state import Point
 from recoverrun.worker.errors import NotReplayable
-from recoverrun.worker.rng import rng
+from recoverrun.worker.rng.streams import read_streams
 from tests.unit.worker.data.test_loader_iterator import ORIGINAL_ITER, OTHER, OWN, WORLD, Play
 
 ROWS, WORKERS = 60, 2
@@ -124,7 +124,7 @@ def sides(row: Row, **options: Any) -> tuple[Side, Side]:
 @pytest.mark.parametrize("row", [plain, noisy, noisy_late, told_of_worker, lazily])
 def test_another_rank_s_rows_are_those_that_its_workers_give(row: Row, first: int) -> None:
     mine, theirs = sides(row)
-    before = rng.read()
+    before = read_streams()
 
     for iterator, expected in zip(mine.iterators, theirs.items, strict=True):
         served = [iterator.serve(OTHER, index) for index in range(first, len(expected))]
@@ -132,7 +132,7 @@ def test_another_rank_s_rows_are_those_that_its_workers_give(row: Row, first: in
         with pytest.raises(StopIteration):
             iterator.serve(OTHER, len(expected))
 
-    assert rng.read() == before
+    assert read_streams() == before
     assert mine.data.begun == 0 and mine.data.chance is None
 
 

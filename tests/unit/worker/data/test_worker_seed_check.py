@@ -16,7 +16,7 @@ from recoverrun.worker.data.loader_state import Point
 from recoverrun.worker.data.weak_source import Adopted
 from recoverrun.worker.data.worker_seed_check import Seeding, has_workers, look
 from recoverrun.worker.errors import NotReplayable
-from recoverrun.worker.rng import rng
+from recoverrun.worker.rng.streams import read_streams
 from tests.unit.worker.data.test_loader_iterator import ORIGINAL_ITER, OTHER, OWN, Play
 
 ROWS, LATE = 24, 12
@@ -251,12 +251,12 @@ def test_the_same_code_of_a_later_loader_was_compared() -> None:
 
 def test_to_look_at_our_own_workers_once_more_moves_nothing() -> None:
     mine, _ = ranks(late, documented)
-    before = rng.read()
+    before = read_streams()
 
     traces = [mine.iterator.retrace(0), mine.iterator.retrace(LATE // 2)]
 
     assert [one.drew for one in traces] == [False, True]
-    assert rng.read() == before
+    assert read_streams() == before
     assert not mine.iterator.twins and not mine.iterator.traces
     assert mine.iterator.runtime.spoken_for is None  # type: ignore[attr-defined]
 

@@ -23,7 +23,8 @@ from recoverrun.worker.replay.lost_rank import (
     parted,
     require,
 )
-from recoverrun.worker.rng import object_generators, rng
+from recoverrun.worker.rng import object_generators
+from recoverrun.worker.rng.streams import Streams, read_streams
 from tests.unit.contexts import at, stream
 
 pytestmark = pytest.mark.usefixtures("streams_put_back")
@@ -308,11 +309,11 @@ def test_iterators_that_it_made_are_where_it_says() -> None:
 # --------------------------------------------------------------------------- other streams
 
 
-def hosts_at(seed: int, drawn: int) -> rng.Streams:
+def hosts_at(seed: int, drawn: int) -> Streams:
     random.seed(seed)
     for _ in range(drawn):
         random.random()
-    return rng.read()
+    return read_streams()
 
 
 @pytest.mark.parametrize(
@@ -414,10 +415,10 @@ def moved_by(place: str, count: int) -> list[Context]:
             for _ in range(count):
                 random.random() if place == "python" else None
                 numbers.random() if place == NUMPY_AT else None
-            streams = rng.read()
+            streams = read_streams()
         offset = count if (place, kind) == ("cuda0", "top") else 0
         gpu = struct.pack("<QQ", 7, 4 * offset)
-        given = rng.Streams(
+        given = Streams(
             torch_cpu=streams.torch_cpu, torch_cuda=(gpu,),
             python=streams.python, numpy=streams.numpy,
         )  # fmt: skip

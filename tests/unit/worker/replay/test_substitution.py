@@ -14,7 +14,7 @@ from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.executor import Impersonator
 from recoverrun.worker.replay.lost_rank import differing
 from recoverrun.worker.replay.substitution import Costume, Substitution
-from recoverrun.worker.rng import rng
+from recoverrun.worker.rng.streams import read_streams
 from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
 from tests.unit.contexts import at, loop
 
@@ -50,7 +50,7 @@ class Stage:
         actor = Impersonator(ScriptRuntime(0))
         actor.runtime.own_modules = OWN
         self.substitution = Substitution(actor.runtime, actor.bearing, actor.shares)
-        self.costume = Costume(rng.read(), {})
+        self.costume = Costume(read_streams(), {})
 
     @property
     def different(self) -> dict[Key, Any]:
