@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from recoverrun.worker.analysis.call_graph import CONSTRUCTORS, CallGraph, Hot, name_of
-from recoverrun.worker.analysis.liveness import binds, free_reads
+from recoverrun.worker.analysis.scopes import binds, free_reads
 from recoverrun.worker.analysis.syntax_trees import walk
 from recoverrun.worker.instrumentation import Loop
 

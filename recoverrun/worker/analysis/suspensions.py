@@ -9,7 +9,7 @@ import ast
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from recoverrun.worker.analysis.liveness import own_nodes
+from recoverrun.worker.analysis.scopes import own_nodes
 from recoverrun.worker.instrumentation import RUNTIME_NAME
 
 WORDS: dict[type[ast.AST], str] = {

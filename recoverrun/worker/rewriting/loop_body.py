@@ -18,7 +18,7 @@ import copy
 from collections.abc import Sequence
 from typing import TypeVar
 
-from recoverrun.worker.analysis.liveness import local_names, own_nodes
+from recoverrun.worker.analysis.scopes import local_names, own_nodes
 from recoverrun.worker.analysis.suspensions import Abandoned
 from recoverrun.worker.instrumentation import EXIT_NAME, RUNTIME_NAME
 

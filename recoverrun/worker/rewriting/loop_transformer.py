@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from types import CodeType
 
 from recoverrun.worker.analysis.call_graph import CallGraph, Hot
-from recoverrun.worker.analysis.liveness import binds, bound_names, flow, own_nodes
+from recoverrun.worker.analysis.liveness import liveness_of
 from recoverrun.worker.analysis.rank_conditions import WORDS
+from recoverrun.worker.analysis.scopes import binds, bound_names, own_nodes
 from recoverrun.worker.analysis.suspensions import waits
 from recoverrun.worker.analysis.syntax_trees import visit_statements, walk
 from recoverrun.worker.instrumentation import ITEM_NAME, RUNTIME_NAME, Loop, LoopKind
@@ -189,7 +190,7 @@ class _Rewriter(ast.NodeTransformer):
         class_name, first = self._owner()
         body = loop_body.prepare(node.body, class_name, first)
         targets, item_code = self._target(node, class_name, first)
-        reads = flow(body)
+        reads = liveness_of(body)
         found = waits(node.body, self.filename)
         refusal = next((one.reason for one in found if one.always), "")
         refusal = refusal or loop_body.obstacle(node.body, self.filename)

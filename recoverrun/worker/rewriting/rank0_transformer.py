@@ -28,8 +28,8 @@ from typing import TypeGuard
 
 from recoverrun.worker.analysis.access_paths import flowing, makings, read, touched, written
 from recoverrun.worker.analysis.call_graph import BACKWARD, name_of
-from recoverrun.worker.analysis.liveness import own_nodes
 from recoverrun.worker.analysis.rank_conditions import as_first, value_of
+from recoverrun.worker.analysis.scopes import own_nodes
 from recoverrun.worker.analysis.syntax_trees import blocks, visit_statements, walk
 from recoverrun.worker.instrumentation import RUNTIME_NAME, Lone, Making
 
