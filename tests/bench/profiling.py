@@ -33,6 +33,7 @@ MODULES = (
     "recoverrun.worker.rng.skip_ahead",
     "recoverrun.worker.rng.streams",
     "recoverrun.worker.data.loader_iterator",
+    "recoverrun.worker.data.loader_opening",
     "recoverrun.worker.context.observer",
     "recoverrun.worker.replay.make_up",
     "recoverrun.worker.replay.data_sources",

@@ -16,9 +16,9 @@ from recoverrun.worker.context.slot_context import (
 from recoverrun.worker.context.values import is_result, is_small_tensor
 from recoverrun.worker.data import iterator_copy
 from recoverrun.worker.data.batch_substitution import dicts_in, drawn_for, within
+from recoverrun.worker.data.source import Draw
 from recoverrun.worker.rng.registry import REGISTRY
 from recoverrun.worker.rng.streams import Streams, read_streams
-from recoverrun.worker.tracking.draw_log import Draw
 
 
 class TorchSenses:

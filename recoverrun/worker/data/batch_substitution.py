@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 
+from recoverrun.worker.data.source import Draw
 from recoverrun.worker.errors import NotReplayable
-from recoverrun.worker.tracking.draw_log import Draw
 
 ATOMS = (bool, int, float, str, bytes, type(None))
 """Shared objects: an `enumerate` counter may be the very number that a loader gave."""

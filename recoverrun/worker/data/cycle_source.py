@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from recoverrun.worker.data.batch_substitution import substituted
-from recoverrun.worker.data.generator_source import Drawing
 from recoverrun.worker.data.loader_iterator import LoaderIterator
+from recoverrun.worker.data.runtime import Drawing
+from recoverrun.worker.data.source import Draw
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rng.streams import read_streams, restore_streams
-from recoverrun.worker.tracking.draw_log import Draw
 
 
 class Cycle:

@@ -15,38 +15,18 @@ say, is resumed, once a proof has shown that this gives another rank's item, and
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakValueDictionary
 
 from recoverrun.worker.data.batch_substitution import holds, served, substituted
-from recoverrun.worker.data.loader_iterator import Impersonation
+from recoverrun.worker.data.runtime import Drawing
+from recoverrun.worker.data.source import Draw
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rng.skip_ahead import skip_ahead
 from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
-from recoverrun.worker.tracking.draw_log import Draw
 
 AHEAD = 4
 """Draws that are kept until an item has them: so far a loader may be read ahead."""
-
-
-class Drawing(Impersonation, Protocol):
-    """What a feed asks the runtime."""
-
-    @property
-    def drawn_so_far(self) -> int:
-        """How many draws normal work has made."""
-
-    def draws_since(self, mark: int) -> list[Draw] | None:
-        """The draws from number `mark` on, or None if there were too many to keep them."""
-
-    def fold(self, mark: int, draw: Draw) -> None:
-        """Draws from number `mark` on were made for this one."""
-
-    def trusts(self, name: str) -> bool:
-        """True once a proof has resumed a generator of this function."""
-
-    def spoil(self, reason: str) -> None:
-        """What is being re-executed is not the lost rank's microbatch: end it at its backward."""
 
 
 UNTRIED = "{} was asked for its first item after the last proof: whose it is has not been shown"

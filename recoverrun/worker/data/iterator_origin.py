@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from torch.utils.data import DataLoader
 
 from recoverrun.worker.data import subset_rows as cuts
-from recoverrun.worker.data.loader_clone import Place, places
+from recoverrun.worker.data.rank_substitution import Place, places
 from recoverrun.worker.data.subset_rows import Cut
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rng.skip_ahead import draws_between, skip_draws

@@ -8,7 +8,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from recoverrun.worker.data.iterator_origin import advanced
-from recoverrun.worker.data.loader_clone import samplers_of
+from recoverrun.worker.data.samplers import samplers_of
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rng.streams import Streams, read_streams, tensor_bytes
 

@@ -19,7 +19,8 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, get_worker_info
 
-from recoverrun.worker.data.loader_clone import apart, staffed
+from recoverrun.worker.data.loader_clone import staffed
+from recoverrun.worker.data.object_copy import apart
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rng import object_generators
 from recoverrun.worker.rng.host_streams import read_hosts

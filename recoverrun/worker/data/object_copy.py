@@ -19,7 +19,7 @@ import threading
 import types
 from collections.abc import Callable, Container, Iterator
 from hashlib import blake2b
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -56,8 +56,19 @@ COUNTERS: tuple[type, ...] = (itertools.count, type(iter([])), type(iter(())), t
 """But these can."""
 
 
+T = TypeVar("T")
+
+
 class Unmovable(Exception):
     """Something in it moves and cannot be copied; the text says what it holds."""
+
+
+def apart(owner: T) -> T:
+    """A shallow copy with attributes of its own: some `__setstate__` keep those of `owner`."""
+    twin = copy.copy(owner)
+    if vars(twin) is vars(owner):
+        object.__setattr__(twin, "__dict__", dict(vars(owner)))
+    return twin
 
 
 def copied(owner: Any) -> Any:

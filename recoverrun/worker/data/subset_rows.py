@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Subset
 
-from recoverrun.worker.data.loader_clone import apart, samplers_of
+from recoverrun.worker.data.object_copy import apart
+from recoverrun.worker.data.samplers import samplers_of
 from recoverrun.worker.errors import NotReplayable
 
 Cut = range | bytes | str

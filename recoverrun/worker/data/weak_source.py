@@ -4,7 +4,7 @@ import weakref
 from typing import Any
 
 from recoverrun.worker.data.iterator_origin import Origin
-from recoverrun.worker.data.loader_iterator import Source
+from recoverrun.worker.data.source import Source
 from recoverrun.worker.errors import NotReplayable
 
 

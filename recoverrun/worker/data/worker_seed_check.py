@@ -15,8 +15,9 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from recoverrun.worker.data.loader_iterator import LoaderIterator, Source
+from recoverrun.worker.data.loader_iterator import LoaderIterator
 from recoverrun.worker.data.loader_workers import Read, Trace
+from recoverrun.worker.data.source import Source
 from recoverrun.worker.data.weak_source import Adopted
 from recoverrun.worker.errors import NotReplayable
 

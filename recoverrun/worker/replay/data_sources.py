@@ -10,14 +10,16 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from recoverrun.worker.data.cycle_source import Cycle
 from recoverrun.worker.data.generator_source import Feed
+from recoverrun.worker.data.iterable_snapshot import Kept
 from recoverrun.worker.data.iterator_origin import Origin
-from recoverrun.worker.data.loader_clone import Kept, Ranks, clone_for, staffed
-from recoverrun.worker.data.loader_iterator import LoaderIterator, Source
+from recoverrun.worker.data.loader_clone import clone_for, staffed
+from recoverrun.worker.data.loader_iterator import LoaderIterator
 from recoverrun.worker.data.loader_workers import Opened, Read, watched
+from recoverrun.worker.data.rank_substitution import Ranks
+from recoverrun.worker.data.source import Draw, Source
 from recoverrun.worker.data.weak_source import Adopted
 from recoverrun.worker.data.worker_seed_check import Seeding
 from recoverrun.worker.replay.executor import Impersonator
-from recoverrun.worker.tracking.draw_log import Draw
 from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
 from rendezvous.protocol.layout import Layout
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from recoverrun.worker.data.source import Draw
 from recoverrun.worker.instrumentation import Loop
-from recoverrun.worker.tracking.draw_log import Draw
 from recoverrun.worker.tracking.loop_iterator import find_frame
 
 if TYPE_CHECKING:

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from recoverrun.worker.context.attached_state import ATTACHED
+from recoverrun.worker.data.source import Draw
 from recoverrun.worker.instrumentation import Loop
 from recoverrun.worker.rank0.failover import FirstRank
-from recoverrun.worker.tracking.draw_log import Draw, Draws
+from recoverrun.worker.tracking.draw_log import Draws
 from recoverrun.worker.tracking.generator_wrapper import same_kind
 from recoverrun.worker.tracking.idle_loops import Idle
 from recoverrun.worker.tracking.loop_frames import Turn, Turns, line_of
@@ -25,7 +26,7 @@ if TYPE_CHECKING:  # they import torch, which the script imports when it wants t
     from torch.optim import Optimizer
 
     from recoverrun.worker.context.slot_context import Context, Key, Path
-    from recoverrun.worker.data.loader_iterator import Source
+    from recoverrun.worker.data.source import Source
     from recoverrun.worker.rng.streams import Streams
     from recoverrun.worker.verification.evidence import Evidence, Mark
 

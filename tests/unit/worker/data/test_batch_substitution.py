@@ -8,7 +8,7 @@ import torch
 
 from recoverrun.worker.context.observer import TorchSenses
 from recoverrun.worker.data.batch_substitution import drawn_for, within
-from recoverrun.worker.tracking.draw_log import Draw
+from recoverrun.worker.data.source import Draw
 
 SOURCE: Any = object()
 BATCHES = [torch.tensor([float(n)]) for n in range(3)]

@@ -12,8 +12,8 @@ import torch
 
 from recoverrun.worker.data.generator_source import Feed
 from recoverrun.worker.data.iterator_origin import Origin
+from recoverrun.worker.data.source import Draw
 from recoverrun.worker.rng.streams import read_streams, restore_streams
-from recoverrun.worker.tracking.draw_log import Draw
 
 OTHER = 2
 

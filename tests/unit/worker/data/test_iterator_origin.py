@@ -17,8 +17,9 @@ from torch.utils.data import (
 
 from recoverrun.worker.data import subset_rows
 from recoverrun.worker.data.iterator_origin import Origin, Pairs, advanced
-from recoverrun.worker.data.loader_clone import Ranks, clone_for
+from recoverrun.worker.data.loader_clone import clone_for
 from recoverrun.worker.data.loader_state import Point
+from recoverrun.worker.data.rank_substitution import Ranks
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rng.streams import tensor_bytes
 

@@ -26,11 +26,11 @@ from recoverrun.worker.data.batch_substitution import served
 from recoverrun.worker.data.iterator_origin import Origin
 from recoverrun.worker.data.loader_iterator import LoaderIterator
 from recoverrun.worker.data.loader_state import Point
+from recoverrun.worker.data.source import Draw
 from recoverrun.worker.data.weak_source import Adopted
 from recoverrun.worker.data.worker_seed_check import Seeding
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rng.streams import read_streams, restore_streams
-from recoverrun.worker.tracking.draw_log import Draw
 
 WORLD, ITEMS, OWN, OTHER = 3, 53, 0, 2
 ORIGINAL_ITER = DataLoader.__iter__
@@ -427,7 +427,7 @@ def test_what_is_kept_for_a_rank_is_dropped_on_request() -> None:
 
     iterator.forget(OTHER)
 
-    assert not iterator.twins and not iterator.positions
+    assert not iterator.iterators and not iterator.positions
 
 
 def test_a_lost_rank_that_has_no_more_data_is_not_replayable() -> None:

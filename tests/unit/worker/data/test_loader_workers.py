@@ -12,6 +12,7 @@ from typing import Any
 import numpy
 import pytest
 import torch
+from tests.unit.loaders import ORIGINAL_ITER, OTHER, OWN, WORLD, Play
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, get_worker_info
 
 from recoverrun.worker.data.iterator_origin import Origin
@@ -19,7 +20,6 @@ from recoverrun.worker.data.loader_iterator import LoaderIterator
 from recoverrun.worker.data.loader_state import Point
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rng.streams import read_streams
-from tests.unit.worker.data.test_loader_iterator import ORIGINAL_ITER, OTHER, OWN, WORLD, Play
 
 ROWS, WORKERS = 60, 2
 Row = Callable[[int], Any]
@@ -199,16 +199,16 @@ def test_what_is_asked_for_again_is_as_it_was_and_not_read_again() -> None:
     mine, theirs = sides(noisy)
     iterator = mine.iterators[0]
     first = iterator.serve(OTHER, 4)
-    twin = iterator.twins[OTHER]
+    reader = iterator.iterators[OTHER]
     iterator.serve(OTHER, 5)
     first.zero_()
 
     assert torch.equal(iterator.serve(OTHER, 4), theirs.items[0][4])
-    assert iterator.twins[OTHER] is twin
+    assert iterator.iterators[OTHER] is reader
     iterator.begin_step(iterator.count)
-    assert sorted(twin.kept) == [4, 5]
+    assert sorted(reader.kept) == [4, 5]
     iterator.begin_step(iterator.count)
-    assert not twin.kept
+    assert not reader.kept
 
 
 def test_workers_that_live_on_are_not_seeded_anew() -> None:

@@ -257,7 +257,7 @@ def test_to_look_at_our_own_workers_once_more_moves_nothing() -> None:
 
     assert [one.drew for one in traces] == [False, True]
     assert read_streams() == before
-    assert not mine.iterator.twins and not mine.iterator.traces
+    assert not mine.iterator.iterators and not mine.iterator.traces
     assert mine.iterator.runtime.spoken_for is None  # type: ignore[attr-defined]
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 
-from recoverrun.worker.data.loader_iterator import Ranks
+from recoverrun.worker.data.rank_substitution import Ranks
 from recoverrun.worker.groups.topology import layout_of, layout_of_mesh
 
 

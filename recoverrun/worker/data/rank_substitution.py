@@ -1,0 +1,181 @@
+"""Another rank in the place of this one, in what a loader holds.
+
+Samplers, data sets and functions that begin worker processes carry the rank of their process: as an
+attribute, a keyword or a variable that is called `rank` or the like. Copies of them carry the other
+rank instead.
+"""
+
+import functools
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import CellType, FunctionType
+from typing import Any
+
+from torch.utils.data import DataLoader, IterableDataset
+
+from recoverrun.worker.data.object_copy import apart
+from recoverrun.worker.data.samplers import SAMPLER_NAMES, samplers_of
+from recoverrun.worker.errors import NotReplayable
+from recoverrun.worker.rng import object_generators
+from rendezvous.protocol.layout import Layout
+
+COUNT_NAMES = ("num_replicas", "num_processes", "dp_world_size", "world_size")
+RANK_NAMES = ("rank", "process_index", "dp_rank")
+
+Place = tuple[int, int]
+"""Among how many, or 0 where that is not said, and which: what an object carries as its rank."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """Two ranks, one of which is impersonated; samplers may count replicas, not ranks.
+
+    Or anything between: where ranks of one tensor-parallel group read the same data, a sampler
+    counts such groups. So `told` goes first: what the other carries where we carry such a place.
+    """
+
+    own: int
+    other: int
+    layout: Layout | None = None
+    told: Mapping[Place, int] = field(default_factory=dict)
+
+    def of(self, owner: Any, carried: int) -> int:
+        """What stands in the place of `carried`, the rank that the object `owner` carries."""
+        layout, count = self.layout, _count(owner)
+        if (count, carried) in self.told:
+            return self.told[count, carried]
+        if layout is not None and layout.shards > 1 and count == len(layout.replicas):
+            own = layout.slot(self.own)
+            return layout.slot(self.other) if carried == own else carried
+        return self.other if carried == self.own else carried
+
+
+def _count(owner: Any) -> int:
+    counts = [vars(owner)[name] for name in COUNT_NAMES if name in vars(owner)]
+    return counts[0] if counts and type(counts[0]) is int else 0
+
+
+def places(loader: "DataLoader[Any]") -> tuple[Place, ...]:
+    """Of everything below `loader` that carries a rank, in a fixed order."""
+    found = [place for sampler in samplers_of(loader) for place in _places_of(sampler)]
+    if isinstance(loader.dataset, IterableDataset):
+        found += _places_within(loader.dataset, depth=2)
+    return tuple(found)
+
+
+def _places_of(owner: Any) -> list[Place]:
+    """The names and kinds are those that `own_samplers` and `_stream_as` replace."""
+    carried = [vars(owner)[name] for name in RANK_NAMES if type(vars(owner).get(name)) is int]
+    return [(_count(owner), one) for one in carried]
+
+
+def _places_within(owner: Any, depth: int) -> list[Place]:
+    found = _places_of(owner)
+    for value in list(vars(owner).values()):
+        if depth and hasattr(value, "__dict__") and _carries_rank(value, depth - 1):
+            found += _places_within(value, depth - 1)
+    return found
+
+
+def own_samplers(loader: "DataLoader[Any]", ranks: Ranks | None) -> dict[str, Any]:
+    """Copies of the samplers of `loader`, with the ranks that they carry replaced."""
+    copies: dict[int, Any] = {}
+
+    def copied(sampler: Any) -> Any:
+        if id(sampler) in copies:
+            return copies[id(sampler)]
+        twin = copies[id(sampler)] = apart(sampler)
+        for name in SAMPLER_NAMES:
+            below = vars(twin).get(name)
+            if below is not None and hasattr(below, "__dict__"):
+                vars(twin)[name] = copied(below)
+        for name in RANK_NAMES:
+            carried = vars(twin).get(name)
+            if type(carried) is int and ranks is not None:
+                vars(twin)[name] = ranks.of(twin, carried)
+        return twin
+
+    samplers = {name: vars(loader).get(name) for name in ("batch_sampler", "sampler")}
+    return {
+        name: copied(sampler) if hasattr(sampler, "__dict__") else sampler
+        for name, sampler in samplers.items()
+    }
+
+
+def _begun_as(function: Any, ranks: Ranks) -> Any:
+    """What begins a worker process, with the ranks that it carries replaced: words given to it, as
+    transformers and Lightning do, and variables around it or of its module.
+    """
+    if isinstance(function, functools.partial):
+        words = _spoken(function.keywords, ranks)
+        return functools.partial(_begun_as(function.func, ranks), *function.args, **words)
+    if not isinstance(function, FunctionType):
+        return function
+    code = function.__code__
+    around = inspect.getclosurevars(function)
+    known, held = _spoken(around.globals, ranks), _spoken(around.nonlocals, ranks)
+    if known == around.globals and held == around.nonlocals:
+        return function
+    cells = tuple(
+        CellType(held[name]) if name in held else cell
+        for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True)
+    )
+    names = {**function.__globals__, **known}
+    made = FunctionType(code, names, function.__name__, function.__defaults__, cells)
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
+
+
+def _spoken(names: Mapping[str, Any], ranks: Ranks) -> dict[str, Any]:
+    """`names` with our rank replaced, where one of them is that."""
+    return {
+        name: ranks.other
+        if name in (*RANK_NAMES, "global_rank") and type(value) is int and value == ranks.own
+        else value
+        for name, value in names.items()
+    }
+
+
+def _stream_as(owner: Any, ranks: Ranks, depth: int) -> Any:
+    """A shallow copy of `owner` and of the objects in it, with the ranks that they carry replaced.
+
+    Raises NotReplayable if it has a generator of its own: the copy would draw from the same one,
+    or from one that is not where it was. Also if it has what processes share: who waits at a
+    barrier for all readers must not meet one more.
+    """
+    twin = apart(owner)
+    for name, value in vars(owner).items():
+        if _is_shared(value):
+            raise NotReplayable(
+                f"the iterable data set {type(owner).__name__} shares {name} with other processes"
+            )
+        if object_generators.is_generator(value):
+            raise NotReplayable(f"the iterable data set {type(owner).__name__} has a generator")
+        if name in RANK_NAMES and type(value) is int:
+            object.__setattr__(twin, name, ranks.of(owner, value))
+        elif depth and hasattr(value, "__dict__") and _carries_rank(value, depth - 1):
+            object.__setattr__(twin, name, _stream_as(value, ranks, depth - 1))
+    return twin
+
+
+def has_shared(owner: Any) -> bool:
+    """Has it anything that processes share?"""
+    return any(map(_is_shared, list(getattr(owner, "__dict__", {}).values())))
+
+
+def _is_shared(value: Any) -> bool:
+    """A lock, barrier, queue or memory of several processes, as `multiprocessing` makes them, or
+    one of that name, as libraries for streaming do (`SharedBarrier`, `FileLock`)."""
+    kind = type(value)
+    made = kind.__module__.partition(".")[0] in ("multiprocessing", "_multiprocessing", "filelock")
+    return made or kind.__name__.startswith("Shared") or "shm" in getattr(value, "__dict__", ())
+
+
+def _carries_rank(owner: Any, depth: int) -> bool:
+    if isinstance(owner, type) or not hasattr(owner, "__dict__"):
+        return False
+    found = vars(owner)
+    return any(type(found.get(name)) is int for name in RANK_NAMES) or bool(
+        depth and any(_carries_rank(value, depth - 1) for value in list(found.values()))
+    )
