@@ -18,8 +18,8 @@ if _implied_path is not None:
     sys.path.append(_implied_path)
 
 from recoverrun.worker.boot import run_script, tracebacks  # noqa: E402
+from recoverrun.worker.data.generator_wrapper import same_kind  # noqa: E402
 from recoverrun.worker.instrumentation import Lone, Loop, Started  # noqa: E402
-from recoverrun.worker.tracking.generator_wrapper import same_kind  # noqa: E402
 
 T = TypeVar("T")
 P = ParamSpec("P")

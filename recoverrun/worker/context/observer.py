@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from recoverrun.worker.context import iterator_copy
 from recoverrun.worker.context.fingerprints import is_bulk
 from recoverrun.worker.context.object_members import members
 from recoverrun.worker.context.slot_context import (
@@ -14,7 +15,6 @@ from recoverrun.worker.context.slot_context import (
     state_of,
 )
 from recoverrun.worker.context.values import is_result, is_small_tensor
-from recoverrun.worker.data import iterator_copy
 from recoverrun.worker.data.batch_substitution import dicts_in, drawn_for, within
 from recoverrun.worker.data.source import Draw
 from recoverrun.worker.rng.registry import REGISTRY

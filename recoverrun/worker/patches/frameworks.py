@@ -116,7 +116,7 @@ def counting(session: "Session", original: Any) -> Any:
     A lost rank's are counted in its batches, which a clone of the loader gives.
     """
     from ft_collectives.process_group.substitutes import answering
-    from recoverrun.worker.data.batches_ahead import batches_of
+    from recoverrun.worker.replay.batches_ahead import batches_of
 
     def wrapper(trainer: Any, batch_samples: list[Any], device: Any) -> Any:
         if session.machine is None or session.acting:

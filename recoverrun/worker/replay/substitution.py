@@ -13,12 +13,12 @@ import torch
 
 from recoverrun.worker.context.fingerprints import find as find_bulk
 from recoverrun.worker.context.fingerprints import is_mark
+from recoverrun.worker.context.iterator_copy import Bound, copy_of
 from recoverrun.worker.context.namespaces import copied, hold, put_back
 from recoverrun.worker.context.object_members import ORDER, members, resolve, spelt
 from recoverrun.worker.context.slot_context import Key, Path, owners_of
 from recoverrun.worker.context.values import copied as copied_value
 from recoverrun.worker.context.values import put, same
-from recoverrun.worker.data.iterator_copy import Bound, copy_of
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.influence import Bearing
 from recoverrun.worker.replay.local_shards import Shares, unmarked

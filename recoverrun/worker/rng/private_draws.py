@@ -5,7 +5,7 @@ remains shows that all ranks draw equally often for training, so that the stream
 follows from the stream of any other.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from recoverrun.worker.rng.skip_ahead import draws_between, philox_offset
 from recoverrun.worker.rng.streams import (
@@ -14,17 +14,24 @@ from recoverrun.worker.rng.streams import (
     set_private_counts,
 )
 
-if TYPE_CHECKING:
-    from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
-
 draw_sites: set[str] = set()  # mutable: it grows with the script's run, like its streams
 """Where in the script private draws were made, up to now."""
+
+
+class Runtime(Protocol):
+    """What private draws need of the process that they are made in."""
+
+    active: bool
+    acting_rank: int | None
+    alone: int  # depth of code that the script runs on this rank only
+
+    def seeding(self) -> None: ...
 
 
 class PrivateDraws:
     """Wraps what the script does on this rank only, as the script's own condition says."""
 
-    def __init__(self, runtime: "ScriptRuntime", where: str) -> None:
+    def __init__(self, runtime: Runtime, where: str) -> None:
         self._runtime = runtime
         self._where = where
         self._before: Streams | None = None
@@ -41,7 +48,7 @@ class PrivateDraws:
             count_private(self._before, self._where)
 
 
-def seeding(runtime: "ScriptRuntime") -> None:
+def seeding(runtime: Runtime) -> None:
     """The script is about to seed torch's streams."""
     if runtime.acting_rank is None:
         forget_private()

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from recoverrun.worker.context.attached_state import ATTACHED
+from recoverrun.worker.data.generator_wrapper import same_kind
 from recoverrun.worker.data.source import Draw
 from recoverrun.worker.instrumentation import Loop
 from recoverrun.worker.rank0.failover import FirstRank
 from recoverrun.worker.tracking.draw_log import Draws
-from recoverrun.worker.tracking.generator_wrapper import same_kind
 from recoverrun.worker.tracking.idle_loops import Idle
 from recoverrun.worker.tracking.loop_frames import Turn, Turns, line_of
 from recoverrun.worker.tracking.loop_iterator import LoopIterator

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from recoverrun.worker.analysis.call_graph import Hot
+from recoverrun.worker.data.generator_wrapper import same_kind
 from recoverrun.worker.instrumentation import RUNTIME_NAME, Loop
 from recoverrun.worker.rewriting.loop_transformer import (
     CannotInstrument,
@@ -17,7 +18,6 @@ from recoverrun.worker.rewriting.loop_transformer import (
     graph_of,
     instrument,
 )
-from recoverrun.worker.tracking.generator_wrapper import same_kind
 
 HOT = Hot(frozenset({"backward"}), frozenset())
 

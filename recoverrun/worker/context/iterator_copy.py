@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from recoverrun.worker.context.values import bits, is_simple
+from recoverrun.worker.data import generator_wrapper
 from recoverrun.worker.data.cycle_source import Cycle
 from recoverrun.worker.data.generator_source import Feed
 from recoverrun.worker.data.loader_iterator import LoaderIterator
-from recoverrun.worker.tracking import generator_wrapper
 
 SAFE = (LoaderIterator, Feed, Cycle)
 """They know who is asking."""

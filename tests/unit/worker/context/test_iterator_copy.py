@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from recoverrun.worker.data.iterator_copy import Bound, copies, copy_of
-from recoverrun.worker.tracking.generator_wrapper import same_kind
+from recoverrun.worker.context.iterator_copy import Bound, copies, copy_of
+from recoverrun.worker.data.generator_wrapper import same_kind
 
 PLAIN: dict[str, Callable[[], Iterator[Any]]] = {
     "list": lambda: iter([1, 2, 3, 4]),
