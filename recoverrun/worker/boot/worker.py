@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from recoverrun.worker.boot import run_script
 from recoverrun.worker.boot.children import forget_in_children
-from recoverrun.worker.instrumentation import Started
+from recoverrun.worker.instrumentation import Started, TrainingHints
 from recoverrun.worker.patches import frameworks, torch_table
 from recoverrun.worker.rewriting.post_import import watch
 from recoverrun.worker.rng.registry import REGISTRY
+from recoverrun.worker.strategies import pipelines
 from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
 from rendezvous.protocol.worker_env import WorkerEnv
 
@@ -41,7 +42,7 @@ def start(environ: Mapping[str, str]) -> Started:
         runtime=worker.runtime,
         finish=worker.finish,
         failing=worker.failing,
-        trainers=frameworks.TRAINERS,
+        hints=TrainingHints(modules=frameworks.TRAINERS, words={pipelines.NAME: pipelines.TRAINS}),
     )
 
 

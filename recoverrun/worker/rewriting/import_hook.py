@@ -24,10 +24,9 @@ from recoverrun.worker.analysis.call_graph import CallGraph, Hot, Mentioned, sca
 from recoverrun.worker.analysis.module_graph import reachable
 from recoverrun.worker.analysis.rank_conditions import WORDS
 from recoverrun.worker.analysis.syntax_trees import uncollected
-from recoverrun.worker.instrumentation import RUNTIME_NAME, Runtime
+from recoverrun.worker.instrumentation import RUNTIME_NAME, Runtime, TrainingHints
 from recoverrun.worker.rewriting.loop_transformer import CannotInstrument, instrument
 from recoverrun.worker.rewriting.post_import import found_after
-from recoverrun.worker.strategies import pipelines
 
 # Bounds of the search for modules of the project, so that a home directory costs little.
 SCAN_DEPTH = 3
@@ -36,6 +35,8 @@ SCAN_FILE_BYTES = 1 << 20
 SCAN_ENTRIES = 20_000  # of folders, whatever they are: data sets lie beside scripts, too
 
 NOTHING: Mentioned = (set(), set())
+NO_HINTS = TrainingHints()
+
 YIELDS = re.compile(rb"\byield\b")
 
 INSTALLED = frozenset({"site-packages", "dist-packages"})
@@ -96,11 +97,14 @@ class Instrumenter:
         self.hot, self.wanted = self.graph.hot(), self.graph.wanted()
 
     @classmethod
-    def for_project(cls, runtime: Runtime, project: Project) -> "Instrumenter":
+    def for_project(
+        cls, runtime: Runtime, project: Project, hints: TrainingHints = NO_HINTS
+    ) -> "Instrumenter":
         """Scan the project for what leads to a backward."""
         sources = reachable(dict(project.sources()), project.entry)
-        imports = any(pipelines.NAME in text for text in sources.values())
-        training = pipelines.TRAINS if imports else frozenset()
+        texts = sources.values()
+        words = [word for word in hints.words if any(word in text for text in texts)]
+        training = frozenset[str]().union(*(hints.words[word] for word in words))
         with uncollected():
             graph, looped = scan(sources.items(), parse_or_none, training)
         return cls(runtime, graph, looped)
@@ -228,15 +232,10 @@ class _Loader(SourceFileLoader):
         return self._code
 
 
-def install(
-    runtime: Runtime, project: Project, trainers: Mapping[str, frozenset[str]]
-) -> Instrumenter:
-    """Instrument what is imported from now on; return what does it, for the script itself.
-
-    `trainers` are modules to instrument wherever they are, and names in them that train.
-    """
-    instrumenter = Instrumenter.for_project(runtime, project)
-    sys.meta_path.insert(0, Finder(instrumenter, project, trainers))
+def install(runtime: Runtime, project: Project, hints: TrainingHints) -> Instrumenter:
+    """Instrument what is imported from now on; return what does it, for the script itself."""
+    instrumenter = Instrumenter.for_project(runtime, project, hints)
+    sys.meta_path.insert(0, Finder(instrumenter, project, hints.modules))
     return instrumenter
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import pytest
 
 from recoverrun.worker.boot import run_script
-from recoverrun.worker.instrumentation import Lone, Loop
+from recoverrun.worker.instrumentation import Lone, Loop, TrainingHints
 from recoverrun.worker.rewriting import import_hook
 from recoverrun.worker.rewriting.import_hook import Finder, Instrumenter, Project
 
@@ -67,7 +67,7 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeRuntime:
 def _import(
     name: str, runtime: FakeRuntime, folder: Path, trainers: dict[str, frozenset[str]] | None = None
 ) -> ModuleType:
-    import_hook.install(runtime, Project.of([str(folder)]), trainers or {})
+    import_hook.install(runtime, Project.of([str(folder)]), TrainingHints(modules=trainers or {}))
     importlib.invalidate_caches()
     try:
         return importlib.import_module(name)
@@ -151,6 +151,20 @@ def test_a_framework_may_train_by_a_name_that_does_not_show_it(
     _import("rr_same", runtime, tmp_path / "elsewhere", {"rr_same": frozenset()})
 
     assert runtime.loops == ["rr_loop.py:2"]
+
+
+@pytest.mark.parametrize(("text", "loops"), [("import pipes", ["rr_piped.py:4"]), ("", [])])
+def test_a_word_in_a_project_may_say_which_names_train(
+    text: str, loops: list[str], runtime: FakeRuntime, tmp_path: Path
+) -> None:
+    (tmp_path / "rr_piped.py").write_text(f"{text}\n\ndef run(self):\n  while 1: self.advance()\n")
+    hints = TrainingHints(words={b"pipes": frozenset({"advance"})})
+
+    instrumenter = Instrumenter.for_project(runtime, Project.of([str(tmp_path)]), hints)
+    path = str(tmp_path / "rr_piped.py")
+    instrumenter.code(path, Path(path).read_bytes())
+
+    assert runtime.loops == loops
 
 
 def test_a_forked_process_imports_as_ever(
