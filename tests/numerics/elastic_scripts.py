@@ -1,10 +1,8 @@
 """What the members of a small world do (see `worlds`)."""
 
 import itertools
-import os
 import random
 import threading
-import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,80 +11,13 @@ import torch.distributed as dist
 from torch.distributed.checkpoint import state_dict_saver, utils
 from torch.nn.parallel import DistributedDataParallel
 
-from ft_collectives.communicators import fabric as fabric_module
-from ft_collectives.communicators import gloo_threads
 from ft_collectives.process_group.elastic import ElasticGroup
 from ft_collectives.process_group.substitutes import Site, naming_roots
 from ft_collectives.step.vote import EXCHANGED, Booth, Tally
 from recoverrun.worker.patches.distributed_checkpoint import Checkpoints, among_survivors
+from tests.numerics import collective_calls
 from tests.numerics import elastic_functions as functions
 from tests.numerics.worlds import Member
-
-# --------------------------------------------------------------------------- point to point
-
-
-def messages(member: Member) -> list[Any]:
-    """Ranks 0 and 1 talk; 2 dies while 1 waits for it; 3 watches."""
-    member.protect()
-    got: list[Any] = []
-    if member.rank == 2:
-        dist.recv(torch.zeros(1), 1)
-        member.die()
-    if member.rank == 0:
-        early = [dist.isend(torch.tensor([float(at)]), 1, tag=at % 2) for at in range(4)]
-        for work in early:
-            work.wait()
-        dist.batch_isend_irecv(
-            [
-                dist.P2POp(dist.isend, torch.tensor([7.0]), 1),
-                dist.P2POp(dist.irecv, reply := torch.zeros(1), 1),
-            ]
-        )[1].wait()
-        got.append(reply.item())
-    if member.rank == 1:
-        slots = [torch.zeros(1) for _ in range(4)]
-        works = [dist.irecv(slots[at], 0, tag=at % 2) for at in (1, 0, 3, 2)]
-        for work in works:
-            work.wait()
-        got += [slot.item() for slot in slots]
-        swap = [
-            dist.P2POp(dist.isend, torch.tensor([8.0]), 0),
-            dist.P2POp(dist.irecv, other := torch.zeros(1), 0),
-        ]
-        for work in dist.batch_isend_irecv(swap):
-            work.wait()
-        got.append(other.item())
-        waiting = dist.irecv(torch.zeros(1), 2)
-        dist.send(torch.ones(1), 2)
-        try:
-            waiting.wait()
-            got.append("nothing")
-        except RuntimeError as error:
-            got.append(str(error).splitlines()[0])
-    member.await_generation(2)
-    if member.rank == 0:
-        dist.send(torch.tensor([5.0]), 3)
-        dist.send(torch.tensor([6.0]), 1)
-    elif member.rank in (1, 3):
-        last = torch.zeros(1)
-        dist.recv(last, 0)
-        got.append(last.item())
-    dist.barrier()
-    return got
-
-
-def a_send_waits_for_nobody(member: Member) -> float:
-    """The receiver takes part in a barrier before it looks at the message."""
-    member.protect()
-    slot = torch.zeros(1)
-    work = dist.isend(torch.ones(1), 1) if member.rank == 0 else None
-    dist.barrier()
-    if work is not None:
-        work.wait()
-    else:
-        dist.recv(slot, 0)
-    return slot.item()
-
 
 # --------------------------------------------------------------------------- losses at any moment
 
@@ -113,15 +44,15 @@ def operate(name: str, number: int, rank: int, size: int, count: int) -> Any:
         case "max":
             dist.all_reduce(mine, op=dist.ReduceOp.MAX)
         case "gather":
-            return torch.stack(functions.all_gather(mine, size))
+            return torch.stack(collective_calls.all_gather(mine, size))
         case "into":
-            return functions.all_gather_into(mine, size)
+            return collective_calls.all_gather_into(mine, size)
         case "broadcast":
             dist.broadcast(mine, src=number % size)
         case "scatter_sum":
-            return functions.reduce_scatter_tensor(mine, size)
+            return collective_calls.reduce_scatter_tensor(mine, size)
         case "exchange":
-            return functions.all_to_all_single(mine, size)
+            return collective_calls.all_to_all_single(mine, size)
         case "objects":
             gathered: list[Any] = [None] * size
             dist.all_gather_object(gathered, (rank, "x" * (rank + 1)))
@@ -169,7 +100,7 @@ def dies_at(member: Member, victim: int, moment: int) -> Any:
         member.die_at(moment)
     first = torch.full((2,), member.rank + 1.0)
     dist.all_reduce(first)
-    slots = functions.all_gather(torch.tensor([member.rank + 1.0]), member.size)
+    slots = collective_calls.all_gather(torch.tensor([member.rank + 1.0]), member.size)
     return first.tolist(), [slot.item() for slot in slots], fabric.view.generation
 
 
@@ -323,7 +254,10 @@ def solo(member: Member) -> list[Any]:
     if member.rank == 1:
         member.die()
     results = [operate(name, 1, 0, 2, 4) for name in OPERATIONS if name != "broadcast"]
-    results += [functions.all_to_all(torch.ones(1), 2), functions.gather(torch.ones(1), 2)]
+    results += [
+        collective_calls.all_to_all(torch.ones(1), 2),
+        collective_calls.gather(torch.ones(1), 2),
+    ]
     return [told, *(functions.plain(result) for result in results)]
 
 
@@ -391,58 +325,6 @@ def tallies(member: Member) -> list[Tally]:
         vote(many, 0),  # summed
         vote(many + member.rank // 2, 3),
     ]
-
-
-# --------------------------------------------------------------------------- cost
-
-
-def event_threads(member: Member) -> list[Any]:
-    """How many of gloo's event threads there are before and after we connect, and their policies.
-
-    All native groups were made by then; every one has a device of its own.
-    """
-    before = len(gloo_threads._threads())
-    fabric = member.protect()
-    for name in ("gradients", "vote"):
-        fabric.ready(fabric.open(name, range(member.size)))
-    threads = gloo_threads._threads()
-    policies = sorted({os.sched_getscheduler(thread) for thread in threads})
-    return [before, len(threads), policies]
-
-
-def growth(member: Member) -> list[int]:
-    """What is kept after 20 and after 220 rounds of operations without a loss."""
-    member.protect()
-    counts = []
-    for rounds in (20, 200):
-        for number in range(rounds):
-            for name in ("sum", "gather", "broadcast", "exchange"):
-                operate(name, number, member.rank, member.size, 64)
-        counts += [
-            len(fabric_module._graveyard),
-            len(fabric_module._buried),
-            len(ElasticGroup.instances),
-            threading.active_count(),
-        ]
-    return counts
-
-
-def cost(member: Member) -> tuple[float, float]:
-    """Median microseconds of an all-reduce of 4 bytes: native, protected."""
-    tensor = torch.ones(1)
-
-    def median() -> float:
-        passed = []
-        for _ in range(300):
-            started = time.perf_counter()
-            dist.all_reduce(tensor)
-            passed.append(time.perf_counter() - started)
-            tensor.fill_(1)
-        return 1e6 * sorted(passed)[len(passed) // 2]
-
-    native = median()
-    member.protect()
-    return native, median()
 
 
 def checkpoint(member: Member, victim: int, moment: int, folder: str) -> int:

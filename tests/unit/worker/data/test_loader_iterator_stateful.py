@@ -12,7 +12,7 @@ from torchdata.stateful_dataloader.sampler import StatefulDistributedSampler
 
 from recoverrun.worker.data.loader_iterator import LoaderIterator
 from recoverrun.worker.errors import NotReplayable
-from tests.unit.worker.data.test_loader_iterator import ORIGINAL_ITER, OTHER, OWN, WORLD, Play
+from tests.unit.loaders import ORIGINAL_ITER, OTHER, OWN, WORLD, Play
 
 pytestmark = [
     pytest.mark.usefixtures("streams_put_back"),

@@ -16,7 +16,7 @@ from recoverrun.worker.data.loader_iterator import LOOKED_AT_S, LoaderIterator
 from recoverrun.worker.data.loader_state import Point
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rng.streams import read_streams
-from tests.unit.worker.data.test_loader_iterator import ORIGINAL_ITER, OTHER, OWN, WORLD, Play, seed
+from tests.unit.loaders import ORIGINAL_ITER, OTHER, OWN, WORLD, Play, seed
 
 pytestmark = pytest.mark.usefixtures("streams_put_back")
 

@@ -12,7 +12,6 @@ from typing import Any
 import numpy
 import pytest
 import torch
-from tests.unit.loaders import ORIGINAL_ITER, OTHER, OWN, WORLD, Play
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, get_worker_info
 
 from recoverrun.worker.data.iterator_origin import Origin
@@ -20,6 +19,7 @@ from recoverrun.worker.data.loader_iterator import LoaderIterator
 from recoverrun.worker.data.loader_state import Point
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rng.streams import read_streams
+from tests.unit.loaders import ORIGINAL_ITER, OTHER, OWN, WORLD, Play
 
 ROWS, WORKERS = 60, 2
 Row = Callable[[int], Any]

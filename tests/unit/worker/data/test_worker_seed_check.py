@@ -17,7 +17,7 @@ from recoverrun.worker.data.weak_source import Adopted
 from recoverrun.worker.data.worker_seed_check import Seeding, has_workers, look
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rng.streams import read_streams
-from tests.unit.worker.data.test_loader_iterator import ORIGINAL_ITER, OTHER, OWN, Play
+from tests.unit.loaders import ORIGINAL_ITER, OTHER, OWN, Play
 
 ROWS, LATE = 24, 12
 OTHERWISE = "Rows draws random numbers in worker processes that the script seeds by something"

@@ -14,7 +14,7 @@ from recoverrun.worker.rng.registry import Registry
 from recoverrun.worker.rng.streams import read_streams
 from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
 from tests.unit.contexts import at, loop
-from tests.unit.worker.replay.test_executor_fresh import Coded
+from tests.unit.worker.replay.test_executor_model_state import Coded
 
 pytestmark = pytest.mark.usefixtures("streams_put_back", "signals_put_back")
 
