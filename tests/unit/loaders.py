@@ -22,8 +22,8 @@ from torch.utils.data import (
 
 from recoverrun.worker.data.iterator_origin import Origin
 from recoverrun.worker.data.loader_iterator import LoaderIterator
-from recoverrun.worker.data.loader_state import Point
-from recoverrun.worker.data.worker_seed_check import Seeding
+from recoverrun.worker.data.loader_state import LoaderState
+from recoverrun.worker.data.worker_seed_check import SeedCheck
 
 WORLD, ITEMS, OWN, OTHER = 3, 53, 0, 2
 ORIGINAL_ITER = DataLoader.__iter__
@@ -178,7 +178,7 @@ WITH_WORKERS: dict[str, Make] = {
 
 @dataclass
 class Play:
-    """The runtime's side of `data.Impersonation`."""
+    """The runtime's side of `data.DataRuntime`."""
 
     own_rank: int = OWN
     acting_rank: int | None = None
@@ -189,7 +189,7 @@ class Play:
     created: dict[tuple[int, int], Origin] = field(default_factory=dict)
     draws: list[tuple[int, Any]] = field(default_factory=list)
     spoken_for: int | None = None
-    seeding: Seeding = field(default_factory=Seeding)
+    seeding: SeedCheck = field(default_factory=SeedCheck)
 
     def created_at(self, number: int, rank: int) -> Origin | None:
         return self.created.get((number, rank))
@@ -224,8 +224,8 @@ def epochs_of(make: Make, rank: int, play: Play | None, noise: bool = False) -> 
         for sampler in (loader.sampler, getattr(loader.batch_sampler, "sampler", None)):
             if hasattr(sampler, "set_epoch"):
                 sampler.set_epoch(epoch)
-        point = Point.of(loader)
-        at = Origin.of(loader, point.streams, point.packed)
+        point = LoaderState.of(loader)
+        at = Origin.of(loader, point.streams, point.generator_states)
         if play is None:
             items: Any = ORIGINAL_ITER(loader)
         else:

@@ -16,17 +16,17 @@ DEPTH = 2
 """How deep in an item a copy of what was drawn is looked for: `(number, batch)`, say."""
 
 
-def holds(item: Any, drawn: Any) -> bool:
+def contains(item: Any, drawn: Any) -> bool:
     """Whether `drawn` itself or a part of it is in `item`."""
     return not _parts(item).isdisjoint(_parts(drawn))
 
 
-def shares(item: Any, drawn: Any) -> bool:
+def contains_copy(item: Any, drawn: Any) -> bool:
     """Whether `drawn`, a part of it, or a copy of it is in `item`."""
-    return holds(item, drawn) or _has_copy(item, drawn, DEPTH)
+    return contains(item, drawn) or _has_copy(item, drawn, DEPTH)
 
 
-def within(iterable: Any, depth: int = DEPTH) -> list[Any]:
+def items_in_memory(iterable: Any, depth: int = DEPTH) -> list[Any]:
     """What a loop over `iterable` will be given, as far as that lies in memory already: a list, or
     Python's own iterators around some, as `enumerate(batches)`.
     """
@@ -37,7 +37,7 @@ def within(iterable: Any, depth: int = DEPTH) -> list[Any]:
             inner = iterable.__reduce__()[1]
         except TypeError:  # a generator
             return []
-        return [one for part in inner for one in within(part, depth - 1)]
+        return [one for part in inner for one in items_in_memory(part, depth - 1)]
     return []
 
 
@@ -56,7 +56,7 @@ def dicts_in(items: Iterable[Any]) -> frozenset[int]:
     return frozenset(found)
 
 
-def drawn_for(items: Sequence[Any], draws: Sequence[Draw]) -> list[Draw]:
+def draws_in(items: Sequence[Any], draws: Sequence[Draw]) -> list[Draw]:
     """Those of `draws` that `items` are made of; the latest, where these may be copies."""
     parts = set[int]().union(*map(_parts, items))
     found = [draw for draw in draws if not parts.isdisjoint(_parts(draw.item))]
@@ -73,7 +73,7 @@ def _has_tensor(item: Any, depth: int) -> bool:
     return bool(nested) and any(_has_tensor(one, depth - 1) for one in inner)
 
 
-def served(item: Any, draws: Sequence[Draw], rank: int) -> list[tuple[Any, Any]]:
+def pairs_for_rank(item: Any, draws: Sequence[Draw], rank: int) -> list[tuple[Any, Any]]:
     """Of `draws`, those that are in `item`, each with what `rank` would have drawn.
 
     Raises NotReplayable.

@@ -10,18 +10,18 @@ from typing import Any
 
 from recoverrun.worker.data.batch_substitution import substituted
 from recoverrun.worker.data.loader_iterator import LoaderIterator
-from recoverrun.worker.data.runtime import Drawing
+from recoverrun.worker.data.runtime import GeneratorRuntime
 from recoverrun.worker.data.source import Draw
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rng.streams import read_streams, restore_streams
 
 
-class Cycle:
+class CycleSource:
     """Stands between the script and `itertools.cycle(items)`. A `data.Source`."""
 
     ended = False
 
-    def __init__(self, items: Iterator[Any], runtime: Drawing, number: int) -> None:
+    def __init__(self, items: Iterator[Any], runtime: GeneratorRuntime, number: int) -> None:
         self.number = number
         self.count = 0
         self._items: Iterator[Any] | None = items
@@ -30,7 +30,7 @@ class Cycle:
         self._positions: dict[int, int] = {}
         self._draws_numbers = False
 
-    def __iter__(self) -> "Cycle":
+    def __iter__(self) -> "CycleSource":
         return self
 
     def __next__(self) -> Any:

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
 
-from recoverrun.worker.data.batch_substitution import holds, served, substituted
-from recoverrun.worker.data.runtime import Drawing
+from recoverrun.worker.data.batch_substitution import contains, pairs_for_rank, substituted
+from recoverrun.worker.data.runtime import GeneratorRuntime
 from recoverrun.worker.data.source import Draw
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rng.skip_ahead import skip_ahead
@@ -33,7 +33,7 @@ UNTRIED = "{} was asked for its first item after the last proof: whose it is has
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
-class Taken:
+class GivenItem:
     """One item as the script got it; the streams stood `before` and `after` it was asked for.
 
     Reading them costs time, so it is not done for a generator whose first item was no loader's.
@@ -45,26 +45,26 @@ class Taken:
     after: Streams | None
 
 
-class Feed:
+class GeneratorSource:
     """Stands between the script and one of its generators. A `data.Source`."""
 
     ended = False
 
     def __init__(
-        self, generator: Generator[Any, Any, Any], name: str, runtime: Drawing, number: int
+        self, generator: Generator[Any, Any, Any], name: str, runtime: GeneratorRuntime, number: int
     ) -> None:
         self.number = number
         self.count = 0
         self._generator = generator
         self.name = name
         self._runtime = runtime
-        self._taken: dict[int, Taken] = {}  # of the present step
-        self._held = WeakValueDictionary[int, Taken]()  # by those who keep their draws
+        self._taken: dict[int, GivenItem] = {}  # of the present step
+        self._held = WeakValueDictionary[int, GivenItem]()  # by those who keep their draws
         self._positions: dict[int, int] = {}
         self._loads = False  # it has drawn from a loader
         self._ahead: list[Draw] = []  # in no item so far
 
-    def __iter__(self) -> "Feed":
+    def __iter__(self) -> "GeneratorSource":
         return self
 
     def __next__(self) -> Any:
@@ -105,7 +105,7 @@ class Feed:
         draws = self._runtime.draws_since(mark)
         after = read_streams() if before is not None else None
         self._loads = self._loads or draws is None or bool(draws)
-        taken = Taken(item, self._parts_of(item, draws), before, after)
+        taken = GivenItem(item, self._parts_of(item, draws), before, after)
         self._taken[self.count] = self._held[self.count] = taken
         self._runtime.fold(mark, Draw(self, self.count, item, taken))
         self.count += 1
@@ -119,7 +119,7 @@ class Feed:
         self._ahead = []
         if draws is None or len(waiting) <= 1:
             return None if draws is None else waiting
-        found = [one for one in waiting if holds(item, one.item)]
+        found = [one for one in waiting if contains(item, one.item)]
         left = [one for one in waiting if not any(one is other for other in found)]
         self._ahead = left[-AHEAD:]
         return found or waiting
@@ -156,12 +156,12 @@ class Feed:
         """
         taken = self._taken[max(self._taken)] if self._taken else None
         if taken is not None and taken.draws:
-            item = substituted(taken.item, served(taken.item, taken.draws, rank))
+            item = substituted(taken.item, pairs_for_rank(taken.item, taken.draws, rank))
             if item is not taken.item:
                 return item
         return self._resumed(value)
 
-    def _served(self, rank: int, taken: Taken | None) -> Any:
+    def _served(self, rank: int, taken: GivenItem | None) -> Any:
         if taken is None:
             raise NotReplayable(f"{self.name} is asked for more by another rank than by this one")
         if taken.draws is None:
@@ -171,7 +171,7 @@ class Feed:
         moved = skip_ahead(read_streams(), taken.before, taken.after)
         if moved is None:
             raise NotReplayable(f"{self.name} draws random numbers of Python or numpy")
-        item = substituted(taken.item, served(taken.item, taken.draws, rank))
+        item = substituted(taken.item, pairs_for_rank(taken.item, taken.draws, rank))
         if item is taken.item:
             raise NotReplayable(f"{self.name} makes something else of what its loader gives")
         if not self._runtime.looking_back:

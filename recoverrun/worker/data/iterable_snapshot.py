@@ -3,13 +3,13 @@
 import weakref
 from typing import Any, ClassVar
 
-from recoverrun.worker.data import object_copy
+from recoverrun.worker.data.object_copy import NotCopyable, copied, position_digest
 from recoverrun.worker.errors import NotReplayable
 
-ON = "goes on from pass to pass, and where it stands on another rank cannot be told"
+MOVES_BY_ITSELF = "goes on from pass to pass, and where it stands on another rank cannot be told"
 
 
-class Kept:
+class IterableSnapshot:
     """A stream as it stands now, as an iterator of it is made, whatever becomes of it.
 
     The first one stands where the script has put it, on all ranks alike. Where it does not stand
@@ -21,20 +21,20 @@ class Kept:
     def __init__(self, data: Any) -> None:
         self._name, self._reason = type(data).__name__, ""
         try:
-            self._twin = object_copy.copied(data)
-        except object_copy.Unmovable as error:
+            self._twin = copied(data)
+        except NotCopyable as error:
             self._reason = f"holds {error}"
             return
-        now = object_copy.stands(self._twin)
-        Kept._first = [one for one in Kept._first if one[0]() is not None]
-        first = [stood for known, stood in Kept._first if known() is data]
+        now = position_digest(self._twin)
+        IterableSnapshot._first = [one for one in IterableSnapshot._first if one[0]() is not None]
+        first = [stood for known, stood in IterableSnapshot._first if known() is data]
         if not first:
-            Kept._first.append((weakref.ref(data), now))
+            IterableSnapshot._first.append((weakref.ref(data), now))
         elif first[0] != now:
-            self._reason = ON
+            self._reason = MOVES_BY_ITSELF
 
     def again(self) -> Any:
         """One that stands there. Raises NotReplayable."""
         if self._reason:
             raise NotReplayable(f"the iterable data set {self._name} {self._reason}")
-        return object_copy.copied(self._twin)
+        return copied(self._twin)

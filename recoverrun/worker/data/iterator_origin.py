@@ -16,9 +16,14 @@ from typing import Any, TypeVar
 
 from torch.utils.data import DataLoader
 
-from recoverrun.worker.data import subset_rows as cuts
-from recoverrun.worker.data.rank_substitution import Place, places
-from recoverrun.worker.data.subset_rows import Cut
+from recoverrun.worker.data.rank_substitution import RankPlace, rank_places
+from recoverrun.worker.data.subset_rows import (
+    SubsetRows,
+    apply_rows,
+    pack_rows,
+    subset_rows_of,
+    unpack_rows,
+)
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rng.skip_ahead import draws_between, skip_draws
 from recoverrun.worker.rng.streams import CPU_BYTES, Streams
@@ -44,9 +49,9 @@ class Origin:
 
     streams: Streams | None
     generators: tuple[bytes, ...] | None = ()  # the loader's own, and its samplers'
-    cuts: tuple[Cut, ...] | None = ()
+    subset_rows: tuple[SubsetRows, ...] | None = ()
     rows: int = -1  # in a pass, where generators tell their order
-    places: tuple[Place, ...] | None = ()
+    rank_places: tuple[RankPlace, ...] | None = ()
     loader: int = field(default=-1, compare=False)  # number of this process's own
 
     @staticmethod
@@ -57,17 +62,17 @@ class Origin:
         return Origin(
             streams=streams,
             generators=states,
-            cuts=cuts.of(loader),
+            subset_rows=subset_rows_of(loader),
             rows=_rows_of(loader) if states else -1,
-            places=places(loader),
+            rank_places=rank_places(loader),
             loader=_loaders.setdefault(loader, next(_numbers)),
         )
 
-    def give_cuts(self, clone: "DataLoader[Any]") -> None:
+    def apply_rows(self, clone: "DataLoader[Any]") -> None:
         """Let `clone` go through the rank's rows. Raises NotReplayable."""
-        if self.cuts is None:
+        if self.subset_rows is None:
             raise NotReplayable(UNTOLD.format("the rows of the data set that it goes through"))
-        cuts.give(clone, self.cuts)
+        apply_rows(clone, self.subset_rows)
 
     def require_generators(self) -> tuple[bytes, ...]:
         """Raises NotReplayable."""
@@ -80,9 +85,9 @@ class Origin:
         return [
             None if self.streams is None else self.streams.pack(),
             None if self.generators is None else list(self.generators),
-            None if self.cuts is None else cuts.pack(self.cuts),
+            None if self.subset_rows is None else pack_rows(self.subset_rows),
             self.rows,
-            None if self.places is None else [list(place) for place in self.places],
+            None if self.rank_places is None else [list(place) for place in self.rank_places],
         ]
 
     @staticmethod
@@ -94,28 +99,32 @@ class Origin:
         return Origin(
             streams=None if streams is None else Streams.unpack(streams),
             generators=None if generators is None else tuple(generators),
-            cuts=None if cut is None else cuts.unpack(cut),
+            subset_rows=None if cut is None else unpack_rows(cut),
             rows=rows,
-            places=None if carried is None else _unpacked(carried),
+            rank_places=None if carried is None else _unpacked(carried),
         )
 
-    def require_places(self, own: "Origin", own_rank: int) -> None:
+    def require_rank_places(self, own: "Origin", own_rank: int) -> None:
         """Raises NotReplayable if a sampler of ours has come to stand for another rank than ours,
         and the lost rank never had one where that was so.
         """
-        moved = any(count != 1 and rank != own_rank for count, rank in own.places or ())
-        if self.places is None and moved:
+        moved = any(count != 1 and rank != own_rank for count, rank in own.rank_places or ())
+        if self.rank_places is None and moved:
             raise NotReplayable(UNTOLD.format("for which rank its sampler stands"))
 
-    def against(self, own: "Origin") -> dict[Place, int]:
+    def places_for(self, own: "Origin") -> dict[RankPlace, int]:
         """What this rank carries where `own` has such a place; places that differ are told."""
-        if self.places is None or own.places is None or len(self.places) != len(own.places):
+        if (
+            self.rank_places is None
+            or own.rank_places is None
+            or len(self.rank_places) != len(own.rank_places)
+        ):
             return {}
-        theirs = [carried for _, carried in self.places]
-        return dict(zip(own.places, theirs, strict=True))
+        theirs = [carried for _, carried in self.rank_places]
+        return dict(zip(own.rank_places, theirs, strict=True))
 
 
-def advanced(
+def advanced_generators(
     theirs: tuple[bytes, ...], before: tuple[bytes, ...], after: tuple[bytes, ...]
 ) -> tuple[bytes, ...] | None:
     """Generators of a lost rank, moved on as far as ours `before` -> `after`; None if untold."""
@@ -137,23 +146,23 @@ def _advanced(theirs: bytes, before: bytes, after: bytes) -> bytes | None:
     return None if draws is None else skip_draws(theirs, draws)
 
 
-class Pairs:
+class OriginPairs:
     """Origins of the iterators of a lost rank beside our own of the same number."""
 
     def __init__(self) -> None:
         self._pairs: dict[int, tuple[Origin, Origin]] = {}
-        self._places: dict[Place, int] = {}  # what it carries where we carry such a place
+        self._places: dict[RankPlace, int] = {}  # what it carries where we carry such a place
 
     def learn(self, theirs: Mapping[int, Origin], mine: Mapping[int, Origin]) -> None:
         """By number. What tells nothing is not kept."""
         for number in sorted(theirs.keys() & mine.keys() - self._pairs.keys()):
-            self._places |= theirs[number].against(mine[number])
-            if mine[number].generators or mine[number].cuts:
+            self._places |= theirs[number].places_for(mine[number])
+            if mine[number].generators or mine[number].subset_rows:
                 self._pairs[number] = theirs[number], mine[number]
         while len(self._pairs) > KEPT_PAIRS:
             del self._pairs[next(iter(self._pairs))]
 
-    def told(self, own: Origin, streams: Streams | None) -> Origin:
+    def derive(self, own: Origin, streams: Streams | None) -> Origin:
         """The rank's origin of an iterator that we made at `own`, and it never did.
 
         Where ranks never differed, they do not now.
@@ -161,14 +170,14 @@ class Pairs:
         return Origin(
             streams=streams,
             generators=self._generators(own) if own.generators else own.generators,
-            cuts=self._cuts(own) if own.cuts else own.cuts,
+            subset_rows=self._cuts(own) if own.subset_rows else own.subset_rows,
             rows=own.rows,
-            places=self._places_like(own),
+            rank_places=self._places_like(own),
         )
 
-    def _places_like(self, own: Origin) -> tuple[Place, ...] | None:
+    def _places_like(self, own: Origin) -> tuple[RankPlace, ...] | None:
         """Loaders that are made anew carry what those before them did."""
-        mine = own.places or ()
+        mine = own.rank_places or ()
         if not all(place in self._places for place in mine):
             return None
         return tuple((place[0], self._places[place]) for place in mine)
@@ -182,15 +191,17 @@ class Pairs:
         told = [_moved(*pair, own) for pair in _nearest(own, pairs)]
         return _agreed([one for one in told if one is not None])
 
-    def _cuts(self, own: Origin) -> tuple[Cut, ...] | None:
-        pairs = [pair for pair in self._pairs.values() if pair[1].cuts]
-        if all(theirs.cuts == mine.cuts for theirs, mine in pairs):
-            return own.cuts
+    def _cuts(self, own: Origin) -> tuple[SubsetRows, ...] | None:
+        pairs = [pair for pair in self._pairs.values() if pair[1].subset_rows]
+        if all(theirs.subset_rows == mine.subset_rows for theirs, mine in pairs):
+            return own.subset_rows
         near = _nearest(own, pairs)
-        return _agreed([theirs.cuts for theirs, mine in near if mine.cuts == own.cuts])
+        return _agreed(
+            [theirs.subset_rows for theirs, mine in near if mine.subset_rows == own.subset_rows]
+        )
 
 
-def _unpacked(carried: Any) -> tuple[Place, ...]:
+def _unpacked(carried: Any) -> tuple[RankPlace, ...]:
     numbers = isinstance(carried, list) and all(
         isinstance(one, list) and [type(part) for part in one] == [int, int] for one in carried
     )
@@ -219,7 +230,7 @@ def _moved(theirs: Origin, mine: Origin, own: Origin) -> tuple[bytes, ...] | Non
         for one, other in zip(theirs.generators, mine.generators, strict=False)
     ):
         return None
-    return advanced(theirs.generators, mine.generators, own.generators)
+    return advanced_generators(theirs.generators, mine.generators, own.generators)
 
 
 def _rows_of(loader: "DataLoader[Any]") -> int:

@@ -5,13 +5,17 @@ from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
 
-from recoverrun.worker.data import object_copy
-from recoverrun.worker.data.iterable_snapshot import Kept
-from recoverrun.worker.data.object_copy import apart
-from recoverrun.worker.data.rank_substitution import Ranks, _begun_as, _stream_as, own_samplers
+from recoverrun.worker.data.iterable_snapshot import IterableSnapshot
+from recoverrun.worker.data.object_copy import Copier, shallow_copy
+from recoverrun.worker.data.rank_substitution import (
+    RankPair,
+    copied_samplers,
+    dataset_as,
+    worker_init_as,
+)
 from recoverrun.worker.data.samplers import SAMPLER_NAMES, samplers_of
 
-WORKERS_WITHIN_S = 60.0
+WORKER_TIMEOUT_S = 60.0
 """A batch of another rank's worker processes that takes longer is given up."""
 
 UNSEEN: frozenset[int] = frozenset()
@@ -19,8 +23,8 @@ UNSEEN: frozenset[int] = frozenset()
 
 def clone_for(
     loader: "DataLoader[Any]",
-    ranks: Ranks,
-    stream: Kept | None = None,
+    ranks: RankPair,
+    stream: IterableSnapshot | None = None,
     seen: Container[int] = UNSEEN,
 ) -> "DataLoader[Any]":
     """A loader over the same data set whose samplers are the other rank's. A map-style one has no
@@ -34,22 +38,22 @@ def clone_for(
     shares, and a data set for each of them. `stream` is read in its place, if one is given. Raises
     NotReplayable where that cannot be the same.
     """
-    clone = in_process(loader, own_samplers(loader, ranks))
-    vars(clone)["worker_init_fn"] = _begun_as(loader.worker_init_fn, ranks)
-    _part(clone, loader, seen)
+    clone = without_workers(loader, copied_samplers(loader, ranks))
+    vars(clone)["worker_init_fn"] = worker_init_as(loader.worker_init_fn, ranks)
+    _isolate(clone, loader, seen)
     if not isinstance(loader.dataset, IterableDataset):
         return clone
     data = loader.dataset if stream is None else stream.again()
-    vars(clone)["dataset"] = _stream_as(data, ranks, depth=2)
-    return staffed(clone, loader)
+    vars(clone)["dataset"] = dataset_as(data, ranks, depth=2)
+    return with_workers(clone, loader)
 
 
-def _part(clone: "DataLoader[Any]", loader: "DataLoader[Any]", seen: Container[int]) -> None:
+def _isolate(clone: "DataLoader[Any]", loader: "DataLoader[Any]", seen: Container[int]) -> None:
     """Give `clone`, whose samplers are copies, what it may move while it reads in this process.
 
     Worker processes read what they get by being forked.
     """
-    data, parts = loader.dataset, object_copy.Copying(strict=False, seen=seen)
+    data, parts = loader.dataset, Copier(strict=False, seen=seen)
     if isinstance(data, IterableDataset) or loader.num_workers:
         parts.share(data)
     if not loader.num_workers:
@@ -61,24 +65,24 @@ def _part(clone: "DataLoader[Any]", loader: "DataLoader[Any]", seen: Container[i
                 vars(sampler)[name] = parts.of(value)
 
 
-def staffed(clone: "DataLoader[Any]", loader: "DataLoader[Any]") -> "DataLoader[Any]":
+def with_workers(clone: "DataLoader[Any]", loader: "DataLoader[Any]") -> "DataLoader[Any]":
     """Like `clone`, a copy of `loader`, with as many worker processes as that has, of its own."""
     if not loader.num_workers:
         return clone
-    made = apart(clone)
+    made = shallow_copy(clone)
     vars(made).update(
         {
             "num_workers": loader.num_workers,
             "prefetch_factor": loader.prefetch_factor,
-            "timeout": max(loader.timeout, WORKERS_WITHIN_S),
+            "timeout": max(loader.timeout, WORKER_TIMEOUT_S),
         }
     )
     return made
 
 
-def in_process(loader: "DataLoader[Any]", samplers: dict[str, Any]) -> "DataLoader[Any]":
+def without_workers(loader: "DataLoader[Any]", samplers: dict[str, Any]) -> "DataLoader[Any]":
     """A copy of `loader` with these samplers, without workers."""
-    clone = apart(loader)
+    clone = shallow_copy(loader)
     vars(clone).update(samplers)
     alone = {
         "_iterator": None,

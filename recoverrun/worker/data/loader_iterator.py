@@ -22,8 +22,8 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from ft_collectives.communicators.errors import Superseded
 from recoverrun.worker.data.iterator_origin import Origin
 from recoverrun.worker.data.loader_opening import LoaderOpening, RankIterator
-from recoverrun.worker.data.loader_workers import Trace, next_of, opened
-from recoverrun.worker.data.runtime import Impersonation
+from recoverrun.worker.data.loader_workers import GeneratorTrace, checked, next_item
+from recoverrun.worker.data.runtime import DataRuntime
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rng.streams import read_streams
 
@@ -43,14 +43,14 @@ class LoaderIterator:
 
     loader: "DataLoader[Any]"
     make: Callable[[Any], Iterator[Any]]
-    runtime: Impersonation
+    runtime: DataRuntime
     number: int
     opening: LoaderOpening = field(init=False)
     own: Iterator[Any] = field(init=False)
     count: int = 0
     iterators: dict[int, RankIterator] = field(default_factory=dict)  # of other ranks
     positions: dict[int, int] = field(default_factory=dict)
-    traces: dict[int, Trace] = field(default_factory=dict)  # of each rank the last one
+    traces: dict[int, GeneratorTrace] = field(default_factory=dict)  # of each rank the last one
     extra: Iterator[Any] | None = None
     extra_passes: int = 0
     ended: bool = False
@@ -173,18 +173,18 @@ class LoaderIterator:
         self._pass(theirs, index)
         if not self.loader.num_workers:
             return theirs
-        read = opened(self._next(theirs), self.loader.dataset)
+        read = checked(self._next(theirs), self.loader.dataset)
         theirs.at += 1
         if read.drew and self.by_rows and not self.opening.is_iterable:
             self.by_rows = False
             self.iterators.clear()
             return self._iterator_at(rank, index)
         self.runtime.believe(self.loader, read)
-        self.traces[rank] = Trace.of(index, read)
+        self.traces[rank] = GeneratorTrace.of(index, read)
         theirs.kept[index] = read.item
         return theirs
 
-    def retrace(self, index: int) -> Trace:
+    def retrace(self, index: int) -> GeneratorTrace:
         """Return what this rank's worker processes left at item `index`, from others begun alike.
 
         Raises NotReplayable, or what the data set does.
@@ -212,7 +212,7 @@ class LoaderIterator:
                 )
 
     def _next(self, theirs: RankIterator) -> Any:
-        return next_of(theirs.items, self.loader.dataset)
+        return next_item(theirs.items, self.loader.dataset)
 
     def _skip(self, theirs: RankIterator) -> None:
         """Pass one item; an in-process loader over a map-style data set needs only its indices."""

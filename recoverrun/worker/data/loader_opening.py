@@ -15,13 +15,17 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from recoverrun.worker.data.iterable_snapshot import Kept
+from recoverrun.worker.data.iterable_snapshot import IterableSnapshot
 from recoverrun.worker.data.iterator_origin import UNTOLD, Origin
-from recoverrun.worker.data.loader_clone import clone_for, in_process, staffed
-from recoverrun.worker.data.loader_state import Point
-from recoverrun.worker.data.loader_workers import indices_from, staffed_for, watched
-from recoverrun.worker.data.rank_substitution import Ranks, has_shared, own_samplers
-from recoverrun.worker.data.runtime import Impersonation
+from recoverrun.worker.data.loader_clone import clone_for, with_workers, without_workers
+from recoverrun.worker.data.loader_state import LoaderState
+from recoverrun.worker.data.loader_workers import indices_from, watched, with_workers_in_order
+from recoverrun.worker.data.rank_substitution import (
+    RankPair,
+    copied_samplers,
+    shares_with_processes,
+)
+from recoverrun.worker.data.runtime import DataRuntime
 from recoverrun.worker.data.samplers import samplers_of
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rng.skip_ahead import skip_ahead
@@ -55,22 +59,22 @@ class LoaderOpening:
 
     loader: "DataLoader[Any]"
     make: Callable[[Any], Iterator[Any]]
-    runtime: Impersonation
+    runtime: DataRuntime
     number: int
-    created: Point = field(init=False)
+    created: LoaderState = field(init=False)
     origin: Origin = field(init=False)
     renewed: bool = False  # persistent workers: their iterator begins anew and draws no seed
-    snapshot: Kept | None = None  # of an iterable data set that is read in this process
-    started: Point | None = None  # as the first item was asked for, without workers
+    snapshot: IterableSnapshot | None = None  # of an iterable data set that is read in this process
+    started: LoaderState | None = None  # as the first item was asked for, without workers
     within: tuple[Streams, Streams] | None = None  # before and after, if a generator made it
 
     def __post_init__(self) -> None:
-        self.created = Point.of(self.loader)
-        self.origin = Origin.of(self.loader, self.created.streams, self.created.packed)
+        self.created = LoaderState.of(self.loader)
+        self.origin = Origin.of(self.loader, self.created.streams, self.created.generator_states)
         state = vars(self.loader)
         self.renewed = bool(state.get("persistent_workers") and state.get("_iterator"))
         if self.is_iterable and not self.loader.num_workers:
-            self.snapshot = Kept(self.loader.dataset)
+            self.snapshot = IterableSnapshot(self.loader.dataset)
 
     @property
     def is_iterable(self) -> bool:
@@ -87,14 +91,16 @@ class LoaderOpening:
     def first_item(self) -> None:
         """The script asks for its first item."""
         if not self.loader.num_workers:
-            self.started = Point.of(self.loader)
+            self.started = LoaderState.of(self.loader)
 
     def extra(self, passes: int) -> Iterator[Any]:
         """Return an iterator over the data of pass number `passes` beside the script's own."""
-        clone = in_process(self.loader, own_samplers(self.loader, None))
+        clone = without_workers(self.loader, copied_samplers(self.loader, None))
         data = self.loader.dataset
-        if not (self.is_iterable and has_shared(data)):  # it may have a place for each who begins
-            clone = staffed(clone, self.loader)
+        if not (
+            self.is_iterable and shares_with_processes(data)
+        ):  # it may have a place for each who begins
+            clone = with_workers(clone, self.loader)
         vars(clone)["generator"] = None
         for sampler in samplers_of(clone):
             if isinstance(getattr(sampler, "generator", None), torch.Generator):
@@ -113,8 +119,8 @@ class LoaderOpening:
         if self.runtime.acting_rank is None or self.runtime.looking_back:
             return
         order = None if self.started is None else theirs.order
-        for before, after in filter(None, (self.within, order)):
-            moved = skip_ahead(read_streams(), before, after)
+        for before, moved_from in filter(None, (self.within, order)):
+            moved = skip_ahead(read_streams(), before, moved_from)
             if moved is None:
                 raise NotReplayable("a sampler draws random numbers of Python or numpy")
             restore_streams(moved)
@@ -131,27 +137,27 @@ class LoaderOpening:
         clone = self._clone(rank, told)
         created, started, present = self.created, self.started, read_streams()
         if told is not None:
-            told.give_cuts(clone)
+            told.apply_rows(clone)
             theirs = told.require_generators()
-            created = self.created.holding(theirs)
+            created = self.created.with_generators(theirs)
             if self.started is not None:
-                started = self.started.after(self.created, theirs)
+                started = self.started.moved_from(self.created, theirs)
         at = theirs_at = told.streams if told is not None else None
         seeded = self.loader.num_workers and (self.is_iterable or not by_rows)
         if seeded and (at is None or self.renewed):
             raise NotReplayable(UNSEEDED.format(type(clone.dataset).__name__))
         if self.is_iterable and self.loader.num_workers:
             clone = watched(clone)
-        created.give(clone)
+        created.apply_to(clone)
         if at is not None:
             restore_streams(at)
         try:
             items = self.make(clone)
             if self.renewed:
-                created.give(clone)
+                created.apply_to(clone)
                 restore_streams(at or present)
             if started is not None:
-                started.give(clone)
+                started.apply_to(clone)
                 if at is not None:
                     at = skip_ahead(at, created.streams, started.streams)
                     restore_streams(at or present)
@@ -174,15 +180,15 @@ class LoaderOpening:
     def _clone(self, rank: int, told: Origin | None) -> "DataLoader[Any]":
         runtime, carried = self.runtime, {}
         if told is not None:
-            told.require_places(self.origin, runtime.own_rank)
-            carried = told.against(self.origin)
-        ranks = Ranks(runtime.own_rank, rank, runtime.layout, carried)
+            told.require_rank_places(self.origin, runtime.own_rank)
+            carried = told.places_for(self.origin)
+        ranks = RankPair(runtime.own_rank, rank, runtime.layout, carried)
         if self.created.resumed is not None and self.loader.num_workers:
             raise NotReplayable(RESUMED)
         return clone_for(self.loader, ranks, self.snapshot, runtime.seen)
 
     def _with_workers(
-        self, clone: "DataLoader[Any]", items: Any, created: Point, index: int, by_rows: bool
+        self, clone: "DataLoader[Any]", items: Any, created: LoaderState, index: int, by_rows: bool
     ) -> tuple[int, Iterator[Any]]:
         """Return worker processes that give what `items` would, and from which item on.
 
@@ -190,7 +196,7 @@ class LoaderOpening:
         """
         workers = self.loader.num_workers
         first, indices = indices_from(items._sampler_iter, index, workers, by_rows=by_rows)
-        made = staffed_for(self.loader, clone, indices, created.loader_generator())
+        made = with_workers_in_order(self.loader, clone, indices, created.loader_generator())
         return first, self.make(made)
 
 

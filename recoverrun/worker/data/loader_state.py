@@ -7,14 +7,14 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from recoverrun.worker.data.iterator_origin import advanced
+from recoverrun.worker.data.iterator_origin import advanced_generators
 from recoverrun.worker.data.samplers import samplers_of
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rng.streams import Streams, read_streams, tensor_bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class LoaderState:
     """Where this process stood: its streams, and the loader's own generators and samplers.
 
     A loader and its sampler may share a generator, and then both move it: hence the identities.
@@ -28,10 +28,10 @@ class Point:
     resumed: Any = None
 
     @staticmethod
-    def of(loader: "DataLoader[Any]") -> "Point":
+    def of(loader: "DataLoader[Any]") -> "LoaderState":
         samplers = samplers_of(loader)
         held = [getattr(owner, "generator", None) for owner in (loader, *samplers)]
-        return Point(
+        return LoaderState(
             streams=read_streams(),
             states={id(one): one.get_state() for one in held if isinstance(one, torch.Generator)},
             generator=id(held[0]),
@@ -43,28 +43,28 @@ class Point:
         )
 
     @property
-    def packed(self) -> tuple[bytes, ...]:
+    def generator_states(self) -> tuple[bytes, ...]:
         """The states, in the order of the loader and its samplers."""
         return tuple(tensor_bytes(state) for state in self.states.values())
 
-    def holding(self, states: tuple[bytes, ...]) -> "Point":
+    def with_generators(self, states: tuple[bytes, ...]) -> "LoaderState":
         """The same with these states of generators. Raises NotReplayable."""
-        if states == self.packed:
+        if states == self.generator_states:
             return self
         if len(states) != len(self.states):
             raise NotReplayable("another rank shuffles its data by other generators")
         tensors = (torch.frombuffer(bytearray(one), dtype=torch.uint8) for one in states)
         return replace(self, states=dict(zip(self.states, tensors, strict=True)))
 
-    def after(self, created: "Point", theirs: tuple[bytes, ...]) -> "Point":
+    def moved_from(self, created: "LoaderState", theirs: tuple[bytes, ...]) -> "LoaderState":
         """Generators that stood at `theirs` where ours were `created` are moved on to here.
 
         Raises NotReplayable.
         """
-        moved = advanced(theirs, created.packed, self.packed)
+        moved = advanced_generators(theirs, created.generator_states, self.generator_states)
         if moved is None:
             raise NotReplayable("a generator is seeded as the order of data begins")
-        return self.holding(moved)
+        return self.with_generators(moved)
 
     def loader_generator(self) -> torch.Generator | None:
         """One of its own that stands where the loader's did, if that has one."""
@@ -74,7 +74,7 @@ class Point:
         made.set_state(self.states[self.generator])
         return made
 
-    def give(self, clone: "DataLoader[Any]") -> None:
+    def apply_to(self, clone: "DataLoader[Any]") -> None:
         """Put the generators and samplers of `clone` there; its generators are its own."""
         made = {key: torch.Generator() for key in self.states}
         for key, generator in made.items():

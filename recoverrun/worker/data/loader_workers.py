@@ -19,12 +19,12 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, get_worker_info
 
-from recoverrun.worker.data.loader_clone import staffed
-from recoverrun.worker.data.object_copy import apart
+from recoverrun.worker.data.loader_clone import with_workers
+from recoverrun.worker.data.object_copy import shallow_copy
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rng import object_generators
 from recoverrun.worker.rng.host_streams import read_hosts
-from recoverrun.worker.rng.object_generators import State
+from recoverrun.worker.rng.object_generators import State, generators_in, is_at
 from recoverrun.worker.rng.streams import tensor_bytes
 
 GIVEN_UP = ("DataLoader timed out", "DataLoader worker (pid")
@@ -34,7 +34,7 @@ INHERITED = "the data set {} draws from a generator of its own in worker process
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class WorkerItem:
     """An item as a worker process gives it."""
 
     item: Any
@@ -45,7 +45,7 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class GeneratorTrace:
     """Where the generators of a worker process stood after item `index`."""
 
     index: int
@@ -54,15 +54,15 @@ class Trace:
     made: bool  # one of them by the data set, in that process
 
     @staticmethod
-    def of(index: int, read: Read) -> "Trace":
-        return Trace(index, read.state, read.drew, read.made)
+    def of(index: int, read: WorkerItem) -> "GeneratorTrace":
+        return GeneratorTrace(index, read.state, read.drew, read.made)
 
     def pack(self) -> list[Any]:
         """Plain values for msgpack, in the order of the fields."""
         return [self.index, self.state, self.drew, self.made]
 
 
-class Order:
+class FixedOrder:
     """In place of a sampler: what is still to come of its indices."""
 
     def __init__(self, indices: Iterator[Any]) -> None:
@@ -72,7 +72,7 @@ class Order:
         return self._indices
 
 
-class Watch:
+class DrawWatch:
     """In a worker process: what is drawn there from the moment on when the script's own
     `worker_init_fn` is done. Both methods stand in for the loader's own functions.
     """
@@ -88,20 +88,20 @@ class Watch:
         inherited = object_generators.states_of(_generators())
         if self._begun is not None:
             self._begun(worker)
-        self._inherited = [pair for pair in inherited if object_generators.stands_at(*pair)]
+        self._inherited = [pair for pair in inherited if is_at(*pair)]
         known = [id(one) for one, _ in self._inherited]
         self._seeded = object_generators.states_of(
             one for one in _generators() if id(one) not in known
         )
         self._streams = _streams()
 
-    def collate(self, rows: Any) -> Read:
+    def collate(self, rows: Any) -> WorkerItem:
         item = self._collated(rows)
         inherited = [id(one) for one, _ in self._inherited]
         seeded = [id(one) for one, _ in self._seeded]
         here = [one for one in _generators() if id(one) not in inherited]
         made, streams = any(id(one) not in seeded for one in here), _streams()
-        return Read(
+        return WorkerItem(
             item,
             drew=made or _moved(self._seeded) or self._streams != streams,
             inherited=_moved(self._inherited),
@@ -122,20 +122,20 @@ def indices_from(
     return first, islice(order, first, None)
 
 
-def staffed_for(
+def with_workers_in_order(
     loader: "DataLoader[Any]",
     clone: "DataLoader[Any]",
     order: Iterator[Any],
     generator: torch.Generator | None,
 ) -> "DataLoader[Any]":
     """Like `clone`, a copy of `loader`, in this order and with worker processes, whose seeds come
-    from `generator`. It gives a `Read` for each item.
+    from `generator`. It gives a `WorkerItem` for each item.
     """
-    made = watched(staffed(clone, loader))
+    made = watched(with_workers(clone, loader))
     place = "sampler" if loader.batch_sampler is None else "batch_sampler"
     vars(made).update(
         {
-            place: Order(order),
+            place: FixedOrder(order),
             "generator": generator,
             "prefetch_factor": 1,  # few items of another rank are asked for
         }
@@ -144,23 +144,26 @@ def staffed_for(
 
 
 def watched(clone: "DataLoader[Any]") -> "DataLoader[Any]":
-    """Like `clone`, which has worker processes; it gives a `Read` for each item."""
-    watch, made = Watch(clone), apart(clone)
+    """Like `clone`, which has worker processes; it gives a `WorkerItem` for each item."""
+    watch, made = DrawWatch(clone), shallow_copy(clone)
     vars(made).update({"worker_init_fn": watch.begin, "collate_fn": watch.collate})
     return made
 
 
-class Opened:
-    """The items that are in the `Read`s of a watched loader, if `believe` raises nothing."""
+class CheckedItems:
+    """The items that are in the `WorkerItem`s of a watched loader, if `believe` raises nothing."""
 
     def __init__(
-        self, items: Iterator[Any], loader: "DataLoader[Any]", believe: Callable[[Any, Read], None]
+        self,
+        items: Iterator[Any],
+        loader: "DataLoader[Any]",
+        believe: Callable[[Any, WorkerItem], None],
     ) -> None:
         self._items = items
         self._loader = loader
         self._believe = believe
 
-    def __iter__(self) -> "Opened":
+    def __iter__(self) -> "CheckedItems":
         return self
 
     def __len__(self) -> int:
@@ -168,12 +171,12 @@ class Opened:
 
     def __next__(self) -> Any:
         data = self._loader.dataset
-        read = opened(next_of(self._items, data), data)
+        read = checked(next_item(self._items, data), data)
         self._believe(self._loader, read)
         return read.item
 
 
-def next_of(items: Iterator[Any], data: Any) -> Any:
+def next_item(items: Iterator[Any], data: Any) -> Any:
     """Raises NotReplayable where worker processes fail us, StopIteration, or what `data` does."""
     try:
         return next(items)
@@ -185,7 +188,7 @@ def next_of(items: Iterator[Any], data: Any) -> Any:
         ) from error
 
 
-def opened(read: Read, data: Any) -> Read:
+def checked(read: WorkerItem, data: Any) -> WorkerItem:
     """Raises NotReplayable if numbers were drawn for it from what cannot be told."""
     if read.inherited:
         raise NotReplayable(INHERITED.format(type(data).__name__))
@@ -196,7 +199,7 @@ def _generators() -> list[Any]:
     """Those of the data set, in a worker process."""
     worker = get_worker_info()
     assert worker is not None, "in a worker process"
-    return object_generators.within(worker.dataset)
+    return generators_in(worker.dataset)
 
 
 def _streams() -> tuple[bytes, ...]:
@@ -205,7 +208,7 @@ def _streams() -> tuple[bytes, ...]:
 
 
 def _moved(states: list[tuple[Any, State]]) -> bool:
-    return any(not object_generators.stands_at(*pair) for pair in states)
+    return any(not is_at(*pair) for pair in states)
 
 
 def _digest(streams: tuple[bytes, ...], generators: list[Any]) -> bytes:

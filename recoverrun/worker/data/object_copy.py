@@ -26,30 +26,30 @@ import torch
 from recoverrun.worker.rng import object_generators
 from recoverrun.worker.rng.streams import tensor_bytes
 
-PARTS = 20_000
+MAX_OBJECTS = 20_000
 """So many objects are copied, which takes some 50 ms; what is left is shared."""
 
-ROWS = 1_000
+MAX_ITEMS = 1_000
 """What is in a container that is larger is shared: rows, not a place."""
 
-MANY = 4_000_000
+MAX_SHALLOW_ITEMS = 4_000_000
 """A container that is larger still is shared itself."""
 
 ARRAY_BYTES = 1 << 24
 """Tensors and arrays that are larger are rows, not buffers."""
 
-FIXED: frozenset[type] = frozenset(
+IMMUTABLE: frozenset[type] = frozenset(
     {int, float, complex, bool, str, bytes, type(None), type(Ellipsis), range, slice, type}
 )
 """Values of these cannot move."""
 
-PASSING = frozenset({"builtins", "itertools"})
+ITERATOR_MODULES = frozenset({"builtins", "itertools"})
 """Modules whose iterators cannot be copied in general."""
 
-PASSES = frozenset({"epoch", "_epoch"})
+EPOCH_NAMES = frozenset({"epoch", "_epoch"})
 """Attributes that number a pass."""
 
-ANEW = frozenset({"datasets"})
+RESTARTING = frozenset({"datasets"})
 """Libraries whose streams begin anew in every pass, whatever they note of the one before."""
 
 COUNTERS: tuple[type, ...] = (itertools.count, type(iter([])), type(iter(())), type(iter(range(0))))
@@ -59,11 +59,11 @@ COUNTERS: tuple[type, ...] = (itertools.count, type(iter([])), type(iter(())), t
 T = TypeVar("T")
 
 
-class Unmovable(Exception):
+class NotCopyable(Exception):
     """Something in it moves and cannot be copied; the text says what it holds."""
 
 
-def apart(owner: T) -> T:
+def shallow_copy(owner: T) -> T:
     """A shallow copy with attributes of its own: some `__setstate__` keep those of `owner`."""
     twin = copy.copy(owner)
     if vars(twin) is vars(owner):
@@ -72,23 +72,23 @@ def apart(owner: T) -> T:
 
 
 def copied(owner: Any) -> Any:
-    """A copy of `owner`. Raises Unmovable."""
+    """A copy of `owner`. Raises NotCopyable."""
     try:
-        return Copying(strict=True).of(owner)
+        return Copier(strict=True).of(owner)
     except RecursionError as error:
-        raise Unmovable("objects within objects, too deep to be copied") from error
+        raise NotCopyable("objects within objects, too deep to be copied") from error
 
 
-def stands(owner: Any) -> bytes:
+def position_digest(owner: Any) -> bytes:
     """A digest of where `owner` stands: of what `copied` would copy, but for the number of a pass,
     which all ranks are told alike.
     """
     digest, known, todo = blake2b(digest_size=16), set[int](), [owner]
-    while todo and len(known) < PARTS:
+    while todo and len(known) < MAX_OBJECTS:
         value = todo.pop()
         kind = type(value)
         digest.update(kind.__name__.encode())
-        if kind in FIXED:
+        if kind in IMMUTABLE:
             digest.update(repr(value).encode())
         elif id(value) in known:
             continue
@@ -97,25 +97,25 @@ def stands(owner: Any) -> bytes:
             digest.update(tensor_bytes(state) if isinstance(state, torch.Tensor) else state)
         elif kind is torch.Tensor or _is_array(value):
             digest.update(str(value.shape).encode() + repr(value).encode())
-        elif isinstance(value, set) and set(map(type, value)) <= FIXED:
+        elif isinstance(value, set) and set(map(type, value)) <= IMMUTABLE:
             digest.update(repr(sorted(map(repr, value))).encode())
         elif isinstance(value, dict):
             todo += [*value.keys(), *value.values()]
-        elif isinstance(value, list | tuple | collections.deque) and len(value) <= ROWS:
+        elif isinstance(value, list | tuple | collections.deque) and len(value) <= MAX_ITEMS:
             todo += value
         elif isinstance(value, list | tuple | collections.deque):
             digest.update(str(len(value)).encode())
-        elif not _is_foreign(kind) and _root(kind) not in ANEW:
+        elif not _is_foreign(kind) and _root(kind) not in RESTARTING:
             held = _attributes(value) or {}
-            todo += [one for name, one in sorted(held.items()) if name not in PASSES]
+            todo += [one for name, one in sorted(held.items()) if name not in EPOCH_NAMES]
         known.add(id(value))
     return digest.digest()
 
 
-class Copying:
+class Copier:
     """Of several objects, which go on sharing what they share.
 
-    If it is `strict`, what moves and cannot be copied raises Unmovable; else it is shared, as are
+    If it is `strict`, what moves and cannot be copied raises NotCopyable; else it is shared, as are
     those whose identities are `seen`.
     """
 
@@ -124,16 +124,20 @@ class Copying:
         self._seen = seen
         self._made: dict[int, Any] = {}
         self._kept: list[Any] = []  # alive, so that no identity comes twice
-        self._left = PARTS
+        self._left = MAX_OBJECTS
 
     def share(self, value: Any) -> None:
         """This one is not to be copied."""
         self._made[id(value)] = value
 
     def of(self, value: Any) -> Any:
-        """Raises Unmovable, and RecursionError for what is too deep."""
+        """Raises NotCopyable, and RecursionError for what is too deep."""
         kind = type(value)
-        if kind in FIXED or isinstance(value, type | types.ModuleType) or id(value) in self._seen:
+        if (
+            kind in IMMUTABLE
+            or isinstance(value, type | types.ModuleType)
+            or id(value) in self._seen
+        ):
             return value
         if id(value) in self._made:
             return self._made[id(value)]
@@ -144,7 +148,7 @@ class Copying:
         self._kept.append(value)
         try:
             return make(value)
-        except Unmovable:
+        except NotCopyable:
             if self._strict:
                 raise
             return value
@@ -152,7 +156,7 @@ class Copying:
     def _way(self, value: Any, kind: type) -> Callable[[Any], Any] | None:
         """How it is copied; None if it is shared."""
         if kind in self._CONTAINERS:
-            many = hasattr(value, "__len__") and len(value) > MANY
+            many = hasattr(value, "__len__") and len(value) > MAX_SHALLOW_ITEMS
             return None if many else functools.partial(self._CONTAINERS[kind], self)
         if object_generators.is_generator(value):
             return self._simply(copy.deepcopy if not _of_torch(value) else _generator)
@@ -160,7 +164,9 @@ class Copying:
             return self._simply(_reopened)
         if kind in COUNTERS or kind in (bytearray, types.SimpleNamespace):
             return self._simply(copy.copy)
-        if isinstance(value, queue.Queue | queue.SimpleQueue | threading.Thread) or _passes(value):
+        if isinstance(value, queue.Queue | queue.SimpleQueue | threading.Thread) or _is_consumed(
+            value
+        ):
             return _refuse
         if kind is torch.Tensor or _is_array(value):
             return self._simply(_array)
@@ -180,14 +186,14 @@ class Copying:
     def _list(self, value: Any) -> Any:
         """Also a deque."""
         twin = self._made[id(value)] = copy.copy(value)
-        if len(value) <= ROWS and not set(map(type, value)) <= FIXED:
+        if len(value) <= MAX_ITEMS and not set(map(type, value)) <= IMMUTABLE:
             twin.clear()
             twin.extend(self.of(one) for one in value)
         return twin
 
     def _dict(self, value: Any) -> Any:
         twin = self._made[id(value)] = copy.copy(value)
-        if len(value) <= ROWS and not set(map(type, value.values())) <= FIXED:
+        if len(value) <= MAX_ITEMS and not set(map(type, value.values())) <= IMMUTABLE:
             for key, one in value.items():
                 twin[key] = self.of(one)
         return twin
@@ -197,7 +203,7 @@ class Copying:
         return twin
 
     def _tuple(self, value: Any) -> Any:
-        if len(value) > ROWS:
+        if len(value) > MAX_ITEMS:
             return value
         parts = [self.of(one) for one in value]
         same = all(one is other for one, other in zip(parts, value, strict=True))
@@ -216,7 +222,7 @@ class Copying:
         self._made[id(value)] = twin
         return twin
 
-    _CONTAINERS: dict[type, Callable[["Copying", Any], Any]] = {
+    _CONTAINERS: dict[type, Callable[["Copier", Any], Any]] = {
         list: _list,
         collections.deque: _list,
         dict: _dict,
@@ -285,14 +291,14 @@ def _is_foreign(kind: type) -> bool:
     return own or hasattr(kind, "__del__") or issubclass(kind, torch.nn.Module | BaseException)
 
 
-def _passes(value: Any) -> bool:
+def _is_consumed(value: Any) -> bool:
     """An iterator whose items are gone once they are given, and that has no copy."""
     kind = type(value)
-    return hasattr(kind, "__next__") and kind.__module__ in PASSING
+    return hasattr(kind, "__next__") and kind.__module__ in ITERATOR_MODULES
 
 
 def _refuse(value: Any) -> Any:
-    raise Unmovable(f"an object of the kind {type(value).__name__}, which cannot be copied")
+    raise NotCopyable(f"an object of the kind {type(value).__name__}, which cannot be copied")
 
 
 def _of_torch(value: Any) -> bool:
@@ -319,13 +325,13 @@ def _array(value: Any) -> Any:
 
 
 def _reopened(file: Any) -> Any:
-    """The same file at the same place. Raises Unmovable."""
+    """The same file at the same place. Raises NotCopyable."""
     plain = type(file) in (io.TextIOWrapper, io.BufferedReader, io.FileIO)
     try:
         if file.closed:
             return file
         if not plain or not isinstance(file.name, str) or not file.readable() or file.writable():
-            raise Unmovable(f"an open {type(file).__name__}, which cannot be opened once more")
+            raise NotCopyable(f"an open {type(file).__name__}, which cannot be opened once more")
         twin: Any
         if isinstance(file, io.TextIOWrapper):
             twin = open(file.name, encoding=file.encoding, errors=file.errors)
@@ -334,5 +340,5 @@ def _reopened(file: Any) -> Any:
             twin = open(file.name, "rb", buffering=buffering)
         twin.seek(file.tell())
     except (OSError, ValueError) as error:
-        raise Unmovable(f"an open file, which cannot be opened once more ({error})") from error
+        raise NotCopyable(f"an open file, which cannot be opened once more ({error})") from error
     return twin

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
 
-from recoverrun.worker.data.object_copy import apart
+from recoverrun.worker.data.object_copy import shallow_copy
 from recoverrun.worker.data.samplers import SAMPLER_NAMES, samplers_of
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rng import object_generators
@@ -23,12 +23,12 @@ from rendezvous.protocol.layout import Layout
 COUNT_NAMES = ("num_replicas", "num_processes", "dp_world_size", "world_size")
 RANK_NAMES = ("rank", "process_index", "dp_rank")
 
-Place = tuple[int, int]
+RankPlace = tuple[int, int]
 """Among how many, or 0 where that is not said, and which: what an object carries as its rank."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ranks:
+class RankPair:
     """Two ranks, one of which is impersonated; samplers may count replicas, not ranks.
 
     Or anything between: where ranks of one tensor-parallel group read the same data, a sampler
@@ -38,7 +38,7 @@ class Ranks:
     own: int
     other: int
     layout: Layout | None = None
-    told: Mapping[Place, int] = field(default_factory=dict)
+    told: Mapping[RankPlace, int] = field(default_factory=dict)
 
     def of(self, owner: Any, carried: int) -> int:
         """What stands in the place of `carried`, the rank that the object `owner` carries."""
@@ -56,7 +56,7 @@ def _count(owner: Any) -> int:
     return counts[0] if counts and type(counts[0]) is int else 0
 
 
-def places(loader: "DataLoader[Any]") -> tuple[Place, ...]:
+def rank_places(loader: "DataLoader[Any]") -> tuple[RankPlace, ...]:
     """Of everything below `loader` that carries a rank, in a fixed order."""
     found = [place for sampler in samplers_of(loader) for place in _places_of(sampler)]
     if isinstance(loader.dataset, IterableDataset):
@@ -64,13 +64,13 @@ def places(loader: "DataLoader[Any]") -> tuple[Place, ...]:
     return tuple(found)
 
 
-def _places_of(owner: Any) -> list[Place]:
-    """The names and kinds are those that `own_samplers` and `_stream_as` replace."""
+def _places_of(owner: Any) -> list[RankPlace]:
+    """The names and kinds are those that `copied_samplers` and `dataset_as` replace."""
     carried = [vars(owner)[name] for name in RANK_NAMES if type(vars(owner).get(name)) is int]
     return [(_count(owner), one) for one in carried]
 
 
-def _places_within(owner: Any, depth: int) -> list[Place]:
+def _places_within(owner: Any, depth: int) -> list[RankPlace]:
     found = _places_of(owner)
     for value in list(vars(owner).values()):
         if depth and hasattr(value, "__dict__") and _carries_rank(value, depth - 1):
@@ -78,14 +78,14 @@ def _places_within(owner: Any, depth: int) -> list[Place]:
     return found
 
 
-def own_samplers(loader: "DataLoader[Any]", ranks: Ranks | None) -> dict[str, Any]:
+def copied_samplers(loader: "DataLoader[Any]", ranks: RankPair | None) -> dict[str, Any]:
     """Copies of the samplers of `loader`, with the ranks that they carry replaced."""
     copies: dict[int, Any] = {}
 
     def copied(sampler: Any) -> Any:
         if id(sampler) in copies:
             return copies[id(sampler)]
-        twin = copies[id(sampler)] = apart(sampler)
+        twin = copies[id(sampler)] = shallow_copy(sampler)
         for name in SAMPLER_NAMES:
             below = vars(twin).get(name)
             if below is not None and hasattr(below, "__dict__"):
@@ -103,18 +103,21 @@ def own_samplers(loader: "DataLoader[Any]", ranks: Ranks | None) -> dict[str, An
     }
 
 
-def _begun_as(function: Any, ranks: Ranks) -> Any:
+def worker_init_as(function: Any, ranks: RankPair) -> Any:
     """What begins a worker process, with the ranks that it carries replaced: words given to it, as
     transformers and Lightning do, and variables around it or of its module.
     """
     if isinstance(function, functools.partial):
-        words = _spoken(function.keywords, ranks)
-        return functools.partial(_begun_as(function.func, ranks), *function.args, **words)
+        words = _with_rank_replaced(function.keywords, ranks)
+        return functools.partial(worker_init_as(function.func, ranks), *function.args, **words)
     if not isinstance(function, FunctionType):
         return function
     code = function.__code__
     around = inspect.getclosurevars(function)
-    known, held = _spoken(around.globals, ranks), _spoken(around.nonlocals, ranks)
+    known, held = (
+        _with_rank_replaced(around.globals, ranks),
+        _with_rank_replaced(around.nonlocals, ranks),
+    )
     if known == around.globals and held == around.nonlocals:
         return function
     cells = tuple(
@@ -127,7 +130,7 @@ def _begun_as(function: Any, ranks: Ranks) -> Any:
     return made
 
 
-def _spoken(names: Mapping[str, Any], ranks: Ranks) -> dict[str, Any]:
+def _with_rank_replaced(names: Mapping[str, Any], ranks: RankPair) -> dict[str, Any]:
     """`names` with our rank replaced, where one of them is that."""
     return {
         name: ranks.other
@@ -137,14 +140,14 @@ def _spoken(names: Mapping[str, Any], ranks: Ranks) -> dict[str, Any]:
     }
 
 
-def _stream_as(owner: Any, ranks: Ranks, depth: int) -> Any:
+def dataset_as(owner: Any, ranks: RankPair, depth: int) -> Any:
     """A shallow copy of `owner` and of the objects in it, with the ranks that they carry replaced.
 
     Raises NotReplayable if it has a generator of its own: the copy would draw from the same one,
     or from one that is not where it was. Also if it has what processes share: who waits at a
     barrier for all readers must not meet one more.
     """
-    twin = apart(owner)
+    twin = shallow_copy(owner)
     for name, value in vars(owner).items():
         if _is_shared(value):
             raise NotReplayable(
@@ -155,11 +158,11 @@ def _stream_as(owner: Any, ranks: Ranks, depth: int) -> Any:
         if name in RANK_NAMES and type(value) is int:
             object.__setattr__(twin, name, ranks.of(owner, value))
         elif depth and hasattr(value, "__dict__") and _carries_rank(value, depth - 1):
-            object.__setattr__(twin, name, _stream_as(value, ranks, depth - 1))
+            object.__setattr__(twin, name, dataset_as(value, ranks, depth - 1))
     return twin
 
 
-def has_shared(owner: Any) -> bool:
+def shares_with_processes(owner: Any) -> bool:
     """Has it anything that processes share?"""
     return any(map(_is_shared, list(getattr(owner, "__dict__", {}).values())))
 

@@ -7,12 +7,12 @@ from typing import Any, Protocol
 from torch.utils.data import DataLoader
 
 from recoverrun.worker.data.iterator_origin import Origin
-from recoverrun.worker.data.loader_workers import Read
+from recoverrun.worker.data.loader_workers import WorkerItem
 from recoverrun.worker.data.source import Draw, Source
 from rendezvous.protocol.layout import Layout
 
 
-class Impersonation(Protocol):
+class DataRuntime(Protocol):
     """What an iterator asks the runtime at every draw."""
 
     @property
@@ -48,14 +48,14 @@ class Impersonation(Protocol):
         lost rank's were while its microbatch is executed, and then back.
         """
 
-    def believe(self, loader: "DataLoader[Any]", read: Read) -> None:
+    def believe(self, loader: "DataLoader[Any]", read: WorkerItem) -> None:
         """Raises NotReplayable if another rank's workers may have drawn other numbers for it."""
 
     def speaking_as(self, rank: int) -> AbstractContextManager[None]:
         """In here, and in processes that begin here, who asks for its rank is told `rank`."""
 
 
-class Drawing(Impersonation, Protocol):
+class GeneratorRuntime(DataRuntime, Protocol):
     """What a feed asks the runtime."""
 
     @property

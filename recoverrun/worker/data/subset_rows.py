@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Subset
 
-from recoverrun.worker.data.object_copy import apart
+from recoverrun.worker.data.object_copy import shallow_copy
 from recoverrun.worker.data.samplers import samplers_of
 from recoverrun.worker.errors import NotReplayable
 
-Cut = range | bytes | str
+SubsetRows = range | bytes | str
 """Rows in steps of equal width, a short list of others, or no more than a mark of them."""
 
 MOST_ROWS = 2048
@@ -27,12 +27,12 @@ MOST_ROWS = 2048
 _NUMBERS = "q"
 
 
-def of(loader: "DataLoader[Any]") -> tuple[Cut, ...]:
+def subset_rows_of(loader: "DataLoader[Any]") -> tuple[SubsetRows, ...]:
     """Of all subsets and samplers below `loader` that hold row numbers, in a fixed order."""
-    return tuple(cut_of(vars(owner)["indices"]) for owner in _holders(loader))
+    return tuple(rows_of(vars(owner)["indices"]) for owner in _holders(loader))
 
 
-def cut_of(rows: Any) -> Cut:
+def rows_of(rows: Any) -> SubsetRows:
     if isinstance(rows, range):
         return rows
     try:
@@ -45,7 +45,7 @@ def cut_of(rows: Any) -> Cut:
     return packed if len(listed) <= MOST_ROWS else f"{len(listed)} rows, {zlib.crc32(packed):x}"
 
 
-def give(clone: "DataLoader[Any]", cuts: tuple[Cut, ...]) -> None:
+def apply_rows(clone: "DataLoader[Any]", cuts: tuple[SubsetRows, ...]) -> None:
     """Let `clone`, whose samplers are copies, go through these rows. Raises NotReplayable."""
     holders = _holders(clone)
     if len(cuts) != len(holders):
@@ -63,19 +63,19 @@ def give(clone: "DataLoader[Any]", cuts: tuple[Cut, ...]) -> None:
         vars(sampler)["indices"] = _rows(vars(sampler)["indices"], cut)
 
 
-def pack(cuts: tuple[Cut, ...]) -> list[Any]:
+def pack_rows(cuts: tuple[SubsetRows, ...]) -> list[Any]:
     """Plain values for msgpack."""
     return [[one.start, one.stop, one.step] if isinstance(one, range) else one for one in cuts]
 
 
-def unpack(packed: Any) -> tuple[Cut, ...]:
-    """Raises ValueError if `packed` is not what `pack` makes."""
+def unpack_rows(packed: Any) -> tuple[SubsetRows, ...]:
+    """Raises ValueError if `packed` is not what `pack_rows` makes."""
     if not isinstance(packed, list):
         raise ValueError("cuts: no list")
     return tuple(_unpacked(one) for one in packed)
 
 
-def _unpacked(one: Any) -> Cut:
+def _unpacked(one: Any) -> SubsetRows:
     if isinstance(one, str):
         return one
     if isinstance(one, bytes) and len(one) % 8 == 0:
@@ -99,21 +99,21 @@ def _holders(loader: "DataLoader[Any]") -> list[Any]:
     return [*_subsets(loader), *(one for one in samplers_of(loader) if "indices" in vars(one))]
 
 
-def _given(data: Any, cuts: tuple[Cut, ...]) -> Any:
+def _given(data: Any, cuts: tuple[SubsetRows, ...]) -> Any:
     """A data set like `data` with these rows of each subset; `data` itself if it has no others."""
     if not cuts:
         return data
     below, rows = _given(data.dataset, cuts[1:]), _rows(data.indices, cuts[0])
     if below is data.dataset and rows is data.indices:
         return data
-    twin = apart(data)
+    twin = shallow_copy(data)
     vars(twin).update(dataset=below, indices=rows)
     return twin
 
 
-def _rows(own: Any, cut: Cut) -> Any:
+def _rows(own: Any, cut: SubsetRows) -> Any:
     """The rows of `cut` in the way that `own` are written down; `own` itself if it has them."""
-    if cut_of(own) == cut:
+    if rows_of(own) == cut:
         return own
     if isinstance(cut, str):
         raise NotReplayable(

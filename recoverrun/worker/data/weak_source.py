@@ -8,7 +8,7 @@ from recoverrun.worker.data.source import Source
 from recoverrun.worker.errors import NotReplayable
 
 
-class Adopted:
+class WeakSource:
     """A source that is kept only as long as the script keeps it; ended once it is gone.
 
     A script that makes an iterator for one evaluation and drops it must not leave it, with its

@@ -16,9 +16,9 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from recoverrun.worker.data.loader_iterator import LoaderIterator
-from recoverrun.worker.data.loader_workers import Read, Trace
+from recoverrun.worker.data.loader_workers import GeneratorTrace, WorkerItem
 from recoverrun.worker.data.source import Source
-from recoverrun.worker.data.weak_source import Adopted
+from recoverrun.worker.data.weak_source import WeakSource
 from recoverrun.worker.errors import NotReplayable
 
 OTHERWISE = (
@@ -38,7 +38,7 @@ Tell = Callable[[dict[str, Any]], Mapping[int, dict[str, Any]]]
 """What this rank says; what every rank that holds the same parameters says, by rank."""
 
 
-class Seeding:
+class SeedCheck:
     """What a proof has shown of the loaders that have worker processes."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Seeding:
         self._otherwise: set[Key] = set()
         self._alike: dict[Key, bool] = {}  # and whether the data set had made a generator
 
-    def believe(self, loader: "DataLoader[Any]", read: Read) -> None:
+    def believe(self, loader: "DataLoader[Any]", read: WorkerItem) -> None:
         """Raises NotReplayable if something was drawn for `read`, as another rank, that may not be
         what that rank would have drawn.
 
@@ -68,13 +68,15 @@ class Seeding:
     ) -> str:
         """After `partner`'s first microbatch was executed, on all ranks at a time.
 
-        `looked` is what `look` has found there. Returns why what was drawn for it does not show
+        `looked` is what `observe` has found there. Returns why what was drawn for it does not show
         that it will be so later, or "".
         """
-        iterators = _staffed(sources)
-        seen = {number: Trace(*packed) for number, *packed in looked["seen"]}
+        iterators = _with_workers(sources)
+        seen = {number: GeneratorTrace(*packed) for number, *packed in looked["seen"]}
         heard = tell({"traces": looked["mine"]})
-        theirs = {n: Trace(*packed) for n, *packed in heard.get(partner, {}).get("traces", ())}
+        theirs = {
+            n: GeneratorTrace(*packed) for n, *packed in heard.get(partner, {}).get("traces", ())
+        }
         found = [number for number, one in seen.items() if theirs.get(number) != one]
         said = tell({"otherwise": found})
         otherwise = {number for one in said.values() for number in one["otherwise"]}
@@ -93,15 +95,15 @@ class Seeding:
         return OTHERWISE.format(names[0]) if names else ""
 
 
-def look(sources: Iterable[Source], partner: int) -> dict[str, Any]:
+def observe(sources: Iterable[Source], partner: int) -> dict[str, Any]:
     """Where the generators of worker processes stood: of the copies that read as `partner`, and of
     others that are begun like our own. As plain values.
     """
-    iterators = _staffed(sources)
+    iterators = _with_workers(sources)
     seen = {
         number: one.traces[partner]
         for number, one in iterators.items()
-        if partner in one.traces and (_begun(one) or one.traces[partner].made)
+        if partner in one.traces and (_has_init_fn(one) or one.traces[partner].made)
     }
     mine = {number: _retraced(iterators[number], one.index) for number, one in seen.items()}
     return {
@@ -111,12 +113,12 @@ def look(sources: Iterable[Source], partner: int) -> dict[str, Any]:
 
 
 def has_workers(sources: Iterable[Source]) -> bool:
-    return bool(_staffed(sources))
+    return bool(_with_workers(sources))
 
 
-def _staffed(sources: Iterable[Source]) -> dict[int, LoaderIterator]:
+def _with_workers(sources: Iterable[Source]) -> dict[int, LoaderIterator]:
     """Iterators of loaders that have worker processes, by number."""
-    held = [source.held for source in sources if isinstance(source, Adopted)]
+    held = [source.held for source in sources if isinstance(source, WeakSource)]
     return {
         one.number: one
         for one in held
@@ -124,11 +126,11 @@ def _staffed(sources: Iterable[Source]) -> dict[int, LoaderIterator]:
     }
 
 
-def _begun(iterator: LoaderIterator) -> bool:
+def _has_init_fn(iterator: LoaderIterator) -> bool:
     return iterator.loader.worker_init_fn is not None
 
 
-def _retraced(iterator: LoaderIterator, index: int) -> Trace | None:
+def _retraced(iterator: LoaderIterator, index: int) -> GeneratorTrace | None:
     try:
         return iterator.retrace(index)
     except Exception:  # protects a healthy run from what its data set says to one more reader

@@ -326,12 +326,12 @@ def _data(session: "Session") -> None:
 
 
 def _cycle(session: "Session", original: Any) -> Any:
-    """A class like `itertools.cycle`, whose instances may be a `cycles.Cycle`."""
-    from recoverrun.worker.data.cycle_source import Cycle
+    """A class like `itertools.cycle`, whose instances may be a `cycles.CycleSource`."""
+    from recoverrun.worker.data.cycle_source import CycleSource
 
     class Kind(type):
         def __instancecheck__(cls, value: Any) -> bool:
-            return isinstance(value, original | Cycle)
+            return isinstance(value, original | CycleSource)
 
     class cycle(metaclass=Kind):
         __doc__ = original.__doc__

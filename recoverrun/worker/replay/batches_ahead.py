@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from recoverrun.worker.data.batch_substitution import served, substituted
+from recoverrun.worker.data.batch_substitution import pairs_for_rank, substituted
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rng.streams import read_streams, restore_streams
 
@@ -25,7 +25,7 @@ def batches_of(session: "Session", rank: int, own: list[Any]) -> list[Any] | Non
     before, actor = read_streams(), session.impersonator
 
     def theirs() -> list[list[tuple[Any, Any]]]:
-        return [served(batch, runtime.draws.before_now, rank) for batch in own]
+        return [pairs_for_rank(batch, runtime.draws.before_now, rank) for batch in own]
 
     try:
         if rank not in session.impersonator.lost:

@@ -26,7 +26,7 @@ from recoverrun.worker.context.namespaces import around_of, held, hold, put_back
 from recoverrun.worker.context.object_contents import Kept
 from recoverrun.worker.context.object_members import is_framework, members
 from recoverrun.worker.context.slot_context import AFTER, Context, attributes_of, owners_of
-from recoverrun.worker.data.batch_substitution import served, substituted
+from recoverrun.worker.data.batch_substitution import pairs_for_rank, substituted
 from recoverrun.worker.data.iterator_origin import Origin
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.instrumentation import ITEM_NAME, RUNTIME_NAME
@@ -41,7 +41,7 @@ from recoverrun.worker.replay.rank_constants import Constants
 from recoverrun.worker.replay.rank_environment import as_rank
 from recoverrun.worker.replay.substitution import Costume, Substitution
 from recoverrun.worker.rng.host_streams import read_hosts
-from recoverrun.worker.rng.registry import MOST, REGISTRY
+from recoverrun.worker.rng.registry import MAX_GENERATORS, REGISTRY
 from recoverrun.worker.rng.skip_ahead import skip_ahead
 from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
 from recoverrun.worker.step.strategy import Strategy
@@ -61,7 +61,7 @@ TALKS = (
 )
 
 
-CROWDED = f"the script holds more than {MOST} generators of random numbers"
+CROWDED = f"the script holds more than {MAX_GENERATORS} generators of random numbers"
 
 
 class NothingReached(NotReplayable):
@@ -170,7 +170,7 @@ class Impersonator:
     def created_now(self, own: Origin, rank: int) -> Origin:
         """Where `rank` stands as it creates one in the microbatch that is executed now."""
         lost = self.lost.get(rank)
-        return own if lost is None else lost.pairs.told(own, None)
+        return own if lost is None else lost.pairs.derive(own, None)
 
     def execute(self, rank: int, state: State, step: int, microbatch: Microbatch) -> Executed:
         """Run `microbatch` of `step` as `rank`, which stood at `state` as its iteration began.
@@ -390,11 +390,11 @@ class Impersonator:
 
     def _item_of(self, top: Top, rank: int) -> Any:
         """The loop's item with what was drawn for it replaced by what `rank` would have drawn."""
-        drawn = served(top.item, top.draws, rank)
+        drawn = pairs_for_rank(top.item, top.draws, rank)
         before = read_streams()
         self.looking_back = True
         try:
-            drawn += served(top.item, top.ahead, rank)
+            drawn += pairs_for_rank(top.item, top.ahead, rank)
         finally:
             self.looking_back = False
         if read_streams() != before and not self.fresh:

@@ -31,7 +31,7 @@ from recoverrun.worker.context.slot_context import (
     last,
 )
 from recoverrun.worker.context.values import bits, is_numpy, same
-from recoverrun.worker.data.iterator_origin import Origin, Pairs
+from recoverrun.worker.data.iterator_origin import Origin, OriginPairs
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rng.skip_ahead import draws_between, skip_ahead, skip_like
 from recoverrun.worker.rng.streams import Streams, tensor_bytes
@@ -93,7 +93,7 @@ class LostRank:
     apart: bool  # what either of us draws in code meant for it alone, the other does not
     states: dict[Point, State] = field(default_factory=dict)
     bulk: dict[Key, Any] = field(default_factory=dict)  # large data that it holds otherwise
-    pairs: Pairs = field(default_factory=Pairs)
+    pairs: OriginPairs = field(default_factory=OriginPairs)
     resets: dict[Key, Any] = field(default_factory=dict)  # values that all had at the last top
     nothings: dict[Key, Any] = field(default_factory=dict)  # and zeros and the like, at any top
     loops: set[str] = field(default_factory=set)  # to which it has come
@@ -252,7 +252,7 @@ class LostRank:
             streams = skip_ahead(
                 state.context.streams, mine.streams, own.streams, hosts=False, shared=self.apart
             )
-        return self.pairs.told(own, streams)
+        return self.pairs.derive(own, streams)
 
     def origin(self, number: int, own: Origin | None, points: Sequence[Context]) -> Origin | None:
         """Where it made its iterator `number`, or would have where we made our `own`."""

@@ -33,7 +33,7 @@ from torch import nn
 
 from recoverrun.worker.context.attached_state import ATTACHED, KINDS
 from recoverrun.worker.context.fingerprints import mark_of
-from recoverrun.worker.context.iterator_copy import digest_of
+from recoverrun.worker.context.iterator_copy import iterator_digest
 from recoverrun.worker.context.object_graph import LONG, Holdings, inside
 from recoverrun.worker.context.object_members import members, resolve
 from recoverrun.worker.context.object_views import PLAIN, is_view, named_in
@@ -77,7 +77,7 @@ class Leaf:
 
     @property
     def digest(self) -> int:
-        return digest_of(self.value) if self.iterator else _digest(self.value)
+        return iterator_digest(self.value) if self.iterator else _digest(self.value)
 
     @property
     def written(self) -> bool:

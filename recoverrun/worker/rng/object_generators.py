@@ -21,15 +21,15 @@ from recoverrun.worker.rng import host_streams
 State = torch.Tensor | bytes
 """What goes into a context: torch's own tensor, or the packed state of another kind."""
 
-DEPTH = 3
+SEARCH_DEPTH = 3
 """So deep in a data set a generator is looked for."""
 
-BARREN = type | ModuleType | FunctionType | torch.nn.Module
+NOT_SEARCHED = type | ModuleType | FunctionType | torch.nn.Module
 """In these no generator is looked for."""
 
-OWN_KINDS = (torch.Generator, random.Random)
+PLAIN_KINDS = (torch.Generator, random.Random)
 
-_told: dict[tuple[type[Any], bool], bool] = {}  # by type, and whether numpy's could be known
+_known_kinds: dict[tuple[type[Any], bool], bool] = {}  # by type, and whether numpy's could be known
 
 _memos: weakref.WeakKeyDictionary[random.Random, host_streams.Memo] = weakref.WeakKeyDictionary()
 
@@ -40,10 +40,10 @@ def _kinds() -> tuple[type[Any], ...]:
     """Types of generators; numpy's only while it is there, wholly imported."""
     numpy = sys.modules.get("numpy.random")
     if numpy is None:
-        return OWN_KINDS
+        return PLAIN_KINDS
     names = ("Generator", "RandomState", "BitGenerator")
     found = (getattr(numpy, name, None) for name in names)
-    return (*OWN_KINDS, *(kind for kind in found if isinstance(kind, type)))
+    return (*PLAIN_KINDS, *(kind for kind in found if isinstance(kind, type)))
 
 
 def is_generator(value: Any) -> bool:
@@ -52,9 +52,9 @@ def is_generator(value: Any) -> bool:
     Asked of each variable at the top of each iteration, by far most often in vain.
     """
     kind = type(value), "numpy.random" in sys.modules
-    known = _told.get(kind)
+    known = _known_kinds.get(kind)
     if known is None:
-        known = _told[kind] = _is_kind(kind[0])
+        known = _known_kinds[kind] = _is_kind(kind[0])
     return known
 
 
@@ -99,21 +99,21 @@ def put_state(generator: Any, state: Any) -> None:
         raise ValueError(f"not the state of a {type(generator).__name__}: {error!r}") from error
 
 
-def stands_at(generator: Any, state: State) -> bool:
+def is_at(generator: Any, state: State) -> bool:
     now = state_of(generator)
     if isinstance(now, torch.Tensor):
         return isinstance(state, torch.Tensor) and torch.equal(now, state)
     return now == state
 
 
-def within(owner: Any, depth: int = DEPTH) -> list[Any]:
+def generators_in(owner: Any, depth: int = SEARCH_DEPTH) -> list[Any]:
     """Generators among the attributes of `owner` and of the objects in it."""
     found: dict[int, Any] = {}
     for value in list(getattr(owner, "__dict__", {}).values()):
         if is_generator(value):
             found[id(value)] = value
-        elif depth and not isinstance(value, BARREN):
-            found.update((id(one), one) for one in within(value, depth - 1))
+        elif depth and not isinstance(value, NOT_SEARCHED):
+            found.update((id(one), one) for one in generators_in(value, depth - 1))
     return list(found.values())
 
 

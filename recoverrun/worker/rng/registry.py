@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # it imports torch, which the script imports when it wants to
     from recoverrun.worker.rng.object_generators import State
 
-MOST = 64
+MAX_GENERATORS = 64
 """So many are told of: where more than these are drawn from, a loss is not made up exactly."""
 
-MAKERS = ("random", "numpy", "torch", "recoverrun", "functools")
+PASSED_OVER = ("random", "numpy", "torch", "recoverrun", "functools")
 """Packages whose frames stand between a generator and the code that wants it."""
 
 LOADERS = "torch.utils.data"
@@ -44,7 +44,7 @@ class Registry:
         try:
             self._known[f"{place}#{number}"] = weakref.ref(generator)
         except TypeError:  # numpy's have no weak references
-            self._known[f"{place}#{number}"] = functools.partial(_alone, [generator])
+            self._known[f"{place}#{number}"] = functools.partial(_if_held_elsewhere, [generator])
 
     def alive(self) -> dict[str, Any]:
         """Those that the script still holds, by what they are known by."""
@@ -55,7 +55,7 @@ class Registry:
             generator = held()
             if generator is None or not is_generator(generator):
                 del self._known[key]
-            elif len(found) < MOST:
+            elif len(found) < MAX_GENERATORS:
                 found[key] = generator
             else:
                 self.crowded = True
@@ -140,9 +140,9 @@ def _place(frame: FrameType | None) -> str | None:
         if name == "random" or name.startswith(LOADERS):
             return None
         package = name.partition(".")[0]
-        if package not in MAKERS and package in sys.stdlib_module_names:
+        if package not in PASSED_OVER and package in sys.stdlib_module_names:
             return None  # names of temporary files, say
-        if package not in MAKERS:
+        if package not in PASSED_OVER:
             nobodys = _is_for_loader(frame) or _is_imported_by_torch(frame)
             return None if nobodys else f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back
@@ -168,7 +168,7 @@ def _is_imported_by_torch(frame: FrameType | None) -> bool:
     return False
 
 
-def _alone(held: list[Any]) -> Any:
+def _if_held_elsewhere(held: list[Any]) -> Any:
     """What is in `held`, until nobody but that holds it."""
     if held and sys.getrefcount(held[0]) == 2:  # one of them is the question itself
         held.clear()

@@ -26,7 +26,7 @@ from ft_collectives.communicators.gather_objects import Words, gather
 from ft_collectives.step.vote import Booth, Tally
 from recoverrun.worker.context.object_graph import Holdings, holdings
 from recoverrun.worker.context.slot_context import AFTER, key_of, told
-from recoverrun.worker.data import worker_seed_check
+from recoverrun.worker.data.worker_seed_check import has_workers
 from recoverrun.worker.rank0 import shared_values
 from recoverrun.worker.replay.lost_rank import parted
 from recoverrun.worker.replay.rank_constants import Tell, seen_by_contexts
@@ -390,7 +390,7 @@ class Verification:
             "gradient": microbatch.gradient,
             "end": crc_of_streams(after.streams) if after is not None else 0,
             "bulk": bulk_of(microbatch),
-            "workers": worker_seed_check.has_workers(session.runtime.sources),
+            "workers": has_workers(session.runtime.sources),
         }
 
     def _tried(self, trial: Trial) -> Words:

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from recoverrun.worker.data.batch_substitution import served
+from recoverrun.worker.data.batch_substitution import pairs_for_rank
 from recoverrun.worker.data.loader_iterator import LoaderIterator
 from recoverrun.worker.data.source import Draw
-from recoverrun.worker.data.weak_source import Adopted
+from recoverrun.worker.data.weak_source import WeakSource
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rng.streams import read_streams, restore_streams
 from tests.unit.loaders import (
@@ -196,7 +196,7 @@ def test_an_iterator_that_the_script_drops_is_gone() -> None:
     loader = LOADERS["own sampler"](Numbers(), OWN)
     iterator = LoaderIterator(loader=loader, make=ORIGINAL_ITER, runtime=Play(), number=4)
     next(iterator)
-    kept = Adopted(iterator)
+    kept = WeakSource(iterator)
     alive = kept.ended, kept.count
 
     del iterator
@@ -222,6 +222,6 @@ def test_a_lost_rank_that_has_no_more_data_is_not_replayable() -> None:
     iterator = LoaderIterator(DataLoader([1.5]), ORIGINAL_ITER, Play(), 0)  # type: ignore[arg-type]
     item = next(iterator)
 
-    assert served(item, [Draw(iterator, 0, item)], OTHER) == [(item, item)]
+    assert pairs_for_rank(item, [Draw(iterator, 0, item)], OTHER) == [(item, item)]
     with pytest.raises(NotReplayable, match=f"rank {OTHER} has no more data where this rank has"):
-        served(item, [Draw(iterator, 1, item)], OTHER)
+        pairs_for_rank(item, [Draw(iterator, 1, item)], OTHER)

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, get_worker
 
 from recoverrun.worker.data.iterator_origin import Origin
 from recoverrun.worker.data.loader_iterator import LoaderIterator
-from recoverrun.worker.data.loader_state import Point
+from recoverrun.worker.data.loader_state import LoaderState
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rng.streams import read_streams
 from tests.unit.loaders import ORIGINAL_ITER, OTHER, OWN, WORLD, Play
@@ -104,8 +104,8 @@ class Side:
         for number in range(2):
             sampler.set_epoch(number)
             torch.rand(3)
-            point = Point.of(self.loader)
-            self.origins.append(Origin.of(self.loader, point.streams, point.packed))
+            point = LoaderState.of(self.loader)
+            self.origins.append(Origin.of(self.loader, point.streams, point.generator_states))
             if play is None:
                 self.iterators.append(ORIGINAL_ITER(self.loader))
             else:
@@ -242,7 +242,7 @@ def test_a_data_set_that_has_not_the_other_rank_s_rows_says_so() -> None:
 def test_workers_that_give_nothing_do_not_end_the_run(
     fail: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recoverrun.worker.data.loader_clone.WORKERS_WITHIN_S", 1.0)
+    monkeypatch.setattr("recoverrun.worker.data.loader_clone.WORKER_TIMEOUT_S", 1.0)
 
     def failing(index: int) -> float:
         if fail == "dies":
