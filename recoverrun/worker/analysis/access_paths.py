@@ -9,11 +9,11 @@ from typing import TypeGuard
 from recoverrun.worker.analysis.syntax_trees import walk
 from recoverrun.worker.instrumentation import RUNTIME_NAME, Making
 
-OVERWRITES = re.compile(r"[wx][bt]?\+?")
+OVERWRITING_MODES = re.compile(r"[wx][bt]?\+?")
 """How a file is opened that loses what it held."""
 
 
-def written(body: Iterable[ast.AST]) -> tuple[str, ...]:
+def written_paths(body: Iterable[ast.AST]) -> tuple[str, ...]:
     """Names of what `body` assigns, or changes in place as torch spells it."""
     found: list[ast.expr] = []
     for node in (node for statement in body for node in walk(statement)):
@@ -26,37 +26,37 @@ def written(body: Iterable[ast.AST]) -> tuple[str, ...]:
                 found.append(value)
             case ast.keyword(arg="out", value=value):
                 found.append(value)
-    return tuple(sorted({name for name in map(dotted, found) if name}))
+    return tuple(sorted({name for name in map(access_path, found) if name}))
 
 
-def read(body: Iterable[ast.AST]) -> tuple[str, ...]:
+def read_paths(body: Iterable[ast.AST]) -> tuple[str, ...]:
     nodes = (node for statement in body for node in walk(statement))
-    loaded = {dotted(node) for node in nodes if _is_loaded(node)}
+    loaded = {access_path(node) for node in nodes if _is_loaded(node)}
     return tuple(sorted(name for name in loaded if name and not name.startswith(RUNTIME_NAME)))
 
 
-def touched(call: ast.Expr) -> tuple[str, ...]:
+def paths_changed_by(call: ast.Expr) -> tuple[str, ...]:
     """Names of what a call that stands by itself may change: also that of which it is a method."""
     function = call.value.func if isinstance(call.value, ast.Call) else None
-    owner = dotted(function.value) if isinstance(function, ast.Attribute) else ""
-    return tuple(sorted({*written([call]), *([owner] if owner else [])}))
+    owner = access_path(function.value) if isinstance(function, ast.Attribute) else ""
+    return tuple(sorted({*written_paths([call]), *([owner] if owner else [])}))
 
 
-def flowing(names: Iterable[str], rest: Sequence[ast.stmt]) -> tuple[str, ...]:
+def derived_paths(names: Iterable[str], rest: Sequence[ast.stmt]) -> tuple[str, ...]:
     """`names`, and those that are assigned something made of them in what follows."""
     found = set(names)
     for statement in _assignments(rest):
-        if not found.isdisjoint(read([statement])):
-            found.update(written([statement]))
+        if not found.isdisjoint(read_paths([statement])):
+            found.update(written_paths([statement]))
     return tuple(sorted(found))
 
 
-def dotted(node: ast.expr) -> str:
+def access_path(node: ast.expr) -> str:
     """`a.b.c` as it is written; "" of anything else."""
     match node:
         case ast.Name(id=name):
             return name
-        case ast.Attribute(value=value, attr=name) if before := dotted(value):
+        case ast.Attribute(value=value, attr=name) if before := access_path(value):
             return f"{before}.{name}"
     return ""
 
@@ -68,14 +68,16 @@ def makings(
     found = []
     for statement in body:
         match statement:
-            case ast.Assign(targets=[target], value=value) if name := dotted(target):
-                found.append(_making(name, _if(asked, value), function, filename))
-            case ast.AnnAssign(target=target, value=ast.expr() as value) if name := dotted(target):
-                found.append(_making(name, _if(asked, value), function, filename))
+            case ast.Assign(targets=[target], value=value) if name := access_path(target):
+                found.append(_making(name, _guarded(asked, value), function, filename))
+            case ast.AnnAssign(target=target, value=ast.expr() as value) if name := access_path(
+                target
+            ):
+                found.append(_making(name, _guarded(asked, value), function, filename))
     return tuple(found)
 
 
-def _if(asked: Sequence[ast.expr], value: ast.expr) -> ast.expr:
+def _guarded(asked: Sequence[ast.expr], value: ast.expr) -> ast.expr:
     if not asked:
         return value
     both = ast.BoolOp(ast.And(), [ast.Constant(True), *asked])
@@ -90,11 +92,11 @@ def _making(name: str, value: ast.expr, function: str, filename: str) -> Making:
             if isinstance(argument, ast.Constant) and _overwrites(argument.value):
                 argument.value = "a" + argument.value[1:]
     code = compile(ast.Expression(own), filename, "eval", dont_inherit=True)
-    return Making(name, function, code, tuple(one for one in read([value]) if "." not in one))
+    return Making(name, function, code, tuple(one for one in read_paths([value]) if "." not in one))
 
 
 def _overwrites(value: object) -> TypeGuard[str]:
-    return isinstance(value, str) and OVERWRITES.fullmatch(value) is not None
+    return isinstance(value, str) and OVERWRITING_MODES.fullmatch(value) is not None
 
 
 def _assignments(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:

@@ -16,7 +16,7 @@ from recoverrun.worker.analysis.scopes import (
     deleted_names,
     free_reads,
     import_name,
-    outside_of,
+    outer_parts,
 )
 from recoverrun.worker.analysis.syntax_trees import children, walk
 
@@ -242,7 +242,7 @@ class _Reads:
                         self._expression(key, written)
                     self._expression(value, written)
             case _ if isinstance(node, NESTED):
-                for part in outside_of(node):
+                for part in outer_parts(node):
                     self._expression(part, written)
                 self._read(free_reads(node), written)
             case _:

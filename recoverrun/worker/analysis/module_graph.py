@@ -15,11 +15,11 @@ _STATEMENT = re.compile(
 _WORD = re.compile(rb"\w+")
 _CONTINUED = re.compile(rb"\\\r?\n")
 
-DYNAMIC = (b"importlib", b"__import__", b"runpy", b"exec(", b"execfile")
+DYNAMIC_IMPORTS = (b"importlib", b"__import__", b"runpy", b"exec(", b"execfile")
 """In the text of a file that may import what no statement names: then all may be imported."""
 
 
-def reachable(sources: Mapping[str, bytes], entry: str) -> dict[str, bytes]:
+def importable_from(sources: Mapping[str, bytes], entry: str) -> dict[str, bytes]:
     """Those of `sources` (by path) that `entry` can import, and itself.
 
     `entry` is the path of a script or the dotted name of a module; all may be reached if it is
@@ -38,7 +38,7 @@ def reachable(sources: Mapping[str, bytes], entry: str) -> dict[str, bytes]:
         return dict(sources)
     while todo:
         text = sources[todo.pop()]
-        if any(word in text for word in DYNAMIC):
+        if any(word in text for word in DYNAMIC_IMPORTS):
             return dict(sources)
         for path in _named(_words(text), by_name):
             if path not in found:

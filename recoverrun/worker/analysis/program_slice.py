@@ -15,15 +15,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from recoverrun.worker.analysis.call_graph import CONSTRUCTORS, CallGraph, Hot, name_of
-from recoverrun.worker.analysis.scopes import binds, free_reads
+from recoverrun.worker.analysis.call_graph import CONSTRUCTORS, BackwardNames, CallGraph, name_of
+from recoverrun.worker.analysis.scopes import bound_by, free_reads
 from recoverrun.worker.analysis.syntax_trees import walk
 from recoverrun.worker.instrumentation import Loop
 
 REFLECTION = frozenset({"vars", "asdict", "locals", "globals", "eval", "exec"})
 """Who calls one of these may read any name."""
 
-BY_NAME = frozenset(
+PLAIN_DECORATORS = frozenset(
     {
         "no_grad",
         "inference_mode",
@@ -43,7 +43,7 @@ AnyLoop = ast.For | ast.AsyncFor | ast.While
 
 
 @dataclass(slots=True)
-class _Project:
+class _FunctionIndex:
     """The functions of all modules, by bare name, and where they are handed on."""
 
     functions: dict[str, list[ast.AST]] = field(default_factory=dict)
@@ -59,14 +59,14 @@ class _Project:
                 case ast.FunctionDef() | ast.AsyncFunctionDef():
                     self.functions.setdefault(node.name, []).append(node)
                     self.known.add(node.name)
-                    if _may_run_unnamed(node):
+                    if _may_run_implicitly(node):
                         self.roots.append(node)
                 case ast.ClassDef():
                     self.known.add(node.name)
                     made = [one for one in node.body if getattr(one, "name", "") in CONSTRUCTORS]
                     self.functions.setdefault(node.name, []).extend(made)
                 case ast.Import() | ast.ImportFrom():
-                    self.known |= binds(node)
+                    self.known |= bound_by(node)
                 case _:
                     pass
 
@@ -82,7 +82,7 @@ class _Project:
 
 
 @dataclass(frozen=True, slots=True)
-class Reads:
+class SliceNames:
     """What a microbatch may depend on: `variables` around it by name, and `attributes`."""
 
     variables: frozenset[str]
@@ -90,14 +90,14 @@ class Reads:
     written: frozenset[str]  # names of variables and attributes that it may change
 
 
-def reads_before_backward(loop: Loop, modules: dict[str, ast.Module]) -> Reads | None:
+def slice_before_backward(loop: Loop, modules: dict[str, ast.Module]) -> SliceNames | None:
     """What may be read from the top of `loop`'s body to its backward; None if anything may.
 
     `modules` are the syntax trees of the script's own modules, by file name.
     """
     tree = modules.get(loop.filename)
     node = _loop_at(tree, loop.line) if tree is not None else None
-    graph, project = CallGraph(), _Project()
+    graph, project = CallGraph(), _FunctionIndex()
     for module in modules.values():
         graph.add(module)
         project.add(module)
@@ -111,17 +111,17 @@ def reads_before_backward(loop: Loop, modules: dict[str, ast.Module]) -> Reads |
         }
         for name, sources in graph.aliases.items()
     }
-    head = _head(node, graph.hot()) if node is not None else []
+    head = _until_backward(node, graph.backward_names()) if node is not None else []
     if tree is None or node is None or not head:
         return None
-    return _closure(head, project, loop.live_in, around(tree, node))
+    return _slice(head, project, loop.live_in, enclosing_functions(tree, node))
 
 
-def around(tree: ast.Module, loop: ast.AST) -> list[ast.AST]:
+def enclosing_functions(tree: ast.Module, loop: ast.AST) -> list[ast.AST]:
     """The function that `loop` is in, and those that surely call it: to run them in an iteration
     of the loop would be to train anew. A name alone is no proof, as `model.train()` shows.
     """
-    owners = list(_owned(tree))
+    owners = list(_functions_of(tree))
     found = [one for one in owners if any(inner is loop for inner in walk(one[0]))]
     todo = list(found)
     while todo:
@@ -136,7 +136,7 @@ def around(tree: ast.Module, loop: ast.AST) -> list[ast.AST]:
 Named = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def _owned(tree: ast.Module) -> Iterator[tuple[Named, ast.ClassDef | None]]:
+def _functions_of(tree: ast.Module) -> Iterator[tuple[Named, ast.ClassDef | None]]:
     """Functions of the module and methods of its classes, each with its class."""
     for node in tree.body:
         if isinstance(node, Named):
@@ -164,7 +164,7 @@ def _surely_calls(
     return False
 
 
-def sources_of(modules: Iterable[str]) -> dict[str, ast.Module]:
+def syntax_trees_of(modules: Iterable[str]) -> dict[str, ast.Module]:
     """The syntax trees of modules that are loaded, by file name; those without a source lack."""
     trees: dict[str, ast.Module] = {}
     for name in modules:
@@ -172,25 +172,27 @@ def sources_of(modules: Iterable[str]) -> dict[str, ast.Module]:
         try:
             trees[path or ""] = ast.parse(Path(path or "").read_bytes())
         except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-            continue  # what the loop calls in there cannot be told: `_closure` does not find it
+            continue  # what the loop calls in there cannot be told: `_slice` does not find it
     return trees
 
 
-def _head(node: AnyLoop, hot: Hot) -> list[ast.AST]:
+def _until_backward(node: AnyLoop, backward_names: BackwardNames) -> list[ast.AST]:
     """The loop's header, and its statements up to the last that may run a backward."""
-    reaching = [at for at, statement in enumerate(node.body) if hot.reached_by([statement])]
+    reaching = [
+        at for at, statement in enumerate(node.body) if backward_names.reached_by([statement])
+    ]
     if not reaching:
         return []
     header = [node.test] if isinstance(node, ast.While) else [node.iter, node.target]
     return [*header, *node.body[: reaching[-1] + 1]]
 
 
-def _closure(
+def _slice(
     head: Iterable[ast.AST],
-    project: _Project,
+    project: _FunctionIndex,
     live_in: frozenset[str],
     outside: Iterable[ast.AST],
-) -> Reads | None:
+) -> SliceNames | None:
     names: set[str] = set()
     variables: set[str] = set()
     written: set[str] = set()
@@ -203,21 +205,21 @@ def _closure(
             continue
         done.add(id(node))
         found = set(_reads(node))
-        if _reflects(node):
+        if _uses_reflection(node):
             return None
         is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         variables |= free_reads(node) if is_function else found & live_in
         reached = found - names
         names |= found
         written |= set(_writes(node))
-        if any(_is_anybody(call, project) for call in _calls(node)):
+        if any(_may_call_any(call, project) for call in _calls(node)):
             reached |= project.passed
-        for name in _behind(reached, project.aliases):
+        for name in _with_aliases(reached, project.aliases):
             todo += project.functions.get(name, [])
-    return Reads(frozenset(variables), frozenset(names), frozenset(written))
+    return SliceNames(frozenset(variables), frozenset(names), frozenset(written))
 
 
-def _behind(names: set[str], aliases: dict[str, set[str]]) -> set[str]:
+def _with_aliases(names: set[str], aliases: dict[str, set[str]]) -> set[str]:
     """The names, and all that they may stand for."""
     found, todo = set(names), list(names)
     while todo:
@@ -227,7 +229,7 @@ def _behind(names: set[str], aliases: dict[str, set[str]]) -> set[str]:
     return found
 
 
-def _is_anybody(call: ast.Call, project: _Project) -> bool:
+def _may_call_any(call: ast.Call, project: _FunctionIndex) -> bool:
     """A call that may be of any function which the script hands around, such as a callback."""
     if isinstance(call.func, ast.Attribute):
         return False  # found by its name, or a library's
@@ -259,7 +261,7 @@ def _writes(node: ast.AST) -> Iterator[str]:
             yield name_of(one)
 
 
-def _reflects(node: ast.AST) -> bool:
+def _uses_reflection(node: ast.AST) -> bool:
     for one in walk(node):
         if isinstance(one, ast.Name) and one.id in REFLECTION:
             return True
@@ -272,13 +274,13 @@ def _calls(node: ast.AST) -> Iterator[ast.Call]:
     return (one for one in walk(node) if isinstance(one, ast.Call))
 
 
-def _may_run_unnamed(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+def _may_run_implicitly(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     magic = node.name.startswith("__") and node.name != "__init__"
     waits = any(isinstance(one, ast.Yield | ast.YieldFrom) for one in walk(node))
     decorators = {
         name_of(one.func if isinstance(one, ast.Call) else one) for one in node.decorator_list
     }
-    return magic or waits or bool(decorators - BY_NAME) or node.name == "forward"
+    return magic or waits or bool(decorators - PLAIN_DECORATORS) or node.name == "forward"
 
 
 def _loop_at(tree: ast.Module, line: int) -> AnyLoop | None:

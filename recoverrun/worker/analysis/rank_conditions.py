@@ -5,7 +5,7 @@ import re
 
 from recoverrun.worker.analysis.call_graph import name_of
 
-FLAGS = frozenset(
+RANK0_FLAGS = frozenset(
     {
         "is_main_process", "is_local_main_process", "main_process", "is_main", "is_main_rank",
         "is_master", "is_local_master", "is_master_process", "is_master_rank", "master_process",
@@ -16,20 +16,20 @@ FLAGS = frozenset(
 )  # fmt: skip
 """Names of flags and of functions, but for underscores before them."""
 
-NUMBERS = ("process_index", "gpu_id", "gpu", "device_id")
+RANK_NAMES = ("process_index", "gpu_id", "gpu", "device_id")
 """Names under which scripts keep a rank, or the number of their device."""
 
-OTHERS = ("lora", "low_rank", "matrix", "max_rank", "tensor")
+OTHER_RANKS = ("lora", "low_rank", "matrix", "max_rank", "tensor")
 """In names of ranks that are none of a process."""
 
-WORDS = re.compile(
-    rf"(?i)rank\b|\b(?:_*(?:{'|'.join(sorted(FLAGS))})|{'|'.join(NUMBERS)})\b".encode()
+RANK_WORDS = re.compile(
+    rf"(?i)rank\b|\b(?:_*(?:{'|'.join(sorted(RANK0_FLAGS))})|{'|'.join(RANK_NAMES)})\b".encode()
 )
 """In the text of whatever asks by one of these."""
 
-Side = tuple[type[ast.cmpop], int]
+Comparison = tuple[type[ast.cmpop], int]
 
-FIRST: dict[bool, tuple[Side, ...]] = {
+RANK0_COMPARISONS: dict[bool, tuple[Comparison, ...]] = {
     True: ((ast.Eq, 0), (ast.LtE, 0), (ast.Lt, 1)),
     False: ((ast.NotEq, 0), (ast.Gt, 0), (ast.GtE, 1)),
 }
@@ -43,10 +43,10 @@ MIRRORED: dict[type[ast.cmpop], type[ast.cmpop]] = {
 }
 
 
-def as_first(test: ast.expr, sense: bool) -> list[ast.expr]:
+def rank0_conditions(test: ast.expr, sense: bool) -> list[ast.expr]:
     """The parts of `test` that are `sense` on rank 0 alone, if it needs one to be so."""
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And if sense else ast.Or):
-        return [one for value in test.values for one in as_first(value, sense)]
+        return [one for value in test.values for one in rank0_conditions(value, sense)]
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         positive = _is_flag(test.operand) if not sense else _is_rank(test.operand)
         return [test] if positive else []
@@ -57,7 +57,7 @@ def as_first(test: ast.expr, sense: bool) -> list[ast.expr]:
     return []
 
 
-def value_of(test: ast.expr) -> list[ast.expr]:
+def compared_ranks(test: ast.expr) -> list[ast.expr]:
     """What `test` takes for a rank, to be compared with this one's."""
     if isinstance(test, ast.Compare):
         return [one for one in (test.left, *test.comparators) if _is_rank(one)]
@@ -74,7 +74,9 @@ def _compares(test: ast.Compare, sense: bool) -> bool:
         operator, left, right = MIRRORED.get(operator, operator), right, left
     if not _is_rank(left) or not isinstance(right, ast.Constant):
         return False
-    return any(operator is one and right.value in (at, str(at)) for one, at in FIRST[sense])
+    return any(
+        operator is one and right.value in (at, str(at)) for one, at in RANK0_COMPARISONS[sense]
+    )
 
 
 def _is_zero_or_none(node: ast.expr) -> bool:
@@ -85,7 +87,7 @@ def _is_zero_or_none(node: ast.expr) -> bool:
 
 
 def _is_flag(node: ast.expr) -> bool:
-    return name_of(node.func if isinstance(node, ast.Call) else node).lstrip("_") in FLAGS
+    return name_of(node.func if isinstance(node, ast.Call) else node).lstrip("_") in RANK0_FLAGS
 
 
 def _is_rank(node: ast.expr) -> bool:
@@ -97,6 +99,6 @@ def _is_rank(node: ast.expr) -> bool:
     if isinstance(node, ast.Subscript):
         return _is_rank(node.slice) or _is_rank(node.value)
     name = name_of(node).lower()
-    if any(other in name for other in OTHERS):
+    if any(other in name for other in OTHER_RANKS):
         return False
-    return name in NUMBERS or name.endswith("rank")
+    return name in RANK_NAMES or name.endswith("rank")

@@ -14,7 +14,7 @@ FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 NESTED = (*FUNCTION, ast.ClassDef, *COMPREHENSION)
 
 
-def own_nodes(roots: Iterable[ast.AST]) -> Iterator[ast.AST]:
+def scope_nodes(roots: Iterable[ast.AST]) -> Iterator[ast.AST]:
     """Yield the nodes that belong to the scope of `roots`.
 
     A nested function, class or comprehension is yielded, and what of it is evaluated outside of it
@@ -24,10 +24,10 @@ def own_nodes(roots: Iterable[ast.AST]) -> Iterator[ast.AST]:
     while todo:
         node = todo.pop()
         yield node
-        todo.extend(outside_of(node) if isinstance(node, NESTED) else children(node))
+        todo.extend(outer_parts(node) if isinstance(node, NESTED) else children(node))
 
 
-def outside_of(node: ast.AST) -> list[ast.expr]:
+def outer_parts(node: ast.AST) -> list[ast.expr]:
     """Return the parts of a nested scope that are evaluated in the scope around it, in order."""
     match node:
         case ast.FunctionDef() | ast.AsyncFunctionDef():
@@ -45,7 +45,7 @@ def outside_of(node: ast.AST) -> list[ast.expr]:
             return []
 
 
-def inside_of(node: ast.AST) -> list[ast.AST]:
+def inner_parts(node: ast.AST) -> list[ast.AST]:
     """Return the parts of a nested scope that are evaluated within it."""
     match node:
         case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
@@ -65,15 +65,15 @@ def bound_names(roots: Iterable[ast.AST]) -> set[str]:
 
     Those that a nested function binds from within, by `nonlocal` or `global`, are among them.
     """
-    nodes = list(own_nodes(roots))
-    return own_names(nodes).union(*(_writes_outside(node) for node in nodes))
+    nodes = list(scope_nodes(roots))
+    return scope_names(nodes).union(*(_writes_outside(node) for node in nodes))
 
 
-def own_names(nodes: Iterable[ast.AST]) -> set[str]:
+def scope_names(nodes: Iterable[ast.AST]) -> set[str]:
     """Return the names that the nodes of one scope bind or delete themselves."""
     names: set[str] = set()
     for node in nodes:
-        names |= binds(node)
+        names |= bound_by(node)
         if isinstance(node, COMPREHENSION):
             names |= _walrus_names(node)
     return names
@@ -82,7 +82,7 @@ def own_names(nodes: Iterable[ast.AST]) -> set[str]:
 def deleted_names(roots: Iterable[ast.AST]) -> set[str]:
     """Return the names that executing `roots` may leave unbound."""
     names: set[str] = set()
-    for node in own_nodes(roots):
+    for node in scope_nodes(roots):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Del):
             names.add(node.id)
         elif isinstance(node, ast.ExceptHandler) and node.name:
@@ -92,7 +92,7 @@ def deleted_names(roots: Iterable[ast.AST]) -> set[str]:
 
 def free_reads(node: ast.AST) -> set[str]:
     """Return the names of the scope around it that the inside of a nested scope reads."""
-    inside = list(own_nodes(inside_of(node)))
+    inside = list(scope_nodes(inner_parts(node)))
     reads = {n.id for n in inside if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Store)}
     reads |= {
         n.target.id
@@ -131,7 +131,7 @@ def import_name(alias: ast.alias) -> str:
     return alias.asname or alias.name.split(".")[0]
 
 
-def binds(node: ast.AST) -> set[str]:
+def bound_by(node: ast.AST) -> set[str]:
     """Return the names that this node alone, not those in it, binds or deletes."""
     match node:
         case ast.Name(ctx=ast.Store() | ast.Del()):
@@ -151,7 +151,7 @@ def binds(node: ast.AST) -> set[str]:
 def _walrus_names(comprehension: ast.AST) -> set[str]:
     """`:=` in a comprehension binds in the function around it, through any number of them."""
     names: set[str] = set()
-    for node in own_nodes(inside_of(comprehension)):
+    for node in scope_nodes(inner_parts(comprehension)):
         if isinstance(node, ast.NamedExpr):
             names.add(node.target.id)
         elif isinstance(node, COMPREHENSION):
@@ -168,11 +168,11 @@ def declared_names(nodes: Iterable[ast.AST]) -> set[str]:
 
 def local_names(node: ast.AST) -> set[str]:
     """Return the names of a nested function or comprehension that are its own."""
-    inside = list(own_nodes(inside_of(node)))
+    inside = list(scope_nodes(inner_parts(node)))
     if isinstance(node, COMPREHENSION):
         return {name for each in node.generators for name in target_names(each.target)}
     if isinstance(node, FUNCTION):
-        names = {arg.arg for arg in _parameters(node.args)} | own_names(inside)
+        names = {arg.arg for arg in _parameters(node.args)} | scope_names(inside)
         return names - declared_names(inside)
     return set()  # The names of a class are nobody else's, not even its methods'.
 
@@ -181,6 +181,6 @@ def _writes_outside(node: ast.AST) -> set[str]:
     """Return the names that a nested function or class binds in scopes around it."""
     if not isinstance(node, (*FUNCTION, ast.ClassDef)):
         return set()
-    inside = list(own_nodes(inside_of(node)))
+    inside = list(scope_nodes(inner_parts(node)))
     deeper = set().union(*(_writes_outside(nested) for nested in inside)) - local_names(node)
-    return own_names(inside) & declared_names(inside) | deeper
+    return scope_names(inside) & declared_names(inside) | deeper

@@ -9,10 +9,10 @@ import ast
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from recoverrun.worker.analysis.scopes import own_nodes
+from recoverrun.worker.analysis.scopes import scope_nodes
 from recoverrun.worker.instrumentation import RUNTIME_NAME
 
-WORDS: dict[type[ast.AST], str] = {
+KEYWORDS: dict[type[ast.AST], str] = {
     ast.Yield: "yield",
     ast.YieldFrom: "yield from",
     ast.Await: "await",
@@ -22,37 +22,37 @@ WORDS: dict[type[ast.AST], str] = {
 COMPREHENSION = "async comprehension"
 REPLACED = (ast.Yield, ast.YieldFrom, ast.Await)
 
-SENTENCE = (
+REFUSAL = (
     "{filename}:{line}: the loop body waits here ({word}), so that it cannot be executed again on "
     "its own"
 )
 
 
-class Wait(NamedTuple):
+class Suspension(NamedTuple):
     line: int
     reason: str  # why what comes behind it cannot be executed again
     always: bool  # nor what comes before it: no call can stand in its place
 
 
-def waits(body: Sequence[ast.stmt], filename: str) -> tuple[Wait, ...]:
+def suspensions_in(body: Sequence[ast.stmt], filename: str) -> tuple[Suspension, ...]:
     """Those of a body itself, in the order of their lines."""
     found = []
-    for node in own_nodes(body):
+    for node in scope_nodes(body):
         word = _word(node)
         if word:
             line = getattr(node, "lineno", 0)
-            reason = SENTENCE.format(filename=filename, line=line, word=word)
-            found.append(Wait(line, reason, not isinstance(node, REPLACED)))
+            reason = REFUSAL.format(filename=filename, line=line, word=word)
+            found.append(Suspension(line, reason, not isinstance(node, REPLACED)))
     return tuple(sorted(found))
 
 
 def _word(node: ast.AST) -> str:
     if isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp):
         return COMPREHENSION if any(part.is_async for part in node.generators) else ""
-    return WORDS.get(type(node), "")
+    return KEYWORDS.get(type(node), "")
 
 
-class Abandoned(ast.NodeTransformer):
+class AbortAtSuspension(ast.NodeTransformer):
     """Puts an end to the execution where the script would wait. Statements that wait by themselves
     (`async for`, `async with`) and comprehensions have no place in code that is executed again.
     """
@@ -66,7 +66,7 @@ class Abandoned(ast.NodeTransformer):
     visit_FunctionDef = visit_AsyncFunctionDef = visit_Lambda = visit_ClassDef = _keep
 
     def _visit_wait(self, node: ast.Yield | ast.YieldFrom | ast.Await) -> ast.AST:
-        reason = SENTENCE.format(filename=self.filename, line=node.lineno, word=_word(node))
+        reason = REFUSAL.format(filename=self.filename, line=node.lineno, word=_word(node))
         self.generic_visit(node)
         call = ast.parse(f"{RUNTIME_NAME}.waits({reason!r})", mode="eval").body
         assert isinstance(call, ast.Call), "as it was written"

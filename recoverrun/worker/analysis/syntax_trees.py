@@ -10,7 +10,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-BARE = frozenset(
+LEAF_FIELDS = frozenset(
     {
         "ctx", "op", "ops", "id", "attr", "arg", "kind", "type_comment", "level", "module",
         "conversion", "is_async", "asname", "simple", "rest", "kwd_attrs", "tag", "type_ignores",
@@ -26,7 +26,7 @@ class _Fields(dict[type[ast.AST], tuple[str, ...]]):
     """By kind of node: its fields that may hold nodes."""
 
     def __missing__(self, kind: type[ast.AST]) -> tuple[str, ...]:
-        self[kind] = found = tuple(name for name in kind._fields if name not in BARE)
+        self[kind] = found = tuple(name for name in kind._fields if name not in LEAF_FIELDS)
         return found
 
 
@@ -72,7 +72,7 @@ def visit_statements(visitor: ast.NodeTransformer, node: ast.AST) -> None:
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """Around work that makes many nodes: the garbage collector rests."""
     enabled = gc.isenabled()
     gc.disable()

@@ -33,7 +33,7 @@ from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from recoverrun.worker.context import attached_state
-from recoverrun.worker.rewriting.post_import import watch
+from recoverrun.worker.rewriting.post_import import when_imported
 
 if TYPE_CHECKING:  # it imports torch, which only the script does
     from recoverrun.worker.gradients.backward_hooks import Backwards
@@ -113,7 +113,7 @@ def install(session: "Session") -> None:
     backwards = Backwards(session, hand)
     _gradients(session, hand, backwards)
     REGISTRY.watch_torch(torch)
-    watch("numpy.random", REGISTRY.watch_numpy)
+    when_imported("numpy.random", REGISTRY.watch_numpy)
     _data(session)
     replace(c10d, "_new_process_group_helper", process_groups.wrapping)
     replace(c10d, "_store_based_barrier", process_groups.store_barrier)
@@ -132,19 +132,19 @@ def install(session: "Session") -> None:
     replace(wrapping, "_verify_param_shape_across_processes", frameworks.agreed)
     assert torch.distributed.is_available(), "this torch was built without distributed"
     fsdp2 = Fsdp2(session)
-    watch("torch.distributed.fsdp._fully_shard._fully_shard", lambda m: _fsdp2(fsdp2, m))
+    when_imported("torch.distributed.fsdp._fully_shard._fully_shard", lambda m: _fsdp2(fsdp2, m))
     composable = "torch.distributed._composable.replicate_with_fsdp"
-    watch(composable, lambda m: replace(m, "replicate", fsdp2.replicate))
+    when_imported(composable, lambda m: replace(m, "replicate", fsdp2.replicate))
     fsdp1 = "torch.distributed.fsdp.fully_sharded_data_parallel"
-    watch(fsdp1, lambda m: _fsdp1(session, m))
+    when_imported(fsdp1, lambda m: _fsdp1(session, m))
     for part in ("saver", "loader"):
         name = f"torch.distributed.checkpoint.state_dict_{part}"
-        watch(name, lambda m: _checkpoints(Checkpoints(session), m))
-    watch("torch.distributed.checkpoint.utils", _places_in_checkpoints)
+        when_imported(name, lambda m: _checkpoints(Checkpoints(session), m))
+    when_imported("torch.distributed.checkpoint.utils", _places_in_checkpoints)
     schedules = f"{pipelines.MODULE}.schedules"
-    watch(schedules, lambda m: _pipelines(Pipelines(session, backwards), m))
+    when_imported(schedules, lambda m: _pipelines(Pipelines(session, backwards), m))
     for name, arrived in frameworks.adaptations(session).items():
-        watch(name, arrived)
+        when_imported(name, arrived)
 
 
 def _fsdp2(fsdp2: "Fsdp2", fully_shard: ModuleType) -> None:
@@ -312,7 +312,7 @@ def _data(session: "Session") -> None:
         return wrapper
 
     replace(DataLoader, "__iter__", iterating)
-    watch(
+    when_imported(
         "torchdata.stateful_dataloader.stateful_dataloader",
         lambda module: replace(module.StatefulDataLoader, "__iter__", iterating),
     )

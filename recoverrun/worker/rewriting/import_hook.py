@@ -20,13 +20,19 @@ from types import CodeType, ModuleType
 from typing import Never
 
 from recoverrun.worker import own_files
-from recoverrun.worker.analysis.call_graph import CallGraph, Hot, Mentioned, scan, words_of
-from recoverrun.worker.analysis.module_graph import reachable
-from recoverrun.worker.analysis.rank_conditions import WORDS
-from recoverrun.worker.analysis.syntax_trees import uncollected
+from recoverrun.worker.analysis.call_graph import (
+    BackwardNames,
+    CallGraph,
+    CallSites,
+    build_call_graph,
+    identifiers_in,
+)
+from recoverrun.worker.analysis.module_graph import importable_from
+from recoverrun.worker.analysis.rank_conditions import RANK_WORDS
+from recoverrun.worker.analysis.syntax_trees import gc_paused
 from recoverrun.worker.instrumentation import RUNTIME_NAME, Runtime, TrainingHints
 from recoverrun.worker.rewriting.loop_transformer import CannotInstrument, instrument
-from recoverrun.worker.rewriting.post_import import found_after
+from recoverrun.worker.rewriting.post_import import find_after
 
 # Bounds of the search for modules of the project, so that a home directory costs little.
 SCAN_DEPTH = 3
@@ -34,7 +40,7 @@ SCAN_FILES = 500
 SCAN_FILE_BYTES = 1 << 20
 SCAN_ENTRIES = 20_000  # of folders, whatever they are: data sets lie beside scripts, too
 
-NOTHING: Mentioned = (set(), set())
+NO_CALLS: CallSites = (set(), set())
 NO_HINTS = TrainingHints()
 
 YIELDS = re.compile(rb"\byield\b")
@@ -56,11 +62,11 @@ class Project:
         roots = dict.fromkeys(
             path for folder in folders for path in (os.path.abspath(folder), _real(folder))
         )
-        return cls(tuple(root for root in roots if not _is_common(root)), entry)
+        return cls(tuple(root for root in roots if not _is_shared_folder(root)), entry)
 
     def owns(self, path: str) -> bool:
         """Say whether a file is the project's: not installed into it, not Python's, not ours."""
-        if _is_pythons(path) or path.startswith(own_files.FOLDERS):
+        if _is_in_stdlib(path) or path.startswith(own_files.FOLDERS):
             return False
         return any(
             _below(path, root) and INSTALLED.isdisjoint(_parts(path, root)) for root in self.roots
@@ -88,26 +94,29 @@ class Instrumenter:
 
     runtime: Runtime
     graph: CallGraph
-    looped: Mapping[str, Mentioned]  # in the files that are in `graph`
-    hot: Hot = field(init=False)
-    wanted: frozenset[str] = field(init=False)
+    loop_calls: Mapping[str, CallSites]  # in the files that are in `graph`
+    backward_names: BackwardNames = field(init=False)
+    relevant_names: frozenset[str] = field(init=False)
     done: dict[tuple[str, bytes], CodeType | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.hot, self.wanted = self.graph.hot(), self.graph.wanted()
+        self.backward_names, self.relevant_names = (
+            self.graph.backward_names(),
+            self.graph.relevant_names(),
+        )
 
     @classmethod
     def for_project(
         cls, runtime: Runtime, project: Project, hints: TrainingHints = NO_HINTS
     ) -> "Instrumenter":
         """Scan the project for what leads to a backward."""
-        sources = reachable(dict(project.sources()), project.entry)
+        sources = importable_from(dict(project.sources()), project.entry)
         texts = sources.values()
         words = [word for word in hints.words if any(word in text for text in texts)]
         training = frozenset[str]().union(*(hints.words[word] for word in words))
-        with uncollected():
-            graph, looped = scan(sources.items(), parse_or_none, training)
-        return cls(runtime, graph, looped)
+        with gc_paused():
+            graph, loop_calls = build_call_graph(sources.items(), parse_or_none, training)
+        return cls(runtime, graph, loop_calls)
 
     def code(
         self, path: str, data: bytes, training: frozenset[str] = frozenset()
@@ -117,13 +126,13 @@ class Instrumenter:
         `training` are names in it that lead to a backward by ways that cannot be seen.
         """
         if (path, data) not in self.done:
-            with uncollected():
+            with gc_paused():
                 self.done[path, data] = self._code(path, data, training)
         return self.done[path, data]
 
     def _code(self, path: str, data: bytes, training: frozenset[str]) -> CodeType | None:
         leads = self._leads(path, data, training)
-        asks = YIELDS.search(data) is not None or WORDS.search(data) is not None
+        asks = YIELDS.search(data) is not None or RANK_WORDS.search(data) is not None
         if not leads and not asks:
             return None
         try:
@@ -134,10 +143,14 @@ class Instrumenter:
             self.runtime.refuse(path, f"{path} nests expressions too deeply to be instrumented")
             return None
         try:
-            hot, looped = self._hot(tree, path, training) if leads else (self.hot, NOTHING)
-            if not asks and not hot.meets(looped):
+            backward_names, loop_calls = (
+                self._backward_names(tree, path, training)
+                if leads
+                else (self.backward_names, NO_CALLS)
+            )
+            if not asks and not backward_names.called_at(loop_calls):
                 return None
-            rewritten = instrument(tree, path, hot, data)
+            rewritten = instrument(tree, path, backward_names, data)
             code = rewritten.code if rewritten.changed else None
         except CannotInstrument as problem:
             self.runtime.refuse(path, str(problem))
@@ -153,19 +166,21 @@ class Instrumenter:
 
     def _leads(self, path: str, data: bytes, training: frozenset[str]) -> bool:
         """Whether loops of this file may lead to a backward, as far as its words tell."""
-        looped = self.looped.get(_real(path))
-        if looped is not None:
-            return self.hot.meets(looped)
-        return not words_of(data).isdisjoint(self.wanted | training)
+        loop_calls = self.loop_calls.get(_real(path))
+        if loop_calls is not None:
+            return self.backward_names.called_at(loop_calls)
+        return not identifiers_in(data).isdisjoint(self.relevant_names | training)
 
-    def _hot(self, tree: ast.Module, path: str, training: frozenset[str]) -> tuple[Hot, Mentioned]:
+    def _backward_names(
+        self, tree: ast.Module, path: str, training: frozenset[str]
+    ) -> tuple[BackwardNames, CallSites]:
         """What leads to a backward, and what the loops of this file mention."""
-        if (known := self.looped.get(_real(path))) is not None:
-            return self.hot, known
-        graph = self.graph.above()
-        looped = graph.add(tree)
-        graph.train(training)
-        return graph.hot(), looped
+        if (known := self.loop_calls.get(_real(path))) is not None:
+            return self.backward_names, known
+        graph = self.graph.extension()
+        loop_calls = graph.add(tree)
+        graph.mark_training(training)
+        return graph.backward_names(), loop_calls
 
 
 class Finder:
@@ -186,7 +201,7 @@ class Finder:
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return what the finders after this one find, possibly with another loader."""
-        spec = found_after(self, name, path, target)
+        spec = find_after(self, name, path, target)
         if spec is None or spec.origin is None or os.getpid() != self._pid:
             return spec  # A process that the script forked is none of our business.
         if type(spec.loader) is not SourceFileLoader:
@@ -259,22 +274,22 @@ def _parts(path: str, folder: str) -> list[str]:
     return path[len(folder) :].split(os.sep)
 
 
-def _is_pythons(path: str) -> bool:
+def _is_in_stdlib(path: str) -> bool:
     """Say whether a path is in the standard library (in which packages may be installed)."""
     return any(
         path == folder or (_below(path, folder) and INSTALLED.isdisjoint(_parts(path, folder)))
-        for folder in _pythons()
+        for folder in _stdlib_folders()
     )
 
 
 @functools.cache
-def _pythons() -> frozenset[str]:
+def _stdlib_folders() -> frozenset[str]:
     return frozenset(_real(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib"))
 
 
-def _is_common(root: str) -> bool:
+def _is_shared_folder(root: str) -> bool:
     """Say whether a folder is one of Python's own, in which packages of all origins lie."""
-    return os.path.basename(root) in INSTALLED or _is_pythons(root)
+    return os.path.basename(root) in INSTALLED or _is_in_stdlib(root)
 
 
 def _python_files(root: str) -> Iterator[str]:

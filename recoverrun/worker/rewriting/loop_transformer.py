@@ -10,14 +10,23 @@ import ast
 from dataclasses import dataclass
 from types import CodeType
 
-from recoverrun.worker.analysis.call_graph import CallGraph, Hot
+from recoverrun.worker.analysis.call_graph import BackwardNames, CallGraph
 from recoverrun.worker.analysis.liveness import liveness_of
-from recoverrun.worker.analysis.rank_conditions import WORDS
-from recoverrun.worker.analysis.scopes import binds, bound_names, own_nodes
-from recoverrun.worker.analysis.suspensions import waits
+from recoverrun.worker.analysis.rank_conditions import RANK_WORDS
+from recoverrun.worker.analysis.scopes import bound_by, bound_names, scope_nodes
+from recoverrun.worker.analysis.suspensions import suspensions_in
 from recoverrun.worker.analysis.syntax_trees import visit_statements, walk
 from recoverrun.worker.instrumentation import ITEM_NAME, RUNTIME_NAME, Loop, LoopKind
-from recoverrun.worker.rewriting import loop_body, rank0_transformer
+from recoverrun.worker.rewriting.loop_body import (
+    NotReexecutable,
+    body_module,
+    copy_position,
+    first_argument,
+    mangled,
+    prepare,
+    refusal_of,
+)
+from recoverrun.worker.rewriting.rank0_transformer import Rank0Blocks, transform
 
 RESERVED = frozenset({"locals", "globals", RUNTIME_NAME})
 
@@ -37,7 +46,7 @@ class Instrumented:
     filename: str
     loops: tuple[Loop, ...]
     generators: int  # how many generator functions are decorated
-    handed_on: rank0_transformer.Places  # where something is meant for rank 0 alone
+    handed_on: Rank0Blocks  # where something is meant for rank 0 alone
 
     @property
     def code(self) -> CodeType:
@@ -50,7 +59,7 @@ class Instrumented:
 
 
 def instrument(
-    tree: ast.Module, filename: str, hot: Hot, text: bytes | None = None
+    tree: ast.Module, filename: str, backward_names: BackwardNames, text: bytes | None = None
 ) -> Instrumented:
     """Rewrite a module. Changes `tree`. What `text`, if it is given, does not name is not sought.
 
@@ -62,10 +71,10 @@ def instrument(
         if taken:
             name = min(taken)
             raise CannotInstrument(f"{filename} uses the name `{name}` for something of its own")
-    rewriter = _Rewriter(filename, hot, _future_flags(tree))
+    rewriter = _Rewriter(filename, backward_names, _future_flags(tree))
     rewriter.visit(tree)
-    asks = text is None or WORDS.search(text) is not None
-    handed_on = rank0_transformer.hand_on(tree, filename) if asks else {}
+    asks = text is None or RANK_WORDS.search(text) is not None
+    handed_on = transform(tree, filename) if asks else {}
     return Instrumented(tree, filename, tuple(rewriter.loops), rewriter.generators, handed_on)
 
 
@@ -78,7 +87,7 @@ def graph_of(tree: ast.Module) -> CallGraph:
 
 def _bound_anywhere(tree: ast.Module) -> set[str]:
     names = {node.arg for node in walk(tree) if isinstance(node, ast.arg)}
-    return names.union(*(binds(node) for node in walk(tree)))
+    return names.union(*(bound_by(node) for node in walk(tree)))
 
 
 def _future_flags(tree: ast.Module) -> int:
@@ -95,7 +104,7 @@ def _call(method: str, where: ast.expr, *arguments: ast.expr) -> ast.Call:
     function = ast.Attribute(runtime, method, ast.Load())
     call = ast.Call(function, list(arguments), [])
     for node in (runtime, function, call):
-        loop_body.place(node, where)
+        copy_position(node, where)
     return call
 
 
@@ -114,7 +123,7 @@ def _keeps_kind(decorator: ast.expr) -> bool:
 
 
 def _is_generator(node: Function) -> bool:
-    return any(isinstance(n, ast.Yield | ast.YieldFrom) for n in own_nodes(node.body))
+    return any(isinstance(n, ast.Yield | ast.YieldFrom) for n in scope_nodes(node.body))
 
 
 def _kind(node: AnyLoop) -> LoopKind:
@@ -128,9 +137,9 @@ def _header(node: AnyLoop) -> ast.expr:
 
 
 class _Rewriter(ast.NodeTransformer):
-    def __init__(self, filename: str, hot: Hot, flags: int) -> None:
+    def __init__(self, filename: str, backward_names: BackwardNames, flags: int) -> None:
         self.filename = filename
-        self.hot = hot
+        self.backward_names = backward_names
         self.flags = flags
         self.loops: list[Loop] = []
         self.generators = 0
@@ -155,7 +164,7 @@ class _Rewriter(ast.NodeTransformer):
             all(map(_keeps_kind, node.decorator_list))
             and node.name != "__iter__"
             and _is_generator(node)
-            and not self.hot.reached_by(node.body)  # it trains: it is no source of data
+            and not self.backward_names.reached_by(node.body)  # it trains: it is no source of data
         )
         self.scopes.append(node)
         self.generic_visit(node)
@@ -168,7 +177,7 @@ class _Rewriter(ast.NodeTransformer):
         return node
 
     def _visit_loop(self, node: AnyLoop) -> ast.AST | list[ast.AST]:
-        if not self.hot.reached_by(node.body):
+        if not self.backward_names.reached_by(node.body):
             return self.generic_visit(node)
         loop = self._describe(node)  # before the inner loops are instrumented
         self.loops.append(loop)
@@ -188,19 +197,19 @@ class _Rewriter(ast.NodeTransformer):
 
     def _describe(self, node: AnyLoop) -> Loop:
         class_name, first = self._owner()
-        body = loop_body.prepare(node.body, class_name, first)
+        body = prepare(node.body, class_name, first)
         targets, item_code = self._target(node, class_name, first)
         reads = liveness_of(body)
-        found = waits(node.body, self.filename)
+        found = suspensions_in(node.body, self.filename)
         refusal = next((one.reason for one in found if one.always), "")
-        refusal = refusal or loop_body.obstacle(node.body, self.filename)
+        refusal = refusal or refusal_of(node.body, self.filename)
         if isinstance(node, ast.AsyncFor):
             refusal = f"{self.filename}:{node.lineno}: the loop is an `async for`"
         body_code = None
         if not refusal:
             try:
-                body_code = self._compile(loop_body.region(body, node, self.filename))
-            except (SyntaxError, loop_body.CannotRepeat) as problem:
+                body_code = self._compile(body_module(body, node, self.filename))
+            except (SyntaxError, NotReexecutable) as problem:
                 where = f"{self.filename}:{node.lineno}"
                 refusal = f"{where}: the loop body cannot be compiled on its own: {problem}"
         return Loop(
@@ -227,7 +236,7 @@ class _Rewriter(ast.NodeTransformer):
     ) -> tuple[frozenset[str], CodeType | None]:
         if isinstance(node, ast.While):
             return frozenset(), None  # what its test binds is no item of anything
-        (target,) = loop_body.prepare([node.target], class_name, first)
+        (target,) = prepare([node.target], class_name, first)
         names = frozenset(bound_names([target]))
         if isinstance(node, ast.AsyncFor):
             return names, None
@@ -244,11 +253,7 @@ class _Rewriter(ast.NodeTransformer):
         """Return the name of the class around, and the first argument of the function around."""
         classes = [scope.name for scope in self.scopes if isinstance(scope, ast.ClassDef)]
         inner = self.scopes[-1] if self.scopes else None
-        first = (
-            ""
-            if inner is None or isinstance(inner, ast.ClassDef)
-            else (loop_body.first_argument(inner))
-        )
+        first = "" if inner is None or isinstance(inner, ast.ClassDef) else (first_argument(inner))
         return (classes[-1] if classes else ""), first
 
     def _globals(self, class_name: str, assigned: frozenset[str]) -> frozenset[str]:
@@ -256,8 +261,8 @@ class _Rewriter(ast.NodeTransformer):
             return assigned
         inner = self.scopes[-1]
         return frozenset(
-            loop_body.mangled(name, class_name)
-            for node in own_nodes(inner.body)
+            mangled(name, class_name)
+            for node in scope_nodes(inner.body)
             if isinstance(node, ast.Global)
             for name in node.names
         )

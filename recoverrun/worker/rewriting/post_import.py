@@ -15,32 +15,32 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-Arrived = Callable[[ModuleType], None]
+PostImportHook = Callable[[ModuleType], None]
 
 
-class Arrivals:
+class PostImportHooks:
     """Which modules are waited for; a finder that has what others find tell when it is executed."""
 
     def __init__(self) -> None:
-        self._awaited: dict[str, list[Arrived]] = {}
+        self._awaited: dict[str, list[PostImportHook]] = {}
         self._pid = os.getpid()
 
-    def watch(self, name: str, arrived: Arrived) -> None:
-        """Call `arrived` with the module `name` once it has been imported, at once if it is."""
-        self._awaited.setdefault(name, []).append(arrived)
-        self.look()
+    def when_imported(self, name: str, hook: PostImportHook) -> None:
+        """Call `hook` with the module `name` once it has been imported, at once if it is."""
+        self._awaited.setdefault(name, []).append(hook)
+        self.run_due()
         if self._awaited and self not in sys.meta_path:
             sys.meta_path.insert(0, self)
 
-    def look(self) -> None:
+    def run_due(self) -> None:
         """Hand over what is executed by now, unless this is a process that the script forked."""
         if os.getpid() != self._pid:
             return
         for name in list(self._awaited):
             module = sys.modules.get(name)
             if module is not None and not any(map(self._is_executing, _around(name))):
-                for arrived in self._awaited.pop(name, ()):
-                    arrived(module)
+                for hook in self._awaited.pop(name, ()):
+                    hook(module)
         if not self._awaited and self in sys.meta_path:
             sys.meta_path.remove(self)
 
@@ -50,9 +50,9 @@ class Arrivals:
         """Return what the finders after this one find. To be asked is not to be imported yet."""
         if name not in self._awaited or os.getpid() != self._pid:
             return None
-        spec = found_after(self, name, path, target)
+        spec = find_after(self, name, path, target)
         if spec is not None:
-            _await(spec, self)
+            _mark_pending(spec, self)
         return spec
 
     def _is_executing(self, name: str) -> bool:
@@ -61,15 +61,15 @@ class Arrivals:
         spec = None if module is None else vars(module).get("__spec__")
         if not _is_initializing(spec):
             return False
-        _await(spec, self)
+        _mark_pending(spec, self)
         return _is_initializing(spec)  # another thread may have ended it meanwhile
 
 
-ARRIVALS = Arrivals()
-watch = ARRIVALS.watch
+HOOKS = PostImportHooks()
+when_imported = HOOKS.when_imported
 
 
-def found_after(
+def find_after(
     finder: object, name: str, path: Sequence[str] | None, target: ModuleType | None
 ) -> ModuleSpec | None:
     """Return what the finders behind `finder` find."""
@@ -83,7 +83,7 @@ def found_after(
     return None
 
 
-class _Awaited(ModuleSpec):
+class _PendingSpec(ModuleSpec):
     """The class of a spec until its module has been executed."""
 
     @property
@@ -94,15 +94,15 @@ class _Awaited(ModuleSpec):
     def _initializing(self, value: bool) -> None:
         vars(self)["_initializing"] = value
         if not value:
-            arrivals = vars(self).pop("_arrivals")
+            hooks = vars(self).pop("_hooks")
             self.__class__ = ModuleSpec  # type: ignore[assignment]
-            arrivals.look()
+            hooks.run_due()
 
 
-def _await(spec: Any, arrivals: Arrivals) -> None:
+def _mark_pending(spec: Any, hooks: PostImportHooks) -> None:
     if type(spec) is ModuleSpec:
-        vars(spec)["_arrivals"] = arrivals
-        spec.__class__ = _Awaited
+        vars(spec)["_hooks"] = hooks
+        spec.__class__ = _PendingSpec
 
 
 def _is_initializing(spec: Any) -> bool:

@@ -26,16 +26,22 @@ import copy
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeGuard
 
-from recoverrun.worker.analysis.access_paths import flowing, makings, read, touched, written
+from recoverrun.worker.analysis.access_paths import (
+    derived_paths,
+    makings,
+    paths_changed_by,
+    read_paths,
+    written_paths,
+)
 from recoverrun.worker.analysis.call_graph import BACKWARD, name_of
-from recoverrun.worker.analysis.rank_conditions import as_first, value_of
-from recoverrun.worker.analysis.scopes import own_nodes
+from recoverrun.worker.analysis.rank_conditions import compared_ranks, rank0_conditions
+from recoverrun.worker.analysis.scopes import scope_nodes
 from recoverrun.worker.analysis.syntax_trees import blocks, visit_statements, walk
 from recoverrun.worker.instrumentation import RUNTIME_NAME, Lone, Making
 
 BROADCASTS = frozenset({"broadcast", "broadcast_object_list"})
 
-TALKS = frozenset(
+COMMUNICATION = frozenset(
     {
         "all_reduce", "reduce", "all_gather", "gather", "all_gather_object", "gather_object",
         "scatter", "scatter_object_list", "barrier", "send", "recv", "isend", "irecv",
@@ -44,21 +50,21 @@ TALKS = frozenset(
     }
 )  # fmt: skip
 
-OURS = frozenset({"first", "leading", "stands_in"})
+INSERTED = frozenset({"first", "leading", "stands_in"})
 """What this module has put there."""
 
-PLAIN = frozenset(
+REPEATABLE = frozenset(
     {"tensor", "as_tensor", "zeros", "empty", "zeros_like", "int", "float", "bool", "list", "to"}
 )
 """Calls that may be made twice."""
 
-Places = dict[str, Lone]
+Rank0Blocks = dict[str, Lone]
 """Where code is meant for rank 0 alone. What comes of it may be broadcast (`broadcasts`)."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def hand_on(tree: ast.Module, filename: str) -> Places:
+def transform(tree: ast.Module, filename: str) -> Rank0Blocks:
     """Let a deputy do what the module does on rank 0 alone. Changes `tree`; returns where."""
     rewriter = _Rewriter(filename)
     rewriter.visit(tree)
@@ -68,7 +74,7 @@ def hand_on(tree: ast.Module, filename: str) -> Places:
 class _Rewriter(ast.NodeTransformer):
     def __init__(self, filename: str) -> None:
         self.filename = filename
-        self.found: Places = {}
+        self.found: Rank0Blocks = {}
         self._names: list[str] = []  # of the functions and classes around
         self._loops = 0  # around, in this function
         self._decided: frozenset[str] = frozenset()  # by rank 0 alone, in this function
@@ -116,17 +122,19 @@ class _Rewriter(ast.NodeTransformer):
             if not isinstance(statement, ast.If) or statement.orelse:
                 continue
             where, rest = f"{self.filename}:{statement.lineno}", block[place + 1 :]
-            if _leaves(statement.body):
-                told = as_first(statement.test, False)
-                if told and rest and not _talk(rest):
+            if _only_leaves(statement.body):
+                told = rank0_conditions(statement.test, False)
+                if told and rest and not _communicates(rest):
                     self._tell(statement, told, False)
-                    self.found[where] = Lone(written(rest), read(rest))
+                    self.found[where] = Lone(written_paths(rest), read_paths(rest))
                     return [*block[: place + 1], self._leading(rest, where, [])]
-            elif not _talk(statement.body) and (told := as_first(statement.test, True)):
+            elif not _communicates(statement.body) and (
+                told := rank0_conditions(statement.test, True)
+            ):
                 made = self._made(statement.test, told[0], statement.body)
                 self._tell(statement, told, True)
-                writes = flowing(written(statement.body), rest)
-                self.found[where] = Lone(writes, read(statement.body), made)
+                writes = derived_paths(written_paths(statement.body), rest)
+                self.found[where] = Lone(writes, read_paths(statement.body), made)
                 statement.body = [self._leading(statement.body, where, rest)]
         return block
 
@@ -137,11 +145,11 @@ class _Rewriter(ast.NodeTransformer):
             return
         test, sense, own = choice
         where = f"{self.filename}:{statement.lineno}"
-        (told,) = as_first(test, sense)
-        calls = _called(own) - PLAIN
-        decides = self._broadcasts and (calls or not self._decided.isdisjoint(read(own)))
+        (told,) = rank0_conditions(test, sense)
+        calls = _called(own) - REPEATABLE
+        decides = self._broadcasts and (calls or not self._decided.isdisjoint(read_paths(own)))
         made = self._made(test, told, own) if calls else ()
-        self.found[where] = Lone(written(own) if decides else (), read(own), made)
+        self.found[where] = Lone(written_paths(own) if decides else (), read_paths(own), made)
         if self._broadcasts or made:
             swap = {id(told): self._asked("stands_in", told, where, sense)}
             body = [self._leading(own, where, [])]
@@ -165,7 +173,7 @@ class _Rewriter(ast.NodeTransformer):
         statement.test = _swapped(statement.test, swap)
 
     def _asked(self, method: str, told: ast.expr, where: str, sense: bool) -> ast.Call:
-        return _call(method, told, where, sense, told, *map(copy.deepcopy, value_of(told)))
+        return _call(method, told, where, sense, told, *map(copy.deepcopy, compared_ranks(told)))
 
     def _leading(self, body: list[ast.stmt], where: str, rest: list[ast.stmt]) -> ast.stmt:
         return _block(self._each_call(body, rest), where)
@@ -183,7 +191,7 @@ class _Rewriter(ast.NodeTransformer):
                         setattr(statement, field, self._each_call(inner, follows))
             elif isinstance(statement, ast.Expr):
                 where = f"{self.filename}:{statement.lineno}"
-                taints = flowing(touched(statement), follows)
+                taints = derived_paths(paths_changed_by(statement), follows)
                 self.found.setdefault(where, Lone((), (), (), taints))
                 statement = _block([statement], where)
             found.append(statement)
@@ -212,15 +220,15 @@ def _choice(statement: ast.stmt) -> Choice | None:
         test, own = copy.deepcopy((choice.test, [_with(statement, choice, chosen)]))
     else:
         return None
-    return (test, sense, own) if simple and not _talk(own) else None
+    return (test, sense, own) if simple and not _communicates(own) else None
 
 
 def _asked_first(test: ast.expr) -> bool | None:
     """What the first thing that `test` asks is on rank 0 alone; None if it does not ask for it."""
-    if as_first(test, False) == [test]:
+    if rank0_conditions(test, False) == [test]:
         return False
     begins = test.values[0] if isinstance(test, ast.BoolOp) else test
-    return True if as_first(test, True) == [begins] else None
+    return True if rank0_conditions(test, True) == [begins] else None
 
 
 def _with(statement: ast.stmt, old: ast.expr, new: ast.expr) -> ast.stmt:
@@ -230,19 +238,19 @@ def _with(statement: ast.stmt, old: ast.expr, new: ast.expr) -> ast.stmt:
 
 def _is_plain(node: ast.AST) -> bool:
     awaited = (ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr)
-    return _called([node]) <= PLAIN and not any(isinstance(one, awaited) for one in walk(node))
+    return _called([node]) <= REPEATABLE and not any(isinstance(one, awaited) for one in walk(node))
 
 
 def _called(body: Iterable[ast.AST]) -> set[str]:
     """Names of the calls in this function itself."""
-    return {name_of(node.func) for node in own_nodes(body) if isinstance(node, ast.Call)}
+    return {name_of(node.func) for node in scope_nodes(body) if isinstance(node, ast.Call)}
 
 
 def _decided(body: Sequence[ast.stmt]) -> tuple[str, ...]:
     """Names of what rank 0 alone assigns, and what is made of it."""
-    asked = (node for node in own_nodes(body) if isinstance(node, ast.If))
-    own = [one for node in asked if as_first(node.test, True) for one in node.body]
-    return flowing(written(own), body)
+    asked = (node for node in scope_nodes(body) if isinstance(node, ast.If))
+    own = [one for node in asked if rank0_conditions(node.test, True) for one in node.body]
+    return derived_paths(written_paths(own), body)
 
 
 def _swapped(test: ast.expr, swap: dict[int, ast.Call]) -> ast.expr:
@@ -252,19 +260,19 @@ def _swapped(test: ast.expr, swap: dict[int, ast.Call]) -> ast.expr:
     return swap.get(id(test), test)
 
 
-def _leaves(body: Sequence[ast.stmt]) -> bool:
+def _only_leaves(body: Sequence[ast.stmt]) -> bool:
     """Is it no more than the end of the function or the iteration?"""
     only = body[0] if len(body) == 1 else None
     return isinstance(only, ast.Continue | ast.Return)
 
 
-def _talk(body: Sequence[ast.stmt]) -> bool:
+def _communicates(body: Sequence[ast.stmt]) -> bool:
     """Would others have to do the same, or wait for an answer?"""
     nodes = [node for statement in body for node in walk(statement)]
     calls = {name_of(node.func) for node in nodes if isinstance(node, ast.Call)}
-    ours = any(_is_of_runtime(node) and node.attr not in OURS for node in nodes)
+    ours = any(_is_of_runtime(node) and node.attr not in INSERTED for node in nodes)
     ours |= any(isinstance(node, ast.Yield | ast.YieldFrom | ast.Await) for node in nodes)
-    return ours or not calls.isdisjoint(TALKS)
+    return ours or not calls.isdisjoint(COMMUNICATION)
 
 
 def _is_of_runtime(node: ast.AST) -> TypeGuard[ast.Attribute]:

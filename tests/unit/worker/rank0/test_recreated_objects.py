@@ -11,7 +11,7 @@ import pytest
 from recoverrun.worker.instrumentation import RUNTIME_NAME
 from recoverrun.worker.rank0.failover import FirstRank
 from recoverrun.worker.rank0.shared_values import Supply
-from recoverrun.worker.rewriting.rank0_transformer import hand_on
+from recoverrun.worker.rewriting.rank0_transformer import transform
 
 
 class Script:
@@ -21,7 +21,7 @@ class Script:
         tree = ast.parse(dedent(source))
         self.words: list[str] = []
         self.runtime = runtime = FirstRank(own_rank=1)
-        runtime.hand_on(hand_on(tree, "train.py"))
+        runtime.hand_on(transform(tree, "train.py"))
         session: Any = SimpleNamespace(runtime=runtime, voice=SimpleNamespace(notice=self.tell))
         self.supply = Supply(session).supply
         self.names: dict[str, Any] = {

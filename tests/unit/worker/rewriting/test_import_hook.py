@@ -15,7 +15,7 @@ import pytest
 from recoverrun.worker.boot import run_script
 from recoverrun.worker.instrumentation import Lone, Loop, TrainingHints
 from recoverrun.worker.rewriting import import_hook
-from recoverrun.worker.rewriting.import_hook import Finder, Instrumenter, Project
+from recoverrun.worker.rewriting.import_hook import Finder, Instrumenter, Project, install
 
 T = TypeVar("T")
 
@@ -67,7 +67,7 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeRuntime:
 def _import(
     name: str, runtime: FakeRuntime, folder: Path, trainers: dict[str, frozenset[str]] | None = None
 ) -> ModuleType:
-    import_hook.install(runtime, Project.of([str(folder)]), TrainingHints(modules=trainers or {}))
+    install(runtime, Project.of([str(folder)]), TrainingHints(modules=trainers or {}))
     importlib.invalidate_caches()
     try:
         return importlib.import_module(name)

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from recoverrun.worker.analysis.call_graph import Hot
+from recoverrun.worker.analysis.call_graph import BackwardNames
 from recoverrun.worker.instrumentation import EXIT_NAME, ITEM_NAME, RUNTIME_NAME, Loop
 from recoverrun.worker.rewriting.loop_body import mangled
 from recoverrun.worker.rewriting.loop_transformer import instrument
 
-HOT = Hot(frozenset({"backward"}), frozenset())
+HOT = BackwardNames(frozenset({"backward"}), frozenset())
 NAMES = "abcde"
 
 

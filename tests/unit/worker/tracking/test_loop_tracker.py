@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from recoverrun.worker.analysis.call_graph import Hot
+from recoverrun.worker.analysis.call_graph import BackwardNames
 from recoverrun.worker.context.observer import TorchSenses
 from recoverrun.worker.instrumentation import RUNTIME_NAME
 from recoverrun.worker.rewriting.loop_transformer import instrument
@@ -81,7 +81,9 @@ class Play:
     def __init__(self) -> None:
         self.runtime = ScriptRuntime(0)
         self.runtime.senses = TorchSenses()
-        made = instrument(ast.parse(SCRIPT), "s.py", Hot(frozenset({"backward"}), frozenset()))
+        made = instrument(
+            ast.parse(SCRIPT), "s.py", BackwardNames(frozenset({"backward"}), frozenset())
+        )
         for loop in made.loops:
             self.runtime.register(loop)
         namespace: dict[str, Any] = {RUNTIME_NAME: self.runtime, "__name__": "s"}
