@@ -1,8 +1,8 @@
-"""`itertools.cycle` over the script's data.
+"""`itertools.cycle` over the script's data, as a data source.
 
-`cycle` keeps what it was given and hands it out again, so that a call of `next` on it tells nothing
-of the loader below any more. Re-executed as another rank it would move on, and come back changed.
-Its stand-in keeps the draws behind every item, and answers another rank with that rank's own items.
+`cycle` keeps the items of the first pass and returns them again, without asking the loader below.
+Re-executed code would move it on. Its stand-in also keeps the draws behind every item, and gives
+another rank that rank's items.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from recoverrun.worker.rng.streams import read_streams, restore_streams
 
 
 class CycleSource:
-    """Stands between the script and `itertools.cycle(items)`. A `data.Source`."""
+    """A `Source` that stands in for `itertools.cycle(items)`."""
 
     ended = False
 
@@ -40,12 +40,12 @@ class CycleSource:
             self._positions[rank] = index + 1
             return self.serve(rank, index)
         mark = self._runtime.drawn_so_far
-        item = self._own(mark)
+        item = self._next_own(mark)
         self._runtime.fold(mark, Draw(self, self.count, item))
         self.count += 1
         return item
 
-    def _own(self, mark: int) -> Any:
+    def _next_own(self, mark: int) -> Any:
         if self._items is not None:
             try:
                 before = read_streams()
@@ -65,14 +65,14 @@ class CycleSource:
         return self._saved[self.count % len(self._saved)][0]
 
     def _keep_sources(self) -> None:
-        """Iterators that gave all they had are still to be answered for."""
+        """Let iterators that are exhausted go on serving other ranks."""
         for _, draws in self._saved:
             for draw in draws or ():
                 if isinstance(draw.source, LoaderIterator):
                     draw.source.ended = False
 
     def serve(self, rank: int, index: int) -> Any:
-        """Item `index` as `rank` would have got it. Raises NotReplayable."""
+        """Return item `index` as `rank` would have got it. Raises NotReplayable."""
         if self._runtime.fresh:
             index = max(0, self.count - 1)  # its draws give other data each time
         again = index // len(self._saved) if self._saved else 0
@@ -105,4 +105,4 @@ class CycleSource:
             draw.source.forget(rank)
 
     def begin_step(self, floor: int) -> None:
-        """What was drawn stays: it comes again."""
+        """Keep all that was drawn: it comes again."""

@@ -1,4 +1,8 @@
-"""Copies of an iterable data set, made as an iterator of it begins."""
+"""A snapshot of an iterable data set, taken when an iterator of it begins.
+
+Such a data set may keep its position in itself. Another rank's iterator must begin where this
+rank's began, whatever becomes of the data set meanwhile.
+"""
 
 import weakref
 from typing import Any, ClassVar
@@ -10,10 +14,10 @@ MOVES_BY_ITSELF = "goes on from pass to pass, and where it stands on another ran
 
 
 class IterableSnapshot:
-    """A stream as it stands now, as an iterator of it is made, whatever becomes of it.
+    """The state of an iterable data set now.
 
-    The first one stands where the script has put it, on all ranks alike. Where it does not stand
-    there again in a further pass, it has moved by itself, and on another rank elsewhere perhaps.
+    At its first pass a data set is where the script put it, alike on all ranks. If it is somewhere
+    else at a later pass, it moves by itself, and may be somewhere else again on another rank.
     """
 
     _first: ClassVar[list[tuple[weakref.ref[Any], bytes]]] = []
@@ -21,20 +25,22 @@ class IterableSnapshot:
     def __init__(self, data: Any) -> None:
         self._name, self._reason = type(data).__name__, ""
         try:
-            self._twin = copied(data)
+            self._copy = copied(data)
         except NotCopyable as error:
             self._reason = f"holds {error}"
             return
-        now = position_digest(self._twin)
-        IterableSnapshot._first = [one for one in IterableSnapshot._first if one[0]() is not None]
-        first = [stood for known, stood in IterableSnapshot._first if known() is data]
+        now = position_digest(self._copy)
+        IterableSnapshot._first = [
+            pair for pair in IterableSnapshot._first if pair[0]() is not None
+        ]
+        first = [digest for known, digest in IterableSnapshot._first if known() is data]
         if not first:
             IterableSnapshot._first.append((weakref.ref(data), now))
         elif first[0] != now:
             self._reason = MOVES_BY_ITSELF
 
-    def again(self) -> Any:
-        """One that stands there. Raises NotReplayable."""
+    def restored(self) -> Any:
+        """Return a data set in that state. Raises NotReplayable."""
         if self._reason:
             raise NotReplayable(f"the iterable data set {self._name} {self._reason}")
-        return copied(self._twin)
+        return copied(self._copy)

@@ -16,7 +16,7 @@ from recoverrun.worker.data.rank_substitution import (
 from recoverrun.worker.data.samplers import SAMPLER_NAMES, samplers_of
 
 WORKER_TIMEOUT_S = 60.0
-"""A batch of another rank's worker processes that takes longer is given up."""
+"""How long a batch of another rank's worker processes is waited for."""
 
 UNSEEN: frozenset[int] = frozenset()
 
@@ -24,34 +24,33 @@ UNSEEN: frozenset[int] = frozenset()
 def clone_for(
     loader: "DataLoader[Any]",
     ranks: RankPair,
-    stream: IterableSnapshot | None = None,
+    snapshot: IterableSnapshot | None = None,
     seen: Container[int] = UNSEEN,
 ) -> "DataLoader[Any]":
-    """A loader over the same data set whose samplers are the other rank's. A map-style one has no
-    worker processes yet: they need not begin with its first row (`loader_workers`).
+    """Return a loader over the same data set whose samplers are the other rank's.
 
-    What data set and samplers hold is copied, so that the script's stays as it is, but for objects
-    whose identities are `seen`: those are put in place and back by others.
+    What data set and samplers hold is copied, so that the script's objects stay as they are, except
+    for objects whose identities are `seen`: others put those in place and back.
 
-    An iterable data set is copied, with the rank that it carries replaced, and read from its
-    beginning; by worker processes if the loader has them, as only there are their seeds, their
-    shares, and a data set for each of them. `stream` is read in its place, if one is given. Raises
-    NotReplayable where that cannot be the same.
+    A map-style data set gets no worker processes yet: they need not begin with its first row
+    (`loader_workers`). An iterable data set, or `snapshot` if it is given, is copied with the rank
+    that it carries replaced, and read from its beginning. If the loader has worker processes, they
+    read it, since seeds and shares are theirs. Raises NotReplayable if the data cannot be the same.
     """
     clone = without_workers(loader, copied_samplers(loader, ranks))
     vars(clone)["worker_init_fn"] = worker_init_as(loader.worker_init_fn, ranks)
     _isolate(clone, loader, seen)
     if not isinstance(loader.dataset, IterableDataset):
         return clone
-    data = loader.dataset if stream is None else stream.again()
+    data = loader.dataset if snapshot is None else snapshot.restored()
     vars(clone)["dataset"] = dataset_as(data, ranks, depth=2)
     return with_workers(clone, loader)
 
 
 def _isolate(clone: "DataLoader[Any]", loader: "DataLoader[Any]", seen: Container[int]) -> None:
-    """Give `clone`, whose samplers are copies, what it may move while it reads in this process.
+    """Give `clone`, whose samplers are copies, copies of all that reading in this process may move.
 
-    Worker processes read what they get by being forked.
+    Worker processes are forked, and so have copies in any case.
     """
     data, parts = loader.dataset, Copier(strict=False, seen=seen)
     if isinstance(data, IterableDataset) or loader.num_workers:
@@ -66,7 +65,7 @@ def _isolate(clone: "DataLoader[Any]", loader: "DataLoader[Any]", seen: Containe
 
 
 def with_workers(clone: "DataLoader[Any]", loader: "DataLoader[Any]") -> "DataLoader[Any]":
-    """Like `clone`, a copy of `loader`, with as many worker processes as that has, of its own."""
+    """Return a loader like `clone`, a copy of `loader`, with as many worker processes."""
     if not loader.num_workers:
         return clone
     made = shallow_copy(clone)
@@ -81,10 +80,10 @@ def with_workers(clone: "DataLoader[Any]", loader: "DataLoader[Any]") -> "DataLo
 
 
 def without_workers(loader: "DataLoader[Any]", samplers: dict[str, Any]) -> "DataLoader[Any]":
-    """A copy of `loader` with these samplers, without workers."""
+    """Return a copy of `loader` with these samplers, without worker processes."""
     clone = shallow_copy(loader)
     vars(clone).update(samplers)
-    alone = {
+    settings = {
         "_iterator": None,
         "num_workers": 0,
         "prefetch_factor": None,
@@ -94,5 +93,5 @@ def without_workers(loader: "DataLoader[Any]", samplers: dict[str, Any]) -> "Dat
         "next_iter_state": None,  # of torchdata's, as the one below
         "_initial_iter_for_state_dict": False,
     }
-    vars(clone).update({name: value for name, value in alone.items() if name in vars(loader)})
+    vars(clone).update({name: value for name, value in settings.items() if name in vars(loader)})
     return clone

@@ -1,4 +1,4 @@
-"""Where a process stands as it makes a data iterator, and how a copy of the loader is put there."""
+"""The state of a loader when its iterator is made, and a copy of the loader put into that state."""
 
 import copy
 from dataclasses import dataclass, replace
@@ -15,10 +15,10 @@ from recoverrun.worker.rng.streams import Streams, read_streams, tensor_bytes
 
 @dataclass(frozen=True, slots=True)
 class LoaderState:
-    """Where this process stood: its streams, and the loader's own generators and samplers.
+    """The random streams of this process, and the loader's generators and samplers, at one moment.
 
     A loader and its sampler may share a generator, and then both move it: hence the identities.
-    torchdata's StatefulDataLoader may go on from where another one stood: `resumed`.
+    torchdata's StatefulDataLoader may go on from the state of another loader: `resumed`.
     """
 
     streams: Streams
@@ -33,7 +33,11 @@ class LoaderState:
         held = [getattr(owner, "generator", None) for owner in (loader, *samplers)]
         return LoaderState(
             streams=read_streams(),
-            states={id(one): one.get_state() for one in held if isinstance(one, torch.Generator)},
+            states={
+                id(generator): generator.get_state()
+                for generator in held
+                if isinstance(generator, torch.Generator)
+            },
             generator=id(held[0]),
             samplers=tuple(
                 (id(generator), getattr(sampler, "epoch", None))
@@ -44,20 +48,22 @@ class LoaderState:
 
     @property
     def generator_states(self) -> tuple[bytes, ...]:
-        """The states, in the order of the loader and its samplers."""
+        """The states of all generators, the loader's first, then its samplers'."""
         return tuple(tensor_bytes(state) for state in self.states.values())
 
     def with_generators(self, states: tuple[bytes, ...]) -> "LoaderState":
-        """The same with these states of generators. Raises NotReplayable."""
+        """Return the same with these states of generators. Raises NotReplayable."""
         if states == self.generator_states:
             return self
         if len(states) != len(self.states):
             raise NotReplayable("another rank shuffles its data by other generators")
-        tensors = (torch.frombuffer(bytearray(one), dtype=torch.uint8) for one in states)
+        tensors = (torch.frombuffer(bytearray(state), dtype=torch.uint8) for state in states)
         return replace(self, states=dict(zip(self.states, tensors, strict=True)))
 
     def moved_from(self, created: "LoaderState", theirs: tuple[bytes, ...]) -> "LoaderState":
-        """Generators that stood at `theirs` where ours were `created` are moved on to here.
+        """Return this state with generators that were at `theirs` as ours were at `created`.
+
+        They are moved on as far as ours have moved since.
 
         Raises NotReplayable.
         """
@@ -67,7 +73,7 @@ class LoaderState:
         return self.with_generators(moved)
 
     def loader_generator(self) -> torch.Generator | None:
-        """One of its own that stands where the loader's did, if that has one."""
+        """Return a new generator in the state of the loader's, if that has one."""
         if self.generator not in self.states:
             return None
         made = torch.Generator()
@@ -75,7 +81,7 @@ class LoaderState:
         return made
 
     def apply_to(self, clone: "DataLoader[Any]") -> None:
-        """Put the generators and samplers of `clone` there; its generators are its own."""
+        """Put `clone` into this state; it gets generators of its own."""
         made = {key: torch.Generator() for key in self.states}
         for key, generator in made.items():
             generator.set_state(self.states[key])
@@ -90,8 +96,9 @@ class LoaderState:
 
 
 def _for_rows(state: Any, clone: "DataLoader[Any]") -> Any:
-    """The state of a loader for `clone`, a copy of it. A data set that is no stream is the script's
-    own, and must not be put anywhere.
+    """Return the state of a loader for `clone`, a copy of it.
+
+    A map-style data set is the script's own object, whose state must stay as it is.
     """
     if isinstance(clone.dataset, IterableDataset):
         return copy.deepcopy(state)

@@ -1,11 +1,10 @@
-"""What data sets and samplers hold, copied: reading as another rank must leave the script's alone.
+"""Deep copies of data sets and samplers, so that reading them leaves the script's own unchanged.
 
-A stream may keep its place in itself: a counter, tokens that are still to be given, a reader in
-another object. A sampler may shuffle a list in place, a data set count how often it was asked. Who
-reads copies of them must move what the copies hold. So everything that can move is copied, as far
-as it can be: containers, generators of random numbers, open files, objects of plain Python classes.
-What is large (rows, tensors) or foreign (handles of libraries) is shared. No code of the script
-runs here.
+An iterable data set may keep its position in itself: a counter, tokens that are still to come, a
+reader in another object. A sampler may shuffle a list in place; a data set may count its reads. So
+everything that may change is copied as far as possible: containers, generators of random numbers,
+open files, objects of plain Python classes. What is large (rows, tensors) or foreign (handles of
+libraries) is shared. No code of the script runs here.
 """
 
 import collections
@@ -27,52 +26,52 @@ from recoverrun.worker.rng import object_generators
 from recoverrun.worker.rng.streams import tensor_bytes
 
 MAX_OBJECTS = 20_000
-"""So many objects are copied, which takes some 50 ms; what is left is shared."""
+"""The most objects that are copied, which takes some 50 ms; the rest is shared."""
 
 MAX_ITEMS = 1_000
-"""What is in a container that is larger is shared: rows, not a place."""
+"""The items of a larger container are shared: they are rows, not a position."""
 
 MAX_SHALLOW_ITEMS = 4_000_000
 """A container that is larger still is shared itself."""
 
 ARRAY_BYTES = 1 << 24
-"""Tensors and arrays that are larger are rows, not buffers."""
+"""Larger tensors and arrays are shared: they are rows, not buffers."""
 
 IMMUTABLE: frozenset[type] = frozenset(
     {int, float, complex, bool, str, bytes, type(None), type(Ellipsis), range, slice, type}
 )
-"""Values of these cannot move."""
+"""Values of these types cannot change."""
 
 ITERATOR_MODULES = frozenset({"builtins", "itertools"})
 """Modules whose iterators cannot be copied in general."""
 
 EPOCH_NAMES = frozenset({"epoch", "_epoch"})
-"""Attributes that number a pass."""
+"""Attributes that hold the number of a pass."""
 
 RESTARTING = frozenset({"datasets"})
-"""Libraries whose streams begin anew in every pass, whatever they note of the one before."""
+"""Libraries whose data sets begin anew in every pass, whatever they keep of the pass before."""
 
 COUNTERS: tuple[type, ...] = (itertools.count, type(iter([])), type(iter(())), type(iter(range(0))))
-"""But these can."""
+"""Iterators of `ITERATOR_MODULES` that can be copied."""
 
 
 T = TypeVar("T")
 
 
 class NotCopyable(Exception):
-    """Something in it moves and cannot be copied; the text says what it holds."""
+    """An object holds something that may change and cannot be copied; the text says what."""
 
 
 def shallow_copy(owner: T) -> T:
-    """A shallow copy with attributes of its own: some `__setstate__` keep those of `owner`."""
-    twin = copy.copy(owner)
-    if vars(twin) is vars(owner):
-        object.__setattr__(twin, "__dict__", dict(vars(owner)))
-    return twin
+    """Return a shallow copy with its own `__dict__`: some `__setstate__` keep that of `owner`."""
+    clone = copy.copy(owner)
+    if vars(clone) is vars(owner):
+        object.__setattr__(clone, "__dict__", dict(vars(owner)))
+    return clone
 
 
 def copied(owner: Any) -> Any:
-    """A copy of `owner`. Raises NotCopyable."""
+    """Return a deep copy of `owner`. Raises NotCopyable."""
     try:
         return Copier(strict=True).of(owner)
     except RecursionError as error:
@@ -80,8 +79,9 @@ def copied(owner: Any) -> Any:
 
 
 def position_digest(owner: Any) -> bytes:
-    """A digest of where `owner` stands: of what `copied` would copy, but for the number of a pass,
-    which all ranks are told alike.
+    """Return a digest of all that `copied` would copy, except the number of a pass.
+
+    The script sets that number alike on all ranks.
     """
     digest, known, todo = blake2b(digest_size=16), set[int](), [owner]
     while todo and len(known) < MAX_OBJECTS:
@@ -107,16 +107,16 @@ def position_digest(owner: Any) -> bytes:
             digest.update(str(len(value)).encode())
         elif not _is_foreign(kind) and _root(kind) not in RESTARTING:
             held = _attributes(value) or {}
-            todo += [one for name, one in sorted(held.items()) if name not in EPOCH_NAMES]
+            todo += [part for name, part in sorted(held.items()) if name not in EPOCH_NAMES]
         known.add(id(value))
     return digest.digest()
 
 
 class Copier:
-    """Of several objects, which go on sharing what they share.
+    """Copies several objects, which share in the copy what they share in the original.
 
-    If it is `strict`, what moves and cannot be copied raises NotCopyable; else it is shared, as are
-    those whose identities are `seen`.
+    What may change and cannot be copied raises NotCopyable if `strict` is true; otherwise it is
+    shared, like objects whose identities are `seen`.
     """
 
     def __init__(self, *, strict: bool, seen: Container[int] = ()) -> None:
@@ -127,11 +127,11 @@ class Copier:
         self._left = MAX_OBJECTS
 
     def share(self, value: Any) -> None:
-        """This one is not to be copied."""
+        """Share `value`: it is not copied."""
         self._made[id(value)] = value
 
     def of(self, value: Any) -> Any:
-        """Raises NotCopyable, and RecursionError for what is too deep."""
+        """Return a copy. Raises NotCopyable, and RecursionError for what is too deep."""
         kind = type(value)
         if (
             kind in IMMUTABLE
@@ -141,7 +141,7 @@ class Copier:
             return value
         if id(value) in self._made:
             return self._made[id(value)]
-        make = self._way(value, kind)
+        make = self._copier_of(value, kind)
         if make is None or self._left <= 0:
             return value
         self._left -= 1
@@ -153,8 +153,8 @@ class Copier:
                 raise
             return value
 
-    def _way(self, value: Any, kind: type) -> Callable[[Any], Any] | None:
-        """How it is copied; None if it is shared."""
+    def _copier_of(self, value: Any, kind: type) -> Callable[[Any], Any] | None:
+        """Return the function that copies `value`; None if it is shared."""
         if kind in self._CONTAINERS:
             many = hasattr(value, "__len__") and len(value) > MAX_SHALLOW_ITEMS
             return None if many else functools.partial(self._CONTAINERS[kind], self)
@@ -176,51 +176,51 @@ class Copier:
 
     def _simply(self, make: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def made(value: Any) -> Any:
-            twin = self._made[id(value)] = make(value)
-            return twin
+            clone = self._made[id(value)] = make(value)
+            return clone
 
         return made
 
     # --------------------------------------------------------------------------- containers
 
     def _list(self, value: Any) -> Any:
-        """Also a deque."""
-        twin = self._made[id(value)] = copy.copy(value)
+        """Copy a list or a deque."""
+        clone = self._made[id(value)] = copy.copy(value)
         if len(value) <= MAX_ITEMS and not set(map(type, value)) <= IMMUTABLE:
-            twin.clear()
-            twin.extend(self.of(one) for one in value)
-        return twin
+            clone.clear()
+            clone.extend(self.of(item) for item in value)
+        return clone
 
     def _dict(self, value: Any) -> Any:
-        twin = self._made[id(value)] = copy.copy(value)
+        clone = self._made[id(value)] = copy.copy(value)
         if len(value) <= MAX_ITEMS and not set(map(type, value.values())) <= IMMUTABLE:
-            for key, one in value.items():
-                twin[key] = self.of(one)
-        return twin
+            for key, item in value.items():
+                clone[key] = self.of(item)
+        return clone
 
     def _set(self, value: Any) -> Any:
-        twin = self._made[id(value)] = copy.copy(value)
-        return twin
+        clone = self._made[id(value)] = copy.copy(value)
+        return clone
 
     def _tuple(self, value: Any) -> Any:
         if len(value) > MAX_ITEMS:
             return value
-        parts = [self.of(one) for one in value]
-        same = all(one is other for one, other in zip(parts, value, strict=True))
-        twin = self._made[id(value)] = value if same else tuple(parts)
-        return twin
+        parts = [self.of(item) for item in value]
+        same = all(part is item for part, item in zip(parts, value, strict=True))
+        clone = self._made[id(value)] = value if same else tuple(parts)
+        return clone
 
     def _method(self, value: Any) -> Any:
-        twin = types.MethodType(value.__func__, self.of(value.__self__))
-        self._made[id(value)] = twin
-        return twin
+        clone = types.MethodType(value.__func__, self.of(value.__self__))
+        self._made[id(value)] = clone
+        return clone
 
     def _partial(self, value: Any) -> Any:
-        arguments = [self.of(one) for one in value.args]
-        named = {name: self.of(one) for name, one in value.keywords.items()}
-        twin = functools.partial(self.of(value.func), *arguments, **named)
-        self._made[id(value)] = twin
-        return twin
+        arguments = [self.of(argument) for argument in value.args]
+        named = {name: self.of(argument) for name, argument in value.keywords.items()}
+        clone = functools.partial(self.of(value.func), *arguments, **named)
+        self._made[id(value)] = clone
+        return clone
 
     _CONTAINERS: dict[type, Callable[["Copier", Any], Any]] = {
         list: _list,
@@ -238,24 +238,24 @@ class Copier:
     # --------------------------------------------------------------------------- objects
 
     def _object(self, value: Any) -> Any:
-        """Not by `copy.copy`: what a class says there is for pickling, and leaves things out."""
+        """Copy all attributes and slots; `copy.copy` takes only what the class wants pickled."""
         try:
-            twin = object.__new__(type(value))
+            clone = object.__new__(type(value))
         except TypeError:  # made by C code, in part
             return value
-        self._made[id(value)] = twin
+        self._made[id(value)] = clone
         held = _attributes(value)
         if held is not None:
-            own = _attributes(twin)
-            assert own is not None, "of the same class"
-            own.update({name: self.of(one) for name, one in held.items()})
+            attributes = _attributes(clone)
+            assert attributes is not None, "of the same class"
+            attributes.update({name: self.of(part) for name, part in held.items()})
         for slot in _slots(type(value)):
             try:
                 kept = object.__getattribute__(value, slot)
             except AttributeError:
                 continue
-            object.__setattr__(twin, slot, self.of(kept))
-        return twin
+            object.__setattr__(clone, slot, self.of(kept))
+        return clone
 
 
 _HEAP = 1 << 9
@@ -285,14 +285,14 @@ def _root(kind: type) -> str:
 
 
 def _is_foreign(kind: type) -> bool:
-    """Of Python's own library, or with an end of its own, which must come once."""
+    """True for classes of the standard library, or with a `__del__`, which must run once."""
     root = _root(kind)
-    own = root in sys.stdlib_module_names and root != "__main__"
-    return own or hasattr(kind, "__del__") or issubclass(kind, torch.nn.Module | BaseException)
+    standard = root in sys.stdlib_module_names and root != "__main__"
+    return standard or hasattr(kind, "__del__") or issubclass(kind, torch.nn.Module | BaseException)
 
 
 def _is_consumed(value: Any) -> bool:
-    """An iterator whose items are gone once they are given, and that has no copy."""
+    """True for an iterator whose items are gone once they are given, and that has no copy."""
     kind = type(value)
     return hasattr(kind, "__next__") and kind.__module__ in ITERATOR_MODULES
 
@@ -306,9 +306,9 @@ def _of_torch(value: Any) -> bool:
 
 
 def _generator(value: torch.Generator) -> torch.Generator:
-    twin = torch.Generator(value.device)
-    twin.set_state(value.get_state())
-    return twin
+    clone = torch.Generator(value.device)
+    clone.set_state(value.get_state())
+    return clone
 
 
 def _is_array(value: Any) -> bool:
@@ -317,7 +317,7 @@ def _is_array(value: Any) -> bool:
 
 
 def _array(value: Any) -> Any:
-    """A copy of one that is small, and lies in the memory of the host."""
+    """Return a copy of an array that is small and in the memory of the host."""
     if isinstance(value, torch.Tensor):
         usual = value.device.type == "cpu" and value.layout == torch.strided
         return value.detach().clone() if usual and value.nbytes <= ARRAY_BYTES else value
@@ -325,20 +325,20 @@ def _array(value: Any) -> Any:
 
 
 def _reopened(file: Any) -> Any:
-    """The same file at the same place. Raises NotCopyable."""
+    """Open the same file at the same position. Raises NotCopyable."""
     plain = type(file) in (io.TextIOWrapper, io.BufferedReader, io.FileIO)
     try:
         if file.closed:
             return file
         if not plain or not isinstance(file.name, str) or not file.readable() or file.writable():
             raise NotCopyable(f"an open {type(file).__name__}, which cannot be opened once more")
-        twin: Any
+        clone: Any
         if isinstance(file, io.TextIOWrapper):
-            twin = open(file.name, encoding=file.encoding, errors=file.errors)
+            clone = open(file.name, encoding=file.encoding, errors=file.errors)
         else:
             buffering = 0 if isinstance(file, io.FileIO) else -1
-            twin = open(file.name, "rb", buffering=buffering)
-        twin.seek(file.tell())
+            clone = open(file.name, "rb", buffering=buffering)
+        clone.seek(file.tell())
     except (OSError, ValueError) as error:
         raise NotCopyable(f"an open file, which cannot be opened once more ({error})") from error
-    return twin
+    return clone

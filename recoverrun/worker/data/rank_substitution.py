@@ -24,27 +24,28 @@ COUNT_NAMES = ("num_replicas", "num_processes", "dp_world_size", "world_size")
 RANK_NAMES = ("rank", "process_index", "dp_rank")
 
 RankPlace = tuple[int, int]
-"""Among how many, or 0 where that is not said, and which: what an object carries as its rank."""
+"""What an object carries as its rank: among how many (0 if unknown), and which one."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankPair:
-    """Two ranks, one of which is impersonated; samplers may count replicas, not ranks.
+    """This rank, and the one in its place; samplers may count replicas instead of ranks.
 
-    Or anything between: where ranks of one tensor-parallel group read the same data, a sampler
-    counts such groups. So `told` goes first: what the other carries where we carry such a place.
+    They may also count groups between these: where the ranks of one tensor-parallel group read the
+    same data, a sampler counts such groups. So `known` is asked first: what the other rank said it
+    carries for a place of ours.
     """
 
     own: int
     other: int
     layout: Layout | None = None
-    told: Mapping[RankPlace, int] = field(default_factory=dict)
+    known: Mapping[RankPlace, int] = field(default_factory=dict)
 
     def of(self, owner: Any, carried: int) -> int:
-        """What stands in the place of `carried`, the rank that the object `owner` carries."""
+        """Return what replaces `carried`, the rank that the object `owner` carries."""
         layout, count = self.layout, _count(owner)
-        if (count, carried) in self.told:
-            return self.told[count, carried]
+        if (count, carried) in self.known:
+            return self.known[count, carried]
         if layout is not None and layout.shards > 1 and count == len(layout.replicas):
             own = layout.slot(self.own)
             return layout.slot(self.other) if carried == own else carried
@@ -57,7 +58,7 @@ def _count(owner: Any) -> int:
 
 
 def rank_places(loader: "DataLoader[Any]") -> tuple[RankPlace, ...]:
-    """Of everything below `loader` that carries a rank, in a fixed order."""
+    """Return the places of all objects below `loader` that carry a rank, in a fixed order."""
     found = [place for sampler in samplers_of(loader) for place in _places_of(sampler)]
     if isinstance(loader.dataset, IterableDataset):
         found += _places_within(loader.dataset, depth=2)
@@ -65,9 +66,9 @@ def rank_places(loader: "DataLoader[Any]") -> tuple[RankPlace, ...]:
 
 
 def _places_of(owner: Any) -> list[RankPlace]:
-    """The names and kinds are those that `copied_samplers` and `dataset_as` replace."""
+    """Return those that `copied_samplers` and `dataset_as` replace."""
     carried = [vars(owner)[name] for name in RANK_NAMES if type(vars(owner).get(name)) is int]
-    return [(_count(owner), one) for one in carried]
+    return [(_count(owner), rank) for rank in carried]
 
 
 def _places_within(owner: Any, depth: int) -> list[RankPlace]:
@@ -79,22 +80,22 @@ def _places_within(owner: Any, depth: int) -> list[RankPlace]:
 
 
 def copied_samplers(loader: "DataLoader[Any]", ranks: RankPair | None) -> dict[str, Any]:
-    """Copies of the samplers of `loader`, with the ranks that they carry replaced."""
+    """Return copies of the samplers of `loader`, with the ranks that they carry replaced."""
     copies: dict[int, Any] = {}
 
     def copied(sampler: Any) -> Any:
         if id(sampler) in copies:
             return copies[id(sampler)]
-        twin = copies[id(sampler)] = shallow_copy(sampler)
+        clone = copies[id(sampler)] = shallow_copy(sampler)
         for name in SAMPLER_NAMES:
-            below = vars(twin).get(name)
+            below = vars(clone).get(name)
             if below is not None and hasattr(below, "__dict__"):
-                vars(twin)[name] = copied(below)
+                vars(clone)[name] = copied(below)
         for name in RANK_NAMES:
-            carried = vars(twin).get(name)
+            carried = vars(clone).get(name)
             if type(carried) is int and ranks is not None:
-                vars(twin)[name] = ranks.of(twin, carried)
-        return twin
+                vars(clone)[name] = ranks.of(clone, carried)
+        return clone
 
     samplers = {name: vars(loader).get(name) for name in ("batch_sampler", "sampler")}
     return {
@@ -104,12 +105,14 @@ def copied_samplers(loader: "DataLoader[Any]", ranks: RankPair | None) -> dict[s
 
 
 def worker_init_as(function: Any, ranks: RankPair) -> Any:
-    """What begins a worker process, with the ranks that it carries replaced: words given to it, as
-    transformers and Lightning do, and variables around it or of its module.
+    """Return a `worker_init_fn` with the ranks that it carries replaced.
+
+    It may carry them as keywords (those of transformers and Lightning do), in variables around it,
+    or in variables of its module.
     """
     if isinstance(function, functools.partial):
-        words = _with_rank_replaced(function.keywords, ranks)
-        return functools.partial(worker_init_as(function.func, ranks), *function.args, **words)
+        keywords = _with_rank_replaced(function.keywords, ranks)
+        return functools.partial(worker_init_as(function.func, ranks), *function.args, **keywords)
     if not isinstance(function, FunctionType):
         return function
     code = function.__code__
@@ -131,7 +134,7 @@ def worker_init_as(function: Any, ranks: RankPair) -> Any:
 
 
 def _with_rank_replaced(names: Mapping[str, Any], ranks: RankPair) -> dict[str, Any]:
-    """`names` with our rank replaced, where one of them is that."""
+    """Return `names` with our rank replaced wherever a name of a rank holds it."""
     return {
         name: ranks.other
         if name in (*RANK_NAMES, "global_rank") and type(value) is int and value == ranks.own
@@ -141,13 +144,13 @@ def _with_rank_replaced(names: Mapping[str, Any], ranks: RankPair) -> dict[str, 
 
 
 def dataset_as(owner: Any, ranks: RankPair, depth: int) -> Any:
-    """A shallow copy of `owner` and of the objects in it, with the ranks that they carry replaced.
+    """Return a shallow copy of an iterable data set with the ranks in it and its objects replaced.
 
-    Raises NotReplayable if it has a generator of its own: the copy would draw from the same one,
-    or from one that is not where it was. Also if it has what processes share: who waits at a
-    barrier for all readers must not meet one more.
+    Raises NotReplayable if it has a generator of its own: the copy would draw from the same one, or
+    from one in another state. Also if it has an object that processes share: a barrier that waits
+    for all readers must not meet one more.
     """
-    twin = shallow_copy(owner)
+    clone = shallow_copy(owner)
     for name, value in vars(owner).items():
         if _is_shared(value):
             raise NotReplayable(
@@ -156,20 +159,22 @@ def dataset_as(owner: Any, ranks: RankPair, depth: int) -> Any:
         if object_generators.is_generator(value):
             raise NotReplayable(f"the iterable data set {type(owner).__name__} has a generator")
         if name in RANK_NAMES and type(value) is int:
-            object.__setattr__(twin, name, ranks.of(owner, value))
+            object.__setattr__(clone, name, ranks.of(owner, value))
         elif depth and hasattr(value, "__dict__") and _carries_rank(value, depth - 1):
-            object.__setattr__(twin, name, dataset_as(value, ranks, depth - 1))
-    return twin
+            object.__setattr__(clone, name, dataset_as(value, ranks, depth - 1))
+    return clone
 
 
 def shares_with_processes(owner: Any) -> bool:
-    """Has it anything that processes share?"""
+    """True if an attribute of `owner` is shared by processes."""
     return any(map(_is_shared, list(getattr(owner, "__dict__", {}).values())))
 
 
 def _is_shared(value: Any) -> bool:
-    """A lock, barrier, queue or memory of several processes, as `multiprocessing` makes them, or
-    one of that name, as libraries for streaming do (`SharedBarrier`, `FileLock`)."""
+    """True for a lock, barrier, queue or memory of several processes.
+
+    `multiprocessing` makes them, and libraries for streaming (`SharedBarrier`, `FileLock`).
+    """
     kind = type(value)
     made = kind.__module__.partition(".")[0] in ("multiprocessing", "_multiprocessing", "filelock")
     return made or kind.__name__.startswith("Shared") or "shm" in getattr(value, "__dict__", ())

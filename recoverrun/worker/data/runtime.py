@@ -13,7 +13,7 @@ from rendezvous.protocol.layout import Layout
 
 
 class DataRuntime(Protocol):
-    """What an iterator asks the runtime at every draw."""
+    """What an iterator asks at every draw."""
 
     @property
     def acting_rank(self) -> int | None:
@@ -27,14 +27,14 @@ class DataRuntime(Protocol):
 
     @property
     def fresh(self) -> bool:
-        """One more microbatch is computed on our own next data."""
+        """True while a microbatch is computed on this rank's own further data."""
 
     asking: int
-    """How many generators of the script are at work, one within another, to give an item."""
+    """How many generators of the script are running, one within another, to give an item."""
 
     @property
     def looking_back(self) -> bool:
-        """The item was drawn before the code that is executed again."""
+        """True if the item was drawn before the code that is executed again."""
 
     def created_at(self, number: int, rank: int) -> Origin | None:
         """Where `rank` stood when it created its iterator `number`, if it said so."""
@@ -44,32 +44,32 @@ class DataRuntime(Protocol):
 
     @property
     def seen(self) -> Container[int]:
-        """Identities of objects whose attributes, and of generators whose states, are put where a
-        lost rank's were while its microbatch is executed, and then back.
+        """Identities of objects and generators whose states others put in place and back, while a
+        microbatch of a lost rank is executed.
         """
 
     def believe(self, loader: "DataLoader[Any]", read: WorkerItem) -> None:
-        """Raises NotReplayable if another rank's workers may have drawn other numbers for it."""
+        """Raises NotReplayable if the other rank's workers may have drawn other numbers."""
 
     def speaking_as(self, rank: int) -> AbstractContextManager[None]:
-        """In here, and in processes that begin here, who asks for its rank is told `rank`."""
+        """In here, and in processes that begin here, code that asks for its rank gets `rank`."""
 
 
 class GeneratorRuntime(DataRuntime, Protocol):
-    """What a feed asks the runtime."""
+    """What a generator source asks beside that."""
 
     @property
     def drawn_so_far(self) -> int:
-        """How many draws normal work has made."""
+        """The number of draws that normal work has made."""
 
     def draws_since(self, mark: int) -> list[Draw] | None:
         """The draws from number `mark` on, or None if there were too many to keep them."""
 
     def fold(self, mark: int, draw: Draw) -> None:
-        """Draws from number `mark` on were made for this one."""
+        """Replace the draws from number `mark` on by `draw`, for which they were made."""
 
     def trusts(self, name: str) -> bool:
         """True once a proof has resumed a generator of this function."""
 
     def spoil(self, reason: str) -> None:
-        """What is being re-executed is not the lost rank's microbatch: end it at its backward."""
+        """Give up the re-execution at its backward: it is not the lost rank's microbatch."""

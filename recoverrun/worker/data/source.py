@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 
 class Source(Protocol):
-    """Anything whose items depend on the rank: a loader's iterator, a generator of the script."""
+    """A data source: its items depend on the rank, as those of a loader's iterator do."""
 
     @property
     def number(self) -> int: ...
@@ -17,16 +17,16 @@ class Source(Protocol):
     def ended(self) -> bool: ...
 
     def serve(self, rank: int, index: int) -> Any:
-        """Item `index` as `rank` would have drawn it."""
+        """Return item `index` as `rank` would have drawn it. Raises NotReplayable."""
 
     def seek(self, rank: int, index: int) -> None:
-        """The next draw as `rank` is number `index`."""
+        """Let the next draw as `rank` be item `index`."""
 
     def forget(self, rank: int) -> None:
         """Drop what is kept for `rank`."""
 
     def begin_step(self, floor: int) -> None:
-        """What was drawn before item `floor` belongs to a step that is over."""
+        """Forget items before `floor`: they belong to steps that are over."""
 
 
 @dataclass(slots=True, eq=False)
@@ -36,4 +36,4 @@ class Draw:
     source: Source
     index: int
     item: Any
-    kept: Any = None  # by the source, as long as the item may be asked for
+    kept: Any = None  # what the source needs as long as the item may be asked for

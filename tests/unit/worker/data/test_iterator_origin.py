@@ -238,7 +238,7 @@ def test_a_sampler_is_given_the_place_that_the_rank_told() -> None:
     theirs, own = origin(striding(1)), origin(striding(2))
     told = Origin.unpack(theirs.pack()).places_for(own)
 
-    clone = clone_for(striding(2), RankPair(own=5, other=3, told=told))
+    clone = clone_for(striding(2), RankPair(own=5, other=3, known=told))
 
     assert items(clone) == items(striding(1))
 
