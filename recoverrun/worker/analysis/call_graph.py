@@ -1,8 +1,8 @@
-"""Which names lead to a `.backward()`: a call graph by bare names, over many modules.
+"""A call graph over many modules, by bare names: it finds the names that lead to a `.backward()`.
 
-A name stands for every function and method that is called so anywhere. That errs on one side only:
-a loop is instrumented that would not have needed it, which costs a call per iteration. Missing a
-loop would cost the protection of the script, so aliases (`self.fwd = self._body`), partials,
+A name stands for every function and method of that name anywhere. This errs on one side only: a
+loop may be instrumented that needs no instrumentation, which costs a call per iteration. A loop
+that is missed costs the script its protection, so aliases (`self.fwd = self._body`), partials,
 callbacks (`fit(step=train_step)`) and instances that are called are followed too.
 """
 
@@ -36,11 +36,11 @@ class BackwardNames:
     functions: frozenset[str]  # those defined by `def`: passing one to a call counts as calling it
 
     def reached_by(self, nodes: Iterable[ast.AST]) -> bool:
-        """Say whether executing these nodes may run a backward."""
+        """True if executing these nodes may run a backward."""
         return bool(self.names) and self.called_at(_call_sites(nodes))
 
     def called_at(self, sites: CallSites) -> bool:
-        """Say whether what calls and passes on these may run a backward."""
+        """True if code with these call sites may run a backward."""
         calls, passed = sites
         return not calls.isdisjoint(self.names) or not passed.isdisjoint(self.functions)
 
@@ -49,17 +49,17 @@ class CallGraph:
     """Calls, aliases and parameters of the modules added so far, and what leads to a backward."""
 
     def __init__(self) -> None:
-        self.aliases: dict[str, set[str]] = {}  # of the modules added to this one
+        self.aliases: dict[str, set[str]] = {}  # of modules added here, not to graphs below
         self._reach = Reachability()
         for name in BACKWARD:
             self._reach.add_reaching(name)
             self._reach.add_called(name)
 
     def extension(self) -> "CallGraph":
-        """One to which modules can be added, while this one stays as it is."""
-        other = CallGraph()
-        other._reach = self._reach.extension()
-        return other
+        """Return a graph to which modules can be added without a change to this one."""
+        graph = CallGraph()
+        graph._reach = self._reach.extension()
+        return graph
 
     @property
     def called(self) -> LayeredSet:
@@ -67,11 +67,11 @@ class CallGraph:
 
     @property
     def makers(self) -> LayeredSet:
-        """Names of what may return a function, if called."""
+        """Names of functions that may return a function."""
         return self._reach.makers
 
     def mark_training(self, names: Iterable[str]) -> None:
-        """Let these names lead to a backward, by ways that cannot be seen."""
+        """Let these names lead to a backward, though their sources do not show it."""
         for name in names:
             self._reach.add_function(name)
             self._reach.add_reaching(name)
@@ -88,7 +88,7 @@ class CallGraph:
         return self._reach.standing_for.all().union(self._reach.receivers())
 
     def add(self, tree: ast.Module) -> CallSites:
-        """Add a module. Returns what its loops mention."""
+        """Add a module. Returns the call sites in its loops."""
         loop_calls: CallSites = set(), set()
         # A node, the functions around it, the class that it stands directly in, and whether a loop
         # is around. Not recursive: a long sum nests as deep as it has terms.
@@ -114,9 +114,9 @@ class CallGraph:
                     for target in node.targets:
                         self._alias(target, node.value)
                 case ast.Import() | ast.ImportFrom():
-                    for one in node.names:
-                        if one.asname:
-                            self._stand(one.asname, {one.name})
+                    for alias in node.names:
+                        if alias.asname:
+                            self._stand(alias.asname, {alias.name})
                 case ast.AnnAssign() | ast.NamedExpr() if node.value is not None:
                     self._alias(node.target, node.value)
                 case _:
@@ -250,7 +250,7 @@ def build_call_graph(
     parse: Callable[[str, bytes], ast.Module | None],
     training: frozenset[str] = frozenset(),
 ) -> tuple[CallGraph, dict[str, CallSites]]:
-    """Return the call graph of many files, and what loops mention in those that were parsed.
+    """Return the call graph of many files, and the call sites in loops of those that were parsed.
 
     `training` are names that lead to a backward outside of these files.
 
@@ -263,12 +263,12 @@ def build_call_graph(
     parsed: dict[str, CallSites] = {}
     while True:
         relevant_names = graph.relevant_names()
-        found = [
+        relevant = [
             name for name, (_, words) in waiting.items() if not words.isdisjoint(relevant_names)
         ]
-        if not found:
+        if not relevant:
             return graph, parsed
-        for name in found:
+        for name in relevant:
             text, _ = waiting.pop(name)
             tree = parse(name, text)
             if tree is not None:
@@ -276,5 +276,5 @@ def build_call_graph(
 
 
 def identifiers_in(text: bytes) -> frozenset[str]:
-    """All that may be a name in a source file."""
+    """Return everything in a source file that may be a name."""
     return frozenset(IDENTIFIER.findall(text.decode(errors="replace")))

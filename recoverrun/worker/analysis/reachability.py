@@ -1,8 +1,9 @@
-"""What leads to a backward, kept up to date while calls, aliases and arguments become known.
+"""Incremental reachability: which names lead to a backward, given calls, aliases and arguments.
 
-The least set of names that follows from what is known, in whatever order it came to be known: a new
-fact costs what it adds. A reach above another one leaves that as it is, so that a module is judged
-together with a project of hundreds of files at the cost of that module.
+The result is the least set of names that follows from the facts, in whatever order they are added;
+a new fact costs only what it adds. An extension of a `Reachability` leaves the one below unchanged,
+so that a module is analysed together with a project of hundreds of files at the cost of that
+module.
 """
 
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ RESULT = "()"
 
 
 class LayeredSet:
-    """A set of names that adds to another one."""
+    """A set of names that adds to another set."""
 
     def __init__(self, below: "LayeredSet | None" = None) -> None:
         self._below = below
@@ -36,14 +37,14 @@ class LayeredSet:
 
 
 class LayeredMultimap(Generic[Item]):
-    """Sets of things by names, which add to others."""
+    """A map from names to sets, which adds to another map."""
 
     def __init__(self, below: "LayeredMultimap[Item] | None" = None) -> None:
         self._below = below
         self._own: dict[str, set[Item]] = {}
 
     def of(self, name: str) -> Iterator[Item]:
-        """What is there by now: what is added meanwhile is left to whoever adds it."""
+        """Yield the present items of `name`; what is added meanwhile is not among them."""
         yield from tuple(self._own.get(name, ()))
         if self._below is not None:
             yield from self._below.of(name)
@@ -60,14 +61,14 @@ class LayeredMultimap(Generic[Item]):
 
 
 class Reachability:
-    """Which names lead to one that is hot, and which of them may stand for such a function."""
+    """The names that lead to a backward, and the facts from which that follows."""
 
     def __init__(self) -> None:
         self.functions = LayeredSet()  # defined somewhere by `def`
         self.called = LayeredSet()
         self.makers = LayeredSet()  # calling one of these may return a function
         self.reaching = LayeredSet()  # calling one of these may run a backward
-        self.standing_for = LayeredSet()  # these stand for a hot name, called or not
+        self.standing_for = LayeredSet()  # these may stand for a reaching name, called or not
         self._callers = LayeredMultimap[str]()
         self._handing = LayeredMultimap[str]()  # functions that pass a name on
         self._aliases = LayeredMultimap[str]()  # other names for a name
@@ -79,21 +80,24 @@ class Reachability:
         ] = []  # what has been added, and is not yet followed
 
     def extension(self) -> "Reachability":
-        """One that adds to this one, and leaves it as it is."""
-        other = Reachability()
-        other.functions, other.called = LayeredSet(self.functions), LayeredSet(self.called)
-        other.makers, other.reaching = LayeredSet(self.makers), LayeredSet(self.reaching)
-        other.standing_for = LayeredSet(self.standing_for)
-        other._callers, other._handing = (
+        """Return a new one that adds to this one, and leaves it unchanged."""
+        extended = Reachability()
+        extended.functions, extended.called = LayeredSet(self.functions), LayeredSet(self.called)
+        extended.makers, extended.reaching = LayeredSet(self.makers), LayeredSet(self.reaching)
+        extended.standing_for = LayeredSet(self.standing_for)
+        extended._callers, extended._handing = (
             LayeredMultimap(self._callers),
             LayeredMultimap(self._handing),
         )
-        other._aliases, other._made = LayeredMultimap(self._aliases), LayeredMultimap(self._made)
-        other._parameters, other._arguments = (
+        extended._aliases, extended._made = (
+            LayeredMultimap(self._aliases),
+            LayeredMultimap(self._made),
+        )
+        extended._parameters, extended._arguments = (
             LayeredMultimap(self._parameters),
             LayeredMultimap(self._arguments),
         )
-        return other
+        return extended
 
     def add_reaching(self, name: str) -> None:
         self._put(self.reaching, name)
@@ -154,7 +158,7 @@ class Reachability:
                 self.add_alias(parameters[position], source)
 
     def receivers(self) -> Iterator[str]:
-        """What is called with a hot function, whether or not anybody defines it."""
+        """Yield what is called with a function that reaches a backward as an argument."""
         for callee, (_, name) in self._arguments.items():
             if name in self.reaching and name in self.functions:
                 yield callee

@@ -1,8 +1,8 @@
-"""Where a loop's body hands control to whoever asked for the next item, and comes back later.
+"""Suspension points of a loop's body: `yield`, `await` and asynchronous statements.
 
-A trainer may be a generator that yields its losses after each backward. What is executed again ends
-at a backward, so that a body which waits only behind it can be executed like any other; where code
-that is executed again comes to such a place, it is given up.
+A trainer may be a generator that yields its losses after each backward. A re-execution ends at a
+backward, so a body that is suspended only behind it can be re-executed like any other. A
+re-execution that reaches a suspension point is given up.
 """
 
 import ast
@@ -30,20 +30,20 @@ REFUSAL = (
 
 class Suspension(NamedTuple):
     line: int
-    reason: str  # why what comes behind it cannot be executed again
-    always: bool  # nor what comes before it: no call can stand in its place
+    reason: str  # why code behind it cannot be executed again
+    always: bool  # code before it cannot be, either: no call can replace it
 
 
 def suspensions_in(body: Sequence[ast.stmt], filename: str) -> tuple[Suspension, ...]:
-    """Those of a body itself, in the order of their lines."""
-    found = []
+    """Return the suspension points of a body, not of functions in it, in the order of lines."""
+    points = []
     for node in scope_nodes(body):
         word = _word(node)
         if word:
             line = getattr(node, "lineno", 0)
             reason = REFUSAL.format(filename=filename, line=line, word=word)
-            found.append(Suspension(line, reason, not isinstance(node, REPLACED)))
-    return tuple(sorted(found))
+            points.append(Suspension(line, reason, not isinstance(node, REPLACED)))
+    return tuple(sorted(points))
 
 
 def _word(node: ast.AST) -> str:
@@ -53,8 +53,9 @@ def _word(node: ast.AST) -> str:
 
 
 class AbortAtSuspension(ast.NodeTransformer):
-    """Puts an end to the execution where the script would wait. Statements that wait by themselves
-    (`async for`, `async with`) and comprehensions have no place in code that is executed again.
+    """Replaces each suspension point by a call that ends the re-execution.
+
+    Asynchronous statements (`async for`, `async with`) and comprehensions cannot be replaced.
     """
 
     def __init__(self, filename: str) -> None:
@@ -73,7 +74,7 @@ class AbortAtSuspension(ast.NodeTransformer):
         for part in ast.walk(call):
             if "lineno" in part._attributes:
                 ast.copy_location(part, node)
-        if node.value is not None:  # what is handed over may be what trains
+        if node.value is not None:  # the value may be an expression that trains
             call.args.append(node.value)
         return call
 

@@ -47,24 +47,24 @@ def items_in_memory(iterable: Any, depth: int = DEPTH) -> list[Any]:
 
 def dicts_in(items: Iterable[Any]) -> frozenset[int]:
     """Return the identities of all dicts in `items`."""
-    found: set[int] = set()
+    identities: set[int] = set()
     todo = [(item, DEPTH) for item in items]
     while todo:
         item, depth = todo.pop()
         if type(item) is dict:
-            found.add(id(item))
+            identities.add(id(item))
         if depth and isinstance(item, dict | list | tuple):
             inner = item.values() if isinstance(item, dict) else item
             todo += [(part, depth - 1) for part in inner]
-    return frozenset(found)
+    return frozenset(identities)
 
 
 def draws_in(items: Sequence[Any], draws: Sequence[Draw]) -> list[Draw]:
     """Return those of `draws` that `items` hold; the latest ones if `items` may be copies."""
     parts = set[int]().union(*map(_parts, items))
-    found = [draw for draw in draws if not parts.isdisjoint(_parts(draw.item))]
-    if found or not any(_has_tensor(item, DEPTH) for item in items[:1]):
-        return found
+    held = [draw for draw in draws if not parts.isdisjoint(_parts(draw.item))]
+    if held or not any(_has_tensor(item, DEPTH) for item in items[:1]):
+        return held
     return list(draws[-len(items) - 1 :])  # a loader may be read one ahead
 
 
@@ -73,7 +73,7 @@ def _has_tensor(item: Any, depth: int) -> bool:
         return True
     inner = item.values() if isinstance(item, dict) else item
     nested = depth and isinstance(item, dict | list | tuple)
-    return bool(nested) and any(_has_tensor(one, depth - 1) for one in inner)
+    return bool(nested) and any(_has_tensor(part, depth - 1) for part in inner)
 
 
 def pairs_for_rank(item: Any, draws: Sequence[Draw], rank: int) -> list[tuple[Any, Any]]:
@@ -82,10 +82,10 @@ def pairs_for_rank(item: Any, draws: Sequence[Draw], rank: int) -> list[tuple[An
     Raises NotReplayable.
     """
     parts = _parts(item)
-    found = [draw for draw in draws if not parts.isdisjoint(_parts(draw.item))]
-    found = found or [draw for draw in draws if _has_copy(item, draw.item, DEPTH)]
+    held = [draw for draw in draws if not parts.isdisjoint(_parts(draw.item))]
+    held = held or [draw for draw in draws if _has_copy(item, draw.item, DEPTH)]
     try:
-        return [(draw.item, draw.source.serve(rank, draw.index)) for draw in found]
+        return [(draw.item, draw.source.serve(rank, draw.index)) for draw in held]
     except StopIteration:
         raise NotReplayable(f"rank {rank} has no more data where this rank has") from None
 
@@ -95,7 +95,7 @@ def _has_copy(item: Any, drawn: Any, depth: int) -> bool:
         return True
     inner = item.values() if isinstance(item, dict) else item
     nested = depth and isinstance(item, dict | list | tuple)
-    return bool(nested) and any(_has_copy(one, drawn, depth - 1) for one in inner)
+    return bool(nested) and any(_has_copy(part, drawn, depth - 1) for part in inner)
 
 
 def _is_copy(item: Any, drawn: Any) -> bool:

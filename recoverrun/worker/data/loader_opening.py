@@ -133,16 +133,16 @@ class LoaderOpening:
         the rank itself.
         """
         runtime = self.runtime
-        told = self.origin if rank == runtime.own_rank else runtime.created_at(self.number, rank)
-        clone = self._clone(rank, told)
+        origin = self.origin if rank == runtime.own_rank else runtime.created_at(self.number, rank)
+        clone = self._clone(rank, origin)
         created, started, present = self.created, self.started, read_streams()
-        if told is not None:
-            told.apply_rows(clone)
-            theirs = told.require_generators()
+        if origin is not None:
+            origin.apply_rows(clone)
+            theirs = origin.require_generators()
             created = self.created.with_generators(theirs)
             if self.started is not None:
                 started = self.started.moved_from(self.created, theirs)
-        at = theirs_at = told.streams if told is not None else None
+        at = theirs_at = origin.streams if origin is not None else None
         seeded = self.loader.num_workers and (self.is_iterable or not by_rows)
         if seeded and (at is None or self.renewed):
             raise NotReplayable(UNSEEDED.format(type(clone.dataset).__name__))
@@ -171,17 +171,17 @@ class LoaderOpening:
                 first, items = self._with_workers(clone, items, created, index, by_rows)
                 restore_streams(order[1])
         finally:
-            if told is not None:
+            if origin is not None:
                 restore_streams(present)
-        if told is not None and at is None and order[0] != order[1]:
+        if origin is not None and at is None and order[0] != order[1]:
             raise NotReplayable(UNTOLD.format("where the random numbers stand that order its data"))
         return RankIterator(items, order, first)
 
-    def _clone(self, rank: int, told: Origin | None) -> "DataLoader[Any]":
+    def _clone(self, rank: int, origin: Origin | None) -> "DataLoader[Any]":
         runtime, carried = self.runtime, {}
-        if told is not None:
-            told.require_rank_places(self.origin, runtime.own_rank)
-            carried = told.places_for(self.origin)
+        if origin is not None:
+            origin.require_rank_places(self.origin, runtime.own_rank)
+            carried = origin.places_for(self.origin)
         ranks = RankPair(runtime.own_rank, rank, runtime.layout, carried)
         if self.created.resumed is not None and self.loader.num_workers:
             raise NotReplayable(RESUMED)

@@ -264,10 +264,10 @@ _HEAP = 1 << 9
 
 def _attributes(value: Any) -> dict[str, Any] | None:
     try:
-        found = object.__getattribute__(value, "__dict__")
+        attributes = object.__getattribute__(value, "__dict__")
     except AttributeError:
         return None
-    return found if isinstance(found, dict) else None
+    return attributes if isinstance(attributes, dict) else None
 
 
 def _slots(kind: type) -> Iterator[str]:

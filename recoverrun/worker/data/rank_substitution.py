@@ -47,8 +47,8 @@ class RankPair:
         if (count, carried) in self.known:
             return self.known[count, carried]
         if layout is not None and layout.shards > 1 and count == len(layout.replicas):
-            own = layout.slot(self.own)
-            return layout.slot(self.other) if carried == own else carried
+            own_slot = layout.slot(self.own)
+            return layout.slot(self.other) if carried == own_slot else carried
         return self.other if carried == self.own else carried
 
 
@@ -59,10 +59,10 @@ def _count(owner: Any) -> int:
 
 def rank_places(loader: "DataLoader[Any]") -> tuple[RankPlace, ...]:
     """Return the places of all objects below `loader` that carry a rank, in a fixed order."""
-    found = [place for sampler in samplers_of(loader) for place in _places_of(sampler)]
+    places = [place for sampler in samplers_of(loader) for place in _places_of(sampler)]
     if isinstance(loader.dataset, IterableDataset):
-        found += _places_within(loader.dataset, depth=2)
-    return tuple(found)
+        places += _places_within(loader.dataset, depth=2)
+    return tuple(places)
 
 
 def _places_of(owner: Any) -> list[RankPlace]:
@@ -72,11 +72,11 @@ def _places_of(owner: Any) -> list[RankPlace]:
 
 
 def _places_within(owner: Any, depth: int) -> list[RankPlace]:
-    found = _places_of(owner)
+    places = _places_of(owner)
     for value in list(vars(owner).values()):
         if depth and hasattr(value, "__dict__") and _carries_rank(value, depth - 1):
-            found += _places_within(value, depth - 1)
-    return found
+            places += _places_within(value, depth - 1)
+    return places
 
 
 def copied_samplers(loader: "DataLoader[Any]", ranks: RankPair | None) -> dict[str, Any]:
@@ -183,7 +183,7 @@ def _is_shared(value: Any) -> bool:
 def _carries_rank(owner: Any, depth: int) -> bool:
     if isinstance(owner, type) or not hasattr(owner, "__dict__"):
         return False
-    found = vars(owner)
-    return any(type(found.get(name)) is int for name in RANK_NAMES) or bool(
-        depth and any(_carries_rank(value, depth - 1) for value in list(found.values()))
+    attributes = vars(owner)
+    return any(type(attributes.get(name)) is int for name in RANK_NAMES) or bool(
+        depth and any(_carries_rank(value, depth - 1) for value in list(attributes.values()))
     )

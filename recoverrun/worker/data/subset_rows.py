@@ -90,12 +90,12 @@ def _unpacked(packed: Any) -> SubsetRows:
 
 def _subsets(loader: "DataLoader[Any]") -> list[Any]:
     """Return the data set and those below it, as long as they are subsets."""
-    found: list[Any] = []
+    subsets: list[Any] = []
     data: Any = loader.dataset
     while isinstance(data, Subset):
-        found.append(data)
+        subsets.append(data)
         data = data.dataset
-    return found
+    return subsets
 
 
 def _holders(loader: "DataLoader[Any]") -> list[Any]:

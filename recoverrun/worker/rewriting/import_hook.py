@@ -1,9 +1,9 @@
-"""Instruments the script's own modules as they are imported.
+"""An import hook that instruments the script's own modules as they are imported.
 
-A finder at the front of `sys.meta_path` asks all others and hands out what they found. Only if that
-is a source file of the project, in which there is something to instrument, does it give the module
-another loader, which executes the rewritten code and touches no bytecode cache. Whatever goes wrong
-in here, the module is imported as if we were not there.
+A finder at the front of `sys.meta_path` asks the other finders and returns the spec that they
+found. If the spec is that of a project's source file with something to instrument, the finder gives
+it another loader, which executes the rewritten code and touches no bytecode cache. If anything
+fails here, the module is imported unchanged.
 """
 
 import ast
@@ -65,7 +65,7 @@ class Project:
         return cls(tuple(root for root in roots if not _is_shared_folder(root)), entry)
 
     def owns(self, path: str) -> bool:
-        """Say whether a file is the project's: not installed into it, not Python's, not ours."""
+        """True if a file is the project's: not installed into it, not Python's, not ours."""
         if _is_in_stdlib(path) or path.startswith(own_files.FOLDERS):
             return False
         return any(
@@ -90,11 +90,11 @@ class Project:
 
 @dataclass(slots=True)
 class Instrumenter:
-    """Turns files of the project into instrumented code, and tells the runtime about it."""
+    """Turns files of the project into instrumented code, and registers it with the runtime."""
 
     runtime: Runtime
     graph: CallGraph
-    loop_calls: Mapping[str, CallSites]  # in the files that are in `graph`
+    loop_calls: Mapping[str, CallSites]  # of the files that are in `graph`
     backward_names: BackwardNames = field(init=False)
     relevant_names: frozenset[str] = field(init=False)
     done: dict[tuple[str, bytes], CodeType | None] = field(default_factory=dict)
@@ -123,7 +123,7 @@ class Instrumenter:
     ) -> CodeType | None:
         """Return the instrumented code of a file, or None if it is to be run as it is.
 
-        `training` are names in it that lead to a backward by ways that cannot be seen.
+        `training` are names in it that lead to a backward, though its source does not show it.
         """
         if (path, data) not in self.done:
             with gc_paused():
@@ -165,7 +165,7 @@ class Instrumenter:
         return code
 
     def _leads(self, path: str, data: bytes, training: frozenset[str]) -> bool:
-        """Whether loops of this file may lead to a backward, as far as its words tell."""
+        """True if loops of this file may lead to a backward, judged by the words in it."""
         loop_calls = self.loop_calls.get(_real(path))
         if loop_calls is not None:
             return self.backward_names.called_at(loop_calls)
@@ -174,7 +174,7 @@ class Instrumenter:
     def _backward_names(
         self, tree: ast.Module, path: str, training: frozenset[str]
     ) -> tuple[BackwardNames, CallSites]:
-        """What leads to a backward, and what the loops of this file mention."""
+        """Return what leads to a backward, and the call sites in loops of this file."""
         if (known := self.loop_calls.get(_real(path))) is not None:
             return self.backward_names, known
         graph = self.graph.extension()
@@ -221,10 +221,10 @@ class Finder:
 
 
 class _Loader(SourceFileLoader):
-    """Executes code that was made beforehand.
+    """Executes code that was compiled beforehand.
 
-    It overrides only what leaves no frame of ours in a traceback: Python trims its own frames from
-    the traceback of a failing import, but only if no foreign one is among them.
+    It overrides only methods that leave no frame in a traceback: Python removes its own frames from
+    the traceback of a failing import only if no other frame is among them.
     """
 
     def __init__(self, name: str, path: str, code: CodeType, runtime: Runtime) -> None:
@@ -238,7 +238,7 @@ class _Loader(SourceFileLoader):
         return module
 
     def path_stats(self, path: str) -> Never:
-        """Refuse to tell the age of the source: then no bytecode is read, and none written."""
+        """Raise an error, so that no bytecode is read or written."""
         raise OSError(f"{path} is instrumented: it is not cached")
 
     def source_to_code(  # type: ignore[override]
@@ -275,7 +275,7 @@ def _parts(path: str, folder: str) -> list[str]:
 
 
 def _is_in_stdlib(path: str) -> bool:
-    """Say whether a path is in the standard library (in which packages may be installed)."""
+    """True if a path is in the standard library (in which packages may be installed)."""
     return any(
         path == folder or (_below(path, folder) and INSTALLED.isdisjoint(_parts(path, folder)))
         for folder in _stdlib_folders()
@@ -288,7 +288,7 @@ def _stdlib_folders() -> frozenset[str]:
 
 
 def _is_shared_folder(root: str) -> bool:
-    """Say whether a folder is one of Python's own, in which packages of all origins lie."""
+    """True if a folder is one of Python's own, in which packages of all origins are."""
     return os.path.basename(root) in INSTALLED or _is_in_stdlib(root)
 
 
@@ -299,9 +299,9 @@ def _python_files(root: str) -> Iterator[str]:
     for _ in range(SCAN_DEPTH + 1):
         inner: list[str] = []
         for folder in level:
-            found = list(itertools.islice(_entries(folder), SCAN_ENTRIES - entries))
-            entries += len(found)
-            for entry in sorted(found, key=lambda entry: entry.name):
+            batch = list(itertools.islice(_entries(folder), SCAN_ENTRIES - entries))
+            entries += len(batch)
+            for entry in sorted(batch, key=lambda entry: entry.name):
                 if entry.name.endswith(".py"):
                     yield entry.path
                 elif entry.is_dir(follow_symlinks=False) and not _is_skipped(folder, entry.name):

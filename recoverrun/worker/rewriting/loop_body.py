@@ -1,7 +1,7 @@
-"""A loop's body as code that can be executed once more, outside its function.
+"""A loop's body as code that can be re-executed outside its function.
 
-The copy is compiled as a module of its own, to be executed in a plain dict. What a function body
-may do and a module may not is expressed anew:
+The copy is compiled as a module and executed in a plain dict. What a function's body may do and a
+module may not is rewritten:
 
 * `break` and `continue` of the loop, and `return`, leave the body natively (so that `with` and
   `finally` see what they always see: no exception), and only then raise `Unwind`. The body stands
@@ -253,7 +253,7 @@ class _Scopes(ast.NodeTransformer):
 
 
 class NotReexecutable(Exception):
-    """The body has no form in which it can be executed again; the message says why."""
+    """The body has no form that can be executed again; the message says why."""
 
 
 class _Exits(ast.NodeTransformer):

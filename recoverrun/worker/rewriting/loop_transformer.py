@@ -1,7 +1,7 @@
-"""Instruments the loops of a module, and leaves everything else as it was.
+"""A transformer of syntax trees that instruments the loops of a module and changes nothing else.
 
-The syntax tree is changed, not the text: what is added has the position of the loop's header, all
-else keeps its own, so that tracebacks, debuggers and `inspect` show the script as it was written.
+Added nodes have the position of the loop's header, and all other nodes keep theirs, so tracebacks,
+debuggers and `inspect` show the script as it was written.
 """
 
 import __future__
@@ -54,14 +54,14 @@ class Instrumented:
 
     @property
     def changed(self) -> bool:
-        """Say whether it differs from the module as it was written."""
+        """True if it differs from the module as it was written."""
         return bool(self.loops) or self.generators > 0 or bool(self.handed_on)
 
 
 def instrument(
     tree: ast.Module, filename: str, backward_names: BackwardNames, text: bytes | None = None
 ) -> Instrumented:
-    """Rewrite a module. Changes `tree`. What `text`, if it is given, does not name is not sought.
+    """Rewrite a module. Changes `tree`. Skips searches for names that are not in `text`.
 
     Raises CannotInstrument if the module itself rules it out. Any other exception is a mistake in
     the rewriter, which the caller must survive: the module can always run as it is.
@@ -118,7 +118,7 @@ def _namespace(function: str, where: ast.expr) -> ast.expr:
 
 
 def _keeps_kind(decorator: ast.expr) -> bool:
-    """Is what it makes of a generator function still one?"""
+    """True if a generator function with this decorator is still one."""
     return isinstance(decorator, ast.Name) and decorator.id in ("staticmethod", "classmethod")
 
 
@@ -200,8 +200,8 @@ class _Rewriter(ast.NodeTransformer):
         body = prepare(node.body, class_name, first)
         targets, item_code = self._target(node, class_name, first)
         reads = liveness_of(body)
-        found = suspensions_in(node.body, self.filename)
-        refusal = next((one.reason for one in found if one.always), "")
+        points = suspensions_in(node.body, self.filename)
+        refusal = next((point.reason for point in points if point.always), "")
         refusal = refusal or refusal_of(node.body, self.filename)
         if isinstance(node, ast.AsyncFor):
             refusal = f"{self.filename}:{node.lineno}: the loop is an `async for`"
@@ -228,7 +228,7 @@ class _Rewriter(ast.NodeTransformer):
             item_code=item_code,
             body_code=body_code,
             refusal=refusal,
-            waits=tuple((one.line, one.reason) for one in found),
+            waits=tuple((point.line, point.reason) for point in points),
         )
 
     def _target(

@@ -164,9 +164,9 @@ def _gauss_at(random_state: Any) -> int | None:
     for _ in range(6):  # a pair of samples is made at a time: the cache fills and empties
         made.standard_normal()
         _, _, _, has_gauss, gauss = made.get_state()
-        told = array.array("i", [has_gauss]).tobytes(), array.array("d", [gauss]).tobytes()
+        expected = array.array("i", [has_gauss]).tobytes(), array.array("d", [gauss]).tobytes()
         seen = {at: ctypes.string_at(id(made) + at, 16) for at in places}
-        places = {at for at in places if (seen[at][:4], seen[at][8:]) == told}
+        places = {at for at in places if (seen[at][:4], seen[at][8:]) == expected}
     return places.pop() if len(places) == 1 else None
 
 

@@ -30,10 +30,8 @@ NOT_SEARCHED = type | ModuleType | FunctionType | torch.nn.Module
 
 PLAIN_KINDS = (torch.Generator, random.Random)
 
-_known_kinds: dict[
-    tuple[type[Any], bool], bool
-] = {}  # a memo: by type, and whether numpy was imported
-
+# Memos: whether a type (and with numpy imported or not) is one of generators, and packed states.
+_known_kinds: dict[tuple[type[Any], bool], bool] = {}
 _memos: weakref.WeakKeyDictionary[random.Random, host_streams.Memo] = weakref.WeakKeyDictionary()
 
 _INT, _ARRAY = "i", "a"
@@ -110,13 +108,13 @@ def is_at(generator: Any, state: State) -> bool:
 
 def generators_in(owner: Any, depth: int = SEARCH_DEPTH) -> list[Any]:
     """Return the generators among the attributes of `owner` and of the objects in it."""
-    found: dict[int, Any] = {}
+    generators: dict[int, Any] = {}
     for value in list(getattr(owner, "__dict__", {}).values()):
         if is_generator(value):
-            found[id(value)] = value
+            generators[id(value)] = value
         elif depth and not isinstance(value, NOT_SEARCHED):
-            found.update((id(held), held) for held in generators_in(value, depth - 1))
-    return list(found.values())
+            generators.update((id(held), held) for held in generators_in(value, depth - 1))
+    return list(generators.values())
 
 
 def states_of(generators: Iterable[Any]) -> list[tuple[Any, State]]:

@@ -50,16 +50,16 @@ class Registry:
         """Return the generators that the script still holds, by name."""
         from recoverrun.worker.rng.object_generators import is_generator
 
-        found: dict[str, Any] = {}
+        alive: dict[str, Any] = {}
         for key, held in list(self._known.items()):
             generator = held()
             if generator is None or not is_generator(generator):
                 del self._known[key]
-            elif len(found) < MAX_GENERATORS:
-                found[key] = generator
+            elif len(alive) < MAX_GENERATORS:
+                alive[key] = generator
             else:
                 self.crowded = True
-        return found
+        return alive
 
     def states(self) -> "dict[str, State]":
         """Return the states of all generators, by name."""

@@ -112,12 +112,12 @@ class Streams:
         if type(packed) is not list or len(packed) != 5 or type(packed[1]) is not list:
             raise ValueError("random streams: not five parts")
         cpu, cuda, python, numpy, private = packed
-        if any(type(one) is not bytes for one in (cpu, *cuda, python, numpy)):
+        if any(type(part) is not bytes for part in (cpu, *cuda, python, numpy)):
             raise ValueError("random streams: not bytes")
         known = len(python) in host_streams.PYTHON_BYTES and len(numpy) in host_streams.NUMPY_BYTES
         if len(cpu) != CPU_BYTES or not known:
             raise ValueError("random streams: wrong sizes")
-        counted = type(private) is list and all(type(one) is int and one >= 0 for one in private)
+        counted = type(private) is list and all(type(part) is int and part >= 0 for part in private)
         if not counted or len(private) != 1 + len(cuda):
             raise ValueError("random streams: no counts of private draws")
         streams = Streams(torch_cpu=cpu, torch_cuda=tuple(cuda), python=python, numpy=numpy)
