@@ -254,7 +254,7 @@ def build_call_graph(
 
     `training` are names that lead to a backward outside of these files.
 
-    A name can only become hot through a file that contains a name that leads there, so that only
+    A name can only come to lead to a backward through a file with a name that leads there, so only
     such files are parsed: the result is that of parsing all of them, at a fraction of the time.
     """
     graph = CallGraph()

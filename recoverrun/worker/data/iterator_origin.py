@@ -32,7 +32,7 @@ from recoverrun.worker.rng.streams import CPU_BYTES, Streams
 
 T = TypeVar("T")
 
-UNTOLD = (
+UNKNOWN = (
     "a lost rank never made one of this rank's data iterators, and {} cannot be told from those "
     "that it made"
 )
@@ -74,13 +74,13 @@ class Origin:
     def apply_rows(self, clone: "DataLoader[Any]") -> None:
         """Let `clone` go through the rank's rows. Raises NotReplayable."""
         if self.subset_rows is None:
-            raise NotReplayable(UNTOLD.format("the rows of the data set that it goes through"))
+            raise NotReplayable(UNKNOWN.format("the rows of the data set that it goes through"))
         apply_rows(clone, self.subset_rows)
 
     def require_generators(self) -> tuple[bytes, ...]:
         """Raises NotReplayable."""
         if self.generators is None:
-            raise NotReplayable(UNTOLD.format("where the loader's own generator stands"))
+            raise NotReplayable(UNKNOWN.format("where the loader's own generator stands"))
         return self.generators
 
     def pack(self) -> list[Any]:
@@ -113,7 +113,7 @@ class Origin:
         """
         moved = any(count != 1 and rank != own_rank for count, rank in own.rank_places or ())
         if self.rank_places is None and moved:
-            raise NotReplayable(UNTOLD.format("for which rank its sampler stands"))
+            raise NotReplayable(UNKNOWN.format("for which rank its sampler stands"))
 
     def places_for(self, own: "Origin") -> dict[RankPlace, int]:
         """Return which rank this origin carries for each place that `own` has."""

@@ -2,8 +2,8 @@
 
 Two moments decide the order of a loader's data: when its iterator is created (a seed is drawn, and
 worker processes begin to fetch) and, without workers, when its first item is asked for (the sampler
-draws its order). What this process noted in these moments, with what another rank told of its own,
-is enough to begin an iterator that gives that rank's items.
+draws its order). What this process noted in these moments, together with the origin that
+another rank sent, is enough to begin an iterator that gives that rank's items.
 """
 
 import itertools
@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from recoverrun.worker.data.iterable_snapshot import IterableSnapshot
-from recoverrun.worker.data.iterator_origin import UNTOLD, Origin
+from recoverrun.worker.data.iterator_origin import UNKNOWN, Origin
 from recoverrun.worker.data.loader_clone import clone_for, with_workers, without_workers
 from recoverrun.worker.data.loader_state import LoaderState
 from recoverrun.worker.data.loader_workers import indices_from, watched, with_workers_in_order
@@ -174,7 +174,9 @@ class LoaderOpening:
             if origin is not None:
                 restore_streams(present)
         if origin is not None and at is None and order[0] != order[1]:
-            raise NotReplayable(UNTOLD.format("where the random numbers stand that order its data"))
+            raise NotReplayable(
+                UNKNOWN.format("where the random numbers stand that order its data")
+            )
         return RankIterator(items, order, first)
 
     def _clone(self, rank: int, origin: Origin | None) -> "DataLoader[Any]":

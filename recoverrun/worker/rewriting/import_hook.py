@@ -64,7 +64,7 @@ class Project:
         )
         return cls(tuple(root for root in roots if not _is_shared_folder(root)), entry)
 
-    def owns(self, path: str) -> bool:
+    def contains(self, path: str) -> bool:
         """True if a file is the project's: not installed into it, not Python's, not ours."""
         if _is_in_stdlib(path) or path.startswith(own_files.FOLDERS):
             return False
@@ -80,7 +80,7 @@ class Project:
                 if len(seen) == SCAN_FILES:
                     return
                 real = _real(path)
-                if real in seen or not self.owns(path):
+                if real in seen or not self.contains(path):
                     continue
                 seen.add(real)
                 data = _small_file(path)
@@ -161,7 +161,7 @@ class Instrumenter:
             return None
         for loop in rewritten.loops:
             self.runtime.register(loop)
-        self.runtime.hand_on(rewritten.handed_on)
+        self.runtime.hand_on(rewritten.rank0_blocks)
         return code
 
     def _leads(self, path: str, data: bytes, training: frozenset[str]) -> bool:
@@ -206,7 +206,7 @@ class Finder:
             return spec  # A process that the script forked is none of our business.
         if type(spec.loader) is not SourceFileLoader:
             return spec  # An extension, an archive, or someone else's hook.
-        if not self._project.owns(spec.origin) and name not in self._trainers:
+        if not self._project.contains(spec.origin) and name not in self._trainers:
             return spec
         self._instrumenter.runtime.own(name)
         try:

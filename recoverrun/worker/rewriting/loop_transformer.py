@@ -46,7 +46,7 @@ class Instrumented:
     filename: str
     loops: tuple[Loop, ...]
     generators: int  # how many generator functions are decorated
-    handed_on: Rank0Blocks  # where something is meant for rank 0 alone
+    rank0_blocks: Rank0Blocks  # where something is meant for rank 0 alone
 
     @property
     def code(self) -> CodeType:
@@ -55,7 +55,7 @@ class Instrumented:
     @property
     def changed(self) -> bool:
         """True if it differs from the module as it was written."""
-        return bool(self.loops) or self.generators > 0 or bool(self.handed_on)
+        return bool(self.loops) or self.generators > 0 or bool(self.rank0_blocks)
 
 
 def instrument(
@@ -74,8 +74,8 @@ def instrument(
     rewriter = _Rewriter(filename, backward_names, _future_flags(tree))
     rewriter.visit(tree)
     asks = text is None or RANK_WORDS.search(text) is not None
-    handed_on = transform(tree, filename) if asks else {}
-    return Instrumented(tree, filename, tuple(rewriter.loops), rewriter.generators, handed_on)
+    rank0_blocks = transform(tree, filename) if asks else {}
+    return Instrumented(tree, filename, tuple(rewriter.loops), rewriter.generators, rank0_blocks)
 
 
 def graph_of(tree: ast.Module) -> CallGraph:

@@ -14,7 +14,7 @@ _WORDS = 624
 _TAIL = _HEAD + 8 * _WORDS
 MAX_DRAWS = 1 << 25
 """The most draws that are counted, which takes a third of a second. A proof counts those of two
-steps, and dropout draws two for each of its numbers. More cannot be told from being seeded anew."""
+steps, and dropout draws two for each of its numbers. More look like being seeded anew."""
 
 
 def skip_ahead(

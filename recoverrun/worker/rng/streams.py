@@ -23,10 +23,10 @@ seeded were drawn by code that the script runs on this rank only (`private_draws
 
 
 class Streams:
-    """Where every stream stands. Two of them are equal if and only if the same numbers follow.
+    """The states of all streams. Two are equal if and only if the same numbers follow.
 
-    `torch_cpu` may be given as the tensor that torch answers with, which nobody else may hold: one
-    is read for every microbatch, and only few of them are ever needed as bytes.
+    `torch_cpu` may be the tensor that torch returned, if nobody else holds it: streams are read for
+    every microbatch, and few of them are ever needed as bytes.
     """
 
     __slots__ = ("_torch_cpu", "numpy", "private_counts", "python", "torch_cuda")

@@ -188,17 +188,17 @@ def test_what_belongs_to_a_project(tmp_path: Path) -> None:
     hooks = os.path.dirname(import_hook.__file__)
     project = Project.of([str(tmp_path), stdlib, "/", os.path.dirname(os.path.dirname(hooks))])
 
-    assert project.owns(str(tmp_path / "a" / "b.py"))
-    assert not project.owns(str(tmp_path / ".venv/lib/python3.11/site-packages/x.py"))
-    assert not project.owns(os.path.join(os.path.realpath(stdlib), "ast.py"))
-    assert not project.owns(os.path.join(hooks, "script.py"))
+    assert project.contains(str(tmp_path / "a" / "b.py"))
+    assert not project.contains(str(tmp_path / ".venv/lib/python3.11/site-packages/x.py"))
+    assert not project.contains(os.path.join(os.path.realpath(stdlib), "ast.py"))
+    assert not project.contains(os.path.join(hooks, "script.py"))
 
 
 def test_a_package_that_is_installed_and_run_by_name_is_a_project() -> None:
     project = Project.of(["/opt/venv/lib/python3.11/site-packages/trainer"])
 
-    assert project.owns("/opt/venv/lib/python3.11/site-packages/trainer/loop.py")
-    assert not project.owns("/opt/venv/lib/python3.11/site-packages/torch/nn.py")
+    assert project.contains("/opt/venv/lib/python3.11/site-packages/trainer/loop.py")
+    assert not project.contains("/opt/venv/lib/python3.11/site-packages/torch/nn.py")
     assert Project.of(["/opt/venv/lib/python3.11/site-packages"]).roots == ()
 
 
