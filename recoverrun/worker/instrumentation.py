@@ -143,11 +143,20 @@ def _ignore(_error: BaseException) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingHints:
+    """Names that lead to a backward by ways that the script's sources do not show."""
+
+    modules: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Modules of frameworks to instrument wherever they are, and names in them that train."""
+    words: Mapping[bytes, frozenset[str]] = field(default_factory=dict)
+    """Words that a project's files contain, and names in that project that train."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
     """What `bootstrap.start` leaves behind for the run of the script."""
 
     runtime: Runtime | None  # None: not protected, nothing is instrumented
     finish: Callable[[int], None]  # told the exit code, once, after the script's last statement
     failing: Callable[[BaseException], None] = _ignore  # told an uncaught error, before it is shown
-    trainers: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """Modules of frameworks to instrument wherever they are, and names in them that train."""
+    hints: TrainingHints = field(default_factory=TrainingHints)

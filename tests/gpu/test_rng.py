@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from recoverrun.worker.rng import rng
+from recoverrun.worker.rng.skip_ahead import skip_ahead
+from recoverrun.worker.rng.streams import read_streams, restore_streams, tensor_bytes
 
 pytestmark = pytest.mark.gpu
 
@@ -21,49 +22,38 @@ def _seeded() -> None:
 
 
 def test_a_state_is_a_seed_and_an_offset() -> None:
-    """Eight bytes each, which `rng._philox_jump` takes apart."""
+    """Eight bytes each, which `_skip_philox` takes apart."""
     state = torch.cuda.get_rng_state()
     assert state.numel() == 16
-    assert int.from_bytes(rng.tensor_bytes(state)[:8], "little") == 11
+    assert int.from_bytes(tensor_bytes(state)[:8], "little") == 11
 
 
 def test_what_followed_a_reading_follows_again() -> None:
-    streams = rng.read()
+    streams = read_streams()
     first = drawn()
     torch.manual_seed(5)
     drawn()
 
-    rng.restore(streams)
+    restore_streams(streams)
 
     assert torch.equal(drawn(), first)
 
 
 def test_another_slot_s_stream_is_moved_on_by_what_our_own_drew() -> None:
     """Slots are seeded apart and draw equally often: that is what makes up a microbatch."""
-    before = rng.read()
+    before = read_streams()
     drawn()
-    after = rng.read()
+    after = read_streams()
     torch.manual_seed(12)
-    theirs = rng.read()
+    theirs = read_streams()
     drawn()
-    expected = rng.read()
+    expected = read_streams()
 
-    jumped = rng.jump(theirs, before, after)
+    jumped = skip_ahead(theirs, before, after)
 
     assert jumped is not None
     assert jumped.torch_cuda == expected.torch_cuda
-    rng.restore(jumped)
+    restore_streams(jumped)
     moved_on = drawn()
-    rng.restore(expected)
+    restore_streams(expected)
     assert torch.equal(drawn(), moved_on)
-
-
-def test_phase_shows_who_drew_as_often() -> None:
-    drawn()
-    one = rng.phase(rng.read())
-    torch.manual_seed(12)
-    drawn()
-    other = rng.phase(rng.read())
-    drawn()
-
-    assert one == other != rng.phase(rng.read())

@@ -7,8 +7,6 @@ caught a planted bug.
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
-from rendezvous.journal.journal import EVENTS
-
 from ft_collectives.step.step_events import (
     Apply,
     Decided,
@@ -17,6 +15,7 @@ from ft_collectives.step.step_events import (
     Event,
     Voted,
 )
+from rendezvous.journal.events import EVENTS
 from rendezvous.protocol.effects import Record
 from rendezvous.protocol.messages import Committed, Identity, Message, Stop, Topology, Verdict, View
 from tests.sim.plan import Plan

@@ -10,13 +10,11 @@ import pytest
 @pytest.fixture
 def streams_put_back() -> Iterator[None]:
     """Random numbers that a test draws are nobody else's: the streams stand where they stood."""
-    from recoverrun.worker.rng import (
-        rng,  # Not at the top: most tests here get along without torch.
-    )
+    from recoverrun.worker.rng.streams import read_streams, restore_streams
 
-    before = rng.read()
+    before = read_streams()
     yield
-    rng.restore(before)
+    restore_streams(before)
 
 
 @pytest.fixture

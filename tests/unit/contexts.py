@@ -6,7 +6,7 @@ import torch
 
 from recoverrun.worker.context.slot_context import Context, Kind
 from recoverrun.worker.instrumentation import Loop
-from recoverrun.worker.rng import rng
+from recoverrun.worker.rng.streams import Streams, read_streams
 
 LOOP = "train.py:1"
 
@@ -39,14 +39,19 @@ def at(
     kind: Kind = "top",
     attempt: int = 0,
     *,
-    streams: rng.Streams | None = None,
+    streams: Streams | None = None,
     names: dict[str, Any] | None = None,
     **more: Any,
 ) -> Context:
     """A rank's context at that point."""
     fields: dict[str, Any] = {"loop": LOOP, "names": names or {}, **more}
     return Context(
-        step=step, index=index, kind=kind, attempt=attempt, streams=streams or rng.read(), **fields
+        step=step,
+        index=index,
+        kind=kind,
+        attempt=attempt,
+        streams=streams or read_streams(),
+        **fields,
     )
 
 
@@ -55,8 +60,8 @@ def draw(count: int) -> None:
     torch.empty(count, dtype=torch.int32).random_()
 
 
-def stream(seed: int, drawn: int) -> rng.Streams:
+def stream(seed: int, drawn: int) -> Streams:
     """Torch's stream seeded, and so many numbers drawn; others as they are now."""
     torch.manual_seed(seed)
     draw(drawn)
-    return rng.read()
+    return read_streams()

@@ -17,7 +17,7 @@ import msgpack
 from recoverrun.worker.context.context_buffer import Remnants
 from recoverrun.worker.context.evidence import Mark
 from recoverrun.worker.context.slot_context import AFTER, Context
-from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.make_up.make_up import MakeUp
 from recoverrun.worker.replay.captures import Captures
 from recoverrun.worker.replay.containment import GivenUp

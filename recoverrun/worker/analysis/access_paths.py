@@ -1,4 +1,4 @@
-"""What a piece of a script reads and writes, by names, also dotted ones, and what flows from it."""
+"""Access paths (`a.b.c`) that code reads and writes, and paths of values derived from them."""
 
 import ast
 import copy
@@ -9,54 +9,55 @@ from typing import TypeGuard
 from recoverrun.worker.analysis.syntax_trees import walk
 from recoverrun.worker.instrumentation import RUNTIME_NAME, Making
 
-OVERWRITES = re.compile(r"[wx][bt]?\+?")
-"""How a file is opened that loses what it held."""
+OVERWRITING_MODES = re.compile(r"[wx][bt]?\+?")
+"""Modes of `open` that erase what a file held."""
 
 
-def written(body: Iterable[ast.AST]) -> tuple[str, ...]:
-    """Names of what `body` assigns, or changes in place as torch spells it."""
-    found: list[ast.expr] = []
+def written_paths(body: Iterable[ast.AST]) -> tuple[str, ...]:
+    """Return the paths that `body` assigns, or changes in place by a method such as `add_`."""
+    targets: list[ast.expr] = []
     for node in (node for statement in body for node in walk(statement)):
         match node:
             case ast.Name(ctx=ast.Store()) | ast.Attribute(ctx=ast.Store()):
-                found.append(node)
+                targets.append(node)
             case ast.Subscript(value=value, ctx=ast.Store()):
-                found.append(value)
+                targets.append(value)
             case ast.Call(func=ast.Attribute(value=value, attr=method)) if _in_place(method):
-                found.append(value)
+                targets.append(value)
             case ast.keyword(arg="out", value=value):
-                found.append(value)
-    return tuple(sorted({name for name in map(dotted, found) if name}))
+                targets.append(value)
+    return tuple(sorted({name for name in map(access_path, targets) if name}))
 
 
-def read(body: Iterable[ast.AST]) -> tuple[str, ...]:
+def read_paths(body: Iterable[ast.AST]) -> tuple[str, ...]:
+    """Return the paths that `body` reads."""
     nodes = (node for statement in body for node in walk(statement))
-    loaded = {dotted(node) for node in nodes if _is_loaded(node)}
+    loaded = {access_path(node) for node in nodes if _is_loaded(node)}
     return tuple(sorted(name for name in loaded if name and not name.startswith(RUNTIME_NAME)))
 
 
-def touched(call: ast.Expr) -> tuple[str, ...]:
-    """Names of what a call that stands by itself may change: also that of which it is a method."""
+def paths_changed_by(call: ast.Expr) -> tuple[str, ...]:
+    """Return the paths that a call statement may change, including the owner of the method."""
     function = call.value.func if isinstance(call.value, ast.Call) else None
-    owner = dotted(function.value) if isinstance(function, ast.Attribute) else ""
-    return tuple(sorted({*written([call]), *([owner] if owner else [])}))
+    owner = access_path(function.value) if isinstance(function, ast.Attribute) else ""
+    return tuple(sorted({*written_paths([call]), *([owner] if owner else [])}))
 
 
-def flowing(names: Iterable[str], rest: Sequence[ast.stmt]) -> tuple[str, ...]:
-    """`names`, and those that are assigned something made of them in what follows."""
-    found = set(names)
+def derived_paths(names: Iterable[str], rest: Sequence[ast.stmt]) -> tuple[str, ...]:
+    """Return `names`, and the paths that `rest` assigns values made from them."""
+    derived = set(names)
     for statement in _assignments(rest):
-        if not found.isdisjoint(read([statement])):
-            found.update(written([statement]))
-    return tuple(sorted(found))
+        if not derived.isdisjoint(read_paths([statement])):
+            derived.update(written_paths([statement]))
+    return tuple(sorted(derived))
 
 
-def dotted(node: ast.expr) -> str:
-    """`a.b.c` as it is written; "" of anything else."""
+def access_path(node: ast.expr) -> str:
+    """Return `a.b.c` as it is written; "" for any other expression."""
     match node:
         case ast.Name(id=name):
             return name
-        case ast.Attribute(value=value, attr=name) if before := dotted(value):
+        case ast.Attribute(value=value, attr=name) if before := access_path(value):
             return f"{before}.{name}"
     return ""
 
@@ -64,18 +65,20 @@ def dotted(node: ast.expr) -> str:
 def makings(
     body: Iterable[ast.stmt], asked: Sequence[ast.expr], function: str, filename: str
 ) -> tuple[Making, ...]:
-    """How `body`, in `function`, makes each thing that it gives a name, if `asked` is so."""
-    found = []
+    """Return how `body`, in `function`, makes each value that it assigns, if `asked` holds."""
+    made = []
     for statement in body:
         match statement:
-            case ast.Assign(targets=[target], value=value) if name := dotted(target):
-                found.append(_making(name, _if(asked, value), function, filename))
-            case ast.AnnAssign(target=target, value=ast.expr() as value) if name := dotted(target):
-                found.append(_making(name, _if(asked, value), function, filename))
-    return tuple(found)
+            case ast.Assign(targets=[target], value=value) if name := access_path(target):
+                made.append(_making(name, _guarded(asked, value), function, filename))
+            case ast.AnnAssign(target=target, value=ast.expr() as value) if name := access_path(
+                target
+            ):
+                made.append(_making(name, _guarded(asked, value), function, filename))
+    return tuple(made)
 
 
-def _if(asked: Sequence[ast.expr], value: ast.expr) -> ast.expr:
+def _guarded(asked: Sequence[ast.expr], value: ast.expr) -> ast.expr:
     if not asked:
         return value
     both = ast.BoolOp(ast.And(), [ast.Constant(True), *asked])
@@ -84,21 +87,22 @@ def _if(asked: Sequence[ast.expr], value: ast.expr) -> ast.expr:
 
 
 def _making(name: str, value: ast.expr, function: str, filename: str) -> Making:
-    own = copy.deepcopy(value)
-    for call in (node for node in walk(own) if isinstance(node, ast.Call)):
+    copied = copy.deepcopy(value)
+    for call in (node for node in walk(copied) if isinstance(node, ast.Call)):
         for argument in (*call.args, *(keyword.value for keyword in call.keywords)):
             if isinstance(argument, ast.Constant) and _overwrites(argument.value):
                 argument.value = "a" + argument.value[1:]
-    code = compile(ast.Expression(own), filename, "eval", dont_inherit=True)
-    return Making(name, function, code, tuple(one for one in read([value]) if "." not in one))
+    code = compile(ast.Expression(copied), filename, "eval", dont_inherit=True)
+    names = tuple(path for path in read_paths([value]) if "." not in path)
+    return Making(name, function, code, names)
 
 
 def _overwrites(value: object) -> TypeGuard[str]:
-    return isinstance(value, str) and OVERWRITES.fullmatch(value) is not None
+    return isinstance(value, str) and OVERWRITING_MODES.fullmatch(value) is not None
 
 
 def _assignments(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """In the order of the text, those in branches and loops included."""
+    """Yield assignments in the order of the text, also in branches and loops."""
     for statement in body:
         if isinstance(statement, ast.Assign | ast.AugAssign | ast.AnnAssign):
             yield statement

@@ -1,11 +1,11 @@
-"""Which names can matter to a microbatch: those that may be read before its backward.
+"""A program slice by names: variables and attributes that may influence a microbatch's gradient.
 
-A script keeps stopwatches, running losses and logs beside what its batches are made of. All of them
-differ between ranks and move, but only what the code before the backward reads can change the
-gradient. So the names are collected that this code mentions, and that all functions mention which
-it may reach: by name, as a magic method, a property, a generator or a module's `forward`, or as a
-function that was handed to a library. Names stand for all variables and attributes that are called
-so, which errs on the side of too many. `x += 1` reads nothing: it tells only itself.
+A script keeps stopwatches, running losses and logs beside the data of its batches. All of these
+differ between ranks and change, but only what code before the backward reads can change the
+gradient. The slice holds the names in that code and in all functions that it may reach: by name, as
+a magic method, a property, a generator or a module's `forward`, or as a function that was passed to
+a library. A name stands for all variables and attributes of that name, which errs on the side of
+too many. `x += 1` counts as no read of `x`.
 """
 
 import ast
@@ -15,15 +15,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from recoverrun.worker.analysis.call_graph import CONSTRUCTORS, CallGraph, Hot, name_of
-from recoverrun.worker.analysis.liveness import binds, free_reads
+from recoverrun.worker.analysis.call_graph import CONSTRUCTORS, BackwardNames, CallGraph, name_of
+from recoverrun.worker.analysis.scopes import bound_by, free_reads
 from recoverrun.worker.analysis.syntax_trees import walk
 from recoverrun.worker.instrumentation import Loop
 
 REFLECTION = frozenset({"vars", "asdict", "locals", "globals", "eval", "exec"})
-"""Who calls one of these may read any name."""
+"""A call of one of these may read any name."""
 
-BY_NAME = frozenset(
+PLAIN_DECORATORS = frozenset(
     {
         "no_grad",
         "inference_mode",
@@ -36,20 +36,20 @@ BY_NAME = frozenset(
         "compile",
     }
 )
-"""What has one of these decorators still runs only where its name is mentioned."""
+"""A function with one of these decorators still runs only where its name is mentioned."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 AnyLoop = ast.For | ast.AsyncFor | ast.While
 
 
 @dataclass(slots=True)
-class _Project:
-    """The functions of all modules, by bare name, and where they are handed on."""
+class _FunctionIndex:
+    """The functions of all modules by bare name, and the calls that they are passed to."""
 
     functions: dict[str, list[ast.AST]] = field(default_factory=dict)
     roots: list[ast.AST] = field(default_factory=list)  # may run at any time
-    passed: set[str] = field(default_factory=set)  # names handed on anywhere
-    to_libraries: set[str] = field(default_factory=set)  # handed to what is not in the project
+    passed: set[str] = field(default_factory=set)  # names passed to any call
+    to_libraries: set[str] = field(default_factory=set)  # passed to what is not in the project
     known: set[str] = field(default_factory=lambda: set(dir(builtins)))
     aliases: dict[str, set[str]] = field(default_factory=dict)  # what a name may stand for
 
@@ -59,19 +59,19 @@ class _Project:
                 case ast.FunctionDef() | ast.AsyncFunctionDef():
                     self.functions.setdefault(node.name, []).append(node)
                     self.known.add(node.name)
-                    if _may_run_unnamed(node):
+                    if _may_run_implicitly(node):
                         self.roots.append(node)
                 case ast.ClassDef():
                     self.known.add(node.name)
-                    made = [one for one in node.body if getattr(one, "name", "") in CONSTRUCTORS]
-                    self.functions.setdefault(node.name, []).extend(made)
+                    entered = [n for n in node.body if getattr(n, "name", "") in CONSTRUCTORS]
+                    self.functions.setdefault(node.name, []).extend(entered)
                 case ast.Import() | ast.ImportFrom():
-                    self.known |= binds(node)
+                    self.known |= bound_by(node)
                 case _:
                     pass
 
-    def hand_on(self, tree: ast.AST) -> None:
-        """Once all functions are known: which of them are arguments, and of whose calls?"""
+    def add_passed(self, tree: ast.AST) -> None:
+        """Note which functions are arguments, and of which calls, once all functions are known."""
         for node in walk(tree):
             if isinstance(node, ast.Call):
                 values = [*node.args, *(keyword.value for keyword in node.keywords)]
@@ -82,153 +82,157 @@ class _Project:
 
 
 @dataclass(frozen=True, slots=True)
-class Reads:
-    """What a microbatch may depend on: `variables` around it by name, and `attributes`."""
+class SliceNames:
+    """What a microbatch may depend on: `variables` around it, and `attributes`, by name."""
 
     variables: frozenset[str]
     attributes: frozenset[str]
     written: frozenset[str]  # names of variables and attributes that it may change
 
 
-def reads_before_backward(loop: Loop, modules: dict[str, ast.Module]) -> Reads | None:
-    """What may be read from the top of `loop`'s body to its backward; None if anything may.
+def slice_before_backward(loop: Loop, modules: dict[str, ast.Module]) -> SliceNames | None:
+    """Return what may be read from the top of `loop`'s body to its backward; None if anything may.
 
     `modules` are the syntax trees of the script's own modules, by file name.
     """
     tree = modules.get(loop.filename)
     node = _loop_at(tree, loop.line) if tree is not None else None
-    graph, project = CallGraph(), _Project()
+    graph, project = CallGraph(), _FunctionIndex()
     for module in modules.values():
         graph.add(module)
         project.add(module)
     for module in modules.values():
-        project.hand_on(module)
+        project.add_passed(module)
     project.aliases = {
         name: {
-            one.removesuffix("()")
-            for one in sources
-            if not one.endswith("()") or one[:-2] in graph.makers
+            source.removesuffix("()")
+            for source in sources
+            if not source.endswith("()") or source[:-2] in graph.makers
         }
         for name, sources in graph.aliases.items()
     }
-    head = _head(node, graph.hot()) if node is not None else []
+    head = _until_backward(node, graph.backward_names()) if node is not None else []
     if tree is None or node is None or not head:
         return None
-    return _closure(head, project, loop.live_in, around(tree, node))
+    return _slice(head, project, loop.live_in, enclosing_functions(tree, node))
 
 
-def around(tree: ast.Module, loop: ast.AST) -> list[ast.AST]:
-    """The function that `loop` is in, and those that surely call it: to run them in an iteration
-    of the loop would be to train anew. A name alone is no proof, as `model.train()` shows.
+def enclosing_functions(tree: ast.Module, loop: ast.AST) -> list[ast.AST]:
+    """Return the function that `loop` is in, and those that surely call it.
+
+    An iteration of the loop cannot run these: it would train anew. A name alone proves no call of
+    them, as `model.train()` shows.
     """
-    owners = list(_owned(tree))
-    found = [one for one in owners if any(inner is loop for inner in walk(one[0]))]
-    todo = list(found)
+    owners = list(_functions_of(tree))
+    enclosing = [owner for owner in owners if any(inner is loop for inner in walk(owner[0]))]
+    todo = list(enclosing)
     while todo:
         callee, owner = todo.pop()
         for caller in owners:
-            if caller not in found and _surely_calls(caller, callee.name, owner):
-                found.append(caller)
+            if caller not in enclosing and _surely_calls(caller, callee.name, owner):
+                enclosing.append(caller)
                 todo.append(caller)
-    return [function for function, _ in found]
+    return [function for function, _ in enclosing]
 
 
 Named = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def _owned(tree: ast.Module) -> Iterator[tuple[Named, ast.ClassDef | None]]:
-    """Functions of the module and methods of its classes, each with its class."""
+def _functions_of(tree: ast.Module) -> Iterator[tuple[Named, ast.ClassDef | None]]:
+    """Yield the functions of the module and the methods of its classes, each with its class."""
     for node in tree.body:
         if isinstance(node, Named):
             yield node, None
         elif isinstance(node, ast.ClassDef):
-            for one in node.body:
-                if isinstance(one, Named):
-                    yield one, node
+            for method in node.body:
+                if isinstance(method, Named):
+                    yield method, node
 
 
 def _surely_calls(
     caller: tuple[Named, ast.ClassDef | None], name: str, owner: ast.ClassDef | None
 ) -> bool:
-    function, own = caller
+    function, class_of_caller = caller
     for call in _calls(function):
         match call.func:
             case ast.Name(id=called) if called == name and owner is None:
                 return True
             case ast.Attribute(value=ast.Name(id=who), attr=called) if called == name:
                 first = function.args.args[0].arg if function.args.args else ""
-                if owner is not None and own is owner and who == first:
+                if owner is not None and class_of_caller is owner and who == first:
                     return True
             case _:
                 pass
     return False
 
 
-def sources_of(modules: Iterable[str]) -> dict[str, ast.Module]:
-    """The syntax trees of modules that are loaded, by file name; those without a source lack."""
+def syntax_trees_of(modules: Iterable[str]) -> dict[str, ast.Module]:
+    """Return the syntax trees of loaded modules that have a source, by file name."""
     trees: dict[str, ast.Module] = {}
     for name in modules:
         path = getattr(sys.modules.get(name), "__file__", None)
         try:
             trees[path or ""] = ast.parse(Path(path or "").read_bytes())
         except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-            continue  # what the loop calls in there cannot be told: `_closure` does not find it
+            continue  # what the loop calls in there cannot be told: `_slice` does not find it
     return trees
 
 
-def _head(node: AnyLoop, hot: Hot) -> list[ast.AST]:
-    """The loop's header, and its statements up to the last that may run a backward."""
-    reaching = [at for at, statement in enumerate(node.body) if hot.reached_by([statement])]
+def _until_backward(node: AnyLoop, backward_names: BackwardNames) -> list[ast.AST]:
+    """Return the loop's header, and its statements up to the last that may run a backward."""
+    reaching = [
+        at for at, statement in enumerate(node.body) if backward_names.reached_by([statement])
+    ]
     if not reaching:
         return []
     header = [node.test] if isinstance(node, ast.While) else [node.iter, node.target]
     return [*header, *node.body[: reaching[-1] + 1]]
 
 
-def _closure(
+def _slice(
     head: Iterable[ast.AST],
-    project: _Project,
+    project: _FunctionIndex,
     live_in: frozenset[str],
     outside: Iterable[ast.AST],
-) -> Reads | None:
+) -> SliceNames | None:
     names: set[str] = set()
     variables: set[str] = set()
     written: set[str] = set()
-    done = {id(one) for one in outside}
-    handed = [one for name in project.to_libraries for one in project.functions[name]]
-    todo: list[ast.AST] = [*head, *project.roots, *handed]
+    visited = {id(function) for function in outside}
+    passed = [node for name in project.to_libraries for node in project.functions[name]]
+    todo: list[ast.AST] = [*head, *project.roots, *passed]
     while todo:
         node = todo.pop()
-        if id(node) in done:
+        if id(node) in visited:
             continue
-        done.add(id(node))
-        found = set(_reads(node))
-        if _reflects(node):
+        visited.add(id(node))
+        mentioned = set(_reads(node))
+        if _uses_reflection(node):
             return None
         is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        variables |= free_reads(node) if is_function else found & live_in
-        reached = found - names
-        names |= found
+        variables |= free_reads(node) if is_function else mentioned & live_in
+        reached = mentioned - names
+        names |= mentioned
         written |= set(_writes(node))
-        if any(_is_anybody(call, project) for call in _calls(node)):
+        if any(_may_call_any(call, project) for call in _calls(node)):
             reached |= project.passed
-        for name in _behind(reached, project.aliases):
+        for name in _with_aliases(reached, project.aliases):
             todo += project.functions.get(name, [])
-    return Reads(frozenset(variables), frozenset(names), frozenset(written))
+    return SliceNames(frozenset(variables), frozenset(names), frozenset(written))
 
 
-def _behind(names: set[str], aliases: dict[str, set[str]]) -> set[str]:
-    """The names, and all that they may stand for."""
-    found, todo = set(names), list(names)
+def _with_aliases(names: set[str], aliases: dict[str, set[str]]) -> set[str]:
+    """Return the names, and all that they may stand for."""
+    reached, todo = set(names), list(names)
     while todo:
-        more = aliases.get(todo.pop(), set()) - found
-        found |= more
+        more = aliases.get(todo.pop(), set()) - reached
+        reached |= more
         todo += more
-    return found
+    return reached
 
 
-def _is_anybody(call: ast.Call, project: _Project) -> bool:
-    """A call that may be of any function which the script hands around, such as a callback."""
+def _may_call_any(call: ast.Call, project: _FunctionIndex) -> bool:
+    """True if the call may be of any function that the script passes around, as a callback is."""
     if isinstance(call.func, ast.Attribute):
         return False  # found by its name, or a library's
     return not isinstance(call.func, ast.Name) or call.func.id not in (
@@ -237,48 +241,49 @@ def _is_anybody(call: ast.Call, project: _Project) -> bool:
 
 
 def _reads(node: ast.AST) -> Iterator[str]:
-    for one in walk(node):
-        match one:
+    for inner in walk(node):
+        match inner:
             case ast.Name(ctx=ast.Load()):
-                yield one.id
+                yield inner.id
             case ast.Attribute(ctx=ast.Load()):
-                yield one.attr
-            case ast.Constant() if isinstance(one.value, str) and one.value.isidentifier():
-                yield one.value
+                yield inner.attr
+            case ast.Constant() if isinstance(inner.value, str) and inner.value.isidentifier():
+                yield inner.value
             case ast.Delete():
-                yield from (name_of(target) for target in one.targets)
+                yield from (name_of(target) for target in inner.targets)
             case ast.MatchClass():
-                yield from one.kwd_attrs
+                yield from inner.kwd_attrs
             case _:
                 pass
 
 
 def _writes(node: ast.AST) -> Iterator[str]:
-    for one in walk(node):
-        if isinstance(one, ast.Name | ast.Attribute) and not isinstance(one.ctx, ast.Load):
-            yield name_of(one)
+    for inner in walk(node):
+        if isinstance(inner, ast.Name | ast.Attribute) and not isinstance(inner.ctx, ast.Load):
+            yield name_of(inner)
 
 
-def _reflects(node: ast.AST) -> bool:
-    for one in walk(node):
-        if isinstance(one, ast.Name) and one.id in REFLECTION:
+def _uses_reflection(node: ast.AST) -> bool:
+    for inner in walk(node):
+        if isinstance(inner, ast.Name) and inner.id in REFLECTION:
             return True
-        if isinstance(one, ast.Attribute) and one.attr == "__dict__":
+        if isinstance(inner, ast.Attribute) and inner.attr == "__dict__":
             return True
     return False
 
 
 def _calls(node: ast.AST) -> Iterator[ast.Call]:
-    return (one for one in walk(node) if isinstance(one, ast.Call))
+    return (inner for inner in walk(node) if isinstance(inner, ast.Call))
 
 
-def _may_run_unnamed(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+def _may_run_implicitly(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     magic = node.name.startswith("__") and node.name != "__init__"
-    waits = any(isinstance(one, ast.Yield | ast.YieldFrom) for one in walk(node))
+    waits = any(isinstance(inner, ast.Yield | ast.YieldFrom) for inner in walk(node))
     decorators = {
-        name_of(one.func if isinstance(one, ast.Call) else one) for one in node.decorator_list
+        name_of(inner.func if isinstance(inner, ast.Call) else inner)
+        for inner in node.decorator_list
     }
-    return magic or waits or bool(decorators - BY_NAME) or node.name == "forward"
+    return magic or waits or bool(decorators - PLAIN_DECORATORS) or node.name == "forward"
 
 
 def _loop_at(tree: ast.Module, line: int) -> AnyLoop | None:

@@ -1,11 +1,14 @@
-"""Conditions by which a script asks whether this is rank 0."""
+"""Conditions by which a script finds out whether it runs on rank 0, such as `rank == 0`.
+
+They are recognised by the names of flags, functions and ranks that they use.
+"""
 
 import ast
 import re
 
 from recoverrun.worker.analysis.call_graph import name_of
 
-FLAGS = frozenset(
+RANK0_FLAGS = frozenset(
     {
         "is_main_process", "is_local_main_process", "main_process", "is_main", "is_main_rank",
         "is_master", "is_local_master", "is_master_process", "is_master_rank", "master_process",
@@ -14,26 +17,26 @@ FLAGS = frozenset(
         "is_world_process_zero", "is_local_process_zero", "is_first_rank", "is_lead_rank",
     }
 )  # fmt: skip
-"""Names of flags and of functions, but for underscores before them."""
+"""Names of flags and functions that are true on rank 0, without leading underscores."""
 
-NUMBERS = ("process_index", "gpu_id", "gpu", "device_id")
-"""Names under which scripts keep a rank, or the number of their device."""
+RANK_NAMES = ("process_index", "gpu_id", "gpu", "device_id")
+"""Names for a rank, or for the number of a device, that do not end in `rank`."""
 
-OTHERS = ("lora", "low_rank", "matrix", "max_rank", "tensor")
-"""In names of ranks that are none of a process."""
+OTHER_RANKS = ("lora", "low_rank", "matrix", "max_rank", "tensor")
+"""Parts of names that end in `rank` but are no rank of a process."""
 
-WORDS = re.compile(
-    rf"(?i)rank\b|\b(?:_*(?:{'|'.join(sorted(FLAGS))})|{'|'.join(NUMBERS)})\b".encode()
+RANK_WORDS = re.compile(
+    rf"(?i)rank\b|\b(?:_*(?:{'|'.join(sorted(RANK0_FLAGS))})|{'|'.join(RANK_NAMES)})\b".encode()
 )
-"""In the text of whatever asks by one of these."""
+"""Matches any text that holds such a condition."""
 
-Side = tuple[type[ast.cmpop], int]
+Comparison = tuple[type[ast.cmpop], int]
 
-FIRST: dict[bool, tuple[Side, ...]] = {
+RANK0_COMPARISONS: dict[bool, tuple[Comparison, ...]] = {
     True: ((ast.Eq, 0), (ast.LtE, 0), (ast.Lt, 1)),
     False: ((ast.NotEq, 0), (ast.Gt, 0), (ast.GtE, 1)),
 }
-"""`rank == 0` and what means the same, and its opposites."""
+"""`rank == 0` and comparisons that mean the same (True), and their opposites (False)."""
 
 MIRRORED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.Gt,
@@ -43,10 +46,10 @@ MIRRORED: dict[type[ast.cmpop], type[ast.cmpop]] = {
 }
 
 
-def as_first(test: ast.expr, sense: bool) -> list[ast.expr]:
-    """The parts of `test` that are `sense` on rank 0 alone, if it needs one to be so."""
+def rank0_conditions(test: ast.expr, sense: bool) -> list[ast.expr]:
+    """Return the parts of `test` that are `sense` on rank 0 only, if `test` needs one to be so."""
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And if sense else ast.Or):
-        return [one for value in test.values for one in as_first(value, sense)]
+        return [part for value in test.values for part in rank0_conditions(value, sense)]
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         positive = _is_flag(test.operand) if not sense else _is_rank(test.operand)
         return [test] if positive else []
@@ -57,10 +60,10 @@ def as_first(test: ast.expr, sense: bool) -> list[ast.expr]:
     return []
 
 
-def value_of(test: ast.expr) -> list[ast.expr]:
-    """What `test` takes for a rank, to be compared with this one's."""
+def compared_ranks(test: ast.expr) -> list[ast.expr]:
+    """Return the expressions in `test` that are compared as ranks."""
     if isinstance(test, ast.Compare):
-        return [one for one in (test.left, *test.comparators) if _is_rank(one)]
+        return [side for side in (test.left, *test.comparators) if _is_rank(side)]
     if isinstance(test, ast.UnaryOp) and _is_rank(test.operand):
         return [test.operand]
     return []
@@ -74,22 +77,25 @@ def _compares(test: ast.Compare, sense: bool) -> bool:
         operator, left, right = MIRRORED.get(operator, operator), right, left
     if not _is_rank(left) or not isinstance(right, ast.Constant):
         return False
-    return any(operator is one and right.value in (at, str(at)) for one, at in FIRST[sense])
+    return any(
+        operator is kind and right.value in (rank, str(rank))
+        for kind, rank in RANK0_COMPARISONS[sense]
+    )
 
 
 def _is_zero_or_none(node: ast.expr) -> bool:
-    """`(-1, 0)`: scripts that also run without ranks take -1 for their number."""
+    """True for `(-1, 0)` and the like: scripts that also run without ranks use -1 as their rank."""
     if not isinstance(node, ast.Tuple | ast.List | ast.Set):
         return False
-    return {ast.unparse(one) for one in node.elts} in ({"-1", "0"}, {"0"}, {"None", "0"})
+    return {ast.unparse(element) for element in node.elts} in ({"-1", "0"}, {"0"}, {"None", "0"})
 
 
 def _is_flag(node: ast.expr) -> bool:
-    return name_of(node.func if isinstance(node, ast.Call) else node).lstrip("_") in FLAGS
+    return name_of(node.func if isinstance(node, ast.Call) else node).lstrip("_") in RANK0_FLAGS
 
 
 def _is_rank(node: ast.expr) -> bool:
-    """Is it a rank by its name: of a variable, an attribute, a function, or of the environment?"""
+    """True if a variable, attribute, function or environment variable is named as a rank."""
     if isinstance(node, ast.Constant):
         return isinstance(node.value, str) and node.value.upper() in ("RANK", "LOCAL_RANK")
     if isinstance(node, ast.Call):
@@ -97,6 +103,6 @@ def _is_rank(node: ast.expr) -> bool:
     if isinstance(node, ast.Subscript):
         return _is_rank(node.slice) or _is_rank(node.value)
     name = name_of(node).lower()
-    if any(other in name for other in OTHERS):
+    if any(part in name for part in OTHER_RANKS):
         return False
-    return name in NUMBERS or name.endswith("rank")
+    return name in RANK_NAMES or name.endswith("rank")

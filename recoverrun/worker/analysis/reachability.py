@@ -1,8 +1,9 @@
-"""What leads to a backward, kept up to date while calls, aliases and arguments become known.
+"""Incremental reachability: which names lead to a backward, given calls, aliases and arguments.
 
-The least set of names that follows from what is known, in whatever order it came to be known: a new
-fact costs what it adds. A reach above another one leaves that as it is, so that a module is judged
-together with a project of hundreds of files at the cost of that module.
+The result is the least set of names that follows from the facts, in whatever order they are added;
+a new fact costs only what it adds. An extension of a `Reachability` leaves the one below unchanged,
+so that a module is analysed together with a project of hundreds of files at the cost of that
+module.
 """
 
 from collections.abc import Iterator
@@ -14,10 +15,10 @@ RESULT = "()"
 """After a name: what calling it returns."""
 
 
-class Names:
-    """A set of names that adds to another one."""
+class LayeredSet:
+    """A set of names that adds to another set."""
 
-    def __init__(self, below: "Names | None" = None) -> None:
+    def __init__(self, below: "LayeredSet | None" = None) -> None:
         self._below = below
         self._own: set[str] = set()
 
@@ -35,15 +36,15 @@ class Names:
         return frozenset(self._own) if self._below is None else self._below.all() | self._own
 
 
-class Many(Generic[Item]):
-    """Sets of things by names, which add to others."""
+class LayeredMultimap(Generic[Item]):
+    """A map from names to sets, which adds to another map."""
 
-    def __init__(self, below: "Many[Item] | None" = None) -> None:
+    def __init__(self, below: "LayeredMultimap[Item] | None" = None) -> None:
         self._below = below
         self._own: dict[str, set[Item]] = {}
 
     def of(self, name: str) -> Iterator[Item]:
-        """What is there by now: what is added meanwhile is left to whoever adds it."""
+        """Yield the present items of `name`; what is added meanwhile is not among them."""
         yield from tuple(self._own.get(name, ()))
         if self._below is not None:
             yield from self._below.of(name)
@@ -59,117 +60,128 @@ class Many(Generic[Item]):
                 yield name, item
 
 
-class Reach:
-    """Which names lead to one that is hot, and which of them may stand for such a function."""
+class Reachability:
+    """The names that lead to a backward, and the facts from which that follows."""
 
     def __init__(self) -> None:
-        self.functions = Names()  # defined somewhere by `def`
-        self.called = Names()
-        self.makers = Names()  # calling one of these may return a function
-        self.hot = Names()  # calling one of these may run a backward
-        self.leading = Names()  # these stand for a hot name, called or not
-        self._callers = Many[str]()
-        self._handing = Many[str]()  # functions that pass a name on
-        self._aliases = Many[str]()  # other names for a name
-        self._made = Many[str]()  # names for what a name returns
-        self._parameters = Many[tuple[str, ...]]()
-        self._arguments = Many[tuple[int, str]]()
-        self._todo: list[tuple[Names, str]] = []  # what has been added, and is not yet followed
+        self.functions = LayeredSet()  # defined somewhere by `def`
+        self.called = LayeredSet()
+        self.makers = LayeredSet()  # calling one of these may return a function
+        self.reaching = LayeredSet()  # calling one of these may run a backward
+        self.standing_for = LayeredSet()  # these may stand for a reaching name, called or not
+        self._callers = LayeredMultimap[str]()
+        self._handing = LayeredMultimap[str]()  # functions that pass a name on
+        self._aliases = LayeredMultimap[str]()  # other names for a name
+        self._made = LayeredMultimap[str]()  # names for what a name returns
+        self._parameters = LayeredMultimap[tuple[str, ...]]()
+        self._arguments = LayeredMultimap[tuple[int, str]]()
+        self._todo: list[
+            tuple[LayeredSet, str]
+        ] = []  # what has been added, and is not yet followed
 
-    def above(self) -> "Reach":
-        """One that adds to this one, and leaves it as it is."""
-        other = Reach()
-        other.functions, other.called = Names(self.functions), Names(self.called)
-        other.makers, other.hot = Names(self.makers), Names(self.hot)
-        other.leading = Names(self.leading)
-        other._callers, other._handing = Many(self._callers), Many(self._handing)
-        other._aliases, other._made = Many(self._aliases), Many(self._made)
-        other._parameters, other._arguments = Many(self._parameters), Many(self._arguments)
-        return other
+    def extension(self) -> "Reachability":
+        """Return a new one that adds to this one, and leaves it unchanged."""
+        extended = Reachability()
+        extended.functions, extended.called = LayeredSet(self.functions), LayeredSet(self.called)
+        extended.makers, extended.reaching = LayeredSet(self.makers), LayeredSet(self.reaching)
+        extended.standing_for = LayeredSet(self.standing_for)
+        extended._callers, extended._handing = (
+            LayeredMultimap(self._callers),
+            LayeredMultimap(self._handing),
+        )
+        extended._aliases, extended._made = (
+            LayeredMultimap(self._aliases),
+            LayeredMultimap(self._made),
+        )
+        extended._parameters, extended._arguments = (
+            LayeredMultimap(self._parameters),
+            LayeredMultimap(self._arguments),
+        )
+        return extended
 
-    def heat(self, name: str) -> None:
-        self._put(self.hot, name)
+    def add_reaching(self, name: str) -> None:
+        self._put(self.reaching, name)
         self._follow()
 
-    def define(self, function: str) -> None:
+    def add_function(self, function: str) -> None:
         self._put(self.functions, function)
         self._follow()
 
-    def call(self, function: str, callee: str) -> None:
+    def add_call(self, function: str, callee: str) -> None:
         """The body of `function` calls `callee`."""
         self._callers.add(callee, function)
-        if callee in self.hot:
-            self.heat(function)
+        if callee in self.reaching:
+            self.add_reaching(function)
 
-    def hand(self, function: str, name: str) -> None:
+    def add_passing(self, function: str, name: str) -> None:
         """The body of `function` passes `name` to a call."""
         self._handing.add(name, function)
-        if name in self.hot and name in self.functions:
-            self.heat(function)
+        if name in self.reaching and name in self.functions:
+            self.add_reaching(function)
 
-    def mention(self, callee: str) -> None:
+    def add_called(self, callee: str) -> None:
         """`callee` is called somewhere."""
         self._put(self.called, callee)
         self._follow()
 
-    def make(self, name: str) -> None:
+    def add_maker(self, name: str) -> None:
         self._put(self.makers, name)
         self._follow()
 
-    def alias(self, name: str, source: str) -> None:
+    def add_alias(self, name: str, source: str) -> None:
         """`name` may be `source`, or what calling it returns."""
         if source.endswith(RESULT):
             maker = source.removesuffix(RESULT)
             self._made.add(maker, name)
-            leads = maker in self.makers and maker in self.leading
+            leads = maker in self.makers and maker in self.standing_for
         else:
             self._aliases.add(source, name)
-            leads = source in self.leading
+            leads = source in self.standing_for
             if source in self.makers:
                 self._put(self.makers, name)
         if leads:
-            self._put(self.leading, name)
+            self._put(self.standing_for, name)
         self._follow()
 
-    def accept(self, callee: str, parameters: tuple[str, ...]) -> None:
+    def add_parameters(self, callee: str, parameters: tuple[str, ...]) -> None:
         """A function of that name has these parameters."""
         self._parameters.add(callee, parameters)
         for position, source in self._arguments.of(callee):
             if position < len(parameters):
-                self.alias(parameters[position], source)
+                self.add_alias(parameters[position], source)
 
-    def argue(self, callee: str, position: int, source: str) -> None:
+    def add_argument(self, callee: str, position: int, source: str) -> None:
         """`source` is passed to `callee`."""
         self._arguments.add(callee, (position, source))
         for parameters in self._parameters.of(callee):
             if position < len(parameters):
-                self.alias(parameters[position], source)
+                self.add_alias(parameters[position], source)
 
     def receivers(self) -> Iterator[str]:
-        """What is called with a hot function, whether or not anybody defines it."""
+        """Yield what is called with a function that reaches a backward as an argument."""
         for callee, (_, name) in self._arguments.items():
-            if name in self.hot and name in self.functions:
+            if name in self.reaching and name in self.functions:
                 yield callee
 
-    def _put(self, names: Names, name: str) -> None:
+    def _put(self, names: LayeredSet, name: str) -> None:
         if names.add(name):
             self._todo.append((names, name))
 
     def _follow(self) -> None:
         while self._todo:
             names, name = self._todo.pop()
-            if names is self.hot:
-                self._put(self.leading, name)
-                self._put_all(self.hot, self._callers.of(name))
-            elif names is self.leading or names is self.makers:
+            if names is self.reaching:
+                self._put(self.standing_for, name)
+                self._put_all(self.reaching, self._callers.of(name))
+            elif names is self.standing_for or names is self.makers:
                 self._put_all(names, self._aliases.of(name))
-            if name in self.hot and name in self.functions:
-                self._put_all(self.hot, self._handing.of(name))
-            if name in self.leading and name in self.makers:
-                self._put_all(self.leading, self._made.of(name))
-            if name in self.leading and name in self.called:
-                self._put(self.hot, name)
+            if name in self.reaching and name in self.functions:
+                self._put_all(self.reaching, self._handing.of(name))
+            if name in self.standing_for and name in self.makers:
+                self._put_all(self.standing_for, self._made.of(name))
+            if name in self.standing_for and name in self.called:
+                self._put(self.reaching, name)
 
-    def _put_all(self, names: Names, added: Iterator[str]) -> None:
+    def _put_all(self, names: LayeredSet, added: Iterator[str]) -> None:
         for name in added:
             self._put(names, name)

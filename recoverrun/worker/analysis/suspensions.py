@@ -1,18 +1,18 @@
-"""Where a loop's body hands control to whoever asked for the next item, and comes back later.
+"""Suspension points of a loop's body: `yield`, `await` and asynchronous statements.
 
-A trainer may be a generator that yields its losses after each backward. What is executed again ends
-at a backward, so that a body which waits only behind it can be executed like any other; where code
-that is executed again comes to such a place, it is given up.
+A trainer may be a generator that yields its losses after each backward. A re-execution ends at a
+backward, so a body that is suspended only behind it can be re-executed like any other. A
+re-execution that reaches a suspension point is given up.
 """
 
 import ast
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from recoverrun.worker.analysis.liveness import own_nodes
+from recoverrun.worker.analysis.scopes import scope_nodes
 from recoverrun.worker.instrumentation import RUNTIME_NAME
 
-WORDS: dict[type[ast.AST], str] = {
+KEYWORDS: dict[type[ast.AST], str] = {
     ast.Yield: "yield",
     ast.YieldFrom: "yield from",
     ast.Await: "await",
@@ -22,39 +22,40 @@ WORDS: dict[type[ast.AST], str] = {
 COMPREHENSION = "async comprehension"
 REPLACED = (ast.Yield, ast.YieldFrom, ast.Await)
 
-SENTENCE = (
+REFUSAL = (
     "{filename}:{line}: the loop body waits here ({word}), so that it cannot be executed again on "
     "its own"
 )
 
 
-class Wait(NamedTuple):
+class Suspension(NamedTuple):
     line: int
-    reason: str  # why what comes behind it cannot be executed again
-    always: bool  # nor what comes before it: no call can stand in its place
+    reason: str  # why code behind it cannot be executed again
+    always: bool  # code before it cannot be, either: no call can replace it
 
 
-def waits(body: Sequence[ast.stmt], filename: str) -> tuple[Wait, ...]:
-    """Those of a body itself, in the order of their lines."""
-    found = []
-    for node in own_nodes(body):
+def suspensions_in(body: Sequence[ast.stmt], filename: str) -> tuple[Suspension, ...]:
+    """Return the suspension points of a body, not of functions in it, in the order of lines."""
+    points = []
+    for node in scope_nodes(body):
         word = _word(node)
         if word:
             line = getattr(node, "lineno", 0)
-            reason = SENTENCE.format(filename=filename, line=line, word=word)
-            found.append(Wait(line, reason, not isinstance(node, REPLACED)))
-    return tuple(sorted(found))
+            reason = REFUSAL.format(filename=filename, line=line, word=word)
+            points.append(Suspension(line, reason, not isinstance(node, REPLACED)))
+    return tuple(sorted(points))
 
 
 def _word(node: ast.AST) -> str:
     if isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp):
         return COMPREHENSION if any(part.is_async for part in node.generators) else ""
-    return WORDS.get(type(node), "")
+    return KEYWORDS.get(type(node), "")
 
 
-class Abandoned(ast.NodeTransformer):
-    """Puts an end to the execution where the script would wait. Statements that wait by themselves
-    (`async for`, `async with`) and comprehensions have no place in code that is executed again.
+class AbortAtSuspension(ast.NodeTransformer):
+    """Replaces each suspension point by a call that ends the re-execution.
+
+    Asynchronous statements (`async for`, `async with`) and comprehensions cannot be replaced.
     """
 
     def __init__(self, filename: str) -> None:
@@ -66,14 +67,14 @@ class Abandoned(ast.NodeTransformer):
     visit_FunctionDef = visit_AsyncFunctionDef = visit_Lambda = visit_ClassDef = _keep
 
     def _visit_wait(self, node: ast.Yield | ast.YieldFrom | ast.Await) -> ast.AST:
-        reason = SENTENCE.format(filename=self.filename, line=node.lineno, word=_word(node))
+        reason = REFUSAL.format(filename=self.filename, line=node.lineno, word=_word(node))
         self.generic_visit(node)
         call = ast.parse(f"{RUNTIME_NAME}.waits({reason!r})", mode="eval").body
         assert isinstance(call, ast.Call), "as it was written"
         for part in ast.walk(call):
             if "lineno" in part._attributes:
                 ast.copy_location(part, node)
-        if node.value is not None:  # what is handed over may be what trains
+        if node.value is not None:  # the value may be an expression that trains
             call.args.append(node.value)
         return call
 

@@ -1,8 +1,8 @@
-"""Ways through syntax trees that cost little: a project has hundreds of modules.
+"""Fast traversal of syntax trees, as a project may have hundreds of modules.
 
-`ast.walk` looks at every field of every node, and at nodes that hold nothing (`Load`, `Add`). And
-as nodes are made by the ten thousand, the garbage collector would look through all objects of the
-process again and again: of torch alone there are a million. Trees have no cycles to be found.
+`ast.walk` visits every field of every node, and nodes that hold nothing (`Load`, `Add`). Parsing
+makes nodes by the ten thousand, for which the garbage collector would search all objects of the
+process again and again; torch alone has a million. Trees have no cycles to be found.
 """
 
 import ast
@@ -10,51 +10,51 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-BARE = frozenset(
+LEAF_FIELDS = frozenset(
     {
         "ctx", "op", "ops", "id", "attr", "arg", "kind", "type_comment", "level", "module",
         "conversion", "is_async", "asname", "simple", "rest", "kwd_attrs", "tag", "type_ignores",
     }
 )  # fmt: skip
-"""Fields that hold no nodes, or none with anything in it."""
+"""Fields that hold no nodes, or only nodes without content."""
 
 BLOCKS = ("body", "handlers", "cases", "orelse", "finalbody")
-"""Fields that hold statements, or what holds statements."""
+"""Fields that hold statements, handlers or cases."""
 
 
 class _Fields(dict[type[ast.AST], tuple[str, ...]]):
-    """By kind of node: its fields that may hold nodes."""
+    """A memo: the fields of each kind of node that may hold nodes."""
 
     def __missing__(self, kind: type[ast.AST]) -> tuple[str, ...]:
-        self[kind] = found = tuple(name for name in kind._fields if name not in BARE)
-        return found
+        self[kind] = fields = tuple(name for name in kind._fields if name not in LEAF_FIELDS)
+        return fields
 
 
 _FIELDS = _Fields()
 
 
 def children(node: ast.AST) -> list[ast.AST]:
-    """The nodes directly in a node, in order, but for contexts and operators."""
-    found: list[ast.AST] = []
+    """Return the nodes directly in a node, in order, except contexts and operators."""
+    nodes: list[ast.AST] = []
     for name in _FIELDS[type(node)]:
         value = getattr(node, name, None)
         if type(value) is list:
-            found += [one for one in value if isinstance(one, ast.AST)]
+            nodes += [child for child in value if isinstance(child, ast.AST)]
         elif isinstance(value, ast.AST):
-            found.append(value)
-    return found
+            nodes.append(value)
+    return nodes
 
 
 def walk(node: ast.AST) -> Iterator[ast.AST]:
-    """A node and all that is in it, but for contexts and operators; the outer before the inner."""
+    """Yield a node and all nodes in it, the outer before the inner, as `children` finds them."""
     todo = [node]
-    for one in todo:
-        yield one
-        todo += children(one)
+    for visited in todo:
+        yield visited
+        todo += children(visited)
 
 
 def blocks(node: ast.AST) -> Iterator[tuple[str, list[ast.stmt]]]:
-    """The lists of statements (handlers, cases) of a statement, by field."""
+    """Yield the lists of statements (handlers, cases) of a statement, with their fields."""
     for name in BLOCKS:
         block = getattr(node, name, None)
         if type(block) is list:
@@ -62,18 +62,18 @@ def blocks(node: ast.AST) -> Iterator[tuple[str, list[ast.stmt]]]:
 
 
 def visit_statements(visitor: ast.NodeTransformer, node: ast.AST) -> None:
-    """As `visitor.generic_visit(node)`, but for expressions."""
+    """Do as `visitor.generic_visit(node)` does, without visiting expressions."""
     for _, block in blocks(node):
-        found: list[ast.stmt] = []
+        statements: list[ast.stmt] = []
         for statement in block:
             new = visitor.visit(statement)
-            found += new if isinstance(new, list) else [new]
-        block[:] = found
+            statements += new if isinstance(new, list) else [new]
+        block[:] = statements
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
-    """Around work that makes many nodes: the garbage collector rests."""
+def gc_paused() -> Iterator[None]:
+    """Pause the garbage collector around work that makes many nodes."""
     enabled = gc.isenabled()
     gc.disable()
     try:

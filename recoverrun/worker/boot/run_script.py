@@ -151,7 +151,7 @@ def _instrument_imports(target: Target, started: Started) -> Instrumenter | None
     entry = target.name if target.kind == "module" else os.path.realpath(target.name)
     if target.kind == "container":
         entry = "__main__"
-    return install(started.runtime, Project.of(folders, entry), started.trainers)
+    return install(started.runtime, Project.of(folders, entry), started.hints)
 
 
 def _package_folders(module: str) -> list[str]:

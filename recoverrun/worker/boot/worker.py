@@ -17,7 +17,7 @@ from recoverrun.worker.boot import run_script
 from recoverrun.worker.boot.children import forget_in_children
 from recoverrun.worker.instrumentation import Started
 from recoverrun.worker.patches import frameworks
-from recoverrun.worker.rewriting.post_import import watch
+from recoverrun.worker.rewriting.post_import import when_imported
 from recoverrun.worker.rng.registry import REGISTRY
 from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
 from rendezvous.protocol.worker_env import WorkerEnv
@@ -35,13 +35,13 @@ def start(environ: Mapping[str, str]) -> Started:
     if env is None or not env.protect:
         return Started(runtime=None, finish=_nothing)
     worker = _Worker(env)
-    watch("random", REGISTRY.watch_random)
-    watch("torch", worker.torch_arrived)
+    when_imported("random", REGISTRY.watch_random)
+    when_imported("torch", worker.torch_arrived)
     return Started(
         runtime=worker.runtime,
         finish=worker.finish,
         failing=worker.failing,
-        trainers=frameworks.TRAINERS,
+        hints=frameworks.HINTS,
     )
 
 

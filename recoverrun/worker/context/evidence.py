@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from recoverrun.worker.rng import rng
+from recoverrun.worker.rng.streams import Streams
 
 WHOLE_BYTES = 1 << 14
 """Tensors up to here are digested whole; of larger ones as many bytes, evenly spread."""
@@ -37,7 +37,7 @@ class Evidence:
         self.loss = 0
         self.entered: list[int] = []  # `inputs`, after each forward
 
-    def enters(self, digest: int, streams: rng.Streams | None) -> None:
+    def enters(self, digest: int, streams: Streams | None) -> None:
         """What has this digest enters the model; the streams matter at the first forward."""
         self.inputs = zlib.crc32(digest.to_bytes(4, "little"), self.inputs) or 1
         self.loss = 0  # that of the microbatch before
@@ -115,7 +115,7 @@ def _memory(size: int) -> "type[ctypes.Array[ctypes.c_char]]":
     return ctypes.c_char * size
 
 
-def crc_of_streams(streams: rng.Streams, crc: int = 0) -> int:
+def crc_of_streams(streams: Streams, crc: int = 0) -> int:
     for part in (streams.torch_cpu, *streams.torch_cuda, streams.python, streams.numpy):
         crc = zlib.crc32(part, crc)
     return crc

@@ -14,11 +14,11 @@ from typing import Any
 
 from recoverrun.worker.context.values import bits, is_simple
 from recoverrun.worker.data import generator_wrapper
-from recoverrun.worker.data.cycle_source import Cycle
-from recoverrun.worker.data.generator_source import Feed
+from recoverrun.worker.data.cycle_source import CycleSource
+from recoverrun.worker.data.generator_source import GeneratorSource
 from recoverrun.worker.data.loader_iterator import LoaderIterator
 
-SAFE = (LoaderIterator, Feed, Cycle)
+RANK_AWARE = (LoaderIterator, GeneratorSource, CycleSource)
 """They know who is asking."""
 
 BUILT_IN = frozenset({"builtins", "itertools"})
@@ -26,18 +26,22 @@ UNCOPIED = (types.GeneratorType, itertools.chain)
 """A chain keeps what is still to come in a tuple, where a copy would share it."""
 
 
-class Bound:
+class Uncopyable:
     """In place of a copy: this iterator cannot be copied."""
 
 
-def copies(names: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Copies of the iterators among the values; `Bound` where there can be none."""
-    return {k: copy_of(v) for k, v in names.items() if hasattr(type(v), "__next__") and is_plain(v)}
+def copied_iterators(names: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Copies of the iterators among the values; `Uncopyable` where there can be none."""
+    return {
+        k: copied_iterator(v)
+        for k, v in names.items()
+        if hasattr(type(v), "__next__") and is_plain_iterator(v)
+    }
 
 
-def is_plain(value: Any) -> bool:
+def is_plain_iterator(value: Any) -> bool:
     """An iterator that knows nothing of ranks."""
-    if not hasattr(type(value), "__next__") or isinstance(value, SAFE):
+    if not hasattr(type(value), "__next__") or isinstance(value, RANK_AWARE):
         return False
     if isinstance(value, types.GeneratorType):
         return value.gi_code.co_filename != generator_wrapper.__file__  # a feed is behind those
@@ -46,33 +50,33 @@ def is_plain(value: Any) -> bool:
     return type(value).__module__ in BUILT_IN
 
 
-def copy_of(value: Any) -> Any:
-    """An iterator that goes on as `value` would, while `value` stays; `Bound` if there is none."""
-    if isinstance(value, SAFE) or not hasattr(type(value), "__next__"):
+def copied_iterator(value: Any) -> Any:
+    """Return an iterator that goes on as `value` would, or `Uncopyable`; `value` stays as it is."""
+    if isinstance(value, RANK_AWARE) or not hasattr(type(value), "__next__"):
         return value
-    if isinstance(value, types.GeneratorType) and not is_plain(value):
+    if isinstance(value, types.GeneratorType) and not is_plain_iterator(value):
         return value
     if type(value).__module__ not in BUILT_IN or isinstance(value, UNCOPIED):
-        return Bound()
+        return Uncopyable()
     try:
         make, arguments, *state = value.__reduce__()
     except TypeError:  # what itertools cannot tell any more (Python 3.14)
-        return Bound()
-    parts = [copy_of(one) for one in arguments]
-    if any(isinstance(one, Bound) for one in parts):
-        return Bound()
+        return Uncopyable()
+    parts = [copied_iterator(one) for one in arguments]
+    if any(isinstance(one, Uncopyable) for one in parts):
+        return Uncopyable()
     made = make(*parts)
     if state and state[0] is not None:
         kept = state[0]
         if isinstance(kept, tuple):
-            kept = tuple(copy_of(one) for one in kept)
-            if any(isinstance(one, Bound) for one in kept):
-                return Bound()
+            kept = tuple(copied_iterator(one) for one in kept)
+            if any(isinstance(one, Uncopyable) for one in kept):
+                return Uncopyable()
         made.__setstate__(kept)
     return made
 
 
-def digest_of(value: Any) -> int:
+def iterator_digest(value: Any) -> int:
     """Of where an iterator of Python's own stands, in what; of other parts, their types."""
     if is_simple(value) or type(value) is list and all(map(is_simple, value)):
         return zlib.crc32(bits(value))
@@ -84,4 +88,4 @@ def digest_of(value: Any) -> int:
             parts = value.__reduce__()
         except TypeError:  # as for a generator, and in Python 3.14 for itertools
             parts = ()
-    return zlib.crc32(repr([type(value).__name__, *map(digest_of, parts)]).encode())
+    return zlib.crc32(repr([type(value).__name__, *map(iterator_digest, parts)]).encode())

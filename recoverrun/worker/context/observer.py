@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from recoverrun.worker.context import iterator_copy
 from recoverrun.worker.context.fingerprints import is_bulk
+from recoverrun.worker.context.iterator_copy import copied_iterators, is_plain_iterator
 from recoverrun.worker.context.object_members import members
 from recoverrun.worker.context.slot_context import (
     ATTRIBUTE_TENSOR_BYTES,
@@ -15,10 +15,10 @@ from recoverrun.worker.context.slot_context import (
     state_of,
 )
 from recoverrun.worker.context.values import is_result, is_small_tensor
-from recoverrun.worker.data.batch_substitution import dicts_in, drawn_for, within
-from recoverrun.worker.data.draw_log import Draw
-from recoverrun.worker.rng import rng
+from recoverrun.worker.data.batch_substitution import dicts_in, draws_in, items_in_memory
+from recoverrun.worker.data.source import Draw
 from recoverrun.worker.rng.registry import REGISTRY
+from recoverrun.worker.rng.streams import Streams, read_streams
 
 
 class TorchSenses:
@@ -28,8 +28,8 @@ class TorchSenses:
         self._owners: list[tuple[Path, Any]] = []
         self._iterators: list[str] = []  # variables of the module
 
-    def streams(self) -> rng.Streams:
-        return rng.read()
+    def streams(self) -> Streams:
+        return read_streams()
 
     def attributes(
         self,
@@ -39,7 +39,7 @@ class TorchSenses:
     ) -> dict[Path, Any]:
         if visible is not None:
             self._owners = list(owners_of(visible, own, dicts_in(given)))
-            self._iterators = [n for n, v in visible.items() if iterator_copy.is_plain(v)]
+            self._iterators = [n for n, v in visible.items() if is_plain_iterator(v)]
         return {
             (*path, name): value
             for path, owner in self._owners
@@ -62,15 +62,15 @@ class TorchSenses:
         held.update(local)
         for path, owner in self._owners:
             held.update({(*path, name): value for name, value in members(owner).items()})
-        return iterator_copy.copies(held)
+        return copied_iterators(held)
 
     def seen(self) -> frozenset[int]:
         generators = REGISTRY.alive().values()
         return frozenset(map(id, [*(owner for _, owner in self._owners), *generators]))
 
     def drawn_for(self, iterable: Iterable[Any], draws: list[Draw]) -> list[Draw]:
-        held = within(iterable)
-        return drawn_for(held, draws) if held else []
+        held = items_in_memory(iterable)
+        return draws_in(held, draws) if held else []
 
     def copied(self, value: Any) -> Any:
         if is_small_tensor(value) or is_result(value):

@@ -27,8 +27,8 @@ from recoverrun.worker.context.values import (
     unpack,
 )
 from recoverrun.worker.data.iterator_origin import Origin
-from recoverrun.worker.rng import rng
 from recoverrun.worker.rng.object_generators import State
+from recoverrun.worker.rng.streams import Streams
 
 CARRIED_TENSOR_BYTES = 1 << 20
 """A variable that one iteration hands to the next, such as a batch fetched ahead."""
@@ -73,7 +73,7 @@ class Context:
     kind: Kind
     attempt: int  # iterations that began since the last backward
     loop: str  # whose body begins
-    streams: rng.Streams
+    streams: Streams
     names: dict[str, Any] = field(default_factory=dict)
     attributes: dict[Path, Any] = field(default_factory=dict)
     generators: dict[str, State] = field(default_factory=dict)  # of the `registry`
@@ -108,7 +108,7 @@ class Context:
                 kind=KINDS[kind],
                 attempt=attempt,
                 loop=str(body["loop"]),
-                streams=rng.Streams.unpack(body["streams"]),
+                streams=Streams.unpack(body["streams"]),
                 names={name: unpack(value) for name, value in body["names"].items()},
                 attributes={tuple(path): unpack(v) for path, v in body["attributes"]},
                 generators={key: unpack(state) for key, state in body["generators"].items()},
@@ -202,7 +202,7 @@ def owners_of(
 
 
 def host(name: str) -> tuple[str, str]:
-    """What a stream of `rng.HOSTS` is called among unknown values; no attribute is called so."""
+    """What a stream of `host_streams` is called among unknown values; no attribute is called so."""
     return (STREAM, name)
 
 

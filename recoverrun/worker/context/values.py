@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from recoverrun.worker.context import fingerprints
-from recoverrun.worker.rng import rng
+from recoverrun.worker.rng.streams import tensor_bytes
 
 SMALL_TENSOR_BYTES = 1 << 20
 
@@ -94,7 +94,7 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, torch.Tensor):
         if one.dtype != other.dtype or one.shape != other.shape:
             return False
-        return bool(rng.tensor_bytes(one.detach()) == rng.tensor_bytes(other.detach()))
+        return bool(tensor_bytes(one.detach()) == tensor_bytes(other.detach()))
     if kind in SEQUENCES:
         bounds = (one.maxlen, other.maxlen) if kind is deque else (0, 0)
         return bounds[0] == bounds[1] and len(one) == len(other) and all(map(same, one, other))
@@ -117,7 +117,7 @@ def bits(value: Any) -> bytes:
     """For digests."""
     kind: Any = type(value)
     if isinstance(value, torch.Tensor):
-        return rng.tensor_bytes(value.detach())
+        return tensor_bytes(value.detach())
     if kind is set:
         return repr(_listed(value)).encode(errors="replace")
     if kind in SEQUENCES and any(type(part) not in FIXED for part in value):
@@ -175,7 +175,7 @@ def pack(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         plain = value.detach().resolve_conj().resolve_neg()
         dtype = str(plain.dtype).removeprefix("torch.")
-        return {_TENSOR: [dtype, list(plain.shape), rng.tensor_bytes(plain)]}
+        return {_TENSOR: [dtype, list(plain.shape), tensor_bytes(plain)]}
     if _is_numpy(kind):
         shape = list(value.shape) if kind.__name__ == "ndarray" else None
         return {_NUMPY: [value.dtype.str, shape, value.tobytes()]}

@@ -1,34 +1,38 @@
-"""What a loop or a generator hands to the script, with the parts that a loader gave replaced."""
+"""Another rank's batch in the place of this rank's, in what a loop gives to the script.
+
+A loop's item may be what a loader gave, hold it (as `enumerate` and `zip` do), or be a copy of it
+on another device. Each part that a loader gave is replaced by what it gives another rank.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 
-from recoverrun.worker.data.draw_log import Draw
-from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.data.source import Draw
+from recoverrun.worker.errors import NotReplayable
 
 ATOMS = (bool, int, float, str, bytes, type(None))
-"""Shared objects: an `enumerate` counter may be the very number that a loader gave."""
-
+"""Python shares these objects: a count of `enumerate` may be the very number that a loader gave."""
 
 DEPTH = 2
-"""How deep in an item a copy of what was drawn is looked for: `(number, batch)`, say."""
+"""How deep in an item a copy of what was drawn is searched for, as in `(number, batch)`."""
 
 
-def holds(item: Any, drawn: Any) -> bool:
-    """Whether `drawn` itself or a part of it is in `item`."""
+def contains(item: Any, drawn: Any) -> bool:
+    """True if `drawn` itself or a part of it is in `item`."""
     return not _parts(item).isdisjoint(_parts(drawn))
 
 
-def shares(item: Any, drawn: Any) -> bool:
-    """Whether `drawn`, a part of it, or a copy of it is in `item`."""
-    return holds(item, drawn) or _has_copy(item, drawn, DEPTH)
+def contains_copy(item: Any, drawn: Any) -> bool:
+    """True if `drawn`, a part of it, or a copy of it is in `item`."""
+    return contains(item, drawn) or _has_copy(item, drawn, DEPTH)
 
 
-def within(iterable: Any, depth: int = DEPTH) -> list[Any]:
-    """What a loop over `iterable` will be given, as far as that lies in memory already: a list, or
-    Python's own iterators around some, as `enumerate(batches)`.
+def items_in_memory(iterable: Any, depth: int = DEPTH) -> list[Any]:
+    """Return the items of `iterable` that are in memory already.
+
+    That is so for a list, and for Python's own iterators around one, such as `enumerate(batches)`.
     """
     if type(iterable) in (list, tuple):
         return list(iterable)
@@ -37,31 +41,30 @@ def within(iterable: Any, depth: int = DEPTH) -> list[Any]:
             inner = iterable.__reduce__()[1]
         except TypeError:  # a generator
             return []
-        return [one for part in inner for one in within(part, depth - 1)]
+        return [item for part in inner for item in items_in_memory(part, depth - 1)]
     return []
 
 
 def dicts_in(items: Iterable[Any]) -> frozenset[int]:
-    """Identities of all dicts of which `items` are made."""
-    found: set[int] = set()
+    """Return the identities of all dicts in `items`."""
+    identities: set[int] = set()
     todo = [(item, DEPTH) for item in items]
     while todo:
         item, depth = todo.pop()
         if type(item) is dict:
-            found.add(id(item))
+            identities.add(id(item))
         if depth and isinstance(item, dict | list | tuple):
-            todo += [
-                (one, depth - 1) for one in (item.values() if isinstance(item, dict) else item)
-            ]
-    return frozenset(found)
+            inner = item.values() if isinstance(item, dict) else item
+            todo += [(part, depth - 1) for part in inner]
+    return frozenset(identities)
 
 
-def drawn_for(items: Sequence[Any], draws: Sequence[Draw]) -> list[Draw]:
-    """Those of `draws` that `items` are made of; the latest, where these may be copies."""
+def draws_in(items: Sequence[Any], draws: Sequence[Draw]) -> list[Draw]:
+    """Return those of `draws` that `items` hold; the latest ones if `items` may be copies."""
     parts = set[int]().union(*map(_parts, items))
-    found = [draw for draw in draws if not parts.isdisjoint(_parts(draw.item))]
-    if found or not any(_has_tensor(item, DEPTH) for item in items[:1]):
-        return found
+    held = [draw for draw in draws if not parts.isdisjoint(_parts(draw.item))]
+    if held or not any(_has_tensor(item, DEPTH) for item in items[:1]):
+        return held
     return list(draws[-len(items) - 1 :])  # a loader may be read one ahead
 
 
@@ -70,19 +73,19 @@ def _has_tensor(item: Any, depth: int) -> bool:
         return True
     inner = item.values() if isinstance(item, dict) else item
     nested = depth and isinstance(item, dict | list | tuple)
-    return bool(nested) and any(_has_tensor(one, depth - 1) for one in inner)
+    return bool(nested) and any(_has_tensor(part, depth - 1) for part in inner)
 
 
-def served(item: Any, draws: Sequence[Draw], rank: int) -> list[tuple[Any, Any]]:
-    """Of `draws`, those that are in `item`, each with what `rank` would have drawn.
+def pairs_for_rank(item: Any, draws: Sequence[Draw], rank: int) -> list[tuple[Any, Any]]:
+    """Return the items of `draws` that `item` holds, each with what `rank` would have drawn.
 
     Raises NotReplayable.
     """
     parts = _parts(item)
-    found = [draw for draw in draws if not parts.isdisjoint(_parts(draw.item))]
-    found = found or [draw for draw in draws if _has_copy(item, draw.item, DEPTH)]
+    held = [draw for draw in draws if not parts.isdisjoint(_parts(draw.item))]
+    held = held or [draw for draw in draws if _has_copy(item, draw.item, DEPTH)]
     try:
-        return [(draw.item, draw.source.serve(rank, draw.index)) for draw in found]
+        return [(draw.item, draw.source.serve(rank, draw.index)) for draw in held]
     except StopIteration:
         raise NotReplayable(f"rank {rank} has no more data where this rank has") from None
 
@@ -92,11 +95,11 @@ def _has_copy(item: Any, drawn: Any, depth: int) -> bool:
         return True
     inner = item.values() if isinstance(item, dict) else item
     nested = depth and isinstance(item, dict | list | tuple)
-    return bool(nested) and any(_has_copy(one, drawn, depth - 1) for one in inner)
+    return bool(nested) and any(_has_copy(part, drawn, depth - 1) for part in inner)
 
 
 def _is_copy(item: Any, drawn: Any) -> bool:
-    """Whether `item` is `drawn` on another device: the same values in the same structure."""
+    """True if `item` has the values and the structure of `drawn`, perhaps on another device."""
     if isinstance(item, torch.Tensor) and isinstance(drawn, torch.Tensor):
         alike = item.shape == drawn.shape and item.dtype == drawn.dtype and item.numel() > 0
         return alike and torch.equal(item.detach().cpu(), drawn.detach().cpu())
@@ -111,28 +114,28 @@ def _is_copy(item: Any, drawn: Any) -> bool:
     return False
 
 
-def _is_same(one: Any, other: Any) -> bool:
-    if isinstance(one, ATOMS):
-        return type(one) is type(other) and bool(one == other)
-    return one is other or _is_copy(one, other)
+def _is_same(item: Any, drawn: Any) -> bool:
+    if isinstance(item, ATOMS):
+        return type(item) is type(drawn) and bool(item == drawn)
+    return item is drawn or _is_copy(item, drawn)
 
 
-def _on_device_of(item: Any, own: Any, other: Any) -> Any:
-    """`other` in the place of `item`, which is a copy of `own`."""
-    if isinstance(item, torch.Tensor) and isinstance(other, torch.Tensor):
-        return other.to(item.device)
-    if isinstance(item, dict) and isinstance(other, dict):
-        return {key: _on_device_of(item[key], own[key], other[key]) for key in item}
-    if isinstance(item, list | tuple) and isinstance(other, list | tuple):
-        parts = [_on_device_of(*three) for three in zip(item, own, other, strict=True)]
+def _on_device_of(item: Any, mine: Any, theirs: Any) -> Any:
+    """Return `theirs` on the devices of `item`, which is a copy of `mine`."""
+    if isinstance(item, torch.Tensor) and isinstance(theirs, torch.Tensor):
+        return theirs.to(item.device)
+    if isinstance(item, dict) and isinstance(theirs, dict):
+        return {key: _on_device_of(item[key], mine[key], theirs[key]) for key in item}
+    if isinstance(item, list | tuple) and isinstance(theirs, list | tuple):
+        parts = [_on_device_of(*three) for three in zip(item, mine, theirs, strict=True)]
         if isinstance(item, list):
             return parts
         return type(item)(*parts) if hasattr(item, "_fields") else tuple(parts)
-    return other
+    return theirs
 
 
 def _parts(item: Any) -> set[int]:
-    """Identities of all that `item` is made of."""
+    """Return the identities of `item` and of all its parts."""
     if isinstance(item, ATOMS):
         return set()
     inner = item.values() if isinstance(item, dict) else item
@@ -141,43 +144,44 @@ def _parts(item: Any) -> set[int]:
 
 
 def substituted(item: Any, drawn: Sequence[tuple[Any, Any]]) -> Any:
-    """`item` with everything in it that is, or is part of, the first of a pair replaced by the
-    second; `item` itself if there is nothing of the kind in it.
+    """Return `item` with the first of each pair in `drawn`, and its parts, replaced by the second.
+
+    Returns `item` itself if it holds nothing of the kind.
     """
     replaced: dict[int, Any] = {}
-    for own, other in drawn:
-        if item is own:
-            return other
-        _pair(own, other, replaced)
-        _pair_copies(item, own, other, replaced, DEPTH)
+    for mine, theirs in drawn:
+        if item is mine:
+            return theirs
+        _pair(mine, theirs, replaced)
+        _pair_copies(item, mine, theirs, replaced, DEPTH)
     return _substitute(item, replaced) if replaced else item
 
 
-def _pair(own: Any, other: Any, replaced: dict[int, Any]) -> None:
+def _pair(mine: Any, theirs: Any, replaced: dict[int, Any]) -> None:
     """Map an item and its parts to those of another rank's item of the same structure."""
-    if isinstance(own, ATOMS):
+    if isinstance(mine, ATOMS):
         return
-    replaced[id(own)] = other
-    if isinstance(own, dict) and isinstance(other, dict):
-        for key in own:
-            if key in other:
-                _pair(own[key], other[key], replaced)
-    elif isinstance(own, list | tuple) and isinstance(other, list | tuple):
-        for one, twin in zip(own, other, strict=False):
-            _pair(one, twin, replaced)
+    replaced[id(mine)] = theirs
+    if isinstance(mine, dict) and isinstance(theirs, dict):
+        for key in mine:
+            if key in theirs:
+                _pair(mine[key], theirs[key], replaced)
+    elif isinstance(mine, list | tuple) and isinstance(theirs, list | tuple):
+        for parts in zip(mine, theirs, strict=False):
+            _pair(*parts, replaced)
 
 
-def _pair_copies(item: Any, own: Any, other: Any, replaced: dict[int, Any], depth: int) -> None:
-    """Map every copy of `own` in `item`."""
-    if _is_copy(item, own):
-        replaced.setdefault(id(item), _on_device_of(item, own, other))
+def _pair_copies(item: Any, mine: Any, theirs: Any, replaced: dict[int, Any], depth: int) -> None:
+    """Map every copy of `mine` in `item`."""
+    if _is_copy(item, mine):
+        replaced.setdefault(id(item), _on_device_of(item, mine, theirs))
     elif depth and isinstance(item, dict | list | tuple):
-        for one in item.values() if isinstance(item, dict) else item:
-            _pair_copies(one, own, other, replaced, depth - 1)
+        for part in item.values() if isinstance(item, dict) else item:
+            _pair_copies(part, mine, theirs, replaced, depth - 1)
 
 
 def _substitute(item: Any, replaced: dict[int, Any]) -> Any:
-    """`item` with every part that was drawn replaced; `enumerate` and `zip` wrap what they draw."""
+    """Return `item` with its mapped parts replaced; `enumerate` and `zip` wrap what they draw."""
     if id(item) in replaced:
         return replaced[id(item)]
     if type(item) is dict:

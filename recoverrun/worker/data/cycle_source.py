@@ -1,26 +1,27 @@
-"""`itertools.cycle` over the script's data.
+"""`itertools.cycle` over the script's data, as a data source.
 
-`cycle` keeps what it was given and hands it out again, so that a call of `next` on it tells nothing
-of the loader below any more. Re-executed as another rank it would move on, and come back changed.
-Its stand-in keeps the draws behind every item, and answers another rank with that rank's own items.
+`cycle` keeps the items of the first pass and returns them again, without asking the loader below.
+Re-executed code would move it on. Its stand-in also keeps the draws behind every item, and gives
+another rank that rank's items.
 """
 
 from collections.abc import Iterator
 from typing import Any
 
 from recoverrun.worker.data.batch_substitution import substituted
-from recoverrun.worker.data.draw_log import Draw
-from recoverrun.worker.data.generator_source import Drawing
-from recoverrun.worker.data.loader_iterator import LoaderIterator, NotReplayable
-from recoverrun.worker.rng import rng
+from recoverrun.worker.data.loader_iterator import LoaderIterator
+from recoverrun.worker.data.runtime import GeneratorRuntime
+from recoverrun.worker.data.source import Draw
+from recoverrun.worker.errors import NotReplayable
+from recoverrun.worker.rng.streams import read_streams, restore_streams
 
 
-class Cycle:
-    """Stands between the script and `itertools.cycle(items)`. A `data.Source`."""
+class CycleSource:
+    """A `Source` that stands in for `itertools.cycle(items)`."""
 
     ended = False
 
-    def __init__(self, items: Iterator[Any], runtime: Drawing, number: int) -> None:
+    def __init__(self, items: Iterator[Any], runtime: GeneratorRuntime, number: int) -> None:
         self.number = number
         self.count = 0
         self._items: Iterator[Any] | None = items
@@ -29,7 +30,7 @@ class Cycle:
         self._positions: dict[int, int] = {}
         self._draws_numbers = False
 
-    def __iter__(self) -> "Cycle":
+    def __iter__(self) -> "CycleSource":
         return self
 
     def __next__(self) -> Any:
@@ -39,15 +40,15 @@ class Cycle:
             self._positions[rank] = index + 1
             return self.serve(rank, index)
         mark = self._runtime.drawn_so_far
-        item = self._own(mark)
+        item = self._next_own(mark)
         self._runtime.fold(mark, Draw(self, self.count, item))
         self.count += 1
         return item
 
-    def _own(self, mark: int) -> Any:
+    def _next_own(self, mark: int) -> Any:
         if self._items is not None:
             try:
-                before = rng.read()
+                before = read_streams()
                 item = next(self._items)
             except StopIteration:
                 self._keep_sources()
@@ -56,7 +57,7 @@ class Cycle:
                     raise
             else:
                 if self._saved:  # a sampler may take its seed with the first
-                    self._draws_numbers |= rng.read() != before
+                    self._draws_numbers |= read_streams() != before
                 self._saved.append((item, self._runtime.draws_since(mark)))
                 return item
         if not self._saved:
@@ -64,14 +65,14 @@ class Cycle:
         return self._saved[self.count % len(self._saved)][0]
 
     def _keep_sources(self) -> None:
-        """Iterators that gave all they had are still to be answered for."""
+        """Let iterators that are exhausted go on serving other ranks."""
         for _, draws in self._saved:
             for draw in draws or ():
                 if isinstance(draw.source, LoaderIterator):
                     draw.source.ended = False
 
     def serve(self, rank: int, index: int) -> Any:
-        """Item `index` as `rank` would have got it. Raises NotReplayable."""
+        """Return item `index` as `rank` would have got it. Raises NotReplayable."""
         if self._runtime.fresh:
             index = max(0, self.count - 1)  # its draws give other data each time
         again = index // len(self._saved) if self._saved else 0
@@ -82,14 +83,14 @@ class Cycle:
             raise NotReplayable("a cycle makes one item of too many")
         if again and self._draws_numbers:
             raise NotReplayable("a cycle over data that draw random numbers as they are read")
-        before = rng.read()
+        before = read_streams()
         try:
             drawn = [(draw.item, draw.source.serve(rank, draw.index)) for draw in draws]
         except StopIteration:
             raise NotReplayable(f"rank {rank} has no more data where this rank has") from None
         finally:
             if again:
-                rng.restore(before)  # the script's own item was only handed out again
+                restore_streams(before)  # the script's own item was only handed out again
         theirs = substituted(item, drawn)
         if draws and theirs is item:
             raise NotReplayable("a cycle makes something else of what its loader gives")
@@ -104,4 +105,4 @@ class Cycle:
             draw.source.forget(rank)
 
     def begin_step(self, floor: int) -> None:
-        """What was drawn stays: it comes again."""
+        """Keep all that was drawn: it comes again."""

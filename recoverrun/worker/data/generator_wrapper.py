@@ -1,4 +1,4 @@
-"""Stand-ins for generator functions of the script that cannot be told from the originals."""
+"""Wrappers of generator functions that look exactly like the functions they replace."""
 
 import functools
 from collections.abc import Callable, Generator, Iterator

@@ -1,191 +1,69 @@
-"""Data iterators that can also serve the position of another slot.
+"""Data iterators that also serve the items of another rank.
 
-The iterator of every `DataLoader` is wrapped. In normal work it hands out what the loader yields
+The iterator of every `DataLoader` is wrapped. In normal work it hands out what the loader yields,
 and counts. While a microbatch is re-executed as a lost rank, the same call is answered by a clone
-of the loader whose samplers carry that rank, started from where the lost rank had created its own
-iterator and skipped forward by index: no datum is read on the way (docs/injection.md, "Data").
+of the loader whose samplers carry that rank. The clone starts where the lost rank created its own
+iterator and is skipped forward by index: no datum is read on the way (docs/injection.md, "Data").
 
 A position is an absolute count since the iterator was created. All ranks run the same code, so a
-lost rank stands where this rank stood at the same microbatch.
+lost rank is at the same position as this rank at the same microbatch.
 """
 
 import copy
-import itertools
 import time
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
-import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ft_collectives.communicators.errors import Superseded
-from recoverrun.worker.data.iterator_origin import UNTOLD, Origin
-from recoverrun.worker.data.loader_clone import (
-    Kept,
-    Ranks,
-    clone_for,
-    has_shared,
-    in_process,
-    own_samplers,
-    samplers_of,
-    staffed,
-)
-from recoverrun.worker.data.loader_clone import NotReplayable as NotReplayable
-from recoverrun.worker.data.loader_state import Point
-from recoverrun.worker.data.loader_workers import (
-    Read,
-    Trace,
-    indices_from,
-    next_of,
-    opened,
-    staffed_for,
-    watched,
-)
-from recoverrun.worker.rng import rng
-from rendezvous.protocol.layout import Layout
-
-SPARE_EPOCHS = 1_000_003
-"""Added to a sampler's epoch for data beside the script's own: no script gets that far."""
+from recoverrun.worker.data.iterator_origin import Origin
+from recoverrun.worker.data.loader_opening import LoaderOpening, RankIterator
+from recoverrun.worker.data.loader_workers import GeneratorTrace, checked, next_item
+from recoverrun.worker.data.runtime import DataRuntime
+from recoverrun.worker.errors import NotReplayable
+from recoverrun.worker.rng.streams import read_streams
 
 PASSING_S = 60.0
-"""So long the others may wait while what a lost rank has read of a stream is read once more;
-longer than that, and going on with other samples is the better answer."""
+"""How long others may wait while what a lost rank has read of an iterable data set is read again.
+If it would take longer, going on with other samples is the better answer."""
 
 LOOKED_AT_S = 1.0
-"""After that it is seen how fast it goes."""
+"""After this time the speed of reading is known well enough."""
 
 RAISED = "the data set {}, read as rank {}, raised {}"
-
-RESUMED = "the loader's worker processes go on from a state that was loaded"
-
-UNSEEDED = "the data set {} depends on the seeds of worker processes, which cannot be told"
-
-
-class Impersonation(Protocol):
-    """What an iterator asks the runtime at every draw."""
-
-    @property
-    def acting_rank(self) -> int | None:
-        """The lost rank being impersonated, or None in normal work."""
-
-    @property
-    def own_rank(self) -> int: ...
-
-    @property
-    def layout(self) -> Layout | None: ...
-
-    @property
-    def fresh(self) -> bool:
-        """One more microbatch is computed on our own next data."""
-
-    asking: int
-    """How many generators of the script are at work, one within another, to give an item."""
-
-    @property
-    def looking_back(self) -> bool:
-        """The item was drawn before the code that is executed again."""
-
-    def created_at(self, number: int, rank: int) -> Origin | None:
-        """Where `rank` stood when it created its iterator `number`, if it said so."""
-
-    def drawn(self, source: "Source", index: int, item: Any) -> None:
-        """Note a draw of normal work."""
-
-    @property
-    def seen(self) -> Container[int]:
-        """Identities of objects whose attributes, and of generators whose states, are put where a
-        lost rank's were while its microbatch is executed, and then back.
-        """
-
-    def believe(self, loader: "DataLoader[Any]", read: Read) -> None:
-        """Raises NotReplayable if another rank's workers may have drawn other numbers for it."""
-
-    def speaking_as(self, rank: int) -> AbstractContextManager[None]:
-        """In here, and in processes that begin here, who asks for its rank is told `rank`."""
-
-
-class Source(Protocol):
-    """Anything whose items depend on the rank: a loader's iterator, a generator of the script."""
-
-    @property
-    def number(self) -> int: ...
-
-    @property
-    def count(self) -> int: ...
-
-    @property
-    def ended(self) -> bool: ...
-
-    def serve(self, rank: int, index: int) -> Any:
-        """Item `index` as `rank` would have drawn it."""
-
-    def seek(self, rank: int, index: int) -> None:
-        """The next draw as `rank` is number `index`."""
-
-    def forget(self, rank: int) -> None:
-        """Drop what is kept for `rank`."""
-
-    def begin_step(self, floor: int) -> None:
-        """What was drawn before item `floor` belongs to a step that is over."""
-
-
-@dataclass(slots=True)
-class Twin:
-    """The iterator of another rank's clone, and how many items it has passed.
-
-    What worker processes gave in this step and the one before is kept: to begin them again is dear.
-    """
-
-    items: Iterator[Any]
-    order: tuple[rng.Streams, rng.Streams]  # before and after the order of data was drawn
-    at: int = 0
-    kept: dict[int, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class LoaderIterator:
-    """The iterator of `loader`, number `number` of this process.
-
-    Two moments matter for the order of its data: when it is `created` (a seed is drawn, and worker
-    processes begin to fetch), and, without workers, when its first item is asked for (`started`).
-    """
+    """The iterator of `loader`, number `number` of this process."""
 
     loader: "DataLoader[Any]"
     make: Callable[[Any], Iterator[Any]]
-    runtime: Impersonation
+    runtime: DataRuntime
     number: int
+    opening: LoaderOpening = field(init=False)
     own: Iterator[Any] = field(init=False)
-    created: Point = field(init=False)
-    origin: Origin = field(init=False)
-    within: tuple[rng.Streams, rng.Streams] | None = (
-        None  # before and after, if a generator made it
-    )
-    started: Point | None = None
-    renewed: bool = False  # persistent workers: their iterator begins anew and draws no seed
     count: int = 0
-    twins: dict[int, Twin] = field(default_factory=dict)
+    iterators: dict[int, RankIterator] = field(default_factory=dict)  # of other ranks
     positions: dict[int, int] = field(default_factory=dict)
-    traces: dict[int, Trace] = field(default_factory=dict)  # of each rank the last one
-    spare: Iterator[Any] | None = None
-    spares: int = 0
+    traces: dict[int, GeneratorTrace] = field(default_factory=dict)  # of each rank the last one
+    extra: Iterator[Any] | None = None
+    extra_passes: int = 0
     ended: bool = False
     by_rows: bool = True  # no item has drawn random numbers in a worker process
-    kept: Kept | None = None  # a stream that is read in this process, as it stood
     floor: int = 0  # items before this one belong to steps that are over
 
     def __post_init__(self) -> None:
-        self.created = Point.of(self.loader)
-        self.origin = Origin.of(self.loader, self.created.streams, self.created.packed)
-        state = vars(self.loader)
-        self.renewed = bool(state.get("persistent_workers") and state.get("_iterator"))
-        if self._streams and not self.loader.num_workers:
-            self.kept = Kept(self.loader.dataset)
-        self.own = self.make(self.loader)
-        if self.runtime.asking:
-            self.within = self.created.streams, rng.read()
+        self.opening = LoaderOpening(self.loader, self.make, self.runtime, self.number)
+        self.own = self.opening.begin()
+
+    @property
+    def origin(self) -> Origin:
+        return self.opening.origin
 
     def __iter__(self) -> "LoaderIterator":
         return self
@@ -194,11 +72,7 @@ class LoaderIterator:
         return len(self.own)  # type: ignore[arg-type]
 
     def __getattr__(self, name: str) -> Any:
-        if name in (
-            "own",
-            "created",
-            "origin",
-        ):  # not yet made: a real attribute error, no recursion
+        if name in ("own", "opening"):  # not yet made: a real attribute error, no recursion
             raise AttributeError(name)
         return getattr(self.own, name)
 
@@ -210,8 +84,8 @@ class LoaderIterator:
             index = self.positions.get(rank, self.count)
             self.positions[rank] = index + 1
             return self.serve(rank, index)
-        if not self.count and not self.loader.num_workers:
-            self.started = Point.of(self.loader)
+        if not self.count:
+            self.opening.first_item()
         try:
             item = next(self.own)
         except StopIteration:
@@ -222,52 +96,41 @@ class LoaderIterator:
         return item
 
     def _fresh(self) -> Any:
-        """One more item than the script asks for, from an iterator beside its own.
+        """Return one more item than the script asks for, from an iterator beside its own.
 
         Its own would end sooner than those of ranks that make up less, and ranks must leave their
         loops together. So the data are those of another pass, in another order if it is shuffled.
         """
         for _ in range(2):
-            if self.spare is None:
-                self.spare = self._begin_spare()
+            if self.extra is None:
+                self.extra_passes += 1
+                self.extra = self.opening.extra(self.extra_passes)
             try:
-                return next(self.spare)
+                return next(self.extra)
             except StopIteration:
-                self.spare = None
+                self.extra = None
         raise NotReplayable(f"the data set of {type(self.loader).__name__} is empty")
-
-    def _begin_spare(self) -> Iterator[Any]:
-        self.spares += 1
-        clone = in_process(self.loader, own_samplers(self.loader, None))
-        data = self.loader.dataset
-        if not (self._streams and has_shared(data)):  # it may have a place for each who begins
-            clone = staffed(clone, self.loader)
-        vars(clone)["generator"] = None
-        for sampler in samplers_of(clone):
-            if isinstance(getattr(sampler, "generator", None), torch.Generator):
-                seed = int(torch.empty((), dtype=torch.int64).random_())
-                sampler.generator = torch.Generator().manual_seed(seed)
-            if type(getattr(sampler, "epoch", None)) is int:
-                sampler.epoch += self.spares * SPARE_EPOCHS
-        return self.make(clone)
 
     def seek(self, rank: int, index: int) -> None:
         self.positions[rank] = index
 
     def forget(self, rank: int) -> None:
-        self.twins.pop(rank, None)
+        self.iterators.pop(rank, None)
         self.positions.pop(rank, None)
 
     def begin_step(self, floor: int) -> None:
         """Positions are absolute. A step may have drawn its items before it begins."""
-        for twin in self.twins.values():
-            twin.kept = {index: item for index, item in twin.kept.items() if index >= self.floor}
+        for theirs in self.iterators.values():
+            theirs.kept = {
+                index: item for index, item in theirs.kept.items() if index >= self.floor
+            }
         self.floor = floor
 
     def serve(self, rank: int, index: int) -> Any:
-        """Item `index` as `rank` would draw it. Raises NotReplayable, or StopIteration at the end.
+        """Return item `index` as `rank` would draw it.
 
-        A data set may have this rank's rows alone.
+        Raises NotReplayable, or StopIteration at the end. A data set may have this rank's rows
+        only.
         """
         if self.runtime.fresh:
             return self._fresh()
@@ -281,182 +144,86 @@ class LoaderIterator:
 
     def _serve(self, rank: int, index: int) -> Any:
         with self._speaking_as(rank):
-            twin = self._twin(rank, index)
+            theirs = self._iterator_at(rank, index)
         if not index:
-            self._pay(twin)
-        if index in twin.kept:
-            return copy.deepcopy(twin.kept[index])  # the script may write into what it gets
-        twin.at += 1
+            self.opening.draw_order(theirs)
+        if index in theirs.kept:
+            return copy.deepcopy(theirs.kept[index])  # the script may write into what it gets
+        theirs.at += 1
         with self._speaking_as(rank):
-            return next(twin.items)
-
-    @property
-    def _streams(self) -> bool:
-        return isinstance(self.loader.dataset, IterableDataset)
+            return next(theirs.items)
 
     def _speaking_as(self, rank: int) -> AbstractContextManager[None]:
-        """A data set that is a stream may ask for its rank; what is given row numbers, only as its
-        worker processes begin.
+        """An iterable data set may ask for its rank at any time; one that is given row numbers,
+        only as its worker processes begin.
         """
-        asking = self._streams or self.loader.num_workers
+        asking = self.opening.is_iterable or self.loader.num_workers
         return self.runtime.speaking_as(rank) if asking else nullcontext()
 
-    def _twin(self, rank: int, index: int) -> Twin:
-        """The iterator of `rank`'s clone, right before item `index`, or with it if worker processes
-        give it.
+    def _iterator_at(self, rank: int, index: int) -> RankIterator:
+        """Return `rank`'s iterator right before item `index`, or with it if worker processes give
+        it.
         """
-        twin = self.twins.get(rank)
-        if twin is not None and index in twin.kept:
-            return twin
-        if twin is None or twin.at > index:
-            twin = self.twins[rank] = self._begin(rank, index)
-        self._pass(twin, index)
+        theirs = self.iterators.get(rank)
+        if theirs is not None and index in theirs.kept:
+            return theirs
+        if theirs is None or theirs.at > index:
+            theirs = self.opening.as_rank(rank, index, by_rows=self.by_rows)
+            self.iterators[rank] = theirs
+        self._pass(theirs, index)
         if not self.loader.num_workers:
-            return twin
-        read = opened(self._next(twin), self.loader.dataset)
-        twin.at += 1
-        if read.drew and self.by_rows and not self._streams:
+            return theirs
+        read = checked(self._next(theirs), self.loader.dataset)
+        theirs.at += 1
+        if read.drew and self.by_rows and not self.opening.is_iterable:
             self.by_rows = False
-            self.twins.clear()
-            return self._twin(rank, index)
+            self.iterators.clear()
+            return self._iterator_at(rank, index)
         self.runtime.believe(self.loader, read)
-        self.traces[rank] = Trace.of(index, read)
-        twin.kept[index] = read.item
-        return twin
+        self.traces[rank] = GeneratorTrace.of(index, read)
+        theirs.kept[index] = read.item
+        return theirs
 
-    def retrace(self, index: int) -> Trace:
-        """What our own worker processes left at item `index`, from others that are begun like them.
+    def retrace(self, index: int) -> GeneratorTrace:
+        """Return what this rank's worker processes left at item `index`, from others begun alike.
 
         Raises NotReplayable, or what the data set does.
         """
         rank = self.runtime.own_rank
         try:
             with self._speaking_as(rank):
-                self._twin(rank, index)
+                self._iterator_at(rank, index)
         finally:
             self.forget(rank)
         return self.traces.pop(rank)
 
-    def _pass(self, twin: Twin, index: int) -> None:
-        """Up to item `index`. Raises NotReplayable if that would take too long."""
-        first, begun = twin.at, time.monotonic()
-        while twin.at < index:
-            self._skip(twin)
-            twin.at += 1
+    def _pass(self, theirs: RankIterator, index: int) -> None:
+        """Go up to item `index`. Raises NotReplayable if that would take too long."""
+        first, begun = theirs.at, time.monotonic()
+        while theirs.at < index:
+            self._skip(theirs)
+            theirs.at += 1
             took = time.monotonic() - begun
-            expected = took * (index - first) / (twin.at - first)
+            expected = took * (index - first) / (theirs.at - first)
             if took > LOOKED_AT_S and expected > PASSING_S:
                 raise NotReplayable(
                     f"to read {index - first} items of {type(self.loader.dataset).__name__} again "
                     f"would take about {expected:.0f} s"
                 )
 
-    def _next(self, twin: Twin) -> Any:
-        return next_of(twin.items, self.loader.dataset)
+    def _next(self, theirs: RankIterator) -> Any:
+        return next_item(theirs.items, self.loader.dataset)
 
-    def _skip(self, twin: Twin) -> None:
+    def _skip(self, theirs: RankIterator) -> None:
         """Pass one item; an in-process loader over a map-style data set needs only its indices."""
-        items = twin.items
-        if isinstance(items, _BaseDataLoaderIter) and not self._streams and not items._num_workers:
+        items, by_row = theirs.items, not self.opening.is_iterable
+        if isinstance(items, _BaseDataLoaderIter) and by_row and not items._num_workers:
             items._next_index()
             return
-        before = rng.read()
-        self._next(twin)
-        if rng.read() != before:
+        before = read_streams()
+        self._next(theirs)
+        if read_streams() != before:
             raise NotReplayable("an iterable data set draws random numbers as it is read")
-
-    def _pay(self, twin: Twin) -> None:
-        """Who is first asked for an item, and has no workers, draws the order from the streams of
-        that moment: let them move on as far. A generator that makes an iterator and asks it draws
-        its seed in that moment, too.
-        """
-        if self.runtime.acting_rank is None or self.runtime.looking_back:
-            return
-        order = None if self.started is None else twin.order
-        for before, after in filter(None, (self.within, order)):
-            moved = rng.jump(rng.read(), before, after)
-            if moved is None:
-                raise NotReplayable("a sampler draws random numbers of Python or numpy")
-            rng.restore(moved)
-
-    def _begin(self, rank: int, index: int) -> Twin:
-        """A fresh iterator of `rank`'s clone, created where that rank created its own; it may begin
-        anywhere up to item `index`.
-
-        If that rank was lost before this iterator existed, its adopted stream pays for the numbers
-        that creating an iterator draws, as the rank itself would have.
-        """
-        runtime = self.runtime
-        own = rank == runtime.own_rank
-        told = self.origin if own else runtime.created_at(self.number, rank)
-        carried = {}
-        if told is not None:
-            told.require_places(self.origin, self.runtime.own_rank)
-            carried = told.against(self.origin)
-        ranks = Ranks(runtime.own_rank, rank, runtime.layout, carried)
-        if self.created.resumed is not None and self.loader.num_workers:
-            raise NotReplayable(RESUMED)
-        clone = clone_for(self.loader, ranks, self.kept, runtime.seen)
-        created, started, present = self.created, self.started, rng.read()
-        if told is not None:
-            told.give_cuts(clone)
-            theirs = told.require_generators()
-            created = self.created.holding(theirs)
-            if self.started is not None:
-                started = self.started.after(self.created, theirs)
-        at = theirs_at = told.streams if told is not None else None
-        seeded = self.loader.num_workers and (self._streams or not self.by_rows)
-        if seeded and (at is None or self.renewed):
-            raise NotReplayable(UNSEEDED.format(type(clone.dataset).__name__))
-        if self._streams and self.loader.num_workers:
-            clone = watched(clone)
-        created.give(clone)
-        if at is not None:
-            rng.restore(at)
-        try:
-            items = self.make(clone)
-            if self.renewed:
-                created.give(clone)
-                rng.restore(at or present)
-            if started is not None:
-                started.give(clone)
-                if at is not None:
-                    at = rng.jump(at, created.streams, started.streams)
-                    rng.restore(at or present)
-            begun = rng.read()
-            if isinstance(items, _BaseDataLoaderIter):
-                _begin_order(items)
-            order = begun, rng.read()
-            first = 0
-            if self.loader.num_workers and not self._streams:
-                rng.restore(theirs_at or present)
-                first, items = self._staffed(clone, items, created, index)
-                rng.restore(order[1])
-        finally:
-            if told is not None:
-                rng.restore(present)
-        if told is not None and at is None and order[0] != order[1]:
-            raise NotReplayable(UNTOLD.format("where the random numbers stand that order its data"))
-        return Twin(items, order, first)
-
-    def _staffed(
-        self, clone: "DataLoader[Any]", items: Any, created: Point, index: int
-    ) -> tuple[int, Iterator[Any]]:
-        """Worker processes that give what `items` would, and from which item on.
-
-        Made where the rank made its own, so that they get the same seeds.
-        """
-        workers = self.loader.num_workers
-        first, indices = indices_from(items._sampler_iter, index, workers, by_rows=self.by_rows)
-        made = staffed_for(self.loader, clone, indices, created.loader_generator())
-        return first, self.make(made)
-
-
-def _begin_order(items: "_BaseDataLoaderIter") -> None:
-    """Draw the first index of `items` where the rank did: a sampler takes its seed there."""
-    indices = items._sampler_iter
-    first = list(itertools.islice(indices, 1))
-    items._sampler_iter = itertools.chain(first, indices)
 
 
 def _words(error: Exception) -> str:

@@ -1,13 +1,15 @@
-"""Another rank's batches of a map-style data set, read by worker processes as the script's own are.
+"""Another rank's batches, read by worker processes of their own.
 
-What a data set does in a worker process it must not do in the script's: a file that it opens there
-on first use would be one file for all workers forked later, and random numbers come from the seed
-of each worker. So a copy of a loader that has worker processes has its own. Each item says whether
-anything was drawn for it. As long as nothing is, workers begin in the midst of the order of data;
-else they begin where the rank's did, and read everything again. Streams are always read so.
+A data set must not do in the script's process what it does in a worker process: a file that it
+opens there on first use would be one file for all workers forked later, and random numbers come
+from the seed of each worker. So a copy of a loader with worker processes gets worker processes.
 
-Each item also says where the generators of its process stood then: by that ranks find out whether
-the script seeds them by something that a copy does not know (`worker_seed_check`).
+Each item says whether random numbers were drawn for it. As long as none are, workers begin in the
+middle of the order of data; otherwise they begin where the rank's workers did, and read everything
+again. An iterable data set is always read from its beginning.
+
+Each item also holds a digest of the generators of its process. Ranks compare these to find out
+whether the script seeds workers by something that a copy does not know (`worker_seed_check`).
 """
 
 from collections.abc import Callable, Iterator
@@ -19,47 +21,51 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, get_worker_info
 
-from recoverrun.worker.data.loader_clone import NotReplayable, apart, staffed
-from recoverrun.worker.rng import object_generators, rng
-from recoverrun.worker.rng.object_generators import State
+from recoverrun.worker.data.loader_clone import with_workers
+from recoverrun.worker.data.object_copy import shallow_copy
+from recoverrun.worker.errors import NotReplayable
+from recoverrun.worker.rng import object_generators
+from recoverrun.worker.rng.host_streams import read_hosts
+from recoverrun.worker.rng.object_generators import State, generators_in, is_at
+from recoverrun.worker.rng.streams import tensor_bytes
 
 GIVEN_UP = ("DataLoader timed out", "DataLoader worker (pid")
-"""How messages of torch begin where worker processes gave nothing in time, or are gone."""
+"""Beginnings of torch's messages if worker processes gave nothing in time, or have died."""
 
 INHERITED = "the data set {} draws from a generator of its own in worker processes"
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class WorkerItem:
     """An item as a worker process gives it."""
 
     item: Any
-    drew: bool  # numbers for it or for one before it, from what the worker's seed determines
-    inherited: bool  # from a generator that stood in the process which began the worker
-    made: bool  # a generator that was not there when the worker had begun
-    state: bytes  # digest of where all generators stand now, but inherited ones
+    drew: bool  # numbers for it or an item before it, that follow from the worker's seed
+    inherited: bool  # numbers from a generator of the process that began the worker
+    made: bool  # the data set made a generator since the worker began
+    state: bytes  # digest of all generators except inherited ones
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
-    """Where the generators of a worker process stood after item `index`."""
+class GeneratorTrace:
+    """The generators of a worker process after item `index`."""
 
     index: int
     state: bytes
     drew: bool
-    made: bool  # one of them by the data set, in that process
+    made: bool  # the data set made one of them in that process
 
     @staticmethod
-    def of(index: int, read: Read) -> "Trace":
-        return Trace(index, read.state, read.drew, read.made)
+    def of(index: int, read: WorkerItem) -> "GeneratorTrace":
+        return GeneratorTrace(index, read.state, read.drew, read.made)
 
     def pack(self) -> list[Any]:
         """Plain values for msgpack, in the order of the fields."""
         return [self.index, self.state, self.drew, self.made]
 
 
-class Order:
-    """In place of a sampler: what is still to come of its indices."""
+class FixedOrder:
+    """Stands in for a sampler, and yields given indices."""
 
     def __init__(self, indices: Iterator[Any]) -> None:
         self._indices = indices
@@ -68,9 +74,10 @@ class Order:
         return self._indices
 
 
-class Watch:
-    """In a worker process: what is drawn there from the moment on when the script's own
-    `worker_init_fn` is done. Both methods stand in for the loader's own functions.
+class DrawWatch:
+    """Finds out, in a worker process, what is drawn after the script's `worker_init_fn` has run.
+
+    Its two methods stand in for the loader's `worker_init_fn` and `collate_fn`.
     """
 
     def __init__(self, loader: "DataLoader[Any]") -> None:
@@ -84,20 +91,20 @@ class Watch:
         inherited = object_generators.states_of(_generators())
         if self._begun is not None:
             self._begun(worker)
-        self._inherited = [pair for pair in inherited if object_generators.stands_at(*pair)]
-        known = [id(one) for one, _ in self._inherited]
+        self._inherited = [pair for pair in inherited if is_at(*pair)]
+        known = [id(generator) for generator, _ in self._inherited]
         self._seeded = object_generators.states_of(
-            one for one in _generators() if id(one) not in known
+            generator for generator in _generators() if id(generator) not in known
         )
         self._streams = _streams()
 
-    def collate(self, rows: Any) -> Read:
+    def collate(self, rows: Any) -> WorkerItem:
         item = self._collated(rows)
-        inherited = [id(one) for one, _ in self._inherited]
-        seeded = [id(one) for one, _ in self._seeded]
-        here = [one for one in _generators() if id(one) not in inherited]
-        made, streams = any(id(one) not in seeded for one in here), _streams()
-        return Read(
+        inherited = [id(generator) for generator, _ in self._inherited]
+        seeded = [id(generator) for generator, _ in self._seeded]
+        here = [generator for generator in _generators() if id(generator) not in inherited]
+        made, streams = any(id(generator) not in seeded for generator in here), _streams()
+        return WorkerItem(
             item,
             drew=made or _moved(self._seeded) or self._streams != streams,
             inherited=_moved(self._inherited),
@@ -109,29 +116,30 @@ class Watch:
 def indices_from(
     order: Iterator[Any], index: int, workers: int, *, by_rows: bool
 ) -> tuple[int, Iterator[Any]]:
-    """Where in `order` reading begins to have item `index`, and the order from there on.
+    """Return from which item on `order` is read to get item `index`, and the order from there on.
 
-    Worker processes take turns, so each gets what the rank's of its number got: that is where a
-    data set asks which one it is.
+    Worker processes take turns. Each one must get the items of the rank's worker of its number, as
+    a data set may ask for that number.
     """
     first = index - index % workers if by_rows else 0
     return first, islice(order, first, None)
 
 
-def staffed_for(
+def with_workers_in_order(
     loader: "DataLoader[Any]",
     clone: "DataLoader[Any]",
     order: Iterator[Any],
     generator: torch.Generator | None,
 ) -> "DataLoader[Any]":
-    """Like `clone`, a copy of `loader`, in this order and with worker processes, whose seeds come
-    from `generator`. It gives a `Read` for each item.
+    """Return a loader like `clone`, in this order, with worker processes seeded by `generator`.
+
+    `clone` is a copy of `loader`. The result gives a `WorkerItem` for each item.
     """
-    made = watched(staffed(clone, loader))
+    made = watched(with_workers(clone, loader))
     place = "sampler" if loader.batch_sampler is None else "batch_sampler"
     vars(made).update(
         {
-            place: Order(order),
+            place: FixedOrder(order),
             "generator": generator,
             "prefetch_factor": 1,  # few items of another rank are asked for
         }
@@ -140,23 +148,26 @@ def staffed_for(
 
 
 def watched(clone: "DataLoader[Any]") -> "DataLoader[Any]":
-    """Like `clone`, which has worker processes; it gives a `Read` for each item."""
-    watch, made = Watch(clone), apart(clone)
+    """Return a loader like `clone`, which has worker processes, that gives `WorkerItem`s."""
+    watch, made = DrawWatch(clone), shallow_copy(clone)
     vars(made).update({"worker_init_fn": watch.begin, "collate_fn": watch.collate})
     return made
 
 
-class Opened:
-    """The items that are in the `Read`s of a watched loader, if `believe` raises nothing."""
+class CheckedItems:
+    """The items of a watched loader, as long as `believe` accepts them."""
 
     def __init__(
-        self, items: Iterator[Any], loader: "DataLoader[Any]", believe: Callable[[Any, Read], None]
+        self,
+        items: Iterator[Any],
+        loader: "DataLoader[Any]",
+        believe: Callable[[Any, WorkerItem], None],
     ) -> None:
         self._items = items
         self._loader = loader
         self._believe = believe
 
-    def __iter__(self) -> "Opened":
+    def __iter__(self) -> "CheckedItems":
         return self
 
     def __len__(self) -> int:
@@ -164,13 +175,13 @@ class Opened:
 
     def __next__(self) -> Any:
         data = self._loader.dataset
-        read = opened(next_of(self._items, data), data)
+        read = checked(next_item(self._items, data), data)
         self._believe(self._loader, read)
         return read.item
 
 
-def next_of(items: Iterator[Any], data: Any) -> Any:
-    """Raises NotReplayable where worker processes fail us, StopIteration, or what `data` does."""
+def next_item(items: Iterator[Any], data: Any) -> Any:
+    """Return the next item. Raises NotReplayable if a worker process gives none in time or dies."""
     try:
         return next(items)
     except RuntimeError as error:
@@ -181,31 +192,31 @@ def next_of(items: Iterator[Any], data: Any) -> Any:
         ) from error
 
 
-def opened(read: Read, data: Any) -> Read:
-    """Raises NotReplayable if numbers were drawn for it from what cannot be told."""
+def checked(read: WorkerItem, data: Any) -> WorkerItem:
+    """Return `read`. Raises NotReplayable if it took numbers from an inherited generator."""
     if read.inherited:
         raise NotReplayable(INHERITED.format(type(data).__name__))
     return read
 
 
 def _generators() -> list[Any]:
-    """Those of the data set, in a worker process."""
+    """Return the generators of the data set, in a worker process."""
     worker = get_worker_info()
     assert worker is not None, "in a worker process"
-    return object_generators.within(worker.dataset)
+    return generators_in(worker.dataset)
 
 
 def _streams() -> tuple[bytes, ...]:
-    """Of the process. Not CUDA's, which a forked one must not touch."""
-    return rng.tensor_bytes(torch.get_rng_state()), *rng.read_hosts().values()
+    """Return the streams of the process, except CUDA's, which a forked process must not touch."""
+    return tensor_bytes(torch.get_rng_state()), *read_hosts().values()
 
 
 def _moved(states: list[tuple[Any, State]]) -> bool:
-    return any(not object_generators.stands_at(*pair) for pair in states)
+    return any(not is_at(*pair) for pair in states)
 
 
 def _digest(streams: tuple[bytes, ...], generators: list[Any]) -> bytes:
     digest = blake2b(digest_size=16)
     for part in (*streams, *map(object_generators.state_of, generators)):
-        digest.update(rng.tensor_bytes(part) if isinstance(part, torch.Tensor) else part)
+        digest.update(tensor_bytes(part) if isinstance(part, torch.Tensor) else part)
     return digest.digest()

@@ -1,11 +1,10 @@
-"""What data sets and samplers hold, copied: reading as another rank must leave the script's alone.
+"""Deep copies of data sets and samplers, so that reading them leaves the script's own unchanged.
 
-A stream may keep its place in itself: a counter, tokens that are still to be given, a reader in
-another object. A sampler may shuffle a list in place, a data set count how often it was asked. Who
-reads copies of them must move what the copies hold. So everything that can move is copied, as far
-as it can be: containers, generators of random numbers, open files, objects of plain Python classes.
-What is large (rows, tensors) or foreign (handles of libraries) is shared. No code of the script
-runs here.
+An iterable data set may keep its position in itself: a counter, tokens that are still to come, a
+reader in another object. A sampler may shuffle a list in place; a data set may count its reads. So
+everything that may change is copied as far as possible: containers, generators of random numbers,
+open files, objects of plain Python classes. What is large (rows, tensors) or foreign (handles of
+libraries) is shared. No code of the script runs here.
 """
 
 import collections
@@ -19,65 +18,77 @@ import threading
 import types
 from collections.abc import Callable, Container, Iterator
 from hashlib import blake2b
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from recoverrun.worker.rng import object_generators
-from recoverrun.worker.rng.rng import tensor_bytes
+from recoverrun.worker.rng.streams import tensor_bytes
 
-PARTS = 20_000
-"""So many objects are copied, which takes some 50 ms; what is left is shared."""
+MAX_OBJECTS = 20_000
+"""The most objects that are copied, which takes some 50 ms; the rest is shared."""
 
-ROWS = 1_000
-"""What is in a container that is larger is shared: rows, not a place."""
+MAX_ITEMS = 1_000
+"""The items of a larger container are shared: they are rows, not a position."""
 
-MANY = 4_000_000
+MAX_SHALLOW_ITEMS = 4_000_000
 """A container that is larger still is shared itself."""
 
 ARRAY_BYTES = 1 << 24
-"""Tensors and arrays that are larger are rows, not buffers."""
+"""Larger tensors and arrays are shared: they are rows, not buffers."""
 
-FIXED: frozenset[type] = frozenset(
+IMMUTABLE: frozenset[type] = frozenset(
     {int, float, complex, bool, str, bytes, type(None), type(Ellipsis), range, slice, type}
 )
-"""Values of these cannot move."""
+"""Values of these types cannot change."""
 
-PASSING = frozenset({"builtins", "itertools"})
+ITERATOR_MODULES = frozenset({"builtins", "itertools"})
 """Modules whose iterators cannot be copied in general."""
 
-PASSES = frozenset({"epoch", "_epoch"})
-"""Attributes that number a pass."""
+EPOCH_NAMES = frozenset({"epoch", "_epoch"})
+"""Attributes that hold the number of a pass."""
 
-ANEW = frozenset({"datasets"})
-"""Libraries whose streams begin anew in every pass, whatever they note of the one before."""
+RESTARTING = frozenset({"datasets"})
+"""Libraries whose data sets begin anew in every pass, whatever they keep of the pass before."""
 
 COUNTERS: tuple[type, ...] = (itertools.count, type(iter([])), type(iter(())), type(iter(range(0))))
-"""But these can."""
+"""Iterators of `ITERATOR_MODULES` that can be copied."""
 
 
-class Unmovable(Exception):
-    """Something in it moves and cannot be copied; the text says what it holds."""
+T = TypeVar("T")
+
+
+class NotCopyable(Exception):
+    """An object holds something that may change and cannot be copied; the text says what."""
+
+
+def shallow_copy(owner: T) -> T:
+    """Return a shallow copy with its own `__dict__`: some `__setstate__` keep that of `owner`."""
+    clone = copy.copy(owner)
+    if vars(clone) is vars(owner):
+        object.__setattr__(clone, "__dict__", dict(vars(owner)))
+    return clone
 
 
 def copied(owner: Any) -> Any:
-    """A copy of `owner`. Raises Unmovable."""
+    """Return a deep copy of `owner`. Raises NotCopyable."""
     try:
-        return Copying(strict=True).of(owner)
+        return Copier(strict=True).of(owner)
     except RecursionError as error:
-        raise Unmovable("objects within objects, too deep to be copied") from error
+        raise NotCopyable("objects within objects, too deep to be copied") from error
 
 
-def stands(owner: Any) -> bytes:
-    """A digest of where `owner` stands: of what `copied` would copy, but for the number of a pass,
-    which all ranks are told alike.
+def position_digest(owner: Any) -> bytes:
+    """Return a digest of all that `copied` would copy, except the number of a pass.
+
+    The script sets that number alike on all ranks.
     """
     digest, known, todo = blake2b(digest_size=16), set[int](), [owner]
-    while todo and len(known) < PARTS:
+    while todo and len(known) < MAX_OBJECTS:
         value = todo.pop()
         kind = type(value)
         digest.update(kind.__name__.encode())
-        if kind in FIXED:
+        if kind in IMMUTABLE:
             digest.update(repr(value).encode())
         elif id(value) in known:
             continue
@@ -86,26 +97,26 @@ def stands(owner: Any) -> bytes:
             digest.update(tensor_bytes(state) if isinstance(state, torch.Tensor) else state)
         elif kind is torch.Tensor or _is_array(value):
             digest.update(str(value.shape).encode() + repr(value).encode())
-        elif isinstance(value, set) and set(map(type, value)) <= FIXED:
+        elif isinstance(value, set) and set(map(type, value)) <= IMMUTABLE:
             digest.update(repr(sorted(map(repr, value))).encode())
         elif isinstance(value, dict):
             todo += [*value.keys(), *value.values()]
-        elif isinstance(value, list | tuple | collections.deque) and len(value) <= ROWS:
+        elif isinstance(value, list | tuple | collections.deque) and len(value) <= MAX_ITEMS:
             todo += value
         elif isinstance(value, list | tuple | collections.deque):
             digest.update(str(len(value)).encode())
-        elif not _is_foreign(kind) and _root(kind) not in ANEW:
+        elif not _is_foreign(kind) and _root(kind) not in RESTARTING:
             held = _attributes(value) or {}
-            todo += [one for name, one in sorted(held.items()) if name not in PASSES]
+            todo += [part for name, part in sorted(held.items()) if name not in EPOCH_NAMES]
         known.add(id(value))
     return digest.digest()
 
 
-class Copying:
-    """Of several objects, which go on sharing what they share.
+class Copier:
+    """Copies several objects, which share in the copy what they share in the original.
 
-    If it is `strict`, what moves and cannot be copied raises Unmovable; else it is shared, as are
-    those whose identities are `seen`.
+    What may change and cannot be copied raises NotCopyable if `strict` is true; otherwise it is
+    shared, like objects whose identities are `seen`.
     """
 
     def __init__(self, *, strict: bool, seen: Container[int] = ()) -> None:
@@ -113,35 +124,39 @@ class Copying:
         self._seen = seen
         self._made: dict[int, Any] = {}
         self._kept: list[Any] = []  # alive, so that no identity comes twice
-        self._left = PARTS
+        self._left = MAX_OBJECTS
 
     def share(self, value: Any) -> None:
-        """This one is not to be copied."""
+        """Share `value`: it is not copied."""
         self._made[id(value)] = value
 
     def of(self, value: Any) -> Any:
-        """Raises Unmovable, and RecursionError for what is too deep."""
+        """Return a copy. Raises NotCopyable, and RecursionError for what is too deep."""
         kind = type(value)
-        if kind in FIXED or isinstance(value, type | types.ModuleType) or id(value) in self._seen:
+        if (
+            kind in IMMUTABLE
+            or isinstance(value, type | types.ModuleType)
+            or id(value) in self._seen
+        ):
             return value
         if id(value) in self._made:
             return self._made[id(value)]
-        make = self._way(value, kind)
+        make = self._copier_of(value, kind)
         if make is None or self._left <= 0:
             return value
         self._left -= 1
         self._kept.append(value)
         try:
             return make(value)
-        except Unmovable:
+        except NotCopyable:
             if self._strict:
                 raise
             return value
 
-    def _way(self, value: Any, kind: type) -> Callable[[Any], Any] | None:
-        """How it is copied; None if it is shared."""
+    def _copier_of(self, value: Any, kind: type) -> Callable[[Any], Any] | None:
+        """Return the function that copies `value`; None if it is shared."""
         if kind in self._CONTAINERS:
-            many = hasattr(value, "__len__") and len(value) > MANY
+            many = hasattr(value, "__len__") and len(value) > MAX_SHALLOW_ITEMS
             return None if many else functools.partial(self._CONTAINERS[kind], self)
         if object_generators.is_generator(value):
             return self._simply(copy.deepcopy if not _of_torch(value) else _generator)
@@ -149,7 +164,9 @@ class Copying:
             return self._simply(_reopened)
         if kind in COUNTERS or kind in (bytearray, types.SimpleNamespace):
             return self._simply(copy.copy)
-        if isinstance(value, queue.Queue | queue.SimpleQueue | threading.Thread) or _passes(value):
+        if isinstance(value, queue.Queue | queue.SimpleQueue | threading.Thread) or _is_consumed(
+            value
+        ):
             return _refuse
         if kind is torch.Tensor or _is_array(value):
             return self._simply(_array)
@@ -159,53 +176,53 @@ class Copying:
 
     def _simply(self, make: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def made(value: Any) -> Any:
-            twin = self._made[id(value)] = make(value)
-            return twin
+            clone = self._made[id(value)] = make(value)
+            return clone
 
         return made
 
     # --------------------------------------------------------------------------- containers
 
     def _list(self, value: Any) -> Any:
-        """Also a deque."""
-        twin = self._made[id(value)] = copy.copy(value)
-        if len(value) <= ROWS and not set(map(type, value)) <= FIXED:
-            twin.clear()
-            twin.extend(self.of(one) for one in value)
-        return twin
+        """Copy a list or a deque."""
+        clone = self._made[id(value)] = copy.copy(value)
+        if len(value) <= MAX_ITEMS and not set(map(type, value)) <= IMMUTABLE:
+            clone.clear()
+            clone.extend(self.of(item) for item in value)
+        return clone
 
     def _dict(self, value: Any) -> Any:
-        twin = self._made[id(value)] = copy.copy(value)
-        if len(value) <= ROWS and not set(map(type, value.values())) <= FIXED:
-            for key, one in value.items():
-                twin[key] = self.of(one)
-        return twin
+        clone = self._made[id(value)] = copy.copy(value)
+        if len(value) <= MAX_ITEMS and not set(map(type, value.values())) <= IMMUTABLE:
+            for key, item in value.items():
+                clone[key] = self.of(item)
+        return clone
 
     def _set(self, value: Any) -> Any:
-        twin = self._made[id(value)] = copy.copy(value)
-        return twin
+        clone = self._made[id(value)] = copy.copy(value)
+        return clone
 
     def _tuple(self, value: Any) -> Any:
-        if len(value) > ROWS:
+        if len(value) > MAX_ITEMS:
             return value
-        parts = [self.of(one) for one in value]
-        same = all(one is other for one, other in zip(parts, value, strict=True))
-        twin = self._made[id(value)] = value if same else tuple(parts)
-        return twin
+        parts = [self.of(item) for item in value]
+        same = all(part is item for part, item in zip(parts, value, strict=True))
+        clone = self._made[id(value)] = value if same else tuple(parts)
+        return clone
 
     def _method(self, value: Any) -> Any:
-        twin = types.MethodType(value.__func__, self.of(value.__self__))
-        self._made[id(value)] = twin
-        return twin
+        clone = types.MethodType(value.__func__, self.of(value.__self__))
+        self._made[id(value)] = clone
+        return clone
 
     def _partial(self, value: Any) -> Any:
-        arguments = [self.of(one) for one in value.args]
-        named = {name: self.of(one) for name, one in value.keywords.items()}
-        twin = functools.partial(self.of(value.func), *arguments, **named)
-        self._made[id(value)] = twin
-        return twin
+        arguments = [self.of(argument) for argument in value.args]
+        named = {name: self.of(argument) for name, argument in value.keywords.items()}
+        clone = functools.partial(self.of(value.func), *arguments, **named)
+        self._made[id(value)] = clone
+        return clone
 
-    _CONTAINERS: dict[type, Callable[["Copying", Any], Any]] = {
+    _CONTAINERS: dict[type, Callable[["Copier", Any], Any]] = {
         list: _list,
         collections.deque: _list,
         dict: _dict,
@@ -221,24 +238,24 @@ class Copying:
     # --------------------------------------------------------------------------- objects
 
     def _object(self, value: Any) -> Any:
-        """Not by `copy.copy`: what a class says there is for pickling, and leaves things out."""
+        """Copy all attributes and slots; `copy.copy` takes only what the class wants pickled."""
         try:
-            twin = object.__new__(type(value))
+            clone = object.__new__(type(value))
         except TypeError:  # made by C code, in part
             return value
-        self._made[id(value)] = twin
+        self._made[id(value)] = clone
         held = _attributes(value)
         if held is not None:
-            own = _attributes(twin)
-            assert own is not None, "of the same class"
-            own.update({name: self.of(one) for name, one in held.items()})
+            attributes = _attributes(clone)
+            assert attributes is not None, "of the same class"
+            attributes.update({name: self.of(part) for name, part in held.items()})
         for slot in _slots(type(value)):
             try:
                 kept = object.__getattribute__(value, slot)
             except AttributeError:
                 continue
-            object.__setattr__(twin, slot, self.of(kept))
-        return twin
+            object.__setattr__(clone, slot, self.of(kept))
+        return clone
 
 
 _HEAP = 1 << 9
@@ -247,10 +264,10 @@ _HEAP = 1 << 9
 
 def _attributes(value: Any) -> dict[str, Any] | None:
     try:
-        found = object.__getattribute__(value, "__dict__")
+        attributes = object.__getattribute__(value, "__dict__")
     except AttributeError:
         return None
-    return found if isinstance(found, dict) else None
+    return attributes if isinstance(attributes, dict) else None
 
 
 def _slots(kind: type) -> Iterator[str]:
@@ -268,20 +285,20 @@ def _root(kind: type) -> str:
 
 
 def _is_foreign(kind: type) -> bool:
-    """Of Python's own library, or with an end of its own, which must come once."""
+    """True for classes of the standard library, or with a `__del__`, which must run once."""
     root = _root(kind)
-    own = root in sys.stdlib_module_names and root != "__main__"
-    return own or hasattr(kind, "__del__") or issubclass(kind, torch.nn.Module | BaseException)
+    standard = root in sys.stdlib_module_names and root != "__main__"
+    return standard or hasattr(kind, "__del__") or issubclass(kind, torch.nn.Module | BaseException)
 
 
-def _passes(value: Any) -> bool:
-    """An iterator whose items are gone once they are given, and that has no copy."""
+def _is_consumed(value: Any) -> bool:
+    """True for an iterator whose items are gone once they are given, and that has no copy."""
     kind = type(value)
-    return hasattr(kind, "__next__") and kind.__module__ in PASSING
+    return hasattr(kind, "__next__") and kind.__module__ in ITERATOR_MODULES
 
 
 def _refuse(value: Any) -> Any:
-    raise Unmovable(f"an object of the kind {type(value).__name__}, which cannot be copied")
+    raise NotCopyable(f"an object of the kind {type(value).__name__}, which cannot be copied")
 
 
 def _of_torch(value: Any) -> bool:
@@ -289,9 +306,9 @@ def _of_torch(value: Any) -> bool:
 
 
 def _generator(value: torch.Generator) -> torch.Generator:
-    twin = torch.Generator(value.device)
-    twin.set_state(value.get_state())
-    return twin
+    clone = torch.Generator(value.device)
+    clone.set_state(value.get_state())
+    return clone
 
 
 def _is_array(value: Any) -> bool:
@@ -300,7 +317,7 @@ def _is_array(value: Any) -> bool:
 
 
 def _array(value: Any) -> Any:
-    """A copy of one that is small, and lies in the memory of the host."""
+    """Return a copy of an array that is small and in the memory of the host."""
     if isinstance(value, torch.Tensor):
         usual = value.device.type == "cpu" and value.layout == torch.strided
         return value.detach().clone() if usual and value.nbytes <= ARRAY_BYTES else value
@@ -308,20 +325,20 @@ def _array(value: Any) -> Any:
 
 
 def _reopened(file: Any) -> Any:
-    """The same file at the same place. Raises Unmovable."""
+    """Open the same file at the same position. Raises NotCopyable."""
     plain = type(file) in (io.TextIOWrapper, io.BufferedReader, io.FileIO)
     try:
         if file.closed:
             return file
         if not plain or not isinstance(file.name, str) or not file.readable() or file.writable():
-            raise Unmovable(f"an open {type(file).__name__}, which cannot be opened once more")
-        twin: Any
+            raise NotCopyable(f"an open {type(file).__name__}, which cannot be opened once more")
+        clone: Any
         if isinstance(file, io.TextIOWrapper):
-            twin = open(file.name, encoding=file.encoding, errors=file.errors)
+            clone = open(file.name, encoding=file.encoding, errors=file.errors)
         else:
             buffering = 0 if isinstance(file, io.FileIO) else -1
-            twin = open(file.name, "rb", buffering=buffering)
-        twin.seek(file.tell())
+            clone = open(file.name, "rb", buffering=buffering)
+        clone.seek(file.tell())
     except (OSError, ValueError) as error:
-        raise Unmovable(f"an open file, which cannot be opened once more ({error})") from error
-    return twin
+        raise NotCopyable(f"an open file, which cannot be opened once more ({error})") from error
+    return clone

@@ -1,9 +1,9 @@
-"""Which rows of a data set a rank goes through, where the script cuts it by hand.
+"""The rows of a data set that a rank goes through, if the script divides it by hand.
 
-`Subset(data, range(rank, len(data), world))` is other data on each rank, though no sampler carries
-the rank. So ranks tell each other the row numbers of the subsets and samplers below a loader: steps
-of equal width are three numbers, however they are written down, and other lists travel while they
-are short. Of longer ones only a checksum is told, which shows whether they are the same.
+`Subset(data, range(rank, len(data), world))` is different data on each rank, though no sampler
+carries the rank. So ranks tell each other the row numbers of the subsets and samplers below a
+loader. Rows at equal steps are three numbers, in whatever form the script holds them; short lists
+are sent as they are; of a longer list only a checksum is sent, which shows whether two are equal.
 """
 
 import array
@@ -14,23 +14,25 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Subset
 
-from recoverrun.worker.data.loader_clone import NotReplayable, apart, samplers_of
+from recoverrun.worker.data.object_copy import shallow_copy
+from recoverrun.worker.data.samplers import samplers_of
+from recoverrun.worker.errors import NotReplayable
 
-Cut = range | bytes | str
-"""Rows in steps of equal width, a short list of others, or no more than a mark of them."""
+SubsetRows = range | bytes | str
+"""Rows at equal steps, a short list of packed numbers, or only a description of a long one."""
 
 MOST_ROWS = 2048
-"""A longer list does not travel: it would be left in shared memory with every step."""
+"""A longer list is not sent: it would be written to shared memory in every step."""
 
 _NUMBERS = "q"
 
 
-def of(loader: "DataLoader[Any]") -> tuple[Cut, ...]:
-    """Of all subsets and samplers below `loader` that hold row numbers, in a fixed order."""
-    return tuple(cut_of(vars(owner)["indices"]) for owner in _holders(loader))
+def subset_rows_of(loader: "DataLoader[Any]") -> tuple[SubsetRows, ...]:
+    """Return the rows of all subsets and samplers below `loader`, in a fixed order."""
+    return tuple(rows_of(vars(owner)["indices"]) for owner in _holders(loader))
 
 
-def cut_of(rows: Any) -> Cut:
+def rows_of(rows: Any) -> SubsetRows:
     if isinstance(rows, range):
         return rows
     try:
@@ -43,86 +45,90 @@ def cut_of(rows: Any) -> Cut:
     return packed if len(listed) <= MOST_ROWS else f"{len(listed)} rows, {zlib.crc32(packed):x}"
 
 
-def give(clone: "DataLoader[Any]", cuts: tuple[Cut, ...]) -> None:
+def apply_rows(clone: "DataLoader[Any]", rows: tuple[SubsetRows, ...]) -> None:
     """Let `clone`, whose samplers are copies, go through these rows. Raises NotReplayable."""
     holders = _holders(clone)
-    if len(cuts) != len(holders):
+    if len(rows) != len(holders):
         raise NotReplayable("another rank cuts its data set in another way than this one")
     subsets = _subsets(clone)
     data = clone.dataset
-    given = _given(data, cuts[: len(subsets)])
-    vars(clone)["dataset"] = given
+    made = _with_rows(data, rows[: len(subsets)])
+    vars(clone)["dataset"] = made
     for sampler in samplers_of(clone):
         if vars(sampler).get("data_source") is data:
-            vars(sampler)["data_source"] = given
-        elif vars(sampler).get("dataset") is data and len(given) != len(data):
+            vars(sampler)["data_source"] = made
+        elif vars(sampler).get("dataset") is data and len(made) != len(data):
             raise NotReplayable("another rank goes through a data set of another length")
-    for sampler, cut in zip(holders[len(subsets) :], cuts[len(subsets) :], strict=True):
-        vars(sampler)["indices"] = _rows(vars(sampler)["indices"], cut)
+    for sampler, indices in zip(holders[len(subsets) :], rows[len(subsets) :], strict=True):
+        vars(sampler)["indices"] = _in_form_of(vars(sampler)["indices"], indices)
 
 
-def pack(cuts: tuple[Cut, ...]) -> list[Any]:
+def pack_rows(rows: tuple[SubsetRows, ...]) -> list[Any]:
     """Plain values for msgpack."""
-    return [[one.start, one.stop, one.step] if isinstance(one, range) else one for one in cuts]
+    return [
+        [part.start, part.stop, part.step] if isinstance(part, range) else part for part in rows
+    ]
 
 
-def unpack(packed: Any) -> tuple[Cut, ...]:
-    """Raises ValueError if `packed` is not what `pack` makes."""
+def unpack_rows(packed: Any) -> tuple[SubsetRows, ...]:
+    """Raises ValueError if `packed` is not what `pack_rows` makes."""
     if not isinstance(packed, list):
-        raise ValueError("cuts: no list")
-    return tuple(_unpacked(one) for one in packed)
+        raise ValueError("rows of subsets: no list")
+    return tuple(_unpacked(part) for part in packed)
 
 
-def _unpacked(one: Any) -> Cut:
-    if isinstance(one, str):
-        return one
-    if isinstance(one, bytes) and len(one) % 8 == 0:
-        return one
-    if isinstance(one, list) and len(one) == 3 and all(type(part) is int for part in one):
-        return range(*one)
-    raise ValueError(f"not a cut: {one!r}")
+def _unpacked(packed: Any) -> SubsetRows:
+    if isinstance(packed, str):
+        return packed
+    if isinstance(packed, bytes) and len(packed) % 8 == 0:
+        return packed
+    numbers = isinstance(packed, list) and all(type(number) is int for number in packed)
+    if numbers and len(packed) == 3:
+        return range(*packed)
+    raise ValueError(f"not rows of a subset: {packed!r}")
 
 
 def _subsets(loader: "DataLoader[Any]") -> list[Any]:
-    """The data set and those below it, as long as they are subsets."""
-    found: list[Any] = []
+    """Return the data set and those below it, as long as they are subsets."""
+    subsets: list[Any] = []
     data: Any = loader.dataset
     while isinstance(data, Subset):
-        found.append(data)
+        subsets.append(data)
         data = data.dataset
-    return found
+    return subsets
 
 
 def _holders(loader: "DataLoader[Any]") -> list[Any]:
-    return [*_subsets(loader), *(one for one in samplers_of(loader) if "indices" in vars(one))]
+    samplers = samplers_of(loader)
+    return [*_subsets(loader), *(owner for owner in samplers if "indices" in vars(owner))]
 
 
-def _given(data: Any, cuts: tuple[Cut, ...]) -> Any:
-    """A data set like `data` with these rows of each subset; `data` itself if it has no others."""
-    if not cuts:
+def _with_rows(data: Any, rows: tuple[SubsetRows, ...]) -> Any:
+    """Return a data set like `data` with these rows of each subset; `data` if it has them."""
+    if not rows:
         return data
-    below, rows = _given(data.dataset, cuts[1:]), _rows(data.indices, cuts[0])
-    if below is data.dataset and rows is data.indices:
+    below, indices = _with_rows(data.dataset, rows[1:]), _in_form_of(data.indices, rows[0])
+    if below is data.dataset and indices is data.indices:
         return data
-    twin = apart(data)
-    vars(twin).update(dataset=below, indices=rows)
-    return twin
+    subset = shallow_copy(data)
+    vars(subset).update(dataset=below, indices=indices)
+    return subset
 
 
-def _rows(own: Any, cut: Cut) -> Any:
-    """The rows of `cut` in the way that `own` are written down; `own` itself if it has them."""
-    if cut_of(own) == cut:
-        return own
-    if isinstance(cut, str):
+def _in_form_of(indices: Any, rows: SubsetRows) -> Any:
+    """Return `rows` as a list, range or tensor as `indices` is; `indices` if it has these rows."""
+    if rows_of(indices) == rows:
+        return indices
+    if isinstance(rows, str):
         raise NotReplayable(
             f"another rank goes through other rows of its data set, a list of more than {MOST_ROWS}"
         )
-    rows = cut if isinstance(cut, range) else array.array(_NUMBERS, cut).tolist()
-    if isinstance(own, torch.Tensor):
-        return torch.tensor(list(rows), dtype=own.dtype)
-    if hasattr(own, "dtype"):
-        return sys.modules["numpy"].array(rows, dtype=own.dtype)
-    return rows if isinstance(own, range) else list(rows)
+    numbers = rows if isinstance(rows, range) else array.array(_NUMBERS, rows).tolist()
+    if isinstance(indices, torch.Tensor):
+        return torch.tensor(list(numbers), dtype=indices.dtype)
+    if hasattr(indices, "dtype"):
+        return sys.modules["numpy"].array(numbers, dtype=indices.dtype)
+    return numbers if isinstance(indices, range) else list(numbers)
 
 
 def _steady(rows: "array.array[int]") -> range | None:

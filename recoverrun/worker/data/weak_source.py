@@ -1,18 +1,18 @@
-"""The script's data iterators, held no longer than the script holds them."""
+"""Weak references to data sources: they live no longer than the script keeps them."""
 
 import weakref
 from typing import Any
 
 from recoverrun.worker.data.iterator_origin import Origin
-from recoverrun.worker.data.loader_clone import NotReplayable
-from recoverrun.worker.data.loader_iterator import Source
+from recoverrun.worker.data.source import Source
+from recoverrun.worker.errors import NotReplayable
 
 
-class Adopted:
-    """A source that is kept only as long as the script keeps it; ended once it is gone.
+class WeakSource:
+    """A weak reference to a source; once the source is gone, it counts as ended.
 
-    A script that makes an iterator for one evaluation and drops it must not leave it, with its
-    worker processes, to us.
+    A script may make an iterator for one evaluation and drop it. Then its worker processes must
+    end.
     """
 
     def __init__(self, source: Source) -> None:
@@ -45,7 +45,7 @@ class Adopted:
 
     @property
     def origin(self) -> Origin:
-        """Of a loader's iterator only. Raises AttributeError."""
+        """The origin of a loader's iterator. Raises AttributeError for other sources."""
         origin: Origin = getattr(self._alive(), "origin")  # noqa: B009
         return origin
 

@@ -1,11 +1,13 @@
-"""Do the copies of a lost rank's worker processes draw what its own would have drawn?
+"""A check that copies of a lost rank's worker processes draw the numbers that its own would draw.
 
-Their seeds follow from where the rank made its iterator. But a `worker_init_fn` may seed them anew,
-and a data set may make a generator there, by anything: `args.rank`, a seed that differs by rank.
-Where numbers are drawn from the first item on, a proof's gradient shows that. Where it begins
-later (only large pictures are cropped), it does not. So ranks compare in each proof where the
-generators of their worker processes stand after an item that was read, with where they stand in the
-copy that another rank has of them. As long as nothing is drawn, it does not matter if they differ.
+Their seeds follow from the state in which the rank made its iterator. But a `worker_init_fn` may
+seed them anew, and a data set may make a generator there, from anything: `args.rank`, or a seed
+that differs by rank. If numbers are drawn from the first item on, the gradient of a proof shows
+that; if drawing begins later (only large pictures are cropped), it does not.
+
+So in each proof ranks compare the generators of their worker processes after an item with the
+generators in another rank's copy of these processes. As long as nothing is drawn, a difference does
+not matter.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -15,10 +17,11 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from recoverrun.worker.data.loader_clone import NotReplayable
-from recoverrun.worker.data.loader_iterator import LoaderIterator, Source
-from recoverrun.worker.data.loader_workers import Read, Trace
-from recoverrun.worker.data.weak_source import Adopted
+from recoverrun.worker.data.loader_iterator import LoaderIterator
+from recoverrun.worker.data.loader_workers import GeneratorTrace, WorkerItem
+from recoverrun.worker.data.source import Source
+from recoverrun.worker.data.weak_source import WeakSource
+from recoverrun.worker.errors import NotReplayable
 
 OTHERWISE = (
     "{} draws random numbers in worker processes that the script seeds by something which each "
@@ -31,26 +34,25 @@ UNCOMPARED = (
 )
 
 Key = tuple[type[Any], Any]
-"""Of a loader: the type of its data set and the code that begins its worker processes."""
+"""A kind of loader: the type of its data set, and the code that begins its worker processes."""
 
 Tell = Callable[[dict[str, Any]], Mapping[int, dict[str, Any]]]
-"""What this rank says; what every rank that holds the same parameters says, by rank."""
+"""Sends what this rank says; returns what every rank with the same parameters says, by rank."""
 
 
-class Seeding:
-    """What a proof has shown of the loaders that have worker processes."""
+class SeedCheck:
+    """What proofs have shown about loaders that have worker processes."""
 
     def __init__(self) -> None:
         self._judged = False
         self._otherwise: set[Key] = set()
         self._alike: dict[Key, bool] = {}  # and whether the data set had made a generator
 
-    def believe(self, loader: "DataLoader[Any]", read: Read) -> None:
-        """Raises NotReplayable if something was drawn for `read`, as another rank, that may not be
-        what that rank would have drawn.
+    def believe(self, loader: "DataLoader[Any]", read: WorkerItem) -> None:
+        """Raises NotReplayable if numbers were drawn for `read` that may not be the other rank's.
 
-        Until ranks have compared, all is believed: where a loss kept them from it, the promise says
-        that it is not proved.
+        Until ranks have compared, everything is accepted: if a loss kept them from comparing, the
+        guarantee says that it is not proved.
         """
         if not read.drew or not self._judged:
             return
@@ -63,22 +65,24 @@ class Seeding:
             raise NotReplayable(UNCOMPARED.format(data))
 
     def compare(
-        self, sources: Iterable[Source], partner: int, looked: Mapping[str, Any], tell: Tell
+        self, sources: Iterable[Source], partner: int, observed: Mapping[str, Any], tell: Tell
     ) -> str:
-        """After `partner`'s first microbatch was executed, on all ranks at a time.
+        """Compare generators with other ranks, after `partner`'s first microbatch was executed.
 
-        `looked` is what `look` has found there. Returns why what was drawn for it does not show
-        that it will be so later, or "".
+        All ranks call this at the same time. `observed` is what `observe` returned. Returns why
+        the proof does not show that later numbers will be equal, or "".
         """
-        iterators = _staffed(sources)
-        seen = {number: Trace(*packed) for number, *packed in looked["seen"]}
-        heard = tell({"traces": looked["mine"]})
-        theirs = {n: Trace(*packed) for n, *packed in heard.get(partner, {}).get("traces", ())}
-        found = [number for number, one in seen.items() if theirs.get(number) != one]
-        said = tell({"otherwise": found})
-        otherwise = {number for one in said.values() for number in one["otherwise"]}
-        for number, one in iterators.items():
-            key = _key(one.loader)
+        iterators = _with_workers(sources)
+        seen = {number: GeneratorTrace(*packed) for number, *packed in observed["seen"]}
+        heard = tell({"traces": observed["mine"]})
+        theirs = {
+            n: GeneratorTrace(*packed) for n, *packed in heard.get(partner, {}).get("traces", ())
+        }
+        differing = [number for number, trace in seen.items() if theirs.get(number) != trace]
+        said = tell({"otherwise": differing})
+        otherwise = {number for answer in said.values() for number in answer["otherwise"]}
+        for number, iterator in iterators.items():
+            key = _key(iterator.loader)
             if number in otherwise:
                 self._otherwise.add(key)
             elif number in seen:
@@ -92,42 +96,45 @@ class Seeding:
         return OTHERWISE.format(names[0]) if names else ""
 
 
-def look(sources: Iterable[Source], partner: int) -> dict[str, Any]:
-    """Where the generators of worker processes stood: of the copies that read as `partner`, and of
-    others that are begun like our own. As plain values.
+def observe(sources: Iterable[Source], partner: int) -> dict[str, Any]:
+    """Return the generators of worker processes as plain values: "seen" and "mine".
+
+    "seen" are those of the copies that read as `partner`; "mine" are those of processes that were
+    begun like this rank's own.
     """
-    iterators = _staffed(sources)
+    iterators = _with_workers(sources)
     seen = {
-        number: one.traces[partner]
-        for number, one in iterators.items()
-        if partner in one.traces and (_begun(one) or one.traces[partner].made)
+        number: iterator.traces[partner]
+        for number, iterator in iterators.items()
+        if partner in iterator.traces and (_has_init_fn(iterator) or iterator.traces[partner].made)
     }
-    mine = {number: _retraced(iterators[number], one.index) for number, one in seen.items()}
+    mine = {number: _retraced(iterators[number], trace.index) for number, trace in seen.items()}
     return {
-        "seen": [[number, *one.pack()] for number, one in seen.items()],
-        "mine": [[number, *one.pack()] for number, one in mine.items() if one is not None],
+        "seen": [[number, *trace.pack()] for number, trace in seen.items()],
+        "mine": [[number, *trace.pack()] for number, trace in mine.items() if trace is not None],
     }
 
 
 def has_workers(sources: Iterable[Source]) -> bool:
-    return bool(_staffed(sources))
+    """True if an iterator among `sources` has worker processes."""
+    return bool(_with_workers(sources))
 
 
-def _staffed(sources: Iterable[Source]) -> dict[int, LoaderIterator]:
-    """Iterators of loaders that have worker processes, by number."""
-    held = [source.held for source in sources if isinstance(source, Adopted)]
+def _with_workers(sources: Iterable[Source]) -> dict[int, LoaderIterator]:
+    """Return the iterators of loaders that have worker processes, by number."""
+    held = [source.held for source in sources if isinstance(source, WeakSource)]
     return {
-        one.number: one
-        for one in held
-        if isinstance(one, LoaderIterator) and one.loader.num_workers
+        iterator.number: iterator
+        for iterator in held
+        if isinstance(iterator, LoaderIterator) and iterator.loader.num_workers
     }
 
 
-def _begun(iterator: LoaderIterator) -> bool:
+def _has_init_fn(iterator: LoaderIterator) -> bool:
     return iterator.loader.worker_init_fn is not None
 
 
-def _retraced(iterator: LoaderIterator, index: int) -> Trace | None:
+def _retraced(iterator: LoaderIterator, index: int) -> GeneratorTrace | None:
     try:
         return iterator.retrace(index)
     except Exception:  # protects a healthy run from what its data set says to one more reader
@@ -139,7 +146,7 @@ def _key(loader: "DataLoader[Any]") -> Key:
 
 
 def _code(function: Any) -> Any:
-    """Functions that are made anew for each loader have the same code."""
+    """Return the code of `function`: functions that are made anew for each loader share it."""
     if isinstance(function, partial):
         return _code(function.func)
     if isinstance(function, BuiltinFunctionType):

@@ -17,7 +17,7 @@ from ft_collectives.step.reducer import Piece, Reducer
 from recoverrun.worker.context.evidence import Mark
 from recoverrun.worker.context.fingerprints import is_mark
 from recoverrun.worker.context.slot_context import Key, last
-from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.make_up import noted_evidence
 from recoverrun.worker.make_up.made_microbatch import Apart, Made
 from recoverrun.worker.replay.containment import GivenUp

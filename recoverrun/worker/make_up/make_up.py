@@ -19,7 +19,7 @@ from ft_collectives.step.reducer import Piece, Reducer
 from recoverrun.worker.context.context_buffer import contexts_in
 from recoverrun.worker.context.evidence import Mark
 from recoverrun.worker.context.slot_context import Context, Key, key_of, told
-from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.make_up import noted_evidence
 from recoverrun.worker.make_up.audits import Audits
 from recoverrun.worker.make_up.deadly_microbatches import KILLS, Deaths, which

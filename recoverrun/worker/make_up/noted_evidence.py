@@ -14,7 +14,7 @@ import torch
 
 from recoverrun.worker.context.evidence import Mark, crc_of_streams
 from recoverrun.worker.context.slot_context import AFTER
-from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.make_up.made_microbatch import Made
 from recoverrun.worker.replay.executor import Impersonator
 from recoverrun.worker.replay.lost_rank import State

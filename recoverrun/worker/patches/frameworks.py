@@ -8,7 +8,8 @@ each other in there would not survive a loss by itself: `ADAPTATIONS` says how e
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from recoverrun.worker.rewriting.post_import import Arrived
+from recoverrun.worker.instrumentation import TrainingHints
+from recoverrun.worker.rewriting.post_import import PostImportHook
 
 if TYPE_CHECKING:  # it imports torch, which only the script does
     from recoverrun.worker.patches.parts import Parts
@@ -23,6 +24,9 @@ TRAINERS: dict[str, frozenset[str]] = {
 }
 """Modules to instrument, and names in them that lead to a backward in another module."""
 
+HINTS = TrainingHints(modules=TRAINERS, words={b"pipelining": frozenset({"step"})})
+"""A schedule of `torch.distributed.pipelining` trains in its `step`."""
+
 
 LEADS = ("is_global_zero",)
 ACCELERATE_LEADS = ("is_main_process",)
@@ -30,7 +34,7 @@ TRANSFORMERS_LEAD = ("should_save", "should_log")
 """Properties that are true on rank 0 alone, or on its deputy."""
 
 
-def adaptations(parts: "Parts") -> dict[str, Arrived]:
+def adaptations(parts: "Parts") -> dict[str, PostImportHook]:
     """What to do with each module of a framework when it is imported."""
     from recoverrun.worker.patches.torch_table import replace
     from recoverrun.worker.rank0.failover import of_rank_zero
@@ -52,7 +56,7 @@ def adaptations(parts: "Parts") -> dict[str, Arrived]:
             if isinstance(found := vars(owner).get(name), property):
                 setattr(owner, name, of_rank_zero(parts.worker, found))
 
-    adapted: dict[str, Arrived] = {}
+    adapted: dict[str, PostImportHook] = {}
     for name in LIGHTNING:
         adapted[f"{name}.loops.training_epoch_loop"] = lightning_epoch
         adapted[f"{name}.core.module"] = lightning_module

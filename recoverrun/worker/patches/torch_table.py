@@ -33,7 +33,8 @@ from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from recoverrun.worker.context import attached_state
-from recoverrun.worker.rewriting.post_import import watch
+from recoverrun.worker.data.cycle_source import CycleSource
+from recoverrun.worker.rewriting.post_import import when_imported
 
 if TYPE_CHECKING:  # it imports torch, which only the script does
     from recoverrun.worker.patches.distributed_checkpoint import Checkpoints
@@ -111,7 +112,7 @@ def install(parts: "Parts") -> None:
     backwards = Backwards(parts.driver, hand.backward_done)
     _gradients(parts, hand, backwards)
     REGISTRY.watch_torch(torch)
-    watch("numpy.random", REGISTRY.watch_numpy)
+    when_imported("numpy.random", REGISTRY.watch_numpy)
     _data(parts)
     replace(c10d, "_new_process_group_helper", process_groups.wrapping)
     replace(c10d, "_store_based_barrier", process_groups.store_barrier)
@@ -130,19 +131,19 @@ def install(parts: "Parts") -> None:
     replace(wrapping, "_verify_param_shape_across_processes", frameworks.agreed)
     assert torch.distributed.is_available(), "this torch was built without distributed"
     fsdp2 = Fsdp2(parts.driver)
-    watch("torch.distributed.fsdp._fully_shard._fully_shard", lambda m: _fsdp2(fsdp2, m))
+    when_imported("torch.distributed.fsdp._fully_shard._fully_shard", lambda m: _fsdp2(fsdp2, m))
     composable = "torch.distributed._composable.replicate_with_fsdp"
-    watch(composable, lambda m: replace(m, "replicate", fsdp2.replicate))
+    when_imported(composable, lambda m: replace(m, "replicate", fsdp2.replicate))
     fsdp1 = "torch.distributed.fsdp.fully_sharded_data_parallel"
-    watch(fsdp1, lambda m: _fsdp1(parts, m))
+    when_imported(fsdp1, lambda m: _fsdp1(parts, m))
     for part in ("saver", "loader"):
         name = f"torch.distributed.checkpoint.state_dict_{part}"
-        watch(name, lambda m: _checkpoints(Checkpoints(parts.worker), m))
-    watch("torch.distributed.checkpoint.utils", _places_in_checkpoints)
+        when_imported(name, lambda m: _checkpoints(Checkpoints(parts.worker), m))
+    when_imported("torch.distributed.checkpoint.utils", _places_in_checkpoints)
     schedules = f"{pipelines.MODULE}.schedules"
-    watch(schedules, lambda m: _pipelines(Pipelines(parts.driver, backwards), m))
+    when_imported(schedules, lambda m: _pipelines(Pipelines(parts.driver, backwards), m))
     for name, arrived in frameworks.adaptations(parts).items():
-        watch(name, arrived)
+        when_imported(name, arrived)
 
 
 def _fsdp2(fsdp2: "Fsdp2", fully_shard: ModuleType) -> None:
@@ -294,7 +295,7 @@ def _data(parts: "Parts") -> None:
     import torch
     from torch.utils.data import DataLoader
 
-    from recoverrun.worker.rank0 import private_draws
+    from recoverrun.worker.rng import private_draws
 
     def iterating(original: Any) -> Any:
         def wrapper(loader: Any) -> Iterator[Any]:
@@ -310,7 +311,7 @@ def _data(parts: "Parts") -> None:
         return wrapper
 
     replace(DataLoader, "__iter__", iterating)
-    watch(
+    when_imported(
         "torchdata.stateful_dataloader.stateful_dataloader",
         lambda module: replace(module.StatefulDataLoader, "__iter__", iterating),
     )
@@ -325,11 +326,10 @@ def _data(parts: "Parts") -> None:
 
 def _cycle(parts: "Parts", original: Any) -> Any:
     """A class like `itertools.cycle`, whose instances may be a `cycles.Cycle`."""
-    from recoverrun.worker.data.cycle_source import Cycle
 
     class Kind(type):
         def __instancecheck__(cls, value: Any) -> bool:
-            return isinstance(value, original | Cycle)
+            return isinstance(value, original | CycleSource)
 
     class cycle(metaclass=Kind):
         __doc__ = original.__doc__

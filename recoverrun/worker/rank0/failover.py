@@ -8,13 +8,13 @@ as it knows them, its own are put back, and iterators of data are none of those 
 from typing import Any
 
 from ft_collectives.communicators.errors import InvariantBroken
-from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.make_up.make_up import MakeUp
-from recoverrun.worker.rank0.private_draws import Alone
 from recoverrun.worker.rank0.shared_values import Supply
 from recoverrun.worker.replay.executor import Impersonator
 from recoverrun.worker.replay.lost_rank import LostRank
-from recoverrun.worker.rng import rng
+from recoverrun.worker.rng.private_draws import PrivateDraws
+from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
 from recoverrun.worker.step.worker_state import WorkerState
 
 LEADS = "in the place of lost rank 0 from here on: what the script does on rank 0 alone"
@@ -39,23 +39,23 @@ class StandingIn:
             worker.voice.notice(LEADS)
         runtime.led = True
         if not runtime.lone:
-            self._own, runtime.unclear = rng.read(), False
+            self._own, runtime.unclear = read_streams(), False
             self._first = _lost(self._actor, self._make_up)
             theirs = None if self._first is None else self._known(self._first)
             if theirs is not None:
-                rng.restore(theirs)
+                restore_streams(theirs)
             runtime.unclear = theirs is None
-        self._began = rng.read()
+        self._began = read_streams()
         runtime.lone += 1
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
         worker, runtime = self._worker, self._worker.runtime
         runtime.lone -= 1
-        ended = rng.read()
+        ended = read_streams()
         moved = ended != self._began
         runtime.unclear |= moved and error is not None  # rank 0 might have drawn more
         if not runtime.lone:
-            rng.restore(self._own)
+            restore_streams(self._own)
             if moved and not self._follow(ended):
                 self._make_up.downgrade(DRAWS)
         # Protects training from code that another rank was meant for, whatever it raises.
@@ -66,11 +66,11 @@ class StandingIn:
         runtime.left.add(self._where)
         return True
 
-    def _known(self, first: LostRank) -> rng.Streams | None:
+    def _known(self, first: LostRank) -> Streams | None:
         points = self._actor.captures.points
         return first.known_at(self._own, points[-1]) if points else None
 
-    def _follow(self, ended: rng.Streams) -> bool:
+    def _follow(self, ended: Streams) -> bool:
         """Rank 0 would have drawn up to there. False if its numbers cannot be told from now on."""
         first = self._first
         if first is None or self._worker.runtime.unclear:
@@ -104,7 +104,7 @@ def serve(worker: WorkerState, actor: Impersonator, make_up: MakeUp) -> None:
     runtime.is_deputy = lambda: is_deputy(worker)
     runtime.supply = Supply(worker).supply
     runtime.standing_in = lambda where: StandingIn(worker, actor, make_up, where)
-    runtime.by_itself = lambda where: Alone(runtime, where)
+    runtime.by_itself = lambda where: PrivateDraws(runtime, where)
     if (env.rank - env.local_rank) % env.local_world_size == 0:  # nodes are alike, it seems
         runtime.first_of_node = lambda rank: rank % env.local_world_size == 0
 

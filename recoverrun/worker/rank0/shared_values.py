@@ -22,6 +22,7 @@ from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 from recoverrun.worker.instrumentation import Lone
+from recoverrun.worker.rng.streams import read_streams, restore_streams
 from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.tracking.recreated_objects import Bench
 
@@ -101,11 +102,10 @@ class Supply:
 
     def _made(self, frame: FrameType, bench: Bench) -> Any:
         """What rank 0 has made there, made once more; None if that is not possible."""
-        from recoverrun.worker.rng import rng
 
         if any(one is bench for one in self._under_way):
             return None
-        worker, before = self._worker, rng.read()
+        worker, before = self._worker, read_streams()
         worker.runtime.lone += 1
         self._under_way.append(bench)
         try:
@@ -117,7 +117,7 @@ class Supply:
         finally:
             self._under_way.pop()
             worker.runtime.lone -= 1
-            rng.restore(before)
+            restore_streams(before)
         if made is not None:
             worker.voice.notice(MADE.format(bench.making.name))
         return made

@@ -23,8 +23,9 @@ from recoverrun.worker.context.slot_context import (
 from recoverrun.worker.data.batch_substitution import dicts_in
 from recoverrun.worker.data.iterator_origin import Origin
 from recoverrun.worker.instrumentation import Loop
-from recoverrun.worker.rng import rng
+from recoverrun.worker.rng.private_draws import draw_sites
 from recoverrun.worker.rng.registry import REGISTRY
+from recoverrun.worker.rng.streams import Streams, read_streams
 from recoverrun.worker.tracking.loop_iterator import find_frame
 from recoverrun.worker.tracking.loop_tracker import Microbatch, ScriptRuntime, Top
 
@@ -75,7 +76,7 @@ class Captures:
         return capture(
             point=(step, index, "after", 0),
             loop=top.loop,
-            streams=rng.read(),
+            streams=read_streams(),
             names=names,
             loaders=self.loaders(),
             attributes=self._attributes(around, look_again),
@@ -125,7 +126,7 @@ def capture(
     *,
     point: tuple[int, int, Kind, int],
     loop: Loop,
-    streams: rng.Streams,
+    streams: Streams,
     names: Mapping[str, Any],
     loaders: Mapping[int, Origin],
     attributes: Mapping[Path, Any],
@@ -144,5 +145,5 @@ def capture(
         attributes=dict(attributes),
         generators=REGISTRY.states(),
         loaders=dict(loaders),
-        alone_at=frozenset(rng.alone_at),
+        alone_at=frozenset(draw_sites),
     )

@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Never, TypeVar
 
 from ft_collectives.communicators.errors import InvariantBroken, Superseded
-from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay import script_locations
 from recoverrun.worker.replay.exit_calls import Interrupts, refused
 from recoverrun.worker.step.time_limits import SERVING_LEAST_S, Patience, limit_s

@@ -8,27 +8,29 @@ from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
 
-from recoverrun.worker.data.cycle_source import Cycle
-from recoverrun.worker.data.draw_log import Draw
-from recoverrun.worker.data.generator_source import Feed
+from recoverrun.worker.data.cycle_source import CycleSource
+from recoverrun.worker.data.generator_source import GeneratorSource
+from recoverrun.worker.data.iterable_snapshot import IterableSnapshot
 from recoverrun.worker.data.iterator_origin import Origin
-from recoverrun.worker.data.loader_clone import Kept, Ranks, clone_for, staffed
-from recoverrun.worker.data.loader_iterator import LoaderIterator, Source
-from recoverrun.worker.data.loader_workers import Opened, Read, watched
-from recoverrun.worker.data.weak_source import Adopted
-from recoverrun.worker.data.worker_seed_check import Seeding
+from recoverrun.worker.data.loader_clone import clone_for, with_workers
+from recoverrun.worker.data.loader_iterator import LoaderIterator
+from recoverrun.worker.data.loader_workers import CheckedItems, WorkerItem, watched
+from recoverrun.worker.data.rank_substitution import RankPair
+from recoverrun.worker.data.source import Draw, Source
+from recoverrun.worker.data.weak_source import WeakSource
+from recoverrun.worker.data.worker_seed_check import SeedCheck
 from recoverrun.worker.replay.executor import Impersonator
 from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
 from rendezvous.protocol.layout import Layout
 
 
 class Sources:
-    """Wraps every loader's iterator; answers it as `data.Impersonation`."""
+    """Wraps every loader's iterator; answers it as `data.DataRuntime`."""
 
     def __init__(self, runtime: ScriptRuntime, impersonator: Impersonator) -> None:
         self._runtime = runtime
         self._impersonator = impersonator
-        self.seeding = Seeding()
+        self.seeding = SeedCheck()
         self._created = self._fed = 0
         self._trusted: set[str] = set()  # generators that a proof has resumed
 
@@ -44,29 +46,29 @@ class Sources:
                 return make(loader)
             own = Origin.of(loader, None, ())
             told = self._impersonator.created_now(own, runtime.acting_rank)
-            told.require_places(own, runtime.own_rank)
-            carried = told.against(own)
-            ranks = Ranks(runtime.own_rank, runtime.acting_rank, runtime.layout, carried)
+            told.require_rank_places(own, runtime.own_rank)
+            carried = told.places_for(own)
+            ranks = RankPair(runtime.own_rank, runtime.acting_rank, runtime.layout, carried)
             alone = isinstance(loader.dataset, IterableDataset) and not loader.num_workers
-            stream = Kept(loader.dataset) if alone else None
+            stream = IterableSnapshot(loader.dataset) if alone else None
             clone = clone_for(loader, ranks, stream, self.seen)
-            told.give_cuts(clone)
+            told.apply_rows(clone)
             if not (loader.persistent_workers and vars(loader).get("_iterator")):
-                clone = staffed(clone, loader)
+                clone = with_workers(clone, loader)
             with self.speaking_as(runtime.acting_rank):
                 if not clone.num_workers:
                     return make(clone)
-                return Opened(make(watched(clone)), loader, self.believe)
+                return CheckedItems(make(watched(clone)), loader, self.believe)
         source = LoaderIterator(loader=loader, make=make, runtime=self, number=self._created)
         self._created += 1
-        runtime.adopt(Adopted(source))
+        runtime.adopt(WeakSource(source))
         return source
 
-    def feed(self, generator: Any, name: str) -> Feed:
+    def feed(self, generator: Any, name: str) -> GeneratorSource:
         """A generator of the script's own, which may hand on what a loader gives."""
         self._fed += 1
-        feed = Feed(generator, name, self, self._fed)
-        self._runtime.adopt(Adopted(feed))
+        feed = GeneratorSource(generator, name, self, self._fed)
+        self._runtime.adopt(WeakSource(feed))
         return feed
 
     def cycle(self, original: Callable[..., Iterator[Any]], iterable: Any) -> Iterator[Any]:
@@ -76,8 +78,8 @@ class Sources:
         if runtime.quiet or caller not in runtime.own_modules:
             return original(iterable)
         self._fed += 1
-        made = Cycle(iter(iterable), self, self._fed)
-        runtime.adopt(Adopted(made))
+        made = CycleSource(iter(iterable), self, self._fed)
+        runtime.adopt(WeakSource(made))
         return made
 
     asking = 0
@@ -128,7 +130,7 @@ class Sources:
         if not self._runtime.quiet:
             self._runtime.drawn(source, index, item)
 
-    def believe(self, loader: "DataLoader[Any]", read: Read) -> None:
+    def believe(self, loader: "DataLoader[Any]", read: WorkerItem) -> None:
         self.seeding.believe(loader, read)
 
     @property
@@ -143,8 +145,10 @@ class Sources:
 
     def trust(self) -> None:
         """The present transaction is proved, or is about to be, in a child."""
-        held = [source.held for source in self._runtime.sources if isinstance(source, Adopted)]
-        self._trusted |= {one.name for one in held if isinstance(one, Feed) and one.asked}
+        held = [source.held for source in self._runtime.sources if isinstance(source, WeakSource)]
+        self._trusted |= {
+            one.name for one in held if isinstance(one, GeneratorSource) and one.asked
+        }
 
     def trusts(self, name: str) -> bool:
         return name in self._trusted

@@ -27,9 +27,9 @@ from recoverrun.worker.context.namespaces import around_of, held, hold, put_back
 from recoverrun.worker.context.object_contents import Kept
 from recoverrun.worker.context.object_members import is_framework, members
 from recoverrun.worker.context.slot_context import AFTER, Context, attributes_of, owners_of
-from recoverrun.worker.data.batch_substitution import served, substituted
+from recoverrun.worker.data.batch_substitution import pairs_for_rank, substituted
 from recoverrun.worker.data.iterator_origin import Origin
-from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.instrumentation import ITEM_NAME, RUNTIME_NAME
 from recoverrun.worker.replay.captures import Captures, capture
 from recoverrun.worker.replay.containment import Custody
@@ -41,8 +41,10 @@ from recoverrun.worker.replay.poison import NOT_A_NUMBER, poisoned
 from recoverrun.worker.replay.rank_constants import Constants
 from recoverrun.worker.replay.rank_environment import as_rank
 from recoverrun.worker.replay.substitution import Costume, Substitution
-from recoverrun.worker.rng import rng
-from recoverrun.worker.rng.registry import MOST, REGISTRY
+from recoverrun.worker.rng.host_streams import read_hosts
+from recoverrun.worker.rng.registry import MAX_GENERATORS, REGISTRY
+from recoverrun.worker.rng.skip_ahead import skip_ahead
+from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
 from recoverrun.worker.step.strategy import Strategy
 from recoverrun.worker.step.time_limits import limit_s
 from recoverrun.worker.tracking.loop_tracker import Microbatch, ScriptRuntime, Top, Unwind
@@ -53,7 +55,7 @@ TALKS = (
 )
 
 
-CROWDED = f"the script holds more than {MOST} generators of random numbers"
+CROWDED = f"the script holds more than {MAX_GENERATORS} generators of random numbers"
 
 
 class NothingReached(NotReplayable):
@@ -171,7 +173,7 @@ class Impersonator:
     def created_now(self, own: Origin, rank: int) -> Origin:
         """Where `rank` stands as it creates one in the microbatch that is executed now."""
         lost = self.lost.get(rank)
-        return own if lost is None else lost.pairs.told(own, None)
+        return own if lost is None else lost.pairs.derive(own, None)
 
     def execute(self, rank: int, state: State, step: int, microbatch: Microbatch) -> Executed:
         """Run `microbatch` of `step` as `rank`, which stood at `state` as its iteration began.
@@ -198,7 +200,7 @@ class Impersonator:
             kept.put_back()
         if done.after is None:
             return done
-        streams = done.after.streams.with_alone(theirs.streams.alone)
+        streams = done.after.streams.with_private(theirs.streams.private)
         told = replace(
             done.after, streams=streams, loaders=theirs.loaders, alone_at=theirs.alone_at
         )
@@ -210,11 +212,11 @@ class Impersonator:
         theirs: Context,
         step: int,
         microbatch: Microbatch,
-        untold: rng.Streams | None,
+        untold: Streams | None,
     ) -> Executed:
         top, mine = microbatch.top, microbatch.top.context
         assert mine is not None, "captured as it began"
-        costume = Costume(rng.read(), REGISTRY.states())
+        costume = Costume(read_streams(), REGISTRY.states())
         self.runtime.acting_rank, self.runtime.untold = rank, untold
         self._skip = microbatch.place.skip
         try:
@@ -228,7 +230,7 @@ class Impersonator:
             for source, count in top.positions:
                 source.seek(rank, count)
             REGISTRY.restore(theirs.generators)
-            rng.restore(theirs.streams)
+            restore_streams(theirs.streams)
             item = self.custody.serve(
                 top.loop.id, rank, self.longest_s, lambda: self._item_of(top, rank)
             )
@@ -247,10 +249,10 @@ class Impersonator:
 
     def _restore_body(self, top: Top, theirs: Context, mine: Context) -> None:
         assert top.body is not None, "an iterator was made in the header"
-        moved = rng.jump(theirs.streams, mine.streams, top.body, hosts=False)
+        moved = skip_ahead(theirs.streams, mine.streams, top.body, hosts=False)
         if moved is None:
             raise NotReplayable(UNTOLD)
-        rng.restore(moved.hosted(rng.read_hosts()))
+        restore_streams(moved.hosted(read_hosts()))
 
     def execute_fresh(self, microbatch: Microbatch) -> Executed:
         """Compute one more microbatch as ourselves, on our own next data (equal-count).
@@ -268,7 +270,7 @@ class Impersonator:
             for _, owner in owners_of(visible, self.runtime.own_modules)
             if is_framework(owner)
         ]
-        costume = Costume(rng.read(), {})
+        costume = Costume(read_streams(), {})
         originals = held(names, top.iterators)
         self._substitution.lend(names, top, costume)
         self._substitution.regroup(top, costume)
@@ -351,7 +353,7 @@ class Impersonator:
         return capture(
             point=(step, microbatch.index, "after", 0),
             loop=loop,
-            streams=rng.read(),
+            streams=read_streams(),
             names=seen_by(loop, top.globals, names),
             loaders={},
             attributes=attributes_of(around_of(loop, top.globals, names), self.runtime.own_modules),
@@ -391,14 +393,14 @@ class Impersonator:
 
     def _item_of(self, top: Top, rank: int) -> Any:
         """The loop's item with what was drawn for it replaced by what `rank` would have drawn."""
-        drawn = served(top.item, top.draws, rank)
-        before = rng.read()
+        drawn = pairs_for_rank(top.item, top.draws, rank)
+        before = read_streams()
         self.looking_back = True
         try:
-            drawn += served(top.item, top.ahead, rank)
+            drawn += pairs_for_rank(top.item, top.ahead, rank)
         finally:
             self.looking_back = False
-        if rng.read() != before and not self.fresh:
+        if read_streams() != before and not self.fresh:
             raise NotReplayable("data that are fetched ahead draw random numbers as they are read")
         if self.proves:
             self.fed[top.loop.id] = bool(drawn)
@@ -433,7 +435,7 @@ class Impersonator:
         first = any(not one.door for one in evidence)
         if self._weights is not None and self.runtime.acting_rank is not None:
             self._weights.restore()
-        streams = rng.read() if first else None
+        streams = read_streams() if first else None
         for one in evidence:
             one.enters(digest, streams)
         if self.only_inputs and self.runtime.acting_rank is not None:

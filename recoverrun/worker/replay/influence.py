@@ -2,7 +2,11 @@
 
 from typing import Any
 
-from recoverrun.worker.analysis.program_slice import Reads, reads_before_backward, sources_of
+from recoverrun.worker.analysis.program_slice import (
+    SliceNames,
+    slice_before_backward,
+    syntax_trees_of,
+)
 from recoverrun.worker.context.object_members import identifier, is_framework, resolve
 from recoverrun.worker.context.slot_context import Key
 from recoverrun.worker.instrumentation import Loop
@@ -14,7 +18,7 @@ class Bearing:
 
     def __init__(self, runtime: ScriptRuntime) -> None:
         self._runtime = runtime
-        self._reads: dict[str, tuple[frozenset[str], Reads | None]] = {}  # by loop
+        self._reads: dict[str, tuple[frozenset[str], SliceNames | None]] = {}  # by loop
         self.top: Top | None = None  # the present one
         self.immaterial: frozenset[Key] = frozenset()  # read, and shown to change no gradient
 
@@ -36,10 +40,13 @@ class Bearing:
         # Entries of a dict are called as the dict is.
         return name in (reads.attributes if path[1:] and name != path[0] else reads.variables)
 
-    def _reads_of(self, region: Loop) -> Reads | None:
+    def _reads_of(self, region: Loop) -> SliceNames | None:
         """What is read before the backward of `region`, by the modules that are loaded now."""
         own = self._runtime.own_modules
         known = self._reads.get(region.id)
         if known is None or known[0] != own:
-            known = self._reads[region.id] = own, reads_before_backward(region, sources_of(own))
+            known = self._reads[region.id] = (
+                own,
+                slice_before_backward(region, syntax_trees_of(own)),
+            )
         return known[1]

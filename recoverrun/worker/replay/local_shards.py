@@ -14,9 +14,9 @@ import torch
 from recoverrun.worker.context.fingerprints import is_mark, is_plain_array, mark_of
 from recoverrun.worker.context.object_members import members, resolve
 from recoverrun.worker.context.slot_context import Key
-from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.lost_rank import parted
-from recoverrun.worker.rng.rng import tensor_bytes
+from recoverrun.worker.rng.streams import tensor_bytes
 
 MOST_BYTES = 16 << 20
 """Of one rank's shares together."""

@@ -31,9 +31,10 @@ from recoverrun.worker.context.slot_context import (
     last,
 )
 from recoverrun.worker.context.values import bits, is_numpy, same
-from recoverrun.worker.data.iterator_origin import Origin, Pairs
-from recoverrun.worker.data.loader_clone import NotReplayable
-from recoverrun.worker.rng import rng
+from recoverrun.worker.data.iterator_origin import Origin, OriginPairs
+from recoverrun.worker.errors import NotReplayable
+from recoverrun.worker.rng.skip_ahead import draws_between, skip_ahead, skip_like
+from recoverrun.worker.rng.streams import Streams, tensor_bytes
 
 NUMBERS_MOVE = (
     "random numbers of Python or numpy are drawn after a backward or between steps, and "
@@ -92,7 +93,7 @@ class LostRank:
     apart: bool  # what either of us draws in code meant for it alone, the other does not
     states: dict[Point, State] = field(default_factory=dict)
     bulk: dict[Key, Any] = field(default_factory=dict)  # large data that it holds otherwise
-    pairs: Pairs = field(default_factory=Pairs)
+    pairs: OriginPairs = field(default_factory=OriginPairs)
     resets: dict[Key, Any] = field(default_factory=dict)  # values that all had at the last top
     nothings: dict[Key, Any] = field(default_factory=dict)  # and zeros and the like, at any top
     loops: set[str] = field(default_factory=set)  # to which it has come
@@ -102,7 +103,7 @@ class LostRank:
     unequal: frozenset[str] = frozenset()  # streams of which they draw unequally many numbers
     led: Callable[[frozenset[str], Point], bool] = lambda places, since: False
     """Has this rank done all that the lost one does alone there, right after that point?"""
-    drawn: tuple[Point, rng.Streams, rng.Streams] | None = None
+    drawn: tuple[Point, Streams, Streams] | None = None
     """Its streams and ours, after we drew in its place, and our last point before that."""
 
     def learn(
@@ -199,16 +200,16 @@ class LostRank:
         before: Context,
         after: Context,
         within: bool,
-    ) -> tuple[rng.Streams, str]:
+    ) -> tuple[Streams, str]:
         """Its streams at `after`, and why torch's are not known there, or ""."""
         theirs, mine, why = state.context.streams, before.streams, state.torch_known
         drawn = None if within else self._drawn_since(before.point)
         if drawn is not None:
             theirs, mine = drawn
-        elif self.apart and any(theirs.alone) and not within and not why:
+        elif self.apart and any(theirs.private) and not within and not why:
             if not self.led(state.context.alone_at, before.point):
                 why = ALONE.format(rank=self.rank)
-        moved = rng.jump(theirs, mine, after.streams, hosts=False, shared=self.apart)
+        moved = skip_ahead(theirs, mine, after.streams, hosts=False, shared=self.apart)
         if not within and drawn is None and self.unequal & _torch_moved(mine, after.streams):
             why = why or UNEQUAL
         if moved is None:
@@ -226,7 +227,7 @@ class LostRank:
             one, own, now = theirs.generators[key], before.generators[key], after.generators[key]
             if isinstance(one, torch.Tensor) and isinstance(own, torch.Tensor):
                 assert isinstance(now, torch.Tensor), "of the same generator"
-                moved = rng.advanced_like(one, own, now)
+                moved = skip_like(one, own, now)
                 if moved is not None:
                     values[key] = moved
                     apart.discard(key)
@@ -248,10 +249,10 @@ class LostRank:
         """Where it would have stood as it made an iterator that we made at `own`."""
         streams = None
         if own.streams is not None and not state.torch_known:
-            streams = rng.jump(
+            streams = skip_ahead(
                 state.context.streams, mine.streams, own.streams, hosts=False, shared=self.apart
             )
-        return self.pairs.told(own, streams)
+        return self.pairs.derive(own, streams)
 
     def origin(self, number: int, own: Origin | None, points: Sequence[Context]) -> Origin | None:
         """Where it made its iterator `number`, or would have where we made our `own`."""
@@ -262,7 +263,7 @@ class LostRank:
         theirs = state.context.loaders.get(number)
         return theirs if theirs is not None or own is None else self.created(own, state, known[-1])
 
-    def known_at(self, own: rng.Streams, mine: Context) -> rng.Streams | None:
+    def known_at(self, own: Streams, mine: Context) -> Streams | None:
         """Its streams where ours are `own`, since our point `mine`; None if they are not known."""
         state = self.states.get(mine.point)
         if state is None or state.torch_known:
@@ -271,18 +272,16 @@ class LostRank:
         theirs, here = drawn or (state.context.streams, mine.streams)
         if here.hosts != own.hosts:
             return None
-        moved = rng.jump(theirs, here, own, hosts=False, shared=self.apart)
+        moved = skip_ahead(theirs, here, own, hosts=False, shared=self.apart)
         return None if moved is None else moved.hosted(theirs.hosts)
 
-    def stood_in(
-        self, mine: Context, own: rng.Streams, began: rng.Streams, ended: rng.Streams
-    ) -> None:
+    def stood_in(self, mine: Context, own: Streams, began: Streams, ended: Streams) -> None:
         """In its place we drew what it alone draws, from `began` to `ended`; ours are `own`."""
-        count = rng.draws_between(began.torch_cpu, ended.torch_cpu) or 1  # also what is not counted
-        cpu, *cuda = began.alone
-        self.drawn = mine.point, ended.with_alone([cpu + count, *cuda]), own
+        count = draws_between(began.torch_cpu, ended.torch_cpu) or 1  # also what is not counted
+        cpu, *cuda = began.private
+        self.drawn = mine.point, ended.with_private([cpu + count, *cuda]), own
 
-    def _drawn_since(self, here: Point) -> tuple[rng.Streams, rng.Streams] | None:
+    def _drawn_since(self, here: Point) -> tuple[Streams, Streams] | None:
         return None if self.drawn is None or self.drawn[0] != here else self.drawn[1:]
 
 
@@ -414,7 +413,7 @@ def digest_of(context: Context, drawn: Sequence[str], matters: Callable[[Key, An
     crc = 0
     for name in drawn:
         state: Any = known.get(name, context.generators.get(name, b""))
-        crc = zlib.crc32(rng.tensor_bytes(state) if isinstance(state, torch.Tensor) else state, crc)
+        crc = zlib.crc32(tensor_bytes(state) if isinstance(state, torch.Tensor) else state, crc)
     for key, value in sorted(context.values.items(), key=lambda pair: str(pair[0])):
         if not belongs_to_process(last(key)) and matters(key, value):
             crc = zlib.crc32(str(key).encode(errors="replace") + bits(value), crc)
@@ -425,7 +424,7 @@ def _generator(key: str) -> Key:
     return ("the generator made at", key)
 
 
-def _torch_moved(before: rng.Streams, after: rng.Streams) -> set[str]:
+def _torch_moved(before: Streams, after: Streams) -> set[str]:
     """Which of torch's streams did, by what votes call them."""
     cuda = enumerate(zip(before.torch_cuda, after.torch_cuda, strict=False))
     found = {f"cuda{number}" for number, (was, now) in cuda if was != now}
@@ -459,7 +458,7 @@ def lost_rank(
     if not met:
         return None
     met.sort(key=lambda one: one.point)
-    theirs, mine = any(met[-1].streams.alone), any(own[met[-1].point].streams.alone)
+    theirs, mine = any(met[-1].streams.private), any(own[met[-1].point].streams.private)
     # Whether numbers were drawn alone tells more than `apart`, which only guesses.
     lost = LostRank(rank, apart=theirs != mine or (apart and not mine))
     for one in met:

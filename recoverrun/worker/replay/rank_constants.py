@@ -33,13 +33,13 @@ from torch import nn
 
 from recoverrun.worker.context.attached_state import ATTACHED, KINDS
 from recoverrun.worker.context.fingerprints import mark_of
-from recoverrun.worker.context.iterator_copy import digest_of
+from recoverrun.worker.context.iterator_copy import iterator_digest
 from recoverrun.worker.context.object_graph import LONG, Holdings, inside
 from recoverrun.worker.context.object_members import members, resolve
 from recoverrun.worker.context.object_views import PLAIN, is_view, named_in
 from recoverrun.worker.context.slot_context import CODE, belongs_to_process, owners_of
 from recoverrun.worker.context.values import bits, is_simple, pack, unpack
-from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.local_shards import size_of, travels
 
 BUCKETS = 4_096
@@ -77,7 +77,7 @@ class Leaf:
 
     @property
     def digest(self) -> int:
-        return digest_of(self.value) if self.iterator else _digest(self.value)
+        return iterator_digest(self.value) if self.iterator else _digest(self.value)
 
     @property
     def written(self) -> bool:

@@ -13,18 +13,18 @@ import torch
 
 from recoverrun.worker.context.fingerprints import find as find_bulk
 from recoverrun.worker.context.fingerprints import is_mark
-from recoverrun.worker.context.iterator_copy import Bound, copy_of
+from recoverrun.worker.context.iterator_copy import Uncopyable, copied_iterator
 from recoverrun.worker.context.namespaces import copied, hold, put_back
 from recoverrun.worker.context.object_members import ORDER, members, resolve, spelt
 from recoverrun.worker.context.slot_context import Key, Path, owners_of
 from recoverrun.worker.context.values import copied as copied_value
 from recoverrun.worker.context.values import put, same
-from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.influence import Bearing
 from recoverrun.worker.replay.local_shards import Shares, unmarked
 from recoverrun.worker.replay.lost_rank import named
-from recoverrun.worker.rng import rng
 from recoverrun.worker.rng.registry import REGISTRY
+from recoverrun.worker.rng.streams import Streams, restore_streams
 from recoverrun.worker.tracking.loop_tracker import ScriptRuntime, Top
 
 
@@ -32,7 +32,7 @@ from recoverrun.worker.tracking.loop_tracker import ScriptRuntime, Top
 class Costume:
     """What a re-execution changed and has to put back."""
 
-    streams: rng.Streams
+    streams: Streams
     generators: dict[str, Any]
     globals: dict[str, Any] | None = None
     changed_globals: dict[str, Any] = field(default_factory=dict)
@@ -208,18 +208,18 @@ class Substitution:
             put_back(members(owner), attributes)
         costume.refill()
         REGISTRY.restore(costume.generators)
-        rng.restore(costume.streams)
+        restore_streams(costume.streams)
 
     def require_copies(self, top: Top) -> None:
         for key, copy in top.iterators.items():
-            if isinstance(copy, Bound) and self._bearing.matters(key, None):
+            if isinstance(copy, Uncopyable) and self._bearing.matters(key, None):
                 raise NotReplayable(f"{named(key)} is an iterator that no other rank can read here")
 
     def lend(self, names: dict[str, Any], top: Top, costume: Costume) -> None:
         """Give re-executed code copies of the script's plain iterators."""
         module = top.globals
-        lent = {key: copy_of(kept) for key, kept in top.iterators.items()}
-        hold(names, {key: one for key, one in lent.items() if not isinstance(one, Bound)})
+        lent = {key: copied_iterator(kept) for key, kept in top.iterators.items()}
+        hold(names, {key: one for key, one in lent.items() if not isinstance(one, Uncopyable)})
         for key in lent:
             if isinstance(key, str) and key in module and names is not module:
                 costume.changed_globals.setdefault(key, module[key])

@@ -1,1 +1,1 @@
-"""The import hook; loops and code for rank 0 alone are rewritten as they are imported."""
+"""The import hook, which rewrites loops and code for rank 0 only as modules are imported."""

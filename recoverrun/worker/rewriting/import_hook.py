@@ -1,9 +1,9 @@
-"""Instruments the script's own modules as they are imported.
+"""An import hook that instruments the script's own modules as they are imported.
 
-A finder at the front of `sys.meta_path` asks all others and hands out what they found. Only if that
-is a source file of the project, in which there is something to instrument, does it give the module
-another loader, which executes the rewritten code and touches no bytecode cache. Whatever goes wrong
-in here, the module is imported as if we were not there.
+A finder at the front of `sys.meta_path` asks the other finders and returns the spec that they
+found. If the spec is that of a project's source file with something to instrument, the finder gives
+it another loader, which executes the rewritten code and touches no bytecode cache. If anything
+fails here, the module is imported unchanged.
 """
 
 import ast
@@ -20,14 +20,19 @@ from types import CodeType, ModuleType
 from typing import Never
 
 from recoverrun.worker import own_files
-from recoverrun.worker.analysis.call_graph import CallGraph, Hot, Mentioned, scan, words_of
-from recoverrun.worker.analysis.module_graph import reachable
-from recoverrun.worker.analysis.rank_conditions import WORDS
-from recoverrun.worker.analysis.syntax_trees import uncollected
-from recoverrun.worker.analysis.training_calls import OF_PIPELINES, PIPELINES
-from recoverrun.worker.instrumentation import RUNTIME_NAME, Runtime
+from recoverrun.worker.analysis.call_graph import (
+    BackwardNames,
+    CallGraph,
+    CallSites,
+    build_call_graph,
+    identifiers_in,
+)
+from recoverrun.worker.analysis.module_graph import importable_from
+from recoverrun.worker.analysis.rank_conditions import RANK_WORDS
+from recoverrun.worker.analysis.syntax_trees import gc_paused
+from recoverrun.worker.instrumentation import RUNTIME_NAME, Runtime, TrainingHints
 from recoverrun.worker.rewriting.loop_transformer import CannotInstrument, instrument
-from recoverrun.worker.rewriting.post_import import found_after
+from recoverrun.worker.rewriting.post_import import find_after
 
 # Bounds of the search for modules of the project, so that a home directory costs little.
 SCAN_DEPTH = 3
@@ -35,7 +40,9 @@ SCAN_FILES = 500
 SCAN_FILE_BYTES = 1 << 20
 SCAN_ENTRIES = 20_000  # of folders, whatever they are: data sets lie beside scripts, too
 
-NOTHING: Mentioned = (set(), set())
+NO_CALLS: CallSites = (set(), set())
+NO_HINTS = TrainingHints()
+
 YIELDS = re.compile(rb"\byield\b")
 
 INSTALLED = frozenset({"site-packages", "dist-packages"})
@@ -55,11 +62,11 @@ class Project:
         roots = dict.fromkeys(
             path for folder in folders for path in (os.path.abspath(folder), _real(folder))
         )
-        return cls(tuple(root for root in roots if not _is_common(root)), entry)
+        return cls(tuple(root for root in roots if not _is_shared_folder(root)), entry)
 
-    def owns(self, path: str) -> bool:
-        """Say whether a file is the project's: not installed into it, not Python's, not ours."""
-        if _is_pythons(path) or own_files.has(path):
+    def contains(self, path: str) -> bool:
+        """True if a file is the project's: not installed into it, not Python's, not ours."""
+        if _is_in_stdlib(path) or own_files.has(path):
             return False
         return any(
             _below(path, root) and INSTALLED.isdisjoint(_parts(path, root)) for root in self.roots
@@ -73,7 +80,7 @@ class Project:
                 if len(seen) == SCAN_FILES:
                     return
                 real = _real(path)
-                if real in seen or not self.owns(path):
+                if real in seen or not self.contains(path):
                     continue
                 seen.add(real)
                 data = _small_file(path)
@@ -83,43 +90,49 @@ class Project:
 
 @dataclass(slots=True)
 class Instrumenter:
-    """Turns files of the project into instrumented code, and tells the runtime about it."""
+    """Turns files of the project into instrumented code, and registers it with the runtime."""
 
     runtime: Runtime
     graph: CallGraph
-    looped: Mapping[str, Mentioned]  # in the files that are in `graph`
-    hot: Hot = field(init=False)
-    wanted: frozenset[str] = field(init=False)
+    loop_calls: Mapping[str, CallSites]  # of the files that are in `graph`
+    backward_names: BackwardNames = field(init=False)
+    relevant_names: frozenset[str] = field(init=False)
     done: dict[tuple[str, bytes], CodeType | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.hot, self.wanted = self.graph.hot(), self.graph.wanted()
+        self.backward_names, self.relevant_names = (
+            self.graph.backward_names(),
+            self.graph.relevant_names(),
+        )
 
     @classmethod
-    def for_project(cls, runtime: Runtime, project: Project) -> "Instrumenter":
+    def for_project(
+        cls, runtime: Runtime, project: Project, hints: TrainingHints = NO_HINTS
+    ) -> "Instrumenter":
         """Scan the project for what leads to a backward."""
-        sources = reachable(dict(project.sources()), project.entry)
-        imports = any(PIPELINES in text for text in sources.values())
-        training = OF_PIPELINES if imports else frozenset()
-        with uncollected():
-            graph, looped = scan(sources.items(), parse_or_none, training)
-        return cls(runtime, graph, looped)
+        sources = importable_from(dict(project.sources()), project.entry)
+        texts = sources.values()
+        words = [word for word in hints.words if any(word in text for text in texts)]
+        training = frozenset[str]().union(*(hints.words[word] for word in words))
+        with gc_paused():
+            graph, loop_calls = build_call_graph(sources.items(), parse_or_none, training)
+        return cls(runtime, graph, loop_calls)
 
     def code(
         self, path: str, data: bytes, training: frozenset[str] = frozenset()
     ) -> CodeType | None:
         """Return the instrumented code of a file, or None if it is to be run as it is.
 
-        `training` are names in it that lead to a backward by ways that cannot be seen.
+        `training` are names in it that lead to a backward, though its source does not show it.
         """
         if (path, data) not in self.done:
-            with uncollected():
+            with gc_paused():
                 self.done[path, data] = self._code(path, data, training)
         return self.done[path, data]
 
     def _code(self, path: str, data: bytes, training: frozenset[str]) -> CodeType | None:
         leads = self._leads(path, data, training)
-        asks = YIELDS.search(data) is not None or WORDS.search(data) is not None
+        asks = YIELDS.search(data) is not None or RANK_WORDS.search(data) is not None
         if not leads and not asks:
             return None
         try:
@@ -130,10 +143,14 @@ class Instrumenter:
             self.runtime.refuse(path, f"{path} nests expressions too deeply to be instrumented")
             return None
         try:
-            hot, looped = self._hot(tree, path, training) if leads else (self.hot, NOTHING)
-            if not asks and not hot.meets(looped):
+            backward_names, loop_calls = (
+                self._backward_names(tree, path, training)
+                if leads
+                else (self.backward_names, NO_CALLS)
+            )
+            if not asks and not backward_names.called_at(loop_calls):
                 return None
-            rewritten = instrument(tree, path, hot, data)
+            rewritten = instrument(tree, path, backward_names, data)
             code = rewritten.code if rewritten.changed else None
         except CannotInstrument as problem:
             self.runtime.refuse(path, str(problem))
@@ -144,24 +161,26 @@ class Instrumenter:
             return None
         for loop in rewritten.loops:
             self.runtime.register(loop)
-        self.runtime.hand_on(rewritten.handed_on)
+        self.runtime.hand_on(rewritten.rank0_blocks)
         return code
 
     def _leads(self, path: str, data: bytes, training: frozenset[str]) -> bool:
-        """Whether loops of this file may lead to a backward, as far as its words tell."""
-        looped = self.looped.get(_real(path))
-        if looped is not None:
-            return self.hot.meets(looped)
-        return not words_of(data).isdisjoint(self.wanted | training)
+        """True if loops of this file may lead to a backward, judged by the words in it."""
+        loop_calls = self.loop_calls.get(_real(path))
+        if loop_calls is not None:
+            return self.backward_names.called_at(loop_calls)
+        return not identifiers_in(data).isdisjoint(self.relevant_names | training)
 
-    def _hot(self, tree: ast.Module, path: str, training: frozenset[str]) -> tuple[Hot, Mentioned]:
-        """What leads to a backward, and what the loops of this file mention."""
-        if (known := self.looped.get(_real(path))) is not None:
-            return self.hot, known
-        graph = self.graph.above()
-        looped = graph.add(tree)
-        graph.train(training)
-        return graph.hot(), looped
+    def _backward_names(
+        self, tree: ast.Module, path: str, training: frozenset[str]
+    ) -> tuple[BackwardNames, CallSites]:
+        """Return what leads to a backward, and the call sites in loops of this file."""
+        if (known := self.loop_calls.get(_real(path))) is not None:
+            return self.backward_names, known
+        graph = self.graph.extension()
+        loop_calls = graph.add(tree)
+        graph.mark_training(training)
+        return graph.backward_names(), loop_calls
 
 
 class Finder:
@@ -182,12 +201,12 @@ class Finder:
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return what the finders after this one find, possibly with another loader."""
-        spec = found_after(self, name, path, target)
+        spec = find_after(self, name, path, target)
         if spec is None or spec.origin is None or os.getpid() != self._pid:
             return spec  # A process that the script forked is none of our business.
         if type(spec.loader) is not SourceFileLoader:
             return spec  # An extension, an archive, or someone else's hook.
-        if not self._project.owns(spec.origin) and name not in self._trainers:
+        if not self._project.contains(spec.origin) and name not in self._trainers:
             return spec
         self._instrumenter.runtime.own(name)
         try:
@@ -202,10 +221,10 @@ class Finder:
 
 
 class _Loader(SourceFileLoader):
-    """Executes code that was made beforehand.
+    """Executes code that was compiled beforehand.
 
-    It overrides only what leaves no frame of ours in a traceback: Python trims its own frames from
-    the traceback of a failing import, but only if no foreign one is among them.
+    It overrides only methods that leave no frame in a traceback: Python removes its own frames from
+    the traceback of a failing import only if no other frame is among them.
     """
 
     def __init__(self, name: str, path: str, code: CodeType, runtime: Runtime) -> None:
@@ -219,7 +238,7 @@ class _Loader(SourceFileLoader):
         return module
 
     def path_stats(self, path: str) -> Never:
-        """Refuse to tell the age of the source: then no bytecode is read, and none written."""
+        """Raise an error, so that no bytecode is read or written."""
         raise OSError(f"{path} is instrumented: it is not cached")
 
     def source_to_code(  # type: ignore[override]
@@ -228,15 +247,10 @@ class _Loader(SourceFileLoader):
         return self._code
 
 
-def install(
-    runtime: Runtime, project: Project, trainers: Mapping[str, frozenset[str]]
-) -> Instrumenter:
-    """Instrument what is imported from now on; return what does it, for the script itself.
-
-    `trainers` are modules to instrument wherever they are, and names in them that train.
-    """
-    instrumenter = Instrumenter.for_project(runtime, project)
-    sys.meta_path.insert(0, Finder(instrumenter, project, trainers))
+def install(runtime: Runtime, project: Project, hints: TrainingHints) -> Instrumenter:
+    """Instrument what is imported from now on; return what does it, for the script itself."""
+    instrumenter = Instrumenter.for_project(runtime, project, hints)
+    sys.meta_path.insert(0, Finder(instrumenter, project, hints.modules))
     return instrumenter
 
 
@@ -260,22 +274,22 @@ def _parts(path: str, folder: str) -> list[str]:
     return path[len(folder) :].split(os.sep)
 
 
-def _is_pythons(path: str) -> bool:
-    """Say whether a path is in the standard library (in which packages may be installed)."""
+def _is_in_stdlib(path: str) -> bool:
+    """True if a path is in the standard library (in which packages may be installed)."""
     return any(
         path == folder or (_below(path, folder) and INSTALLED.isdisjoint(_parts(path, folder)))
-        for folder in _pythons()
+        for folder in _stdlib_folders()
     )
 
 
 @functools.cache
-def _pythons() -> frozenset[str]:
+def _stdlib_folders() -> frozenset[str]:
     return frozenset(_real(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib"))
 
 
-def _is_common(root: str) -> bool:
-    """Say whether a folder is one of Python's own, in which packages of all origins lie."""
-    return os.path.basename(root) in INSTALLED or _is_pythons(root)
+def _is_shared_folder(root: str) -> bool:
+    """True if a folder is one of Python's own, in which packages of all origins are."""
+    return os.path.basename(root) in INSTALLED or _is_in_stdlib(root)
 
 
 def _python_files(root: str) -> Iterator[str]:
@@ -285,9 +299,9 @@ def _python_files(root: str) -> Iterator[str]:
     for _ in range(SCAN_DEPTH + 1):
         inner: list[str] = []
         for folder in level:
-            found = list(itertools.islice(_entries(folder), SCAN_ENTRIES - entries))
-            entries += len(found)
-            for entry in sorted(found, key=lambda entry: entry.name):
+            batch = list(itertools.islice(_entries(folder), SCAN_ENTRIES - entries))
+            entries += len(batch)
+            for entry in sorted(batch, key=lambda entry: entry.name):
                 if entry.name.endswith(".py"):
                     yield entry.path
                 elif entry.is_dir(follow_symlinks=False) and not _is_skipped(folder, entry.name):

@@ -1,7 +1,7 @@
-"""A loop's body as code that can be executed once more, outside its function.
+"""A loop's body as code that can be re-executed outside its function.
 
-The copy is compiled as a module of its own, to be executed in a plain dict. What a function body
-may do and a module may not is expressed anew:
+The copy is compiled as a module and executed in a plain dict. What a function's body may do and a
+module may not is rewritten:
 
 * `break` and `continue` of the loop, and `return`, leave the body natively (so that `with` and
   `finally` see what they always see: no exception), and only then raise `Unwind`. The body stands
@@ -18,8 +18,8 @@ import copy
 from collections.abc import Sequence
 from typing import TypeVar
 
-from recoverrun.worker.analysis.liveness import local_names, own_nodes
-from recoverrun.worker.analysis.suspensions import Abandoned
+from recoverrun.worker.analysis.scopes import local_names, scope_nodes
+from recoverrun.worker.analysis.suspensions import AbortAtSuspension
 from recoverrun.worker.instrumentation import EXIT_NAME, RUNTIME_NAME
 
 N = TypeVar("N", bound=ast.AST)
@@ -41,12 +41,12 @@ def prepare(nodes: Sequence[N], class_name: str, first: str) -> list[N]:
     return copies
 
 
-def region(body: Sequence[ast.stmt], where: ast.stmt, filename: str) -> ast.Module:
+def body_module(body: Sequence[ast.stmt], where: ast.stmt, filename: str) -> ast.Module:
     """Return the module that executes a prepared body once. Changes the nodes of `body`.
 
     Raises CannotRepeat.
     """
-    transformed = _statements(Abandoned(filename), body)
+    transformed = _statements(AbortAtSuspension(filename), body)
     transformed = _statements(_Scopes(), transformed)
     transformed = _statements(_Exits(), transformed)
     once = ast.parse(
@@ -57,16 +57,16 @@ def region(body: Sequence[ast.stmt], where: ast.stmt, filename: str) -> ast.Modu
         f"    raise {RUNTIME_NAME}.Unwind({EXIT_NAME})\n"
     )
     for node in ast.walk(once):
-        place(node, where)
+        copy_position(node, where)
     loop = once.body[1]
     assert isinstance(loop, ast.While), f"the template changed: {ast.dump(loop)}"
     loop.body[:0] = transformed
     return once
 
 
-def obstacle(body: Sequence[ast.stmt], filename: str) -> str:
+def refusal_of(body: Sequence[ast.stmt], filename: str) -> str:
     """Return why a body cannot be executed again, or ""."""
-    for node in own_nodes(body):
+    for node in scope_nodes(body):
         line = getattr(node, "lineno", 0)
         if isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names):
             return f"{filename}:{line}: `import *` in the loop body binds names that are not known"
@@ -78,7 +78,7 @@ def obstacle(body: Sequence[ast.stmt], filename: str) -> str:
     return ""
 
 
-def place(node: ast.AST, where: ast.AST) -> None:
+def copy_position(node: ast.AST, where: ast.AST) -> None:
     """Give a node the position of another, so that a traceback points at the script's own text."""
     if "lineno" in node._attributes:
         ast.copy_location(node, where)
@@ -136,7 +136,7 @@ class _ExplicitSuper(ast.NodeTransformer):
         if is_super and self.first and not node.args and not node.keywords:
             names = [ast.Name(name, ast.Load()) for name in ("__class__", self.first)]
             for name in names:
-                place(name, node)
+                copy_position(name, node)
             node.args = list(names)
         return node
 
@@ -247,13 +247,13 @@ class _Scopes(ast.NodeTransformer):
             through = ast.parse(f"try: pass\nexcept {RUNTIME_NAME}.Unwind: raise").body[0]
             assert isinstance(through, ast.Try), f"the template changed: {ast.dump(through)}"
             for inner in ast.walk(through.handlers[0]):
-                place(inner, node.handlers[0])
+                copy_position(inner, node.handlers[0])
             node.handlers.insert(0, through.handlers[0])
         return node
 
 
-class CannotRepeat(Exception):
-    """The body has no form in which it can be executed again; the message says why."""
+class NotReexecutable(Exception):
+    """The body has no form that can be executed again; the message says why."""
 
 
 class _Exits(ast.NodeTransformer):
@@ -339,7 +339,7 @@ class _Exits(ast.NodeTransformer):
 
     def _check(self, exits: int, node: ast.stmt) -> None:
         if self.finals and self.exits > exits:
-            raise CannotRepeat(f"line {node.lineno}: a `finally` is left from deep inside")
+            raise NotReexecutable(f"line {node.lineno}: a `finally` is left from deep inside")
 
 
 def _note(way: str, where: ast.AST) -> list[ast.stmt]:
@@ -351,5 +351,5 @@ def _placed(template: str, where: ast.AST) -> list[ast.stmt]:
     loop = ast.parse(template).body[0]
     assert isinstance(loop, ast.While), f"not a loop: {template!r}"
     for node in ast.walk(loop):
-        place(node, where)
+        copy_position(node, where)
     return loop.body

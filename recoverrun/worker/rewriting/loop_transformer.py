@@ -1,7 +1,7 @@
-"""Instruments the loops of a module, and leaves everything else as it was.
+"""A transformer of syntax trees that instruments the loops of a module and changes nothing else.
 
-The syntax tree is changed, not the text: what is added has the position of the loop's header, all
-else keeps its own, so that tracebacks, debuggers and `inspect` show the script as it was written.
+Added nodes have the position of the loop's header, and all other nodes keep theirs, so tracebacks,
+debuggers and `inspect` show the script as it was written.
 """
 
 import __future__
@@ -10,13 +10,23 @@ import ast
 from dataclasses import dataclass
 from types import CodeType
 
-from recoverrun.worker.analysis.call_graph import CallGraph, Hot
-from recoverrun.worker.analysis.liveness import binds, bound_names, flow, own_nodes
-from recoverrun.worker.analysis.rank_conditions import WORDS
-from recoverrun.worker.analysis.suspensions import waits
+from recoverrun.worker.analysis.call_graph import BackwardNames, CallGraph
+from recoverrun.worker.analysis.liveness import liveness_of
+from recoverrun.worker.analysis.rank_conditions import RANK_WORDS
+from recoverrun.worker.analysis.scopes import bound_by, bound_names, scope_nodes
+from recoverrun.worker.analysis.suspensions import suspensions_in
 from recoverrun.worker.analysis.syntax_trees import visit_statements, walk
 from recoverrun.worker.instrumentation import ITEM_NAME, RUNTIME_NAME, Loop, LoopKind
-from recoverrun.worker.rewriting import loop_body, rank0_transformer
+from recoverrun.worker.rewriting.loop_body import (
+    NotReexecutable,
+    body_module,
+    copy_position,
+    first_argument,
+    mangled,
+    prepare,
+    refusal_of,
+)
+from recoverrun.worker.rewriting.rank0_transformer import Rank0Blocks, transform
 
 RESERVED = frozenset({"locals", "globals", RUNTIME_NAME})
 
@@ -36,7 +46,7 @@ class Instrumented:
     filename: str
     loops: tuple[Loop, ...]
     generators: int  # how many generator functions are decorated
-    handed_on: rank0_transformer.Places  # where something is meant for rank 0 alone
+    rank0_blocks: Rank0Blocks  # where something is meant for rank 0 alone
 
     @property
     def code(self) -> CodeType:
@@ -44,14 +54,14 @@ class Instrumented:
 
     @property
     def changed(self) -> bool:
-        """Say whether it differs from the module as it was written."""
-        return bool(self.loops) or self.generators > 0 or bool(self.handed_on)
+        """True if it differs from the module as it was written."""
+        return bool(self.loops) or self.generators > 0 or bool(self.rank0_blocks)
 
 
 def instrument(
-    tree: ast.Module, filename: str, hot: Hot, text: bytes | None = None
+    tree: ast.Module, filename: str, backward_names: BackwardNames, text: bytes | None = None
 ) -> Instrumented:
-    """Rewrite a module. Changes `tree`. What `text`, if it is given, does not name is not sought.
+    """Rewrite a module. Changes `tree`. Skips searches for names that are not in `text`.
 
     Raises CannotInstrument if the module itself rules it out. Any other exception is a mistake in
     the rewriter, which the caller must survive: the module can always run as it is.
@@ -61,11 +71,11 @@ def instrument(
         if taken:
             name = min(taken)
             raise CannotInstrument(f"{filename} uses the name `{name}` for something of its own")
-    rewriter = _Rewriter(filename, hot, _future_flags(tree))
+    rewriter = _Rewriter(filename, backward_names, _future_flags(tree))
     rewriter.visit(tree)
-    asks = text is None or WORDS.search(text) is not None
-    handed_on = rank0_transformer.hand_on(tree, filename) if asks else {}
-    return Instrumented(tree, filename, tuple(rewriter.loops), rewriter.generators, handed_on)
+    asks = text is None or RANK_WORDS.search(text) is not None
+    rank0_blocks = transform(tree, filename) if asks else {}
+    return Instrumented(tree, filename, tuple(rewriter.loops), rewriter.generators, rank0_blocks)
 
 
 def graph_of(tree: ast.Module) -> CallGraph:
@@ -77,7 +87,7 @@ def graph_of(tree: ast.Module) -> CallGraph:
 
 def _bound_anywhere(tree: ast.Module) -> set[str]:
     names = {node.arg for node in walk(tree) if isinstance(node, ast.arg)}
-    return names.union(*(binds(node) for node in walk(tree)))
+    return names.union(*(bound_by(node) for node in walk(tree)))
 
 
 def _future_flags(tree: ast.Module) -> int:
@@ -94,7 +104,7 @@ def _call(method: str, where: ast.expr, *arguments: ast.expr) -> ast.Call:
     function = ast.Attribute(runtime, method, ast.Load())
     call = ast.Call(function, list(arguments), [])
     for node in (runtime, function, call):
-        loop_body.place(node, where)
+        copy_position(node, where)
     return call
 
 
@@ -108,12 +118,12 @@ def _namespace(function: str, where: ast.expr) -> ast.expr:
 
 
 def _keeps_kind(decorator: ast.expr) -> bool:
-    """Is what it makes of a generator function still one?"""
+    """True if a generator function with this decorator is still one."""
     return isinstance(decorator, ast.Name) and decorator.id in ("staticmethod", "classmethod")
 
 
 def _is_generator(node: Function) -> bool:
-    return any(isinstance(n, ast.Yield | ast.YieldFrom) for n in own_nodes(node.body))
+    return any(isinstance(n, ast.Yield | ast.YieldFrom) for n in scope_nodes(node.body))
 
 
 def _kind(node: AnyLoop) -> LoopKind:
@@ -127,9 +137,9 @@ def _header(node: AnyLoop) -> ast.expr:
 
 
 class _Rewriter(ast.NodeTransformer):
-    def __init__(self, filename: str, hot: Hot, flags: int) -> None:
+    def __init__(self, filename: str, backward_names: BackwardNames, flags: int) -> None:
         self.filename = filename
-        self.hot = hot
+        self.backward_names = backward_names
         self.flags = flags
         self.loops: list[Loop] = []
         self.generators = 0
@@ -154,7 +164,7 @@ class _Rewriter(ast.NodeTransformer):
             all(map(_keeps_kind, node.decorator_list))
             and node.name != "__iter__"
             and _is_generator(node)
-            and not self.hot.reached_by(node.body)  # it trains: it is no source of data
+            and not self.backward_names.reached_by(node.body)  # it trains: it is no source of data
         )
         self.scopes.append(node)
         self.generic_visit(node)
@@ -167,7 +177,7 @@ class _Rewriter(ast.NodeTransformer):
         return node
 
     def _visit_loop(self, node: AnyLoop) -> ast.AST | list[ast.AST]:
-        if not self.hot.reached_by(node.body):
+        if not self.backward_names.reached_by(node.body):
             return self.generic_visit(node)
         loop = self._describe(node)  # before the inner loops are instrumented
         self.loops.append(loop)
@@ -187,19 +197,19 @@ class _Rewriter(ast.NodeTransformer):
 
     def _describe(self, node: AnyLoop) -> Loop:
         class_name, first = self._owner()
-        body = loop_body.prepare(node.body, class_name, first)
+        body = prepare(node.body, class_name, first)
         targets, item_code = self._target(node, class_name, first)
-        reads = flow(body)
-        found = waits(node.body, self.filename)
-        refusal = next((one.reason for one in found if one.always), "")
-        refusal = refusal or loop_body.obstacle(node.body, self.filename)
+        reads = liveness_of(body)
+        points = suspensions_in(node.body, self.filename)
+        refusal = next((point.reason for point in points if point.always), "")
+        refusal = refusal or refusal_of(node.body, self.filename)
         if isinstance(node, ast.AsyncFor):
             refusal = f"{self.filename}:{node.lineno}: the loop is an `async for`"
         body_code = None
         if not refusal:
             try:
-                body_code = self._compile(loop_body.region(body, node, self.filename))
-            except (SyntaxError, loop_body.CannotRepeat) as problem:
+                body_code = self._compile(body_module(body, node, self.filename))
+            except (SyntaxError, NotReexecutable) as problem:
                 where = f"{self.filename}:{node.lineno}"
                 refusal = f"{where}: the loop body cannot be compiled on its own: {problem}"
         return Loop(
@@ -218,7 +228,7 @@ class _Rewriter(ast.NodeTransformer):
             item_code=item_code,
             body_code=body_code,
             refusal=refusal,
-            waits=tuple((one.line, one.reason) for one in found),
+            waits=tuple((point.line, point.reason) for point in points),
         )
 
     def _target(
@@ -226,7 +236,7 @@ class _Rewriter(ast.NodeTransformer):
     ) -> tuple[frozenset[str], CodeType | None]:
         if isinstance(node, ast.While):
             return frozenset(), None  # what its test binds is no item of anything
-        (target,) = loop_body.prepare([node.target], class_name, first)
+        (target,) = prepare([node.target], class_name, first)
         names = frozenset(bound_names([target]))
         if isinstance(node, ast.AsyncFor):
             return names, None
@@ -243,11 +253,7 @@ class _Rewriter(ast.NodeTransformer):
         """Return the name of the class around, and the first argument of the function around."""
         classes = [scope.name for scope in self.scopes if isinstance(scope, ast.ClassDef)]
         inner = self.scopes[-1] if self.scopes else None
-        first = (
-            ""
-            if inner is None or isinstance(inner, ast.ClassDef)
-            else (loop_body.first_argument(inner))
-        )
+        first = "" if inner is None or isinstance(inner, ast.ClassDef) else (first_argument(inner))
         return (classes[-1] if classes else ""), first
 
     def _globals(self, class_name: str, assigned: frozenset[str]) -> frozenset[str]:
@@ -255,8 +261,8 @@ class _Rewriter(ast.NodeTransformer):
             return assigned
         inner = self.scopes[-1]
         return frozenset(
-            loop_body.mangled(name, class_name)
-            for node in own_nodes(inner.body)
+            mangled(name, class_name)
+            for node in scope_nodes(inner.body)
             if isinstance(node, ast.Global)
             for name in node.names
         )

@@ -1,11 +1,11 @@
-"""Waits for modules that the script imports, and hands them over whole.
+"""Post-import hooks (PEP 369): functions that are called with a module once it is fully imported.
 
-A module stands in `sys.modules` from before its first line, and import circles let others see it
-half made: `from transformers import TrainingArguments` imports torch in the midst of the module
-that is to define that name. So a module is handed over when its execution has ended, and that of
-all packages around it. The import system itself says when: it then sets `_initializing` of the
-module's spec to False. As no frame of ours is around the execution, the traceback of a failing
-import is Python's own.
+A module is in `sys.modules` from before its first line, and import cycles let others see it half
+executed: `from transformers import TrainingArguments` imports torch in the middle of the module
+that will define that name. So a hook runs when the execution of its module, and of all packages
+around it, has ended. The import system then sets `_initializing` of the module's spec to False,
+which is how the hook learns of it. No frame of ours is around the execution, so the traceback of a
+failing import is Python's own.
 """
 
 import os
@@ -15,75 +15,75 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-Arrived = Callable[[ModuleType], None]
+PostImportHook = Callable[[ModuleType], None]
 
 
-class Arrivals:
-    """Which modules are waited for; a finder that has what others find tell when it is executed."""
+class PostImportHooks:
+    """The hooks that wait, and a finder that marks the specs of their modules."""
 
     def __init__(self) -> None:
-        self._awaited: dict[str, list[Arrived]] = {}
+        self._awaited: dict[str, list[PostImportHook]] = {}
         self._pid = os.getpid()
 
-    def watch(self, name: str, arrived: Arrived) -> None:
-        """Call `arrived` with the module `name` once it has been imported, at once if it is."""
-        self._awaited.setdefault(name, []).append(arrived)
-        self.look()
+    def when_imported(self, name: str, hook: PostImportHook) -> None:
+        """Call `hook` with the module `name` once it has been imported, at once if it is."""
+        self._awaited.setdefault(name, []).append(hook)
+        self.run_due()
         if self._awaited and self not in sys.meta_path:
             sys.meta_path.insert(0, self)
 
-    def look(self) -> None:
-        """Hand over what is executed by now, unless this is a process that the script forked."""
+    def run_due(self) -> None:
+        """Run the hooks of modules that are executed by now, except in a forked process."""
         if os.getpid() != self._pid:
             return
         for name in list(self._awaited):
             module = sys.modules.get(name)
             if module is not None and not any(map(self._is_executing, _around(name))):
-                for arrived in self._awaited.pop(name, ()):
-                    arrived(module)
+                for hook in self._awaited.pop(name, ()):
+                    hook(module)
         if not self._awaited and self in sys.meta_path:
             sys.meta_path.remove(self)
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return what the finders after this one find. To be asked is not to be imported yet."""
+        """Return what the finders after this one find. No import need follow."""
         if name not in self._awaited or os.getpid() != self._pid:
             return None
-        spec = found_after(self, name, path, target)
+        spec = find_after(self, name, path, target)
         if spec is not None:
-            _await(spec, self)
+            _mark_pending(spec, self)
         return spec
 
     def _is_executing(self, name: str) -> bool:
-        """Whether a module is not executed to its end; if so, that end is waited for."""
+        """True if a module is not executed to its end; then its end runs the hooks."""
         module = sys.modules.get(name)
         spec = None if module is None else vars(module).get("__spec__")
         if not _is_initializing(spec):
             return False
-        _await(spec, self)
+        _mark_pending(spec, self)
         return _is_initializing(spec)  # another thread may have ended it meanwhile
 
 
-ARRIVALS = Arrivals()
-watch = ARRIVALS.watch
+HOOKS = PostImportHooks()  # mutable, as `sys.meta_path` is: there is one of each in a process
+when_imported = HOOKS.when_imported
 
 
-def found_after(
+def find_after(
     finder: object, name: str, path: Sequence[str] | None, target: ModuleType | None
 ) -> ModuleSpec | None:
     """Return what the finders behind `finder` find."""
     finders = list(sys.meta_path)
-    for other in finders[finders.index(finder) + 1 :]:  # type: ignore[arg-type]
-        find_spec = getattr(other, "find_spec", None)
+    for later in finders[finders.index(finder) + 1 :]:  # type: ignore[arg-type]
+        find_spec = getattr(later, "find_spec", None)
         spec = find_spec(name, path, target) if find_spec is not None else None
         if spec is not None:
-            assert isinstance(spec, ModuleSpec), f"{other!r} found {spec!r}"
+            assert isinstance(spec, ModuleSpec), f"{later!r} found {spec!r}"
             return spec
     return None
 
 
-class _Awaited(ModuleSpec):
+class _PendingSpec(ModuleSpec):
     """The class of a spec until its module has been executed."""
 
     @property
@@ -94,15 +94,15 @@ class _Awaited(ModuleSpec):
     def _initializing(self, value: bool) -> None:
         vars(self)["_initializing"] = value
         if not value:
-            arrivals = vars(self).pop("_arrivals")
+            hooks = vars(self).pop("_hooks")
             self.__class__ = ModuleSpec  # type: ignore[assignment]
-            arrivals.look()
+            hooks.run_due()
 
 
-def _await(spec: Any, arrivals: Arrivals) -> None:
+def _mark_pending(spec: Any, hooks: PostImportHooks) -> None:
     if type(spec) is ModuleSpec:
-        vars(spec)["_arrivals"] = arrivals
-        spec.__class__ = _Awaited
+        vars(spec)["_hooks"] = hooks
+        spec.__class__ = _PendingSpec
 
 
 def _is_initializing(spec: Any) -> bool:
@@ -110,6 +110,6 @@ def _is_initializing(spec: Any) -> bool:
 
 
 def _around(name: str) -> Iterator[str]:
-    """The packages around a module, and itself."""
+    """Return the names of the packages around a module, and its own."""
     parts = name.split(".")
     return (".".join(parts[: end + 1]) for end in range(len(parts)))

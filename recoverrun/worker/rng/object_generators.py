@@ -1,9 +1,10 @@
-"""Generators of random numbers that the script keeps in objects of its own, as plain values.
+"""States of random generators that the script keeps in its own objects, as plain values.
 
-`torch.Generator`, `random.Random`, and numpy's `Generator`, `RandomState` and bit generators where
-the script has imported numpy. How many numbers a call takes of them only its code knows (`choice`
-may draw again), so they are never jumped ahead: their states are captured, put in place, and moved
-along by running code (`lost_rank`). The streams of the process are found by `rng`.
+These are `torch.Generator`, `random.Random`, and numpy's `Generator`, `RandomState` and bit
+generators if the script has imported numpy. How many numbers a call draws is known only to its code
+(`choice` may draw again), so these generators are not skipped ahead by counting: their states are
+captured, put in place, and moved on by running code. The streams of the process itself are in
+`streams`.
 """
 
 import random
@@ -16,45 +17,45 @@ from typing import Any
 import msgpack
 import torch
 
-from recoverrun.worker.rng import rng
+from recoverrun.worker.rng import host_streams
 
 State = torch.Tensor | bytes
-"""What goes into a context: torch's own tensor, or the packed state of another kind."""
+"""A state: torch's own tensor, or the packed state of another kind of generator."""
 
-DEPTH = 3
-"""So deep in a data set a generator is looked for."""
+SEARCH_DEPTH = 3
+"""How deep in a data set generators are searched for."""
 
-BARREN = type | ModuleType | FunctionType | torch.nn.Module
-"""In these no generator is looked for."""
+NOT_SEARCHED = type | ModuleType | FunctionType | torch.nn.Module
+"""Objects of these types are not searched for generators."""
 
-OWN_KINDS = (torch.Generator, random.Random)
+PLAIN_KINDS = (torch.Generator, random.Random)
 
-_told: dict[tuple[type[Any], bool], bool] = {}  # by type, and whether numpy's could be known
-
-_memos: weakref.WeakKeyDictionary[random.Random, rng.Memo] = weakref.WeakKeyDictionary()
+# Memos: whether a type (and with numpy imported or not) is one of generators, and packed states.
+_known_kinds: dict[tuple[type[Any], bool], bool] = {}
+_memos: weakref.WeakKeyDictionary[random.Random, host_streams.Memo] = weakref.WeakKeyDictionary()
 
 _INT, _ARRAY = "i", "a"
 
 
 def _kinds() -> tuple[type[Any], ...]:
-    """Types of generators; numpy's only while it is there, wholly imported."""
+    """Return the types of generators; numpy's only once it is wholly imported."""
     numpy = sys.modules.get("numpy.random")
     if numpy is None:
-        return OWN_KINDS
+        return PLAIN_KINDS
     names = ("Generator", "RandomState", "BitGenerator")
-    found = (getattr(numpy, name, None) for name in names)
-    return (*OWN_KINDS, *(kind for kind in found if isinstance(kind, type)))
+    kinds = (getattr(numpy, name, None) for name in names)
+    return (*PLAIN_KINDS, *(kind for kind in kinds if isinstance(kind, type)))
 
 
 def is_generator(value: Any) -> bool:
-    """One whose state can be read: not `random.SystemRandom`, which has none.
+    """True for a generator whose state can be read: not for `random.SystemRandom`, which has none.
 
-    Asked of each variable at the top of each iteration, by far most often in vain.
+    This is asked of each variable at the top of each iteration, and is mostly false.
     """
     kind = type(value), "numpy.random" in sys.modules
-    known = _told.get(kind)
+    known = _known_kinds.get(kind)
     if known is None:
-        known = _told[kind] = _is_kind(kind[0])
+        known = _known_kinds[kind] = _is_kind(kind[0])
     return known
 
 
@@ -68,19 +69,17 @@ def state_of(generator: Any) -> State:
     if type(generator) is random.Random:
         memo = _memos.get(generator)
         if memo is None:
-            memo = _memos[generator] = rng.Memo()
-        return rng.python_bytes(generator, memo)
+            memo = _memos[generator] = host_streams.Memo()
+        return host_streams.python_bytes(generator, memo)
     if isinstance(generator, random.Random):
-        return rng.pack_python(generator.getstate())
+        return host_streams.pack_python(generator.getstate())
     if isinstance(generator, torch.Generator):
         return generator.get_state()
     return bytes(msgpack.packb(_plain(_numpy_state(generator)), use_bin_type=True))
 
 
 def put_state(generator: Any, state: Any) -> None:
-    """Make the numbers that followed `state` follow, in place. Raises ValueError if it is none of
-    this kind of generator.
-    """
+    """Put `generator` into `state`. Raises ValueError if it is no state of its kind."""
     if isinstance(generator, torch.Generator):
         if not isinstance(state, torch.Tensor):
             raise ValueError("not the state of a torch.Generator")
@@ -89,9 +88,9 @@ def put_state(generator: Any, state: Any) -> None:
     if not isinstance(state, bytes):
         raise ValueError(f"not the state of a {type(generator).__name__}")
     if isinstance(generator, random.Random):
-        if len(state) not in rng.PYTHON_BYTES:
+        if len(state) not in host_streams.PYTHON_BYTES:
             raise ValueError("not the state of a random.Random")
-        generator.setstate(rng.unpack_python(state))
+        generator.setstate(host_streams.unpack_python(state))
         return
     try:
         _set_numpy_state(generator, _unplain(msgpack.unpackb(state, raw=False)))
@@ -99,33 +98,34 @@ def put_state(generator: Any, state: Any) -> None:
         raise ValueError(f"not the state of a {type(generator).__name__}: {error!r}") from error
 
 
-def stands_at(generator: Any, state: State) -> bool:
+def is_at(generator: Any, state: State) -> bool:
+    """True if `generator` is in `state`."""
     now = state_of(generator)
     if isinstance(now, torch.Tensor):
         return isinstance(state, torch.Tensor) and torch.equal(now, state)
     return now == state
 
 
-def within(owner: Any, depth: int = DEPTH) -> list[Any]:
-    """Generators among the attributes of `owner` and of the objects in it."""
-    found: dict[int, Any] = {}
+def generators_in(owner: Any, depth: int = SEARCH_DEPTH) -> list[Any]:
+    """Return the generators among the attributes of `owner` and of the objects in it."""
+    generators: dict[int, Any] = {}
     for value in list(getattr(owner, "__dict__", {}).values()):
         if is_generator(value):
-            found[id(value)] = value
-        elif depth and not isinstance(value, BARREN):
-            found.update((id(one), one) for one in within(value, depth - 1))
-    return list(found.values())
+            generators[id(value)] = value
+        elif depth and not isinstance(value, NOT_SEARCHED):
+            generators.update((id(held), held) for held in generators_in(value, depth - 1))
+    return list(generators.values())
 
 
 def states_of(generators: Iterable[Any]) -> list[tuple[Any, State]]:
-    return [(one, state_of(one)) for one in generators]
+    return [(generator, state_of(generator)) for generator in generators]
 
 
 # ----------------------------------------------------------------------------- numpy's
 
 
 def _numpy_state(generator: Any) -> dict[str, Any]:
-    """Of a `RandomState` with the normal number that it keeps for later."""
+    """Return the state; that of a `RandomState` includes its cached normal number."""
     if hasattr(generator, "get_state"):
         state: dict[str, Any] = generator.get_state(legacy=False)
         return state
@@ -134,7 +134,7 @@ def _numpy_state(generator: Any) -> dict[str, Any]:
 
 
 def _set_numpy_state(generator: Any, state: dict[str, Any]) -> None:
-    """numpy checks the kind and the sizes. Raises ValueError, TypeError or LookupError."""
+    """Raises ValueError, TypeError or LookupError: numpy checks the kind and the sizes."""
     if hasattr(generator, "set_state"):
         generator.set_state(state)
     else:
@@ -142,7 +142,7 @@ def _set_numpy_state(generator: Any, state: dict[str, Any]) -> None:
 
 
 def _plain(state: Any) -> Any:
-    """Numbers of 128 bits and arrays are marked, since msgpack knows neither."""
+    """Return `state` for msgpack, which knows no numbers of 128 bits and no arrays."""
     if isinstance(state, dict):
         return {name: _plain(value) for name, value in state.items()}
     if isinstance(state, str | float):

@@ -1,10 +1,10 @@
-"""All generators of random numbers that the script makes, wherever it keeps them.
+"""A registry of all random generators that the script makes, wherever it keeps them.
 
-Constructors are watched, so that closures, dicts and slots are no hiding place. A generator is
-known by the place in the code that made it and how many had been made there before: ranks that run
-the same code make the same generators, whatever one of them makes elsewhere. Generators that
-torch's data loaders make for themselves, or data sets as they give an item, are not among them:
-copies of a loader have their own.
+It wraps the constructors of generators, and so also knows those in closures, dicts and slots. A
+generator is named by the place in the code that made it and by how many were made there before:
+ranks that run the same code make the same generators, whatever one of them makes elsewhere.
+Generators that torch's data loaders make for themselves, or that data sets make as they give an
+item, are left out: copies of a loader have their own.
 """
 
 import functools
@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # it imports torch, which the script imports when it wants to
     from recoverrun.worker.rng.object_generators import State
 
-MOST = 64
-"""So many are told of: where more than these are drawn from, a loss is not made up exactly."""
+MAX_GENERATORS = 64
+"""The most generators whose states are captured; with more, a loss is not made up exactly."""
 
-MAKERS = ("random", "numpy", "torch", "recoverrun", "functools")
-"""Packages whose frames stand between a generator and the code that wants it."""
+PASSED_OVER = ("random", "numpy", "torch", "recoverrun", "functools")
+"""Packages whose frames lie between a constructor and the code that wants a generator."""
 
 LOADERS = "torch.utils.data"
 
@@ -33,10 +33,10 @@ class Registry:
     def __init__(self) -> None:
         self._known: dict[str, Callable[[], Any]] = {}
         self._made: Counter[str] = Counter()  # by place
-        self.crowded = False  # there have been more than are told of
+        self.crowded = False  # there have been more than MAX_GENERATORS
 
     def note(self, generator: Any, frame: FrameType | None) -> None:
-        """`generator` was just made, in code that `frame` called."""
+        """Register `generator`, which was just made in code that `frame` called."""
         place = _place(frame)
         if place is None:
             return
@@ -44,31 +44,31 @@ class Registry:
         try:
             self._known[f"{place}#{number}"] = weakref.ref(generator)
         except TypeError:  # numpy's have no weak references
-            self._known[f"{place}#{number}"] = functools.partial(_alone, [generator])
+            self._known[f"{place}#{number}"] = functools.partial(_if_held_elsewhere, [generator])
 
     def alive(self) -> dict[str, Any]:
-        """Those that the script still holds, by what they are known by."""
+        """Return the generators that the script still holds, by name."""
         from recoverrun.worker.rng.object_generators import is_generator
 
-        found: dict[str, Any] = {}
+        alive: dict[str, Any] = {}
         for key, held in list(self._known.items()):
             generator = held()
             if generator is None or not is_generator(generator):
                 del self._known[key]
-            elif len(found) < MOST:
-                found[key] = generator
+            elif len(alive) < MAX_GENERATORS:
+                alive[key] = generator
             else:
                 self.crowded = True
-        return found
+        return alive
 
     def states(self) -> "dict[str, State]":
-        """Where each of them stands."""
+        """Return the states of all generators, by name."""
         from recoverrun.worker.rng.object_generators import state_of
 
-        return {key: state_of(one) for key, one in self.alive().items()}
+        return {key: state_of(generator) for key, generator in self.alive().items()}
 
     def restore(self, states: "dict[str, State]") -> None:
-        """Make the numbers that followed `states` follow again. Raises ValueError."""
+        """Put generators into these states. Raises ValueError."""
         from recoverrun.worker.rng import object_generators
 
         alive = self.alive()
@@ -78,7 +78,7 @@ class Registry:
     # --------------------------------------------------------------------------- constructors
 
     def watch_random(self, module: ModuleType) -> None:
-        """`random.Random`, which is a class of Python's."""
+        """Wrap the constructor of `random.Random`, a Python class."""
         kind: Any = module.Random
         original = kind.__init__
 
@@ -90,11 +90,11 @@ class Registry:
         kind.__init__ = __init__
 
     def watch_torch(self, module: ModuleType) -> None:
-        """`torch.Generator`, which is made in C."""
+        """Wrap the constructor of `torch.Generator`, which is written in C."""
         self._replace(module, "Generator")
 
     def watch_numpy(self, module: ModuleType) -> None:
-        """`numpy.random`: its two kinds of generators, and the function that makes one."""
+        """Wrap numpy's two kinds of generators, and `default_rng`."""
         self._replace(module, "Generator")
         self._replace(module, "RandomState")
         original: Any = module.default_rng
@@ -108,7 +108,7 @@ class Registry:
         module.default_rng = default_rng  # type: ignore[attr-defined]
 
     def _replace(self, module: ModuleType, name: str) -> None:
-        """Put a subclass in the place of a class whose constructor cannot be replaced."""
+        """Replace a class whose constructor cannot be wrapped by a subclass."""
         original: Any = getattr(module, name)
         registry = self
 
@@ -134,15 +134,15 @@ class Registry:
 
 
 def _place(frame: FrameType | None) -> str | None:
-    """The code that wants a generator; None if a data loader or the `random` module itself does."""
+    """Return the code that wants a generator; None if a data loader or a library wants it."""
     while frame is not None:
         name = str(frame.f_globals.get("__name__", ""))
         if name == "random" or name.startswith(LOADERS):
             return None
         package = name.partition(".")[0]
-        if package not in MAKERS and package in sys.stdlib_module_names:
+        if package not in PASSED_OVER and package in sys.stdlib_module_names:
             return None  # names of temporary files, say
-        if package not in MAKERS:
+        if package not in PASSED_OVER:
             nobodys = _is_for_loader(frame) or _is_imported_by_torch(frame)
             return None if nobodys else f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back
@@ -168,12 +168,12 @@ def _is_imported_by_torch(frame: FrameType | None) -> bool:
     return False
 
 
-def _alone(held: list[Any]) -> Any:
-    """What is in `held`, until nobody but that holds it."""
-    if held and sys.getrefcount(held[0]) == 2:  # one of them is the question itself
+def _if_held_elsewhere(held: list[Any]) -> Any:
+    """Return what is in `held`, until nothing else holds it."""
+    if held and sys.getrefcount(held[0]) == 2:  # one of them is the argument of this call
         held.clear()
     return held[0] if held else None
 
 
 REGISTRY = Registry()
-"""Of this process: constructors know of no other."""
+"""The registry of this process; mutable, as constructors can be wrapped only once."""

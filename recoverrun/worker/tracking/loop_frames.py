@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from recoverrun.worker.data.draw_log import Draw
+from recoverrun.worker.data.source import Draw
 from recoverrun.worker.instrumentation import Loop
 from recoverrun.worker.tracking.loop_iterator import find_frame
 
 if TYPE_CHECKING:
-    from recoverrun.worker.rng.rng import Streams
+    from recoverrun.worker.rng.streams import Streams
     from recoverrun.worker.tracking.loop_tracker import Top
 
 ASLEEP = 16

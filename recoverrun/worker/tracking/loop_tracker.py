@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from recoverrun.worker.context.attached_state import ATTACHED
-from recoverrun.worker.data.draw_log import Draw, Draws
 from recoverrun.worker.data.generator_wrapper import same_kind
+from recoverrun.worker.data.source import Draw
 from recoverrun.worker.instrumentation import Loop
+from recoverrun.worker.tracking.draw_log import Draws
 from recoverrun.worker.tracking.idle_loops import Idle
 from recoverrun.worker.tracking.loop_frames import Turn, Turns, line_of
 from recoverrun.worker.tracking.loop_iterator import LoopIterator
@@ -26,8 +27,8 @@ if TYPE_CHECKING:  # they import torch, which the script imports when it wants t
 
     from recoverrun.worker.context.evidence import Evidence, Mark
     from recoverrun.worker.context.slot_context import Context, Key, Path
-    from recoverrun.worker.data.loader_iterator import Source
-    from recoverrun.worker.rng.rng import Streams
+    from recoverrun.worker.data.source import Source
+    from recoverrun.worker.rng.streams import Streams
 
 
 class Senses(Protocol):

@@ -32,7 +32,8 @@ from recoverrun.worker.context.slot_context import (
 from recoverrun.worker.context.values import bits, same
 from recoverrun.worker.replay.captures import Captures
 from recoverrun.worker.replay.lost_rank import LostRank, is_nothing
-from recoverrun.worker.rng import rng
+from recoverrun.worker.rng.skip_ahead import draws_between, philox_offset
+from recoverrun.worker.rng.streams import CPU_BYTES, tensor_bytes
 from recoverrun.worker.step import exact_mode, parameter_checksum
 from recoverrun.worker.step.worker_state import WorkerState
 
@@ -233,20 +234,22 @@ def _drawn(before: Context, after: Context, *, any_at_all: bool = False) -> dict
     found: dict[str, int] = {}
     began, ended = before.streams, after.streams
     if began.torch_cpu != ended.torch_cpu:
-        count = rng.draws_between(began.torch_cpu, ended.torch_cpu)
-        alone = ended.alone[0] - began.alone[0]
-        found[TORCH] = -1 if count is None else count - alone
-    cuda = zip(began.torch_cuda, ended.torch_cuda, began.alone[1:], ended.alone[1:], strict=False)
+        count = draws_between(began.torch_cpu, ended.torch_cpu)
+        private = ended.private[0] - began.private[0]
+        found[TORCH] = -1 if count is None else count - private
+    cuda = zip(
+        began.torch_cuda, ended.torch_cuda, began.private[1:], ended.private[1:], strict=False
+    )
     for number, (one, other, was, now) in enumerate(cuda):
         if one != other:
-            count = rng.offset(other) - rng.offset(one) - (now - was)
+            count = philox_offset(other) - philox_offset(one) - (now - was)
             found[f"cuda{number}"] = count if one[:8] == other[:8] else -1
     for place, state in after.generators.items():
         old = before.generators.get(place)
         if isinstance(state, torch.Tensor) and isinstance(old, torch.Tensor):
-            then, present = rng.tensor_bytes(old), rng.tensor_bytes(state)
+            then, present = tensor_bytes(old), tensor_bytes(state)
             if then != present:
-                drawn = rng.draws_between(then, present) if len(then) == rng.CPU_BYTES else None
+                drawn = draws_between(then, present) if len(then) == CPU_BYTES else None
                 found[place] = -1 if drawn is None else drawn
     return found if any_at_all else {name: count for name, count in found.items() if count}
 

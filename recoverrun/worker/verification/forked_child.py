@@ -27,7 +27,7 @@ from typing import Any
 import msgpack
 import torch
 
-from recoverrun.worker.rng import rng
+from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
 from recoverrun.worker.verification.discarded_writes import lead_nowhere
 
 MOST_SHARED_BYTES = 1 << 30
@@ -69,7 +69,7 @@ def run_asking(work: Callable[[Ask], Plain], within_s: float, answering: Ask) ->
     if total > MOST_SHARED_BYTES:
         raise Failed(f"the process shares {total >> 20} MiB of writable memory with others")
     ours, its = socket.socketpair()
-    streams, parent = rng.read(), os.getpid()
+    streams, parent = read_streams(), os.getpid()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
@@ -162,13 +162,13 @@ def _work(
     work: Callable[[Ask], Plain],
     writer: int,
     parent: int,
-    streams: rng.Streams,
+    streams: Streams,
     shared: list[tuple[int, int]],
 ) -> None:
     """Never returns."""
     try:
         _alone(writer, parent, shared)
-        rng.restore(streams)  # Python's `random` seeds itself anew in a child
+        restore_streams(streams)  # Python's `random` seeds itself anew in a child
         _say(writer, work(functools.partial(_ask, writer)))
     except BaseException as problem:
         # Nothing may come out of here: above are the script's frames, of which this is a copy.

@@ -21,7 +21,7 @@ from ft_collectives.communicators.errors import Superseded
 from ft_collectives.communicators.gather_objects import gather
 from ft_collectives.step.vote import VoteGroup
 from recoverrun.worker.context.slot_context import Context
-from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.executor import Impersonator
 from recoverrun.worker.replay.lost_rank import LostRank
 from recoverrun.worker.step.strategy import Strategy

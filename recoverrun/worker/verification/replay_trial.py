@@ -16,8 +16,8 @@ from recoverrun.worker.context.fingerprints import marks
 from recoverrun.worker.context.object_contents import Kept
 from recoverrun.worker.context.object_graph import Holdings
 from recoverrun.worker.context.slot_context import ATTRIBUTE_TENSOR_BYTES, Context, Key, told
-from recoverrun.worker.data import worker_seed_check
-from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.data.worker_seed_check import observe
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.data_sources import Sources
 from recoverrun.worker.replay.earlier_transactions import Weights, trained
 from recoverrun.worker.replay.executor import TALKS, Executed, Impersonator
@@ -141,7 +141,7 @@ class Trial:
         found["talked"], found["fed"] = actor.talked, actor.fed
         found["rewrites"] = actor.rewrites
         found["different"] = [told(key) for key in sorted(self._different(), key=str)]
-        found["traces"] = worker_seed_check.look(worker.runtime.sources, self.partner)
+        found["traces"] = observe(worker.runtime.sources, self.partner)
         return found
 
     def work_together(self, level: int, place: str, within_s: float, ask: Ask) -> Words:

@@ -16,7 +16,7 @@ import torch
 from ft_collectives.communicators.c10d import CUSTOM, PrefixStore, connect
 from ft_collectives.communicators.launcher_store import Call, LauncherStore
 from ft_collectives.process_group.elastic import ElasticGroup
-from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.groups.process_groups import is_gloo
 from recoverrun.worker.verification.forked_child import Ask
 from rendezvous.protocol.layout import Layout

@@ -5,7 +5,7 @@ import textwrap
 
 import pytest
 
-from recoverrun.worker.analysis.call_graph import CallGraph, scan
+from recoverrun.worker.analysis.call_graph import CallGraph, build_call_graph
 from recoverrun.worker.rewriting.import_hook import parse_or_none
 from recoverrun.worker.rewriting.loop_transformer import graph_of, instrument
 
@@ -67,7 +67,7 @@ NOT_FOUND = {
 
 def _lines(source: str) -> list[int]:
     tree = ast.parse(source)
-    return [loop.line for loop in instrument(tree, "s.py", graph_of(tree).hot()).loops]
+    return [loop.line for loop in instrument(tree, "s.py", graph_of(tree).backward_names()).loops]
 
 
 @pytest.mark.parametrize("source", FOUND.values(), ids=FOUND)
@@ -108,7 +108,7 @@ def test_names_are_followed_through_modules() -> None:
     graph.add(ast.parse("def run():\n    c.train_step()\n"))
     graph.add(ast.parse("def train_step():\n    loss.backward()\n"))
 
-    assert {"main", "run", "train_step"} <= graph.hot().names
+    assert {"main", "run", "train_step"} <= graph.backward_names().names
 
 
 def test_a_scan_parses_only_what_can_matter_and_finds_what_parsing_all_would() -> None:
@@ -129,12 +129,12 @@ def test_a_scan_parses_only_what_can_matter_and_finds_what_parsing_all_would() -
         except SyntaxError:
             return None
 
-    graph, parsed = scan(files.items(), parse)
+    graph, parsed = build_call_graph(files.items(), parse)
     whole = CallGraph()
     for name in "abcd":
         whole.add(ast.parse(files[f"{name}.py"]))
 
-    assert graph.hot().names == whole.hot().names
+    assert graph.backward_names().names == whole.backward_names().names
     assert parsed.keys() == {"a.py", "b.py", "c.py", "d.py"}
     assert "e.py" not in asked
 
@@ -150,11 +150,11 @@ def test_a_sum_of_hundreds_of_terms_is_no_obstacle() -> None:
 def test_names_that_train_elsewhere_lead_to_a_backward() -> None:
     text = b"def one(s, x):\n    s.step(x)\n"
 
-    alone, _ = scan([("train.py", text)], parse_or_none)
-    graph, parsed = scan([("train.py", text)], parse_or_none, frozenset({"step"}))
+    alone, _ = build_call_graph([("train.py", text)], parse_or_none)
+    graph, parsed = build_call_graph([("train.py", text)], parse_or_none, frozenset({"step"}))
 
-    assert "one" not in alone.hot().names
-    assert "one" in graph.hot().names and parsed.keys() == {"train.py"}
+    assert "one" not in alone.backward_names().names
+    assert "one" in graph.backward_names().names and parsed.keys() == {"train.py"}
 
 
 def test_a_file_is_wanted_that_may_call_what_was_made_under_another_name() -> None:
@@ -167,4 +167,4 @@ def test_a_file_is_wanted_that_may_call_what_was_made_under_another_name() -> No
         )
     )
 
-    assert {"Stepper", "s"} <= graph.wanted()
+    assert {"Stepper", "s"} <= graph.relevant_names()

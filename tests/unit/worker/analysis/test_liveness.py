@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from recoverrun.worker.analysis.liveness import flow
+from recoverrun.worker.analysis.liveness import liveness_of
 
 # block, names that it assigns, names that it may read before (builtins are not used here)
 TABLE = [
@@ -73,12 +73,12 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("block", "assigned", "live_in"), TABLE, ids=[row[0] for row in TABLE])
-def test_flow(block: str, assigned: str, live_in: str) -> None:
+def test_what_a_block_assigns_and_may_read_first(block: str, assigned: str, live_in: str) -> None:
     tree = ast.parse("for _ in _:\n" + "".join(f"    {line}\n" for line in block.split("\n")))
     (loop,) = tree.body
     assert isinstance(loop, ast.For)
 
-    result = flow(loop.body)
+    result = liveness_of(loop.body)
 
     assert result.assigned == set(assigned.split())
     assert result.live_in == set(live_in.split())

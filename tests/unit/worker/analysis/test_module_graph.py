@@ -1,12 +1,12 @@
 """Which files a script can import."""
 
-from recoverrun.worker.analysis.module_graph import reachable
+from recoverrun.worker.analysis.module_graph import importable_from
 
 
 def names(entry: str, **files: str) -> list[str]:
     sources = {f"/p/{name.replace('__', '/')}.py": text.encode() for name, text in files.items()}
     entry = f"/p/{entry}.py" if f"/p/{entry}.py" in sources else entry
-    return sorted(path.removeprefix("/p/") for path in reachable(sources, entry))
+    return sorted(path.removeprefix("/p/") for path in importable_from(sources, entry))
 
 
 def test_what_is_never_imported_is_not_reached() -> None:
@@ -26,7 +26,7 @@ def test_what_is_never_imported_is_not_reached() -> None:
 
 def test_imports_within_functions_and_packages_are_reached() -> None:
     script = b"def f():\n  from pkg import x\n"
-    found = reachable({"t.py": script, "pkg/__init__.py": b"", "pkg/y.py": b""}, "t.py")
+    found = importable_from({"t.py": script, "pkg/__init__.py": b"", "pkg/y.py": b""}, "t.py")
 
     assert sorted(found) == ["pkg/__init__.py", "t.py"]
 

@@ -5,7 +5,7 @@ import ast
 import pytest
 import torch
 
-from recoverrun.worker.analysis.program_slice import Reads, reads_before_backward
+from recoverrun.worker.analysis.program_slice import SliceNames, slice_before_backward
 from recoverrun.worker.context import fingerprints
 from recoverrun.worker.rewriting.loop_transformer import graph_of, instrument
 
@@ -40,10 +40,10 @@ Trainer().add(on_end)
 """
 
 
-def _reads(source: str) -> Reads | None:
+def _reads(source: str) -> SliceNames | None:
     tree = ast.parse(source)
-    (loop,) = instrument(ast.parse(source), "train.py", graph_of(tree).hot()).loops
-    return reads_before_backward(loop, {"train.py": tree})
+    (loop,) = instrument(ast.parse(source), "train.py", graph_of(tree).backward_names()).loops
+    return slice_before_backward(loop, {"train.py": tree})
 
 
 def test_what_the_code_before_the_backward_reads_matters() -> None:
@@ -144,9 +144,11 @@ def test_nothing_is_claimed_of_code_that_looks_at_itself(expression: str) -> Non
 
 def test_nothing_is_claimed_where_the_source_is_not_at_hand() -> None:
     source = "for x in loader:\n    x.backward()"
-    (loop,) = instrument(ast.parse(source), "train.py", graph_of(ast.parse(source)).hot()).loops
+    (loop,) = instrument(
+        ast.parse(source), "train.py", graph_of(ast.parse(source)).backward_names()
+    ).loops
 
-    assert reads_before_backward(loop, {}) is None
+    assert slice_before_backward(loop, {}) is None
 
 
 def test_marks_tell_large_data_apart() -> None:

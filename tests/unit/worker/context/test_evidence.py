@@ -14,7 +14,7 @@ from recoverrun.worker.context.evidence import (
     digest_of_inputs,
     digest_of_losses,
 )
-from recoverrun.worker.rng import rng
+from recoverrun.worker.rng.streams import read_streams
 
 pytestmark = pytest.mark.usefixtures("streams_put_back")
 
@@ -147,14 +147,14 @@ def test_a_loss_is_that_of_the_last_microbatch() -> None:
 
 
 def test_the_door_is_the_first_forward_and_where_the_streams_stood_there() -> None:
-    evidence, streams = Evidence(), rng.read()
+    evidence, streams = Evidence(), read_streams()
     evidence.enters(1, streams)
     door = evidence.door
     torch.rand(1)
     moved = Evidence()
-    moved.enters(1, rng.read())
+    moved.enters(1, read_streams())
 
-    evidence.enters(2, rng.read())
+    evidence.enters(2, read_streams())
 
     assert evidence.door == door == crc_of_streams(streams, entered(1).inputs)
     assert 0 != moved.door != door
@@ -191,12 +191,12 @@ def test_gradients_are_put_together_in_any_order() -> None:
 
 
 def test_every_stream_counts() -> None:
-    streams = rng.read()
+    streams = read_streams()
     digest = crc_of_streams(streams)
-    assert crc_of_streams(rng.read()) == digest
+    assert crc_of_streams(read_streams()) == digest
 
     torch.rand(1)
-    assert crc_of_streams(rng.read()) != digest
+    assert crc_of_streams(read_streams()) != digest
     assert crc_of_streams(streams.hosted({"python": b"other"})) != digest
     assert crc_of_streams(streams.hosted({"numpy": b"other"})) != digest
     assert crc_of_streams(streams, 5) != digest

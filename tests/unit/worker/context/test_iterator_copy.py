@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from recoverrun.worker.context.iterator_copy import Bound, copies, copy_of
+from recoverrun.worker.context.iterator_copy import Uncopyable, copied_iterator, copied_iterators
 from recoverrun.worker.data.generator_wrapper import same_kind
 
 PLAIN: dict[str, Callable[[], Iterator[Any]]] = {
@@ -34,7 +34,7 @@ def test_a_copy_goes_on_and_the_original_stays(make: Callable[[], Iterator[Any]]
     next(items)
     expected = list(make())[1:]
 
-    copied = copy_of(items)
+    copied = copied_iterator(items)
 
     assert list(copied) == expected
     assert list(items) == expected
@@ -47,7 +47,7 @@ def test_copies_of_itertools(make: Callable[[], Iterator[Any]]) -> None:
     next(items)
     expected = list(make())[1:]
 
-    copied = copy_of(items)
+    copied = copied_iterator(items)
 
     assert list(copied) == expected
     assert list(items) == expected
@@ -56,7 +56,7 @@ def test_copies_of_itertools(make: Callable[[], Iterator[Any]]) -> None:
 def test_what_cannot_be_copied_is_bound() -> None:
     generator = (x for x in [1, 2])
 
-    found = copies(
+    found = copied_iterators(
         {
             "alone": generator,
             "below": enumerate(generator),
@@ -64,7 +64,7 @@ def test_what_cannot_be_copied_is_bound() -> None:
         }
     )
 
-    assert all(isinstance(one, Bound) for one in found.values())
+    assert all(isinstance(one, Uncopyable) for one in found.values())
     assert next(generator) == 1
 
 
@@ -75,4 +75,4 @@ def test_what_knows_of_ranks_or_is_no_iterator_is_left_alone() -> None:
     served = same_kind(numbers, numbers)()
 
     with open(os.devnull, "w") as log:
-        assert copies({"feed": served, "list": [1], "number": 3, "log": log}) == {}
+        assert copied_iterators({"feed": served, "list": [1], "number": 3, "log": log}) == {}

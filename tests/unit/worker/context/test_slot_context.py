@@ -17,7 +17,8 @@ from recoverrun.worker.context.slot_context import Context, values_of
 from recoverrun.worker.context.values import put, same
 from recoverrun.worker.data.iterator_origin import Origin
 from recoverrun.worker.replay.lost_rank import differing
-from recoverrun.worker.rng import object_generators, rng
+from recoverrun.worker.rng import object_generators
+from recoverrun.worker.rng.streams import read_streams
 from tests.unit.contexts import at
 
 
@@ -77,7 +78,9 @@ def test_a_context_travels_whole(kind: slot_context.Kind) -> None:
         names={"seen": 3},
         attributes={("loader", "position"): 7, ("a", "b", "c"): (1, 2)},
         generators={"train.py:3#0": b"state"},
-        loaders={4: Origin(streams=rng.read(), generators=(b"x",), cuts=(range(9),), rows=9)},
+        loaders={
+            4: Origin(streams=read_streams(), generators=(b"x",), subset_rows=(range(9),), rows=9)
+        },
         alone_at=frozenset({"train.py:9"}),
     )
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from recoverrun.worker.context.observer import TorchSenses
-from recoverrun.worker.data.batch_substitution import drawn_for, within
-from recoverrun.worker.data.draw_log import Draw
+from recoverrun.worker.data.batch_substitution import draws_in, items_in_memory
+from recoverrun.worker.data.source import Draw
 
 SOURCE: Any = object()
 BATCHES = [torch.tensor([float(n)]) for n in range(3)]
@@ -26,8 +26,8 @@ def same(found: list[Any], expected: list[Any]) -> bool:
 
 
 def test_a_list_holds_what_a_loop_over_it_will_be_given() -> None:
-    assert same(within(BATCHES), BATCHES)
-    assert same(within(tuple(BATCHES)), BATCHES)
+    assert same(items_in_memory(BATCHES), BATCHES)
+    assert same(items_in_memory(tuple(BATCHES)), BATCHES)
 
 
 @pytest.mark.parametrize(
@@ -41,20 +41,20 @@ def test_a_list_holds_what_a_loop_over_it_will_be_given() -> None:
     ],
 )
 def test_so_do_python_s_own_iterators_around_one(around: Any) -> None:
-    assert same(within(around(BATCHES)), BATCHES)
+    assert same(items_in_memory(around(BATCHES)), BATCHES)
 
 
 def test_lists_of_a_zip_are_all_held() -> None:
     more = [torch.tensor([9.0])]
 
-    assert same(within(zip(BATCHES, more, strict=False)), [*BATCHES, *more])
+    assert same(items_in_memory(zip(BATCHES, more, strict=False)), [*BATCHES, *more])
 
 
 def test_looking_takes_nothing_from_an_iterator() -> None:
     loop = enumerate(BATCHES)
     first = next(loop)
 
-    within(loop)
+    items_in_memory(loop)
 
     assert first[0] == 0
     assert [number for number, _ in loop] == [1, 2]
@@ -79,7 +79,7 @@ def _generator() -> Iterator[torch.Tensor]:
     ids=["range", "enumerated", "generator", "enumerated generator", "dict", "str", "own", "call"],
 )
 def test_what_is_made_as_the_loop_goes_is_not_there_yet(iterable: Any) -> None:
-    assert within(iterable) == []
+    assert items_in_memory(iterable) == []
 
 
 # --------------------------------------------------------------------------- what it was drawn as
@@ -88,7 +88,7 @@ def test_what_is_made_as_the_loop_goes_is_not_there_yet(iterable: Any) -> None:
 def test_a_draw_is_found_by_the_very_thing_that_was_drawn() -> None:
     drawn = draws(*BATCHES)
 
-    assert drawn_for([BATCHES[2], BATCHES[0]], drawn) == [drawn[0], drawn[2]]
+    assert draws_in([BATCHES[2], BATCHES[0]], drawn) == [drawn[0], drawn[2]]
 
 
 @pytest.mark.parametrize(
@@ -97,30 +97,30 @@ def test_a_draw_is_found_by_the_very_thing_that_was_drawn() -> None:
 def test_or_by_a_part_of_what_holds_it(item: Any) -> None:
     drawn = draws(*BATCHES)
 
-    assert drawn_for([item], drawn) == [drawn[1]]
+    assert draws_in([item], drawn) == [drawn[1]]
 
 
 def test_parts_of_what_was_drawn_count_too() -> None:
     drawn = draws({"x": BATCHES[0], "n": 1}, {"x": BATCHES[1], "n": 1})
 
-    assert drawn_for([BATCHES[1]], drawn) == [drawn[1]]
+    assert draws_in([BATCHES[1]], drawn) == [drawn[1]]
 
 
 def test_where_there_are_copies_the_latest_may_be_in_them() -> None:
     """As many as there are, and one more: a loader may be read one ahead."""
     drawn = draws(*BATCHES, *(one + 5 for one in BATCHES))
 
-    assert drawn_for([one.clone() for one in BATCHES[:2]], drawn) == drawn[-3:]
-    assert drawn_for([{"x": [BATCHES[0].clone()]}], drawn) == drawn[-2:]
+    assert draws_in([one.clone() for one in BATCHES[:2]], drawn) == drawn[-3:]
+    assert draws_in([{"x": [BATCHES[0].clone()]}], drawn) == drawn[-2:]
 
 
 def test_what_holds_no_tensor_is_no_copy_of_a_draw() -> None:
-    assert drawn_for([3, "a"], draws(*BATCHES)) == []
-    assert drawn_for([], draws(*BATCHES)) == []
+    assert draws_in([3, "a"], draws(*BATCHES)) == []
+    assert draws_in([], draws(*BATCHES)) == []
 
 
 def test_numbers_and_names_are_shared_and_tell_nothing() -> None:
-    assert drawn_for([(1, "a")], draws((1, "b"), (2, "a"))) == []
+    assert draws_in([(1, "a")], draws((1, "b"), (2, "a"))) == []
 
 
 @pytest.mark.parametrize(

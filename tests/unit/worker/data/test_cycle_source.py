@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from recoverrun.worker.data.cycle_source import Cycle
-from recoverrun.worker.data.loader_iterator import NotReplayable
+from recoverrun.worker.data.cycle_source import CycleSource
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.data_sources import Sources
 from recoverrun.worker.replay.executor import Impersonator
 from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
@@ -97,5 +97,5 @@ def test_nothing_cycles_for_ever_over_nothing() -> None:
     _, sources = _sources()
     cycle = _cycle(sources, [])
 
-    assert isinstance(cycle, Cycle)
+    assert isinstance(cycle, CycleSource)
     assert list(itertools.islice(cycle, 3)) == []

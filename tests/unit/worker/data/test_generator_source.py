@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from recoverrun.worker.data.draw_log import Draw
-from recoverrun.worker.data.generator_source import Feed
+from recoverrun.worker.data.generator_source import GeneratorSource
 from recoverrun.worker.data.iterator_origin import Origin
-from recoverrun.worker.rng import rng
+from recoverrun.worker.data.source import Draw
+from recoverrun.worker.rng.streams import read_streams, restore_streams
 
 OTHER = 2
 
@@ -85,12 +85,12 @@ class Play:
 
 @pytest.fixture(autouse=True)
 def _streams_put_back() -> Iterator[None]:
-    before = rng.read()
+    before = read_streams()
     yield
-    rng.restore(before)
+    restore_streams(before)
 
 
-def as_other(play: Play, feed: Feed, index: int) -> Any:
+def as_other(play: Play, feed: GeneratorSource, index: int) -> Any:
     play.acting_rank = OTHER
     feed.seek(OTHER, index)
     item = next(feed)
@@ -100,7 +100,7 @@ def as_other(play: Play, feed: Feed, index: int) -> Any:
 
 def test_items_are_those_that_the_other_rank_would_have_got() -> None:
     play = Play()
-    feed = Feed((one for one in play.loader()), "endless", play, 0)
+    feed = GeneratorSource((one for one in play.loader()), "endless", play, 0)
     own = [int(next(feed)) for _ in range(3)]
 
     assert [int(as_other(play, feed, index)) for index in (0, 2, 1)] == [0, 20, 10]
@@ -123,7 +123,7 @@ def read_ahead(play: Play) -> Iterator[torch.Tensor]:
 def test_an_item_may_have_been_drawn_by_an_earlier_call(moved: bool) -> None:
     play = Play()
     items = read_ahead(play)
-    feed = Feed((one.clone() if moved else one for one in items), "cycle", play, 0)
+    feed = GeneratorSource((one.clone() if moved else one for one in items), "cycle", play, 0)
     own = [int(next(feed)) for _ in range(3)]
 
     assert [int(as_other(play, feed, index)) for index in (0, 2, 1)] == [0, 20, 10]
@@ -135,7 +135,7 @@ def test_an_item_may_have_been_drawn_by_an_earlier_call(moved: bool) -> None:
 
 def test_items_that_a_generator_passes_over_are_nobody_s() -> None:
     play = Play()
-    feed = Feed((one.clone() for one in play.loader() if one % 2), "odd", play, 0)
+    feed = GeneratorSource((one.clone() for one in play.loader() if one % 2), "odd", play, 0)
     own = [int(next(feed)) for _ in range(3)]
 
     assert own == [1, 3, 5]
@@ -149,7 +149,7 @@ def test_a_generator_over_a_loader_is_never_resumed_as_another_rank() -> None:
             yield one + 1
 
     play = Play()
-    feed = Feed(halves(), "halves", play, 0)
+    feed = GeneratorSource(halves(), "halves", play, 0)
     own = [int(next(feed)) for _ in range(2)]
 
     as_other(play, feed, 1)
@@ -161,7 +161,7 @@ def test_a_generator_over_a_loader_is_never_resumed_as_another_rank() -> None:
 
 def test_parts_of_an_item_are_replaced() -> None:
     play = Play()
-    feed = Feed(({"x": one, "n": 3} for one in play.loader()), "named", play, 0)
+    feed = GeneratorSource(({"x": one, "n": 3} for one in play.loader()), "named", play, 0)
     next(feed), next(feed)
 
     assert as_other(play, feed, 1) == {"x": torch.tensor([10]), "n": 3}
@@ -170,7 +170,7 @@ def test_parts_of_an_item_are_replaced() -> None:
 def test_an_item_is_served_for_as_long_as_somebody_keeps_its_draw() -> None:
     """A loop goes over a list of batches: each is a transaction."""
     play = Play()
-    feed = Feed((one for one in play.loader()), "endless", play, 0)
+    feed = GeneratorSource((one for one in play.loader()), "endless", play, 0)
     own = [int(next(feed)) for _ in range(3)]
     held, play.draws = play.draws[:2], []
     for _ in range(2):
@@ -186,8 +186,8 @@ def test_an_item_is_served_for_as_long_as_somebody_keeps_its_draw() -> None:
 
 def test_one_feed_over_another_is_one_source() -> None:
     play = Play()
-    inner = Feed((one for one in play.loader()), "inner", play, 0)
-    outer = Feed(((one, 1) for one in inner), "outer", play, 1)
+    inner = GeneratorSource((one for one in play.loader()), "inner", play, 0)
+    outer = GeneratorSource(((one, 1) for one in inner), "outer", play, 1)
     next(outer), next(outer)
 
     assert [draw.source for draw in play.draws] == [outer, outer]
@@ -201,16 +201,16 @@ def test_streams_move_as_far_as_they_did_here() -> None:
             yield one
 
     play = Play()
-    feed = Feed(drawing(), "drawing", play, 0)
+    feed = GeneratorSource(drawing(), "drawing", play, 0)
     next(feed)
     torch.manual_seed(5)
     torch.rand(3)
-    expected = rng.read()
+    expected = read_streams()
 
     torch.manual_seed(5)
     as_other(play, feed, 0)
 
-    assert rng.read() == expected
+    assert read_streams() == expected
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_streams_move_as_far_as_they_did_here() -> None:
 )
 def test_what_cannot_be_served_spoils_the_re_execution(make: Any, index: int, reason: str) -> None:
     play = Play()
-    feed = Feed(make(play), "f", play, 0)
+    feed = GeneratorSource(make(play), "f", play, 0)
     first = next(feed)
 
     as_other(play, feed, index)
@@ -238,7 +238,7 @@ def test_what_cannot_be_served_spoils_the_re_execution(make: Any, index: int, re
 
 def test_an_item_of_too_many_draws_is_not_served() -> None:
     play = Play()
-    feed = Feed((list(play.loader()) for _ in range(2)), "all", play, 0)
+    feed = GeneratorSource((list(play.loader()) for _ in range(2)), "all", play, 0)
     next(feed)
 
     as_other(play, feed, 0)
@@ -252,7 +252,7 @@ def test_data_after_something_else_are_not_served() -> None:
         yield from play.loader()
 
     play = Play()
-    feed = Feed(mixed(), "mixed", play, 0)
+    feed = GeneratorSource(mixed(), "mixed", play, 0)
     next(feed), next(feed), next(feed)
 
     as_other(play, feed, 1)
@@ -264,7 +264,7 @@ def test_data_after_something_else_are_not_served() -> None:
 
 def test_a_generator_without_a_loader_is_resumed() -> None:
     play = Play()
-    feed = Feed((number for number in range(9)), "counting", play, 0)
+    feed = GeneratorSource((number for number in range(9)), "counting", play, 0)
     first = next(feed)
 
     taken = as_other(play, feed, 0)
@@ -275,7 +275,7 @@ def test_a_generator_without_a_loader_is_resumed() -> None:
 
 def test_a_generator_that_ends_as_another_rank_spoils_what_is_executed() -> None:
     play = Play()
-    feed = Feed((number for number in range(1)), "short", play, 0)
+    feed = GeneratorSource((number for number in range(1)), "short", play, 0)
     next(feed)
 
     as_other(play, feed, 0)
@@ -293,7 +293,7 @@ def test_fresh_data_do_not_come_through_the_generator() -> None:
             yield item
             passed.append(item)
 
-    feed = Feed(counting(play.tens), "counting", play, 1)
+    feed = GeneratorSource(counting(play.tens), "counting", play, 1)
     next(feed)
     play.acting_rank, play.fresh = 0, True
 
@@ -304,7 +304,7 @@ def test_fresh_data_do_not_come_through_the_generator() -> None:
 
 def test_the_end_is_an_end() -> None:
     play = Play()
-    feed = Feed((one for one in [1]), "short", play, 0)
+    feed = GeneratorSource((one for one in [1]), "short", play, 0)
 
     assert list(feed) == [1]
     assert feed.ended
@@ -312,7 +312,7 @@ def test_the_end_is_an_end() -> None:
 
 def test_a_generator_that_no_proof_has_resumed_is_not_resumed_for_another_rank() -> None:
     play = Play(trusted=False)
-    feed = Feed((number for number in itertools.count()), "numbers", play, 0)
+    feed = GeneratorSource((number for number in itertools.count()), "numbers", play, 0)
     next(feed)
 
     as_other(play, feed, 0)

@@ -15,11 +15,13 @@ from torch.utils.data import (
     TensorDataset,
 )
 
-from recoverrun.worker.data import subset_rows
-from recoverrun.worker.data.iterator_origin import Origin, Pairs, advanced
-from recoverrun.worker.data.loader_clone import NotReplayable, Ranks, clone_for
-from recoverrun.worker.data.loader_state import Point
-from recoverrun.worker.rng import rng
+from recoverrun.worker.data.iterator_origin import Origin, OriginPairs, advanced_generators
+from recoverrun.worker.data.loader_clone import clone_for
+from recoverrun.worker.data.loader_state import LoaderState
+from recoverrun.worker.data.rank_substitution import RankPair
+from recoverrun.worker.data.subset_rows import apply_rows, rows_of, subset_rows_of
+from recoverrun.worker.errors import NotReplayable
+from recoverrun.worker.rng.streams import tensor_bytes
 
 DATA = TensorDataset(torch.arange(100))
 
@@ -29,8 +31,8 @@ def loader(rows: Any, **options: Any) -> "DataLoader[Any]":
 
 
 def origin(made: "DataLoader[Any]") -> Origin:
-    point = Point.of(made)
-    return Origin.of(made, point.streams, point.packed)
+    point = LoaderState.of(made)
+    return Origin.of(made, point.streams, point.generator_states)
 
 
 def items(made: "DataLoader[Any]") -> list[int]:
@@ -53,17 +55,17 @@ def items(made: "DataLoader[Any]") -> list[int]:
     ],
 )
 def test_rows_are_told_by_what_they_are_not_by_how_they_are_written(rows: Any, cut: Any) -> None:
-    assert subset_rows.cut_of(rows) == cut
+    assert rows_of(rows) == cut
 
 
 def test_a_long_list_is_told_by_a_mark() -> None:
     rows = [0, *range(2048)]
 
-    mark = subset_rows.cut_of(rows)
+    mark = rows_of(rows)
 
     assert isinstance(mark, str)
-    assert mark == subset_rows.cut_of(torch.tensor(rows))
-    assert mark != subset_rows.cut_of([1, *range(2048)])
+    assert mark == rows_of(torch.tensor(rows))
+    assert mark != rows_of([1, *range(2048)])
 
 
 @pytest.mark.parametrize(
@@ -72,26 +74,26 @@ def test_a_long_list_is_told_by_a_mark() -> None:
 @pytest.mark.parametrize("theirs", [range(1, 100, 3), [7, 7, 2]])
 def test_a_clone_goes_through_the_rows_of_the_other_rank(own: Any, theirs: Any) -> None:
     made = loader(own)
-    clone = clone_for(made, Ranks(0, 1))
+    clone = clone_for(made, RankPair(0, 1))
 
-    subset_rows.give(clone, subset_rows.of(loader(theirs)))
+    apply_rows(clone, subset_rows_of(loader(theirs)))
 
     assert items(clone) == list(theirs)
     assert items(made) == [int(one) for one in own]
 
 
 def test_who_has_a_mark_only_cannot_give_the_rows() -> None:
-    clone = clone_for(loader(range(9)), Ranks(0, 1))
+    clone = clone_for(loader(range(9)), RankPair(0, 1))
 
     with pytest.raises(NotReplayable, match="more than 2048"):
-        subset_rows.give(clone, ("9 rows, 0",))
+        apply_rows(clone, ("9 rows, 0",))
 
 
 def test_a_data_set_cut_otherwise_is_not_given() -> None:
-    clone = clone_for(DataLoader(DATA), Ranks(0, 1))
+    clone = clone_for(DataLoader(DATA), RankPair(0, 1))
 
     with pytest.raises(NotReplayable, match="in another way"):
-        subset_rows.give(clone, (range(9),))
+        apply_rows(clone, (range(9),))
 
 
 def test_an_origin_travels_whole() -> None:
@@ -100,7 +102,10 @@ def test_an_origin_travels_whole() -> None:
 
     assert Origin.unpack(sent.pack()) == sent
     assert sent.rows == 3
-    assert Origin.unpack(Origin(streams=None, generators=None, cuts=None).pack()).cuts is None
+    assert (
+        Origin.unpack(Origin(streams=None, generators=None, subset_rows=None).pack()).subset_rows
+        is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -129,7 +134,7 @@ def two_ranks(
         loader(one, shuffle=True, generator=torch.Generator().manual_seed(seed))
         for one, seed in zip(rows, seeds, strict=True)
     ]
-    pairs = Pairs()
+    pairs = OriginPairs()
     pairs.learn({4: origin(both[0])}, {4: origin(both[1])})
     return *both, pairs
 
@@ -139,7 +144,7 @@ def test_a_generator_has_moved_on_as_far_as_ours() -> None:
     pass_over(theirs)
     pass_over(mine)
 
-    assert pairs.told(origin(mine), None).generators == origin(theirs).generators
+    assert pairs.derive(origin(mine), None).generators == origin(theirs).generators
 
 
 def test_ranks_with_unequally_many_rows_do_not_tell_of_each_other() -> None:
@@ -147,10 +152,10 @@ def test_ranks_with_unequally_many_rows_do_not_tell_of_each_other() -> None:
     pass_over(theirs)
     pass_over(mine)
 
-    told = pairs.told(origin(mine), None)
+    told = pairs.derive(origin(mine), None)
 
     assert told.generators is None
-    assert told.cuts == (range(39),)
+    assert told.subset_rows == (range(39),)
     with pytest.raises(NotReplayable, match="where the loader's own generator stands"):
         told.require_generators()
 
@@ -160,7 +165,7 @@ def test_a_generator_seeded_anew_is_told_only_if_it_never_differed() -> None:
         _, mine, pairs = two_ranks(seeds=seeds)
         mine.generator.manual_seed(9)
 
-        told = pairs.told(origin(mine), None).generators
+        told = pairs.derive(origin(mine), None).generators
 
         assert told == (origin(mine).generators if known else None)
 
@@ -168,56 +173,58 @@ def test_a_generator_seeded_anew_is_told_only_if_it_never_differed() -> None:
 def test_a_new_loader_over_the_same_rows_has_those_of_the_one_before() -> None:
     _, _, pairs = two_ranks((range(0, 90, 3), range(1, 90, 3)))
 
-    assert pairs.told(origin(loader(list(range(1, 90, 3)))), None).cuts == (range(0, 90, 3),)
+    assert pairs.derive(origin(loader(list(range(1, 90, 3)))), None).subset_rows == (
+        range(0, 90, 3),
+    )
 
 
 def test_rows_never_seen_are_told_only_if_ranks_never_differed() -> None:
     for rows, known in (((range(9), range(1, 9)), False), ((range(9), range(9)), True)):
         _, _, pairs = two_ranks(rows)
 
-        told = pairs.told(origin(loader(range(50))), None)
+        told = pairs.derive(origin(loader(range(50))), None)
 
-        assert told.cuts == ((range(50),) if known else None)
+        assert told.subset_rows == ((range(50),) if known else None)
         if not known:
             with pytest.raises(NotReplayable, match="the rows of the data set"):
-                told.give_cuts(loader(range(50)))
+                told.apply_rows(loader(range(50)))
 
 
 def test_rows_that_were_two_things_there_are_not_told() -> None:
     _, _, pairs = two_ranks((range(0, 90, 3), range(1, 90, 3)))
     pairs.learn({5: origin(loader(range(7)))}, {5: origin(loader(range(1, 90, 3)))})
 
-    assert pairs.told(origin(loader(range(1, 90, 3))), None).cuts is None
+    assert pairs.derive(origin(loader(range(1, 90, 3))), None).subset_rows is None
 
 
 def test_the_rows_of_a_sampler_are_told() -> None:
     made = [DataLoader(DATA, 2, sampler=SubsetRandomSampler(range(n, 100, 3))) for n in (0, 1)]
-    clone = clone_for(made[1], Ranks(1, 0))
+    clone = clone_for(made[1], RankPair(1, 0))
 
-    Origin.of(made[0], None, ()).give_cuts(clone)
+    Origin.of(made[0], None, ()).apply_rows(clone)
 
     assert sorted(items(clone)) == list(range(0, 100, 3))
 
 
 def test_generators_are_moved_one_by_one() -> None:
     own, other = torch.Generator().manual_seed(1), torch.Generator().manual_seed(2)
-    start = [rng.tensor_bytes(one.get_state()) for one in (own, other)]
+    start = [tensor_bytes(one.get_state()) for one in (own, other)]
     torch.rand(700, generator=own)
     torch.rand(700, generator=other)
-    end = [rng.tensor_bytes(one.get_state()) for one in (own, other)]
+    end = [tensor_bytes(one.get_state()) for one in (own, other)]
 
-    assert advanced((start[1], start[0]), (start[0], start[0]), (end[0], start[0])) == (
+    assert advanced_generators((start[1], start[0]), (start[0], start[0]), (end[0], start[0])) == (
         end[1],
         start[0],
     )
-    assert advanced((start[1],), (start[0], start[0]), (end[0], start[0])) is None
+    assert advanced_generators((start[1],), (start[0], start[0]), (end[0], start[0])) is None
 
 
 def test_a_sampler_over_the_data_set_counts_the_rows_of_the_other_rank() -> None:
     data = Subset(DATA, range(0, 100, 3))
-    clone = clone_for(DataLoader(data, 2, sampler=RandomSampler(data)), Ranks(0, 1))
+    clone = clone_for(DataLoader(data, 2, sampler=RandomSampler(data)), RankPair(0, 1))
 
-    subset_rows.give(clone, (range(1, 21),))
+    apply_rows(clone, (range(1, 21),))
 
     assert sorted(items(clone)) == list(range(1, 21))
 
@@ -229,22 +236,22 @@ def striding(place: int, count: int = 4) -> "DataLoader[Any]":
 def test_a_sampler_is_given_the_place_that_the_rank_told() -> None:
     """Eight ranks, of which pairs read the same: neither rank nor replica is what it carries."""
     theirs, own = origin(striding(1)), origin(striding(2))
-    told = Origin.unpack(theirs.pack()).against(own)
+    told = Origin.unpack(theirs.pack()).places_for(own)
 
-    clone = clone_for(striding(2), Ranks(own=5, other=3, told=told))
+    clone = clone_for(striding(2), RankPair(own=5, other=3, known=told))
 
     assert items(clone) == items(striding(1))
 
 
 def test_a_loader_made_after_the_loss_carries_what_those_before_it_did() -> None:
-    pairs = Pairs()
+    pairs = OriginPairs()
     pairs.learn({1: origin(striding(1))}, {1: origin(striding(2))})
 
-    later = pairs.told(origin(striding(2)), None)
-    other = pairs.told(origin(striding(2, count=5)), None)
+    later = pairs.derive(origin(striding(2)), None)
+    other = pairs.derive(origin(striding(2, count=5)), None)
 
-    assert later.places == ((4, 1),)
-    assert other.places is None and other.against(origin(striding(2, count=5))) == {}
+    assert later.rank_places == ((4, 1),)
+    assert other.rank_places is None and other.places_for(origin(striding(2, count=5))) == {}
 
 
 @pytest.mark.parametrize("wrong", [7, [[1]], [[1, "2"]], [[True, 1]]])
@@ -268,13 +275,13 @@ def test_a_sampler_that_stands_for_another_rank_by_now_tells_nothing_of_a_lost_o
 ) -> None:
     sampler = DistributedSampler(DATA, 4, stands_for if count > 1 else 0)
     own = origin(DataLoader(DATA, 2, sampler=sampler))
-    own = replace(own, places=((count, stands_for),))
-    unknown = Pairs().told(own, None)
+    own = replace(own, rank_places=((count, stands_for),))
+    unknown = OriginPairs().derive(own, None)
 
-    assert unknown.places is None
+    assert unknown.rank_places is None
     if told:
-        unknown.require_places(own, 0)
+        unknown.require_rank_places(own, 0)
     else:
         with pytest.raises(NotReplayable, match="for which rank its sampler stands"):
-            unknown.require_places(own, 0)
-    replace(unknown, places=((count, 1),)).require_places(own, 0)
+            unknown.require_rank_places(own, 0)
+    replace(unknown, rank_places=((count, 1),)).require_rank_places(own, 0)

@@ -10,8 +10,9 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDa
 from torchdata.stateful_dataloader import StatefulDataLoader
 from torchdata.stateful_dataloader.sampler import StatefulDistributedSampler
 
-from recoverrun.worker.data.loader_iterator import LoaderIterator, NotReplayable
-from tests.unit.worker.data.test_loader_iterator import ORIGINAL_ITER, OTHER, OWN, WORLD, Play
+from recoverrun.worker.data.loader_iterator import LoaderIterator
+from recoverrun.worker.errors import NotReplayable
+from tests.unit.loaders import ORIGINAL_ITER, OTHER, OWN, WORLD, Play
 
 pytestmark = [
     pytest.mark.usefixtures("streams_put_back"),

@@ -12,10 +12,11 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from recoverrun.worker.data.iterator_origin import Origin
-from recoverrun.worker.data.loader_iterator import LOOKED_AT_S, LoaderIterator, NotReplayable
-from recoverrun.worker.data.loader_state import Point
-from recoverrun.worker.rng import rng
-from tests.unit.worker.data.test_loader_iterator import ORIGINAL_ITER, OTHER, OWN, WORLD, Play, seed
+from recoverrun.worker.data.loader_iterator import LOOKED_AT_S, LoaderIterator
+from recoverrun.worker.data.loader_state import LoaderState
+from recoverrun.worker.errors import NotReplayable
+from recoverrun.worker.rng.streams import read_streams
+from tests.unit.loaders import ORIGINAL_ITER, OTHER, OWN, WORLD, Play, seed
 
 pytestmark = pytest.mark.usefixtures("streams_put_back")
 
@@ -117,19 +118,19 @@ def _shuffled(play: Play) -> "DataLoader[Any]":
 @pytest.mark.parametrize("first", [0, 3])
 def test_a_stream_read_by_workers_is_read_again_by_workers(first: int) -> None:
     their_loader = _shuffled(Play(own_rank=OTHER))
-    point = Point.of(their_loader)
+    point = LoaderState.of(their_loader)
     theirs = [batch.tolist() for batch in ORIGINAL_ITER(their_loader)]
     play = Play()
     loader = _shuffled(play)
-    play.created[0, OTHER] = Origin.of(their_loader, point.streams, point.packed)
+    play.created[0, OTHER] = Origin.of(their_loader, point.streams, point.generator_states)
     iterator = LoaderIterator(loader=loader, make=ORIGINAL_ITER, runtime=play, number=0)
     mine = next(iterator)
 
-    before = rng.read()
+    before = read_streams()
     served = [iterator.serve(OTHER, index).tolist() for index in range(first, len(theirs))]
 
     assert served == theirs[first:]
-    assert rng.read() == before
+    assert read_streams() == before
     assert mine.tolist() not in theirs
     iterator.forget(OTHER)
 

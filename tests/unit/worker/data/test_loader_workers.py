@@ -15,10 +15,11 @@ import torch
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, get_worker_info
 
 from recoverrun.worker.data.iterator_origin import Origin
-from recoverrun.worker.data.loader_iterator import LoaderIterator, NotReplayable
-from recoverrun.worker.data.loader_state import Point
-from recoverrun.worker.rng import rng
-from tests.unit.worker.data.test_loader_iterator import ORIGINAL_ITER, OTHER, OWN, WORLD, Play
+from recoverrun.worker.data.loader_iterator import LoaderIterator
+from recoverrun.worker.data.loader_state import LoaderState
+from recoverrun.worker.errors import NotReplayable
+from recoverrun.worker.rng.streams import read_streams
+from tests.unit.loaders import ORIGINAL_ITER, OTHER, OWN, WORLD, Play
 
 ROWS, WORKERS = 60, 2
 Row = Callable[[int], Any]
@@ -103,8 +104,8 @@ class Side:
         for number in range(2):
             sampler.set_epoch(number)
             torch.rand(3)
-            point = Point.of(self.loader)
-            self.origins.append(Origin.of(self.loader, point.streams, point.packed))
+            point = LoaderState.of(self.loader)
+            self.origins.append(Origin.of(self.loader, point.streams, point.generator_states))
             if play is None:
                 self.iterators.append(ORIGINAL_ITER(self.loader))
             else:
@@ -123,7 +124,7 @@ def sides(row: Row, **options: Any) -> tuple[Side, Side]:
 @pytest.mark.parametrize("row", [plain, noisy, noisy_late, told_of_worker, lazily])
 def test_another_rank_s_rows_are_those_that_its_workers_give(row: Row, first: int) -> None:
     mine, theirs = sides(row)
-    before = rng.read()
+    before = read_streams()
 
     for iterator, expected in zip(mine.iterators, theirs.items, strict=True):
         served = [iterator.serve(OTHER, index) for index in range(first, len(expected))]
@@ -131,7 +132,7 @@ def test_another_rank_s_rows_are_those_that_its_workers_give(row: Row, first: in
         with pytest.raises(StopIteration):
             iterator.serve(OTHER, len(expected))
 
-    assert rng.read() == before
+    assert read_streams() == before
     assert mine.data.begun == 0 and mine.data.chance is None
 
 
@@ -198,16 +199,16 @@ def test_what_is_asked_for_again_is_as_it_was_and_not_read_again() -> None:
     mine, theirs = sides(noisy)
     iterator = mine.iterators[0]
     first = iterator.serve(OTHER, 4)
-    twin = iterator.twins[OTHER]
+    reader = iterator.iterators[OTHER]
     iterator.serve(OTHER, 5)
     first.zero_()
 
     assert torch.equal(iterator.serve(OTHER, 4), theirs.items[0][4])
-    assert iterator.twins[OTHER] is twin
+    assert iterator.iterators[OTHER] is reader
     iterator.begin_step(iterator.count)
-    assert sorted(twin.kept) == [4, 5]
+    assert sorted(reader.kept) == [4, 5]
     iterator.begin_step(iterator.count)
-    assert not twin.kept
+    assert not reader.kept
 
 
 def test_workers_that_live_on_are_not_seeded_anew() -> None:
@@ -241,7 +242,7 @@ def test_a_data_set_that_has_not_the_other_rank_s_rows_says_so() -> None:
 def test_workers_that_give_nothing_do_not_end_the_run(
     fail: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recoverrun.worker.data.loader_clone.WORKERS_WITHIN_S", 1.0)
+    monkeypatch.setattr("recoverrun.worker.data.loader_clone.WORKER_TIMEOUT_S", 1.0)
 
     def failing(index: int) -> float:
         if fail == "dies":

@@ -15,7 +15,14 @@ import numpy
 import pytest
 import torch
 
-from recoverrun.worker.data.object_copy import ARRAY_BYTES, ROWS, Copying, Unmovable, copied, stands
+from recoverrun.worker.data.object_copy import (
+    ARRAY_BYTES,
+    MAX_ITEMS,
+    Copier,
+    NotCopyable,
+    copied,
+    position_digest,
+)
 
 
 class Holder:
@@ -116,17 +123,17 @@ def test_what_is_no_place_is_shared(held: Any) -> None:
 
 
 def test_rows_are_shared_and_their_list_is_not() -> None:
-    owner = Holder(rows=[[number] for number in range(ROWS + 1)])
+    owner = Holder(rows=[[number] for number in range(MAX_ITEMS + 1)])
     twin = copied(owner)
     twin.rows.pop()
 
-    assert len(owner.rows) == ROWS + 1
+    assert len(owner.rows) == MAX_ITEMS + 1
     assert twin.rows[0] is owner.rows[0]
 
 
 def test_those_that_others_put_back_are_shared() -> None:
     owner = Holder(reader=Reader())
-    twin = Copying(strict=False, seen={id(owner.reader)}).of(owner)
+    twin = Copier(strict=False, seen={id(owner.reader)}).of(owner)
 
     assert twin is not owner
     assert twin.reader is owner.reader
@@ -143,9 +150,9 @@ def test_those_that_others_put_back_are_shared() -> None:
 def test_what_cannot_be_copied_is_said_or_shared(make: Callable[[], Any]) -> None:
     owner = Holder(held=make())
 
-    with pytest.raises(Unmovable):
+    with pytest.raises(NotCopyable):
         copied(owner)
-    assert Copying(strict=False).of(owner).held is owner.held
+    assert Copier(strict=False).of(owner).held is owner.held
 
 
 @pytest.mark.parametrize("mode", ["r", "rb"])
@@ -166,7 +173,7 @@ def test_a_file_that_is_gone_cannot_be_opened_again(tmp_path: Path) -> None:
     path.write_text("one\n")
     with open(path) as file:
         path.unlink()
-        with pytest.raises(Unmovable, match="No such file"):
+        with pytest.raises(NotCopyable, match="No such file"):
             copied(Holder(file=file))
 
 
@@ -175,7 +182,7 @@ def test_what_is_too_deep_is_said() -> None:
     for _ in range(5000):
         deep = Holder(inner=deep)
 
-    with pytest.raises(Unmovable, match="too deep"):
+    with pytest.raises(NotCopyable, match="too deep"):
         copied(deep)
 
 
@@ -194,8 +201,8 @@ def test_where_it_stands(move: Callable[[Any], Any], elsewhere: bool) -> None:
     owner = Holder(
         reader=Reader(), held=[], chance=random.Random(1), tensor=torch.zeros(2), epoch=0
     )
-    before = stands(owner)
+    before = position_digest(owner)
     move(owner)
 
-    assert (stands(owner) != before) == elsewhere
-    assert stands(copied(owner)) == stands(owner)
+    assert (position_digest(owner) != before) == elsewhere
+    assert position_digest(copied(owner)) == position_digest(owner)

@@ -11,13 +11,13 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 from recoverrun.worker.data.iterator_origin import Origin
-from recoverrun.worker.data.loader_clone import NotReplayable
 from recoverrun.worker.data.loader_iterator import LoaderIterator
-from recoverrun.worker.data.loader_state import Point
-from recoverrun.worker.data.weak_source import Adopted
-from recoverrun.worker.data.worker_seed_check import Seeding, has_workers, look
-from recoverrun.worker.rng import rng
-from tests.unit.worker.data.test_loader_iterator import ORIGINAL_ITER, OTHER, OWN, Play
+from recoverrun.worker.data.loader_state import LoaderState
+from recoverrun.worker.data.weak_source import WeakSource
+from recoverrun.worker.data.worker_seed_check import SeedCheck, has_workers, observe
+from recoverrun.worker.errors import NotReplayable
+from recoverrun.worker.rng.streams import read_streams
+from tests.unit.loaders import ORIGINAL_ITER, OTHER, OWN, Play
 
 ROWS, LATE = 24, 12
 OTHERWISE = "Rows draws random numbers in worker processes that the script seeds by something"
@@ -79,16 +79,16 @@ class Rank:
     def __init__(self, rank: int, data: Any, begin: Begin, theirs: "Rank | None" = None) -> None:
         torch.manual_seed(70 + rank)
         random.seed(rank)
-        self.seeding = Seeding()
+        self.seeding = SeedCheck()
         play = Play(own_rank=rank, seeding=self.seeding)
         if theirs is not None:
             play.created[0, OTHER] = theirs.origin
         self.loader: DataLoader[Any] = DataLoader(data, 2, num_workers=2, worker_init_fn=begin)
-        point = Point.of(self.loader)
-        self.origin = Origin.of(self.loader, point.streams, point.packed)
+        point = LoaderState.of(self.loader)
+        self.origin = Origin.of(self.loader, point.streams, point.generator_states)
         self.iterator = LoaderIterator(self.loader, ORIGINAL_ITER, play, 0)
         self.items = [torch.as_tensor(item).tolist() for item in self.iterator]
-        self.sources = [Adopted(self.iterator)]
+        self.sources = [WeakSource(self.iterator)]
 
     def serve(self, index: int) -> Any:
         return self.iterator.serve(OTHER, index).tolist()
@@ -105,7 +105,7 @@ class Rank:
             return {OWN: mine, OTHER: {"otherwise": list(said)}}
 
         self.serve(0)
-        looked = look(self.sources, OTHER)
+        looked = observe(self.sources, OTHER)
         self.iterator.forget(OTHER)
         found = self.seeding.compare(self.sources, OTHER, looked, tell)
         assert [list(one) for one in words] == [["traces"], ["otherwise"]]
@@ -229,7 +229,7 @@ def test_a_loader_that_was_not_compared_is_believed_if_torch_alone_seeds_its_wor
 ) -> None:
     mine, theirs = ranks(late, begin)
 
-    nothing = look([], OTHER)
+    nothing = observe([], OTHER)
     mine.seeding.compare([], OTHER, nothing, lambda said: {OTHER: {"traces": [], "otherwise": []}})
 
     if begin is unseeded:
@@ -251,13 +251,13 @@ def test_the_same_code_of_a_later_loader_was_compared() -> None:
 
 def test_to_look_at_our_own_workers_once_more_moves_nothing() -> None:
     mine, _ = ranks(late, documented)
-    before = rng.read()
+    before = read_streams()
 
     traces = [mine.iterator.retrace(0), mine.iterator.retrace(LATE // 2)]
 
     assert [one.drew for one in traces] == [False, True]
-    assert rng.read() == before
-    assert not mine.iterator.twins and not mine.iterator.traces
+    assert read_streams() == before
+    assert not mine.iterator.iterators and not mine.iterator.traces
     assert mine.iterator.runtime.spoken_for is None  # type: ignore[attr-defined]
 
 
@@ -271,7 +271,7 @@ def test_a_data_set_that_refuses_one_more_reader_does_not_end_the_run() -> None:
         said.append(word)
         return {OTHER: {"traces": [[0, *theirs.iterator.retrace(0).pack()]], "otherwise": []}}
 
-    looked = look(mine.sources, OTHER)
+    looked = observe(mine.sources, OTHER)
     assert not mine.seeding.compare(mine.sources, OTHER, looked, tell)
     assert said == [{"traces": []}, {"otherwise": []}], "the other rank finds that it is missing"
 
@@ -279,7 +279,7 @@ def test_a_data_set_that_refuses_one_more_reader_does_not_end_the_run() -> None:
 def test_a_rank_that_could_not_look_is_not_believed() -> None:
     mine, _ = ranks(late, documented)
     mine.serve(0)
-    looked = look(mine.sources, OTHER)
+    looked = observe(mine.sources, OTHER)
     mine.iterator.forget(OTHER)
     silent: dict[str, Any] = {"traces": [], "otherwise": []}
 
@@ -295,5 +295,5 @@ def test_who_has_no_workers_takes_no_part() -> None:
     alone = LoaderIterator(loader, ORIGINAL_ITER, Play(), 0)
     mine, _ = ranks(late, unseeded)
 
-    assert not has_workers([Adopted(alone)])
-    assert has_workers([*mine.sources, Adopted(alone)])
+    assert not has_workers([WeakSource(alone)])
+    assert has_workers([*mine.sources, WeakSource(alone)])

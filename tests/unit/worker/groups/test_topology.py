@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 
-from recoverrun.worker.data.loader_iterator import Ranks
+from recoverrun.worker.data.rank_substitution import RankPair
 from recoverrun.worker.groups.topology import layout_of, layout_of_mesh
 
 
@@ -42,7 +42,7 @@ def test_what_lies_otherwise_is_not_guessed_at(shards: list[int], replicas: list
 
 def test_a_sampler_that_counts_replicas_is_given_the_other_replica() -> None:
     layout = layout_of(4, [2, 3], [0, 2])
-    ranks = Ranks(own=3, other=1, layout=layout)
+    ranks = RankPair(own=3, other=1, layout=layout)
 
     assert ranks.of(SimpleNamespace(num_replicas=2, rank=1), 1) == 0
     assert ranks.of(SimpleNamespace(num_replicas=4, rank=3), 3) == 1

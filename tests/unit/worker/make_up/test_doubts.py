@@ -5,23 +5,19 @@ the same has to come out.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from ft_collectives.communicators.errors import RanksDiffer
-from recoverrun.worker.context.slot_context import Key, host, last
-from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.context.slot_context import Key, last
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.make_up.audits import NOT_ITSELF
 from recoverrun.worker.make_up.doubts import GUESSED
 from recoverrun.worker.make_up.made_microbatch import Made
 from recoverrun.worker.replay.executor import Executed
 from recoverrun.worker.replay.lost_rank import State
-from recoverrun.worker.step.worker_state import TOO_LATE, WorkerState
 from recoverrun.worker.tracking.loop_tracker import Microbatch
 from rendezvous.protocol.layout import Layout
-from rendezvous.protocol.messages import Discord
 from tests.unit.contexts import at
 from tests.unit.survivors import LAYOUT, LOST, STEP, Crew, Survivor
 
@@ -30,7 +26,6 @@ pytestmark = pytest.mark.usefixtures("streams_put_back", "exchanging")
 EXACT, EQUAL = ["exact-samples"] * 2, ["equal-count"] * 2
 OURS, THEIRS = {"x": 0, "y": 2, "z": 3}, {"x": 5, "y": 7, "z": 8}
 COUNT, MARK = ("opt", "c"), "y#"
-ALL: tuple[Key, ...] = ("y", "z", COUNT)
 TOLD = "{} between ranks and move{} between steps"
 IN_SHARDS = Layout(((0, 1), (LOST, LOST + 1)))
 FIRST_DOES_ALL = ((0,), ())
@@ -115,17 +110,6 @@ class Unknowing(Crew):
 
     def taken(self) -> list[list[str]]:
         return [one.taken() for one in self.tries]
-
-
-def _differ_in_the_second(tries: Tries) -> None:
-    """`y` matters only in the second microbatch."""
-    execute = tries._execute
-
-    def executes(rank: int, state: State, step: int, microbatch: Microbatch) -> Executed:
-        tries.differs = with_y if microbatch.index == 1 else never
-        return execute(rank, state, step, microbatch)
-
-    tries._execute = executes
 
 
 # --------------------------------------------------------------------------- a whole replica
@@ -236,116 +220,6 @@ class One:
             assert self.survivor.present == [("own", 5)], "what it gave is set aside again"
 
 
-@pytest.mark.parametrize(
-    ("unknown", "asked"),
-    [
-        (("y", "y"), [True, False]),
-        (("y", "yz", "yz"), [True, True, False]),
-        (("yz", "y", "z"), [True, False, False]),
-        (("y", "z", "yz", "y"), [True, True, False, False]),
-        (("", "y", ""), [False, True, False]),
-    ],
-    ids=str,
-)
-def test_it_is_asked_whenever_more_is_unknown_than_was_asked_about(
-    unknown: tuple[str, ...], asked: list[bool]
-) -> None:
-    one, found = One(), list[list[str]]()
-    for keys in unknown:
-        found.append(one.asks(*keys))
-        one.survivor.makeup._doubts.committed()
-
-    assert found == [[keys] if now else [] for keys, now in zip(unknown, asked, strict=True)]
-
-
-def test_that_is_another_question_of_each_lost_rank() -> None:
-    one, found = One(), list[list[str]]()
-    for rank in (LOST, LOST + 1, LOST, LOST + 1):
-        found.append(one.asks("y", rank=rank))
-        one.survivor.makeup._doubts.committed()
-
-    assert found == [["y"], ["y"], [], []]
-
-
-@pytest.mark.parametrize("shares", [((0,), (1,)), ((0, 1), ())], ids=str)
-def test_it_is_asked_of_each_microbatch_of_the_transaction_and_again_with_each(
-    shares: tuple[tuple[int, ...], ...],
-) -> None:
-    crew = Unknowing("y", microbatches=2)
-    for tries in crew.tries:
-        _differ_in_the_second(tries)
-
-    crew.make_up(shares)
-
-    assert crew.promises == EQUAL
-
-
-@pytest.mark.parametrize("how", OTHERWISE)
-def test_whatever_comes_out_otherwise_is_a_guess_and_does_not_count(how: str) -> None:
-    one, told = One(how=how), TOLD.format("y differs", "s")
-
-    assert one.guesses("y", differs=with_y)[1] == told
-    with pytest.raises(NotReplayable, match=told):
-        one.asks("y", differs=with_y)
-
-
-@pytest.mark.parametrize(
-    ("differs", "told"),
-    [
-        (with_y, TOLD.format("y differs", "s")),
-        (lambda ours: "c" in ours, TOLD.format("opt.c differs", "s")),
-        (lambda ours: "y" in ours or "z" in ours, TOLD.format("y, z differ", "")),
-        (lambda ours: "yz" in ours, TOLD.format("opt.c, y, z differ", "")),
-    ],
-    ids=["one", "an attribute", "two", "two together"],
-)
-def test_those_are_to_blame_that_make_a_difference_alone_or_else_all(
-    differs: Differs, told: str
-) -> None:
-    one = One()
-
-    (first, *each), said = one.guesses(*ALL, differs=differs)
-
-    assert (first, sorted(each)) == ("cyz", ["c", "y", "z"]), "all of them, and each alone"
-    assert said == told
-    with pytest.raises(NotReplayable, match=told):
-        one.asks(*ALL, differs=differs)
-
-
-def test_where_all_of_it_together_makes_no_difference_nothing_is_executed_one_by_one() -> None:
-    one = One()
-
-    assert one.guesses(*ALL) == (["cyz"], "")
-    assert one.asks(*ALL) == ["cyz"]
-
-
-NOT_OURS: tuple[Key, ...] = (MARK, ("opt", "w#"), host("python"), "elsewhere")
-
-
-@pytest.mark.parametrize("unknown", [(), NOT_OURS], ids=["nothing", "marks, streams, others"])
-def test_where_no_value_of_our_own_is_unknown_nothing_is_executed_again(
-    unknown: tuple[Key, ...],
-) -> None:
-    one = One()
-
-    assert one.guesses(*unknown, differs=always) == ([], "")
-    assert one.asks(*unknown, differs=always) == []
-
-
-def test_marks_and_what_we_do_not_have_stay_as_they_were_left() -> None:
-    one = One()
-
-    assert one.guesses(*NOT_OURS, "y") == (["y"], "")
-    assert one.asks(*NOT_OURS, "y") == ["y"]
-
-
-# --------------------------------------------------------------------------- shards
-
-
-def test_shard_mates_do_not_ask_before_an_audit() -> None:
-    assert One(shards=2).asks("y", "z", differs=always) == []
-
-
 @pytest.mark.parametrize("unknown", ["", "y", "yz"])
 def test_in_an_audit_shard_mates_execute_once_more_whatever_they_do_not_know(unknown: str) -> None:
     assert One(shards=2).guesses(*unknown) == ([unknown], "")
@@ -434,50 +308,3 @@ def test_nothing_is_asked_of_what_was_made_up_with_fresh_data(layout: Layout) ->
     crew.survivors[0].layout = layout
 
     assert crew.survivors[0].makeup._guessed() == "" and crew.taken() == [[], []]
-
-
-# --------------------------------------------------------------------------- no more protection
-
-
-class Refusing:
-    """As much of a session as refusing needs."""
-
-    def __init__(self, *, lost: bool, acting: bool = False) -> None:
-        from recoverrun.worker.step.guarantee import Guarantee
-        from recoverrun.worker.step.reporter import Voice
-
-        self.sent: list[Any] = []
-        link: Any = SimpleNamespace(send=self.sent.append)
-        self.voice = Voice(link, 1, lambda: 4, exact=False)
-        self.guarantee = Guarantee(self.voice, lambda: 1)
-        self.lost, self.acting = lost, acting
-        self.protected = True
-        self.runtime = SimpleNamespace(active=True)
-
-    @property
-    def refusal(self) -> str:
-        return self.guarantee.refusal
-
-    def refuse(self) -> None:
-        WorkerState.refuse(cast("WorkerState", self), "two models")
-
-
-def test_while_a_replica_is_lost_a_refusal_ends_the_run_and_the_launcher_is_told() -> None:
-    session = Refusing(lost=True)
-
-    with pytest.raises(RanksDiffer, match="two models"):
-        session.refuse()
-
-    assert session.sent == [Discord(rank=1, generation=4, reason=TOO_LATE.format("two models"))]
-    assert not session.refusal and session.runtime.active
-
-
-@pytest.mark.parametrize(("lost", "acting"), [(False, False), (True, True)])
-def test_before_that_and_in_another_rank_s_code_nothing_ends(lost: bool, acting: bool) -> None:
-    session = Refusing(lost=lost, acting=acting)
-
-    session.refuse()
-    session.refuse()
-
-    assert session.refusal == "two models"
-    assert not any(isinstance(one, Discord) for one in session.sent)

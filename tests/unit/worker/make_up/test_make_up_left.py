@@ -11,7 +11,7 @@ from recoverrun.worker.make_up import make_up as makeup_module
 from recoverrun.worker.make_up.make_up import LEGACY_WAIT_S
 from recoverrun.worker.replay.executor import Executed
 from recoverrun.worker.replay.lost_rank import State
-from recoverrun.worker.rng import rng
+from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
 from recoverrun.worker.tracking.loop_tracker import Microbatch
 from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import LostContexts
@@ -140,15 +140,15 @@ def test_while_nothing_is_lost_nobody_is_followed() -> None:
 def test_streams_of_the_lost_rank_are_told_too() -> None:
     """Python's numbers decide how many of torch's a microbatch draws."""
     crew = Crew(program=lambda x: x)
-    started: list[rng.Streams] = []
+    started: list[Streams] = []
     for survivor in crew.survivors:
         survivor.impersonator.execute = _drawing(survivor, started)
     random.seed(8)
     torch.manual_seed(8)
     crew.inherit(at(STEP, names={"x": 5}))
-    lost = rng.read()
+    lost = read_streams()
     _draw_as_told()
-    expected = [lost, rng.read()]
+    expected = [lost, read_streams()]
 
     crew.make_up()
 
@@ -164,13 +164,13 @@ def _draw_as_told() -> None:
 _one_at_a_time = threading.Lock()
 
 
-def _drawing(survivor: Survivor, started: list[rng.Streams]) -> Any:
+def _drawing(survivor: Survivor, started: list[Streams]) -> Any:
     def execute(rank: int, state: State, step: int, microbatch: Microbatch) -> Executed:
         if rank == survivor.env.rank:
             return survivor.execute_own(step, microbatch)
         with _one_at_a_time:
-            rng.restore(state.context.streams)
-            started.append(rng.read())
+            restore_streams(state.context.streams)
+            started.append(read_streams())
             _draw_as_told()
             survivor.present.append(("own", 5))
             return executed(at(step, microbatch.index, "after", names={"x": 5}))

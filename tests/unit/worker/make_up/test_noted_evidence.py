@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from recoverrun.worker.context.evidence import Mark
-from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.make_up import noted_evidence
 from recoverrun.worker.make_up.noted_evidence import COMMITTED, disowned
 from recoverrun.worker.replay.containment import GivenUp

@@ -10,11 +10,11 @@ import torch
 from recoverrun.worker.replay import captures as captures_module
 from recoverrun.worker.replay.executor import Impersonator
 from recoverrun.worker.replay.substitution import Costume, Substitution
-from recoverrun.worker.rng import rng
 from recoverrun.worker.rng.registry import Registry
+from recoverrun.worker.rng.streams import read_streams
 from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
 from tests.unit.contexts import at, loop
-from tests.unit.worker.replay.test_executor_fresh import Coded
+from tests.unit.worker.replay.test_executor_model_state import Coded
 
 pytestmark = pytest.mark.usefixtures("streams_put_back", "signals_put_back")
 
@@ -47,7 +47,7 @@ class Stage:
         )  # fmt: skip
         actor = Impersonator(ScriptRuntime(0), pytest.fail)
         self.substitution = Substitution(actor.runtime, actor.bearing, actor.shares)
-        self.costume = Costume(rng.read(), {})
+        self.costume = Costume(read_streams(), {})
 
     def move(self) -> int:
         return int(self.module["move"]())

@@ -10,7 +10,7 @@ from typing import Any, Never
 import pytest
 
 from ft_collectives.communicators.errors import Superseded
-from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.containment import Custody, GivenUp
 from recoverrun.worker.tracking.loop_tracker import Unwind
 

@@ -11,8 +11,8 @@ from recoverrun.worker.context.evidence import Evidence
 from recoverrun.worker.replay import captures as captures_module
 from recoverrun.worker.replay.executor import Impersonator, NothingReached
 from recoverrun.worker.replay.substitution import Costume, Substitution
-from recoverrun.worker.rng import rng
 from recoverrun.worker.rng.registry import Registry
+from recoverrun.worker.rng.streams import read_streams
 from recoverrun.worker.tracking.loop_tracker import Microbatch, ScriptRuntime, Top
 from tests.unit.contexts import at, loop
 from tests.unit.worker.tracking.test_loop_tracker import Play
@@ -200,7 +200,7 @@ class Stage:
         )  # fmt: skip
         actor = Impersonator(ScriptRuntime(0), pytest.fail)
         self.substitution = Substitution(actor.runtime, actor.bearing, actor.shares)
-        self.costume = Costume(rng.read(), {})
+        self.costume = Costume(read_streams(), {})
 
     def dress(self, **theirs: Any) -> dict[str, Any]:
         return self.substitution.dress(self.top, theirs, self.costume)

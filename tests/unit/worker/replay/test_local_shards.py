@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay import local_shards
 from recoverrun.worker.replay.local_shards import Shares, unlike
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from recoverrun.worker.context.slot_context import Context
-from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.lost_rank import (
     NUMBERS_MOVE,
     LostRank,

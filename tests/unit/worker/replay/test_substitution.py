@@ -10,11 +10,11 @@ import pytest
 
 from recoverrun.worker.context.object_members import ORDER
 from recoverrun.worker.context.slot_context import Key, attributes_of, values_of
-from recoverrun.worker.data.loader_clone import NotReplayable
+from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.executor import Impersonator
 from recoverrun.worker.replay.lost_rank import differing
 from recoverrun.worker.replay.substitution import Costume, Substitution
-from recoverrun.worker.rng import rng
+from recoverrun.worker.rng.streams import read_streams
 from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
 from tests.unit.contexts import at, loop
 
@@ -50,7 +50,7 @@ class Stage:
         actor = Impersonator(ScriptRuntime(0), pytest.fail)
         actor.runtime.own_modules = OWN
         self.substitution = Substitution(actor.runtime, actor.bearing, actor.shares)
-        self.costume = Costume(rng.read(), {})
+        self.costume = Costume(read_streams(), {})
 
     @property
     def different(self) -> dict[Key, Any]:

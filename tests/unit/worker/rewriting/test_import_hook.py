@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 import pytest
 
 from recoverrun.worker.boot import run_script
-from recoverrun.worker.instrumentation import Lone, Loop
+from recoverrun.worker.instrumentation import Lone, Loop, TrainingHints
 from recoverrun.worker.rewriting import import_hook
-from recoverrun.worker.rewriting.import_hook import Finder, Instrumenter, Project
+from recoverrun.worker.rewriting.import_hook import Finder, Instrumenter, Project, install
 
 T = TypeVar("T")
 
@@ -67,7 +67,7 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeRuntime:
 def _import(
     name: str, runtime: FakeRuntime, folder: Path, trainers: dict[str, frozenset[str]] | None = None
 ) -> ModuleType:
-    import_hook.install(runtime, Project.of([str(folder)]), trainers or {})
+    install(runtime, Project.of([str(folder)]), TrainingHints(modules=trainers or {}))
     importlib.invalidate_caches()
     try:
         return importlib.import_module(name)
@@ -153,6 +153,20 @@ def test_a_framework_may_train_by_a_name_that_does_not_show_it(
     assert runtime.loops == ["rr_loop.py:2"]
 
 
+@pytest.mark.parametrize(("text", "loops"), [("import pipes", ["rr_piped.py:4"]), ("", [])])
+def test_a_word_in_a_project_may_say_which_names_train(
+    text: str, loops: list[str], runtime: FakeRuntime, tmp_path: Path
+) -> None:
+    (tmp_path / "rr_piped.py").write_text(f"{text}\n\ndef run(self):\n  while 1: self.advance()\n")
+    hints = TrainingHints(words={b"pipes": frozenset({"advance"})})
+
+    instrumenter = Instrumenter.for_project(runtime, Project.of([str(tmp_path)]), hints)
+    path = str(tmp_path / "rr_piped.py")
+    instrumenter.code(path, Path(path).read_bytes())
+
+    assert runtime.loops == loops
+
+
 def test_a_forked_process_imports_as_ever(
     runtime: FakeRuntime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,17 +188,17 @@ def test_what_belongs_to_a_project(tmp_path: Path) -> None:
     hooks = os.path.dirname(import_hook.__file__)
     project = Project.of([str(tmp_path), stdlib, "/", os.path.dirname(os.path.dirname(hooks))])
 
-    assert project.owns(str(tmp_path / "a" / "b.py"))
-    assert not project.owns(str(tmp_path / ".venv/lib/python3.11/site-packages/x.py"))
-    assert not project.owns(os.path.join(os.path.realpath(stdlib), "ast.py"))
-    assert not project.owns(os.path.join(hooks, "script.py"))
+    assert project.contains(str(tmp_path / "a" / "b.py"))
+    assert not project.contains(str(tmp_path / ".venv/lib/python3.11/site-packages/x.py"))
+    assert not project.contains(os.path.join(os.path.realpath(stdlib), "ast.py"))
+    assert not project.contains(os.path.join(hooks, "script.py"))
 
 
 def test_a_package_that_is_installed_and_run_by_name_is_a_project() -> None:
     project = Project.of(["/opt/venv/lib/python3.11/site-packages/trainer"])
 
-    assert project.owns("/opt/venv/lib/python3.11/site-packages/trainer/loop.py")
-    assert not project.owns("/opt/venv/lib/python3.11/site-packages/torch/nn.py")
+    assert project.contains("/opt/venv/lib/python3.11/site-packages/trainer/loop.py")
+    assert not project.contains("/opt/venv/lib/python3.11/site-packages/torch/nn.py")
     assert Project.of(["/opt/venv/lib/python3.11/site-packages"]).roots == ()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from recoverrun.worker.analysis.call_graph import Hot
+from recoverrun.worker.analysis.call_graph import BackwardNames
 from recoverrun.worker.data.generator_wrapper import same_kind
 from recoverrun.worker.instrumentation import RUNTIME_NAME, Loop
 from recoverrun.worker.rewriting.loop_transformer import (
@@ -19,7 +19,7 @@ from recoverrun.worker.rewriting.loop_transformer import (
     instrument,
 )
 
-HOT = Hot(frozenset({"backward"}), frozenset())
+HOT = BackwardNames(frozenset({"backward"}), frozenset())
 
 TRAINER = """\
 total = 0
@@ -43,7 +43,7 @@ class Trainer:
 
 def _instrument(source: str) -> Instrumented:
     tree = ast.parse(source)
-    return instrument(tree, "dir/s.py", graph_of(tree).hot())
+    return instrument(tree, "dir/s.py", graph_of(tree).backward_names())
 
 
 def _loop(source: str, line: int) -> Loop:

@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 from recoverrun.worker.patches import torch_table
-from recoverrun.worker.rewriting.post_import import Arrivals
+from recoverrun.worker.rewriting.post_import import PostImportHooks
 
 LAZY = """
 import importlib
@@ -50,8 +50,8 @@ def _write(folder: Path, modules: dict[str, str]) -> None:
 
 def test_the_watcher_is_told_once_the_module_has_been_executed(folder: Path) -> None:
     _write(folder, {"rr_watched": "answer = 42\n"})
-    arrivals, arrived = Arrivals(), list[ModuleType]()
-    arrivals.watch("rr_watched", arrived.append)
+    hooks, arrived = PostImportHooks(), list[ModuleType]()
+    hooks.when_imported("rr_watched", arrived.append)
     assert not arrived
 
     made = importlib.import_module("rr_watched")
@@ -62,41 +62,41 @@ def test_the_watcher_is_told_once_the_module_has_been_executed(folder: Path) -> 
 def test_a_module_that_is_there_is_handed_over_at_once(folder: Path) -> None:
     _write(folder, {"rr_watched": ""})
     made = importlib.import_module("rr_watched")
-    arrivals, arrived = Arrivals(), list[ModuleType]()
+    hooks, arrived = PostImportHooks(), list[ModuleType]()
 
-    arrivals.watch("rr_watched", arrived.append)
+    hooks.when_imported("rr_watched", arrived.append)
 
-    assert arrived == [made] and arrivals not in sys.meta_path
+    assert arrived == [made] and hooks not in sys.meta_path
 
 
 def test_to_ask_whether_a_module_is_installed_is_not_to_import_it(folder: Path) -> None:
     _write(folder, {"rr_watched": ""})
-    arrivals, arrived = Arrivals(), list[ModuleType]()
-    arrivals.watch("rr_watched", arrived.append)
+    hooks, arrived = PostImportHooks(), list[ModuleType]()
+    hooks.when_imported("rr_watched", arrived.append)
 
     assert importlib.util.find_spec("rr_watched") is not None
     made = importlib.import_module("rr_watched")
 
     assert arrived == [made]
-    assert arrivals not in sys.meta_path
+    assert hooks not in sys.meta_path
 
 
 def test_a_lazy_module_half_executed_is_handed_over_when_it_is_whole(folder: Path) -> None:
     """`from transformers import TrainingArguments` imports torch on its way."""
     arguments = "import rr_torch\nclass Arguments: pass\n"
     _write(folder, {"rr_lazy/__init__": LAZY, "rr_lazy/arguments": arguments, "rr_torch": ""})
-    arrivals, names = Arrivals(), list[str]()
+    hooks, names = PostImportHooks(), list[str]()
 
     def torch_arrived(_module: ModuleType) -> None:
-        arrivals.watch("rr_lazy.arguments", lambda one: names.append(one.Arguments.__name__))
+        hooks.when_imported("rr_lazy.arguments", lambda one: names.append(one.Arguments.__name__))
         assert not names
 
-    arrivals.watch("rr_torch", torch_arrived)
+    hooks.when_imported("rr_torch", torch_arrived)
     found = getattr(importlib.import_module("rr_lazy"), "Arguments")  # noqa: B009
 
     assert names == ["Arguments"] == [found.__name__]
     assert type(sys.modules["rr_lazy.arguments"].__spec__) is ModuleSpec
-    assert arrivals not in sys.meta_path
+    assert hooks not in sys.meta_path
 
 
 def test_a_module_waits_for_the_packages_around_it_and_their_circle(folder: Path) -> None:
@@ -108,8 +108,8 @@ def test_a_module_waits_for_the_packages_around_it_and_their_circle(folder: Path
             "rr_pack/other": "import rr_pack.inner\n",
         },
     )
-    arrivals, heard = Arrivals(), list[int]()
-    arrivals.watch("rr_pack.inner", lambda module: heard.append(module.helper()))
+    hooks, heard = PostImportHooks(), list[int]()
+    hooks.when_imported("rr_pack.inner", lambda module: heard.append(module.helper()))
 
     importlib.import_module("rr_pack.other")
 
@@ -124,20 +124,22 @@ def test_a_copy_that_the_package_made_is_replaced_with_the_original(folder: Path
             "rr_pack/inner": "def helper(): return 1\n",
         },
     )
-    arrivals = Arrivals()
-    arrivals.watch("rr_pack.inner", lambda m: torch_table.replace(m, "helper", lambda _: lambda: 2))
+    hooks = PostImportHooks()
+    hooks.when_imported(
+        "rr_pack.inner", lambda m: torch_table.replace(m, "helper", lambda _: lambda: 2)
+    )
 
     assert importlib.import_module("rr_pack").helper() == 2
 
 
 def test_a_module_that_fails_is_waited_for_again(folder: Path) -> None:
     _write(folder, {"rr_failing": "import rr_missing\n", "rr_watched": "import rr_failing\n"})
-    arrivals, arrived = Arrivals(), list[ModuleType]()
-    arrivals.watch("rr_watched", arrived.append)
+    hooks, arrived = PostImportHooks(), list[ModuleType]()
+    hooks.when_imported("rr_watched", arrived.append)
     with pytest.raises(ModuleNotFoundError, match="rr_missing") as failure:
         importlib.import_module("rr_watched")
     files = {entry.path for entry in failure.traceback}
-    assert sys.modules[Arrivals.__module__].__file__ not in {str(path) for path in files}
+    assert sys.modules[PostImportHooks.__module__].__file__ not in {str(path) for path in files}
     assert not arrived
     _write(folder, {"rr_missing": ""})
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from recoverrun.worker.instrumentation import RUNTIME_NAME
-from recoverrun.worker.rewriting.rank0_transformer import hand_on
+from recoverrun.worker.rewriting.rank0_transformer import transform
 from recoverrun.worker.tracking.rank0_gate import Rank0Gate
 
 HANDED_ON = [
@@ -76,7 +76,7 @@ class Runtime(Rank0Gate):
 
 def run(source: str, deputy: bool) -> tuple[list[str], Runtime]:
     tree = ast.parse(dedent(source))
-    hand_on(tree, "train.py")
+    transform(tree, "train.py")
     done: list[str] = []
     runtime = Runtime(deputy)
     names: dict[str, Any] = {
@@ -132,7 +132,7 @@ def test_a_choice_of_rank_0_is_made_once_more_where_it_is_told(
     whole = f"best = 3\n{source}\n{TOLD}"
 
     done, _ = run(whole, deputy=True)
-    places = hand_on(ast.parse(whole), "train.py")
+    places = transform(ast.parse(whole), "train.py")
 
     assert done == (["x"] if "did" in source else [])
     written = {name for lone in places.values() for name in lone.writes}
@@ -152,7 +152,7 @@ def test_a_choice_of_rank_0_is_made_once_more_where_it_is_told(
 def test_a_choice_is_not_made_again_where_the_other_side_does_something(source: str) -> None:
     tree = ast.parse(f"{source}\n{TOLD}")
 
-    hand_on(tree, "train.py")
+    transform(tree, "train.py")
 
     assert "stands_in" not in ast.unparse(tree)
 
@@ -165,7 +165,7 @@ def test_without_a_broadcast_a_choice_stays_as_it_is_unless_something_is_made() 
     """
     tree = ast.parse(dedent(source))
 
-    hand_on(tree, "train.py")
+    transform(tree, "train.py")
 
     assert "stands_in" not in ast.unparse(tree)
 
@@ -179,7 +179,7 @@ def test_what_a_failed_call_may_have_changed_is_not_believed() -> None:
     said = [stop]
     """
 
-    found = hand_on(ast.parse(dedent(source)), "train.py")
+    found = transform(ast.parse(dedent(source)), "train.py")
 
     taints = {where: lone.taints for where, lone in found.items() if lone.taints}
     assert taints == {"train.py:3": ("said", "stop", "stopper"), "train.py:4": ("bar",)}
@@ -198,7 +198,7 @@ def test_what_rank_0_makes_before_its_loop_can_be_made_again() -> None:
                     last = one
     """
 
-    found = hand_on(ast.parse(dedent(source)), "train.py")
+    found = transform(ast.parse(dedent(source)), "train.py")
 
     made = {making.name: making for lone in found.values() for making in lone.makes}
     assert {name: (one.function, one.needs) for name, one in made.items()} == {
@@ -234,7 +234,7 @@ def test_a_call_by_itself_that_fails_ends_itself_alone() -> None:
 def test_positions_stay_those_of_the_text() -> None:
     tree = ast.parse("\n\nif rank == 0:\n    did(\n        'x')\n")
 
-    hand_on(tree, "train.py")
+    transform(tree, "train.py")
 
     compile(tree, "train.py", "exec")
     assert {node.lineno for node in ast.walk(tree) if hasattr(node, "lineno")} == {3, 4, 5}
@@ -259,6 +259,6 @@ def test_positions_stay_those_of_the_text() -> None:
 def test_what_comes_of_code_for_rank_0_is_told_by_name(source: str, names: list[str]) -> None:
     line = next(at for at, text in enumerate(source.split("\n"), 1) if "rank" in text)
 
-    found = hand_on(ast.parse(source), "train.py")
+    found = transform(ast.parse(source), "train.py")
 
     assert {where: lone.writes for where, lone in found.items()} == {f"train.py:{line}": (*names,)}

@@ -9,12 +9,14 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from recoverrun.worker.rng import object_generators, rng
+from recoverrun.worker.rng import host_streams, object_generators
+from recoverrun.worker.rng.host_streams import pack_python
 from recoverrun.worker.rng.object_generators import put_state, state_of
+from recoverrun.worker.rng.streams import read_streams
 
 
 def said(generator: random.Random) -> bytes:
-    return rng.pack_python(generator.getstate())
+    return pack_python(generator.getstate())
 
 
 MOVES: dict[str, Callable[[random.Random], object]] = {
@@ -105,12 +107,12 @@ def test_a_copy_is_another_one() -> None:
 def test_the_process_s_own_stream_is_none_of_theirs() -> None:
     generator = random.Random()
     generator.setstate(random.getstate())
-    streams = rng.read()
+    streams = read_streams()
     assert state_of(generator) == streams.python
 
     random.random()
 
-    assert rng.read().python == rng.pack_python(random.getstate()) != state_of(generator)
+    assert read_streams().python == pack_python(random.getstate()) != state_of(generator)
     assert state_of(generator) == said(generator) == streams.python
 
 
@@ -151,7 +153,7 @@ def test_no_move_of_any_is_missed() -> None:
 def test_where_memory_looks_otherwise_the_generator_is_asked(
     kind: Callable[[int], random.Random], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rng, "_RANDOM_AT", None)
+    monkeypatch.setattr(host_streams, "_RANDOM_AT", None)
     generator = kind(5)
 
     for move in MOVES.values():
@@ -165,11 +167,11 @@ def test_generators_of_the_script_s_own_kinds_are_asked(
 ) -> None:
     """Where such an object has its state in memory, nobody knows."""
 
-    def looked_up(generator: random.Random, memo: rng.Memo) -> bytes:
+    def looked_up(generator: random.Random, memo: host_streams.Memo) -> bytes:
         raise AssertionError("not where that of a plain one is")
 
     generator = kind(5)
-    monkeypatch.setattr(rng, "python_bytes", looked_up)
+    monkeypatch.setattr(host_streams, "python_bytes", looked_up)
 
     assert state_of(generator) == said(generator)
 

@@ -12,8 +12,7 @@ import numpy
 import pytest
 import torch
 
-from recoverrun.worker.rng import registry as registry_module
-from recoverrun.worker.rng.registry import MOST, Registry
+from recoverrun.worker.rng.registry import MAX_GENERATORS, REGISTRY, Registry
 
 REAL = {"torch": torch.Generator, "numpy": numpy.random.Generator}
 
@@ -202,10 +201,10 @@ def test_one_without_a_state_is_none() -> None:
 def test_so_many_are_told_of() -> None:
     watched = Watched()
 
-    names = watched.run(f"gs = [random.Random(n) for n in range({MOST + 3})]")
+    names = watched.run(f"gs = [random.Random(n) for n in range({MAX_GENERATORS + 3})]")
 
-    assert len(names["gs"]) == MOST + 3
-    assert len(watched.registry.states()) == MOST
+    assert len(names["gs"]) == MAX_GENERATORS + 3
+    assert len(watched.registry.states()) == MAX_GENERATORS
     assert watched.registry.crowded, "then a loss is not made up exactly"
 
 
@@ -271,7 +270,7 @@ def test_a_class_that_follows_from_python_s_is_watched() -> None:
 
 
 def test_the_registry_of_the_process_is_one() -> None:
-    assert isinstance(registry_module.REGISTRY, Registry)
+    assert isinstance(REGISTRY, Registry)
 
 
 @pytest.mark.parametrize("importer, known", [("torch.fx.symbols", 0), ("train", 1)])

@@ -1,18 +1,16 @@
 """What the runtime knows of a microbatch: the iterations around it, and its place in each."""
 
 import ast
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from recoverrun.worker.analysis.call_graph import Hot
+from recoverrun.worker.analysis.call_graph import BackwardNames
 from recoverrun.worker.context.observer import TorchSenses
 from recoverrun.worker.instrumentation import RUNTIME_NAME
 from recoverrun.worker.rewriting.loop_transformer import instrument
-from recoverrun.worker.tracking import idle_loops
 from recoverrun.worker.tracking.loop_tracker import Microbatch, Place, ScriptRuntime, Top
 
 pytestmark = pytest.mark.usefixtures("streams_put_back")
@@ -83,7 +81,9 @@ class Play:
     def __init__(self) -> None:
         self.runtime = ScriptRuntime(0)
         self.runtime.senses = TorchSenses()
-        made = instrument(ast.parse(SCRIPT), "s.py", Hot(frozenset({"backward"}), frozenset()))
+        made = instrument(
+            ast.parse(SCRIPT), "s.py", BackwardNames(frozenset({"backward"}), frozenset())
+        )
         for loop in made.loops:
             self.runtime.register(loop)
         namespace: dict[str, Any] = {RUNTIME_NAME: self.runtime, "__name__": "s"}
@@ -277,162 +277,7 @@ def test_code_in_another_rank_s_place_must_seed_before_it_draws(drawn: bool) -> 
     assert (runtime.untold is not None) == drawn
 
 
-# --------------------------------------------------------------------------- draws
-
-BATCHES = [torch.tensor([float(n)]) for n in range(4)]
-
-
-@pytest.mark.parametrize("around", [list, enumerate])
-def test_draws_of_what_a_loop_goes_over_are_held_until_it_ends(around: Any) -> None:
-    """Each item is a transaction; of other draws, those of the one before are kept."""
-    play, aheads = Play(), list[list[int]]()
-    source: Any = Source()
-    for index, batch in enumerate(BATCHES):
-        play.runtime.drawn(source, index, batch)
-
-    def backward(item: Any) -> None:
-        microbatch = play.runtime.note_backward()
-        assert microbatch is not None
-        aheads.append([draw.index for draw in microbatch.top.ahead])
-        play.runtime.begin_step()
-
-    play.script.flat(around(BATCHES[:3]), backward)
-    play.script.flat("a", backward)
-
-    assert aheads == [[0, 1, 2, 3], [0, 1, 2, 3], [0, 1, 2], []]
-
-
-def test_what_goes_round_by_numbers_holds_no_draws() -> None:
-    play, aheads = Play(), list[list[Any]]()
-    source: Any = Source()
-    play.runtime.drawn(source, 0, BATCHES[0])
-
-    def backward(item: Any) -> None:
-        microbatch = play.runtime.note_backward()
-        assert microbatch is not None
-        aheads.append(microbatch.top.ahead)
-        play.runtime.begin_step()
-
-    play.script.flat(range(3), backward)
-
-    assert [len(one) for one in aheads] == [1, 1, 0]
-
-
-# --------------------------------------------------------------------------- sources
-
-
-class Source:
-    """Of data."""
-
-    def __init__(self) -> None:
-        self.ended = self.gone = False
-        self.count = 0
-        self.floors: list[int] = []
-
-    def begin_step(self, floor: int) -> None:
-        self.floors.append(floor)
-
-
-def test_what_an_ended_iterator_gave_may_be_used_in_the_transaction_after() -> None:
-    runtime, source = ScriptRuntime(0), Source()
-    runtime.adopt(source)  # type: ignore[arg-type]
-    source.ended = True
-
-    runtime.begin_step()
-    assert runtime.sources == [source]
-    runtime.begin_step()
-
-    assert (runtime.sources, source.floors) == ([], [0])
-
-
-@pytest.mark.parametrize("outward", [0, 1])
-def test_what_was_drawn_since_the_region_began_is_kept(outward: int) -> None:
-    """Several transactions may be executed again from one iteration of an outer loop."""
-    play, source = Play(), Source()
-    play.runtime.adopt(source)  # type: ignore[arg-type]
-
-    def backward(item: Any) -> None:
-        microbatch = play.runtime.note_backward()
-        assert microbatch is not None
-        play.runtime.regions = {microbatch.places[outward].top.loop.id}
-        source.count += 1
-        play.runtime.begin_step()
-
-    play.script.inner(range(2), range(3), backward)
-
-    assert source.floors == ([0, 0, 0, 3, 3, 3] if outward else [0, 1, 2, 3, 4, 5])
-
-
-def test_iterators_that_nobody_holds_make_room() -> None:
-    runtime, first, second = ScriptRuntime(0), Source(), Source()
-    runtime.adopt(first)  # type: ignore[arg-type]
-    first.gone = True
-
-    runtime.adopt(second)  # type: ignore[arg-type]
-
-    assert (runtime.sources, runtime.adopted) == ([second], 2)
-
-
-# --------------------------------------------------------------------------- idle loops
-
-BOUND = 20
-
-
-@pytest.fixture
-def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(idle_loops, "BOUND", BOUND)
-
-
-def trained(trains: Any) -> tuple[Play, list[Top], Callable[[Any], None]]:
-    """A script that trains with the item `trains` only; the tops that it has looked at."""
-    play, tops = Play(), list[Top]()
-    play.runtime.on_top = tops.append
-    return play, tops, lambda item: play.backward(item) if item == trains else None
-
-
-@pytest.mark.usefixtures("_short")
-def test_a_loop_that_warms_up_before_it_trains_is_served() -> None:
-    play, tops, backward = trained(BOUND - 1)
-    play.script.flat(range(BOUND), backward)
-
-    assert [one is not None for one in play.noted] == [True]
-    assert len(tops) == BOUND
-
-
-@pytest.mark.usefixtures("_short")
-@pytest.mark.parametrize(
-    ("function", "args", "trains"),
-    [("flat", (), 5 * BOUND), ("inner", (range(4),), (5 * BOUND, 0))],
-    ids=["loop", "inner"],
-)
-def test_one_that_goes_on_and_on_is_looked_at_no_more(
-    function: str, args: tuple[Any, ...], trains: Any
-) -> None:
-    play, tops, backward = trained(trains)
-    whys: list[str] = []
-
-    def told(item: Any) -> None:
-        backward(item)
-        if item == trains:
-            whys.append(play.runtime.why_no_loop())
-
-    getattr(play.script, function)(range(6 * BOUND), *args, told)
-
-    assert play.noted == [None]
-    assert f"went round {BOUND} times before it first trained" in whys[0]
-    assert len(tops) <= 2 * BOUND
-
-
-@pytest.mark.usefixtures("_short")
-def test_a_loop_that_trains_is_served_after_others_went_on_and_on() -> None:
-    play, _, backward = trained(1)
-    play.script.inner(range(5 * BOUND), range(4), lambda item: None)
-    play.script.flat(range(3), backward)
-
-    assert [one is not None for one in play.noted] == [True]
-
-
-# --------------------------------------------------------------------------- transactions
+# --------------------------------------------------------------------------- the one after
 
 
 def test_the_first_microbatch_of_a_transaction_is_known_in_the_next_one() -> None:

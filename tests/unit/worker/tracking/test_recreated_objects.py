@@ -10,7 +10,7 @@ import pytest
 
 from recoverrun.worker.instrumentation import RUNTIME_NAME
 from recoverrun.worker.rank0.shared_values import Supply
-from recoverrun.worker.rewriting.rank0_transformer import hand_on
+from recoverrun.worker.rewriting.rank0_transformer import transform
 from recoverrun.worker.tracking.rank0_gate import Rank0Gate
 
 
@@ -21,7 +21,7 @@ class Script:
         tree = ast.parse(dedent(source))
         self.words: list[str] = []
         self.runtime = runtime = Rank0Gate(own_rank=1)
-        runtime.hand_on(hand_on(tree, "train.py"))
+        runtime.hand_on(transform(tree, "train.py"))
         session: Any = SimpleNamespace(runtime=runtime, voice=SimpleNamespace(notice=self.tell))
         self.supply = Supply(session).supply
         self.names: dict[str, Any] = {

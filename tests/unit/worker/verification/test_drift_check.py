@@ -13,7 +13,7 @@ from ft_collectives.communicators.errors import Superseded
 from ft_collectives.step.vote import Tally
 from recoverrun.worker.context.slot_context import Context, host
 from recoverrun.worker.replay.lost_rank import LostRank
-from recoverrun.worker.rng import rng
+from recoverrun.worker.rng.streams import Streams, restore_streams
 from recoverrun.worker.step.guarantee import Guarantee
 from recoverrun.worker.verification import drift_check as alike_module
 from recoverrun.worker.verification.drift_check import UNEQUAL, Alike
@@ -53,7 +53,7 @@ class Rank:
         """From where the transaction before ended to `top`; its microbatch draws so many."""
         began = at(3, 0, "after", streams=rested()) if before is None else before
         self.alike.look(began, top, self.params)
-        rng.restore(top.streams)
+        restore_streams(top.streams)
         draw(draws)
         self.captures.points[:] = [began, top, at(4, 0, "after", generators=top.generators)]
 
@@ -111,7 +111,7 @@ def _gather(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alike_module, "gather", gather)
 
 
-def rested() -> rng.Streams:
+def rested() -> Streams:
     return stream(SEED, 0)
 
 
@@ -283,7 +283,7 @@ def test_unequal_draws_are_refused_to_who_asked_for_exact_sums(
 def test_what_a_rank_draws_alone_does_not_count() -> None:
     ranks = Ranks()
     drawn = stream(SEED, 8)
-    alone = drawn.with_alone([5, *[0] * len(drawn.torch_cuda)])
+    alone = drawn.with_private([5, *[0] * len(drawn.torch_cuda)])
     ranks.go(top(3), at(4, streams=alone), draws=2)
 
     ranks.vote()

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from recoverrun.worker.rng import rng
+from recoverrun.worker.rng.streams import read_streams
 from recoverrun.worker.verification import forked_child
 from recoverrun.worker.verification.forked_child import Ask, Failed, Plain, run, run_asking
 
@@ -251,10 +251,10 @@ def test_iterators_and_variables_of_the_parent_do_not_move() -> None:
 def test_it_begins_where_the_streams_of_the_parent_stand() -> None:
     random.seed(3)
     torch.manual_seed(4)
-    before = rng.read()
+    before = read_streams()
     drawn = in_child(lambda: [random.random(), torch.rand(1).item()])
 
-    assert rng.read() == before
+    assert read_streams() == before
     assert drawn == [random.random(), torch.rand(1).item()]
 
 

@@ -4,7 +4,8 @@ import pytest
 
 from recoverrun.worker.verification.replay_trial import EMPTY
 from tests.unit.contexts import loop
-from tests.unit.worker.verification.test_proofs import Play, Proving, _gather, microbatch
+from tests.unit.worker.verification.test_proofs import Play, _gather, microbatch
+from tests.unit.worker.verification.test_proofs_kinds import Proving
 
 pytestmark = pytest.mark.usefixtures("streams_put_back", _gather.__name__)
 

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from recoverrun.worker.data.draw_log import KEPT_DRAWS, Draw, Draws
+from recoverrun.worker.data.source import Draw
+from recoverrun.worker.tracking.draw_log import KEPT_DRAWS, Draws
 
 SOURCE: Any = object()
 

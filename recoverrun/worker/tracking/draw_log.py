@@ -6,25 +6,12 @@ of a step are drawn first. Those of the step before are kept for both at once.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # it imports torch, which the script imports when it wants to
-    from recoverrun.worker.data.loader_iterator import Source
+from recoverrun.worker.data.source import Draw
 
 KEPT_DRAWS = 64
 """So many of the latest draws are kept in the body of a loop, and outside of all loops: a script
 may read a whole data set there, which must not stay in memory."""
-
-
-@dataclass(slots=True, eq=False)
-class Draw:
-    """One item that the script took from a rank-dependent source."""
-
-    source: "Source"
-    index: int
-    item: Any
-    kept: Any = None  # by the source, as long as the item may be asked for
 
 
 class Draws:

@@ -1,0 +1,75 @@
+"""What data sources ask the process that they are in: whom it stands for, and what was drawn."""
+
+from collections.abc import Container
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from torch.utils.data import DataLoader
+
+from recoverrun.worker.data.iterator_origin import Origin
+from recoverrun.worker.data.loader_workers import WorkerItem
+from recoverrun.worker.data.source import Draw, Source
+from rendezvous.protocol.layout import Layout
+
+
+class DataRuntime(Protocol):
+    """What an iterator asks at every draw."""
+
+    @property
+    def acting_rank(self) -> int | None:
+        """The lost rank being impersonated, or None in normal work."""
+
+    @property
+    def own_rank(self) -> int: ...
+
+    @property
+    def layout(self) -> Layout | None: ...
+
+    @property
+    def fresh(self) -> bool:
+        """True while a microbatch is computed on this rank's own further data."""
+
+    asking: int
+    """How many generators of the script are running, one within another, to give an item."""
+
+    @property
+    def looking_back(self) -> bool:
+        """True if the item was drawn before the code that is executed again."""
+
+    def created_at(self, number: int, rank: int) -> Origin | None:
+        """Where `rank` stood when it created its iterator `number`, if it said so."""
+
+    def drawn(self, source: Source, index: int, item: Any) -> None:
+        """Note a draw of normal work."""
+
+    @property
+    def seen(self) -> Container[int]:
+        """Identities of objects and generators whose states others put in place and back, while a
+        microbatch of a lost rank is executed.
+        """
+
+    def believe(self, loader: "DataLoader[Any]", read: WorkerItem) -> None:
+        """Raises NotReplayable if the other rank's workers may have drawn other numbers."""
+
+    def speaking_as(self, rank: int) -> AbstractContextManager[None]:
+        """In here, and in processes that begin here, code that asks for its rank gets `rank`."""
+
+
+class GeneratorRuntime(DataRuntime, Protocol):
+    """What a generator source asks beside that."""
+
+    @property
+    def drawn_so_far(self) -> int:
+        """The number of draws that normal work has made."""
+
+    def draws_since(self, mark: int) -> list[Draw] | None:
+        """The draws from number `mark` on, or None if there were too many to keep them."""
+
+    def fold(self, mark: int, draw: Draw) -> None:
+        """Replace the draws from number `mark` on by `draw`, for which they were made."""
+
+    def trusts(self, name: str) -> bool:
+        """True once a proof has resumed a generator of this function."""
+
+    def spoil(self, reason: str) -> None:
+        """Give up the re-execution at its backward: it is not the lost rank's microbatch."""

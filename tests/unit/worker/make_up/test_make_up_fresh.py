@@ -1,0 +1,167 @@
+"""Making up with fresh data, and with own microbatches where no fresh data can be had."""
+
+import itertools
+
+import pytest
+
+from recoverrun.worker.make_up import make_up as makeup_module
+from recoverrun.worker.make_up.make_up import ENDLESS, REPEATS
+from tests.unit.survivors import (
+    LOST,
+    STEP,
+    Crew,
+    left_at_top,
+)
+from tests.unit.worker.make_up.test_make_up import EQUAL, EXACT
+
+pytestmark = pytest.mark.usefixtures("streams_put_back", "exchanging")
+
+# --------------------------------------------------------------------------- fresh data
+
+
+def test_where_nothing_was_left_all_is_of_fresh_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(makeup_module, "LEGACY_WAIT_S", 0.01)
+    crew = Crew()
+
+    crew.make_up()
+
+    assert crew.gradients == {(LOST, 0): ("fresh", 0), (LOST, 1): ("fresh", 1)}
+    assert crew.promises == EQUAL
+    assert all("left no context that can be used" in words for words in crew.said)
+
+
+def test_what_comes_after_the_promise_was_lowered_is_of_fresh_data_at_once() -> None:
+    crew = Crew(program=lambda x: x)
+    crew.inherit(left_at_top(), marks={0: (99, 99)})
+    crew.make_up()
+    for survivor in crew.survivors:
+        survivor.makeup.end_step(STEP)
+        survivor.reduced.clear()
+        survivor.executions.clear()
+
+    crew.make_up()
+
+    assert crew.gradients == {(LOST, 0): ("fresh", 0), (LOST, 1): ("fresh", 1)}
+    assert crew.executions == [[], []] and len(crew.said) == 1
+
+
+# --------------------------------------------------------------------------- no fresh data
+
+HOME = ("own", "home")
+BARREN = "train.py:9: executed as rank 1, the script's code raised StopIteration()"
+
+
+def barren(*, survivors: tuple[int, ...] = (0, 1), microbatches: int = 2) -> Crew:
+    """Nothing was left of the lost rank, and to these survivors fresh data give nothing."""
+    crew = Crew(microbatches=microbatches)
+    for number, survivor in enumerate(crew.survivors):
+        survivor.makeup.downgrade("the deputy failed")
+        survivor.present = [HOME]
+        survivor.barren = BARREN if number in survivors else ""
+    return crew
+
+
+@pytest.mark.parametrize("microbatches", [2, 5])
+def test_where_no_fresh_data_can_be_had_the_mean_of_own_microbatches_stands_in(
+    microbatches: int,
+) -> None:
+    crew = barren(microbatches=microbatches)
+
+    crew.make_up()
+
+    share = ([HOME], microbatches)  # of what is its own: nothing of what was tried
+    assert crew.gradients == {
+        (LOST, 0): ("share", (*share, True)),  # the slot's first carries what was there before
+        (LOST, 1): ("share", (*share, False)),
+    }
+
+
+@pytest.mark.parametrize("survivors", [(0,), (1,), (0, 1)])
+def test_the_transaction_has_all_its_microbatches_whoever_has_no_fresh_data(
+    survivors: tuple[int, ...],
+) -> None:
+    crew = barren(survivors=survivors, microbatches=4)
+
+    crew.make_up(((0, 2), (1, 3)))
+
+    kinds = {identity: kind for identity, (kind, _) in crew.gradients.items()}
+    assert kinds == {(LOST, n): "share" if n % 2 in survivors else "fresh" for n in range(4)}
+
+
+def test_own_gradients_are_what_they_were_before_fresh_data_gave_nothing() -> None:
+    crew = barren()
+
+    crew.make_up()
+
+    assert [one.present for one in crew.survivors] == [[HOME]] * 2
+
+
+def test_what_stands_in_for_fresh_data_is_said_once_by_each_whom_it_concerns() -> None:
+    crew = barren(survivors=(1,), microbatches=4)
+
+    for _ in range(3):
+        crew.make_up(((0, 2), (1, 3)))
+        for survivor in crew.survivors:
+            survivor.makeup.end_step(STEP)
+            survivor.reduced.clear()
+            survivor.step += 1
+
+    has, lacks = crew.survivors
+    assert (has.noticed, lacks.noticed) == ([], [REPEATS.format(LOST, STEP, BARREN)])
+
+
+def test_what_was_executed_exactly_and_came_out_otherwise_is_made_up_from_own_ones_too() -> None:
+    crew = Crew(program=lambda x: x)
+    crew.inherit(left_at_top(), marks={1: (99, 99)})
+    for survivor in crew.survivors:
+        survivor.present, survivor.barren = [HOME], BARREN
+
+    crew.make_up()
+
+    assert crew.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("share", ([HOME], 2, False))}
+    assert crew.promises == EQUAL and len(crew.said) == 1
+
+
+BEHAVIOURS = ("right", "cannot be executed", "not as noted", "promise was lowered")
+
+
+@pytest.mark.parametrize("moves", [False, True])
+@pytest.mark.parametrize("shares", [((0,), (1,)), ((1,), (0,)), ((0, 1), ()), ((), (1, 0))])
+def test_each_identity_has_one_gradient_whatever_comes_in_between(
+    shares: tuple[tuple[int, ...], ...], moves: bool
+) -> None:
+    """It is the slot's own, or the promise is lowered everywhere, and somebody says why."""
+    for course in itertools.product(BEHAVIOURS, repeat=2):
+        crew = Crew(program=lambda x: x + moves)
+        bad = {n for n, one in enumerate(course) if one == "not as noted"}
+        crew.inherit(left_at_top(), marks=dict.fromkeys(bad, (99, 99)))
+        for survivor, one in zip(crew.survivors, course, strict=True):
+            survivor.refuses = {
+                n for n, behaviour in enumerate(course) if behaviour == "cannot be executed"
+            }
+            if one == "promise was lowered":
+                survivor.makeup.downgrade("the deputy failed")
+
+        crew.make_up(shares)
+
+        assert crew.gradients.keys() == {(LOST, 0), (LOST, 1)}, course
+        right = {(LOST, n): ("own", 5 + n * moves) for n in range(2)}
+        for identity, (kind, x) in crew.gradients.items():
+            assert kind == "fresh" or (kind, x) == right[identity], course
+        if all(one == "right" for one in course):
+            assert crew.gradients == right and crew.promises == EXACT, course
+        else:
+            assert crew.promises == EQUAL and crew.said, course
+
+
+def test_a_start_that_nobody_can_tell_is_of_fresh_data_and_told() -> None:
+    crew = Crew()
+    crew.inherit(left_at_top())
+    silent = crew.survivors[0].makeup
+    silent._end_of = lambda made: None  # type: ignore[method-assign]
+
+    crew.make_up()
+
+    assert crew.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("fresh", 1)}
+    assert crew.said == [ENDLESS.format(rank=LOST, index=1, step=STEP)]
+    assert crew.promises == EQUAL
