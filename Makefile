@@ -43,15 +43,15 @@ check: $(INSTALLED)  ## what a commit must pass: format, lint, types, house rule
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(PYTEST) --quiet tests/test_tidy.py tests/scenarios
+	$(PYTEST) --quiet tests/test_tidy.py tests/test_structure.py tests/scenarios
 	$(PYTEST) --quiet --within 30 tests/unit
 
 format: $(INSTALLED)  ## let ruff lay out the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-readme: $(INSTALLED)  ## write the real --help into README.md
-	RECOVERRUN_REWRITE=1 $(PYTEST) --quiet tests/test_tidy.py -k help
+readme: $(INSTALLED)  ## write the real --help into README.md, and the layers into docs
+	RECOVERRUN_REWRITE=1 $(PYTEST) --quiet tests/test_tidy.py tests/test_structure.py -k "help or page"
 
 sim: $(INSTALLED)  ## 5,000 simulated histories; make sim SEED=53 replays one, with its trace
 	$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))

@@ -5,16 +5,13 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("recoverrun", "rendezvous", "ft_collectives", "templates")
+from tests.sources import PACKAGES, ROOT, files, imports, module_of, name_of, sources
+
 OURS = {"recoverrun", "recoverrun.worker", "ft_collectives", "rendezvous", "templates"}
-SKIPPED = {"build", "dist", "runs", "__pycache__"}
-HIDDEN = {".ci"}  # and ours; other names with a dot belong to tools
 TEXT = {".py", ".md", ".toml", ".txt", ".json", ".yaml", ".yml", ".sh", ".sbatch", ""}
 
 FUNCTION_LINES = 60
@@ -80,25 +77,6 @@ PRIVATE = re.compile(
 HELP_BEGIN, HELP_END = "<!-- help:begin -->", "<!-- help:end -->"
 
 
-def _files(top: Path) -> Iterator[Path]:
-    for folder, names, files in os.walk(top):
-        names[:] = sorted(
-            n for n in names if n in HIDDEN or not (n in SKIPPED or n.startswith("."))
-        )
-        for name in sorted(files):
-            yield Path(folder, name)
-
-
-def _sources(*folders: str) -> list[Path]:
-    """Return our Python files, those of `folders` only if any are given."""
-    tops = [ROOT / folder for folder in folders or (*PACKAGES, "tests")]
-    return [path for top in tops for path in _files(top) if path.suffix == ".py"]
-
-
-def _name(path: Path) -> str:
-    return path.relative_to(ROOT).as_posix()
-
-
 def _layer(module: str) -> str:
     """Return the layer that a dotted module belongs to, or its top-level name."""
     if module == "recoverrun.worker" or module.startswith("recoverrun.worker."):
@@ -106,39 +84,19 @@ def _layer(module: str) -> str:
     return module.split(".")[0]
 
 
-def _module(path: Path) -> str:
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-def _imports(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield (line, dotted module) of each import in the file, also inside functions."""
-    package = _module(path).split(".")
-    if path.name != "__init__.py":
-        package = package[:-1]
-    for node in ast.walk(ast.parse(path.read_text(), str(path))):
-        if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = package[: len(package) - node.level + 1] if node.level else []
-            module = ".".join([*base, *([node.module] if node.module else [])])
-            # `from recoverrun import hooks` names a module by its last part.
-            yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
-
-
 def _crosses(layer: str, module: str, path: Path) -> bool:
     target = _layer(module)
     if target in ONLY_IN:
-        return _name(path) not in ONLY_IN[target]
+        return name_of(path) not in ONLY_IN[target]
     return not (target == layer or target in MAY_IMPORT[layer] or target in sys.stdlib_module_names)
 
 
 def test_a_package_imports_only_what_is_below_it() -> None:
     wrong = [
-        f"{_name(path)}:{line} imports {module}"
-        for path in _sources(*PACKAGES)
-        for line, module in _imports(path)
-        if _crosses(_layer(_module(path)), module, path)
+        f"{name_of(path)}:{line} imports {module}"
+        for path in sources(*PACKAGES)
+        for line, module in imports(path)
+        if _crosses(_layer(module_of(path)), module, path)
     ]
 
     assert not wrong, "\n".join(wrong)
@@ -166,7 +124,7 @@ def test_the_layer_rule_sees_the_imports_that_it_forbids() -> None:
 def test_a_machine_knows_no_time_no_chance_and_no_world(machine: str) -> None:
     wrong = [
         f"{machine}:{line} imports {module}"
-        for line, module in _imports(ROOT / machine)
+        for line, module in imports(ROOT / machine)
         if module.split(".")[0] in FORBIDDEN_TO_MACHINES
     ]
 
@@ -175,19 +133,19 @@ def test_a_machine_knows_no_time_no_chance_and_no_world(machine: str) -> None:
 
 def test_functions_files_and_lines_have_an_end() -> None:
     wrong = []
-    for path in _sources():
+    for path in sources():
         lines = path.read_text().splitlines()
         limit = STRATEGY_LINES if path.parent.name == "strategies" else FILE_LINES
         if len(lines) > limit:
-            wrong.append(f"{_name(path)}: {len(lines)} lines (limit {limit})")
+            wrong.append(f"{name_of(path)}: {len(lines)} lines (limit {limit})")
         for number, line in enumerate(lines, 1):
             if len(line) > COLUMNS:
-                wrong.append(f"{_name(path)}:{number}: {len(line)} columns (limit {COLUMNS})")
+                wrong.append(f"{name_of(path)}:{number}: {len(line)} columns (limit {COLUMNS})")
         for node in ast.walk(ast.parse("\n".join(lines))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 length = (node.end_lineno or node.lineno) - node.lineno + 1
                 if length > FUNCTION_LINES:
-                    wrong.append(f"{_name(path)}:{node.lineno}: {node.name} has {length} lines")
+                    wrong.append(f"{name_of(path)}:{node.lineno}: {node.name} has {length} lines")
 
     assert not wrong, "\n".join(wrong)
 
@@ -201,26 +159,26 @@ def _is_broad(handler: ast.ExceptHandler) -> bool:
 
 def test_a_broad_except_says_what_it_protects() -> None:
     wrong = []
-    for path in _sources():
+    for path in sources():
         lines = path.read_text().splitlines()
         for node in ast.walk(ast.parse("\n".join(lines))):
             if isinstance(node, ast.ExceptHandler) and _is_broad(node):
                 # On its own line, the line above, or as the first thing inside.
                 near = lines[node.lineno - 2 : node.body[0].lineno]
                 if not any("#" in line.replace("# noqa", "") for line in near):
-                    wrong.append(f"{_name(path)}:{node.lineno}: broad except without a comment")
+                    wrong.append(f"{name_of(path)}:{node.lineno}: broad except without a comment")
 
     assert not wrong, "\n".join(wrong)
 
 
 def test_no_file_mentions_the_machine_that_it_was_written_on() -> None:
     wrong = []
-    for path in _files(ROOT):
+    for path in files(ROOT):
         if path.suffix not in TEXT or path.name.startswith(".git"):
             continue
         for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
             if found := PRIVATE.search(line):
-                wrong.append(f"{_name(path)}:{number}: {found.group()}")
+                wrong.append(f"{name_of(path)}:{number}: {found.group()}")
 
     assert not wrong, "\n".join(wrong)
 
@@ -228,14 +186,14 @@ def test_no_file_mentions_the_machine_that_it_was_written_on() -> None:
 def test_pages_that_are_referred_to_exist() -> None:
     pattern = re.compile(r"docs/[A-Za-z0-9_/-]+\.md")
     wrong = [
-        f"{_name(path)}: {page}"
-        for path in [*_sources(), ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+        f"{name_of(path)}: {page}"
+        for path in [*sources(), ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
         for page in sorted(set(pattern.findall(path.read_text())))
         if not (ROOT / page).exists()
     ]
     links = re.compile(r"\]\(([a-z/-]+\.md)")
     wrong += [
-        f"{_name(path)}: {page}"
+        f"{name_of(path)}: {page}"
         for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
         for page in links.findall(path.read_text())
         if not (path.parent / page).exists()

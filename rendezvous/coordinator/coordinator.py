@@ -27,12 +27,12 @@ from typing import assert_never
 
 from rendezvous.coordinator import gather as gather
 from rendezvous.coordinator.beginning import Beginning, introduction
-from rendezvous.coordinator.events import Event as Event
-from rendezvous.coordinator.events import NodeLost as NodeLost
-from rendezvous.coordinator.events import Received as Received
-from rendezvous.coordinator.events import Resumed as Resumed
-from rendezvous.coordinator.events import Tick as Tick
 from rendezvous.coordinator.gather import Gathering, announcement, resend_after
+from rendezvous.coordinator.job_events import Event as Event
+from rendezvous.coordinator.job_events import NodeLost as NodeLost
+from rendezvous.coordinator.job_events import Received as Received
+from rendezvous.coordinator.job_events import Resumed as Resumed
+from rendezvous.coordinator.job_events import Tick as Tick
 from rendezvous.coordinator.losses import Loss, exit_code
 from rendezvous.coordinator.members import FIRST_GENERATION, Membership
 from rendezvous.coordinator.step_log import StepBook

@@ -24,7 +24,7 @@ from recoverrun.worker.replay.containment import GivenUp
 from recoverrun.worker.replay.executor import Executed
 from recoverrun.worker.replay.lost_rank import State
 from recoverrun.worker.step.guarantee import Guarantee
-from recoverrun.worker.tracking.loop_tracker import Microbatch, Place
+from recoverrun.worker.tracking.microbatches import Microbatch, Place
 from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import Identity, LostContexts
 from rendezvous.protocol.shared_memory import MARK, MARKS_BYTES, _check

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-import recoverrun
+from recoverrun import version
 from recoverrun.errors import RecoverrunError
 from recoverrun.fault_injection.comparison import (
     happened,
@@ -70,7 +70,7 @@ class DemoConfig:
 
 def demo_script() -> Path:
     """Return the training script that the demo runs: plain PyTorch, to copy and to change."""
-    return Path(recoverrun.__file__).parent / "templates" / "gpt_hsdp.py"
+    return Path(version.__file__).parent / "templates" / "gpt_hsdp.py"
 
 
 def default_kill(world: int, steps: int) -> str:

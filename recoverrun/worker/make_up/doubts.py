@@ -10,8 +10,10 @@
   place give the same? Whenever more of it is not known, and with each audit.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+
+import torch
 
 from ft_collectives.step.reducer import Piece, Reducer
 from recoverrun.worker.context.evidence import Mark
@@ -23,9 +25,11 @@ from recoverrun.worker.make_up.made_microbatch import Apart, Made
 from recoverrun.worker.replay.containment import GivenUp
 from recoverrun.worker.replay.executor import TALKS, Impersonator
 from recoverrun.worker.replay.lost_rank import parted
-from recoverrun.worker.replay.poison import indifferent
+from recoverrun.worker.replay.poison import HIGH, LOW, NOT_A_NUMBER, OURS
 from recoverrun.worker.step.worker_state import WorkerState
-from recoverrun.worker.tracking.loop_tracker import Microbatch
+from recoverrun.worker.tracking.microbatches import Microbatch
+
+Pieces = Sequence[tuple[Reducer, Piece]]
 
 GUESSED = "something that is not known of all ranks of a lost replica changes its microbatch"
 
@@ -131,3 +135,26 @@ class Doubts:
         own = microbatch.top.context.values if microbatch.top.context is not None else {}
         found = made.start.unknown if made.start is not None else frozenset()
         return frozenset(key for key in found if key in own and not is_mark(last(key)))
+
+
+def indifferent(actor: Impersonator, first: Pieces, again: Callable[[], Pieces]) -> bool:
+    """True if a microbatch that was executed with the first answer comes out the same with all.
+
+    All ranks of a replica try all answers: their forward passes need each other.
+    """
+    found = []
+    try:
+        for answer in (LOW, HIGH, OURS):
+            actor.answer = answer
+            found.append(again())
+    finally:
+        actor.answer = NOT_A_NUMBER
+    return all(_same(first, one) for one in found)
+
+
+def _same(one: Pieces, other: Pieces) -> bool:
+    """Bit for bit, and free of NaN, which is not equal to itself."""
+    return all(
+        all(torch.equal(gradient, theirs[key]) for key, gradient in mine.items())
+        for (_, mine), (_, theirs) in zip(one, other, strict=True)
+    )

@@ -37,7 +37,7 @@ from recoverrun.worker.replay.lost_rank import (
     lost_rank,
 )
 from recoverrun.worker.step.worker_state import WorkerState
-from recoverrun.worker.tracking.loop_tracker import Microbatch
+from recoverrun.worker.tracking.microbatches import Microbatch
 from rendezvous.protocol.messages import Identity, LostContexts
 from rendezvous.protocol.shared_memory import parse_marks
 

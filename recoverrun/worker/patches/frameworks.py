@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from recoverrun.worker.instrumentation import TrainingHints
+from recoverrun.worker.patches.monkeypatch import replace
 from recoverrun.worker.rewriting.post_import import PostImportHook
 
 if TYPE_CHECKING:  # it imports torch, which only the script does
@@ -36,7 +37,6 @@ TRANSFORMERS_LEAD = ("should_save", "should_log")
 
 def adaptations(parts: "Parts") -> dict[str, PostImportHook]:
     """What to do with each module of a framework when it is imported."""
-    from recoverrun.worker.patches.torch_table import replace
     from recoverrun.worker.rank0.failover import of_rank_zero
 
     def lightning_epoch(module: ModuleType) -> None:

@@ -24,16 +24,16 @@ replaced there as well.
 | DDP, FSDP, fully_shard, foreach_reduce, … | see `strategies` |
 """
 
-import functools
 import itertools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from recoverrun.worker.context import attached_state
 from recoverrun.worker.data.cycle_source import CycleSource
+from recoverrun.worker.patches.monkeypatch import replace, replace_copies
 from recoverrun.worker.rewriting.post_import import when_imported
 
 if TYPE_CHECKING:  # it imports torch, which only the script does
@@ -57,31 +57,6 @@ SHARED_UPDATE = (
 )
 WRAPPED_WITHIN = 10
 """Optimizer steps: a script may warm something up before it wraps its model."""
-
-Wrapper = Callable[[Any], Any]
-"""Takes the original, returns what stands in its place."""
-
-
-def replace(owner: Any, name: str, wrapper: Wrapper) -> None:
-    """Put `wrapper(original)` in the place of `owner.name`, and of its copies in that package."""
-    is_module = isinstance(owner, ModuleType)
-    original = vars(owner)[name] if is_module else getattr(owner, name)
-    stand_in = wrapper(original)
-    if stand_in is original:
-        return
-    functools.update_wrapper(stand_in, original)
-    setattr(owner, name, stand_in)
-    if is_module:
-        _replace_copies(owner, name, original, stand_in)
-
-
-def _replace_copies(owner: ModuleType, name: str, original: Any, stand_in: Any) -> None:
-    """In the modules of that package, which have imported the name from `owner` by now."""
-    package = owner.__name__.partition(".")[0]
-    for module_name, module in list(sys.modules.items()):
-        copied = module_name.startswith(package) and isinstance(module, ModuleType)
-        if copied and vars(module).get(name) is original:
-            setattr(module, name, stand_in)
 
 
 # --------------------------------------------------------------------------- the script's torch
@@ -182,7 +157,7 @@ def _places_in_checkpoints(utils: ModuleType) -> None:
     if original is not None:  # a class, which needs none of what a function takes over
         stand_in = among_survivors(original)
         utils._DistWrapper = stand_in  # type: ignore[attr-defined]
-        _replace_copies(utils, "_DistWrapper", original, stand_in)
+        replace_copies(utils, "_DistWrapper", original, stand_in)
 
 
 def _pipelines(pipelines: "Pipelines", schedules: ModuleType) -> None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from recoverrun.worker.tracking.loop_tracker import LEVELS, Microbatch, Place, Top
+from recoverrun.worker.tracking.microbatches import LEVELS, Microbatch, Place, Top
 
 MOST = 4
 """Transactions of an iteration that leave gradients here; a whole epoch's are not kept."""

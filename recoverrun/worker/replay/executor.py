@@ -47,7 +47,8 @@ from recoverrun.worker.rng.skip_ahead import skip_ahead
 from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
 from recoverrun.worker.step.strategy import Strategy
 from recoverrun.worker.step.time_limits import limit_s
-from recoverrun.worker.tracking.loop_tracker import Microbatch, ScriptRuntime, Top, Unwind
+from recoverrun.worker.tracking.loop_tracker import ScriptRuntime, Unwind
+from recoverrun.worker.tracking.microbatches import Microbatch, Top
 
 TALKS = (
     "what the ranks tell each other before the backward (a count of tokens, say) changes the "

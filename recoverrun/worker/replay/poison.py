@@ -7,22 +7,12 @@ lost rank's microbatch is executed with several answers, as different as can be:
 the same with all of them, nothing depends on what other ranks would have said.
 """
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
-
 import torch
-
-from ft_collectives.step.reducer import Piece, Reducer
-
-if TYPE_CHECKING:
-    from recoverrun.worker.replay.executor import Impersonator
 
 LARGE = 1e8
 
 NOT_A_NUMBER, LOW, HIGH, OURS = range(4)
 """Answers to try; the last one is this rank's own word, with which the script can go on."""
-
-Pieces = Sequence[tuple[Reducer, Piece]]
 
 
 def poisoned(value: torch.Tensor, answer: int = NOT_A_NUMBER) -> torch.Tensor:
@@ -34,26 +24,3 @@ def poisoned(value: torch.Tensor, answer: int = NOT_A_NUMBER) -> torch.Tensor:
     if value.dtype == torch.bool:
         return value.logical_not_() if answer == NOT_A_NUMBER else value.fill_(answer == HIGH)
     return value.mul_(3).add_(1) if answer == NOT_A_NUMBER else value.fill_(answer == HIGH)
-
-
-def indifferent(actor: "Impersonator", first: Pieces, again: Callable[[], Pieces]) -> bool:
-    """True if a microbatch that was executed with the first answer comes out the same with all.
-
-    All ranks of a replica try all answers: their forward passes need each other.
-    """
-    found = []
-    try:
-        for answer in (LOW, HIGH, OURS):
-            actor.answer = answer
-            found.append(again())
-    finally:
-        actor.answer = NOT_A_NUMBER
-    return all(_same(first, one) for one in found)
-
-
-def _same(one: Pieces, other: Pieces) -> bool:
-    """Bit for bit, and free of NaN, which is not equal to itself."""
-    return all(
-        all(torch.equal(gradient, theirs[key]) for key, gradient in mine.items())
-        for (_, mine), (_, theirs) in zip(one, other, strict=True)
-    )

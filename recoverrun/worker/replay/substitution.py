@@ -25,7 +25,8 @@ from recoverrun.worker.replay.local_shards import Shares, unmarked
 from recoverrun.worker.replay.lost_rank import named
 from recoverrun.worker.rng.registry import REGISTRY
 from recoverrun.worker.rng.streams import Streams, restore_streams
-from recoverrun.worker.tracking.loop_tracker import ScriptRuntime, Top
+from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
+from recoverrun.worker.tracking.microbatches import Top
 
 
 @dataclass(slots=True)

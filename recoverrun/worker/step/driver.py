@@ -36,7 +36,7 @@ from recoverrun.worker.step.settlement import Settling
 from recoverrun.worker.step.strategy import Strategy
 from recoverrun.worker.step.unreduced_updates import Between
 from recoverrun.worker.step.worker_state import WorkerState
-from recoverrun.worker.tracking.loop_tracker import Top
+from recoverrun.worker.tracking.microbatches import Top
 from rendezvous.protocol.layout import Layout
 
 VICTIM_WAITS_S = 1.0

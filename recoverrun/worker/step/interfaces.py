@@ -12,7 +12,7 @@ from ft_collectives.step.vote import Tally, VoteGroup
 from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.step.strategy import Strategy
 from recoverrun.worker.step.worker_state import WorkerState
-from recoverrun.worker.tracking.loop_tracker import Microbatch, Top
+from recoverrun.worker.tracking.microbatches import Microbatch, Top
 from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import Identity, LostContexts
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from recoverrun.worker.data.source import Draw
 from recoverrun.worker.instrumentation import Loop
-from recoverrun.worker.tracking.loop_iterator import find_frame
+from recoverrun.worker.tracking.microbatches import Top
+from recoverrun.worker.tracking.python_frames import find_frame
 
 if TYPE_CHECKING:
     from recoverrun.worker.rng.streams import Streams
-    from recoverrun.worker.tracking.loop_tracker import Top
 
 ASLEEP = 16
 """Loops of generators that may go on; of a generator that was dropped nobody says so."""
@@ -39,7 +39,7 @@ class Turn:
     backwards: int = 0  # in this iteration
     seeded: bool = False
     counts: dict[int, int] = field(default_factory=dict)  # of items, by source, before its header
-    top: "Top | None" = None
+    top: Top | None = None
 
 
 class Turns:

@@ -2,18 +2,30 @@
 
 import sys
 from collections.abc import Iterable, Iterator
-from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from recoverrun.worker.tracking.loop_frames import Turn
-    from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
+from recoverrun.worker.tracking.loop_frames import Turn, Turns
+
+
+class Hears(Protocol):
+    """What is told of a loop."""
+
+    turns: Turns
+
+    def goes_over(self, turn: Turn, iterable: Iterable[Any]) -> None:
+        """The loop begins."""
+
+    def begin_iteration(self, turn: Turn) -> None:
+        """Its next item is about to be drawn."""
+
+    def pop(self, turn: Turn) -> None:
+        """It has ended."""
 
 
 class LoopIterator:
     """The iterator of an instrumented `for`: tells the runtime where each iteration begins."""
 
-    def __init__(self, runtime: "ScriptRuntime", turn: "Turn", iterable: Iterable[Any]) -> None:
+    def __init__(self, runtime: Hears, turn: Turn, iterable: Iterable[Any]) -> None:
         self._runtime = runtime
         self._iterable = iterable
         self._turn = turn
@@ -44,13 +56,3 @@ class LoopIterator:
             self._runtime.begin_iteration(self._turn)
         self._turn.item = item
         return item
-
-
-def find_frame(frame_id: int, start: FrameType) -> FrameType | None:
-    """The frame with this id among the calls that end at `start`. Ids, not frames, are kept: a
-    reference would keep everything alive that the script's function had in its variables.
-    """
-    at: FrameType | None = start
-    while at is not None and id(at) != frame_id:
-        at = at.f_back
-    return at

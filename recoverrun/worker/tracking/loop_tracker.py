@@ -8,7 +8,6 @@ it is known by the iterations around it and by how many backwards came before it
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from recoverrun.worker.context.attached_state import ATTACHED
@@ -19,14 +18,12 @@ from recoverrun.worker.tracking.draw_log import Draws
 from recoverrun.worker.tracking.idle_loops import Idle
 from recoverrun.worker.tracking.loop_frames import Turn, Turns, line_of
 from recoverrun.worker.tracking.loop_iterator import LoopIterator
+from recoverrun.worker.tracking.microbatches import Microbatch, Place, Top
 from recoverrun.worker.tracking.rank0_gate import Rank0Gate
 from rendezvous.protocol.layout import Layout
 
 if TYPE_CHECKING:  # they import torch, which the script imports when it wants to
-    from torch.optim import Optimizer
-
-    from recoverrun.worker.context.evidence import Evidence, Mark
-    from recoverrun.worker.context.slot_context import Context, Key, Path
+    from recoverrun.worker.context.slot_context import Key, Path
     from recoverrun.worker.data.source import Source
     from recoverrun.worker.rng.streams import Streams
 
@@ -67,77 +64,6 @@ class Senses(Protocol):
 
 class Unwind(BaseException):
     """Leaves a region that is being executed again; no script catches it."""
-
-
-@dataclass(slots=True, eq=False)
-class Top:
-    """What the body of a loop could see as an iteration began."""
-
-    loop: Loop
-    frame_id: int
-    iteration: int
-    item: Any
-    streams: "Streams"  # before the loop's header drew anything for this iteration
-    body: "Streams | None"  # as the body began, if the header made an iterator
-    names: dict[str, Any]
-    globals: dict[str, Any]
-    attributes: "dict[Path, Any]"
-    bulk: "dict[Key, Any]"
-    iterators: "dict[Key, Any]"
-    positions: "list[tuple[Source, int]]"  # of every source, when the body began
-    draws: list[Draw]  # those of the loop's header
-    ahead: list[Draw]  # those before the iteration, which may have fetched this one's item
-    drew: bool = False  # data, in its body
-    heard: int = 0  # collectives of the script before it
-    seeded: bool = False  # torch's streams were seeded before anything was drawn
-    context: "Context | None" = None  # captured then
-    evidence: "Evidence | None" = None  # of what the iteration does
-    groups: "list[tuple[Optimizer, list[dict[str, Any]]]]" = field(default_factory=list)
-
-
-LEVELS = 3
-"""Loops around a backward of which the body may be executed again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a microbatch lies: in this iteration, after so many other backwards of it."""
-
-    top: Top
-    skip: int
-    line: int = 0  # of its backward, or of the call that comes to it
-
-    @property
-    def refusal(self) -> str:
-        """Why it cannot be executed again from that top, as far as its code says; "" if it can."""
-        loop = self.top.loop
-        before = (reason for line, reason in loop.waits if line < self.line)
-        return loop.refusal or next(before, "")
-
-
-@dataclass(slots=True, eq=False)
-class Microbatch:
-    """One microbatch of the present transaction as this rank ran it."""
-
-    index: int
-    places: tuple[Place, ...]  # the innermost iteration first
-    chosen: int = 0  # the one from whose top it is executed again
-    shown: "tuple[tuple[Mark, int], ...]" = ()  # by place: its mark and door (`evidence`)
-    gradient: int = 0
-
-    @property
-    def place(self) -> Place:
-        return self.places[min(self.chosen, len(self.places) - 1)]
-
-    @property
-    def top(self) -> Top:
-        return self.place.top
-
-    @property
-    def mark(self) -> "Mark":
-        """As it is known again when it is executed from that top."""
-        at = min(self.chosen, len(self.shown) - 1)
-        return self.shown[at][0] if self.shown else (0, 0)
 
 
 class ScriptRuntime(Rank0Gate):

@@ -23,7 +23,7 @@ from recoverrun.worker.replay.executor import Impersonator
 from recoverrun.worker.replay.lost_rank import parted
 from recoverrun.worker.replay.rank_constants import Tell, seen_by_contexts
 from recoverrun.worker.step.worker_state import WorkerState
-from recoverrun.worker.tracking.loop_tracker import LEVELS, Microbatch
+from recoverrun.worker.tracking.microbatches import LEVELS, Microbatch
 from recoverrun.worker.verification import forked_child, replica_children
 from recoverrun.worker.verification.drift_check import Alike
 from recoverrun.worker.verification.replay_trial import EMPTY, Trial, bulk_of

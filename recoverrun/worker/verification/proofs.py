@@ -21,7 +21,7 @@ from ft_collectives.step.vote import Tally, VoteGroup
 from recoverrun.worker.replay.executor import Impersonator
 from recoverrun.worker.step import exact_mode
 from recoverrun.worker.step.worker_state import WorkerState
-from recoverrun.worker.tracking.loop_tracker import LEVELS, Microbatch, Place, Top
+from recoverrun.worker.tracking.microbatches import LEVELS, Microbatch, Place, Top
 from recoverrun.worker.verification.mutual_proof import MutualProof
 from rendezvous.coordinator.guarantees import WEAKEST_FIRST
 from rendezvous.protocol.messages import Promise

@@ -26,7 +26,7 @@ from recoverrun.worker.replay.lost_rank import LostRank, State, named, parted
 from recoverrun.worker.replay.poison import HIGH, LOW, NOT_A_NUMBER
 from recoverrun.worker.step import parameter_checksum
 from recoverrun.worker.step.worker_state import WorkerState
-from recoverrun.worker.tracking.loop_tracker import LEVELS, Microbatch
+from recoverrun.worker.tracking.microbatches import LEVELS, Microbatch
 from recoverrun.worker.verification import replica_children
 from recoverrun.worker.verification.drift_check import Alike
 from recoverrun.worker.verification.forked_child import Ask

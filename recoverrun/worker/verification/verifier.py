@@ -5,7 +5,7 @@ from ft_collectives.step.vote import Tally, VoteGroup
 from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.step import parameter_checksum
 from recoverrun.worker.step.worker_state import WorkerState
-from recoverrun.worker.tracking.loop_tracker import Top
+from recoverrun.worker.tracking.microbatches import Top
 from recoverrun.worker.verification.drift_check import Alike
 from recoverrun.worker.verification.nonfinite import Guard
 from recoverrun.worker.verification.proofs import Proofs

@@ -16,7 +16,7 @@ from recoverrun.worker.make_up.doubts import GUESSED
 from recoverrun.worker.make_up.made_microbatch import Made
 from recoverrun.worker.replay.executor import Executed
 from recoverrun.worker.replay.lost_rank import State
-from recoverrun.worker.tracking.loop_tracker import Microbatch
+from recoverrun.worker.tracking.microbatches import Microbatch
 from rendezvous.protocol.layout import Layout
 from tests.unit.contexts import at
 from tests.unit.survivors import LAYOUT, LOST, STEP, Crew, Survivor

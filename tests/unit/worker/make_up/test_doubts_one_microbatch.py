@@ -6,7 +6,7 @@ from recoverrun.worker.context.slot_context import Key, host
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.executor import Executed
 from recoverrun.worker.replay.lost_rank import State
-from recoverrun.worker.tracking.loop_tracker import Microbatch
+from recoverrun.worker.tracking.microbatches import Microbatch
 from tests.unit.survivors import LOST
 from tests.unit.worker.make_up.test_doubts import (
     COUNT,

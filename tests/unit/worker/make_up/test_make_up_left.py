@@ -12,7 +12,7 @@ from recoverrun.worker.make_up.make_up import LEGACY_WAIT_S
 from recoverrun.worker.replay.executor import Executed
 from recoverrun.worker.replay.lost_rank import State
 from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
-from recoverrun.worker.tracking.loop_tracker import Microbatch
+from recoverrun.worker.tracking.microbatches import Microbatch
 from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import LostContexts
 from tests.unit.contexts import at

@@ -14,7 +14,7 @@ from recoverrun.worker.make_up import noted_evidence
 from recoverrun.worker.make_up.noted_evidence import COMMITTED, disowned
 from recoverrun.worker.replay.containment import GivenUp
 from recoverrun.worker.replay.executor import Executed
-from recoverrun.worker.tracking.loop_tracker import Microbatch, Place
+from recoverrun.worker.tracking.microbatches import Microbatch, Place
 from tests.unit.contexts import at
 from tests.unit.survivors import LOST, OWN, STEP, Crew, Exchange, Survivor, executed
 

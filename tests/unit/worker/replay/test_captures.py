@@ -12,7 +12,7 @@ from recoverrun.worker.data.iterator_origin import Origin
 from recoverrun.worker.replay import captures as captures_module
 from recoverrun.worker.replay.captures import KEPT_STEPS, Captures
 from recoverrun.worker.rng.registry import Registry
-from recoverrun.worker.tracking.loop_tracker import Top
+from recoverrun.worker.tracking.microbatches import Top
 from tests.unit.contexts import at
 from tests.unit.worker.tracking.test_loop_tracker import Play
 

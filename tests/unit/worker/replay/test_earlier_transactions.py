@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from recoverrun.worker.replay.earlier_transactions import MOST, SETTLED, Earlier
-from recoverrun.worker.tracking.loop_tracker import Microbatch, Place
+from recoverrun.worker.tracking.microbatches import Microbatch, Place
 from tests.unit.contexts import loop
 
 

@@ -13,7 +13,8 @@ from recoverrun.worker.replay.executor import Impersonator, NothingReached
 from recoverrun.worker.replay.substitution import Costume, Substitution
 from recoverrun.worker.rng.registry import Registry
 from recoverrun.worker.rng.streams import read_streams
-from recoverrun.worker.tracking.loop_tracker import Microbatch, ScriptRuntime, Top
+from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
+from recoverrun.worker.tracking.microbatches import Microbatch, Top
 from tests.unit.contexts import at, loop
 from tests.unit.worker.tracking.test_loop_tracker import Play
 

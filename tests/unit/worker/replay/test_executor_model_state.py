@@ -11,7 +11,7 @@ from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay import captures as captures_module
 from recoverrun.worker.replay.lost_rank import LostRank
 from recoverrun.worker.rng.registry import Registry
-from recoverrun.worker.tracking.loop_tracker import Microbatch
+from recoverrun.worker.tracking.microbatches import Microbatch
 from tests.unit.worker.replay.test_executor import Rank, Stage
 
 pytestmark = pytest.mark.usefixtures("streams_put_back", "signals_put_back")

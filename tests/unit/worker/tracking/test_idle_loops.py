@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from recoverrun.worker.tracking import idle_loops
-from recoverrun.worker.tracking.loop_tracker import Top
+from recoverrun.worker.tracking.microbatches import Top
 from tests.unit.worker.tracking.test_loop_tracker import Play
 
 pytestmark = pytest.mark.usefixtures("streams_put_back")

@@ -11,7 +11,8 @@ from recoverrun.worker.analysis.call_graph import BackwardNames
 from recoverrun.worker.context.observer import TorchSenses
 from recoverrun.worker.instrumentation import RUNTIME_NAME
 from recoverrun.worker.rewriting.loop_transformer import instrument
-from recoverrun.worker.tracking.loop_tracker import Microbatch, Place, ScriptRuntime, Top
+from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
+from recoverrun.worker.tracking.microbatches import Microbatch, Place, Top
 
 pytestmark = pytest.mark.usefixtures("streams_put_back")
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from recoverrun.worker.replay.earlier_transactions import MOST, SETTLED
-from recoverrun.worker.tracking.loop_tracker import LEVELS
+from recoverrun.worker.tracking.microbatches import LEVELS
 from tests.unit.contexts import loop
 from tests.unit.worker.replay.test_earlier_transactions import Script
 from tests.unit.worker.tracking.test_loop_tracker import Play

@@ -8,7 +8,7 @@ import pytest
 
 from ft_collectives.communicators.limits import TimeLimits
 from recoverrun.worker.step.guarantee import Guarantee
-from recoverrun.worker.tracking.loop_tracker import Microbatch, Place
+from recoverrun.worker.tracking.microbatches import Microbatch, Place
 from recoverrun.worker.verification import forked_child, mutual_proof, proofs
 from recoverrun.worker.verification.mutual_proof import MutualProof
 from recoverrun.worker.verification.proofs import (

@@ -7,7 +7,7 @@ import pytest
 
 from ft_collectives.communicators.errors import Superseded
 from ft_collectives.step.vote import Tally
-from recoverrun.worker.tracking.loop_tracker import Microbatch, Place
+from recoverrun.worker.tracking.microbatches import Microbatch, Place
 from recoverrun.worker.verification import mutual_proof, proofs
 from recoverrun.worker.verification.proofs import (
     FIRST,
