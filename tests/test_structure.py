@@ -27,7 +27,7 @@ LARGE = {
     "ft_collectives/process_group/elastic.py:ElasticGroup": 36,
     "recoverrun/worker/strategies/ddp.py:Ddp": 28,
     "recoverrun/worker/strategies/fsdp2.py:Fsdp2": 29,
-    "recoverrun/worker/strategies/manual_allreduce.py:ByHand": 31,
+    "recoverrun/worker/strategies/manual_allreduce.py:ManualAllReduce": 31,
     # Still to be divided:
     "ft_collectives/communicators/fabric.py:Fabric": 28,
     "recoverrun/launcher/agent.py:Agent": 28,
@@ -35,7 +35,7 @@ LARGE = {
     "recoverrun/launcher/leadership/coordinator_host.py:CoordinatorHost": 35,
     "recoverrun/launcher/leadership/leadership.py:Leadership": 38,
     "recoverrun/worker/make_up/make_up.py:MakeUp": 30,
-    "recoverrun/worker/replay/executor.py:Impersonator": 29,
+    "recoverrun/worker/replay/executor.py:Executor": 29,
     "recoverrun/worker/tracking/loop_tracker.py:ScriptRuntime": 34,
 }
 

@@ -166,10 +166,10 @@ def sites(member: Member, way: str, moment: int) -> str:
     """Rank 2 broadcasts three times from one place, and dies in the third."""
     member.protect()
     site, said = CallSite(), []
-    for turn in range(3):
-        if member.rank == 2 and turn == 2:
+    for loop_frame in range(3):
+        if member.rank == 2 and loop_frame == 2:
             member.die_at(moment)
-        value = {"constant": 0.0, "own": 10.0 * member.rank}.get(way, float(turn))
+        value = {"constant": 0.0, "own": 10.0 * member.rank}.get(way, float(loop_frame))
         mine = torch.tensor([value, float("nan")])
         site.call(done=way == "done" and member.rank == 0)
         try:
@@ -299,8 +299,8 @@ def checkpoint(member: Member, victim: int, moment: int, folder: str) -> int:
     begun: list[str] = []
     view = SimpleNamespace(live_ranks=(member.rank,))  # each says it, to be counted
     env = SimpleNamespace(rank=member.rank)
-    voice = SimpleNamespace(notice=begun.append)
-    session: Any = SimpleNamespace(acting=False, voice=voice, view=view, env=env)
+    reporter = SimpleNamespace(notice=begun.append)
+    session: Any = SimpleNamespace(acting=False, reporter=reporter, view=view, env=env)
     vars(utils)["_DistWrapper"] = vars(state_dict_saver)["_DistWrapper"] = among_survivors(
         utils._DistWrapper
     )

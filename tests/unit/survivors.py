@@ -14,7 +14,7 @@ from typing import Any
 
 import msgpack
 
-from recoverrun.worker.context.context_buffer import Remnants
+from recoverrun.worker.context.context_buffer import ContextWriter
 from recoverrun.worker.context.evidence import Mark
 from recoverrun.worker.context.slot_context import AFTER, Context
 from recoverrun.worker.errors import NotReplayable
@@ -85,13 +85,13 @@ class Survivor:
         self.refuses: set[int] = set()  # microbatches that cannot be executed here
         self.ends: set[int] = set()  # microbatches whose code would end this process
         self.barren = ""  # why fresh data give nothing here
-        self.remnants = Remnants("")
+        self.context_buffer = ContextWriter("")
         self.said: list[str] = []
         self.noticed: list[str] = []
-        voice: Any = SimpleNamespace(downgraded=self.said.append, notice=self.noticed.append)
-        self.voice, self.guarantee = voice, Guarantee(voice, lambda: 1)
+        reporter: Any = SimpleNamespace(downgraded=self.said.append, notice=self.noticed.append)
+        self.reporter, self.guarantee = reporter, Guarantee(reporter, lambda: 1)
         self.guarantee.promise = "exact-samples"
-        self.phases = SimpleNamespace(measure=lambda name: nullcontext())
+        self.timing = SimpleNamespace(measure=lambda name: nullcontext())
         self.fabric = SimpleNamespace(open=lambda name, ranks: self)
         self.vote_group = SimpleNamespace(channel=self, least=self._least)
         self.present: list[Gradient] = []  # in the accumulators
@@ -107,19 +107,19 @@ class Survivor:
             regions={at(STEP).loop},
         )  # fmt: skip
         captures = Captures(self.runtime)
-        bearing = SimpleNamespace(matters=lambda key, value: True, immaterial=frozenset())
-        self.impersonator = SimpleNamespace(
-            captures=captures, lost={}, bearing=bearing, answered=False,
+        influence = SimpleNamespace(matters=lambda key, value: True, immaterial=frozenset())
+        self.executor = SimpleNamespace(
+            captures=captures, lost={}, influence=influence, answered=False,
             execute=self._execute, execute_fresh=self._execute_fresh, only_inputs=False,
         )  # fmt: skip
         self._run(microbatches)
-        actor: Any = self.impersonator
+        executor: Any = self.executor
         self.peers = self
-        self.makeup = MakeUp(protected(self), actor, lambda lost: lost)
+        self.make_up = MakeUp(protected(self), executor, lambda lost: lost)
 
     def _run(self, microbatches: int) -> None:
         """Its own transaction: `x` rests here."""
-        captures: Captures = self.impersonator.captures
+        captures: Captures = self.executor.captures
         for index in range(microbatches):
             top = at(self.step, index, names={"x": 0})
             captures.points += [top, at(self.step, index, "after", names={"x": 0})]
@@ -133,7 +133,7 @@ class Survivor:
         index, x = microbatch.index, state.context.names["x"]
         if rank == self.env.rank:
             return self.execute_own(step, microbatch)
-        if self.impersonator.only_inputs:
+        if self.executor.only_inputs:
             return self._look_back(step, x)
         if index in self.refuses:
             raise NotReplayable("random numbers move")
@@ -148,7 +148,7 @@ class Survivor:
         """Its own microbatch once more, from where it began."""
         self.recalled.append((step, microbatch.index))
         self.present.append(("own", "once more"))
-        after: Context | None = self.impersonator.captures.at((step, microbatch.index, AFTER, 0))
+        after: Context | None = self.executor.captures.at((step, microbatch.index, AFTER, 0))
         if after is not None and self.drew:
             after = replace(after, streams=after.streams.hosted({"python": b"further on"}))
         return executed(after, self.own)
@@ -203,20 +203,20 @@ class Survivor:
         left = msgpack.packb([one.pack() for one in contexts])
         noted = {STEP - 1: before or {}, STEP: marks or {}}
         ring = b"".join(mark_of(step, n, one) for step in noted for n, one in noted[step].items())
-        self.makeup.inherit(LostContexts(
+        self.make_up.inherit(LostContexts(
             generation=2,
             contexts=((LOST, (bytes(left),)),),
             marks=((LOST, ring.ljust(MARKS_BYTES, b"\0")),),
         ))  # fmt: skip
 
-    def make_up(self, indices: tuple[int, ...]) -> None:
+    def makes_up(self, indices: tuple[int, ...]) -> None:
         for index in indices:
-            self.makeup.compute((LOST, index))
-        self.makeup.tell(generation=2)
+            self.make_up.compute((LOST, index))
+        self.make_up.tell(generation=2)
 
     def commit(self) -> None:
         """The transaction is over; the next one is run."""
-        self.makeup.end_step(self.step)
+        self.make_up.end_step(self.step)
         count, self.runtime.microbatches[:] = len(self.runtime.microbatches), []
         self.step += 1
         self.reduced.clear()
@@ -243,13 +243,13 @@ class Crew:
         for one in self.survivors:
             one.inherit(*contexts, **marks)
 
-    def make_up(self, shares: tuple[tuple[int, ...], ...] = ((0,), (1,))) -> None:
+    def makes_up(self, shares: tuple[tuple[int, ...], ...] = ((0,), (1,))) -> None:
         """All at a time; then the transaction is reduced."""
         failed: list[BaseException] = []
 
         def run(survivor: Survivor, indices: tuple[int, ...]) -> None:
             try:
-                survivor.make_up(indices)
+                survivor.makes_up(indices)
             except BaseException as error:  # the test's own thread raises it
                 failed.append(error)
                 survivor.exchange.barrier.abort()

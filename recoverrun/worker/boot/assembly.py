@@ -6,21 +6,21 @@ It is imported once the script has imported torch, which nearly all of them need
 from functools import partial
 
 from ft_collectives.process_group.substitution_policy import SubstitutionPolicy
-from recoverrun.worker.context.observer import TorchSenses
-from recoverrun.worker.make_up.lost_operands import Operands
+from recoverrun.worker.context.observer import TorchObserver
+from recoverrun.worker.make_up.lost_operands import LostOperands
 from recoverrun.worker.make_up.make_up import MakeUp
 from recoverrun.worker.patches import torch_table
 from recoverrun.worker.patches.parts import Parts
 from recoverrun.worker.rank0 import failover, shared_values
-from recoverrun.worker.replay.data_sources import Sources
-from recoverrun.worker.replay.executor import Impersonator
+from recoverrun.worker.replay.data_sources import DataSources
+from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.step.driver import Driver
 from recoverrun.worker.step.hung_thread import leave_hung
 from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
-from recoverrun.worker.verification.drift_check import Alike
+from recoverrun.worker.verification.drift_check import DriftCheck
 from recoverrun.worker.verification.mutual_proof import MutualProof
-from recoverrun.worker.verification.nonfinite import Guard
+from recoverrun.worker.verification.nonfinite import NonfiniteCheck
 from recoverrun.worker.verification.proofs import Proofs
 from recoverrun.worker.verification.verifier import Verification
 from rendezvous.protocol.worker_env import WorkerEnv
@@ -30,15 +30,15 @@ from rendezvous.transport.worker_link import WorkerLink
 def assemble(env: WorkerEnv, link: WorkerLink, runtime: ScriptRuntime) -> Driver:
     """Make what protects this worker, let it hear the launcher, and fill the table of torch."""
     worker = WorkerState(env, link, runtime)
-    executor = Impersonator(runtime, partial(leave_hung, worker))
-    sources = Sources(runtime, executor)
-    drift = Alike(worker, executor.captures, executor.bearing.matters)
+    executor = Executor(runtime, partial(leave_hung, worker))
+    sources = DataSources(runtime, executor)
+    drift = DriftCheck(worker, executor.captures, executor.influence.matters)
     make_up = MakeUp(worker, executor, drift.informs)
     tell = partial(shared_values.exchange, worker)
     mutual = MutualProof(worker, executor, sources, drift)
     proofs = Proofs(worker, executor, mutual, tell)
-    verifier = Verification(worker, proofs, drift, Guard(worker, executor))
-    operands = Operands(worker, executor)
+    verifier = Verification(worker, proofs, drift, NonfiniteCheck(worker, executor))
+    operands = LostOperands(worker, executor)
     policy = SubstitutionPolicy(
         replaying=lambda: worker.acting,
         result_alone=executor.unheard,
@@ -47,7 +47,7 @@ def assemble(env: WorkerEnv, link: WorkerLink, runtime: ScriptRuntime) -> Driver
         on_partial=operands.partial,
     )
     driver = Driver(worker, executor, make_up, verifier, policy)
-    runtime.see(TorchSenses(), driver.iteration_begins, sources.feed)
+    runtime.see(TorchObserver(), driver.iteration_begins, sources.feed)
     failover.serve(worker, executor, make_up)
     driver.start()
     torch_table.install(

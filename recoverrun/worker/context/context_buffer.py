@@ -19,7 +19,7 @@ Which = tuple[int, int, int]
 """Slot, transaction and index of a microbatch."""
 
 
-class Remnants:
+class ContextWriter:
     """Writes to the file at `path`; "" if nothing is to be left. Raises OSError."""
 
     def __init__(self, path: str) -> None:

@@ -21,8 +21,8 @@ from recoverrun.worker.rng.registry import REGISTRY
 from recoverrun.worker.rng.streams import Streams, read_streams
 
 
-class TorchSenses:
-    """Implements `runtime.Senses`."""
+class TorchObserver:
+    """Implements `runtime.Observer`."""
 
     def __init__(self) -> None:
         self._owners: list[tuple[Path, Any]] = []

@@ -18,7 +18,7 @@ from ft_collectives.step.reducer import Piece, Reducer
 from recoverrun.worker.context.evidence import crc_of, crc_of_streams
 from recoverrun.worker.make_up.made_microbatch import Made
 from recoverrun.worker.make_up.noted_evidence import disowned
-from recoverrun.worker.replay.executor import Impersonator
+from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.step.worker_state import WorkerState
 from rendezvous.protocol.messages import Identity
 
@@ -46,9 +46,9 @@ Report = list[int]
 class Audits:
     """Of the survivors of a worker."""
 
-    def __init__(self, worker: WorkerState, actor: Impersonator) -> None:
+    def __init__(self, worker: WorkerState, executor: Executor) -> None:
         self._worker = worker
-        self._actor = actor
+        self._executor = executor
         self._since = 0  # transactions since the last loss
         self._at = FIRST + 1  # not in the struck transaction, which has waited long enough
         self._shown = 0  # the transaction of the last audit, or before the last loss
@@ -84,12 +84,12 @@ class Audits:
         worker = self._worker
         protection = worker.protection
         layout, machine = protection.layout, protection.machine
-        (rank, index), executor = min(executors.items())
+        (rank, index), executed_by = min(executors.items())
         identity, live = (layout.slot(rank), index), sorted(machine.view.live)
-        auditor = live[(live.index(layout.slot(executor)) + 1) % len(live)]
+        auditor = live[(live.index(layout.slot(executed_by)) + 1) % len(live)]
         again = machine.slot == auditor and len(live) > 1
         mine = execute(identity, rank) if again else made.get(identity)
-        own = disowned(worker, self._actor)  # shard mates do both
+        own = disowned(worker, self._executor)  # shard mates do both
         words = {"found": _report(worker, mine), "own": guessed() or own}
         heard = gather(protection.fabric, protection.peers, generation, words)
         self._at = self._since + 1 + min(self._since + 1, EVERY)

@@ -5,13 +5,13 @@ from typing import Any
 from recoverrun.worker.data.batch_substitution import pairs_for_rank, substituted
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.make_up.make_up import MakeUp
-from recoverrun.worker.replay.executor import Impersonator
+from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.rng.streams import read_streams, restore_streams
 
 PLACE = "the batches of a step"
 
 
-def batches_of(make_up: MakeUp, actor: Impersonator, rank: int, own: list[Any]) -> list[Any] | None:
+def batches_of(make_up: MakeUp, executor: Executor, rank: int, own: list[Any]) -> list[Any] | None:
     """What lost `rank` would have drawn where we drew `own`; None if that cannot be told.
 
     Then what is made of it is not exact, and the run says so.
@@ -23,19 +23,19 @@ def batches_of(make_up: MakeUp, actor: Impersonator, rank: int, own: list[Any]) 
     before = read_streams()
 
     def theirs() -> list[list[tuple[Any, Any]]]:
-        return [pairs_for_rank(batch, actor.runtime.draws.before_now, rank) for batch in own]
+        return [pairs_for_rank(batch, executor.runtime.draws.before_now, rank) for batch in own]
 
     try:
-        if rank not in actor.lost:
+        if rank not in executor.lost:
             raise NotReplayable(f"rank {rank} left nothing by which its batches could be told")
-        actor.looking_back = True
-        pairs = actor.custody.serve(PLACE, rank, actor.longest_s, theirs)
+        executor.looking_back = True
+        pairs = executor.containment.serve(PLACE, rank, executor.longest_s, theirs)
         if not all(pairs) or read_streams() != before:
             raise NotReplayable("the batches of a step are not just what a loader gave")
     except NotReplayable as reason:
         make_up.downgrade(str(reason))
         return None
     finally:
-        actor.looking_back = False
+        executor.looking_back = False
         restore_streams(before)
     return [substituted(batch, pair) for batch, pair in zip(own, pairs, strict=True)]

@@ -25,7 +25,7 @@ def which(step: int, identity: Identity) -> Which:
     return slot, step, index
 
 
-class Deaths:
+class DeadlyMicrobatches:
     """What this rank has heard of deaths, and of microbatches that were given up."""
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.make_up import noted_evidence
 from recoverrun.worker.make_up.made_microbatch import Apart, Made
 from recoverrun.worker.replay.containment import GivenUp
-from recoverrun.worker.replay.executor import TALKS, Impersonator
+from recoverrun.worker.replay.executor import TALKS, Executor
 from recoverrun.worker.replay.lost_rank import parted
 from recoverrun.worker.replay.poison import HIGH, LOW, NOT_A_NUMBER, OURS
 from recoverrun.worker.step.worker_state import WorkerState
@@ -37,9 +37,9 @@ GUESSED = "something that is not known of all ranks of a lost replica changes it
 class Doubts:
     """Of one survivor. What is asked raises NotReplayable where there is a doubt."""
 
-    def __init__(self, worker: WorkerState, actor: Impersonator) -> None:
+    def __init__(self, worker: WorkerState, executor: Executor) -> None:
         self._worker = worker
-        self._actor = actor
+        self._executor = executor
         self._recalled: dict[int, str] = {}  # by lost rank: what came of our own microbatch
         self._shown: dict[int, str] = {}  # by lost rank: what came of its committed one
         self._asked: dict[int, frozenset[Key]] = {}  # by lost rank, up to the last transaction
@@ -55,9 +55,9 @@ class Doubts:
         worker = self._worker
         if rank not in self._recalled:
             slot = worker.protection.layout.slot(worker.env.rank)
-            worker.remnants.enters((slot, worker.step, 0))
-            self._recalled[rank] = noted_evidence.disowned(worker, self._actor)
-            worker.remnants.rests()
+            worker.context_buffer.enters((slot, worker.step, 0))
+            self._recalled[rank] = noted_evidence.disowned(worker, self._executor)
+            worker.context_buffer.rests()
         if self._recalled[rank]:
             raise NotReplayable(self._recalled[rank])
 
@@ -66,26 +66,26 @@ class Doubts:
         if rank not in self._shown:
             noted, _ = marks.get((step, 0), (0, 0))
             self._shown[rank] = (
-                "" if noted else noted_evidence.disproved(self._worker, self._actor, rank, marks)
+                "" if noted else noted_evidence.disproved(self._worker, self._executor, rank, marks)
             )
         if self._shown[rank]:
             raise NotReplayable(self._shown[rank])
 
     def indifference(self, made: Made, microbatch: Microbatch) -> None:
-        if not self._actor.answered:
+        if not self._executor.answered:
             return
 
         def again() -> list[tuple[Reducer, Piece]]:
             assert made.start is not None, "executed from there"
             with Apart(self._worker) as apart:
-                made.executed = self._actor.execute(
+                made.executed = self._executor.execute(
                     made.rank, made.start, self._worker.step, microbatch
                 )
                 return apart.pieces(carried=not made.identity[1])
 
-        if not indifferent(self._actor, made.pieces, again):
+        if not indifferent(self._executor, made.pieces, again):
             raise NotReplayable(TALKS)
-        self._actor.talked = True
+        self._executor.talked = True
 
     def ignorance(self, made: Made, microbatch: Microbatch) -> None:
         """Shard mates need not lack the same values: they ask together, with audits alone."""
@@ -123,7 +123,7 @@ class Doubts:
         other = replace(start, context=start.context.with_values(values))
         try:
             with Apart(self._worker):
-                again = self._actor.execute(made.rank, other, self._worker.step, microbatch)
+                again = self._executor.execute(made.rank, other, self._worker.step, microbatch)
         except GivenUp:
             raise
         except NotReplayable:
@@ -137,7 +137,7 @@ class Doubts:
         return frozenset(key for key in found if key in own and not is_mark(last(key)))
 
 
-def indifferent(actor: Impersonator, first: Pieces, again: Callable[[], Pieces]) -> bool:
+def indifferent(executor: Executor, first: Pieces, again: Callable[[], Pieces]) -> bool:
     """True if a microbatch that was executed with the first answer comes out the same with all.
 
     All ranks of a replica try all answers: their forward passes need each other.
@@ -145,10 +145,10 @@ def indifferent(actor: Impersonator, first: Pieces, again: Callable[[], Pieces])
     found = []
     try:
         for answer in (LOW, HIGH, OURS):
-            actor.answer = answer
+            executor.answer = answer
             found.append(again())
     finally:
-        actor.answer = NOT_A_NUMBER
+        executor.answer = NOT_A_NUMBER
     return all(_same(first, one) for one in found)
 
 

@@ -19,7 +19,7 @@ import torch
 
 from ft_collectives.process_group.substitution_policy import FindLostInputs, LostInputs
 from recoverrun.worker.context.slot_context import Context, Key
-from recoverrun.worker.replay.executor import Impersonator
+from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.replay.lost_rank import State
 from recoverrun.worker.step.worker_state import WorkerState
 
@@ -35,12 +35,12 @@ PACKAGES = ("torch", "recoverrun", "ft_collectives")
 """Whose frames stand between a collective and the script."""
 
 
-class Operands:
+class LostOperands:
     """Answers what protected groups ask where members are lost (`SubstitutionPolicy`)."""
 
-    def __init__(self, worker: WorkerState, actor: Impersonator) -> None:
+    def __init__(self, worker: WorkerState, executor: Executor) -> None:
         self._worker = worker
-        self._actor = actor
+        self._executor = executor
         self._said: set[str] = set()  # places of which it was said
 
     def find(self, ranks: Sequence[int], tensors: Sequence[torch.Tensor]) -> FindLostInputs | None:
@@ -60,7 +60,7 @@ class Operands:
     ) -> LostInputs:
         """Of those for whom this rank speaks: the first member that has the same shards."""
         worker, own = self._worker, self._worker.env.rank
-        layout, captures = worker.protection.layout, self._actor.captures
+        layout, captures = worker.protection.layout, self._executor.captures
         found, sure = list[list[torch.Tensor]](), True
         after = captures.points[-1] if captures.points else None
         if after is None or after.kind != "after":
@@ -70,7 +70,7 @@ class Operands:
         for rank in lost:
             shard = layout.place(rank)[1]
             speakers = [one for one in members if layout.place(one)[1] == shard]
-            there = self._actor.lost.get(rank)
+            there = self._executor.lost.get(rank)
             state = there.states.get(after.point) if there is not None else None
             if state is None or state.assumed or speakers[:1] != [own]:
                 continue

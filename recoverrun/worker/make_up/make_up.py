@@ -22,11 +22,11 @@ from recoverrun.worker.context.slot_context import Context, Key, key_of, told
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.make_up import noted_evidence
 from recoverrun.worker.make_up.audits import Audits
-from recoverrun.worker.make_up.deadly_microbatches import KILLS, Deaths, which
+from recoverrun.worker.make_up.deadly_microbatches import KILLS, DeadlyMicrobatches, which
 from recoverrun.worker.make_up.doubts import Doubts
 from recoverrun.worker.make_up.made_microbatch import Apart, Made
 from recoverrun.worker.replay.containment import GivenUp
-from recoverrun.worker.replay.executor import Impersonator
+from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.replay.lost_rank import (
     Lacking,
     LostRank,
@@ -74,21 +74,21 @@ Start = tuple[int, bytes, Words]
 class MakeUp:
     """Keeps what is known of lost ranks, and what this rank makes up for them."""
 
-    def __init__(self, worker: WorkerState, actor: Impersonator, informs: Informs) -> None:
+    def __init__(self, worker: WorkerState, executor: Executor, informs: Informs) -> None:
         """`informs` lets what is known of all ranks hold for one that is lost."""
         self._worker = worker
-        self._actor = actor
+        self._executor = executor
         self._informs = informs
         self._came = threading.Condition()
-        self.deaths = Deaths()
+        self.deaths = DeadlyMicrobatches()
         self._contexts: dict[int, list[Context]] = {}  # by lost rank
         self._marks: dict[int, dict[tuple[int, int], Mark]] = {}
         self._made: dict[Identity, Made] = {}  # in the present transaction
         self._folded: set[Identity] = set()  # of those, what reducers have
         self._awaited: set[int] = set()
-        self._audits = Audits(worker, actor)
+        self._audits = Audits(worker, executor)
         self._executors: dict[tuple[int, int], int] = {}  # of a lost rank's microbatch
-        self._doubts = Doubts(worker, actor)
+        self._doubts = Doubts(worker, executor)
         self._repeats = False  # said: other data cannot be had
         self._telling = True  # all members are exact, as far as all know
 
@@ -124,25 +124,25 @@ class MakeUp:
         """Take in what lost ranks left, as soon as it is there: own points are kept not long."""
         with self._came:
             left = dict(self._contexts)
-        own, runtime = self._actor.captures.by_point, self._worker.runtime
-        for rank in sorted(left.keys() - self._actor.lost.keys()):
+        own, runtime = self._executor.captures.by_point, self._worker.runtime
+        for rank in sorted(left.keys() - self._executor.lost.keys()):
             apart = runtime.apart_from(rank)
             lost = lost_rank(rank, left[rank], own, apart=apart)
             if lost is not None:
                 lost.led = partial(runtime.has_done, rank)
-                self._actor.lost[rank] = self._informs(lost)
+                self._executor.lost[rank] = self._informs(lost)
 
     def follow(self, here: Context) -> None:
         """This rank has come to its own point `here`: so have all lost ranks."""
         if not self._worker.lost or not self.exact:
             return
         self.absorb()
-        for rank, lost in sorted(self._actor.lost.items()):
+        for rank, lost in sorted(self._executor.lost.items()):
             ahead = [one for one in self._contexts.get(rank, ()) if one.point == here.point]
             if ahead and here.point not in lost.states:
                 lost.learn(ahead[0], here)
             try:
-                lost.at(here.point, self._actor.captures.points)
+                lost.at(here.point, self._executor.captures.points)
             except NotReplayable as reason:
                 if here.loop in self._worker.runtime.regions:  # nobody begins anywhere else
                     self.downgrade(str(reason))
@@ -150,10 +150,10 @@ class MakeUp:
     def state_of(self, rank: int, microbatch: Microbatch) -> State:
         """Where lost `rank` stood as this microbatch's iteration began. Raises NotReplayable."""
         self.absorb()
-        lost, top = self._actor.lost.get(rank), microbatch.top.context
+        lost, top = self._executor.lost.get(rank), microbatch.top.context
         if lost is None or top is None:
             raise NotReplayable(NOTHING.format(rank=rank, step=self._worker.step))
-        return lost.at(top.point, self._actor.captures.points)
+        return lost.at(top.point, self._executor.captures.points)
 
     # --------------------------------------------------------------------------- computing
 
@@ -175,15 +175,15 @@ class MakeUp:
         """As the lost rank; `made.failed` says why not."""
         step, microbatch = self._worker.step, self._own(made.identity[1])
         made.start, made.executed, made.failed = None, None, ""
-        one, remnants = which(step, made.identity), self._worker.remnants
+        one, context_buffer = which(step, made.identity), self._worker.context_buffer
         try:
             self._doubts.memory(made.rank)  # first: shard mates do so together
             self._require_harmless(made, microbatch)
             made.start = self.state_of(made.rank, microbatch)
-            remnants.enters(one)
+            context_buffer.enters(one)
             self._doubts.precedent(made.rank, step, self._marks.get(made.rank, {}))
             with Apart(self._worker) as apart:
-                made.executed = self._actor.execute(made.rank, made.start, step, microbatch)
+                made.executed = self._executor.execute(made.rank, made.start, step, microbatch)
                 made.pieces = apart.pieces(carried=not made.identity[1])
                 made.fresh = False
             self._doubts.indifference(made, microbatch)
@@ -192,10 +192,10 @@ class MakeUp:
             made.failed = str(reason)
             if isinstance(reason, GivenUp):
                 self.deaths.give_up(one, str(reason))
-                remnants.gives_up()  # shard mates may hang in it, and take this rank along
+                context_buffer.gives_up()  # shard mates may hang in it, and take this rank along
             return
         finally:
-            remnants.rests()
+            context_buffer.rests()
         after = made.executed.after
         if after is not None:
             self._learn(made.rank, after, lacking(made.start, after), assumed=made.start.assumed)
@@ -217,22 +217,22 @@ class MakeUp:
 
     def _learn(self, rank: int, after: Context, unknown: Lacking, *, assumed: bool) -> None:
         """The lost rank stands there at the end of a microbatch."""
-        own = self._actor.captures.at(after.point)
-        if own is not None and rank in self._actor.lost:
-            self._actor.lost[rank].learn(after, own, assumed=assumed, lacking=unknown)
+        own = self._executor.captures.at(after.point)
+        if own is not None and rank in self._executor.lost:
+            self._executor.lost[rank].learn(after, own, assumed=assumed, lacking=unknown)
 
     def _freshly(self, made: Made) -> None:
         carried = not made.identity[1]
         try:
             with Apart(self._worker) as apart:
-                self._actor.execute_fresh(self._own(made.identity[1]))
+                self._executor.execute_fresh(self._own(made.identity[1]))
                 made.pieces = apart.pieces(carried=carried)
         except NotReplayable as reason:
             made.pieces = self._own_again(carried)
             if not self._repeats:
                 self._repeats = True
                 words = REPEATS.format(made.rank, self._worker.step, reason)
-                self._worker.voice.notice(words)
+                self._worker.reporter.notice(words)
         made.executed, made.start, made.fresh = None, None, True
 
     def _own_again(self, carried: bool) -> list[tuple[Reducer, Piece]]:
@@ -295,7 +295,7 @@ class MakeUp:
         if top is None:
             return []
         starts = []
-        for rank, lost in sorted(self._actor.lost.items()):
+        for rank, lost in sorted(self._executor.lost.items()):
             state = lost.states.get(top.point)
             if lost.drawn and state is not None and not state.torch_known and not state.assumed:
                 starts.append((rank, state.context.pack(), _words(state.unknown, "")))
@@ -306,8 +306,8 @@ class MakeUp:
         news = set()
         for rank, packed, words in starts:
             self._absorbed(rank)
-            theirs, lost = Context.unpack(packed), self._actor.lost.get(rank)
-            mine = self._actor.captures.at(theirs.point)
+            theirs, lost = Context.unpack(packed), self._executor.lost.get(rank)
+            mine = self._executor.captures.at(theirs.point)
             if lost is None or mine is None:
                 continue
             known = lost.states.get(theirs.point)
@@ -326,7 +326,7 @@ class MakeUp:
             return None
         start, after = made.start.context, made.executed.after
         used = Moved.between(start, after, seeded=False).names
-        digest = digest_of(start, used, self._actor.bearing.matters)
+        digest = digest_of(start, used, self._executor.influence.matters)
         assumed = made.start.assumed and not made.failed
         words = _words(*lacking(made.start, after))
         return made.rank, made.identity[1], after.pack(), assumed, list(used), digest, words
@@ -348,16 +348,16 @@ class MakeUp:
         for identity, made in sorted(self._made.items()):
             if made.start is None or made.executed is None:
                 continue
-            one, remnants = which(self._worker.step, identity), self._worker.remnants
-            remnants.enters(one)
-            with self._worker.phases.measure("redo"):
+            one, context_buffer = which(self._worker.step, identity), self._worker.context_buffer
+            context_buffer.enters(one)
+            with self._worker.timing.measure("redo"):
                 try:
                     found.append(self._doubts.guessed(made, self._own(identity[1])))
                 except GivenUp as reason:
                     found.append(str(reason))
                     self.deaths.give_up(one, str(reason))
-                    remnants.gives_up()
-            remnants.rests()
+                    context_buffer.gives_up()
+            context_buffer.rests()
         return next(filter(None, found), "")
 
     def _aside(self, identity: Identity, rank: int) -> Made:
@@ -367,13 +367,13 @@ class MakeUp:
         """
         worker, made = self._worker, Made(identity, rank, [])
         step, microbatch = worker.step, self._own(identity[1])
-        worker.remnants.enters(which(step, identity))
-        with worker.phases.measure("redo"), suppress(NotReplayable):
+        worker.context_buffer.enters(which(step, identity))
+        with worker.timing.measure("redo"), suppress(NotReplayable):
             state = self.state_of(rank, microbatch)
             with Apart(worker) as apart:
-                made.executed = self._actor.execute(rank, state, step, microbatch)
+                made.executed = self._executor.execute(rank, state, step, microbatch)
                 made.pieces = apart.pieces(carried=not identity[1])
-        worker.remnants.rests()
+        worker.context_buffer.rests()
         return made
 
     def _bad(self, ends: list[End], news: set[int], rounds: int) -> dict[Identity, int]:
@@ -414,15 +414,15 @@ class MakeUp:
 
     def _starts_there(self, rank: int, index: int, used: list[str], digest: int) -> bool:
         """True if lost `rank` began microbatch `index` where its executor had assumed."""
-        lost, top = self._actor.lost.get(rank), self._own(index).top.context
+        lost, top = self._executor.lost.get(rank), self._own(index).top.context
         if lost is None or top is None:
             return False
         lost.states.pop(top.point, None)
         try:
-            state = lost.at(top.point, self._actor.captures.points)
+            state = lost.at(top.point, self._executor.captures.points)
         except NotReplayable:
             return False
-        here = digest_of(state.context, used, self._actor.bearing.matters)
+        here = digest_of(state.context, used, self._executor.influence.matters)
         return not state.assumed and here == digest
 
     def _mend(self, generation: int, verdict: int, bad: dict[Identity, int]) -> None:
@@ -442,7 +442,7 @@ class MakeUp:
             worker.guarantee.weaken(failed[0] if failed else "", said=bool(failed))
         for identity in sorted(self._made.keys() & (fresh | again)):
             made = self._made[identity]
-            with worker.phases.measure("redo"):
+            with worker.timing.measure("redo"):
                 if identity in again and self.exact:
                     self._execute(made)
                 together = (
@@ -467,11 +467,15 @@ class MakeUp:
         self._folded.clear()
         self._worker.runtime.begin_anew()
         self.absorb()
-        lost = sorted(self._actor.lost)
+        lost = sorted(self._executor.lost)
         self._audits.committed(step, lost)
         self._doubts.committed()
-        begun = [turn.top.context for turn in self._worker.runtime.under_way() if turn.top]
-        for one in self._actor.lost.values():
+        begun = [
+            loop_frame.top.context
+            for loop_frame in self._worker.runtime.under_way()
+            if loop_frame.top
+        ]
+        for one in self._executor.lost.values():
             one.forget((step, 0, 0, 0), {top.point for top in begun if top is not None})
 
 

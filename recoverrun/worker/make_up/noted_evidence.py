@@ -16,7 +16,7 @@ from recoverrun.worker.context.evidence import Mark, crc_of_streams
 from recoverrun.worker.context.slot_context import AFTER
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.make_up.made_microbatch import Made
-from recoverrun.worker.replay.executor import Impersonator
+from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.replay.lost_rank import State
 from recoverrun.worker.step.worker_state import WorkerState
 
@@ -40,24 +40,24 @@ OWN = (
 )
 
 
-def disowned(worker: WorkerState, actor: Impersonator) -> str:
+def disowned(worker: WorkerState, executor: Executor) -> str:
     """Why this rank cannot be trusted with the microbatches of another one, or "": its own of the
     present transaction does not come out as it did.
     """
     strategy, step = worker.protection.strategy, worker.step
     own = worker.runtime.microbatches[0] if worker.runtime.microbatches else None
     top = own.top.context if own is not None else None
-    after = actor.captures.at((step, own.index, AFTER, 0)) if own is not None else None
+    after = executor.captures.at((step, own.index, AFTER, 0)) if own is not None else None
     if own is None or top is None or after is None:
         return ""
     kept = strategy.set_aside()
     try:
-        done = actor.execute(worker.env.rank, State(top), step, own)
+        done = executor.execute(worker.env.rank, State(top), step, own)
     except NotReplayable:
         return ""  # nor could a lost rank's: that is judged by itself
     finally:
         strategy.put_back(kept)
-    if done.after is None or actor.answered:
+    if done.after is None or executor.answered:
         return ""
     bitwise = torch.get_num_threads() == 1 and not torch.cuda.is_initialized()
     what = ""
@@ -72,7 +72,7 @@ def disowned(worker: WorkerState, actor: Impersonator) -> str:
 
 
 def disproved(
-    worker: WorkerState, actor: Impersonator, rank: int, marks: dict[tuple[int, int], Mark]
+    worker: WorkerState, executor: Executor, rank: int, marks: dict[tuple[int, int], Mark]
 ) -> str:
     """Why what lost `rank` left is not to be believed, or "": by its own `marks`, and what this
     rank still has of its microbatch of the same transaction.
@@ -84,18 +84,18 @@ def disproved(
     step, index = top.step, own.index
     theirs, _ = marks.get((step, index), (0, 0))
     one_forward = own.top.evidence.entered[:1] == [own.mark[0]]
-    captured = actor.captures.at((step, index, AFTER, 0)) is not None
-    lost, strategy = actor.lost.get(rank), worker.protection.strategy
+    captured = executor.captures.at((step, index, AFTER, 0)) is not None
+    lost, strategy = executor.lost.get(rank), worker.protection.strategy
     if not theirs or not one_forward or not captured or lost is None:
         return ""
-    kept, actor.only_inputs = strategy.set_aside(), True
+    kept, executor.only_inputs = strategy.set_aside(), True
     try:
-        state = lost.at(top.point, actor.captures.points)
-        (inputs, _) = actor.execute(rank, state, step, own).mark
+        state = lost.at(top.point, executor.captures.points)
+        (inputs, _) = executor.execute(rank, state, step, own).mark
     except NotReplayable:
         return ""  # what follows may be all the same: it is judged by itself
     finally:
-        actor.only_inputs = False
+        executor.only_inputs = False
         strategy.put_back(kept)
     return "" if inputs == theirs else COMMITTED.format(rank=rank, index=index, step=step)
 

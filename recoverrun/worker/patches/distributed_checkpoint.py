@@ -59,7 +59,7 @@ class Checkpoints:
         """One rank does."""
         view = self._worker.view
         if view is not None and view.live_ranks[0] == self._worker.env.rank:
-            self._worker.voice.notice(words)
+            self._worker.reporter.notice(words)
 
     def _among_the_same(self, group: ElasticGroup, work: Callable[[], Any]) -> Any:
         with group.among_the_same(), substituting_roots():

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from recoverrun.worker.make_up.make_up import MakeUp
-from recoverrun.worker.replay.data_sources import Sources
-from recoverrun.worker.replay.executor import Impersonator
+from recoverrun.worker.replay.data_sources import DataSources
+from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.step.driver import Driver
 from recoverrun.worker.step.worker_state import WorkerState
 
@@ -15,6 +15,6 @@ class Parts:
 
     worker: WorkerState
     driver: Driver
-    executor: Impersonator
+    executor: Executor
     make_up: MakeUp
-    sources: Sources
+    sources: DataSources

@@ -39,9 +39,9 @@ from recoverrun.worker.rewriting.post_import import when_imported
 if TYPE_CHECKING:  # it imports torch, which only the script does
     from recoverrun.worker.patches.distributed_checkpoint import Checkpoints
     from recoverrun.worker.patches.parts import Parts
-    from recoverrun.worker.step.backward_hooks import Backwards
+    from recoverrun.worker.step.backward_hooks import BackwardHooks
     from recoverrun.worker.strategies.fsdp2 import Fsdp2
-    from recoverrun.worker.strategies.manual_allreduce import ByHand
+    from recoverrun.worker.strategies.manual_allreduce import ManualAllReduce
     from recoverrun.worker.strategies.pipelines import Pipelines
 
 UNWRAPPED = (
@@ -73,19 +73,19 @@ def install(parts: "Parts") -> None:
     from recoverrun.worker.patches import frameworks
     from recoverrun.worker.patches.distributed_checkpoint import Checkpoints
     from recoverrun.worker.rng.registry import REGISTRY
-    from recoverrun.worker.step.backward_hooks import Backwards
+    from recoverrun.worker.step.backward_hooks import BackwardHooks
     from recoverrun.worker.strategies import pipelines
     from recoverrun.worker.strategies.ddp import Ddp
     from recoverrun.worker.strategies.fsdp2 import Fsdp2
-    from recoverrun.worker.strategies.manual_allreduce import ByHand
+    from recoverrun.worker.strategies.manual_allreduce import ManualAllReduce
     from recoverrun.worker.strategies.pipelines import Pipelines
 
-    hand = ByHand(parts.driver)
-    replace(torch.optim.Optimizer, "add_param_group", hand.add_param_group)
+    manual = ManualAllReduce(parts.driver)
+    replace(torch.optim.Optimizer, "add_param_group", manual.add_param_group)
     replace(torch.optim.Optimizer, "add_param_group", lambda one: _knowing(parts, one))
-    replace(c10d, "all_reduce", hand.all_reduce)
-    backwards = Backwards(parts.driver, hand.backward_done)
-    _gradients(parts, hand, backwards)
+    replace(c10d, "all_reduce", manual.all_reduce)
+    backwards = BackwardHooks(parts.driver, manual.backward_done)
+    _gradients(parts, manual, backwards)
     REGISTRY.watch_torch(torch)
     when_imported("numpy.random", REGISTRY.watch_numpy)
     _data(parts)
@@ -168,14 +168,14 @@ def _pipelines(pipelines: "Pipelines", schedules: ModuleType) -> None:
         replace(stage, "scale_grads", pipelines.scale_grads)
 
 
-def _gradients(parts: "Parts", hand: "ByHand", backwards: "Backwards") -> None:
+def _gradients(parts: "Parts", manual: "ManualAllReduce", backwards: "BackwardHooks") -> None:
     import torch
 
     def reading(original: Any) -> Any:
         """Something but an all-reduce by hand reads gradients."""
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            hand.read()
+            manual.read()
             return original(*args, **kwargs)
 
         return wrapper
@@ -189,7 +189,7 @@ def _gradients(parts: "Parts", hand: "ByHand", backwards: "Backwards") -> None:
         if name in vars(clip):
             replace(clip, name, reading)
     replace(torch.amp.GradScaler, "unscale_", reading)
-    _updates(parts, hand)
+    _updates(parts, manual)
 
 
 def _attached(torch: ModuleType) -> None:
@@ -212,7 +212,7 @@ def _knowing(parts: "Parts", original: Any) -> Any:
     return wrapper
 
 
-def _updates(parts: "Parts", hand: "ByHand") -> None:
+def _updates(parts: "Parts", manual: "ManualAllReduce") -> None:
     """All that happens around `Optimizer.step`."""
     from torch.optim.optimizer import (
         register_optimizer_step_post_hook,
@@ -222,7 +222,7 @@ def _updates(parts: "Parts", hand: "ByHand") -> None:
     heard: dict[int, int] = {}  # collectives of the script before the update, by optimizer
 
     def stepping(optimizer: Any, args: Any, kwargs: Any) -> None:
-        _stepping(parts, hand, optimizer)
+        _stepping(parts, manual, optimizer)
         heard[id(optimizer)] = parts.worker.runtime.heard
 
     def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -235,11 +235,11 @@ def _updates(parts: "Parts", hand: "ByHand") -> None:
     register_optimizer_step_post_hook(stepped)
 
 
-def _stepping(parts: "Parts", hand: "ByHand", optimizer: Any) -> None:
+def _stepping(parts: "Parts", manual: "ManualAllReduce", optimizer: Any) -> None:
     """An optimizer is about to step."""
     if parts.worker.machine is None:
-        parts.worker.faults.update(refused=bool(parts.worker.refusal))
-    hand.stepping()
+        parts.worker.failpoints.update(refused=bool(parts.worker.refusal))
+    manual.stepping()
     if parts.worker.strategy is None and not parts.worker.refusal and _trains_together():
         _unwrapped_step(parts)
 
@@ -255,7 +255,7 @@ def _unwrapped_step(parts: "Parts") -> None:
     runtime = parts.worker.runtime
     runtime.unwrapped_steps += 1
     if runtime.unwrapped_steps == 1 and parts.worker.env.rank == 0:
-        parts.worker.voice.notice(f"unprotected so far: {UNWRAPPED}")
+        parts.worker.reporter.notice(f"unprotected so far: {UNWRAPPED}")
     elif runtime.unwrapped_steps > WRAPPED_WITHIN:
         parts.worker.refuse(UNWRAPPED)
 
@@ -357,7 +357,7 @@ def _ranks(parts: "Parts", c10d: ModuleType) -> None:
 
     replace(c10d, "get_rank", get_rank)
     replace(c10d, "scatter", process_groups.scatter)
-    rooted = broadcasts.Roots(parts.worker)
+    rooted = broadcasts.Broadcasts(parts.worker)
     replace(c10d, "broadcast", rooted.broadcast)
     replace(c10d, "broadcast_object_list", rooted.objects)
     for name in ("all_gather_object", "gather_object"):

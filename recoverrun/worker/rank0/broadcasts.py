@@ -42,7 +42,7 @@ Stack = tuple[tuple[CodeType, int], ...]
 """Functions in execution and their lines, the innermost one first."""
 
 
-class Roots:
+class Broadcasts:
     """Wraps `dist.broadcast` and `dist.broadcast_object_list`."""
 
     def __init__(self, worker: WorkerState) -> None:
@@ -134,7 +134,7 @@ class Roots:
     def _tell(self, where: str, sentence: str) -> None:
         if where not in self._told:
             self._told.add(where)
-            self._worker.voice.notice(sentence)
+            self._worker.reporter.notice(sentence)
 
     def _does(self, caller: FrameType, said: Any, group: ElasticGroup, root: int) -> bool:
         """Has this rank, as the deputy, done to `said` what rank 0 does before it speaks?"""

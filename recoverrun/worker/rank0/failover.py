@@ -11,7 +11,7 @@ from ft_collectives.communicators.errors import InvariantBroken
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.make_up.make_up import MakeUp
 from recoverrun.worker.rank0.shared_values import Supply
-from recoverrun.worker.replay.executor import Impersonator
+from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.replay.lost_rank import LostRank
 from recoverrun.worker.rng.private_draws import PrivateDraws
 from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
@@ -26,21 +26,21 @@ class StandingIn:
     """Around what the deputy does in the place of rank 0."""
 
     def __init__(
-        self, worker: WorkerState, actor: Impersonator, make_up: MakeUp, where: str
+        self, worker: WorkerState, executor: Executor, make_up: MakeUp, where: str
     ) -> None:
         self._worker = worker
-        self._actor = actor
+        self._executor = executor
         self._make_up = make_up
         self._where = where
 
     def __enter__(self) -> None:
         worker, runtime = self._worker, self._worker.runtime
         if not runtime.led:
-            worker.voice.notice(LEADS)
+            worker.reporter.notice(LEADS)
         runtime.led = True
         if not runtime.lone:
             self._own, runtime.unclear = read_streams(), False
-            self._first = _lost(self._actor, self._make_up)
+            self._first = _lost(self._executor, self._make_up)
             theirs = None if self._first is None else self._known(self._first)
             if theirs is not None:
                 restore_streams(theirs)
@@ -62,12 +62,12 @@ class StandingIn:
         if not isinstance(error, Exception) or isinstance(error, InvariantBroken):
             return False
         if self._where not in runtime.left:
-            worker.voice.notice(FAILED.format(self._where, error))
+            worker.reporter.notice(FAILED.format(self._where, error))
         runtime.left.add(self._where)
         return True
 
     def _known(self, first: LostRank) -> Streams | None:
-        points = self._actor.captures.points
+        points = self._executor.captures.points
         return first.known_at(self._own, points[-1]) if points else None
 
     def _follow(self, ended: Streams) -> bool:
@@ -75,35 +75,35 @@ class StandingIn:
         first = self._first
         if first is None or self._worker.runtime.unclear:
             return False
-        here = self._actor.captures.points[-1]
+        here = self._executor.captures.points[-1]
         first.stood_in(here, self._own, self._began, ended)
         return True
 
 
-def _lost(actor: Impersonator, make_up: MakeUp) -> LostRank | None:
+def _lost(executor: Executor, make_up: MakeUp) -> LostRank | None:
     """Rank 0, followed up to here."""
-    if not make_up.exact or not actor.captures.points:
+    if not make_up.exact or not executor.captures.points:
         return None
     make_up.await_legacy(0)
     make_up.absorb()
-    first = actor.lost.get(0)
+    first = executor.lost.get(0)
     if first is not None:
         try:
-            first.at(actor.captures.points[-1].point, actor.captures.points)
+            first.at(executor.captures.points[-1].point, executor.captures.points)
         except NotReplayable:
             return None
     return first
 
 
-def serve(worker: WorkerState, actor: Impersonator, make_up: MakeUp) -> None:
+def serve(worker: WorkerState, executor: Executor, make_up: MakeUp) -> None:
     """From now on the runtime knows who the deputy is."""
 
     runtime, env = worker.runtime, worker.env
-    points = actor.captures
+    points = executor.captures
     runtime.last_point = lambda: points.points[-1].point if points.points else None
     runtime.is_deputy = lambda: is_deputy(worker)
     runtime.supply = Supply(worker).supply
-    runtime.standing_in = lambda where: StandingIn(worker, actor, make_up, where)
+    runtime.standing_in = lambda where: StandingIn(worker, executor, make_up, where)
     runtime.by_itself = lambda where: PrivateDraws(runtime, where)
     if (env.rank - env.local_rank) % env.local_world_size == 0:  # nodes are alike, it seems
         runtime.first_of_node = lambda rank: rank % env.local_world_size == 0

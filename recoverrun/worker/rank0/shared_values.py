@@ -24,7 +24,7 @@ from typing import Any
 from recoverrun.worker.instrumentation import Lone
 from recoverrun.worker.rng.streams import read_streams, restore_streams
 from recoverrun.worker.step.worker_state import WorkerState
-from recoverrun.worker.tracking.recreated_objects import Bench
+from recoverrun.worker.tracking.recreated_objects import Recipe
 
 MADE = "in the place of rank 0, {} was made anew: what it held there is lost"
 UNMADE = "in the place of rank 0, {} could not be made: {!r}"
@@ -72,7 +72,7 @@ class Supply:
         self._worker = worker
         self._reads: dict[CodeType, tuple[int, frozenset[str]]] = {}
         self._tried: set[tuple[CodeType, str]] = set()
-        self._under_way: list[Bench] = []
+        self._under_way: list[Recipe] = []
 
     def supply(self, frame: FrameType) -> None:
         """For all lone code in this function, as things may have to go along from now on."""
@@ -95,45 +95,45 @@ class Supply:
         told = said_of(frame.f_code, name, runtime.told)
         if told is None and key not in self._tried:
             self._tried.add(key)
-            bench = runtime.workshop.bench(frame.f_code, name)
-            told = None if bench is None else self._made(frame, bench)
+            recipe = runtime.recreated.recipe(frame.f_code, name)
+            told = None if recipe is None else self._made(frame, recipe)
         if told is not None:
             _bind(frame, name, told)
 
-    def _made(self, frame: FrameType, bench: Bench) -> Any:
+    def _made(self, frame: FrameType, recipe: Recipe) -> Any:
         """What rank 0 has made there, made once more; None if that is not possible."""
 
-        if any(one is bench for one in self._under_way):
+        if any(one is recipe for one in self._under_way):
             return None
         worker, before = self._worker, read_streams()
         worker.runtime.lone += 1
-        self._under_way.append(bench)
+        self._under_way.append(recipe)
         try:
-            made = FunctionType(bench.making.code, self._materials(frame, bench))()
+            made = FunctionType(recipe.making.code, self._materials(frame, recipe))()
         # Protects training from code that another rank was meant for, whatever it raises.
         except Exception as error:
-            worker.voice.notice(UNMADE.format(bench.making.name, error))
+            worker.reporter.notice(UNMADE.format(recipe.making.name, error))
             return None
         finally:
             self._under_way.pop()
             worker.runtime.lone -= 1
             restore_streams(before)
         if made is not None:
-            worker.voice.notice(MADE.format(bench.making.name))
+            worker.reporter.notice(MADE.format(recipe.making.name))
         return made
 
-    def _materials(self, frame: FrameType, bench: Bench) -> dict[str, Any]:
+    def _materials(self, frame: FrameType, recipe: Recipe) -> dict[str, Any]:
         """The names that a making finds."""
         runtime = self._worker.runtime
-        here = frame.f_locals if frame.f_code is bench.code else {}
-        found = {**bench.names, **here}
-        for name in bench.making.needs:
-            if (value := bench.has(name)) is None and found.get(name) is None:
-                value = said_of(bench.code, name, runtime.told)
-                other = runtime.workshop.bench(bench.code, name)
+        here = frame.f_locals if frame.f_code is recipe.code else {}
+        found = {**recipe.names, **here}
+        for name in recipe.making.needs:
+            if (value := recipe.has(name)) is None and found.get(name) is None:
+                value = said_of(recipe.code, name, runtime.told)
+                other = runtime.recreated.recipe(recipe.code, name)
                 if value is None and other is not None:
                     value = self._made(frame, other)
-                    if bench.code is frame.f_code and value is not None:
+                    if recipe.code is frame.f_code and value is not None:
                         _bind(frame, name, value)
             if value is not None:
                 found[name] = value

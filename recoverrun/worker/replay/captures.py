@@ -84,10 +84,10 @@ class Captures:
         )
 
     def _attributes(self, around: Mapping[str, Any], look_again: bool) -> dict[Path, Any]:
-        senses, own = self._runtime.senses, self._runtime.own_modules
-        if look_again or senses is None:
+        observer, own = self._runtime.observer, self._runtime.own_modules
+        if look_again or observer is None:
             return attributes_of(around, own, dicts_in(self._runtime.given()))
-        return senses.attributes(None, own, ())
+        return observer.attributes(None, own, ())
 
     def loaders(self) -> dict[int, Origin]:
         return {
@@ -113,7 +113,11 @@ class Captures:
             self.points = [one for one in self.points if one.point < context.point]
         oldest = context.step - KEPT_STEPS
         if self.points and self.points[0].step < oldest:
-            kept = [turn.top.context for turn in self._runtime.under_way() if turn.top is not None]
+            kept = [
+                loop_frame.top.context
+                for loop_frame in self._runtime.under_way()
+                if loop_frame.top is not None
+            ]
             self.points = [
                 one
                 for one in self.points

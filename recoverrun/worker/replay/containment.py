@@ -15,7 +15,7 @@ from ft_collectives.communicators.errors import InvariantBroken, Superseded
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay import script_locations
 from recoverrun.worker.replay.exit_calls import Interrupts, refused
-from recoverrun.worker.step.time_limits import SERVING_LEAST_S, Patience, limit_s
+from recoverrun.worker.step.time_limits import SERVING_LEAST_S, ExecutionTimer, limit_s
 from recoverrun.worker.tracking.loop_tracker import ScriptRuntime, Unwind
 
 RAISED = "{}: executed as rank {}, the script's code raised {!r}{}"
@@ -30,13 +30,13 @@ class GivenUp(NotReplayable):
     """That microbatch is not tried again, by nobody."""
 
 
-class Custody:
+class Containment:
     """Around code of another rank; `region` is the loop that it belongs to."""
 
     def __init__(self, runtime: ScriptRuntime, leave: Callable[[str], Never]) -> None:
         """`leave` ends this process, for a reason in words, where an execution cannot be ended."""
         self._end = leave
-        self.patience = Patience(self._late)
+        self.timer = ExecutionTimer(self._late)
         self._runtime = runtime
         self._interrupts = Interrupts()
         self._region, self._rank = "", -1
@@ -48,7 +48,7 @@ class Custody:
         self._region, self._rank, self._given_up = region, rank, False
         own = self._runtime.own_modules
         with self._interrupts.noted(), refused(self._refuse, own):
-            with self.patience.within(limit_s, self._interrupt):
+            with self.timer.within(limit_s, self._interrupt):
                 yield
 
     def serve(self, region: str, rank: int, longest_s: float, work: Callable[[], T]) -> T:

@@ -19,17 +19,17 @@ from recoverrun.worker.data.rank_substitution import RankPair
 from recoverrun.worker.data.source import Draw, Source
 from recoverrun.worker.data.weak_source import WeakSource
 from recoverrun.worker.data.worker_seed_check import SeedCheck
-from recoverrun.worker.replay.executor import Impersonator
+from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
 from rendezvous.protocol.layout import Layout
 
 
-class Sources:
+class DataSources:
     """Wraps every loader's iterator; answers it as `data.DataRuntime`."""
 
-    def __init__(self, runtime: ScriptRuntime, impersonator: Impersonator) -> None:
+    def __init__(self, runtime: ScriptRuntime, executor: Executor) -> None:
         self._runtime = runtime
-        self._impersonator = impersonator
+        self._impersonator = executor
         self.seeding = SeedCheck()
         self._created = self._fed = 0
         self._trusted: set[str] = set()  # generators that a proof has resumed
@@ -106,8 +106,8 @@ class Sources:
 
     @property
     def seen(self) -> Container[int]:
-        senses = self._runtime.senses
-        return frozenset() if senses is None else senses.seen()
+        observer = self._runtime.observer
+        return frozenset() if observer is None else observer.seen()
 
     @contextmanager
     def speaking_as(self, rank: int) -> Iterator[None]:

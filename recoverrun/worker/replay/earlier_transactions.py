@@ -32,7 +32,7 @@ Gradients = list[tuple[Tensor, Tensor]]
 
 
 @dataclass(slots=True)
-class Earlier:
+class EarlierTransactions:
     """Transactions of the present iteration that are over."""
 
     regions: Collection[str] = ()

@@ -32,15 +32,15 @@ from recoverrun.worker.data.iterator_origin import Origin
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.instrumentation import ITEM_NAME, RUNTIME_NAME
 from recoverrun.worker.replay.captures import Captures, capture
-from recoverrun.worker.replay.containment import Custody
-from recoverrun.worker.replay.earlier_transactions import Earlier, Weights, trained
-from recoverrun.worker.replay.influence import Bearing
-from recoverrun.worker.replay.local_shards import Shares
+from recoverrun.worker.replay.containment import Containment
+from recoverrun.worker.replay.earlier_transactions import EarlierTransactions, Weights, trained
+from recoverrun.worker.replay.influence import Influence
+from recoverrun.worker.replay.local_shards import LocalShards
 from recoverrun.worker.replay.lost_rank import UNTOLD, LostRank, Moved, State, differing, require
 from recoverrun.worker.replay.poison import NOT_A_NUMBER, poisoned
-from recoverrun.worker.replay.rank_constants import Constants
+from recoverrun.worker.replay.rank_constants import RankConstants
 from recoverrun.worker.replay.rank_environment import as_rank
-from recoverrun.worker.replay.substitution import Costume, Substitution
+from recoverrun.worker.replay.substitution import Substitution, UndoRecord
 from recoverrun.worker.rng.host_streams import read_hosts
 from recoverrun.worker.rng.registry import MAX_GENERATORS, REGISTRY
 from recoverrun.worker.rng.skip_ahead import skip_ahead
@@ -73,19 +73,19 @@ class Executed:
     after: Context | None  # where that rank stands at its end; None if that was not reached
 
 
-class Impersonator:
+class Executor:
     """Executes microbatches as other ranks."""
 
     def __init__(self, runtime: ScriptRuntime, leave: Callable[[str], Never]) -> None:
         """`leave` ends this process where what it executes cannot be ended."""
         self.runtime = runtime
-        self.bearing = Bearing(runtime)
+        self.influence = Influence(runtime)
         self.captures = Captures(runtime)
-        self.shares = Shares()
-        self.constants = Constants()
-        self._substitution = Substitution(runtime, self.bearing, self.shares)
-        self.custody = Custody(runtime, leave)
-        self.earlier = Earlier(runtime.regions)
+        self.shares = LocalShards()
+        self.constants = RankConstants()
+        self._substitution = Substitution(runtime, self.influence, self.shares)
+        self.containment = Containment(runtime, leave)
+        self.earlier = EarlierTransactions(runtime.regions)
         self.moved: list[Any] = []  # by executions in proofs, and not put back otherwise
         self.rewrites = False  # code between a top and a backward changes parameters
         self._weights: Weights | None = None  # in this execution, if it may
@@ -135,8 +135,8 @@ class Impersonator:
         context = self.captures.top(step, index, attempt, top)
         if not region:
             return None
-        self.bearing.top, self._began_at = top, time.monotonic()
-        self.earlier.begins([turn.top for turn in self.runtime.stack])
+        self.influence.top, self._began_at = top, time.monotonic()
+        self.earlier.begins([loop_frame.top for loop_frame in self.runtime.stack])
         top.groups = [(one, one.param_groups[:]) for one in self.optimizers]
         return self.captures.keep(context)
 
@@ -157,7 +157,7 @@ class Impersonator:
 
     def look_at_the_clock(self) -> None:
         """From the control thread: does an execution take too long?"""
-        self.custody.patience.look()
+        self.containment.timer.look()
 
     def last_after(self) -> Context | None:
         """Where this rank stood as its last backward ended."""
@@ -190,7 +190,7 @@ class Impersonator:
         mine, after = top.context, self.captures.at((step, microbatch.index, AFTER, 0))
         assert mine is not None and after is not None, "captured as they were"
         moved = Moved.between(mine, after, top.seeded)
-        require(state, mine, moved, self.bearing.matters)
+        require(state, mine, moved, self.influence.matters)
         self._substitution.require_copies(top)
         untold = state.context.streams if state.torch_known and moved.torch else None
         theirs = state.context
@@ -217,22 +217,22 @@ class Impersonator:
     ) -> Executed:
         top, mine = microbatch.top, microbatch.top.context
         assert mine is not None, "captured as it began"
-        costume = Costume(read_streams(), REGISTRY.states())
+        undo = UndoRecord(read_streams(), REGISTRY.states())
         self.runtime.acting_rank, self.runtime.untold = rank, untold
         self._skip = microbatch.place.skip
         try:
-            names = self._substitution.dress(top, differing(theirs, mine), costume)
+            names = self._substitution.apply(top, differing(theirs, mine), undo)
             hold(names, top.bulk)
-            self._substitution.find(rank, top, differing(theirs, mine), names, costume)
-            self._substitution.share(rank, top, names, costume)
-            self._substitution.lend(names, top, costume)
+            self._substitution.find(rank, top, differing(theirs, mine), names, undo)
+            self._substitution.share(rank, top, names, undo)
+            self._substitution.lend(names, top, undo)
             for source in self.runtime.sources:  # one that the body made had given nothing yet
                 source.seek(rank, 0)
             for source, count in top.positions:
                 source.seek(rank, count)
             REGISTRY.restore(theirs.generators)
             restore_streams(theirs.streams)
-            item = self.custody.serve(
+            item = self.containment.serve(
                 top.loop.id, rank, self.longest_s, lambda: self._item_of(top, rank)
             )
             if top.body is not None:  # what making an iterator draws is not drawn again
@@ -246,7 +246,7 @@ class Impersonator:
                 return self._run(top, names, item, microbatch, step)
         finally:
             self.runtime.acting_rank, self.runtime.untold = None, None
-            self._substitution.undress(top, costume)
+            self._substitution.revert(top, undo)
 
     def _restore_body(self, top: Top, theirs: Context, mine: Context) -> None:
         assert top.body is not None, "an iterator was made in the header"
@@ -271,10 +271,10 @@ class Impersonator:
             for _, owner in owners_of(visible, self.runtime.own_modules)
             if is_framework(owner)
         ]
-        costume = Costume(read_streams(), {})
+        undo = UndoRecord(read_streams(), {})
         originals = held(names, top.iterators)
-        self._substitution.lend(names, top, costume)
-        self._substitution.regroup(top, costume)
+        self._substitution.lend(names, top, undo)
+        self._substitution.regroup(top, undo)
         self.fresh, self.runtime.acting_rank = True, self.runtime.own_rank
         try:
             with self._unchanged(top, names), undo_log.schedules_rest(), undo_log.training():
@@ -282,8 +282,8 @@ class Impersonator:
         finally:
             self.fresh, self.runtime.acting_rank = False, None
             hold(names, originals)
-            costume.refill()
-            top.globals.update(costume.changed_globals)
+            undo.refill()
+            top.globals.update(undo.changed_globals)
             for attributes, values in kept:
                 put_back(attributes, values)
             if saved is not None:
@@ -296,7 +296,7 @@ class Impersonator:
         rank = self.runtime.own_rank
         for skip in range(microbatch.place.skip, -1, -1):
             self._skip = skip
-            item = self.custody.serve(
+            item = self.containment.serve(
                 top.loop.id, rank, self.longest_s, lambda: self._item_of(top, rank)
             )
             try:
@@ -317,7 +317,7 @@ class Impersonator:
         self._shown = shown
         self._execute_code(top, names, item)
         if self.runtime.spoiled:
-            raise self.custody.failure()
+            raise self.containment.failure()
         after = None
         if self._reached and not self.fresh and not self.only_inputs:
             after = self._after(names, microbatch, step)
@@ -328,7 +328,7 @@ class Impersonator:
         assert region.body_code is not None and rank is not None, "not refused, as somebody"
         limit = limit_s(self.longest_s)
         try:
-            with self.custody.of(region.id, rank, limit):
+            with self.containment.of(region.id, rank, limit):
                 if region.item_code is not None:
                     names[ITEM_NAME] = item
                     exec(region.item_code, names)
@@ -340,11 +340,11 @@ class Impersonator:
         except (Exception, SystemExit, KeyboardInterrupt) as error:
             # Protects a healthy run from what its code says to others' data.
             if self.runtime.spoiled:
-                raise self.custody.failure() from error
+                raise self.containment.failure() from error
             misled = self.answered or (self.proves and self.talked)
             if misled and isinstance(error, Exception):
                 raise NotReplayable(TALKS) from error
-            self.custody.end_by(error)
+            self.containment.end_by(error)
         if not self._reached and not self.runtime.spoiled:
             raise NothingReached(f"re-executing {region.id} reached no backward")
 
@@ -471,7 +471,7 @@ class Impersonator:
         if self.runtime.spoiled:
             raise Unwind("backward")
         assert self._strategy is not None, "gradients are somebody's"
-        self.custody.patience.too_late_to_interrupt()
+        self.containment.timer.too_late_to_interrupt()
         self._strategy.clear()
 
     def backward_done(self) -> None:

@@ -14,7 +14,7 @@ from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
 from recoverrun.worker.tracking.microbatches import Top
 
 
-class Bearing:
+class Influence:
     """Asks the script's own text (`program_slice`), and what was tried (`proofs`)."""
 
     def __init__(self, runtime: ScriptRuntime) -> None:

@@ -25,7 +25,7 @@ MOST_HEARD_BYTES = 256 << 20
 """Of all ranks' shares that one rank would keep."""
 
 
-class Shares:
+class LocalShards:
     """What other ranks hold under the names of `keys`, and what this one held when they told."""
 
     def __init__(self) -> None:

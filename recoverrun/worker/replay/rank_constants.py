@@ -93,7 +93,7 @@ class Leaf:
         return zlib.crc32(self.name.encode(errors="replace"))
 
 
-class Constants:
+class RankConstants:
     """Those of this rank and of the others of its shard position, as they told each other."""
 
     def __init__(self) -> None:

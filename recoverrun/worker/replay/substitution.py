@@ -1,7 +1,7 @@
 """What is a lost rank's, in the place of what is ours, while its microbatch is executed here.
 
 Variables and attributes that differ, lists that were changed in place since the iteration began,
-large data and shares of data, and copies of the script's plain iterators. `undress` puts all back.
+large data and shares of data, and copies of the script's plain iterators. `revert` puts all back.
 """
 
 from collections import deque
@@ -20,8 +20,8 @@ from recoverrun.worker.context.slot_context import Key, Path, owners_of
 from recoverrun.worker.context.values import copied as copied_value
 from recoverrun.worker.context.values import put, same
 from recoverrun.worker.errors import NotReplayable
-from recoverrun.worker.replay.influence import Bearing
-from recoverrun.worker.replay.local_shards import Shares, unmarked
+from recoverrun.worker.replay.influence import Influence
+from recoverrun.worker.replay.local_shards import LocalShards, unmarked
 from recoverrun.worker.replay.lost_rank import named
 from recoverrun.worker.rng.registry import REGISTRY
 from recoverrun.worker.rng.streams import Streams, restore_streams
@@ -30,7 +30,7 @@ from recoverrun.worker.tracking.microbatches import Top
 
 
 @dataclass(slots=True)
-class Costume:
+class UndoRecord:
     """What a re-execution changed and has to put back."""
 
     streams: Streams
@@ -66,11 +66,11 @@ def _fill(container: Any, content: Iterable[Any]) -> None:
 
 
 class Substitution:
-    """Changes namespaces and objects of the script, and notes in a `Costume` what they were."""
+    """Changes namespaces and objects of the script, and notes in a `UndoRecord` what they were."""
 
-    def __init__(self, runtime: ScriptRuntime, bearing: Bearing, shares: Shares) -> None:
+    def __init__(self, runtime: ScriptRuntime, influence: Influence, shares: LocalShards) -> None:
         self._runtime = runtime
-        self._bearing = bearing
+        self._bearing = influence
         self._shares = shares
 
     def namespace(self, top: Top) -> dict[str, Any]:
@@ -82,14 +82,14 @@ class Substitution:
             return top.globals
         return {**top.globals, **copied(top.names)}
 
-    def dress(self, top: Top, theirs: Mapping[Key, Any], costume: Costume) -> dict[str, Any]:
+    def apply(self, top: Top, theirs: Mapping[Key, Any], undo: UndoRecord) -> dict[str, Any]:
         module = top.globals
         if top.loop.module_level:
-            costume.globals = dict(module)
+            undo.globals = dict(module)
         names = self.namespace(top)
         visible = {**module, **top.names}
         owners = [owner for _, owner in owners_of(visible, self._runtime.own_modules)]
-        costume.attributes = [(owner, dict(members(owner))) for owner in owners]
+        undo.attributes = [(owner, dict(members(owner))) for owner in owners]
         attributes: dict[Any, Any] = {k: v for k, v in top.attributes.items() if k not in theirs}
         attributes.update({k: v for k, v in theirs.items() if not isinstance(k, str)})
         spaces = [visible, {**module, **names}]  # the region sees copies of what it changes
@@ -97,20 +97,20 @@ class Substitution:
             self._require_told(path, value, theirs, visible)
             for owner in _distinct(resolve(space, path) for space in spaces):
                 held = members(owner)
-                if path[-1] == ORDER or not costume.fill(held.get(path[-1]), value):
+                if path[-1] == ORDER or not undo.fill(held.get(path[-1]), value):
                     put(held, path[-1], value)
-        self.regroup(top, costume)
+        self.regroup(top, undo)
         variables = {k: v for k, v in theirs.items() if isinstance(k, str)}
         variables.update(self._moved(top, names, theirs))
         for name in sorted(variables.keys() - top.loop.targets):
-            if name not in top.loop.carried and self._filled(top, names, name, variables, costume):
+            if name not in top.loop.carried and self._filled(top, names, name, variables, undo):
                 continue
             put(names, name, variables[name])
             if name not in top.names and names is not module and not is_mark(name):
                 if name in module:
-                    costume.changed_globals[name] = module[name]
+                    undo.changed_globals[name] = module[name]
                 else:
-                    costume.deleted_globals.append(name)
+                    undo.deleted_globals.append(name)
                 module[name] = names[name]  # functions that the region calls read it there
         return names
 
@@ -145,11 +145,11 @@ class Substitution:
 
     @staticmethod
     def _filled(
-        top: Top, names: dict[str, Any], name: str, variables: Mapping[str, Any], costume: Costume
+        top: Top, names: dict[str, Any], name: str, variables: Mapping[str, Any], undo: UndoRecord
     ) -> bool:
         """Fill what is there. Of a function's variables there are copies only."""
         present = top.names.get(name, names.get(name))
-        if not costume.fill(present, variables[name]):
+        if not undo.fill(present, variables[name]):
             return False
         names[name] = present
         return True
@@ -160,7 +160,7 @@ class Substitution:
         top: Top,
         theirs: Mapping[Key, Any],
         names: dict[str, Any],
-        costume: Costume,
+        undo: UndoRecord,
     ) -> None:
         """Put large data of `rank` in place, if this process holds them, too; what it has told of
         its share of the data comes by `share`.
@@ -188,45 +188,45 @@ class Substitution:
             else:
                 names[name] = found
                 if name not in top.names and names is not top.globals:
-                    costume.changed_globals.setdefault(name, top.globals[name])
+                    undo.changed_globals.setdefault(name, top.globals[name])
                     top.globals[name] = found
 
     @staticmethod
-    def regroup(top: Top, costume: Costume) -> None:
+    def regroup(top: Top, undo: UndoRecord) -> None:
         """Optimizers get the groups that they had: the code may be about to add one."""
         for optimizer, groups in top.groups:
-            costume.filled.append((optimizer.param_groups, optimizer.param_groups[:]))
+            undo.filled.append((optimizer.param_groups, optimizer.param_groups[:]))
             optimizer.param_groups[:] = groups
 
-    def undress(self, top: Top, costume: Costume) -> None:
+    def revert(self, top: Top, undo: UndoRecord) -> None:
         module = top.globals
-        if costume.globals is not None:
-            put_back(module, costume.globals)
-        module.update(costume.changed_globals)
-        for name in costume.deleted_globals:
+        if undo.globals is not None:
+            put_back(module, undo.globals)
+        module.update(undo.changed_globals)
+        for name in undo.deleted_globals:
             module.pop(name, None)
-        for owner, attributes in costume.attributes:
+        for owner, attributes in undo.attributes:
             put_back(members(owner), attributes)
-        costume.refill()
-        REGISTRY.restore(costume.generators)
-        restore_streams(costume.streams)
+        undo.refill()
+        REGISTRY.restore(undo.generators)
+        restore_streams(undo.streams)
 
     def require_copies(self, top: Top) -> None:
         for key, copy in top.iterators.items():
             if isinstance(copy, Uncopyable) and self._bearing.matters(key, None):
                 raise NotReplayable(f"{named(key)} is an iterator that no other rank can read here")
 
-    def lend(self, names: dict[str, Any], top: Top, costume: Costume) -> None:
+    def lend(self, names: dict[str, Any], top: Top, undo: UndoRecord) -> None:
         """Give re-executed code copies of the script's plain iterators."""
         module = top.globals
         lent = {key: copied_iterator(kept) for key, kept in top.iterators.items()}
         hold(names, {key: one for key, one in lent.items() if not isinstance(one, Uncopyable)})
         for key in lent:
             if isinstance(key, str) and key in module and names is not module:
-                costume.changed_globals.setdefault(key, module[key])
+                undo.changed_globals.setdefault(key, module[key])
                 module[key] = names[key]  # functions that the region calls read it there
 
-    def share(self, rank: int, top: Top, names: dict[str, Any], costume: Costume) -> None:
+    def share(self, rank: int, top: Top, names: dict[str, Any], undo: UndoRecord) -> None:
         """Put the rank's shares of the data in the place of ours."""
         module = top.globals
         visible = {**module, **top.names}
@@ -236,7 +236,7 @@ class Substitution:
             if isinstance(name, str):
                 names[name] = value
                 if name not in top.names and names is not module:
-                    costume.changed_globals.setdefault(name, module[name])
+                    undo.changed_globals.setdefault(name, module[name])
                     module[name] = value  # functions that the region calls read it there
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from recoverrun.worker.step.driver import Driver
 
 
-class Backwards:
+class BackwardHooks:
     """Tells the driver, and before that whoever looks for gradients that are reduced by hand."""
 
     def __init__(self, driver: Driver, look: Callable[[], None]) -> None:

@@ -107,7 +107,7 @@ class Control:
                 if isinstance(effect, Send):
                     told = effect.message
                     if isinstance(told, Committed):
-                        told = worker.phases.complete(told)
+                        told = worker.timing.complete(told)
                     worker.link.send(told)
                 else:
                     self._agenda.append(effect)

@@ -32,9 +32,9 @@ from recoverrun.worker.groups import process_groups
 from recoverrun.worker.step import exact_mode, take_over
 from recoverrun.worker.step.control_thread import Control
 from recoverrun.worker.step.interfaces import MakesUp, Replayer, Verifier
-from recoverrun.worker.step.settlement import Settling
+from recoverrun.worker.step.settlement import Settlement
 from recoverrun.worker.step.strategy import Strategy
-from recoverrun.worker.step.unreduced_updates import Between
+from recoverrun.worker.step.unreduced_updates import UnreducedUpdates
 from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.tracking.microbatches import Top
 from rendezvous.protocol.layout import Layout
@@ -76,8 +76,8 @@ class Driver:
         self._verifier = verifier
         self._policy = policy
         self._control = Control(worker, make_up.inherit, replayer.look_at_the_clock)
-        self._settling = Settling(worker, self._control, make_up, verifier)
-        self._between = Between()
+        self._settlement = Settlement(worker, self._control, make_up, verifier)
+        self._between = UnreducedUpdates()
         self._hooked = False  # the script uses gradients while backward runs
         self._depth = 0  # of schedules of pipelines that are under way
         self._over: Accelerator | None = None
@@ -106,7 +106,7 @@ class Driver:
                 worker.refuse("the script trains models that are replicated in different ways")
             return not worker.refusal
         self._control.await_first_view()
-        worker.voice.topology(strategy.name, layout)
+        worker.reporter.topology(strategy.name, layout)
         if len(layout.replicas) == 1:
             worker.refuse("the script has one replica: there is nothing to survive on")
             return False
@@ -163,15 +163,19 @@ class Driver:
         top.evidence = Evidence()
         index = len(worker.runtime.microbatches)
         if worker.protected and not index and self.replayer.is_region(top):
-            worker.faults.strike(worker.step - 1, "between")
+            worker.failpoints.strike(worker.step - 1, "between")
         wanted = self._verifier.wants(top)
         context = self.replayer.capture_top(worker.step, index, self._attempt, top, wanted=wanted)
         self._attempt += 1
         if worker.protected and context is not None:
             if not index:
-                begun = [turn.top for turn in worker.runtime.under_way() if turn.top is not None]
+                begun = [
+                    loop_frame.top
+                    for loop_frame in worker.runtime.under_way()
+                    if loop_frame.top is not None
+                ]
                 around = [one.context for one in begun if one.context is not None]
-                worker.remnants.top(context, around)
+                worker.context_buffer.top(context, around)
                 self._verifier.begins(context)
             self._make_up.follow(context)
 
@@ -186,26 +190,26 @@ class Driver:
         worker = self.worker
         self.replayer.forward_begins(values)
         if worker.acting:
-            worker.faults.strike(worker.step, "redo")
+            worker.failpoints.strike(worker.step, "redo")
             return
         if worker.strategy is None or (worker.refusal and not worker.protected):
             return
         index = len(worker.runtime.microbatches)
         self._note(index)
         if index == self._usual // 2:
-            worker.faults.strike(worker.step, "forward")
+            worker.failpoints.strike(worker.step, "forward")
 
     def _note(self, index: int) -> None:
         """Leave a mark of the microbatch that is under way."""
         top = self.worker.runtime.top_around()
         if top is not None and top.evidence is not None:
-            self.worker.remnants.mark(self.worker.step, index, top.evidence.mark)
+            self.worker.context_buffer.mark(self.worker.step, index, top.evidence.mark)
 
     def bucket_reached(self) -> None:
         """A backward brings the gradients of a bucket."""
         worker = self.worker
         if not worker.acting and len(worker.runtime.microbatches) >= self._usual // 2:
-            worker.faults.strike(worker.step, "backward")
+            worker.failpoints.strike(worker.step, "backward")
 
     def final_in(self) -> int:
         """The generation in which the synchronising backward that runs may start its reductions.
@@ -305,10 +309,10 @@ class Driver:
         worker, slot = self.worker, self.worker.protection.machine.slot
         index = self._control.accumulated()
         self._control.note(Accumulated(identity=(slot, index)))
-        worker.remnants.enters((slot, worker.step, index + 1))
+        worker.context_buffer.enters((slot, worker.step, index + 1))
 
     def _launched(self, number: int, total: int) -> None:
-        self.worker.faults.strike(self.worker.step, "reduce", number, total)
+        self.worker.failpoints.strike(self.worker.step, "reduce", number, total)
 
     # --------------------------------------------------------------------------- settling
 
@@ -318,12 +322,12 @@ class Driver:
         if not worker.protected or worker.acting:
             return
         if (context := self.replayer.last_after()) is not None:
-            worker.remnants.after(context)
-        worker.remnants.rests()
+            worker.context_buffer.after(context)
+        worker.context_buffer.rests()
         self._verifier.reduces()
         self._control.feed(Settled(microbatches=self._control.accumulated()))
         try:
-            self._settling.run()
+            self._settlement.run()
         except (TimedOut, RanksDiffer) as failure:
             self._failure = failure
             raise
@@ -340,7 +344,7 @@ class Driver:
         if worker.protected:
             for reducer in worker.protection.strategy.reducers():
                 reducer.begin()
-            worker.remnants.enters((worker.protection.machine.slot, worker.step, 0))
+            worker.context_buffer.enters((worker.protection.machine.slot, worker.step, 0))
         worker.runtime.begin_step()
         self._between.forget()
 
@@ -351,7 +355,7 @@ class Driver:
         worker = self.worker
         self._control.feed(Ended())
         generation = worker.protection.fabric.leave() if worker.protected else worker.generation
-        worker.voice.farewell(worker.step, generation)
+        worker.reporter.farewell(worker.step, generation)
 
     def await_end(self, error: BaseException) -> None:
         """A collective of our own replica broke. If a rank of it died, we are about to be ended."""

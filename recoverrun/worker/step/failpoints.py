@@ -12,7 +12,7 @@ from os import kill as end  # as it is now: executed code may not end this proce
 from rendezvous.protocol.fault_schedule import MIDDLE, Kill, Phase, parse
 
 
-class FaultPoints:
+class Failpoints:
     """The kills of `schedule` that are meant for `rank`. Raises ScheduleError."""
 
     def __init__(self, schedule: str, rank: int, before: Callable[[], None]) -> None:

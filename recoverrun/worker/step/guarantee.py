@@ -9,7 +9,7 @@
 
 from collections.abc import Callable
 
-from recoverrun.worker.step.reporter import Voice
+from recoverrun.worker.step.reporter import Reporter
 from rendezvous.coordinator.guarantees import WEAKEST_FIRST
 from rendezvous.protocol.messages import Promise
 
@@ -17,8 +17,8 @@ from rendezvous.protocol.messages import Promise
 class Guarantee:
     """`shape` tells how many microbatches a transaction has, for those who read of the promise."""
 
-    def __init__(self, voice: Voice, shape: Callable[[], int]) -> None:
-        self._voice = voice
+    def __init__(self, reporter: Reporter, shape: Callable[[], int]) -> None:
+        self._voice = reporter
         self._shape = shape
         self.promise: Promise | None = None  # not known yet
         self.steered = False

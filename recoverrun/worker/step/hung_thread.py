@@ -16,7 +16,7 @@ HUNG_CODE = 1
 
 def leave_hung(worker: WorkerState, words: str) -> Never:
     """From the control thread; `words` tell where the script's thread is."""
-    worker.remnants.gives_up()
+    worker.context_buffer.gives_up()
     reason = f"rank {worker.env.rank} hangs: {words}"
     error_file = os.environ.get("TORCHELASTIC_ERROR_FILE", "")
     if error_file:

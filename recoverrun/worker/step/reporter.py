@@ -20,7 +20,7 @@ from rendezvous.protocol.messages import (
 from rendezvous.transport.worker_link import WorkerLink
 
 
-class Voice:
+class Reporter:
     """`generation` tells in which generation this rank is."""
 
     def __init__(

@@ -25,7 +25,7 @@ from recoverrun.worker.step.interfaces import MakesUp, Verifier
 from recoverrun.worker.step.worker_state import WorkerState
 
 
-class Settling:
+class Settlement:
     """Of the transactions of one worker."""
 
     def __init__(
@@ -48,7 +48,7 @@ class Settling:
             match effect:
                 case Compute(identities=identities):
                     for identity in identities:
-                        with worker.phases.measure("redo"):
+                        with worker.timing.measure("redo"):
                             self._make_up.compute(identity)
                         self._control.feed(Accumulated(identity=identity))
                 case Reduce(generation=generation):
@@ -58,10 +58,10 @@ class Settling:
                 case Apply():
                     return True
                 case Break(invariant=invariant, reason=reason):
-                    worker.voice.broken(invariant, reason)
+                    worker.reporter.broken(invariant, reason)
                     raise InvariantBroken(invariant, reason)
                 case Differ(reason=reason):
-                    worker.voice.discord(reason)
+                    worker.reporter.discord(reason)
                     raise RanksDiffer(reason)
                 case Send():
                     raise AssertionError("messages leave when they are made")
@@ -74,21 +74,21 @@ class Settling:
     def _reduce(self, generation: int) -> None:
         worker, protection = self._worker, self._worker.protection
         self._make_up.tell(generation)
-        with worker.phases.measure("reduce"):
+        with worker.timing.measure("reduce"):
             for reducer in protection.strategy.reducers():
                 reducer.finish(generation)
         if generation > 1:
-            worker.phases.note("rebuild", protection.fabric.rebuild_ms)
+            worker.timing.note("rebuild", protection.fabric.rebuild_ms)
         self._control.feed(Reduced(generation=generation))
 
     def _vote(self, generation: int, ballot: tuple[int, ...]) -> None:
         worker, protection = self._worker, self._worker.protection
         protection.vote_group.channel.what = f"the vote on transaction {worker.step}"
-        with worker.phases.measure("vote"):
+        with worker.timing.measure("vote"):
             tally = protection.vote_group.tally(
                 generation,
                 ballot,
-                lambda: worker.faults.strike(worker.step, "vote"),
+                lambda: worker.failpoints.strike(worker.step, "vote"),
                 microbatches=len(ballot) // len(protection.layout.slots),
                 word=self._verifier.word,
                 digest=self._verifier.digest,

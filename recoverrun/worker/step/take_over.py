@@ -31,8 +31,8 @@ def connect(worker: WorkerState) -> Fabric:
             view=worker.view,
             store=worker.store,
             changed=worker.changed,
-            limits=TimeLimits(lambda: limit_of(GroupMember.WORLD), worker.voice.overdue),
-            on_hint=worker.voice.peer_fault,
+            limits=TimeLimits(lambda: limit_of(GroupMember.WORLD), worker.reporter.overdue),
+            on_hint=worker.reporter.peer_fault,
         )
         worker.connect(fabric)  # in the same breath: views that come later are told to it
     return fabric
@@ -79,7 +79,7 @@ def await_restart(worker: WorkerState) -> Never:
     """A rank was lost before all could serve: all are started again."""
     until = time.monotonic() + RESTART_WITHIN_S
     while time.monotonic() < until:
-        worker.voice.peer_fault(worker.generation, LOST_FIRST)
+        worker.reporter.peer_fault(worker.generation, LOST_FIRST)
         with worker.changed:
             worker.changed.wait_for(lambda: False, timeout=HINT_AGAIN_S)
     raise RuntimeError(LOST_FIRST)

@@ -58,7 +58,7 @@ class Watch:
     asked_at: float = float("-inf")
 
 
-class Patience:
+class ExecutionTimer:
     """Watches what the script's thread executes; `look` is the control thread's."""
 
     def __init__(self, let_go: Callable[[int, float], None]) -> None:

@@ -10,7 +10,7 @@ from types import TracebackType
 from rendezvous.protocol.messages import Committed
 
 
-class Phases:
+class StepTiming:
     """Milliseconds by name, since the last commit."""
 
     def __init__(self) -> None:
@@ -33,8 +33,8 @@ class Phases:
         now = time.monotonic()
         self.note("step", 1000 * (now - self._committed_at))
         self._committed_at = now
-        phases, self._ms = self._ms, {}
-        return replace(committed, phases=tuple(sorted(phases.items())), digest=self.digest)
+        timing, self._ms = self._ms, {}
+        return replace(committed, phases=tuple(sorted(timing.items())), digest=self.digest)
 
 
 class _Measure:
@@ -42,8 +42,8 @@ class _Measure:
 
     __slots__ = ("_name", "_phases", "_started")
 
-    def __init__(self, phases: Phases, name: str) -> None:
-        self._phases = phases
+    def __init__(self, timing: StepTiming, name: str) -> None:
+        self._phases = timing
         self._name = name
 
     def __enter__(self) -> None:

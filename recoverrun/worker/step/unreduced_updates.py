@@ -10,7 +10,7 @@ ALONE = (
 )
 
 
-class Between:
+class UnreducedUpdates:
     """Both as a backward has left them that torch reduces together with a later one."""
 
     def __init__(self) -> None:

@@ -11,13 +11,13 @@ from ft_collectives.communicators.errors import RanksDiffer
 from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.communicators.launcher_store import LauncherStore
 from ft_collectives.step.machine import StepMachine
-from recoverrun.worker.context.context_buffer import Remnants
-from recoverrun.worker.step.failpoints import FaultPoints
+from recoverrun.worker.context.context_buffer import ContextWriter
+from recoverrun.worker.step.failpoints import Failpoints
 from recoverrun.worker.step.guarantee import Guarantee
 from recoverrun.worker.step.protection import Protection
-from recoverrun.worker.step.reporter import Voice
+from recoverrun.worker.step.reporter import Reporter
 from recoverrun.worker.step.strategy import Strategy
-from recoverrun.worker.step.timing import Phases
+from recoverrun.worker.step.timing import StepTiming
 from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
 from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import View
@@ -34,12 +34,12 @@ class WorkerState:
         self.env = env
         self.link = link
         self.runtime = runtime
-        self.remnants = Remnants(env.context)
+        self.context_buffer = ContextWriter(env.context)
         # A kill stands for a machine that fails: no microbatch is to blame for it.
-        self.faults = FaultPoints(env.inject, env.rank, before=self.remnants.rests)
-        self.voice = Voice(link, env.rank, lambda: self.generation, exact=env.exact)
-        self.guarantee = Guarantee(self.voice, lambda: max(1, len(runtime.microbatches)))
-        self.phases = Phases()
+        self.failpoints = Failpoints(env.inject, env.rank, before=self.context_buffer.rests)
+        self.reporter = Reporter(link, env.rank, lambda: self.generation, exact=env.exact)
+        self.guarantee = Guarantee(self.reporter, lambda: max(1, len(runtime.microbatches)))
+        self.timing = StepTiming()
         self.changed = threading.Condition()
         self.view: View | None = None  # the newest, None until the coordinator has spoken
         self.strategy: Strategy | None = None  # None until a model is served
@@ -135,7 +135,7 @@ class WorkerState:
         """
         if self.lost and not self.acting:
             sentence = TOO_LATE.format(reason)
-            self.voice.discord(sentence)
+            self.reporter.discord(sentence)
             raise RanksDiffer(sentence)
         if not self.refusal:
             self.runtime.active &= self.protected  # else torch goes on by itself

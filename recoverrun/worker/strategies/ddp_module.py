@@ -236,7 +236,7 @@ class DdpModule:
         self.reducer.forget()
         self._gradients.clear()
         self._register(params, params[0])
-        if self._host.worker.faults.armed:
+        if self._host.worker.failpoints.armed:
             for param in params:  # the first one may be unused
                 if param.requires_grad:
                     param.register_hook(lambda _: self._host.bucket_reached())

@@ -33,7 +33,7 @@ from recoverrun.worker.strategies.manual_totals import LATER, UNLIKE, Sums
 from rendezvous.protocol.layout import Layout
 
 
-class ByHand:
+class ManualAllReduce:
     """Serves the parameters of the script's one optimizer."""
 
     name = "by-hand"
@@ -232,7 +232,7 @@ class ByHand:
         """What gradients held before is dropped by all, or reduced with the rest."""
 
     def backward_begins(self) -> None:
-        """`Backwards` tells by itself."""
+        """`BackwardHooks` tells by itself."""
 
     def reducers(self) -> list[Reducer]:
         return [self._reducer] if self._reducer is not None else []

@@ -14,7 +14,7 @@ KEPT_DRAWS = 64
 may read a whole data set there, which must not stay in memory."""
 
 
-class Draws:
+class DrawLog:
     """Of a process. `expected` tells how many microbatches a step has, 0 while unknown."""
 
     def __init__(self, expected: Callable[[], int]) -> None:

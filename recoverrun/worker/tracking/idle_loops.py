@@ -10,7 +10,7 @@ BOUND = 50_000
 """Iterations of a loop, before any microbatch, until it is taken for one that does not train."""
 
 
-class Idle:
+class IdleLoops:
     """How often each loop has come to its top before the first microbatch."""
 
     def __init__(self) -> None:

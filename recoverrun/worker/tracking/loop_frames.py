@@ -23,7 +23,7 @@ ASLEEP = 16
 
 
 @dataclass(slots=True, eq=False)
-class Turn:
+class LoopFrame:
     """A loop that is under way, at its present iteration."""
 
     loop: Loop
@@ -42,70 +42,73 @@ class Turn:
     top: Top | None = None
 
 
-class Turns:
+class LoopStack:
     """`stack` holds those under way, the outermost first."""
 
     def __init__(self) -> None:
-        self.stack: list[Turn] = []
-        self._asleep: list[Turn] = []  # those that wait, the innermost of a generator first
+        self.stack: list[LoopFrame] = []
+        self._asleep: list[LoopFrame] = []  # those that wait, the innermost of a generator first
 
-    def push(self, turn: Turn, frame: FrameType) -> None:
-        """`turn` begins in the call that runs in `frame`."""
+    def push(self, loop_frame: LoopFrame, frame: FrameType) -> None:
+        """`loop_frame` begins in the call that runs in `frame`."""
         while self.stack and find_frame(self.stack[-1].frame_id, frame) is None:
             self._drop()
-        again = self.stack and self.stack[-1].frame_id == turn.frame_id
-        if again and self.stack[-1].loop is turn.loop:
+        again = self.stack and self.stack[-1].frame_id == loop_frame.frame_id
+        if again and self.stack[-1].loop is loop_frame.loop:
             self.stack.pop()  # the same loop begins anew after it was left by `break`
-        self.stack.append(turn)
+        self.stack.append(loop_frame)
 
-    def pop(self, turn: Turn) -> None:
+    def pop(self, loop_frame: LoopFrame) -> None:
         """It has ended, and with it all that began in it."""
-        if turn in self.stack:
-            del self.stack[self.stack.index(turn) :]
+        if loop_frame in self.stack:
+            del self.stack[self.stack.index(loop_frame) :]
 
-    def under_way(self, loop_id: str, frame: FrameType) -> Turn | None:
+    def under_way(self, loop_id: str, frame: FrameType) -> LoopFrame | None:
         """The innermost turn of this loop; those inside it were left without a word, and end."""
-        turn = self._found(loop_id)
-        if turn is None and self._asleep:
+        loop_frame = self._found(loop_id)
+        if loop_frame is None and self._asleep:
             self._wake(lambda one: find_frame(one.frame_id, frame) is not None)
-            turn = self._found(loop_id)
-        if turn is not None:
-            self.trim(turn)
-        return turn
+            loop_frame = self._found(loop_id)
+        if loop_frame is not None:
+            self.trim(loop_frame)
+        return loop_frame
 
-    def trim(self, turn: Turn) -> None:
-        """Loops inside `turn` that were left without a word are over."""
-        if self.stack and self.stack[-1] is turn:
+    def trim(self, loop_frame: LoopFrame) -> None:
+        """Loops inside `loop_frame` that were left without a word are over."""
+        if self.stack and self.stack[-1] is loop_frame:
             return
-        if turn in self._asleep:
-            self._wake(lambda one: one.frame_id == turn.frame_id)
-        if turn in self.stack:
-            del self.stack[self.stack.index(turn) + 1 :]
+        if loop_frame in self._asleep:
+            self._wake(lambda one: one.frame_id == loop_frame.frame_id)
+        if loop_frame in self.stack:
+            del self.stack[self.stack.index(loop_frame) + 1 :]
 
     def drop_stale(self, frame: FrameType) -> None:
         """Loops that were left by `break` or an error said nothing: is their code under way?"""
         while self.stack:
-            turn = self.stack[-1]
-            at = find_frame(turn.frame_id, frame)
-            if at is not None and turn.loop.line <= at.f_lineno <= turn.loop.last_line:
+            loop_frame = self.stack[-1]
+            at = find_frame(loop_frame.frame_id, frame)
+            if at is not None and loop_frame.loop.line <= at.f_lineno <= loop_frame.loop.last_line:
                 return
             self._drop()
 
-    def _found(self, loop_id: str) -> Turn | None:
-        return next((turn for turn in reversed(self.stack) if turn.loop.id == loop_id), None)
+    def _found(self, loop_id: str) -> LoopFrame | None:
+        return next(
+            (loop_frame for loop_frame in reversed(self.stack) if loop_frame.loop.id == loop_id),
+            None,
+        )
 
     def _drop(self) -> None:
-        turn = self.stack.pop()
-        if turn.loop.waits:
-            self._asleep = [*self._asleep[1 - ASLEEP :], turn]
+        loop_frame = self.stack.pop()
+        if loop_frame.loop.waits:
+            self._asleep = [*self._asleep[1 - ASLEEP :], loop_frame]
 
-    def _wake(self, which: Callable[[Turn], bool]) -> None:
-        woken = [turn for turn in reversed(self._asleep) if which(turn)]
-        self._asleep = [turn for turn in self._asleep if turn not in woken]
+    def _wake(self, which: Callable[[LoopFrame], bool]) -> None:
+        woken = [loop_frame for loop_frame in reversed(self._asleep) if which(loop_frame)]
+        self._asleep = [loop_frame for loop_frame in self._asleep if loop_frame not in woken]
         self.stack += woken
 
 
-def line_of(turn: Turn, frame: FrameType) -> int:
+def line_of(loop_frame: LoopFrame, frame: FrameType) -> int:
     """Where its body is now; 0 where nobody needs to know, as it waits nowhere."""
-    at = find_frame(turn.frame_id, frame) if turn.loop.waits else None
+    at = find_frame(loop_frame.frame_id, frame) if loop_frame.loop.waits else None
     return at.f_lineno if at is not None else 0

@@ -4,31 +4,31 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
-from recoverrun.worker.tracking.loop_frames import Turn, Turns
+from recoverrun.worker.tracking.loop_frames import LoopFrame, LoopStack
 
 
 class Hears(Protocol):
     """What is told of a loop."""
 
-    turns: Turns
+    loop_stack: LoopStack
 
-    def goes_over(self, turn: Turn, iterable: Iterable[Any]) -> None:
+    def goes_over(self, loop_frame: LoopFrame, iterable: Iterable[Any]) -> None:
         """The loop begins."""
 
-    def begin_iteration(self, turn: Turn) -> None:
+    def begin_iteration(self, loop_frame: LoopFrame) -> None:
         """Its next item is about to be drawn."""
 
-    def pop(self, turn: Turn) -> None:
+    def pop(self, loop_frame: LoopFrame) -> None:
         """It has ended."""
 
 
 class LoopIterator:
     """The iterator of an instrumented `for`: tells the runtime where each iteration begins."""
 
-    def __init__(self, runtime: Hears, turn: Turn, iterable: Iterable[Any]) -> None:
+    def __init__(self, runtime: Hears, loop_frame: LoopFrame, iterable: Iterable[Any]) -> None:
         self._runtime = runtime
         self._iterable = iterable
-        self._turn = turn
+        self._turn = loop_frame
         self._items: Iterator[Any] | None = None
         self._counts = type(iterable) is range  # draws nothing: its end needs no look around
 
@@ -41,10 +41,10 @@ class LoopIterator:
     def __next__(self) -> Any:
         if self._items is None:
             self._items = iter(self._iterable)
-            self._runtime.turns.push(self._turn, sys._getframe(1))
+            self._runtime.loop_stack.push(self._turn, sys._getframe(1))
             if not self._counts:
                 self._runtime.goes_over(self._turn, self._iterable)
-        self._runtime.turns.trim(self._turn)
+        self._runtime.loop_stack.trim(self._turn)
         if not self._counts:
             self._runtime.begin_iteration(self._turn)
         try:

@@ -14,9 +14,9 @@ from recoverrun.worker.context.attached_state import ATTACHED
 from recoverrun.worker.data.generator_wrapper import same_kind
 from recoverrun.worker.data.source import Draw
 from recoverrun.worker.instrumentation import Loop
-from recoverrun.worker.tracking.draw_log import Draws
-from recoverrun.worker.tracking.idle_loops import Idle
-from recoverrun.worker.tracking.loop_frames import Turn, Turns, line_of
+from recoverrun.worker.tracking.draw_log import DrawLog
+from recoverrun.worker.tracking.idle_loops import IdleLoops
+from recoverrun.worker.tracking.loop_frames import LoopFrame, LoopStack, line_of
 from recoverrun.worker.tracking.loop_iterator import LoopIterator
 from recoverrun.worker.tracking.microbatches import Microbatch, Place, Top
 from recoverrun.worker.tracking.rank0_gate import Rank0Gate
@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # they import torch, which the script imports when it wants t
     from recoverrun.worker.rng.streams import Streams
 
 
-class Senses(Protocol):
+class Observer(Protocol):
     """What can be seen of a process once the script has imported torch."""
 
     def streams(self) -> "Streams":
@@ -76,13 +76,13 @@ class ScriptRuntime(Rank0Gate):
         self.loops: dict[str, Loop] = {}
         self.refusals: list[str] = []
         self.own_modules: frozenset[str] = frozenset({"__main__"})
-        self.turns = Turns()
+        self.loop_stack = LoopStack()
         self.microbatches: list[Microbatch] = []
         self.previous: Microbatch | None = None  # the first one of the transaction before
         self.outward: dict[str, int] = {}
         self.regions: set[str] = set()  # loops whose bodies are executed again
         """By loop around a backward: which of the iterations around it is executed again."""
-        self.senses: Senses | None = None  # None until the script has imported torch
+        self.observer: Observer | None = None  # None until the script has imported torch
         self.active = True  # False in what the script forks, and where it cannot be served
         self.acting_rank: int | None = None
         self.speaks_as: int | None = None  # in a child: the rank whose code began it
@@ -95,22 +95,22 @@ class ScriptRuntime(Rank0Gate):
         self.feeding: Callable[[Any, str], Any] | None = None  # set once torch is there
         self.spoiled = ""  # why what is being executed as another rank is not its microbatch
         self.on_top: Callable[[Top], None] = lambda top: None
-        self.draws = Draws(lambda: len(self.microbatches))
-        self.idle = Idle()
+        self.draws = DrawLog(lambda: len(self.microbatches))
+        self.idle = IdleLoops()
         self._trains: set[str] = set()  # loops around a backward
         self._last: Microbatch | None = None
         self._over: list[Source] = []  # ended before this step; what they gave may be used in it
 
     def see(
         self,
-        senses: Senses,
+        observer: Observer,
         on_top: Callable[[Top], None],
         feeding: Callable[[Any, str], Any],
     ) -> None:
         """The script has imported torch: `on_top` hears of each iteration that begins, `feeding`
         is given the generators of the script's own generator functions.
         """
-        self.senses, self.on_top, self.feeding = senses, on_top, feeding
+        self.observer, self.on_top, self.feeding = observer, on_top, feeding
 
     # --------------------------------------------------------------------------- script.Runtime
 
@@ -127,7 +127,7 @@ class ScriptRuntime(Rank0Gate):
     @property
     def quiet(self) -> bool:
         """Nothing is noted: no torch yet, another rank is stood in for, or this is no rank."""
-        here = self.senses is not None and self.active and not self.lone
+        here = self.observer is not None and self.active and not self.lone
         return not here or self.acting_rank is not None
 
     @property
@@ -138,74 +138,74 @@ class ScriptRuntime(Rank0Gate):
     def iterate(self, loop_id: str, iterable: Iterable[Any]) -> Iterator[Any]:
         if self.quiet:
             return iter(iterable)
-        turn = Turn(self.loops[loop_id], id(sys._getframe(1)))
-        return LoopIterator(self, turn, iterable)
+        loop_frame = LoopFrame(self.loops[loop_id], id(sys._getframe(1)))
+        return LoopIterator(self, loop_frame, iterable)
 
     def enter(self, loop_id: str) -> None:
         if not self.quiet:
             frame = sys._getframe(1)
-            self.turns.push(Turn(self.loops[loop_id], id(frame)), frame)
+            self.loop_stack.push(LoopFrame(self.loops[loop_id], id(frame)), frame)
 
     def leave(self, loop_id: str) -> None:
-        turn = None if self.quiet else self.turns.under_way(loop_id, sys._getframe(1))
-        if turn is not None:
-            self.pop(turn)
+        loop_frame = None if self.quiet else self.loop_stack.under_way(loop_id, sys._getframe(1))
+        if loop_frame is not None:
+            self.pop(loop_frame)
 
     def top(self, loop_id: str, local: dict[str, object], global_: dict[str, object]) -> None:
         if self.quiet:
             return
-        turn = self.turns.under_way(loop_id, sys._getframe(1))
-        if turn is None:
+        loop_frame = self.loop_stack.under_way(loop_id, sys._getframe(1))
+        if loop_frame is None:
             return
-        if turn.loop.kind != "for":
-            self.begin_iteration(turn)
-        if turn.streams is None:
+        if loop_frame.loop.kind != "for":
+            self.begin_iteration(loop_frame)
+        if loop_frame.streams is None:
             return
-        turn.top = self._top(turn, local, global_)
-        if not turn.loop.module_level and sys.version_info < (3, 13):
+        loop_frame.top = self._top(loop_frame, local, global_)
+        if not loop_frame.loop.module_level and sys.version_info < (3, 13):
             local.clear()  # the frame keeps this dict and would keep the last logits alive with it
-        self.on_top(turn.top)
+        self.on_top(loop_frame.top)
 
-    def _top(self, turn: Turn, local: dict[str, Any], global_: dict[str, Any]) -> Top:
-        assert self.senses is not None and turn.streams is not None, "not quiet"
+    def _top(self, loop_frame: LoopFrame, local: dict[str, Any], global_: dict[str, Any]) -> Top:
+        assert self.observer is not None and loop_frame.streams is not None, "not quiet"
         self.draws.end_header()
-        names = {**self._snapshot(turn.loop, local), **ATTACHED.names()}
-        attributes = self.senses.attributes(
-            self._around(turn, global_, names), self.own_modules, self.given()
+        names = {**self._snapshot(loop_frame.loop, local), **ATTACHED.names()}
+        attributes = self.observer.attributes(
+            self._around(loop_frame, global_, names), self.own_modules, self.given()
         )
-        read = {name: local[name] for name in turn.loop.live_in if name in local}
-        carried = turn.loop.carried & names.keys()
+        read = {name: local[name] for name in loop_frame.loop.live_in if name in local}
+        carried = loop_frame.loop.carried & names.keys()
         return Top(
-            loop=turn.loop,
-            frame_id=turn.frame_id,
-            iteration=turn.iteration,
-            item=turn.item,
-            streams=turn.streams,
-            body=self.senses.streams() if turn.adopted != self.adopted else None,
+            loop=loop_frame.loop,
+            frame_id=loop_frame.frame_id,
+            iteration=loop_frame.iteration,
+            item=loop_frame.item,
+            streams=loop_frame.streams,
+            body=self.observer.streams() if loop_frame.adopted != self.adopted else None,
             names=names,
             globals=global_,
             attributes=attributes,
-            bulk=self.senses.bulk({name: names[name] for name in carried}),
-            iterators=self.senses.iterators(global_, read),
+            bulk=self.observer.bulk({name: names[name] for name in carried}),
+            iterators=self.observer.iterators(global_, read),
             positions=[(source, source.count) for source in self.sources],
-            draws=turn.draws[:],
-            ahead=turn.ahead,
-            heard=turn.heard,
+            draws=loop_frame.draws[:],
+            ahead=loop_frame.ahead,
+            heard=loop_frame.heard,
         )
 
     def _around(
-        self, turn: Turn, global_: dict[str, Any], names: dict[str, Any]
+        self, loop_frame: LoopFrame, global_: dict[str, Any], names: dict[str, Any]
     ) -> Mapping[str, Any] | None:
         """Where objects are looked for as an iteration begins; None: those of the last time are
         read. What the header of the loop binds comes with its item.
         """
         if self.microbatches:
             return None
-        return {k: v for k, v in {**global_, **names}.items() if k not in turn.loop.targets}
+        return {k: v for k, v in {**global_, **names}.items() if k not in loop_frame.loop.targets}
 
     def given(self) -> list[Any]:
         """What iterators have given of late: data, whatever holds them now."""
-        items = [turn.item for turn in self.stack]
+        items = [loop_frame.item for loop_frame in self.stack]
         return [*items, *(draw.item for draw in self.draws.before_now)]
 
     def generator(self, function: Any) -> Any:
@@ -221,31 +221,36 @@ class ScriptRuntime(Rank0Gate):
     # --------------------------------------------------------------------------- the stack
 
     @property
-    def stack(self) -> list[Turn]:
+    def stack(self) -> list[LoopFrame]:
         """Loops that are under way, the outermost first."""
-        return self.turns.stack
+        return self.loop_stack.stack
 
-    def pop(self, turn: Turn) -> None:
+    def pop(self, loop_frame: LoopFrame) -> None:
         self.draws.in_header = False  # it may have been the header that ended the loop
-        self.turns.pop(turn)
+        self.loop_stack.pop(loop_frame)
 
-    def begin_iteration(self, turn: Turn) -> None:
-        turn.iteration += 1
-        turn.backwards, turn.heard, turn.seeded, turn.top = 0, self.heard, False, None
-        assert self.senses is not None, "not quiet"
+    def begin_iteration(self, loop_frame: LoopFrame) -> None:
+        loop_frame.iteration += 1
+        loop_frame.backwards, loop_frame.heard, loop_frame.seeded, loop_frame.top = (
+            0,
+            self.heard,
+            False,
+            None,
+        )
+        assert self.observer is not None, "not quiet"
         # Until something has trained, any loop may be the one that does.
-        passed = turn.loop.id not in self._trains and self.idle.passes(turn.loop.id)
-        turn.streams = None if passed else self.senses.streams()
-        turn.adopted = self.adopted
-        turn.counts = {id(source): source.count for source in self.sources}
-        turn.draws, ahead = self.draws.begin_iteration(first=not turn.iteration)
-        turn.ahead = turn.held + [draw for draw in ahead if draw not in turn.held]
+        passed = loop_frame.loop.id not in self._trains and self.idle.passes(loop_frame.loop.id)
+        loop_frame.streams = None if passed else self.observer.streams()
+        loop_frame.adopted = self.adopted
+        loop_frame.counts = {id(source): source.count for source in self.sources}
+        loop_frame.draws, ahead = self.draws.begin_iteration(first=not loop_frame.iteration)
+        loop_frame.ahead = loop_frame.held + [draw for draw in ahead if draw not in loop_frame.held]
 
-    def goes_over(self, turn: Turn, iterable: Iterable[Any]) -> None:
+    def goes_over(self, loop_frame: LoopFrame, iterable: Iterable[Any]) -> None:
         """A loop begins. Items that it holds already are held until it ends: so are their draws."""
         draws = self.draws.before_now
-        if draws and self.senses is not None:
-            turn.held = self.senses.drawn_for(iterable, draws)
+        if draws and self.observer is not None:
+            loop_frame.held = self.observer.drawn_for(iterable, draws)
 
     def _snapshot(self, loop: Loop, local: dict[str, Any]) -> dict[str, Any]:
         """What the body can see of the variables around it, by reference."""
@@ -255,9 +260,9 @@ class ScriptRuntime(Rank0Gate):
         else:
             gone = loop.assigned - loop.carried - loop.targets
             seen = {name: value for name, value in local.items() if name not in gone}
-        assert self.senses is not None, "not quiet"
+        assert self.observer is not None, "not quiet"
         for name in loop.carried & seen.keys():
-            seen[name] = self.senses.copied(seen[name])
+            seen[name] = self.observer.copied(seen[name])
         return seen
 
     # --------------------------------------------------------------------------- data
@@ -278,21 +283,25 @@ class ScriptRuntime(Rank0Gate):
 
     def seeding(self) -> None:
         """Torch's numbers are about to be seeded: were any drawn since the iteration began?"""
-        if self.senses is None or not self.active:
+        if self.observer is None or not self.active:
             return
         if self.acting_rank is not None:
             if self.untold is not None and self._undrawn(self.untold):
                 self.untold = None
             return
-        for turn in self.stack:
-            if turn.streams is not None and not turn.seeded and self._undrawn(turn.streams):
-                turn.seeded = True
-                if turn.top is not None:
-                    turn.top.seeded = True
+        for loop_frame in self.stack:
+            if (
+                loop_frame.streams is not None
+                and not loop_frame.seeded
+                and self._undrawn(loop_frame.streams)
+            ):
+                loop_frame.seeded = True
+                if loop_frame.top is not None:
+                    loop_frame.top.seeded = True
 
     def _undrawn(self, began: "Streams") -> bool:
-        assert self.senses is not None, "torch is there"
-        now = self.senses.streams()
+        assert self.observer is not None, "torch is there"
+        now = self.observer.streams()
         return (now.torch_cpu, now.torch_cuda) == (began.torch_cpu, began.torch_cuda)
 
     def waits(self, reason: str, _value: object = None) -> None:
@@ -310,14 +319,16 @@ class ScriptRuntime(Rank0Gate):
         """A backward of normal work is done: the microbatch, None if no loop is around it."""
         places = []
         frame = sys._getframe(1)
-        self.turns.drop_stale(frame)
-        for turn in reversed(self.stack):
-            if turn.top is not None:
-                turn.top.drew = len(turn.draws) > len(turn.top.draws)
-                turn.top.seeded = turn.seeded
-                places.append(Place(turn.top, turn.backwards, line_of(turn, frame)))
-                self._trains.add(turn.loop.id)
-            turn.backwards += 1
+        self.loop_stack.drop_stale(frame)
+        for loop_frame in reversed(self.stack):
+            if loop_frame.top is not None:
+                loop_frame.top.drew = len(loop_frame.draws) > len(loop_frame.top.draws)
+                loop_frame.top.seeded = loop_frame.seeded
+                places.append(
+                    Place(loop_frame.top, loop_frame.backwards, line_of(loop_frame, frame))
+                )
+                self._trains.add(loop_frame.loop.id)
+            loop_frame.backwards += 1
         if not places:
             return None
         microbatch = Microbatch(len(self.microbatches), tuple(places))
@@ -334,9 +345,13 @@ class ScriptRuntime(Rank0Gate):
         """Of the iterations that are under way, the innermost first: of loops that are known to
         train, once any is.
         """
-        under_way = [turn for turn in reversed(self.stack) if turn.top is not None]
-        training = [turn for turn in under_way if turn.loop.id in self._trains]
-        return [turn.top for turn in training or under_way if turn.top is not None]
+        under_way = [
+            loop_frame for loop_frame in reversed(self.stack) if loop_frame.top is not None
+        ]
+        training = [loop_frame for loop_frame in under_way if loop_frame.loop.id in self._trains]
+        return [
+            loop_frame.top for loop_frame in training or under_way if loop_frame.top is not None
+        ]
 
     def top_around(self) -> Top | None:
         """The iteration from which what runs now would be executed again."""
@@ -345,12 +360,14 @@ class ScriptRuntime(Rank0Gate):
             return None
         return tops[min(self.outward.get(tops[0].loop.id, 0), len(tops) - 1)]
 
-    def under_way(self) -> list[Turn]:
+    def under_way(self) -> list[LoopFrame]:
         """Iterations that have begun and from which the next microbatch may be executed again, the
         outermost first: a loop within one may have transactions of its own.
         """
         return [
-            turn for turn in self.stack if turn.top is not None and turn.loop.id in self.regions
+            loop_frame
+            for loop_frame in self.stack
+            if loop_frame.top is not None and loop_frame.loop.id in self.regions
         ]
 
     def begin_step(self) -> None:
@@ -368,7 +385,7 @@ class ScriptRuntime(Rank0Gate):
         """Why no loop of the script is known around its backward."""
         if self.refusals:
             return self.refusals[0]
-        idle = [why for turn in self.stack if (why := self.idle.why(turn.loop.id))]
+        idle = [why for loop_frame in self.stack if (why := self.idle.why(loop_frame.loop.id))]
         if idle:
             return idle[-1]
         return "no loop of the script's own code was seen around its backward pass"

@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any
 
 from recoverrun.worker.instrumentation import Lone
-from recoverrun.worker.tracking.recreated_objects import Workshop
+from recoverrun.worker.tracking.recreated_objects import RecreatedObjects
 
 KEPT = 1_000
 """Of what others did alone in earlier transactions, so much is remembered."""
@@ -38,18 +38,18 @@ class Rank0Gate:
         self.missed_at: dict[tuple[Any, str], None] = {}  # after which point of ours, and where
         self.last_point: Callable[[], Any] = lambda: None
         self.undecided: set[str] = set()  # choices of rank 0 that were not made here, since then
-        self.workshop = Workshop()  # where rank 0 made what it alone has
+        self.recreated = RecreatedObjects()  # where rank 0 made what it alone has
 
     def hand_on(self, places: Mapping[str, Lone]) -> None:
         """Learn where a module does something on rank 0 alone."""
         self.places.update(places)
-        self.workshop.learn(places)
+        self.recreated.learn(places)
 
     def first(self, where: str, sense: bool, result: Any, rank: Any = None) -> Any:
         """`result`, or what it is on rank 0: `sense`. It was told by `rank`, or by a flag."""
         if bool(result) is sense:
             return result
-        self.workshop.visit(where, sys._getframe(1))
+        self.recreated.visit(where, sys._getframe(1))
         if not self.is_deputy():
             self.missed.add(where)
             self.missed_at[self.last_point(), where] = None
@@ -60,7 +60,7 @@ class Rank0Gate:
         """Is this not rank 0 (see `first`), but decides in its place what follows?"""
         if bool(result) is sense:
             return False
-        self.workshop.visit(where, sys._getframe(1))
+        self.recreated.visit(where, sys._getframe(1))
         if not self.is_deputy():
             self.undecided.add(where)
             return False

@@ -23,7 +23,7 @@ SMALL = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class Recipe:
     """A place where rank 0 has made something, as this rank has found it."""
 
     making: Making
@@ -36,12 +36,12 @@ class Bench:
         return self.kept[name]() if name in self.kept else self.names.get(name)
 
 
-class Workshop:
+class RecreatedObjects:
     """Where rank 0 makes what it alone has."""
 
     def __init__(self) -> None:
         self._makings: dict[str, tuple[Making, ...]] = {}
-        self._benches: dict[tuple[str, str, str], Bench] = {}  # file, function, name
+        self._benches: dict[tuple[str, str, str], Recipe] = {}  # file, function, name
 
     def learn(self, places: Mapping[str, Lone]) -> None:
         self._makings.update({place: lone.makes for place, lone in places.items() if lone.makes})
@@ -52,19 +52,19 @@ class Workshop:
             own = {} if frame.f_locals is frame.f_globals else frame.f_locals
             kept = {name: _keeping(own[name]) for name in making.needs if name in own}
             key = frame.f_code.co_filename, making.function, making.name
-            self._benches[key] = Bench(making, frame.f_code, frame.f_globals, kept)
+            self._benches[key] = Recipe(making, frame.f_code, frame.f_globals, kept)
 
-    def bench(self, code: CodeType, name: str) -> Bench | None:
+    def recipe(self, code: CodeType, name: str) -> Recipe | None:
         """Where rank 0 makes what the function `code` knows as `name`, unless that is unclear."""
         if "." in name:
-            found = [bench for key, bench in self._benches.items() if key[2] == name]
-            own = [bench for bench in found if _class_of(bench.code) == _class_of(code)]
+            found = [recipe for key, recipe in self._benches.items() if key[2] == name]
+            own = [recipe for recipe in found if _class_of(recipe.code) == _class_of(code)]
             found = own or found
         else:
             function = _scope(code, name)
             found = [
-                bench
-                for (filename, made_in, made), bench in self._benches.items()
+                recipe
+                for (filename, made_in, made), recipe in self._benches.items()
                 if (filename, made) == (code.co_filename, name) and made_in == function
             ]
         return found[0] if len(found) == 1 else None

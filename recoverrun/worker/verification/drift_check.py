@@ -51,7 +51,7 @@ MISSING = object()
 Matters = Callable[[Key, Any], bool]
 
 
-class Alike:
+class DriftCheck:
     """What ranks are known not to have in common, and what this one has had since the last vote."""
 
     def __init__(self, worker: WorkerState, captures: Captures, matters: Matters) -> None:

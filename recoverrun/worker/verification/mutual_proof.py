@@ -18,14 +18,14 @@ from recoverrun.worker.context.evidence import crc_of_streams
 from recoverrun.worker.context.object_graph import Holdings, holdings
 from recoverrun.worker.context.slot_context import AFTER, key_of, told
 from recoverrun.worker.data import worker_seed_check
-from recoverrun.worker.replay.data_sources import Sources
-from recoverrun.worker.replay.executor import Impersonator
+from recoverrun.worker.replay.data_sources import DataSources
+from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.replay.lost_rank import parted
 from recoverrun.worker.replay.rank_constants import Tell, seen_by_contexts
 from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.tracking.microbatches import LEVELS, Microbatch
 from recoverrun.worker.verification import forked_child, replica_children
-from recoverrun.worker.verification.drift_check import Alike
+from recoverrun.worker.verification.drift_check import DriftCheck
 from recoverrun.worker.verification.replay_trial import EMPTY, Trial, bulk_of
 from rendezvous.protocol.messages import Promise
 
@@ -49,10 +49,10 @@ class MutualProof:
     """All ranks make each proof together."""
 
     def __init__(
-        self, worker: WorkerState, actor: Impersonator, sources: Sources, drift: Alike
+        self, worker: WorkerState, executor: Executor, sources: DataSources, drift: DriftCheck
     ) -> None:
         self._worker = worker
-        self._actor = actor
+        self._executor = executor
         self._sources = sources
         self._drift = drift
 
@@ -62,7 +62,7 @@ class MutualProof:
         return 2 * self._within_s()
 
     def _within_s(self) -> float:
-        return max(WITHIN_S, LONGER * self._actor.longest_s)
+        return max(WITHIN_S, LONGER * self._executor.longest_s)
 
     def run(self, step: int, generation: int, *, followed: bool, shown: bool) -> Proved:
         """All ranks enter. `followed`: the other rank is taken from where it ended the transaction
@@ -81,7 +81,7 @@ class MutualProof:
         partner = self._partner()
         trial = Trial(
             worker,
-            self._actor,
+            self._executor,
             self._sources,
             self._drift,
             partner,
@@ -120,7 +120,7 @@ class MutualProof:
         elsewhere = outward.get(loop, level) != level
         outward[loop] = level
         self._sources.trust()
-        self._actor.constants.settle()
+        self._executor.constants.settle()
         trial.learn(found["moved"])
         self._adopt(found, microbatch, level)
         praise = trial.praise(microbatch.places[level].top.loop.id)
@@ -152,7 +152,7 @@ class MutualProof:
                 names = {**place.top.globals, **place.top.names}
                 seen |= seen_by_contexts(place.top.context.attributes, names)
         worker = self._worker
-        self._actor.constants.exchange(there, worker.runtime.own_modules, seen, tell)
+        self._executor.constants.exchange(there, worker.runtime.own_modules, seen, tell)
 
     def _together(self, trial: Trial, found: Words, level: int, step: int, generation: int) -> str:
         """Why what lies behind the door is not the other rank's, or "". All ranks enter."""
@@ -197,22 +197,22 @@ class MutualProof:
 
     def _adopt(self, found: Words, microbatch: Microbatch, level: int) -> None:
         """What the child has learned is true here."""
-        actor, loop = self._actor, microbatch.places[0].top.loop
+        executor, loop = self._executor, microbatch.places[0].top.loop
         for one in self._worker.runtime.microbatches:
             if one.places[0].top.loop is loop:
                 one.chosen = level
         if microbatch.top.context is not None:
-            actor.captures.include(microbatch.top.context)
+            executor.captures.include(microbatch.top.context)
         regions = self._worker.runtime.regions
         regions.discard(loop.id)
         regions.add(microbatch.top.loop.id)
-        actor.talked |= bool(found["talked"])
-        actor.fed.update(found["fed"])
-        actor.bearing.immaterial |= frozenset(key_of(key) for key in found["immaterial"])
+        executor.talked |= bool(found["talked"])
+        executor.fed.update(found["fed"])
+        executor.influence.immaterial |= frozenset(key_of(key) for key in found["immaterial"])
 
     def _words(self, step: int, microbatch: Microbatch) -> Words:
         worker = self._worker
-        captures = self._actor.captures
+        captures = self._executor.captures
         after = captures.at((step, microbatch.index, AFTER, 0))
         before = [one for one in captures.points if one.kind == "after" and one.step < step]
         places = microbatch.places[:LEVELS]
@@ -249,7 +249,7 @@ class MutualProof:
         told_of = ("exact", "immaterial", "rewrites", "late", "mates")
         mine = {name: found[name] for name in told_of}
         said = gather(fabric, channel, generation, mine)
-        self._actor.rewrites |= any(one["rewrites"] for one in said.values())
+        self._executor.rewrites |= any(one["rewrites"] for one in said.values())
         for name in ("late", "mates"):
             found[name] = any(one[name] for one in said.values())
         common = set.intersection(*(set(one["exact"]) for one in said.values()))
@@ -264,7 +264,7 @@ class MutualProof:
         keys = {key_of(key) for one in heard.values() for key in one["different"]}
         if not keys:
             return False
-        top, shares = trial.microbatch.places[0].top, self._actor.shares
+        top, shares = trial.microbatch.places[0].top, self._executor.shares
         mine = shares.own(keys, {**top.globals, **top.names})
         given = tell({"shares": mine})
         theirs = {rank: one["shares"] for rank, one in given.items()}

@@ -22,7 +22,7 @@ from ft_collectives.communicators.gather_objects import gather
 from ft_collectives.step.vote import VoteGroup
 from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.errors import NotReplayable
-from recoverrun.worker.replay.executor import Impersonator
+from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.replay.lost_rank import LostRank
 from recoverrun.worker.step.strategy import Strategy
 from recoverrun.worker.step.worker_state import WorkerState
@@ -54,12 +54,12 @@ def examiners(odd: list[int], live: tuple[int, ...]) -> dict[int, int]:
     return {slot: (after[slot] or sound)[0] for slot in odd}
 
 
-class Guard:
+class NonfiniteCheck:
     """Looks at each step of `driver` before its gradients are reduced for good."""
 
-    def __init__(self, worker: WorkerState, actor: Impersonator) -> None:
+    def __init__(self, worker: WorkerState, executor: Executor) -> None:
         self._worker = worker
-        self._actor = actor
+        self._executor = executor
         self._vote_group: VoteGroup | None = None
 
     def check(self) -> None:
@@ -90,7 +90,7 @@ class Guard:
         machine, layout = worker.protection.machine, worker.protection.layout
         contexts = self._contexts(generation, vote_group)
         if machine.slot in odd:  # before a verdict, behind which a rank may be ended at any moment
-            worker.remnants.unmark(worker.step)
+            worker.context_buffer.unmark(worker.step)
         for slot, examiner in examiners(odd, view.live).items():
             found = SPOILT
             if examiner == machine.slot:
@@ -102,7 +102,7 @@ class Guard:
                 raise FaultyRank(f"{told}; replica {examiner} computed the same ones, and they are")
             if slot == machine.slot:
                 for one in worker.runtime.microbatches:
-                    worker.remnants.mark(worker.step, one.index, one.mark)
+                    worker.context_buffer.mark(worker.step, one.index, one.mark)
             if verdict != SPOILT and worker.env.rank == first:
                 why = (
                     "nor when replica {} computes them" if verdict == SAME else "{} cannot tell why"
@@ -123,7 +123,7 @@ class Guard:
 
     def _again(self, slot: int, contexts: dict[int, bytes]) -> int:
         """Compute all microbatches of `slot` once more; what that shows."""
-        worker, actor = self._worker, self._actor
+        worker, executor = self._worker, self._executor
         layout, strategy = worker.protection.layout, worker.protection.strategy
         rank = layout.replicas[slot][layout.place(worker.env.rank)[1]]
         context, mine = contexts.get(rank), worker.runtime.microbatches[0].top.context
@@ -131,23 +131,23 @@ class Guard:
             return UNTOLD
         odd = LostRank(rank, apart=worker.runtime.apart_from(rank))
         odd.learn(Context.unpack(context), mine)
-        kept, actor.lost[rank] = strategy.set_aside(), odd
+        kept, executor.lost[rank] = strategy.set_aside(), odd
         try:
             return SPOILT if all(self._each_finite(odd, strategy)) else SAME
         except NotReplayable:
             return UNTOLD
         finally:
             strategy.put_back(kept)
-            del actor.lost[rank]
+            del executor.lost[rank]
 
     def _each_finite(self, odd: LostRank, strategy: Strategy) -> Iterator[bool]:
         """Whether each microbatch of `odd` has finite gradients. Raises NotReplayable."""
-        worker, actor = self._worker, self._actor
+        worker, executor = self._worker, self._executor
         for microbatch in worker.runtime.microbatches:
-            top, points = microbatch.top.context, actor.captures.points
+            top, points = microbatch.top.context, executor.captures.points
             assert top is not None, "captured"
-            done = actor.execute(odd.rank, odd.at(top.point, points), worker.step, microbatch)
+            done = executor.execute(odd.rank, odd.at(top.point, points), worker.step, microbatch)
             yield finite(strategy.accumulators())
-            after = None if done.after is None else actor.captures.at(done.after.point)
+            after = None if done.after is None else executor.captures.at(done.after.point)
             if done.after is not None and after is not None:
                 odd.learn(done.after, after)

@@ -18,7 +18,7 @@ from ft_collectives.communicators.errors import Superseded
 from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.communicators.gather_objects import gather
 from ft_collectives.step.vote import Tally, VoteGroup
-from recoverrun.worker.replay.executor import Impersonator
+from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.step import exact_mode
 from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.tracking.microbatches import LEVELS, Microbatch, Place, Top
@@ -61,13 +61,13 @@ class Proofs:
     def __init__(
         self,
         worker: WorkerState,
-        actor: Impersonator,
+        executor: Executor,
         mutual: MutualProof,
         tell_each_other: Callable[[int], None],
     ) -> None:
         """`tell_each_other` is done in that generation once all ranks can be protected."""
         self._worker = worker
-        self._actor = actor
+        self._executor = executor
         self._mutual = mutual
         self._tell_each_other = tell_each_other
         self._begun: set[Program] = set()  # executed as they first ran
@@ -125,9 +125,9 @@ class Proofs:
         worker, microbatches = self._worker, self._worker.runtime.microbatches
         top = microbatches[0].top.context
         assert top is not None, "executed from there"
-        worker.remnants.top(top)
-        captures, step = self._actor.captures, top.step
-        worker.remnants.after(captures.after(step, microbatches[-1]))
+        worker.context_buffer.top(top)
+        captures, step = self._executor.captures, top.step
+        worker.context_buffer.after(captures.after(step, microbatches[-1]))
 
     def committed(self) -> None:
         """A transaction is committed; those of a new kind are proved, if all ranks do so."""
@@ -140,7 +140,7 @@ class Proofs:
             self._part()
         self._before = microbatches[-1].places
         if will == "go on":
-            self._actor.proving = worker.step >= self._again
+            self._executor.proving = worker.step >= self._again
         if worker.step >= self._again:
             self._again = worker.step + min(worker.step, EVERY)
             self.renew()
@@ -237,7 +237,7 @@ class Proofs:
         self._begun.add(program)
         if followed:
             self._followed.add((program, crossed))
-            self._actor.proving = False
+            self._executor.proving = False
         shown = (program, crossed) in self._shown
         proved = self._mutual.run(step, generation, followed=followed, shown=shown)
         if proved.anew:

@@ -18,9 +18,9 @@ from recoverrun.worker.context.object_graph import Holdings
 from recoverrun.worker.context.slot_context import ATTRIBUTE_TENSOR_BYTES, Context, Key, told
 from recoverrun.worker.data.worker_seed_check import observe
 from recoverrun.worker.errors import NotReplayable
-from recoverrun.worker.replay.data_sources import Sources
+from recoverrun.worker.replay.data_sources import DataSources
 from recoverrun.worker.replay.earlier_transactions import Weights, trained
-from recoverrun.worker.replay.executor import TALKS, Executed, Impersonator
+from recoverrun.worker.replay.executor import TALKS, Executed, Executor
 from recoverrun.worker.replay.local_shards import unlike
 from recoverrun.worker.replay.lost_rank import LostRank, State, named, parted
 from recoverrun.worker.replay.poison import HIGH, LOW, NOT_A_NUMBER
@@ -28,7 +28,7 @@ from recoverrun.worker.step import parameter_checksum
 from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.tracking.microbatches import LEVELS, Microbatch
 from recoverrun.worker.verification import replica_children
-from recoverrun.worker.verification.drift_check import Alike
+from recoverrun.worker.verification.drift_check import DriftCheck
 from recoverrun.worker.verification.forked_child import Ask
 
 TRACE = (
@@ -55,9 +55,9 @@ class Trial:
     def __init__(
         self,
         worker: WorkerState,
-        actor: Impersonator,
-        sources: Sources,
-        drift: Alike,
+        executor: Executor,
+        sources: DataSources,
+        drift: DriftCheck,
         partner: int,
         said: Words,
         step: int,
@@ -66,7 +66,7 @@ class Trial:
         there: Holdings,
     ) -> None:
         self._worker = worker
-        self._actor = actor
+        self._executor = executor
         self._sources = sources
         self._drift = drift
         self.partner = partner
@@ -105,7 +105,7 @@ class Trial:
 
     def work(self) -> Words:
         """In a child that is alone: which loop's body is it? As far as one rank can tell."""
-        worker, actor = self._worker, self._actor
+        worker, executor = self._worker, self._executor
         self._begin()
         if not self._whole:
             replica_children.part(self._mates)
@@ -117,14 +117,14 @@ class Trial:
             self.microbatch.chosen = level
             if not tried or place.top.context is None or not self._said["tops"][level]:
                 continue
-            weights = Weights(trained(actor.optimizers))
+            weights = Weights(trained(executor.optimizers))
             why, unknown = self._try(level)
             if self._needed:
                 found["mates"], found["reason"] = True, why
                 break
-            if parameter_checksum.of(self._strategy) != parameters and not actor.rewrites:
+            if parameter_checksum.of(self._strategy) != parameters and not executor.rewrites:
                 weights.restore()
-                actor.rewrites = True
+                executor.rewrites = True
                 why, unknown = self._try(level)
             if parameter_checksum.of(self._strategy) != parameters:
                 found["promise"], found["reason"] = "unprotected", WRITES.format(place.top.loop.id)
@@ -138,8 +138,8 @@ class Trial:
                 found["immaterial"] = [told(key) for key in sorted(unknown, key=str)]
                 break
             found["reason"] = found["reason"] or why
-        found["talked"], found["fed"] = actor.talked, actor.fed
-        found["rewrites"] = actor.rewrites
+        found["talked"], found["fed"] = executor.talked, executor.fed
+        found["rewrites"] = executor.rewrites
         found["different"] = [told(key) for key in sorted(self._different(), key=str)]
         found["traces"] = observe(worker.runtime.sources, self.partner)
         return found
@@ -148,7 +148,7 @@ class Trial:
         """In a child that meets those of the other ranks of its replica: is all of it right that
         begins at that level?
         """
-        worker, actor = self._worker, self._actor
+        worker, executor = self._worker, self._executor
         self._begin()
         self._whole, self.microbatch.chosen = True, level
         replica_children.meet(
@@ -165,7 +165,7 @@ class Trial:
             **EMPTY,
             "exact": [] if why else [level],
             "reason": why,
-            "talked": actor.talked,
+            "talked": executor.talked,
             "immaterial": [told(key) for key in sorted(unknown, key=str)],
             "moved": self._put_back(kept),
         }
@@ -179,35 +179,35 @@ class Trial:
 
     def learn(self, moved: Iterable[int]) -> None:
         """An execution moves these, in a copy of this process: they are put back each time."""
-        known = set(map(id, self._actor.moved))
+        known = set(map(id, self._executor.moved))
         for place in moved:
             if id(self._held[place]) not in known:
-                self._actor.moved.append(self._held[place])
+                self._executor.moved.append(self._held[place])
 
     def _begin(self) -> None:
         runtime = self._worker.runtime
         runtime.active, runtime.speaks_as = True, None
-        self._worker.faults.disarm()
+        self._worker.failpoints.disarm()
         self._sources.trust()
-        self._actor.constants.settle()
+        self._executor.constants.settle()
 
     def _try(self, level: int) -> tuple[str, frozenset[Key]]:
         """Why level `level` does not give the partner's microbatch, or "", and what was unknown."""
-        actor, mine = self._actor, self.microbatch.top.context
+        executor, mine = self._executor, self.microbatch.top.context
         assert mine is not None, "captured"
-        actor.captures.include(mine)
-        actor.proves, actor.only_inputs = True, not self._whole
+        executor.captures.include(mine)
+        executor.proves, executor.only_inputs = True, not self._whole
         kept = self._strategy.set_aside()
         try:
             lost, unknown = self._partner(level)
-            actor.lost[self.partner] = lost
-            state = lost.at(mine.point, actor.captures.points)
+            executor.lost[self.partner] = lost
+            state = lost.at(mine.point, executor.captures.points)
             if self._followed:
-                actor.bearing.immaterial |= unknown
-            done = actor.execute(self.partner, state, self._step, self.microbatch)
+                executor.influence.immaterial |= unknown
+            done = executor.execute(self.partner, state, self._step, self.microbatch)
             self._door = done.door
             why = self._unlike(done, *self._said["shown"][level])
-            if not why and actor.talked:
+            if not why and executor.talked:
                 why = self._heeds(state, level)
             return why and self._explained(why, unknown), unknown
         except NotReplayable as reason:
@@ -215,25 +215,25 @@ class Trial:
             return str(reason), frozenset()
         finally:
             self._strategy.put_back(kept)
-            actor.proves = actor.only_inputs = False
+            executor.proves = executor.only_inputs = False
 
     def _heeds(self, state: State, level: int) -> str:
         """In what it is another one where the ranks tell each other something else, or "": what is
         compared with a threshold heeds no NaN.
         """
-        actor, why = self._actor, ""
+        executor, why = self._executor, ""
         try:
             for answer in (LOW, HIGH):
-                actor.answer = answer
-                done = actor.execute(self.partner, state, self._step, self.microbatch)
+                executor.answer = answer
+                done = executor.execute(self.partner, state, self._step, self.microbatch)
                 why = why or self._unlike(done, *self._said["shown"][level])
         finally:
-            actor.answer = NOT_A_NUMBER
+            executor.answer = NOT_A_NUMBER
         return why
 
     def _partner(self, level: int) -> tuple[LostRank, frozenset[Key]]:
         """Where the partner stood, and what of it would not be known if it were lost."""
-        actor, own = self._actor, self._actor.captures
+        executor, own = self._executor, self._executor.captures
         there = Context.unpack(self._said["tops"][level])
         mine = self.microbatch.places[level].top.context
         assert mine is not None, "captured"
@@ -252,7 +252,7 @@ class Trial:
         unknown = lost.at(mine.point, own.points).unknown
         values = mine.values
         matter = {
-            key for key in unknown if key in values and actor.bearing.matters(key, values[key])
+            key for key in unknown if key in values and executor.influence.matters(key, values[key])
         }
         return lost, frozenset(matter)
 
@@ -277,8 +277,8 @@ class Trial:
         return ""
 
     def _explained(self, what: str, unknown: frozenset[Key]) -> str:
-        loop, actor = self.microbatch.top.loop.id, self._actor
-        if actor.talked:
+        loop, executor = self.microbatch.top.loop.id, self._executor
+        if executor.talked:
             return TALKS
         if unknown:
             return parted(sorted(unknown, key=str), "between steps")
@@ -303,20 +303,20 @@ class Trial:
 
     def _leaves_a_trace(self, level: int) -> bool:
         """True if the same microbatch, executed once more, comes out otherwise."""
-        actor = self._actor
-        actor.proves = actor.only_inputs = True
+        executor = self._executor
+        executor.proves = executor.only_inputs = True
         kept = self._strategy.set_aside()
         try:
             top = self.microbatch.top.context
             assert top is not None, "captured"
-            state = actor.lost[self.partner].at(top.point, actor.captures.points)
-            done = actor.execute(self.partner, state, self._step, self.microbatch)
+            state = executor.lost[self.partner].at(top.point, executor.captures.points)
+            done = executor.execute(self.partner, state, self._step, self.microbatch)
             return done.door != self._door
         except NotReplayable:
             return True
         finally:
             self._strategy.put_back(kept)
-            actor.proves = actor.only_inputs = False
+            executor.proves = executor.only_inputs = False
 
 
 def bulk_of(microbatch: Microbatch) -> dict[str, str]:

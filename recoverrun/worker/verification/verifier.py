@@ -6,19 +6,21 @@ from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.step import parameter_checksum
 from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.tracking.microbatches import Top
-from recoverrun.worker.verification.drift_check import Alike
-from recoverrun.worker.verification.nonfinite import Guard
+from recoverrun.worker.verification.drift_check import DriftCheck
+from recoverrun.worker.verification.nonfinite import NonfiniteCheck
 from recoverrun.worker.verification.proofs import Proofs
 
 
 class Verification:
     """Proofs, the check of drift, the check for NaN and the checksum of parameters."""
 
-    def __init__(self, worker: WorkerState, proofs: Proofs, drift: Alike, guard: Guard) -> None:
+    def __init__(
+        self, worker: WorkerState, proofs: Proofs, drift: DriftCheck, guard: NonfiniteCheck
+    ) -> None:
         self._worker = worker
         self._proofs = proofs
         self._drift = drift
-        self._guard = guard
+        self._nonfinite = guard
 
     def fitness(self, fabric: Fabric, vote_group: VoteGroup) -> str:
         """Why this script cannot be served, as all ranks find it, or "". All ranks enter."""
@@ -38,8 +40,8 @@ class Verification:
 
     def reduces(self) -> None:
         """Gradients are about to be reduced. Raises FaultyRank if this machine spoilt them."""
-        self._worker.phases.digest = parameter_checksum.due(self._worker)
-        self._guard.check()
+        self._worker.timing.digest = parameter_checksum.due(self._worker)
+        self._nonfinite.check()
 
     @property
     def word(self) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from recoverrun.worker.context.context_buffer import Remnants, contexts_in
+from recoverrun.worker.context.context_buffer import ContextWriter, contexts_in
 from recoverrun.worker.context.slot_context import Context
 from rendezvous.protocol import shared_memory
 from tests.unit.contexts import at
@@ -32,12 +32,12 @@ def left(path: str) -> list[tuple[int, str]]:
 
 
 def test_a_rank_leaves_its_top_the_end_before_and_the_top_before_that(path: str) -> None:
-    remnants = Remnants(path)
+    context_buffer = ContextWriter(path)
     course: list[list[tuple[int, str]]] = []
     for step in (1, 2):
-        remnants.top(top(step))
+        context_buffer.top(top(step))
         course.append(left(path))
-        remnants.after(after(step))
+        context_buffer.after(after(step))
         course.append(left(path))
 
     assert course == [
@@ -49,17 +49,17 @@ def test_a_rank_leaves_its_top_the_end_before_and_the_top_before_that(path: str)
 
 
 def test_what_was_left_is_what_it_was(path: str) -> None:
-    remnants, context = Remnants(path), top(3, rank=2)
-    remnants.top(context)
+    context_buffer, context = ContextWriter(path), top(3, rank=2)
+    context_buffer.top(context)
 
     (payload,) = shared_memory.read(path)
     assert contexts_in(payload) == [context]
 
 
 def test_killed_while_it_writes_a_rank_leaves_what_it_had_left_before(path: str) -> None:
-    remnants = Remnants(path)
-    remnants.top(top(1))
-    remnants.after(after(1))
+    context_buffer = ContextWriter(path)
+    context_buffer.top(top(1))
+    context_buffer.after(after(1))
 
     older, newer = shared_memory.read(path)
 
@@ -70,11 +70,11 @@ def test_killed_while_it_writes_a_rank_leaves_what_it_had_left_before(path: str)
 def test_where_all_is_too_much_the_oldest_goes(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     size = len(top(1).pack())
     monkeypatch.setattr("recoverrun.worker.context.context_buffer.MOST_BYTES", 5 * size)
-    remnants = Remnants(path)
-    remnants.top(top(1))
-    remnants.after(after(1))
+    context_buffer = ContextWriter(path)
+    context_buffer.top(top(1))
+    context_buffer.after(after(1))
 
-    remnants.top(top(2))
+    context_buffer.top(top(2))
 
     assert left(path) == [(1, "after"), (2, "top")]
 
@@ -93,34 +93,34 @@ def points(path: str) -> list[tuple[int, ...]]:
 
 
 def test_iterations_around_are_left_between_the_top_before_and_the_end_before(path: str) -> None:
-    remnants, outer, inner = Remnants(path), begun(1, 0), begun(1, 1)
+    context_buffer, outer, inner = ContextWriter(path), begun(1, 0), begun(1, 1)
     first = at(1, attempt=2)
-    remnants.top(first, [outer, inner, first])
+    context_buffer.top(first, [outer, inner, first])
     assert points(path) == [outer.point, inner.point, first.point], "itself but once"
-    remnants.after(after(1))
+    context_buffer.after(after(1))
 
-    remnants.top(top(2), [outer, inner])
+    context_buffer.top(top(2), [outer, inner])
 
     last, now = after(1).point, top(2).point
     assert points(path) == [first.point, outer.point, inner.point, last, now]
 
 
 def test_an_iteration_around_is_left_for_as_long_as_it_is_under_way(path: str) -> None:
-    remnants, outer = Remnants(path), begun(1, 0)
-    remnants.top(at(1, attempt=2), [outer])
+    context_buffer, outer = ContextWriter(path), begun(1, 0)
+    context_buffer.top(at(1, attempt=2), [outer])
 
-    remnants.top(top(2), [begun(2, 1)])
+    context_buffer.top(top(2), [begun(2, 1)])
 
     assert outer.point not in points(path) and begun(2, 1).point in points(path)
 
 
 def test_what_is_left_of_an_iteration_is_what_it_was_as_it_began(path: str) -> None:
     """It is packed once, however many transactions it has."""
-    remnants, outer = Remnants(path), begun(1, 0)
-    remnants.top(at(1, attempt=2), [outer])
+    context_buffer, outer = ContextWriter(path), begun(1, 0)
+    context_buffer.top(at(1, attempt=2), [outer])
     outer.names["epoch"] = 9
 
-    remnants.top(top(2), [outer])
+    context_buffer.top(top(2), [outer])
 
     *_, payload = shared_memory.read(path)
     assert [one.names["epoch"] for one in contexts_in(payload) if one.point == outer.point] == [1]
@@ -134,11 +134,11 @@ def test_the_top_before_goes_first_then_iterations_around_the_outermost_first(
     course = [at(1, attempt=2), outer, inner, after(1), top(2)]
     size = max(len(one.pack()) for one in course)
     monkeypatch.setattr("recoverrun.worker.context.context_buffer.MOST_BYTES", 2 * room * size)
-    remnants = Remnants(path)
-    remnants.top(course[0], [outer, inner])
-    remnants.after(course[3])
+    context_buffer = ContextWriter(path)
+    context_buffer.top(course[0], [outer, inner])
+    context_buffer.after(course[3])
 
-    remnants.top(course[4], [outer, inner])
+    context_buffer.top(course[4], [outer, inner])
 
     assert points(path) == [one.point for one in course][-room:]
 
@@ -147,11 +147,11 @@ def test_the_top_before_goes_first_then_iterations_around_the_outermost_first(
 
 
 def test_marks_are_left_beside(path: str) -> None:
-    remnants = Remnants(path)
-    remnants.mark(4, 0, (11, 0))
-    remnants.mark(4, 0, (11, 12))
-    remnants.mark(4, 1, (13, 0))
-    remnants.top(top(4))
+    context_buffer = ContextWriter(path)
+    context_buffer.mark(4, 0, (11, 0))
+    context_buffer.mark(4, 0, (11, 12))
+    context_buffer.mark(4, 1, (13, 0))
+    context_buffer.top(top(4))
 
     assert shared_memory.parse_marks(shared_memory.read_marks(path)) == {
         (4, 0): (11, 12),
@@ -160,10 +160,10 @@ def test_marks_are_left_beside(path: str) -> None:
 
 
 def test_where_nothing_is_to_be_left_nothing_is(tmp_path: Path) -> None:
-    remnants = Remnants("")
-    remnants.top(top(1))
-    remnants.after(after(1))
-    remnants.mark(1, 0, (1, 2))
+    context_buffer = ContextWriter("")
+    context_buffer.top(top(1))
+    context_buffer.after(after(1))
+    context_buffer.mark(1, 0, (1, 2))
 
     assert list(tmp_path.iterdir()) == []
 

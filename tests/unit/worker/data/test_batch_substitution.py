@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from recoverrun.worker.context.observer import TorchSenses
+from recoverrun.worker.context.observer import TorchObserver
 from recoverrun.worker.data.batch_substitution import draws_in, items_in_memory
 from recoverrun.worker.data.source import Draw
 
@@ -127,6 +127,6 @@ def test_numbers_and_names_are_shared_and_tell_nothing() -> None:
     ("loop", "found"), [(enumerate(BATCHES[:1]), [0]), (range(3), []), (_generator(), [])]
 )
 def test_a_loop_holds_the_draws_of_what_it_goes_over(loop: Any, found: list[int]) -> None:
-    drawn = TorchSenses().drawn_for(loop, draws(*BATCHES))
+    drawn = TorchObserver().drawn_for(loop, draws(*BATCHES))
 
     assert [one.index for one in drawn] == found

@@ -12,8 +12,8 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from recoverrun.worker.data.cycle_source import CycleSource
 from recoverrun.worker.errors import NotReplayable
-from recoverrun.worker.replay.data_sources import Sources
-from recoverrun.worker.replay.executor import Impersonator
+from recoverrun.worker.replay.data_sources import DataSources
+from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
 
 WORLD, BATCH, COUNT = 3, 2, 21
@@ -25,21 +25,21 @@ def _loader(rank: int) -> DataLoader[Any]:
     return DataLoader(data, BATCH, sampler=sampler)
 
 
-def _sources() -> tuple[ScriptRuntime, Sources]:
+def _sources() -> tuple[ScriptRuntime, DataSources]:
     runtime = ScriptRuntime(0)
-    runtime.senses = SimpleNamespace(seen=frozenset)  # type: ignore[assignment]  # torch is there
+    runtime.observer = SimpleNamespace(seen=frozenset)  # type: ignore[assignment]  # torch is there
     runtime.own_modules = frozenset({__name__})
-    return runtime, Sources(runtime, Impersonator(runtime, pytest.fail))
+    return runtime, DataSources(runtime, Executor(runtime, pytest.fail))
 
 
-def _cycle(sources: Sources, items: Any) -> Iterator[Any]:
+def _cycle(sources: DataSources, items: Any) -> Iterator[Any]:
     def cycle() -> Iterator[Any]:  # where `patches` calls from
         return sources.cycle(itertools.cycle, items)
 
     return cycle()
 
 
-def _wrapped(sources: Sources, loader: DataLoader[Any]) -> Iterator[Any]:
+def _wrapped(sources: DataSources, loader: DataLoader[Any]) -> Iterator[Any]:
     return sources.iterate(loader, DataLoader.__iter__)
 
 

@@ -41,8 +41,8 @@ class Rank:
         self.runtime = SimpleNamespace(microbatches=[])
         self.executed: list[tuple[Identity, int]] = []
         self.guess, self.guesses = "", 0  # what it says of its own guesses, and how often
-        actor: Any = object()
-        self.audits = Audits(protected(self), actor)
+        executor: Any = object()
+        self.audits = Audits(protected(self), executor)
 
     def run(self, executors: dict[tuple[int, int], int]) -> tuple[set[Identity], str]:
         return self.audits.run(GENERATION, executors, {}, self._execute, self._guessed)

@@ -42,14 +42,14 @@ def crew_of(
     """One rank of three was lost; transactions later, what the others execute changes."""
     crew = Crew(program=lambda x: x, survivors=len(shares), audits=True)
     crew.inherit(left_at_top())
-    crew.make_up(shares)
+    crew.makes_up(shares)
     for number in range(1, 5):
         crew.commit()
         if number == after:
             change(crew)
         for one in crew.survivors:
             one.executions.clear()
-        crew.make_up(shares)
+        crew.makes_up(shares)
         if not all(one.guarantee.exact for one in crew.survivors):
             break
     return crew
@@ -214,7 +214,7 @@ def test_each_rank_is_asked_for_guesses_once_it_has_executed_its_own(
     """Whatever came of that: shard mates do both together."""
     rank, before = Rank(slot, (0, 1, 4)), []
 
-    def disowned(session: Any, actor: Any) -> str:
+    def disowned(session: Any, executor: Any) -> str:
         before.append(rank.guesses)
         return own
 
@@ -233,7 +233,7 @@ def test_a_guess_of_one_survivor_costs_the_promise_of_all_in_the_next_audit(
     after: int, audited: int, since: int, rank: int
 ) -> None:
     def change(crew: Crew) -> None:
-        crew.survivors[rank].makeup._guessed = lambda: GUESS  # type: ignore[method-assign]
+        crew.survivors[rank].make_up._guessed = lambda: GUESS  # type: ignore[method-assign]
 
     crew = crew_of(change, after)
 

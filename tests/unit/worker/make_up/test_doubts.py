@@ -65,8 +65,8 @@ class Tries:
     def __init__(self, survivor: Survivor, differs: Differs = never, how: str = "inputs") -> None:
         self.differs, self.how = differs, how
         self.done: list[str] = []
-        self._own, self._execute = survivor.env.rank, survivor.impersonator.execute
-        survivor.impersonator.execute = self
+        self._own, self._execute = survivor.env.rank, survivor.executor.execute
+        survivor.executor.execute = self
 
     def __call__(self, rank: int, state: State, step: int, microbatch: Microbatch) -> Executed:
         done: Executed = self._execute(rank, state, step, microbatch)
@@ -92,15 +92,15 @@ class Unknowing(Crew):
         self.tries = [Tries(survivor, differs) for survivor in self.survivors]
         before = {key: value - (key in moved) for key, value in OURS.items()}
         for survivor in self.survivors:
-            survivor.impersonator.bearing.matters = lambda key, value: False
-            survivor.impersonator.captures.points.insert(0, at(STEP - 1, 0, "after", names=before))
+            survivor.executor.influence.matters = lambda key, value: False
+            survivor.executor.captures.points.insert(0, at(STEP - 1, 0, "after", names=before))
         self.stand(OURS)
         self.inherit(at(STEP - 1, 0, "after", names=THEIRS))
 
     def stand(self, names: dict[str, int]) -> None:
         """There the survivors stand in the present transaction."""
         for survivor in self.survivors:
-            for one in survivor.impersonator.captures.points:
+            for one in survivor.executor.captures.points:
                 if one.step == survivor.step:
                     one.names |= names
 
@@ -119,9 +119,9 @@ class Unknowing(Crew):
 def test_in_the_struck_transaction_it_is_executed_with_our_own_value_too(immaterial: str) -> None:
     crew = Unknowing("y")
     for survivor in crew.survivors:
-        survivor.impersonator.bearing.immaterial = frozenset(immaterial)
+        survivor.executor.influence.immaterial = frozenset(immaterial)
 
-    crew.make_up(FIRST_DOES_ALL)
+    crew.makes_up(FIRST_DOES_ALL)
 
     assert crew.taken() == [["", "y"], []]
     assert (crew.promises, crew.said) == (EXACT, [])
@@ -131,7 +131,7 @@ def test_in_the_struck_transaction_it_is_executed_with_our_own_value_too(immater
 def test_what_differs_with_it_is_made_up_with_fresh_data_and_told() -> None:
     crew = Unknowing("y", with_y)
 
-    crew.make_up(FIRST_DOES_ALL)
+    crew.makes_up(FIRST_DOES_ALL)
 
     assert crew.gradients == {(LOST, 0): ("fresh", 0)}
     assert (crew.promises, crew.said) == (EQUAL, [TOLD.format("y differs", "s")])
@@ -140,7 +140,7 @@ def test_what_differs_with_it_is_made_up_with_fresh_data_and_told() -> None:
 def test_where_all_is_known_it_is_executed_once() -> None:
     crew = Unknowing("", always)
 
-    crew.make_up(FIRST_DOES_ALL)
+    crew.makes_up(FIRST_DOES_ALL)
 
     assert crew.taken() == [[""], []]
     assert crew.promises == EXACT
@@ -149,11 +149,11 @@ def test_where_all_is_known_it_is_executed_once() -> None:
 def test_it_is_asked_again_once_more_is_unknown_and_in_no_other_transaction() -> None:
     crew, tried = Unknowing("y"), []
 
-    crew.make_up(FIRST_DOES_ALL)
+    crew.makes_up(FIRST_DOES_ALL)
     for z in (OURS["z"], 4, 4):
         tried.append(crew.taken()[0])
         crew.go_on(z=z)
-        crew.make_up(FIRST_DOES_ALL)
+        crew.makes_up(FIRST_DOES_ALL)
 
     assert [*tried, crew.taken()[0]] == [["", "y"], [""], ["", "yz"], [""]]
     assert (crew.promises, crew.said) == (EXACT, [])
@@ -161,11 +161,11 @@ def test_it_is_asked_again_once_more_is_unknown_and_in_no_other_transaction() ->
 
 def test_what_becomes_unknown_later_and_matters_is_told_then() -> None:
     crew = Unknowing("y", lambda ours: "z" in ours)
-    crew.make_up(FIRST_DOES_ALL)
+    crew.makes_up(FIRST_DOES_ALL)
     assert crew.promises == EXACT
 
     crew.go_on(z=4)
-    crew.make_up(FIRST_DOES_ALL)
+    crew.makes_up(FIRST_DOES_ALL)
 
     assert crew.gradients == {(LOST, 0): ("fresh", 0)}
     assert (crew.promises, crew.said) == (EQUAL, [TOLD.format("z differs", "s")])
@@ -186,7 +186,7 @@ class One:
         assert self.microbatch.top.context is not None, "captured"
         self.microbatch.top.context.names |= {**OURS, MARK: "ours"}
         self.microbatch.top.context.attributes |= {COUNT: 4}
-        self.doubts = self.survivor.makeup._doubts
+        self.doubts = self.survivor.make_up._doubts
 
     def made(self, *unknown: Key, rank: int = LOST) -> Made:
         names, attributes = {**THEIRS, MARK: "theirs"}, {COUNT: 9}
@@ -246,13 +246,13 @@ def test_who_knows_all_tells_that_a_shard_mate_does_not(how: str) -> None:
 def audited(crew: Unknowing, after: int, differs: Differs) -> list[list[list[str]]]:
     """What was executed in each of four transactions, in which it comes to differ."""
     tried = []
-    crew.make_up(FIRST_DOES_ALL)
+    crew.makes_up(FIRST_DOES_ALL)
     for number in range(1, 5):
         crew.go_on()
         for one in crew.tries if number == after else ():
             one.differs = differs
         crew.taken()
-        crew.make_up(FIRST_DOES_ALL)
+        crew.makes_up(FIRST_DOES_ALL)
         tried.append(crew.taken())
         if crew.promises != EXACT:
             break
@@ -284,27 +284,27 @@ def test_what_comes_to_matter_costs_the_promise_in_the_next_audit(
 def test_one_guess_is_enough_and_of_the_rest_it_is_asked_all_the_same(index: int) -> None:
     """Shard mates may have none there."""
     crew, asked = Unknowing("y", microbatches=2), []
-    crew.make_up(((0, 1), ()))
-    makeup, other = (survivor.makeup for survivor in crew.survivors)
+    crew.makes_up(((0, 1), ()))
+    make_up, other = (survivor.make_up for survivor in crew.survivors)
 
     def guessed(made: Made, microbatch: Microbatch) -> str:
         assert made.identity == (LOST, microbatch.index)
         asked.append(microbatch.index)
         return "a guess" if microbatch.index == index else ""
 
-    makeup._doubts.guessed = guessed  # type: ignore[method-assign]
+    make_up._doubts.guessed = guessed  # type: ignore[method-assign]
 
-    assert (makeup._guessed(), asked) == ("a guess", [0, 1])
+    assert (make_up._guessed(), asked) == ("a guess", [0, 1])
     assert other._guessed() == "", "it has made up nothing"
 
 
 @pytest.mark.parametrize("layout", [LAYOUT, IN_SHARDS], ids=["whole", "shards"])
 def test_nothing_is_asked_of_what_was_made_up_with_fresh_data(layout: Layout) -> None:
     crew = Unknowing("y", with_y)
-    crew.make_up(FIRST_DOES_ALL)
+    crew.makes_up(FIRST_DOES_ALL)
     assert crew.gradients == {(LOST, 0): ("fresh", 0)}
     crew.taken()
 
     crew.survivors[0].layout = layout
 
-    assert crew.survivors[0].makeup._guessed() == "" and crew.taken() == [[], []]
+    assert crew.survivors[0].make_up._guessed() == "" and crew.taken() == [[], []]

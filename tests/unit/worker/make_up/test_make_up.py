@@ -30,7 +30,7 @@ def test_each_executes_its_share_once_where_the_assumed_start_was_right() -> Non
     crew = Crew(program=lambda x: x)
     crew.inherit(left_at_top())
 
-    crew.make_up()
+    crew.makes_up()
 
     assert crew.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("own", 5)}
     assert crew.executions == [[(0, 5)], [(1, 5)]]
@@ -42,7 +42,7 @@ def test_a_start_that_was_assumed_wrongly_is_made_good() -> None:
     crew = Crew()
     crew.inherit(left_at_top())
 
-    crew.make_up()
+    crew.makes_up()
 
     assert crew.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("own", 6)}
     assert crew.executions == [[(0, 5)], [(1, 5), (1, 6)]]
@@ -53,7 +53,7 @@ def test_who_makes_up_all_of_a_slot_assumes_nothing() -> None:
     crew = Crew()
     crew.inherit(left_at_top())
 
-    crew.make_up(((0, 1), ()))
+    crew.makes_up(((0, 1), ()))
 
     assert crew.executions == [[(0, 5), (1, 6)], []]
     assert crew.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("own", 6)}
@@ -68,7 +68,7 @@ def test_wrong_starts_are_made_good_one_after_the_other(
     crew = Crew(microbatches=4)
     crew.inherit(left_at_top())
 
-    crew.make_up(shares)
+    crew.makes_up(shares)
 
     assert crew.gradients == {(LOST, n): ("own", 5 + n) for n in range(4)}
     assert crew.promises == EXACT
@@ -79,7 +79,7 @@ def one_knows_the_start(microbatches: int) -> Crew:
     crew = Crew(microbatches=microbatches)
     knows, lacks = crew.survivors
     before = [at(STEP - 2, names={"x": 0}), at(STEP - 1, 0, "after", names={"x": 0})]
-    lacks.impersonator.captures.points[:0] = before
+    lacks.executor.captures.points[:0] = before
     knows.inherit(left_at_top())
     lacks.inherit(at(STEP - 2, names={"x": 3}))
     return crew
@@ -92,7 +92,7 @@ def test_who_lacks_a_start_waits_for_those_who_execute_what_is_before(
     count = sum(map(len, shares))
     crew = one_knows_the_start(count)
 
-    crew.make_up(shares)
+    crew.makes_up(shares)
 
     assert crew.gradients == {(LOST, n): ("own", 5 + n) for n in range(count)}
     assert (crew.promises, crew.said) == (EXACT, [])
@@ -101,7 +101,7 @@ def test_who_lacks_a_start_waits_for_those_who_execute_what_is_before(
 def test_who_lacks_the_start_of_all_gives_up_at_once() -> None:
     crew = one_knows_the_start(2)
 
-    crew.make_up(((1,), (0,)))
+    crew.makes_up(((1,), (0,)))
 
     assert crew.gradients == {(LOST, 0): ("fresh", 1), (LOST, 1): ("fresh", 0)}
     assert (crew.promises, crew.said) == (EQUAL, [BEHIND.format(rank=LOST)])
@@ -112,9 +112,9 @@ def test_nobody_waits_for_ever_for_a_start() -> None:
     """What is told of the microbatches before is of no use here."""
     crew = one_knows_the_start(2)
     lacks = crew.survivors[1]
-    lacks.makeup._learn = lambda *what, **how: None  # type: ignore[method-assign]
+    lacks.make_up._learn = lambda *what, **how: None  # type: ignore[method-assign]
 
-    crew.make_up()
+    crew.makes_up()
 
     assert crew.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("fresh", 1)}
     assert (crew.promises, crew.said) == (EQUAL, [BEHIND.format(rank=LOST)])
@@ -123,23 +123,23 @@ def test_nobody_waits_for_ever_for_a_start() -> None:
 def test_all_know_where_the_lost_rank_stands_afterwards() -> None:
     crew = Crew()
     crew.inherit(left_at_top())
-    crew.make_up()
+    crew.makes_up()
 
     for survivor in crew.survivors:
-        captures = survivor.impersonator.captures
+        captures = survivor.executor.captures
         captures.points.append(at(STEP + 1, names={"x": 0}))
-        survivor.makeup.end_step(STEP)
-        state = survivor.impersonator.lost[LOST].at((STEP + 1, 0, 0, 0), captures.points)
+        survivor.make_up.end_step(STEP)
+        state = survivor.executor.lost[LOST].at((STEP + 1, 0, 0, 0), captures.points)
         assert (state.context.values, state.assumed) == ({"x": 7}, False)
 
 
 def test_a_wrong_start_of_which_nothing_is_used_is_no_matter() -> None:
     crew = Crew()
     for survivor in crew.survivors:
-        survivor.impersonator.bearing.matters = lambda key, value: False
+        survivor.executor.influence.matters = lambda key, value: False
     crew.inherit(left_at_top())
 
-    crew.make_up()
+    crew.makes_up()
 
     assert crew.executions == [[(0, 5)], [(1, 5)]]
     assert crew.promises == EXACT
@@ -148,9 +148,9 @@ def test_a_wrong_start_of_which_nothing_is_used_is_no_matter() -> None:
 def test_what_was_made_up_before_a_second_loss_is_added_once() -> None:
     crew = Crew()
     crew.inherit(left_at_top())
-    crew.make_up()
+    crew.makes_up()
 
-    crew.make_up(((), ()))
+    crew.makes_up(((), ()))
 
     assert crew.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("own", 6)}
 
@@ -161,7 +161,7 @@ def test_gradients_of_one_s_own_are_none_of_it() -> None:
     for survivor in crew.survivors:
         survivor.present = [("own", "home")]
 
-    crew.make_up()
+    crew.makes_up()
 
     assert [one.present for one in crew.survivors] == [[("own", "home")]] * 2
 
@@ -172,18 +172,18 @@ def test_what_nobody_knew_of_the_lost_rank_is_not_known_after_its_microbatch_eit
     after = at(STEP - 1, 0, "after", names={"x": 0, "y": 1})
     random.seed(9)
     for survivor in crew.survivors:
-        survivor.impersonator.bearing.matters = lambda key, value: False
-        captures = survivor.impersonator.captures
+        survivor.executor.influence.matters = lambda key, value: False
+        captures = survivor.executor.captures
         captures.points = [after, at(STEP, names={"x": 0, "y": 2}), *captures.points[1:]]
         survivor.runtime.microbatches[0].top.context = captures.points[1]
         captures.points.append(at(STEP + 1, names={"x": 0, "y": 2}))
     random.seed(8)
     crew.inherit(at(STEP - 1, 0, "after", names={"x": 5, "y": 7}))
 
-    crew.make_up(((0,), ()))
+    crew.makes_up(((0,), ()))
 
     for survivor in crew.survivors:
-        points, lost = survivor.impersonator.captures.points, survivor.impersonator.lost[LOST]
+        points, lost = survivor.executor.captures.points, survivor.executor.lost[LOST]
         for point in ((STEP, 0, 1, 0), (STEP + 1, 0, 0, 0)):
             assert lost.at(point, points).unknown == {"y", host("python")}
     assert crew.promises == EXACT
@@ -197,7 +197,7 @@ def test_what_the_lost_rank_noted_is_the_proof(known: Mark) -> None:
     crew = Crew()
     crew.inherit(left_at_top(), marks={0: known, 1: known})
 
-    crew.make_up()
+    crew.makes_up()
 
     assert crew.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("own", 6)}
     assert crew.promises == EXACT
@@ -219,7 +219,7 @@ def test_what_is_not_as_the_lost_rank_noted_is_of_fresh_data_and_told(
     crew = Crew()
     crew.inherit(left_at_top(), marks={index: known})
 
-    crew.make_up()
+    crew.makes_up()
 
     first = ("own", 5) if index else ("fresh", 0)
     assert crew.gradients == {(LOST, 0): first, (LOST, 1): ("fresh", 1)}, "which follows from it"
@@ -232,9 +232,9 @@ def test_a_mark_of_another_microbatch_proves_nothing() -> None:
     ring = mark_of(STEP - 1, 0, (99, 99)).ljust(MARKS_BYTES, b"\0")
     crew.inherit(left_at_top())
     for one in crew.survivors:
-        one.makeup.inherit(LostContexts(generation=2, contexts=(), marks=((LOST, ring),)))
+        one.make_up.inherit(LostContexts(generation=2, contexts=(), marks=((LOST, ring),)))
 
-    crew.make_up()
+    crew.makes_up()
 
     assert crew.promises == EXACT
 
@@ -267,7 +267,7 @@ def test_who_executes_for_a_lost_rank_executes_its_own_first_microbatch_once() -
     crew = forgetful()
 
     for _ in range(3):
-        crew.make_up(((0, 1), ()))
+        crew.makes_up(((0, 1), ()))
         crew.commit()
 
     assert recalled(crew) == [[(STEP, 0)], []]
@@ -277,7 +277,7 @@ def test_once_for_each_lost_rank() -> None:
     survivor = forgetful().survivors[0]
 
     for rank in (LOST, 1, LOST, 1):
-        survivor.makeup._doubts.memory(rank)
+        survivor.make_up._doubts.memory(rank)
 
     assert survivor.recalled == [(STEP, 0)] * 2
 
@@ -285,7 +285,7 @@ def test_once_for_each_lost_rank() -> None:
 def test_who_is_not_what_it_was_executes_nothing_for_others_and_says_so() -> None:
     crew = forgetful(0, 1)
 
-    crew.make_up()
+    crew.makes_up()
 
     assert crew.gradients == {(LOST, 0): ("fresh", 0), (LOST, 1): ("fresh", 1)}
     assert (crew.promises, crew.said) == (EQUAL, [not_itself(0), not_itself(1)])
@@ -296,7 +296,7 @@ def test_who_is_not_what_it_was_executes_nothing_for_others_and_says_so() -> Non
 def test_one_that_is_not_what_it_was_lowers_the_promise_of_all(rank: int) -> None:
     crew = forgetful(rank)
 
-    crew.make_up()
+    crew.makes_up()
 
     assert (crew.promises, crew.said) == (EQUAL, [not_itself(rank)])
     assert crew.gradients[LOST, rank] == ("fresh", rank)
@@ -306,6 +306,6 @@ def test_one_that_is_not_what_it_was_lowers_the_promise_of_all(rank: int) -> Non
 def test_who_was_not_what_it_was_is_not_asked_again_for_the_same_lost_rank() -> None:
     crew = forgetful(0)
 
-    crew.make_up(((0, 1), ()))
+    crew.makes_up(((0, 1), ()))
 
     assert recalled(crew) == [[(STEP, 0)], []] and crew.executions == [[], []]

@@ -23,7 +23,7 @@ def test_where_nothing_was_left_all_is_of_fresh_data(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(makeup_module, "LEGACY_WAIT_S", 0.01)
     crew = Crew()
 
-    crew.make_up()
+    crew.makes_up()
 
     assert crew.gradients == {(LOST, 0): ("fresh", 0), (LOST, 1): ("fresh", 1)}
     assert crew.promises == EQUAL
@@ -33,13 +33,13 @@ def test_where_nothing_was_left_all_is_of_fresh_data(monkeypatch: pytest.MonkeyP
 def test_what_comes_after_the_promise_was_lowered_is_of_fresh_data_at_once() -> None:
     crew = Crew(program=lambda x: x)
     crew.inherit(left_at_top(), marks={0: (99, 99)})
-    crew.make_up()
+    crew.makes_up()
     for survivor in crew.survivors:
-        survivor.makeup.end_step(STEP)
+        survivor.make_up.end_step(STEP)
         survivor.reduced.clear()
         survivor.executions.clear()
 
-    crew.make_up()
+    crew.makes_up()
 
     assert crew.gradients == {(LOST, 0): ("fresh", 0), (LOST, 1): ("fresh", 1)}
     assert crew.executions == [[], []] and len(crew.said) == 1
@@ -55,7 +55,7 @@ def barren(*, survivors: tuple[int, ...] = (0, 1), microbatches: int = 2) -> Cre
     """Nothing was left of the lost rank, and to these survivors fresh data give nothing."""
     crew = Crew(microbatches=microbatches)
     for number, survivor in enumerate(crew.survivors):
-        survivor.makeup.downgrade("the deputy failed")
+        survivor.make_up.downgrade("the deputy failed")
         survivor.present = [HOME]
         survivor.barren = BARREN if number in survivors else ""
     return crew
@@ -67,7 +67,7 @@ def test_where_no_fresh_data_can_be_had_the_mean_of_own_microbatches_stands_in(
 ) -> None:
     crew = barren(microbatches=microbatches)
 
-    crew.make_up()
+    crew.makes_up()
 
     share = ([HOME], microbatches)  # of what is its own: nothing of what was tried
     assert crew.gradients == {
@@ -82,7 +82,7 @@ def test_the_transaction_has_all_its_microbatches_whoever_has_no_fresh_data(
 ) -> None:
     crew = barren(survivors=survivors, microbatches=4)
 
-    crew.make_up(((0, 2), (1, 3)))
+    crew.makes_up(((0, 2), (1, 3)))
 
     kinds = {identity: kind for identity, (kind, _) in crew.gradients.items()}
     assert kinds == {(LOST, n): "share" if n % 2 in survivors else "fresh" for n in range(4)}
@@ -91,7 +91,7 @@ def test_the_transaction_has_all_its_microbatches_whoever_has_no_fresh_data(
 def test_own_gradients_are_what_they_were_before_fresh_data_gave_nothing() -> None:
     crew = barren()
 
-    crew.make_up()
+    crew.makes_up()
 
     assert [one.present for one in crew.survivors] == [[HOME]] * 2
 
@@ -100,9 +100,9 @@ def test_what_stands_in_for_fresh_data_is_said_once_by_each_whom_it_concerns() -
     crew = barren(survivors=(1,), microbatches=4)
 
     for _ in range(3):
-        crew.make_up(((0, 2), (1, 3)))
+        crew.makes_up(((0, 2), (1, 3)))
         for survivor in crew.survivors:
-            survivor.makeup.end_step(STEP)
+            survivor.make_up.end_step(STEP)
             survivor.reduced.clear()
             survivor.step += 1
 
@@ -116,7 +116,7 @@ def test_what_was_executed_exactly_and_came_out_otherwise_is_made_up_from_own_on
     for survivor in crew.survivors:
         survivor.present, survivor.barren = [HOME], BARREN
 
-    crew.make_up()
+    crew.makes_up()
 
     assert crew.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("share", ([HOME], 2, False))}
     assert crew.promises == EQUAL and len(crew.said) == 1
@@ -140,9 +140,9 @@ def test_each_identity_has_one_gradient_whatever_comes_in_between(
                 n for n, behaviour in enumerate(course) if behaviour == "cannot be executed"
             }
             if one == "promise was lowered":
-                survivor.makeup.downgrade("the deputy failed")
+                survivor.make_up.downgrade("the deputy failed")
 
-        crew.make_up(shares)
+        crew.makes_up(shares)
 
         assert crew.gradients.keys() == {(LOST, 0), (LOST, 1)}, course
         right = {(LOST, n): ("own", 5 + n * moves) for n in range(2)}
@@ -157,10 +157,10 @@ def test_each_identity_has_one_gradient_whatever_comes_in_between(
 def test_a_start_that_nobody_can_tell_is_of_fresh_data_and_told() -> None:
     crew = Crew()
     crew.inherit(left_at_top())
-    silent = crew.survivors[0].makeup
+    silent = crew.survivors[0].make_up
     silent._end_of = lambda made: None  # type: ignore[method-assign]
 
-    crew.make_up()
+    crew.makes_up()
 
     assert crew.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("fresh", 1)}
     assert crew.said == [ENDLESS.format(rank=LOST, index=1, step=STEP)]

@@ -42,13 +42,13 @@ def test_who_needs_a_context_at_once_waits_for_it() -> None:
     (survivor, _), found = crew.survivors, list[Any]()
 
     def look() -> None:
-        survivor.makeup.await_legacy(LOST)
-        survivor.makeup.absorb()
-        found.append(dict(survivor.impersonator.lost))
+        survivor.make_up.await_legacy(LOST)
+        survivor.make_up.absorb()
+        found.append(dict(survivor.executor.lost))
 
     waiting = threading.Thread(target=look)
     waiting.start()
-    survivor.makeup.inherit(LostContexts(generation=2, contexts=((LOST + 1, ()),)))
+    survivor.make_up.inherit(LostContexts(generation=2, contexts=((LOST + 1, ()),)))
     crew.inherit(left_at_top())
     waiting.join(timeout=LEGACY_WAIT_S / 2)
 
@@ -61,10 +61,10 @@ def test_nobody_waits_for_ever_for_what_a_lost_rank_did_not_leave(
     survivor = alone()
     monkeypatch.setattr(makeup_module, "LEGACY_WAIT_S", 0.01)
 
-    survivor.makeup.await_legacy(LOST)
-    survivor.makeup.absorb()
+    survivor.make_up.await_legacy(LOST)
+    survivor.make_up.absorb()
 
-    assert survivor.impersonator.lost == {}
+    assert survivor.executor.lost == {}
 
 
 def test_a_context_that_is_of_no_use_is_told_once_and_before_it_is_needed() -> None:
@@ -74,8 +74,8 @@ def test_a_context_that_is_of_no_use_is_told_once_and_before_it_is_needed() -> N
     survivor = crew.survivors[0]
     for step in (STEP + 1, STEP + 2):
         here = at(step, names={"x": 0})
-        survivor.impersonator.captures.points.append(here)
-        survivor.makeup.follow(here)
+        survivor.executor.captures.points.append(here)
+        survivor.make_up.follow(here)
 
     assert len(survivor.said) == 1
     assert "left nothing from the end of the last microbatch" in survivor.said[0]
@@ -90,12 +90,12 @@ def test_a_loop_from_which_nobody_begins_costs_no_promise() -> None:
     outer = at(STEP + 1, names={"x": 0}, loop="train.py:outer")
     here = at(STEP + 1, attempt=1, names={"x": 0})
     for one in (outer, here):
-        survivor.impersonator.captures.points.append(one)
-        survivor.makeup.follow(one)
+        survivor.executor.captures.points.append(one)
+        survivor.make_up.follow(one)
 
     assert not survivor.said
     assert survivor.guarantee.promise == "exact-samples"
-    assert survivor.impersonator.lost[LOST].states[here.point].context.names == {"x": 8}
+    assert survivor.executor.lost[LOST].states[here.point].context.names == {"x": 8}
 
 
 def test_a_lost_rank_is_followed_from_step_to_step() -> None:
@@ -103,11 +103,11 @@ def test_a_lost_rank_is_followed_from_step_to_step() -> None:
     crew.inherit(at(STEP, 1, "after", names={"x": 8}))
     survivor = crew.survivors[0]
     here = at(STEP + 1, names={"x": 0})
-    survivor.impersonator.captures.points.append(here)
+    survivor.executor.captures.points.append(here)
 
-    survivor.makeup.follow(here)
+    survivor.make_up.follow(here)
 
-    known = survivor.impersonator.lost[LOST].states[here.point]
+    known = survivor.executor.lost[LOST].states[here.point]
     assert (known.context.values, survivor.said) == ({"x": 8}, [])
 
 
@@ -116,13 +116,13 @@ def test_one_that_had_gone_on_further_is_known_by_its_own_word() -> None:
     crew = Crew()
     crew.inherit(at(STEP, 1, "after", names={"x": 8}), at(STEP + 1, names={"x": 40}))
     survivor = crew.survivors[0]
-    survivor.makeup.absorb()
+    survivor.make_up.absorb()
     here = at(STEP + 1, names={"x": 0})
-    survivor.impersonator.captures.points.append(here)
+    survivor.executor.captures.points.append(here)
 
-    survivor.makeup.follow(here)
+    survivor.make_up.follow(here)
 
-    assert survivor.impersonator.lost[LOST].states[here.point].context.values == {"x": 40}
+    assert survivor.executor.lost[LOST].states[here.point].context.values == {"x": 40}
 
 
 def test_while_nothing_is_lost_nobody_is_followed() -> None:
@@ -131,10 +131,10 @@ def test_while_nothing_is_lost_nobody_is_followed() -> None:
     survivor = crew.survivors[0]
     survivor.lost = False
 
-    survivor.makeup.follow(at(STEP + 1))
-    survivor.makeup.tell(generation=1)
+    survivor.make_up.follow(at(STEP + 1))
+    survivor.make_up.tell(generation=1)
 
-    assert survivor.impersonator.lost == {} and survivor.said == []
+    assert survivor.executor.lost == {} and survivor.said == []
 
 
 def test_streams_of_the_lost_rank_are_told_too() -> None:
@@ -142,7 +142,7 @@ def test_streams_of_the_lost_rank_are_told_too() -> None:
     crew = Crew(program=lambda x: x)
     started: list[Streams] = []
     for survivor in crew.survivors:
-        survivor.impersonator.execute = _drawing(survivor, started)
+        survivor.executor.execute = _drawing(survivor, started)
     random.seed(8)
     torch.manual_seed(8)
     crew.inherit(at(STEP, names={"x": 5}))
@@ -150,7 +150,7 @@ def test_streams_of_the_lost_rank_are_told_too() -> None:
     _draw_as_told()
     expected = [lost, read_streams()]
 
-    crew.make_up()
+    crew.makes_up()
 
     assert crew.promises == EXACT
     assert started[-1] == expected[1]
@@ -188,9 +188,9 @@ def test_what_two_ranks_died_in_is_executed_by_nobody_and_told() -> None:
         generation=2, contexts=(), doing=((LOST, (LOST, STEP, 1, 0)), (7, (LOST, STEP, 1, 0)))
     )
     for one in crew.survivors:
-        one.makeup.inherit(died)
+        one.make_up.inherit(died)
 
-    crew.make_up()
+    crew.makes_up()
 
     assert crew.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("fresh", 1)}
     assert crew.executions == [[(0, 5)], []]
@@ -204,11 +204,11 @@ def test_one_death_in_it_is_no_reason() -> None:
     crew = Crew(program=lambda x: x)
     crew.inherit(left_at_top())
     for one in crew.survivors:
-        one.makeup.inherit(
+        one.make_up.inherit(
             LostContexts(generation=2, contexts=(), doing=((LOST, (LOST, STEP, 1, 0)),))
         )
 
-    crew.make_up()
+    crew.makes_up()
 
     assert crew.executions == [[(0, 5)], [(1, 5)]]
     assert crew.promises == EXACT
@@ -220,7 +220,7 @@ def test_what_would_end_its_executor_is_tried_once() -> None:
     crew.inherit(left_at_top())
     crew.survivors[1].ends = {1}
 
-    crew.make_up()
+    crew.makes_up()
 
     assert crew.executions == [[(0, 5)], [(1, 5)]]
     assert crew.gradients == {(LOST, 0): ("own", 5), (LOST, 1): ("fresh", 1)}
@@ -238,9 +238,9 @@ def test_ranks_of_one_replica_go_through_the_model_equally_often() -> None:
         mate.layout = Layout(((0, 1), (LOST, LOST + 1)))
         mate.inherit(left_at_top())  # of the counterpart of rank 0 alone
 
-        mate.makeup.compute(identity)
+        mate.make_up.compute(identity)
 
-        fresh = mate.makeup._made[identity].fresh
+        fresh = mate.make_up._made[identity].fresh
         passes.append(len(mate.recalled) + len(mate.executions) + fresh)
 
     assert passes[0] == passes[1]

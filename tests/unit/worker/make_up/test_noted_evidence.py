@@ -30,7 +30,7 @@ UNLIKE = 99
 def went_before(survivor: Survivor, *entered: int, mark: int = 10) -> None:
     """It has run a transaction before this one: what has entered its model since the top."""
     points = [at(BEFORE, names={"x": 0}), at(BEFORE, 0, "after", names={"x": 0})]
-    survivor.impersonator.captures.points[:0] = points
+    survivor.executor.captures.points[:0] = points
     evidence = SimpleNamespace(entered=list(entered or (10,)))
     top: Any = SimpleNamespace(context=points[0], evidence=evidence)
     survivor.runtime.previous = Microbatch(0, (Place(top, 0),), shown=(((mark, 12), 0),))
@@ -62,7 +62,7 @@ FRESH = {(LOST, 0): ("fresh", 0), (LOST, 1): ("fresh", 1)}
 def test_what_was_committed_and_comes_out_as_it_was_speaks_for_what_follows() -> None:
     crew = crew_after()
 
-    crew.make_up()
+    crew.makes_up()
 
     assert looked_back(crew) == [[(BEFORE, 4)], [(BEFORE, 4)]]
     assert (crew.promises, crew.said, crew.gradients) == (EXACT, [], WHOLE)
@@ -71,7 +71,7 @@ def test_what_was_committed_and_comes_out_as_it_was_speaks_for_what_follows() ->
 def test_what_comes_out_otherwise_lowers_the_promise_and_is_made_up_with_fresh_data() -> None:
     crew = crew_after(UNLIKE, UNLIKE)
 
-    crew.make_up()
+    crew.makes_up()
 
     assert (crew.promises, crew.gradients) == (EQUAL, FRESH)
     assert crew.said == [SAID, SAID], "by each who executes for it"
@@ -81,7 +81,7 @@ def test_what_comes_out_otherwise_lowers_the_promise_and_is_made_up_with_fresh_d
 def test_who_finds_it_another_one_says_so_also_where_a_start_was_assumed() -> None:
     crew = crew_after(10, UNLIKE)
 
-    crew.make_up()
+    crew.makes_up()
 
     assert crew.promises == EQUAL
 
@@ -89,7 +89,7 @@ def test_who_finds_it_another_one_says_so_also_where_a_start_was_assumed() -> No
 def test_one_who_finds_it_otherwise_is_enough() -> None:
     crew = crew_after(UNLIKE, 10)
 
-    crew.make_up()
+    crew.makes_up()
 
     assert (crew.promises, crew.said) == (EQUAL, [SAID])
     assert crew.gradients[LOST, 0] == ("fresh", 0)
@@ -102,9 +102,9 @@ def test_it_is_looked_at_once() -> None:
     """Neither for each microbatch, nor in each transaction."""
     crew = crew_after()
 
-    crew.make_up(((0, 1), ()))
+    crew.makes_up(((0, 1), ()))
     crew.commit()
-    crew.make_up(((0, 1), ()))
+    crew.makes_up(((0, 1), ()))
 
     assert looked_back(crew) == [[(BEFORE, 4)], []]
 
@@ -114,14 +114,14 @@ def test_of_each_lost_rank_for_itself() -> None:
     survivor = crew.survivors[0]
     asked: list[int] = []
 
-    def disproved(session: Any, actor: Any, rank: int, marks: Any) -> str:
+    def disproved(session: Any, executor: Any, rank: int, marks: Any) -> str:
         asked.append(rank)
         return ""
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(noted_evidence, "disproved", disproved)
         for rank in (LOST, 1, LOST, 1):
-            survivor.makeup._doubts.precedent(rank, STEP, {})
+            survivor.make_up._doubts.precedent(rank, STEP, {})
 
     assert asked == [LOST, 1]
 
@@ -129,7 +129,7 @@ def test_of_each_lost_rank_for_itself() -> None:
 def test_a_rank_that_has_noted_something_of_this_transaction_is_held_to_that() -> None:
     crew = crew_after(UNLIKE, UNLIKE, marks={0: (11, 12)})
 
-    crew.make_up()
+    crew.makes_up()
 
     assert looked_back(crew) == [[], []]
     assert (crew.promises, crew.gradients) == (EXACT, WHOLE)
@@ -155,7 +155,7 @@ def no_top(survivor: Survivor) -> None:
 
 
 def no_end(survivor: Survivor) -> None:
-    points = survivor.impersonator.captures.points
+    points = survivor.executor.captures.points
     points[:] = [one for one in points if (one.step, one.kind) != (BEFORE, "after")]
 
 
@@ -164,16 +164,16 @@ def not_replayable(survivor: Survivor) -> None:
 
 
 def noted_nothing(survivor: Survivor) -> None:
-    survivor.makeup._marks[LOST] = {}
+    survivor.make_up._marks[LOST] = {}
 
 
 def noted_another(survivor: Survivor) -> None:
-    survivor.makeup._marks[LOST] = {(BEFORE - 1, 0): (10, 12), (BEFORE, 1): (10, 12)}
+    survivor.make_up._marks[LOST] = {(BEFORE - 1, 0): (10, 12), (BEFORE, 1): (10, 12)}
 
 
 def left_nothing(survivor: Survivor) -> None:
     """Of the transaction before: where it stood then cannot be told."""
-    del survivor.makeup._contexts[LOST][0]
+    del survivor.make_up._contexts[LOST][0]
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_what_cannot_be_compared_says_nothing(lacks: Callable[[Survivor], None])
     for one in crew.survivors:
         lacks(one)
 
-    crew.make_up()
+    crew.makes_up()
 
     assert (crew.promises, crew.said, crew.gradients) == (EXACT, [], WHOLE)
 
@@ -198,7 +198,7 @@ def test_what_entered_in_later_microbatches_of_the_iteration_is_no_matter() -> N
     for one in crew.survivors:
         went_before(one, 10, 20)
 
-    crew.make_up()
+    crew.makes_up()
 
     assert crew.promises == EQUAL
 
@@ -208,11 +208,11 @@ def test_what_entered_in_later_microbatches_of_the_iteration_is_no_matter() -> N
 
 def stops(survivor: Survivor, error: Exception) -> None:
     def execute(*what: Any) -> Executed:
-        assert survivor.impersonator.only_inputs and survivor.present == []
+        assert survivor.executor.only_inputs and survivor.present == []
         survivor.present.append(("own", "a part of a backward"))
         raise error
 
-    survivor.impersonator.execute = execute
+    survivor.executor.execute = execute
 
 
 ENDS: dict[str, Callable[[Survivor], None]] = {
@@ -226,20 +226,20 @@ ENDS: dict[str, Callable[[Survivor], None]] = {
 @pytest.mark.parametrize("end", ENDS)
 def test_gradients_are_put_back_whatever_happens(end: str) -> None:
     survivor = crew_after().survivors[0]
-    survivor.makeup.absorb()
+    survivor.make_up.absorb()
     survivor.present = own = [("own", 7)]
     ENDS[end](survivor)
 
     try:
         session: Any = survivor
-        marks = survivor.makeup._marks[LOST]
-        said = noted_evidence.disproved(session, session.impersonator, LOST, marks)
+        marks = survivor.make_up._marks[LOST]
+        said = noted_evidence.disproved(session, session.executor, LOST, marks)
     except ValueError:
         said = "an error"
 
     assert said == {"otherwise": SAID, "an error": "an error"}.get(end, "")
     assert survivor.present is own == [("own", 7)]
-    assert survivor.impersonator.only_inputs is False
+    assert survivor.executor.only_inputs is False
 
 
 # --------------------------------------------------------------------------- a survivor's own
@@ -258,7 +258,7 @@ def why_not(survivor: Survivor, threads: int = 1) -> str:
     session: Any = survivor
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch, "get_num_threads", lambda: threads)
-        return disowned(session, session.impersonator)
+        return disowned(session, session.executor)
 
 
 def test_one_that_comes_out_as_it_was_can_be_trusted() -> None:
@@ -301,14 +301,14 @@ def answers(survivor: Survivor, *, answered: bool = False, reached: bool = True)
     """Others are asked in it; or it comes no further than to the model's door."""
 
     def execute(*what: Any) -> Executed:
-        survivor.impersonator.answered = answered
-        return executed(survivor.impersonator.captures.points[1] if reached else None, (99, 99))
+        survivor.executor.answered = answered
+        return executed(survivor.executor.captures.points[1] if reached else None, (99, 99))
 
-    survivor.impersonator.execute = execute
+    survivor.executor.execute = execute
 
 
 def unended(survivor: Survivor) -> None:
-    points = survivor.impersonator.captures.points
+    points = survivor.executor.captures.points
     points[:] = [one for one in points if one.kind != "after"]
 
 
@@ -328,7 +328,7 @@ def raises(survivor: Survivor, error: Exception) -> None:
         survivor.present.append(("own", "a part of a backward"))
         raise error
 
-    survivor.impersonator.execute = execute
+    survivor.executor.execute = execute
 
 
 @pytest.mark.parametrize("lacks", SILENT)

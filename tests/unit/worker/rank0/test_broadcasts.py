@@ -9,7 +9,7 @@ import torch
 
 from ft_collectives.process_group.elastic import ElasticGroup
 from recoverrun.worker.instrumentation import Lone
-from recoverrun.worker.rank0.broadcasts import Roots, _is
+from recoverrun.worker.rank0.broadcasts import Broadcasts, _is
 from recoverrun.worker.tracking.rank0_gate import Rank0Gate
 
 HERE = __file__
@@ -20,7 +20,7 @@ class Runtime(Rank0Gate):
     acting_rank = None
 
 
-def world(live: tuple[int, ...], rank: int) -> tuple[Roots, ElasticGroup, Runtime]:
+def world(live: tuple[int, ...], rank: int) -> tuple[Broadcasts, ElasticGroup, Runtime]:
     """Three replicas of one rank each; ours is `rank`, and `live` are left."""
     runtime = Runtime(rank)
     view = SimpleNamespace(live=live, live_ranks=live)
@@ -28,10 +28,10 @@ def world(live: tuple[int, ...], rank: int) -> tuple[Roots, ElasticGroup, Runtim
     env = SimpleNamespace(rank=rank)
     session: Any = SimpleNamespace(runtime=runtime, view=view, layout=layout, env=env)
     group: Any = SimpleNamespace(ranks=(0, 1, 2), fabric=SimpleNamespace(view=view))
-    return Roots(session), group, runtime
+    return Broadcasts(session), group, runtime
 
 
-def asked(roots: Roots, group: ElasticGroup, root: int = 0, **places: tuple[str, ...]) -> bool:
+def asked(roots: Broadcasts, group: ElasticGroup, root: int = 0, **places: tuple[str, ...]) -> bool:
     """Has this rank done to `flag` what rank 0 does, by what is written in this function?"""
     flag = torch.zeros(3)
     frame = sys._getframe()
@@ -41,7 +41,7 @@ def asked(roots: Roots, group: ElasticGroup, root: int = 0, **places: tuple[str,
     return roots._does(frame, flag[1:], group, root)
 
 
-def told(roots: Roots, group: ElasticGroup, failed: tuple[str, ...] = ()) -> bool:
+def told(roots: Broadcasts, group: ElasticGroup, failed: tuple[str, ...] = ()) -> bool:
     """The same of a list, sent by a helper; `failed` may have been changed by what failed here."""
     said = [True]
     line, runtime = sys._getframe().f_lineno, roots._worker.runtime

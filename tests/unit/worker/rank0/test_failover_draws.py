@@ -34,12 +34,12 @@ class Deputy:
         self.points = points
         lost_ranks = {} if lost is None else {0: lost}
         captures = SimpleNamespace(points=points)
-        self.impersonator = SimpleNamespace(lost=lost_ranks, captures=captures)
+        self.executor = SimpleNamespace(lost=lost_ranks, captures=captures)
         self.said: list[str] = []
         self.downgraded: list[str] = []
         self.awaited: list[int] = []
-        self.voice = SimpleNamespace(notice=self.said.append)
-        self.makeup: Any = SimpleNamespace(
+        self.reporter = SimpleNamespace(notice=self.said.append)
+        self.make_up: Any = SimpleNamespace(
             exact=True,
             downgrade=self.downgraded.append,
             await_legacy=self.awaited.append,
@@ -48,14 +48,14 @@ class Deputy:
 
     def standing_in(self, where: str = "train.py:7") -> failover.StandingIn:
         worker: Any = self
-        actor: Any = self.impersonator
-        return failover.StandingIn(worker, actor, self.makeup, where)
+        executor: Any = self.executor
+        return failover.StandingIn(worker, executor, self.make_up, where)
 
     def streams_at(self, here: Context) -> Streams:
         """Rank 0's, as told at our next point."""
         own = read_streams()
         self.points.append(here)
-        state = self.impersonator.lost[0].at(here.point, self.points)
+        state = self.executor.lost[0].at(here.point, self.points)
         restore_streams(own)
         return state.context.streams
 
@@ -92,7 +92,7 @@ def test_what_is_drawn_within_a_microbatch_is_drawn_again_with_it() -> None:
     with session.standing_in():
         more = torch.rand(5)
 
-    lost = session.impersonator.lost[0]
+    lost = session.executor.lost[0]
     assert read_streams() == own and not session.downgraded
     assert lost.at((4, 0, 0, 0), session.points).context.streams == stream(8, 720)
     assert session.streams_at(after(4, stream(7, 735))) == stream(8, 735)
@@ -180,7 +180,7 @@ def test_before_it_speaks_for_rank_0_the_deputy_looks_at_what_that_left() -> Non
     """A loss in the vote: what rank 0 left may come after the view without it."""
     known = deputy_of()
     session = Deputy(None, known.points)
-    session.makeup.absorb = lambda: session.impersonator.lost.update(known.impersonator.lost)
+    session.make_up.absorb = lambda: session.executor.lost.update(known.executor.lost)
     for count in (40, 10):
         with session.standing_in():
             draw(count)

@@ -10,7 +10,7 @@ import torch
 
 from recoverrun.worker.instrumentation import Lone
 from recoverrun.worker.rank0.shared_values import Supply, held, named, within
-from recoverrun.worker.tracking.recreated_objects import Workshop
+from recoverrun.worker.tracking.recreated_objects import RecreatedObjects
 
 HERE = __file__
 READS = ("folder", "number", "path", "flag", "options.folder", "tensor", "TITLE", "nowhere")
@@ -39,8 +39,8 @@ def supply(told: dict[str, Any], *reads: str) -> None:
     """What a function's lone code reads, where that function calls this."""
     frame = sys._getframe(1)
     places = {f"{HERE}:{frame.f_lineno}": Lone((), reads or READS)}
-    runtime = SimpleNamespace(places=places, told=told, workshop=Workshop(), lone=0)
-    session: Any = SimpleNamespace(runtime=runtime, voice=SimpleNamespace(notice=pytest.fail))
+    runtime = SimpleNamespace(places=places, told=told, recreated=RecreatedObjects(), lone=0)
+    session: Any = SimpleNamespace(runtime=runtime, reporter=SimpleNamespace(notice=pytest.fail))
     Supply(session).supply(frame)
 
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from recoverrun.worker.replay import captures as captures_module
-from recoverrun.worker.replay.executor import Impersonator
-from recoverrun.worker.replay.substitution import Costume, Substitution
+from recoverrun.worker.replay.executor import Executor
+from recoverrun.worker.replay.substitution import Substitution, UndoRecord
 from recoverrun.worker.rng.registry import Registry
 from recoverrun.worker.rng.streams import read_streams
 from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
@@ -45,18 +45,18 @@ class Stage:
             globals=self.module, names=names or {}, loop=loop(module_level=where == "module"),
             attributes={}, context=at(0, names={"at": self.module["at"], **then}), groups=[],
         )  # fmt: skip
-        actor = Impersonator(ScriptRuntime(0), pytest.fail)
-        self.substitution = Substitution(actor.runtime, actor.bearing, actor.shares)
-        self.costume = Costume(read_streams(), {})
+        executor = Executor(ScriptRuntime(0), pytest.fail)
+        self.substitution = Substitution(executor.runtime, executor.influence, executor.shares)
+        self.undo = UndoRecord(read_streams(), {})
 
     def move(self) -> int:
         return int(self.module["move"]())
 
-    def dress(self, **theirs: Any) -> dict[str, Any]:
-        return self.substitution.dress(self.top, theirs, self.costume)
+    def apply(self, **theirs: Any) -> dict[str, Any]:
+        return self.substitution.apply(self.top, theirs, self.undo)
 
-    def undress(self) -> None:
-        self.substitution.undress(self.top, self.costume)
+    def revert(self) -> None:
+        self.substitution.revert(self.top, self.undo)
 
 
 WHERE = pytest.mark.parametrize("where", ["module", "function"])
@@ -67,7 +67,7 @@ def test_what_a_function_has_moved_is_as_it_was_at_the_top(where: str) -> None:
     stage = Stage(where)
     assert stage.move() == 3
 
-    names = stage.dress()
+    names = stage.apply()
 
     assert names["at"] == 1, "the loop's own code reads it"
     assert stage.move() == 3, "and so does the function"
@@ -78,10 +78,10 @@ def test_what_a_function_has_moved_is_afterwards_what_it_was_before(where: str) 
     stage = Stage(where)
     stage.move()
 
-    stage.dress()
+    stage.apply()
     stage.move()
     stage.move()
-    stage.undress()
+    stage.revert()
 
     assert stage.module["at"] == 3
 
@@ -91,9 +91,9 @@ def test_another_rank_s_value_is_its_own(where: str) -> None:
     stage = Stage(where)
     stage.move()
 
-    stage.dress(at=7)
+    stage.apply(at=7)
     moved = stage.move()
-    stage.undress()
+    stage.revert()
 
     assert (moved, stage.module["at"]) == (9, 3)
 
@@ -104,9 +104,9 @@ def test_what_was_none_as_the_iteration_began_is_none_again(where: str) -> None:
     stage, made = Stage(where, cache=None), object()
     stage.module["cache"] = made
 
-    names = stage.dress()
+    names = stage.apply()
     assert names["cache"] is stage.module["cache"] is None
-    stage.undress()
+    stage.revert()
 
     assert stage.module["cache"] is made
 
@@ -117,7 +117,7 @@ def test_tensors_of_the_module_are_left_alone(where: str) -> None:
     stage, now = Stage(where, mean=torch.zeros(2)), torch.ones(2)
     stage.module["mean"] = now
 
-    names = stage.dress()
+    names = stage.apply()
 
     assert names["mean"] is stage.module["mean"] is now
     assert now.tolist() == [1.0, 1.0]
@@ -128,7 +128,7 @@ def test_variables_of_the_iteration_s_own_snapshot_are_left_alone(where: str) ->
     """The body finds those as they were at its top without more ado."""
     stage = Stage(where, {"at": 5})
 
-    names = stage.dress()
+    names = stage.apply()
 
     assert names["at"] == 5
 
@@ -137,7 +137,7 @@ def test_a_variable_of_a_function_hides_that_of_the_module() -> None:
     stage = Stage("function", {"at": 5})
     stage.move()
 
-    stage.dress()
+    stage.apply()
 
     assert stage.module["at"] == 3
 

@@ -11,7 +11,7 @@ import pytest
 
 from ft_collectives.communicators.errors import Superseded
 from recoverrun.worker.errors import NotReplayable
-from recoverrun.worker.replay.containment import Custody, GivenUp
+from recoverrun.worker.replay.containment import Containment, GivenUp
 from recoverrun.worker.tracking.loop_tracker import Unwind
 
 REGION, RANK = "train.py:9", 1
@@ -27,18 +27,18 @@ class Runtime:
 
 
 @pytest.fixture
-def custody() -> Iterator[Custody]:
+def containment() -> Iterator[Containment]:
     before = {n: signal.getsignal(n) for n in range(signal.SIGRTMIN, signal.SIGRTMAX)}
     runtime: Any = Runtime()
-    yield Custody(runtime, pytest.fail)
+    yield Containment(runtime, pytest.fail)
     for number, handler in before.items():
         if signal.getsignal(number) is not handler:
             signal.signal(number, signal.SIG_DFL)
 
 
-def reason(custody: Custody, work: Callable[[], Any]) -> NotReplayable:
+def reason(containment: Containment, work: Callable[[], Any]) -> NotReplayable:
     with pytest.raises(NotReplayable) as caught:
-        custody.serve(REGION, RANK, 0.0, work)
+        containment.serve(REGION, RANK, 0.0, work)
     return caught.value
 
 
@@ -63,9 +63,9 @@ def _fail() -> Never:
     ],
 )
 def test_what_ends_a_process_ends_the_execution_and_is_not_tried_again(
-    custody: Custody, end: Callable[[], Any], words: str
+    containment: Containment, end: Callable[[], Any], words: str
 ) -> None:
-    why = reason(custody, lambda: Samples(end)[61])
+    why = reason(containment, lambda: Samples(end)[61])
 
     assert isinstance(why, GivenUp)
     assert str(why).startswith(f"{REGION}: executed as rank 1, the script's code {words} at ")
@@ -73,60 +73,60 @@ def test_what_ends_a_process_ends_the_execution_and_is_not_tried_again(
     assert str(why).endswith(", for sample 61")
 
 
-def test_an_interruption_that_code_raises_is_its_own(custody: Custody) -> None:
+def test_an_interruption_that_code_raises_is_its_own(containment: Containment) -> None:
     def interrupt() -> Never:
         raise KeyboardInterrupt
 
-    assert isinstance(reason(custody, interrupt), GivenUp)
+    assert isinstance(reason(containment, interrupt), GivenUp)
 
 
-def test_that_of_the_user_is_not(custody: Custody) -> None:
+def test_that_of_the_user_is_not(containment: Containment) -> None:
     def wait() -> None:
         thread = threading.Thread(target=os.kill, args=(os.getpid(), signal.SIGINT))
         thread.start()
         threading.Event().wait(20)
 
     with pytest.raises(KeyboardInterrupt):
-        custody.serve(REGION, RANK, 0.0, wait)
+        containment.serve(REGION, RANK, 0.0, wait)
 
 
-def test_an_error_is_a_reason_and_may_be_met_again(custody: Custody) -> None:
-    why = reason(custody, lambda: Samples(_fail)[61])
+def test_an_error_is_a_reason_and_may_be_met_again(containment: Containment) -> None:
+    why = reason(containment, lambda: Samples(_fail)[61])
 
     assert not isinstance(why, GivenUp)
     assert "raised ValueError('record 61') at " in str(why)
 
 
-def test_what_is_ours_passes(custody: Custody) -> None:
+def test_what_is_ours_passes(containment: Containment) -> None:
     def supersede() -> Never:
         raise Superseded(3)
 
     with pytest.raises(Superseded):
-        custody.serve(REGION, RANK, 0.0, supersede)
-    assert custody.serve(REGION, RANK, 0.0, lambda: 7) == 7
+        containment.serve(REGION, RANK, 0.0, supersede)
+    assert containment.serve(REGION, RANK, 0.0, lambda: 7) == 7
 
 
 def test_a_wait_that_lasts_too_long_is_left(
-    custody: Custody,
+    containment: Containment,
 ) -> None:
     over = threading.Event()
 
     def look() -> None:
         while not over.wait(0.01):
-            custody.patience.look()
+            containment.timer.look()
 
     thread = threading.Thread(target=look)
     lock = threading.Lock()
     lock.acquire()
     thread.start()
     try:
-        with pytest.raises(Unwind), custody.of(REGION, RANK, 0.0):
+        with pytest.raises(Unwind), containment.of(REGION, RANK, 0.0):
             lock.acquire(timeout=20)
     finally:
         over.set()
         thread.join(20)
 
-    why = custody.failure()
+    why = containment.failure()
     assert isinstance(why, GivenUp)
     assert "had not ended after 0 s; it was at " in str(why)
     assert f"{__file__}:" in str(why)

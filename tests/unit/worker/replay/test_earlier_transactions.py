@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from recoverrun.worker.replay.earlier_transactions import MOST, SETTLED, Earlier
+from recoverrun.worker.replay.earlier_transactions import MOST, SETTLED, EarlierTransactions
 from recoverrun.worker.tracking.microbatches import Microbatch, Place
 from tests.unit.contexts import loop
 
@@ -20,7 +20,7 @@ class Script:
     """Two parameters of two optimizers, and the transactions of its iterations."""
 
     def __init__(self) -> None:
-        self.earlier = Earlier(regions={"train.py:1"})
+        self.earlier = EarlierTransactions(regions={"train.py:1"})
         self.params = [nn.Parameter(torch.zeros(2)) for _ in range(2)]
         self.optimizers = [torch.optim.SGD([param], 0.1) for param in self.params]
         self.ended = 0

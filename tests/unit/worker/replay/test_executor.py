@@ -9,8 +9,8 @@ import torch
 
 from recoverrun.worker.context.evidence import Evidence
 from recoverrun.worker.replay import captures as captures_module
-from recoverrun.worker.replay.executor import Impersonator, NothingReached
-from recoverrun.worker.replay.substitution import Costume, Substitution
+from recoverrun.worker.replay.executor import Executor, NothingReached
+from recoverrun.worker.replay.substitution import Substitution, UndoRecord
 from recoverrun.worker.rng.registry import Registry
 from recoverrun.worker.rng.streams import read_streams
 from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
@@ -32,7 +32,7 @@ class Rank(Play):
 
     def __init__(self) -> None:
         super().__init__()
-        self.actor = Impersonator(self.runtime, pytest.fail)
+        self.executor = Executor(self.runtime, pytest.fail)
         self.runtime.on_top = self._top
         self.tops: list[Top] = []
         self.step = 0
@@ -41,14 +41,14 @@ class Rank(Play):
         strategy: Any = SimpleNamespace(
             clear=lambda: None, buffers=list, digest=lambda: 5, early=True, synced=True
         )
-        self.actor.serve(strategy)
+        self.executor.serve(strategy)
         self.strategy = strategy
 
     def _top(self, top: Top) -> None:
         self.tops.append(top)
         top.evidence = Evidence()
         index = len(self.runtime.microbatches)
-        self.actor.capture_top(self.step, index, len(self.tops), top, wanted=self.wanted)
+        self.executor.capture_top(self.step, index, len(self.tops), top, wanted=self.wanted)
 
     def backward(self, item: Any) -> None:
         """Of each part of the item, one."""
@@ -56,17 +56,17 @@ class Rank(Play):
             self._one(part)
 
     def _one(self, part: Any) -> None:
-        self.actor.forward_begins([part])
-        if self.actor.skips():
+        self.executor.forward_begins([part])
+        if self.executor.skips():
             return
-        self.actor.ends(torch.tensor(1.0))
+        self.executor.ends(torch.tensor(1.0))
         if self.runtime.acting_rank is not None:
-            self.actor.backward_begins()
+            self.executor.backward_begins()
             self.executed.append(part)
-            self.actor.backward_done()
+            self.executor.backward_done()
         microbatch = self.runtime.note_backward()
         assert microbatch is not None
-        self.actor.ran(self.step, microbatch, self.strategy)
+        self.executor.ran(self.step, microbatch, self.strategy)
 
     def begin_step(self) -> None:
         self.runtime.begin_step()
@@ -109,7 +109,7 @@ def test_what_is_executed_as_another_rank_is_no_evidence_of_our_own_iterations()
     assert evidence is not None
     before = evidence.mark
 
-    rank.actor.execute_fresh(rank.runtime.microbatches[0])
+    rank.executor.execute_fresh(rank.runtime.microbatches[0])
 
     assert rank.executed == ["a"] and evidence.mark == before
 
@@ -119,7 +119,7 @@ def test_gradients_of_first_microbatches_are_noted_as_long_as_they_are_compared(
     proving: bool,
 ) -> None:
     rank = Rank()
-    rank.actor.proving = proving
+    rank.executor.proving = proving
 
     rank.run("flat", "ab")
 
@@ -141,7 +141,7 @@ def test_an_iteration_around_what_is_executed_again_is_noted_only_if_it_is_wante
     rank.run("inner", [0], [0])
 
     outer, inner = rank.tops
-    points = rank.actor.captures.points
+    points = rank.executor.captures.points
     assert inner.context in points
     assert (outer.context is not None) == wanted
     assert outer.context not in points
@@ -165,7 +165,7 @@ def test_fresh_data_of_fewer_parts_give_an_earlier_backward(left: int, executed:
     microbatch = last_of(rank, parts)
     del parts[left:]
 
-    rank.actor.execute_fresh(microbatch)
+    rank.executor.execute_fresh(microbatch)
 
     assert rank.executed == [executed]
     assert rank.runtime.acting_rank is None
@@ -177,9 +177,9 @@ def test_fresh_data_without_a_backward_are_told() -> None:
     parts.clear()
 
     with pytest.raises(NothingReached, match="reached no backward"):
-        rank.actor.execute_fresh(microbatch)
+        rank.executor.execute_fresh(microbatch)
 
-    assert rank.runtime.acting_rank is None and not rank.actor.fresh
+    assert rank.runtime.acting_rank is None and not rank.executor.fresh
 
 
 # --------------------------------------------------------------------------- lists
@@ -199,15 +199,15 @@ class Stage:
             loop=loop(module_level=module, **more), attributes={}, context=context,
             groups=[],
         )  # fmt: skip
-        actor = Impersonator(ScriptRuntime(0), pytest.fail)
-        self.substitution = Substitution(actor.runtime, actor.bearing, actor.shares)
-        self.costume = Costume(read_streams(), {})
+        executor = Executor(ScriptRuntime(0), pytest.fail)
+        self.substitution = Substitution(executor.runtime, executor.influence, executor.shares)
+        self.undo = UndoRecord(read_streams(), {})
 
-    def dress(self, **theirs: Any) -> dict[str, Any]:
-        return self.substitution.dress(self.top, theirs, self.costume)
+    def apply(self, **theirs: Any) -> dict[str, Any]:
+        return self.substitution.apply(self.top, theirs, self.undo)
 
-    def undress(self) -> None:
-        self.substitution.undress(self.top, self.costume)
+    def revert(self) -> None:
+        self.substitution.revert(self.top, self.undo)
 
 
 WHERE = ["module", "global", "function"]
@@ -219,10 +219,10 @@ def test_a_list_that_was_changed_in_place_since_the_iteration_began_is_as_it_was
 ) -> None:
     stage = Stage(where, [[1], 2], [3, 4, 5])
 
-    names = stage.dress()
+    names = stage.apply()
 
     assert names["rows"] == names["other"] == names["peek"]() == [[1], 2]
-    stage.undress()
+    stage.revert()
     assert stage.rows == [3, 4, 5]
 
 
@@ -230,11 +230,11 @@ def test_a_list_that_was_changed_in_place_since_the_iteration_began_is_as_it_was
 def test_another_rank_s_list_is_seen_by_closures_and_under_other_names(where: str) -> None:
     stage = Stage(where, [1], [1])
 
-    names = stage.dress(rows=[7, 8], other=[7, 8])
+    names = stage.apply(rows=[7, 8], other=[7, 8])
     names["rows"].append(9)
 
     assert names["peek"]() == names["other"] == [7, 8, 9]
-    stage.undress()
+    stage.revert()
     assert stage.rows == [1] and names["peek"]() is stage.rows
 
 
@@ -242,7 +242,7 @@ def test_what_is_put_in_place_is_not_what_was_noted() -> None:
     """An iteration may be executed more than once."""
     stage = Stage("module", [[1]], [])
 
-    names = stage.dress()
+    names = stage.apply()
     names["rows"][0].append(2)
     names["rows"].clear()
 
@@ -252,7 +252,7 @@ def test_what_is_put_in_place_is_not_what_was_noted() -> None:
 def test_a_list_that_one_iteration_hands_to_the_next_is_the_snapshot_s() -> None:
     stage = Stage("function", [1], [2], carried=frozenset({"rows", "other"}))
 
-    names = stage.dress(rows=[5])
+    names = stage.apply(rows=[5])
 
     assert (names["rows"], names["peek"]()) == ([5], [2])
 
@@ -261,7 +261,7 @@ def test_a_list_in_the_place_of_something_else_is_another_one() -> None:
     stage = Stage("module", [1], [1])
     stage.top.globals["rows"] = None
 
-    assert stage.dress(rows=[5])["rows"] == [5]
+    assert stage.apply(rows=[5])["rows"] == [5]
     assert stage.rows == [1]
-    stage.undress()
+    stage.revert()
     assert stage.top.globals["rows"] is None

@@ -54,7 +54,7 @@ def ending(end: str) -> Coded:
             ENDS[end]()
 
     script = Coded(code)
-    script.actor.rewrites = True
+    script.executor.rewrites = True
     return script
 
 
@@ -85,16 +85,21 @@ def test_code_that_ends_otherwise_than_in_a_backward_ends_no_survivor(
 def test_everything_is_put_back_after_such_an_end(end: str, way: Way) -> None:
     script = ending(end)
     microbatch, group = script.trained(1), script.optimizer.param_groups[0]
-    before = (sys.stdout, script.runtime.acting_rank, script.actor.fresh, torch.is_grad_enabled())
+    before = (
+        sys.stdout,
+        script.runtime.acting_rank,
+        script.executor.fresh,
+        torch.is_grad_enabled(),
+    )
 
     with pytest.raises(NotReplayable):
         way(script, microbatch)
 
-    after = (sys.stdout, script.runtime.acting_rank, script.actor.fresh, torch.is_grad_enabled())
+    after = (sys.stdout, script.runtime.acting_rank, script.executor.fresh, torch.is_grad_enabled())
     assert after == before == (sys.stdout, None, False, True)
     assert script.optimizer.param_groups == [group] and group["lr"] == 0.5
     assert "step" not in vars(script.optimizer), "updates are made again"
-    assert script.param.tolist() == [0.0, 0.0] and script.actor._weights is None
+    assert script.param.tolist() == [0.0, 0.0] and script.executor._weights is None
 
 
 @WAYS
@@ -116,9 +121,9 @@ def test_fresh_data_that_cannot_be_read_end_no_survivor(
 ) -> None:
     script = Coded()
     microbatch = script.trained(1)
-    monkeypatch.setattr(script.actor, "_item_of", lambda top, rank: ENDS[end]())
+    monkeypatch.setattr(script.executor, "_item_of", lambda top, rank: ENDS[end]())
 
     with pytest.raises(NotReplayable, match="the script's code raised"):
         script.freshly(microbatch)
 
-    assert script.runtime.acting_rank is None and not script.actor.fresh
+    assert script.runtime.acting_rank is None and not script.executor.fresh

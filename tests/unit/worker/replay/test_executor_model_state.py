@@ -30,12 +30,12 @@ class Coded(Rank):
         super().__init__()
         self.param = nn.Parameter(torch.zeros(2))
         self.optimizer = torch.optim.SGD([self.param], lr=0.5)
-        self.actor.optimizers.add(self.optimizer)
+        self.executor.optimizers.add(self.optimizer)
         self.code = code
         self.layers = [nn.Parameter(torch.ones(1)) for _ in range(3)]
         self.forwards: list[float] = []  # the parameter at each forward of an execution
-        self.entered = self.actor.skips
-        self.actor.skips = self._skips  # type: ignore[method-assign]
+        self.entered = self.executor.skips
+        self.executor.skips = self._skips  # type: ignore[method-assign]
 
     @property
     def again(self) -> bool:
@@ -56,7 +56,7 @@ class Coded(Rank):
         return self.runtime.microbatches[-1]
 
     def freshly(self, microbatch: Microbatch) -> None:
-        self.actor.execute_fresh(microbatch)
+        self.executor.execute_fresh(microbatch)
 
     def as_another(self, microbatch: Microbatch) -> None:
         """As a rank that stands where this one stood."""
@@ -64,8 +64,8 @@ class Coded(Rank):
         assert mine is not None
         lost = LostRank(1, apart=False)
         lost.learn(mine, mine)
-        state = lost.at(mine.point, self.actor.captures.points)
-        self.actor.execute(1, state, self.step, microbatch)
+        state = lost.at(mine.point, self.executor.captures.points)
+        self.executor.execute(1, state, self.step, microbatch)
 
 
 Way = Callable[[Coded, Microbatch], None]
@@ -115,7 +115,7 @@ def test_an_optimizer_that_was_made_since_then_keeps_its_groups() -> None:
     script = Coded()
     microbatch = script.trained(1)
     late = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.5)
-    script.actor.optimizers.add(late)
+    script.executor.optimizers.add(late)
 
     script.freshly(microbatch)
 
@@ -129,9 +129,9 @@ def test_another_rank_s_place_has_the_groups_of_its_top_wherever_the_loop_is(whe
     stage.top.groups = [(script.optimizer, groups[:])]
     script.optimizer.add_param_group({"params": [nn.Parameter(torch.ones(1))]})
 
-    stage.dress()
+    stage.apply()
     dressed = len(groups)
-    stage.undress()
+    stage.revert()
 
     assert (dressed, len(groups)) == (1, 2)
 
@@ -155,7 +155,7 @@ class Sharp(Coded):
             number = part[-1] if isinstance(part, tuple) else part
             self.param.grad = torch.full((2,), 10.0 * number)
             self.last = self.runtime.microbatches[-1]
-            self.actor.earlier.ended(self.runtime.microbatches, [self.optimizer])
+            self.executor.earlier.ended(self.runtime.microbatches, [self.optimizer])
             self.runtime.begin_step()
 
     def trained(self, *parts: int) -> Microbatch:
@@ -276,7 +276,7 @@ def test_parameters_that_code_changes_are_at_each_forward_what_they_are(
 ) -> None:
     """All that the code changed before its last backward was changed once already."""
     script = Coded(code)
-    script.actor.rewrites = True
+    script.executor.rewrites = True
     microbatch = script.trained(*range(1, count + 1))
 
     way(script, microbatch)
@@ -290,7 +290,7 @@ def test_parameters_that_code_has_changed_are_afterwards_what_they_were(
     code: Callable[[Coded, Any], None], way: Way
 ) -> None:
     script = Coded(code)
-    script.actor.rewrites = True
+    script.executor.rewrites = True
     microbatch = script.trained(1, 2)
     version = script.param._version
 
@@ -312,7 +312,7 @@ def test_parameters_of_code_that_is_not_known_to_change_them_are_not_held() -> N
 
 def test_parameters_of_our_own_forwards_are_never_put_back() -> None:
     script = Coded(rewrites)
-    script.actor.rewrites = True
+    script.executor.rewrites = True
 
     script.trained(1, 2, 3)
 

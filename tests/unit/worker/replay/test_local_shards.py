@@ -10,7 +10,7 @@ import torch
 
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay import local_shards
-from recoverrun.worker.replay.local_shards import Shares, unlike
+from recoverrun.worker.replay.local_shards import LocalShards, unlike
 
 KEYS = {"x#", "ids", ("trainer", "y#")}
 
@@ -24,13 +24,13 @@ def _visible(rank: int) -> dict[str, Any]:
 
 
 def _told(rank: int, visible: dict[str, Any]) -> list[Any] | None:
-    packed = msgpack.packb(Shares().own(KEYS, visible), use_bin_type=True)
+    packed = msgpack.packb(LocalShards().own(KEYS, visible), use_bin_type=True)
     return msgpack.unpackb(packed, raw=False)  # type: ignore[no-any-return]
 
 
 def test_what_another_rank_holds() -> None:
     mine, theirs = _visible(0), _visible(1)
-    ours = Shares()
+    ours = LocalShards()
     said = {0: ours.own(KEYS, mine), 1: _told(1, theirs)}
 
     assert ours.hear(said, 0)
@@ -53,7 +53,7 @@ def test_what_another_rank_holds() -> None:
 )
 def test_a_share_that_has_changed_since_is_not_taken(change: Any) -> None:
     mine = _visible(0)
-    ours = Shares()
+    ours = LocalShards()
     assert ours.hear({0: ours.own(KEYS, mine), 1: _told(1, _visible(1))}, 0)
 
     change(mine)
@@ -64,24 +64,24 @@ def test_a_share_that_has_changed_since_is_not_taken(change: Any) -> None:
 
 @pytest.mark.parametrize("value", [None, object(), [object()], torch.ones(2, requires_grad=True)])
 def test_what_does_not_travel(value: Any) -> None:
-    assert Shares().own(["x"], {"x": value}) is None
+    assert LocalShards().own(["x"], {"x": value}) is None
 
 
 def test_there_is_an_end_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     mine = _visible(0)
     monkeypatch.setattr(local_shards, "MOST_HEARD_BYTES", 100)
-    ours = Shares()
+    ours = LocalShards()
 
     assert not ours.hear({0: ours.own(KEYS, mine), 1: _told(1, _visible(1))}, 0)
     assert ours.of(1, mine) == {}
 
     monkeypatch.setattr(local_shards, "MOST_BYTES", 100)
-    assert Shares().own(KEYS, mine) is None
+    assert LocalShards().own(KEYS, mine) is None
 
 
 def test_if_one_rank_cannot_tell_nobody_goes_by_what_the_others_told() -> None:
     mine = _visible(0)
-    ours = Shares()
+    ours = LocalShards()
 
     assert not ours.hear({0: ours.own(KEYS, mine), 1: _told(1, _visible(1)), 2: None}, 0)
     assert ours.of(1, mine) == {}

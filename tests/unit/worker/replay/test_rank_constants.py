@@ -14,7 +14,7 @@ from recoverrun.worker.context.object_graph import holdings
 from recoverrun.worker.context.values import same
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay import rank_constants as constants_module
-from recoverrun.worker.replay.rank_constants import Constants
+from recoverrun.worker.replay.rank_constants import RankConstants
 
 NAME = "common_of_test_constants"
 
@@ -26,7 +26,7 @@ class Settings:
         vars(self).update(attributes)
 
 
-def exchange(constants: Constants, tell: Any, names: dict[str, Any] | None = None) -> None:
+def exchange(constants: RankConstants, tell: Any, names: dict[str, Any] | None = None) -> None:
     """As before the first proof, where `names` are those of the frame around the loop."""
     own = frozenset({NAME})
     constants.exchange(holdings([names or {}], own), own, (), tell)
@@ -45,7 +45,7 @@ class Two:
         monkeypatch.setattr(Settings, "__module__", NAME)
         self.theirs: dict[str, Any] = {}
         self.asked: list[dict[str, Any]] = []
-        self.constants = Constants()
+        self.constants = RankConstants()
 
     def tell(self, mine: dict[str, Any]) -> dict[int, Any]:
         self.asked.append(mine)
@@ -63,7 +63,7 @@ class Two:
             return {0: self.asked[len(said) - 1], 1: words}
 
         with self._theirs(), pytest.raises(_Said):
-            exchange(Constants(), tell)
+            exchange(RankConstants(), tell)
         return said[-1]
 
     @contextmanager

@@ -18,7 +18,7 @@ from recoverrun.worker.context.attached_state import Attached
 from recoverrun.worker.context.object_graph import holdings
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay import rank_constants as constants_module
-from recoverrun.worker.replay.rank_constants import Constants, seen_by_contexts
+from recoverrun.worker.replay.rank_constants import RankConstants, seen_by_contexts
 from tests.unit.worker.replay.test_rank_constants import Two
 
 
@@ -34,7 +34,7 @@ class Meeting:
         self._met, self._said = Barrier(2, timeout=20), list[Any]([None, None])
         self.heard: list[Any] = []
         self.names = [{"here": given(rank)} for rank in (0, 1)]
-        self.constants = [Constants(), Constants()]
+        self.constants = [RankConstants(), RankConstants()]
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(self._exchange, (0, 1)))
 

@@ -11,9 +11,9 @@ import pytest
 from recoverrun.worker.context.object_members import ORDER
 from recoverrun.worker.context.slot_context import Key, attributes_of, values_of
 from recoverrun.worker.errors import NotReplayable
-from recoverrun.worker.replay.executor import Impersonator
+from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.replay.lost_rank import differing
-from recoverrun.worker.replay.substitution import Costume, Substitution
+from recoverrun.worker.replay.substitution import Substitution, UndoRecord
 from recoverrun.worker.rng.streams import read_streams
 from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
 from tests.unit.contexts import at, loop
@@ -47,20 +47,20 @@ class Stage:
             globals={} if local else seen, names=seen if local else {}, groups=[],
             loop=loop(module_level=module), attributes=attributes, context=self.mine,
         )  # fmt: skip
-        actor = Impersonator(ScriptRuntime(0), pytest.fail)
-        actor.runtime.own_modules = OWN
-        self.substitution = Substitution(actor.runtime, actor.bearing, actor.shares)
-        self.costume = Costume(read_streams(), {})
+        executor = Executor(ScriptRuntime(0), pytest.fail)
+        executor.runtime.own_modules = OWN
+        self.substitution = Substitution(executor.runtime, executor.influence, executor.shares)
+        self.undo = UndoRecord(read_streams(), {})
 
     @property
     def different(self) -> dict[Key, Any]:
         return differing(self.theirs, self.mine)
 
-    def dress(self) -> dict[str, Any]:
-        return self.substitution.dress(self.top, self.different, self.costume)
+    def apply(self) -> dict[str, Any]:
+        return self.substitution.apply(self.top, self.different, self.undo)
 
-    def undress(self) -> None:
-        self.substitution.undress(self.top, self.costume)
+    def revert(self) -> None:
+        self.substitution.revert(self.top, self.undo)
 
 
 # --------------------------------------------------------------------------- new entries
@@ -104,10 +104,10 @@ def test_whoever_holds_a_container_sees_what_it_holds(kind: Any, where: str) -> 
     stage = Stage(kind([1, 2]), kind([7]), where)
     state = stage.state
 
-    names = stage.dress()
+    names = stage.apply()
     (names["state"].add if kind is set else names["state"].append)(8)
     within = set(stage.peek())
-    stage.undress()
+    stage.revert()
 
     assert within == {7, 8}
     assert stage.peek() is state and state == kind([1, 2])
@@ -172,11 +172,11 @@ def test_functions_of_the_script_see_the_lost_rank_s_and_afterwards_all_is_as_be
     mine: Any, theirs: Any, sees: Any, change: Any, where: str
 ) -> None:
     stage, before = Stage(mine, theirs, where), noted(mine)
-    names = stage.dress()
+    names = stage.apply()
 
     assert sees(names["peek"]()) == sees(theirs)
     change(stage.state)
-    stage.undress()
+    stage.revert()
 
     assert noted(mine) == before
     assert stage.peek() is mine
@@ -189,8 +189,8 @@ def test_the_region_sees_the_lost_rank_s(
 ) -> None:
     stage = Stage(mine, theirs, where)
 
-    assert sees(stage.dress()["state"]) == sees(theirs)
-    stage.undress()
+    assert sees(stage.apply()["state"]) == sees(theirs)
+    stage.revert()
     assert stage.top.globals["state"] is mine
 
 
@@ -199,8 +199,8 @@ def test_the_region_of_a_function_sees_what_the_lost_rank_s_objects_hold(name: s
     mine, theirs, sees, _ = STATES[name]
     stage = Stage(mine, theirs, "function")
 
-    assert sees(stage.dress()["state"]) == sees(theirs)
-    stage.undress()
+    assert sees(stage.apply()["state"]) == sees(theirs)
+    stage.revert()
 
 
 @pytest.mark.parametrize("name", ["entry", "new entry", "lacking entry"])
@@ -208,18 +208,18 @@ def test_the_region_of_a_function_sees_the_lost_rank_s_entries_of_its_variables(
     mine, theirs, sees, _ = STATES[name]
     stage = Stage(mine, theirs, "function")
 
-    names = stage.dress()
+    names = stage.apply()
     try:
         assert sees(names["state"]) == sees(theirs)
     finally:
-        stage.undress()
+        stage.revert()
 
 
 def test_a_new_entry_that_is_no_plain_value_is_not_taken_for_none() -> None:
     stage = Stage({"a": 1}, {"a": 1, "b": {"c": 2}})
 
     with pytest.raises(NotReplayable, match=r"holds state\['b'\], and this one does not"):
-        stage.dress()
+        stage.apply()
 
 
 def test_entries_are_as_they_were_when_the_iteration_began() -> None:
@@ -227,6 +227,6 @@ def test_entries_are_as_they_were_when_the_iteration_began() -> None:
     stage = Stage({"a": 1}, {"a": 1})
     stage.state.update(a=2, late=3)
 
-    assert stage.dress()["state"] == {"a": 1}
-    stage.undress()
+    assert stage.apply()["state"] == {"a": 1}
+    stage.revert()
     assert list(stage.state.items()) == [("a", 2), ("late", 3)]

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 import torch
 
-from recoverrun.worker.step.backward_hooks import Backwards
+from recoverrun.worker.step.backward_hooks import BackwardHooks
 from recoverrun.worker.step.driver import IN_BACKWARD, Driver
 from recoverrun.worker.tracking.loop_tracker import Unwind
 
@@ -23,7 +23,7 @@ class Told:
         self.replayer = SimpleNamespace(skips=lambda: False)
         self.worker = self
         driver: Any = self
-        self.backwards = Backwards(driver, lambda: self.told.append("by hand"))
+        self.backwards = BackwardHooks(driver, lambda: self.told.append("by hand"))
 
     def backward_begins(self, losses: Any) -> None:
         self.told.append(("begins", losses))

@@ -15,12 +15,12 @@ class Refusing:
 
     def __init__(self, *, lost: bool, acting: bool = False) -> None:
         from recoverrun.worker.step.guarantee import Guarantee
-        from recoverrun.worker.step.reporter import Voice
+        from recoverrun.worker.step.reporter import Reporter
 
         self.sent: list[Any] = []
         link: Any = SimpleNamespace(send=self.sent.append)
-        self.voice = Voice(link, 1, lambda: 4, exact=False)
-        self.guarantee = Guarantee(self.voice, lambda: 1)
+        self.reporter = Reporter(link, 1, lambda: 4, exact=False)
+        self.guarantee = Guarantee(self.reporter, lambda: 1)
         self.lost, self.acting = lost, acting
         self.protected = True
         self.runtime = SimpleNamespace(active=True)

@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from recoverrun.worker.step import failpoints
-from recoverrun.worker.step.failpoints import FaultPoints
+from recoverrun.worker.step.failpoints import Failpoints
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def killed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_a_kill_strikes_its_rank_in_its_step_and_phase(killed: list[int]) -> None:
-    own, other = (FaultPoints("r1@step:2:forward", rank, lambda: None) for rank in (1, 0))
+    own, other = (Failpoints("r1@step:2:forward", rank, lambda: None) for rank in (1, 0))
     for step in range(4):
         other.strike(step, "forward")
         own.strike(step, "backward")
@@ -28,19 +28,19 @@ def test_a_kill_strikes_its_rank_in_its_step_and_phase(killed: list[int]) -> Non
 
 
 def test_where_nothing_is_protected_a_kill_strikes_before_its_update(killed: list[int]) -> None:
-    faults = FaultPoints("r1@step:2:forward", 1, lambda: None)
+    failpoints = Failpoints("r1@step:2:forward", 1, lambda: None)
     for refused in (False, True):
-        faults.update(refused=refused)
+        failpoints.update(refused=refused)
     assert not killed
 
-    faults.update(refused=True)
+    failpoints.update(refused=True)
 
     assert killed == [signal.SIGKILL]
 
 
 def test_a_script_that_may_be_protected_yet_is_not_struck_by_its_updates(killed: list[int]) -> None:
-    faults = FaultPoints("r1@step:0:forward", 1, lambda: None)
+    failpoints = Failpoints("r1@step:0:forward", 1, lambda: None)
 
-    faults.update(refused=False)
+    failpoints.update(refused=False)
 
     assert not killed

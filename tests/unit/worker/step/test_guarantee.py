@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from recoverrun.worker.step.guarantee import Guarantee
-from recoverrun.worker.step.reporter import Voice
+from recoverrun.worker.step.reporter import Reporter
 from rendezvous.coordinator.guarantees import WEAKEST_FIRST
 from rendezvous.protocol.messages import Notice, Promise, Verdict
 
@@ -21,8 +21,8 @@ class Link:
 
 def made(*, exact: bool = False) -> tuple[Guarantee, Link]:
     link = Link()
-    voice = Voice(link, 3, lambda: 2, exact=exact)  # type: ignore[arg-type]
-    return Guarantee(voice, lambda: 4), link
+    reporter = Reporter(link, 3, lambda: 2, exact=exact)  # type: ignore[arg-type]
+    return Guarantee(reporter, lambda: 4), link
 
 
 @pytest.mark.parametrize(

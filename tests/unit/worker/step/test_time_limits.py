@@ -10,7 +10,7 @@ from types import FrameType
 import pytest
 
 from recoverrun.worker.replay import script_locations
-from recoverrun.worker.step.time_limits import GRACE_S, LEAST_S, Patience, limit_s, next_step
+from recoverrun.worker.step.time_limits import GRACE_S, LEAST_S, ExecutionTimer, limit_s, next_step
 
 
 @pytest.mark.parametrize(("longest_s", "expected"), [(0.01, LEAST_S), (1.5, LEAST_S), (6.0, 120.0)])
@@ -45,13 +45,13 @@ def _leave(frame: FrameType | None, limit_s: float) -> None:
 
 
 @contextmanager
-def _looked_after(patience: Patience) -> Iterator[None]:
+def _looked_after(timer: ExecutionTimer) -> Iterator[None]:
     """A control thread."""
     over = threading.Event()
 
     def look() -> None:
         while not over.wait(0.01):
-            patience.look()
+            timer.look()
 
     thread = threading.Thread(target=look)
     thread.start()
@@ -63,35 +63,35 @@ def _looked_after(patience: Patience) -> Iterator[None]:
 
 
 @pytest.fixture
-def patience() -> Iterator[Patience]:
+def timer() -> Iterator[ExecutionTimer]:
     before = {n: signal.getsignal(n) for n in range(signal.SIGRTMIN, signal.SIGRTMAX)}
-    yield Patience(lambda thread, limit_s: None)
+    yield ExecutionTimer(lambda thread, limit_s: None)
     for number, handler in before.items():
         if signal.getsignal(number) is not handler:
             signal.signal(number, signal.SIG_DFL)
 
 
-def test_a_wait_for_a_lock_is_left(patience: Patience) -> None:
+def test_a_wait_for_a_lock_is_left(timer: ExecutionTimer) -> None:
     lock = threading.Lock()
     lock.acquire()
 
-    with _looked_after(patience), pytest.raises(Left, match=r" at .*test_time_limits\.py:\d+$"):
-        with patience.within(0.0, _leave):
+    with _looked_after(timer), pytest.raises(Left, match=r" at .*test_time_limits\.py:\d+$"):
+        with timer.within(0.0, _leave):
             lock.acquire(timeout=20)
 
 
-def test_what_is_over_is_not_interrupted(patience: Patience) -> None:
+def test_what_is_over_is_not_interrupted(timer: ExecutionTimer) -> None:
     let_go: list[int] = []
-    patience._let_go = lambda thread, limit_s: let_go.append(thread)
-    with patience.within(0.0, _leave):
+    timer._let_go = lambda thread, limit_s: let_go.append(thread)
+    with timer.within(0.0, _leave):
         ...
 
-    patience.look()
+    timer.look()
 
     assert let_go == []
 
 
-def test_in_a_backward_it_is_let_go(patience: Patience) -> None:
+def test_in_a_backward_it_is_let_go(timer: ExecutionTimer) -> None:
     gone = threading.Event()
     let_go: list[tuple[int, float]] = []
 
@@ -99,35 +99,35 @@ def test_in_a_backward_it_is_let_go(patience: Patience) -> None:
         let_go.append((thread, limit_s))
         gone.set()
 
-    patience._let_go = note
-    with _looked_after(patience), patience.within(0.0, _leave):
-        patience.too_late_to_interrupt()
+    timer._let_go = note
+    with _looked_after(timer), timer.within(0.0, _leave):
+        timer.too_late_to_interrupt()
         assert gone.wait(20)
 
     assert let_go[0] == (threading.get_ident(), 0.0)
 
 
-def test_another_thread_than_the_main_one_is_let_go(patience: Patience) -> None:
+def test_another_thread_than_the_main_one_is_let_go(timer: ExecutionTimer) -> None:
     gone = threading.Event()
-    patience._let_go = lambda thread, limit_s: gone.set()
+    timer._let_go = lambda thread, limit_s: gone.set()
 
     def execute() -> None:
-        with patience.within(0.0, _leave):
+        with timer.within(0.0, _leave):
             assert gone.wait(20)
 
     thread = threading.Thread(target=execute)
-    with _looked_after(patience):
+    with _looked_after(timer):
         thread.start()
         thread.join(20)
 
     assert gone.is_set()
 
 
-def test_a_forked_child_is_not_watched(patience: Patience) -> None:
+def test_a_forked_child_is_not_watched(timer: ExecutionTimer) -> None:
     child = os.fork()
     if not child:
-        with patience.within(0.0, _leave):
-            patience.look()
+        with timer.within(0.0, _leave):
+            timer.look()
         os._exit(5)
     _, status = os.waitpid(child, 0)
 

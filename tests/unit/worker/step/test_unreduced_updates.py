@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from recoverrun.worker.step.guarantee import Guarantee
-from recoverrun.worker.step.unreduced_updates import Between
+from recoverrun.worker.step.unreduced_updates import UnreducedUpdates
 from recoverrun.worker.strategies import grad_accumulators
 
 SAID = "the script updated parameters with gradients that are not reduced, before transaction 7 was"
@@ -22,8 +22,8 @@ class Run:
             whole=lambda: self.params, standing=lambda: grad_accumulators.standing(self.params)
         )
         self.said: list[str] = []
-        voice: Any = SimpleNamespace(downgraded=self.said.append)
-        guarantee = Guarantee(voice, lambda: 1)
+        reporter: Any = SimpleNamespace(downgraded=self.said.append)
+        guarantee = Guarantee(reporter, lambda: 1)
         guarantee.promise = "exact-samples"
         self.session: Any = SimpleNamespace(
             step=7,
@@ -32,7 +32,7 @@ class Run:
             env=SimpleNamespace(rank=rank, exact=exact, error_file=""),
         )
         sum(one.sum() for one in self.params).backward()
-        self.between = Between()
+        self.between = UnreducedUpdates()
         self.between.left(self.strategy)
 
     def next_backward(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from recoverrun.worker.step.backward_hooks import Backwards
+from recoverrun.worker.step.backward_hooks import BackwardHooks
 from recoverrun.worker.strategies.pipelines import Pipelines
 from recoverrun.worker.tracking.loop_tracker import Unwind
 
@@ -36,7 +36,7 @@ class Play:
         self.skipped = 0
         self.replayer = SimpleNamespace(skips=self.skips)
         driver: Any = self
-        self.pipelines = Pipelines(driver, Backwards(driver, lambda: None))
+        self.pipelines = Pipelines(driver, BackwardHooks(driver, lambda: None))
 
     def skips(self) -> bool:
         self.skipped += 1

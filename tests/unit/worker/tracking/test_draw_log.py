@@ -3,18 +3,18 @@
 from typing import Any
 
 from recoverrun.worker.data.source import Draw
-from recoverrun.worker.tracking.draw_log import KEPT_DRAWS, Draws
+from recoverrun.worker.tracking.draw_log import KEPT_DRAWS, DrawLog
 
 SOURCE: Any = object()
 
 
-def drawn(*items: int) -> Draws:
-    draws = Draws(lambda: 2)
+def drawn(*items: int) -> DrawLog:
+    draws = DrawLog(lambda: 2)
     take(draws, *items)
     return draws
 
 
-def take(draws: Draws, *items: int) -> None:
+def take(draws: DrawLog, *items: int) -> None:
     for item in items:
         draws.note(Draw(SOURCE, item, item))
 
@@ -43,7 +43,7 @@ def test_what_is_folded_is_one_draw() -> None:
 
 
 def test_an_item_may_be_what_was_drawn_an_iteration_before() -> None:
-    draws = Draws(lambda: 1)
+    draws = DrawLog(lambda: 1)
     draws.begin_iteration(first=True)
     take(draws, 1)
 

@@ -51,4 +51,4 @@ def test_generators_that_were_dropped_are_forgotten() -> None:
         next(kept)
         play.script.flat("x", lambda _: None)
 
-    assert len(play.runtime.turns._asleep) == ASLEEP
+    assert len(play.runtime.loop_stack._asleep) == ASLEEP

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from recoverrun.worker.analysis.call_graph import BackwardNames
-from recoverrun.worker.context.observer import TorchSenses
+from recoverrun.worker.context.observer import TorchObserver
 from recoverrun.worker.instrumentation import RUNTIME_NAME
 from recoverrun.worker.rewriting.loop_transformer import instrument
 from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
@@ -81,7 +81,7 @@ class Play:
 
     def __init__(self) -> None:
         self.runtime = ScriptRuntime(0)
-        self.runtime.senses = TorchSenses()
+        self.runtime.observer = TorchObserver()
         made = instrument(
             ast.parse(SCRIPT), "s.py", BackwardNames(frozenset({"backward"}), frozenset())
         )
@@ -267,9 +267,9 @@ def test_a_microbatch_seeds_torch_s_numbers_before_it_draws_or_after(drawn: bool
 @pytest.mark.parametrize("drawn", [False, True])
 def test_code_in_another_rank_s_place_must_seed_before_it_draws(drawn: bool) -> None:
     runtime = ScriptRuntime(own_rank=0)
-    runtime.senses = TorchSenses()
+    runtime.observer = TorchObserver()
     runtime.acting_rank = 1
-    runtime.untold = runtime.senses.streams()
+    runtime.untold = runtime.observer.streams()
     if drawn:
         torch.rand(1)
 

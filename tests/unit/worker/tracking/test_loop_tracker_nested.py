@@ -36,7 +36,7 @@ class Observed(Play):
     def backward(self, item: Any) -> None:
         super().backward(item)
         runtime = self.runtime
-        loops = [turn.loop.id for turn in runtime.stack]
+        loops = [loop_frame.loop.id for loop_frame in runtime.stack]
         runtime.regions |= {loops[place] for place in map(int, self.wanted)}
         self.seen.append([(loops.index(t.loop.id), t.iteration) for t in runtime.under_way()])
 

@@ -22,7 +22,7 @@ class Script:
         self.words: list[str] = []
         self.runtime = runtime = Rank0Gate(own_rank=1)
         runtime.hand_on(transform(tree, "train.py"))
-        session: Any = SimpleNamespace(runtime=runtime, voice=SimpleNamespace(notice=self.tell))
+        session: Any = SimpleNamespace(runtime=runtime, reporter=SimpleNamespace(notice=self.tell))
         self.supply = Supply(session).supply
         self.names: dict[str, Any] = {
             RUNTIME_NAME: runtime, "rank": 1, "Box": Box, "lose": self.lose, **names,
@@ -108,9 +108,9 @@ def test_nothing_large_is_kept_alive_for_it() -> None:
     )
     gc.collect()
 
-    bench = next(iter(script.runtime.workshop._benches.values()))
+    recipe = next(iter(script.runtime.recreated._benches.values()))
 
-    assert bench.has("weights") is None
+    assert recipe.has("weights") is None
 
 
 @pytest.mark.parametrize("condition", ["wanted and rank == 0", "rank == 0 and wanted"])

@@ -16,7 +16,7 @@ from recoverrun.worker.replay.lost_rank import LostRank
 from recoverrun.worker.rng.streams import Streams, restore_streams
 from recoverrun.worker.step.guarantee import Guarantee
 from recoverrun.worker.verification import drift_check as alike_module
-from recoverrun.worker.verification.drift_check import UNEQUAL, Alike
+from recoverrun.worker.verification.drift_check import UNEQUAL, DriftCheck
 from tests.unit.contexts import LOOP, at, draw, stream
 from tests.unit.workers import protected
 
@@ -34,8 +34,8 @@ class Rank:
     def __init__(self, number: int, ranks: "Ranks", matters: Matters) -> None:
         self.renewed = 0
         self.downgrades: list[str] = []
-        voice: Any = SimpleNamespace(downgraded=self.downgrades.append)
-        self.guarantee = Guarantee(voice, lambda: 1)
+        reporter: Any = SimpleNamespace(downgraded=self.downgrades.append)
+        self.guarantee = Guarantee(reporter, lambda: 1)
         self.guarantee.promise = "exact-samples"
         self.env = SimpleNamespace(rank=number, exact=False, error_file="")
         self.lost, self.step = False, 5
@@ -44,7 +44,7 @@ class Rank:
         self.fabric = SimpleNamespace(ranks=ranks, number=number, view=view)
         self.vote_group = SimpleNamespace(channel=None)
         self.captures: Any = SimpleNamespace(points=list[Context]())
-        self.alike = Alike(protected(self), self.captures, matters)
+        self.alike = DriftCheck(protected(self), self.captures, matters)
 
     def committed(self) -> None:
         self.renewed += self.alike.committed()

@@ -48,8 +48,10 @@ class Play:
         self.heard: list[dict[str, Any]] = []  # what the other rank answers, in order
         self.said: list[dict[str, Any]] = []
         self.promises: list[tuple[Promise, str]] = []
-        voice: Any = SimpleNamespace(promise=lambda own, n, why: self.promises.append((own, why)))
-        self.guarantee = Guarantee(voice, lambda: 1)
+        reporter: Any = SimpleNamespace(
+            promise=lambda own, n, why: self.promises.append((own, why))
+        )
+        self.guarantee = Guarantee(reporter, lambda: 1)
         self.runtime = SimpleNamespace(
             regions=set(),
             microbatches=list(microbatches) or [microbatch()],
@@ -66,23 +68,23 @@ class Play:
         self.fabric: Any = self
         self.limits = TimeLimits(lambda: timedelta(seconds=1))
         self.downgrades: list[str] = []
-        voice.downgraded = self.downgrades.append
+        reporter.downgraded = self.downgrades.append
         self.least_of_others = WEAKEST_FIRST.index("exact-samples")
         self.vote_group: Any = SimpleNamespace(
             channel=object(), least=lambda generation, mine: min(mine, self.least_of_others)
         )
         self.peers = object()
         self.left: list[Any] = []  # for successors: where this rank began
-        self.remnants = SimpleNamespace(top=self.left.append, after=lambda context: None)
+        self.context_buffer = SimpleNamespace(top=self.left.append, after=lambda context: None)
         captures = SimpleNamespace(
             points=[], at=lambda point: None, include=lambda context: None,
             after=lambda step, microbatch: None,
         )  # fmt: skip
-        bearing = SimpleNamespace(immaterial=frozenset())
-        self.impersonator: Any = SimpleNamespace(
+        influence = SimpleNamespace(immaterial=frozenset())
+        self.executor: Any = SimpleNamespace(
             talked=False, longest_s=0.0, captures=captures, proving=True, fed={},
             shares=SimpleNamespace(own=lambda keys, visible: []),
-            bearing=bearing, lost={}, rewrites=False, optimizers=[], moved=[],
+            influence=influence, lost={}, rewrites=False, optimizers=[], moved=[],
             constants=SimpleNamespace(
                 exchange=lambda there, own, seen, tell: None, settle=lambda: None
             ),
@@ -93,12 +95,12 @@ class Play:
         self.alike = SimpleNamespace(informs=lambda lost: lost, learn=lambda tops: None)
         self.layout = Layout(((OWN,), (PARTNER,)))
         self.env = SimpleNamespace(exact=False, error_file="", rank=OWN)
-        self.faults = SimpleNamespace(disarm=lambda: None)
+        self.failpoints = SimpleNamespace(disarm=lambda: None)
         self.lost, self.step = False, 1
         drift: Any = self.alike
         sources: Any = self.sources
-        mutual = MutualProof(protected(self), self.impersonator, sources, drift)
-        self.verification = Proofs(self, self.impersonator, mutual, lambda generation: None)
+        mutual = MutualProof(protected(self), self.executor, sources, drift)
+        self.verification = Proofs(self, self.executor, mutual, lambda generation: None)
 
     def _trust(self) -> None:
         self.trusts += 1
@@ -246,7 +248,7 @@ def test_a_child_of_which_nothing_comes_is_a_reason(
 
     monkeypatch.setattr(forked_child, "run", run)
     play = Play()
-    play.impersonator.longest_s = 2.0
+    play.executor.longest_s = 2.0
 
     said = play.verification._mutual._tried(SimpleNamespace(  # type: ignore[arg-type]
         work=None, microbatch=microbatch(), partner=PARTNER

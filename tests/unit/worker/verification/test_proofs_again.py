@@ -18,7 +18,7 @@ def proofs(monkeypatch: pytest.MonkeyPatch) -> Proving:
 def test_what_is_proved_is_proved_again_ever_more_seldom(proofs: Proving) -> None:
     compared = []
     for _ in range(70):
-        compared.append(proofs.play.impersonator.proving)
+        compared.append(proofs.play.executor.proving)
         proofs.commit(1)
 
     again = [step for step, _ in proofs.made[2:]]

@@ -145,11 +145,11 @@ def test_where_another_loop_turns_out_to_be_the_one_all_is_shown_anew(nested: Pr
 
 def test_gradients_are_compared_until_somebody_was_followed(nested: Proving) -> None:
     """They cost time."""
-    before = nested.play.impersonator.proving
+    before = nested.play.executor.proving
 
     nested.commit(1)
 
-    assert (before, nested.play.impersonator.proving) == (True, False)
+    assert (before, nested.play.executor.proving) == (True, False)
 
 
 @pytest.mark.parametrize("change", ["lost", "lowered", "no loop"])

@@ -107,7 +107,7 @@ def test_it_calls_the_store_of_the_generation_through_its_parent() -> None:
 
 def test_a_child_waits_half_as_long_for_its_mates_as_its_parent_for_it() -> None:
     play = Behind()
-    play.impersonator.longest_s = 2.0
+    play.executor.longest_s = 2.0
     done: list[Words] = []
     keep = play.verification._mutual._done
 

@@ -30,7 +30,7 @@ ELSEWHERE: Any = SimpleNamespace(native=SimpleNamespace(_device_types=[]))
 
 def parts(play: Any) -> Any:
     """What a trial is made with before it is told of anybody."""
-    return play, play.impersonator, play.sources, play.alike
+    return play, play.executor, play.sources, play.alike
 
 
 def trial(
@@ -96,7 +96,7 @@ def test_what_is_executed_from_an_iteration_is_held_against_what_that_one_has_do
     """Since an outer iteration began, more has entered the model than since the inner one."""
     play = Play(microbatch(loop("train.py:5"), loop("train.py:1")))
     play.strategy.set_aside = play.strategy.put_back = lambda *kept: None
-    play.impersonator.execute = lambda *what: done(mark=(21, 12), door=8)
+    play.executor.execute = lambda *what: done(mark=(21, 12), door=8)
     made = trial(play, shown=[[[11, 12], 7], [[21, 12], 8]], tops=[b""], bulk={})
     lost: Any = SimpleNamespace(at=lambda point, own: None)
     monkeypatch.setattr(made, "_partner", lambda level: (lost, frozenset()))
@@ -189,7 +189,7 @@ def test_the_first_known_cause_is_named() -> None:
 
     unknown = frozenset({"seen"})
     assert made._explained("x", unknown) == "seen differs between ranks and moves between steps"
-    play.impersonator.talked = True
+    play.executor.talked = True
     assert made._explained("x", unknown) == TALKS
 
 
@@ -231,7 +231,7 @@ def test_who_has_met_its_mates_tries_all_of_the_loop_that_was_found(
 
     def attempt(level: int) -> tuple[str, frozenset[Any]]:
         course.append((level, made.microbatch.chosen, made._whole))
-        play.impersonator.talked = talks
+        play.executor.talked = talks
         return why, frozenset({"unknown"})
 
     monkeypatch.setattr(replica_children, "meet", meet)
@@ -277,4 +277,4 @@ def test_what_an_execution_moves_is_put_back_and_told(
     assert (found["exact"], found["moved"]) == ([0], [1])
     assert counting.seen == 0
     made.learn(found["moved"])
-    assert play.impersonator.moved == [vars(counting)], "once"
+    assert play.executor.moved == [vars(counting)], "once"

@@ -38,7 +38,7 @@ class Code:
     ) -> None:
         self.play = Play(microbatch(*(loop(f"train.py:{line}") for line in (5, 3, 1))))
         self.param = nn.Parameter(torch.zeros(2))
-        self.play.impersonator.optimizers = [torch.optim.SGD([self.param], 0.1)]
+        self.play.executor.optimizers = [torch.optim.SGD([self.param], 0.1)]
         self.play.strategy.parameters = lambda: {"param": self.param.detach()}
         self.play.strategy.buffers = list
         self.changes, self.held, self.right = changes, held, right
@@ -49,7 +49,7 @@ class Code:
         monkeypatch.setattr(self.made, "_different", set)
 
     def _try(self, level: int) -> tuple[str, frozenset[Any]]:
-        holds = self.play.impersonator.rewrites
+        holds = self.play.executor.rewrites
         self.tries.append((level, holds, float(self.param.detach()[0])))
         if self.changes and not (holds and self.held):
             self.param.data.add_(1.0)
@@ -97,7 +97,7 @@ def test_what_is_known_to_change_parameters_is_held_from_the_first_on(
     held: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = Code(monkeypatch, held=held)
-    code.play.impersonator.rewrites = True
+    code.play.executor.rewrites = True
 
     found = code.made.work()
 
@@ -124,7 +124,7 @@ def test_what_is_told_if_nothing_is_tried_is_that_nothing_is_changed() -> None:
 def agree(play: Play, mine: bool, theirs: bool) -> bool:
     play.heard = [{"rewrites": theirs}]
     play.verification._mutual._agreed({**EMPTY, "exact": [0], "rewrites": mine}, GENERATION)
-    rewrites: bool = play.impersonator.rewrites
+    rewrites: bool = play.executor.rewrites
     return rewrites
 
 
@@ -148,4 +148,4 @@ def test_a_rank_of_whose_child_nothing_comes_still_hears_of_it() -> None:
 
     level = play.verification._mutual._agreed({**EMPTY}, GENERATION)
 
-    assert level is None and play.impersonator.rewrites
+    assert level is None and play.executor.rewrites
