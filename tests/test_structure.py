@@ -34,7 +34,6 @@ LARGE = {
     "recoverrun/launcher/job_client.py:JobClient": 31,
     "recoverrun/launcher/leadership/coordinator_host.py:CoordinatorHost": 35,
     "recoverrun/launcher/leadership/leadership.py:Leadership": 38,
-    "recoverrun/worker/make_up/make_up.py:MakeUp": 30,
     "recoverrun/worker/replay/executor.py:Executor": 29,
     "recoverrun/worker/tracking/loop_tracker.py:ScriptRuntime": 34,
 }

@@ -90,11 +90,15 @@ MUTANTS = (
     Mutant(
         name="nobody looks at what was noted, of lost ranks or of oneself",
         module="recoverrun.worker.make_up.make_up",
-        old="                self._marks[rank] = parse_marks(ring)\n",
-        new="                self._marks[rank] = {}\n",
+        old="        known = self._left.marks.get(made.rank, {}).get((step, made.identity[1]))\n",
+        new="        known = None\n",
         choices={"stream": "numpy-spawned", "when": "from 5", "step": 7, "phase": "backward"},
         lossy=True,
         more=(
+            (
+                "self._doubts.precedent(made.rank, step, self._left.marks.get(made.rank, {}))",
+                "pass",
+            ),
             ("            self._doubts.memory(made.rank)", "            pass"),
             (
                 "            whole = AUDIT if self._audits.due else WHOLE",

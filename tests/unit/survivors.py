@@ -18,11 +18,12 @@ from recoverrun.worker.context.context_buffer import ContextWriter
 from recoverrun.worker.context.evidence import Mark
 from recoverrun.worker.context.slot_context import AFTER, Context
 from recoverrun.worker.errors import NotReplayable
+from recoverrun.worker.make_up.left_contexts import LeftContexts
 from recoverrun.worker.make_up.make_up import MakeUp
 from recoverrun.worker.replay.captures import Captures
 from recoverrun.worker.replay.containment import GivenUp
-from recoverrun.worker.replay.executor import Executed
-from recoverrun.worker.replay.lost_rank import State
+from recoverrun.worker.replay.executed import Executed
+from recoverrun.worker.replay.known_state import State
 from recoverrun.worker.step.guarantee import Guarantee
 from recoverrun.worker.tracking.microbatches import Microbatch, Place
 from rendezvous.protocol.layout import Layout
@@ -115,7 +116,8 @@ class Survivor:
         self._run(microbatches)
         executor: Any = self.executor
         self.peers = self
-        self.make_up = MakeUp(protected(self), executor, lambda lost: lost)
+        self.left = LeftContexts(protected(self), executor, lambda lost: lost)
+        self.make_up = MakeUp(self, executor, self.left)
 
     def _run(self, microbatches: int) -> None:
         """Its own transaction: `x` rests here."""
@@ -203,7 +205,7 @@ class Survivor:
         left = msgpack.packb([one.pack() for one in contexts])
         noted = {STEP - 1: before or {}, STEP: marks or {}}
         ring = b"".join(mark_of(step, n, one) for step in noted for n, one in noted[step].items())
-        self.make_up.inherit(LostContexts(
+        self.left.inherit(LostContexts(
             generation=2,
             contexts=((LOST, (bytes(left),)),),
             marks=((LOST, ring.ljust(MARKS_BYTES, b"\0")),),

@@ -7,6 +7,7 @@ from functools import partial
 
 from ft_collectives.process_group.substitution_policy import SubstitutionPolicy
 from recoverrun.worker.context.observer import TorchObserver
+from recoverrun.worker.make_up.left_contexts import LeftContexts
 from recoverrun.worker.make_up.lost_operands import LostOperands
 from recoverrun.worker.make_up.make_up import MakeUp
 from recoverrun.worker.patches import torch_table
@@ -33,7 +34,8 @@ def assemble(env: WorkerEnv, link: WorkerLink, runtime: ScriptRuntime) -> Driver
     executor = Executor(runtime, partial(leave_hung, worker))
     sources = DataSources(runtime, executor)
     drift = DriftCheck(worker, executor.captures, executor.influence.matters)
-    make_up = MakeUp(worker, executor, drift.informs)
+    left = LeftContexts(worker, executor, drift.informs)
+    make_up = MakeUp(worker, executor, left)
     tell = partial(shared_values.exchange, worker)
     mutual = MutualProof(worker, executor, sources, drift)
     proofs = Proofs(worker, executor, mutual, tell)
@@ -46,11 +48,11 @@ def assemble(env: WorkerEnv, link: WorkerLink, runtime: ScriptRuntime) -> Driver
         find_lost_inputs=operands.find,
         on_partial=operands.partial,
     )
-    driver = Driver(worker, executor, make_up, verifier, policy)
+    driver = Driver(worker, executor, left, make_up, verifier, policy)
     runtime.see(TorchObserver(), driver.iteration_begins, sources.feed)
-    failover.serve(worker, executor, make_up)
+    failover.serve(worker, executor, left)
     driver.start()
     torch_table.install(
-        Parts(worker=worker, driver=driver, executor=executor, make_up=make_up, sources=sources)
+        Parts(worker=worker, driver=driver, executor=executor, left=left, sources=sources)
     )
     return driver

@@ -4,21 +4,23 @@ from typing import Any
 
 from recoverrun.worker.data.batch_substitution import pairs_for_rank, substituted
 from recoverrun.worker.errors import NotReplayable
-from recoverrun.worker.make_up.make_up import MakeUp
+from recoverrun.worker.make_up.left_contexts import LeftContexts
 from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.rng.streams import read_streams, restore_streams
 
 PLACE = "the batches of a step"
 
 
-def batches_of(make_up: MakeUp, executor: Executor, rank: int, own: list[Any]) -> list[Any] | None:
+def batches_of(
+    left: LeftContexts, executor: Executor, rank: int, own: list[Any]
+) -> list[Any] | None:
     """What lost `rank` would have drawn where we drew `own`; None if that cannot be told.
 
     Then what is made of it is not exact, and the run says so.
     """
-    make_up.await_legacy(rank)
-    make_up.absorb()
-    if not make_up.exact:
+    left.await_legacy(rank)
+    left.absorb()
+    if not left.exact:
         return None
     before = read_streams()
 
@@ -28,14 +30,14 @@ def batches_of(make_up: MakeUp, executor: Executor, rank: int, own: list[Any]) -
     try:
         if rank not in executor.lost:
             raise NotReplayable(f"rank {rank} left nothing by which its batches could be told")
-        executor.looking_back = True
+        executor.items.looking_back = True
         pairs = executor.containment.serve(PLACE, rank, executor.longest_s, theirs)
         if not all(pairs) or read_streams() != before:
             raise NotReplayable("the batches of a step are not just what a loader gave")
     except NotReplayable as reason:
-        make_up.downgrade(str(reason))
+        left.downgrade(str(reason))
         return None
     finally:
-        executor.looking_back = False
+        executor.items.looking_back = False
         restore_streams(before)
     return [substituted(batch, pair) for batch, pair in zip(own, pairs, strict=True)]

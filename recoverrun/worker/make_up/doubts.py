@@ -23,8 +23,9 @@ from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.make_up import noted_evidence
 from recoverrun.worker.make_up.made_microbatch import Apart, Made
 from recoverrun.worker.replay.containment import GivenUp
-from recoverrun.worker.replay.executor import TALKS, Executor
-from recoverrun.worker.replay.lost_rank import parted
+from recoverrun.worker.replay.executed import TALKS
+from recoverrun.worker.replay.executor import Executor
+from recoverrun.worker.replay.known_state import parted
 from recoverrun.worker.replay.poison import HIGH, LOW, NOT_A_NUMBER, OURS
 from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.tracking.microbatches import Microbatch

@@ -20,7 +20,7 @@ import torch
 from ft_collectives.process_group.substitution_policy import FindLostInputs, LostInputs
 from recoverrun.worker.context.slot_context import Context, Key
 from recoverrun.worker.replay.executor import Executor
-from recoverrun.worker.replay.lost_rank import State
+from recoverrun.worker.replay.known_state import State
 from recoverrun.worker.step.worker_state import WorkerState
 
 LARGEST = 64

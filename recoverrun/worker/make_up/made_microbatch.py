@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from ft_collectives.step.reducer import Piece, Reducer
-from recoverrun.worker.replay.executor import Executed
-from recoverrun.worker.replay.lost_rank import State
+from recoverrun.worker.replay.executed import Executed
+from recoverrun.worker.replay.known_state import State
 from recoverrun.worker.step.worker_state import WorkerState
 from rendezvous.protocol.messages import Identity
 

@@ -8,41 +8,33 @@ again. What cannot be told, or comes out otherwise, is made up with fresh data: 
 still has its B microbatches, and the run says that from here on its promise is `equal-count`.
 """
 
-import threading
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 
 from ft_collectives.communicators.gather_objects import gather
 from ft_collectives.step.reducer import Piece, Reducer
-from recoverrun.worker.context.context_buffer import contexts_in
-from recoverrun.worker.context.evidence import Mark
-from recoverrun.worker.context.slot_context import Context, Key, key_of, told
+from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.make_up import noted_evidence
 from recoverrun.worker.make_up.audits import Audits
-from recoverrun.worker.make_up.deadly_microbatches import KILLS, DeadlyMicrobatches, which
+from recoverrun.worker.make_up.deadly_microbatches import KILLS, which
 from recoverrun.worker.make_up.doubts import Doubts
+from recoverrun.worker.make_up.left_contexts import LeftContexts
 from recoverrun.worker.make_up.made_microbatch import Apart, Made
 from recoverrun.worker.replay.containment import GivenUp
 from recoverrun.worker.replay.executor import Executor
-from recoverrun.worker.replay.lost_rank import (
+from recoverrun.worker.replay.known_state import (
     Lacking,
-    LostRank,
     Moved,
-    State,
+    Words,
     digest_of,
+    from_words,
+    in_words,
     lacking,
-    lost_rank,
 )
 from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.tracking.microbatches import Microbatch
-from rendezvous.protocol.messages import Identity, LostContexts
-from rendezvous.protocol.shared_memory import parse_marks
-
-LEGACY_WAIT_S = 2.0
-"""What a lost rank left comes after the view without it: at once, if anything is there to come."""
+from rendezvous.protocol.messages import Identity
 
 FRESH, AGAIN, WHOLE, AUDIT = range(4)
 """What has to become of the microbatches that were made up, the worst of them first; where they are
@@ -54,13 +46,6 @@ REPEATS = (
     "no other data can be had in the place of rank {}'s microbatches from transaction {} on, the "
     "mean of a survivor's own stands for them: {}"
 )
-NOTHING = "rank {rank} left no context that can be used in transaction {step}"
-
-
-Informs = Callable[[LostRank], LostRank]
-
-Words = tuple[list[str | list[str]], str]
-"""Of `Lacking`, as it travels."""
 
 End = tuple[int, int, bytes, bool, list[str], int, Words]
 """Lost rank, microbatch, its context at the end; whether its start was assumed, what it drew from
@@ -72,88 +57,24 @@ Start = tuple[int, bytes, Words]
 
 
 class MakeUp:
-    """Keeps what is known of lost ranks, and what this rank makes up for them."""
+    """What this rank makes up for lost ones."""
 
-    def __init__(self, worker: WorkerState, executor: Executor, informs: Informs) -> None:
-        """`informs` lets what is known of all ranks hold for one that is lost."""
+    def __init__(self, worker: WorkerState, executor: Executor, left: LeftContexts) -> None:
         self._worker = worker
         self._executor = executor
-        self._informs = informs
-        self._came = threading.Condition()
-        self.deaths = DeadlyMicrobatches()
-        self._contexts: dict[int, list[Context]] = {}  # by lost rank
-        self._marks: dict[int, dict[tuple[int, int], Mark]] = {}
+        self._left = left
         self._made: dict[Identity, Made] = {}  # in the present transaction
         self._folded: set[Identity] = set()  # of those, what reducers have
-        self._awaited: set[int] = set()
         self._audits = Audits(worker, executor)
         self._executors: dict[tuple[int, int], int] = {}  # of a lost rank's microbatch
         self._doubts = Doubts(worker, executor)
         self._repeats = False  # said: other data cannot be had
         self._telling = True  # all members are exact, as far as all know
 
-    # --------------------------------------------------------------------------- what was left
-
-    def inherit(self, legacy: LostContexts) -> None:
-        """From the control thread: what lost ranks left."""
-        with self._came:
-            for rank, packed in legacy.contexts:
-                self._contexts[rank] = [one for part in packed for one in contexts_in(part)]
-            self.deaths.learn(legacy.doing)
-            for rank, ring in legacy.marks:
-                self._marks[rank] = parse_marks(ring)
-            self._came.notify_all()
-
-    def await_legacy(self, rank: int) -> None:
-        """Wait for what lost `rank` left, if that may still come and matters.
-
-        Before a decision it may not be there yet: the script's thread hears of a view as soon as
-        its collectives do.
-        """
-        if self.exact and rank not in self._awaited:
-            with self._came:
-                self._came.wait_for(lambda: rank in self._contexts, timeout=LEGACY_WAIT_S)
-            self._awaited.add(rank)
-
     @property
     def exact(self) -> bool:
         """True if lost microbatches are made up with their own samples."""
         return self._worker.guarantee.exact
-
-    def absorb(self) -> None:
-        """Take in what lost ranks left, as soon as it is there: own points are kept not long."""
-        with self._came:
-            left = dict(self._contexts)
-        own, runtime = self._executor.captures.by_point, self._worker.runtime
-        for rank in sorted(left.keys() - self._executor.lost.keys()):
-            apart = runtime.apart_from(rank)
-            lost = lost_rank(rank, left[rank], own, apart=apart)
-            if lost is not None:
-                lost.led = partial(runtime.has_done, rank)
-                self._executor.lost[rank] = self._informs(lost)
-
-    def follow(self, here: Context) -> None:
-        """This rank has come to its own point `here`: so have all lost ranks."""
-        if not self._worker.lost or not self.exact:
-            return
-        self.absorb()
-        for rank, lost in sorted(self._executor.lost.items()):
-            ahead = [one for one in self._contexts.get(rank, ()) if one.point == here.point]
-            if ahead and here.point not in lost.states:
-                lost.learn(ahead[0], here)
-            try:
-                lost.at(here.point, self._executor.captures.points)
-            except NotReplayable as reason:
-                if here.loop in self._worker.runtime.regions:  # nobody begins anywhere else
-                    self.downgrade(str(reason))
-
-    def state_of(self, rank: int, microbatch: Microbatch) -> State:
-        """Where lost `rank` stood as this microbatch's iteration began. Raises NotReplayable."""
-        self.absorb()
-        lost, top = self._executor.lost.get(rank), microbatch.top.context
-        if lost is None or top is None:
-            raise NotReplayable(NOTHING.format(rank=rank, step=self._worker.step))
-        return lost.at(top.point, self._executor.captures.points)
 
     # --------------------------------------------------------------------------- computing
 
@@ -179,9 +100,9 @@ class MakeUp:
         try:
             self._doubts.memory(made.rank)  # first: shard mates do so together
             self._require_harmless(made, microbatch)
-            made.start = self.state_of(made.rank, microbatch)
+            made.start = self._left.state_of(made.rank, microbatch)
             context_buffer.enters(one)
-            self._doubts.precedent(made.rank, step, self._marks.get(made.rank, {}))
+            self._doubts.precedent(made.rank, step, self._left.marks.get(made.rank, {}))
             with Apart(self._worker) as apart:
                 made.executed = self._executor.execute(made.rank, made.start, step, microbatch)
                 made.pieces = apart.pieces(carried=not made.identity[1])
@@ -191,7 +112,7 @@ class MakeUp:
         except NotReplayable as reason:
             made.failed = str(reason)
             if isinstance(reason, GivenUp):
-                self.deaths.give_up(one, str(reason))
+                self._left.deaths.give_up(one, str(reason))
                 context_buffer.gives_up()  # shard mates may hang in it, and take this rank along
             return
         finally:
@@ -205,14 +126,14 @@ class MakeUp:
     def _require_harmless(self, made: Made, microbatch: Microbatch) -> None:
         """Raises NotReplayable if too many have died in it, or it was given up."""
         (_, index), step = made.identity, self._worker.step
-        why = self.deaths.forbid(which(step, made.identity))
+        why = self._left.deaths.forbid(which(step, made.identity))
         if why:
             words = KILLS.format(rank=made.rank, index=index, step=step, why=why)
             raise NotReplayable(f"{microbatch.top.loop.id}: {words}")
 
     def _disproved(self, made: Made, step: int) -> str:
         """Why what was executed is not what the lost rank had, or "", by its own mark."""
-        known = self._marks.get(made.rank, {}).get((step, made.identity[1]))
+        known = self._left.marks.get(made.rank, {}).get((step, made.identity[1]))
         return noted_evidence.unlike(made, known, step) if known is not None else ""
 
     def _learn(self, rank: int, after: Context, unknown: Lacking, *, assumed: bool) -> None:
@@ -298,7 +219,7 @@ class MakeUp:
         for rank, lost in sorted(self._executor.lost.items()):
             state = lost.states.get(top.point)
             if lost.drawn and state is not None and not state.torch_known and not state.assumed:
-                starts.append((rank, state.context.pack(), _words(state.unknown, "")))
+                starts.append((rank, state.context.pack(), in_words(state.unknown, "")))
         return starts
 
     def _begun(self, starts: list[Start]) -> set[int]:
@@ -312,13 +233,13 @@ class MakeUp:
                 continue
             known = lost.states.get(theirs.point)
             if known is None or known.torch_known:
-                lost.learn(theirs, mine, lacking=_heard(words))
+                lost.learn(theirs, mine, lacking=from_words(words))
                 news.add(rank)
         return news
 
     def _absorbed(self, rank: int) -> None:
-        self.await_legacy(rank)
-        self.absorb()
+        self._left.await_legacy(rank)
+        self._left.absorb()
 
     def _end_of(self, made: Made) -> End | None:
         """What is told of a microbatch that was executed exactly, as far as this rank knows."""
@@ -328,7 +249,7 @@ class MakeUp:
         used = Moved.between(start, after, seeded=False).names
         digest = digest_of(start, used, self._executor.influence.matters)
         assumed = made.start.assumed and not made.failed
-        words = _words(*lacking(made.start, after))
+        words = in_words(*lacking(made.start, after))
         return made.rank, made.identity[1], after.pack(), assumed, list(used), digest, words
 
     def _audited(self, generation: int) -> tuple[int, dict[Identity, int]]:
@@ -355,7 +276,7 @@ class MakeUp:
                     found.append(self._doubts.guessed(made, self._own(identity[1])))
                 except GivenUp as reason:
                     found.append(str(reason))
-                    self.deaths.give_up(one, str(reason))
+                    self._left.deaths.give_up(one, str(reason))
                     context_buffer.gives_up()
             context_buffer.rests()
         return next(filter(None, found), "")
@@ -369,7 +290,7 @@ class MakeUp:
         step, microbatch = worker.step, self._own(identity[1])
         worker.context_buffer.enters(which(step, identity))
         with worker.timing.measure("redo"), suppress(NotReplayable):
-            state = self.state_of(rank, microbatch)
+            state = self._left.state_of(rank, microbatch)
             with Apart(worker) as apart:
                 made.executed = self._executor.execute(rank, state, step, microbatch)
                 made.pieces = apart.pieces(carried=not identity[1])
@@ -386,7 +307,7 @@ class MakeUp:
                 wrong.add((rank, index))
             else:
                 told.add((rank, index))
-                self._learn(rank, Context.unpack(packed), _heard(words), assumed=False)
+                self._learn(rank, Context.unpack(packed), from_words(words), assumed=False)
         found: dict[Identity, int] = {}
         for identity, made in self._made.items():
             if made.start is not None and made.start.assumed and not made.failed:
@@ -403,7 +324,7 @@ class MakeUp:
                 known = made.start is not None and not made.start.assumed
                 before = any((made.rank, index) in told for index in range(identity[1]))
                 later = before and not known and rounds <= len(self._own_all)
-                later = later and not self.deaths.forbid(which(step, identity))
+                later = later and not self._left.deaths.forbid(which(step, identity))
                 again = later or made.rank in news
                 found[identity] = AGAIN if again else FRESH
         return found
@@ -466,7 +387,7 @@ class MakeUp:
         self._made.clear()
         self._folded.clear()
         self._worker.runtime.begin_anew()
-        self.absorb()
+        self._left.absorb()
         lost = sorted(self._executor.lost)
         self._audits.committed(step, lost)
         self._doubts.committed()
@@ -477,11 +398,3 @@ class MakeUp:
         ]
         for one in self._executor.lost.values():
             one.forget((step, 0, 0, 0), {top.point for top in begun if top is not None})
-
-
-def _words(unknown: frozenset[Key], torch_known: str) -> Words:
-    return [told(key) for key in sorted(unknown, key=str)], torch_known
-
-
-def _heard(words: Words) -> Lacking:
-    return frozenset(map(key_of, words[0])), words[1]

@@ -17,7 +17,7 @@ from recoverrun.worker.context.slot_context import AFTER
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.make_up.made_microbatch import Made
 from recoverrun.worker.replay.executor import Executor
-from recoverrun.worker.replay.lost_rank import State
+from recoverrun.worker.replay.known_state import State
 from recoverrun.worker.step.worker_state import WorkerState
 
 OTHERWISE = (

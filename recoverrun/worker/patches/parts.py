@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from recoverrun.worker.make_up.make_up import MakeUp
+from recoverrun.worker.make_up.left_contexts import LeftContexts
 from recoverrun.worker.replay.data_sources import DataSources
 from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.step.driver import Driver
@@ -16,5 +16,5 @@ class Parts:
     worker: WorkerState
     driver: Driver
     executor: Executor
-    make_up: MakeUp
+    left: LeftContexts
     sources: DataSources

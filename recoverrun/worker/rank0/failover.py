@@ -9,7 +9,7 @@ from typing import Any
 
 from ft_collectives.communicators.errors import InvariantBroken
 from recoverrun.worker.errors import NotReplayable
-from recoverrun.worker.make_up.make_up import MakeUp
+from recoverrun.worker.make_up.left_contexts import LeftContexts
 from recoverrun.worker.rank0.shared_values import Supply
 from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.replay.lost_rank import LostRank
@@ -26,11 +26,11 @@ class StandingIn:
     """Around what the deputy does in the place of rank 0."""
 
     def __init__(
-        self, worker: WorkerState, executor: Executor, make_up: MakeUp, where: str
+        self, worker: WorkerState, executor: Executor, left: LeftContexts, where: str
     ) -> None:
         self._worker = worker
         self._executor = executor
-        self._make_up = make_up
+        self._left = left
         self._where = where
 
     def __enter__(self) -> None:
@@ -40,7 +40,7 @@ class StandingIn:
         runtime.led = True
         if not runtime.lone:
             self._own, runtime.unclear = read_streams(), False
-            self._first = _lost(self._executor, self._make_up)
+            self._first = _lost(self._executor, self._left)
             theirs = None if self._first is None else self._known(self._first)
             if theirs is not None:
                 restore_streams(theirs)
@@ -57,7 +57,7 @@ class StandingIn:
         if not runtime.lone:
             restore_streams(self._own)
             if moved and not self._follow(ended):
-                self._make_up.downgrade(DRAWS)
+                self._left.downgrade(DRAWS)
         # Protects training from code that another rank was meant for, whatever it raises.
         if not isinstance(error, Exception) or isinstance(error, InvariantBroken):
             return False
@@ -80,12 +80,12 @@ class StandingIn:
         return True
 
 
-def _lost(executor: Executor, make_up: MakeUp) -> LostRank | None:
+def _lost(executor: Executor, left: LeftContexts) -> LostRank | None:
     """Rank 0, followed up to here."""
-    if not make_up.exact or not executor.captures.points:
+    if not left.exact or not executor.captures.points:
         return None
-    make_up.await_legacy(0)
-    make_up.absorb()
+    left.await_legacy(0)
+    left.absorb()
     first = executor.lost.get(0)
     if first is not None:
         try:
@@ -95,7 +95,7 @@ def _lost(executor: Executor, make_up: MakeUp) -> LostRank | None:
     return first
 
 
-def serve(worker: WorkerState, executor: Executor, make_up: MakeUp) -> None:
+def serve(worker: WorkerState, executor: Executor, left: LeftContexts) -> None:
     """From now on the runtime knows who the deputy is."""
 
     runtime, env = worker.runtime, worker.env
@@ -103,7 +103,7 @@ def serve(worker: WorkerState, executor: Executor, make_up: MakeUp) -> None:
     runtime.last_point = lambda: points.points[-1].point if points.points else None
     runtime.is_deputy = lambda: is_deputy(worker)
     runtime.supply = Supply(worker).supply
-    runtime.standing_in = lambda where: StandingIn(worker, executor, make_up, where)
+    runtime.standing_in = lambda where: StandingIn(worker, executor, left, where)
     runtime.by_itself = lambda where: PrivateDraws(runtime, where)
     if (env.rank - env.local_rank) % env.local_world_size == 0:  # nodes are alike, it seems
         runtime.first_of_node = lambda rank: rank % env.local_world_size == 0

@@ -152,3 +152,18 @@ def capture(
         loaders=dict(loaders),
         alone_at=frozenset(draw_sites),
     )
+
+
+def captured_after(
+    names: dict[str, Any], microbatch: Microbatch, step: int, own_modules: frozenset[str]
+) -> Context:
+    """Where the rank stands that a microbatch was executed as; `names` are those of the region."""
+    top, loop = microbatch.top, microbatch.top.loop
+    return capture(
+        point=(step, microbatch.index, "after", 0),
+        loop=loop,
+        streams=read_streams(),
+        names=seen_by(loop, top.globals, names),
+        loaders={},
+        attributes=attributes_of(around_of(loop, top.globals, names), own_modules),
+    )

@@ -29,7 +29,7 @@ class DataSources:
 
     def __init__(self, runtime: ScriptRuntime, executor: Executor) -> None:
         self._runtime = runtime
-        self._impersonator = executor
+        self._executor = executor
         self.seeding = SeedCheck()
         self._created = self._fed = 0
         self._trusted: set[str] = set()  # generators that a proof has resumed
@@ -45,7 +45,7 @@ class DataSources:
             if self.fresh:
                 return make(loader)
             own = Origin.of(loader, None, ())
-            told = self._impersonator.created_now(own, runtime.acting_rank)
+            told = self._created_now(own, runtime.acting_rank)
             told.require_rank_places(own, runtime.own_rank)
             carried = told.places_for(own)
             ranks = RankPair(runtime.own_rank, runtime.acting_rank, runtime.layout, carried)
@@ -98,11 +98,11 @@ class DataSources:
 
     @property
     def fresh(self) -> bool:
-        return self._impersonator.fresh
+        return self._executor.fresh
 
     @property
     def looking_back(self) -> bool:
-        return self._impersonator.looking_back
+        return self._executor.items.looking_back
 
     @property
     def seen(self) -> Container[int]:
@@ -124,7 +124,14 @@ class DataSources:
                 os.environ["RANK"] = before
 
     def created_at(self, number: int, rank: int) -> Origin | None:
-        return self._impersonator.created_at(number, rank)
+        captures, lost = self._executor.captures, self._executor.lost.get(rank)
+        own = captures.loaders().get(number)
+        return None if lost is None else lost.origin(number, own, captures.points)
+
+    def _created_now(self, own: Origin, rank: int) -> Origin:
+        """Where `rank` stands as it creates one in the microbatch that is executed now."""
+        lost = self._executor.lost.get(rank)
+        return own if lost is None else lost.pairs.derive(own, None)
 
     def drawn(self, source: Source, index: int, item: Any) -> None:
         if not self._runtime.quiet:

@@ -10,67 +10,45 @@ Where a lost rank stands is the business of `lost_rank`. Where that cannot be to
 microbatches are made up with fresh data (`make_up`), never with wrong ones.
 """
 
-import sys
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Never
 
 import torch
 
 from ft_collectives.communicators.errors import InvariantBroken, Superseded
-from recoverrun.worker.context import module_state, undo_log
-from recoverrun.worker.context.evidence import Evidence, Mark, digest_of_inputs, digest_of_losses
-from recoverrun.worker.context.namespaces import around_of, held, hold, put_back, seen_by
+from recoverrun.worker.context import undo_log
+from recoverrun.worker.context.evidence import Evidence, digest_of_inputs, digest_of_losses
+from recoverrun.worker.context.namespaces import hold
 from recoverrun.worker.context.object_contents import Kept
-from recoverrun.worker.context.object_members import is_framework, members
-from recoverrun.worker.context.slot_context import AFTER, Context, attributes_of, owners_of
-from recoverrun.worker.data.batch_substitution import pairs_for_rank, substituted
-from recoverrun.worker.data.iterator_origin import Origin
+from recoverrun.worker.context.slot_context import AFTER, Context
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.instrumentation import ITEM_NAME, RUNTIME_NAME
-from recoverrun.worker.replay.captures import Captures, capture
+from recoverrun.worker.replay import surroundings
+from recoverrun.worker.replay.captures import Captures, captured_after
 from recoverrun.worker.replay.containment import Containment
 from recoverrun.worker.replay.earlier_transactions import EarlierTransactions, Weights, trained
+from recoverrun.worker.replay.executed import CROWDED, TALKS, Executed, NothingReached
 from recoverrun.worker.replay.influence import Influence
+from recoverrun.worker.replay.known_state import UNTOLD, Moved, State, differing, require
 from recoverrun.worker.replay.local_shards import LocalShards
-from recoverrun.worker.replay.lost_rank import UNTOLD, LostRank, Moved, State, differing, require
+from recoverrun.worker.replay.loop_items import LoopItems
+from recoverrun.worker.replay.lost_rank import LostRank
 from recoverrun.worker.replay.poison import NOT_A_NUMBER, poisoned
 from recoverrun.worker.replay.rank_constants import RankConstants
 from recoverrun.worker.replay.rank_environment import as_rank
 from recoverrun.worker.replay.substitution import Substitution, UndoRecord
 from recoverrun.worker.rng.host_streams import read_hosts
-from recoverrun.worker.rng.registry import MAX_GENERATORS, REGISTRY
+from recoverrun.worker.rng.registry import REGISTRY
 from recoverrun.worker.rng.skip_ahead import skip_ahead
 from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
 from recoverrun.worker.step.strategy import Strategy
 from recoverrun.worker.step.time_limits import limit_s
 from recoverrun.worker.tracking.loop_tracker import ScriptRuntime, Unwind
 from recoverrun.worker.tracking.microbatches import Microbatch, Top
-
-TALKS = (
-    "what the ranks tell each other before the backward (a count of tokens, say) changes the "
-    "gradient, and a lost rank's word cannot be told"
-)
-
-
-CROWDED = f"the script holds more than {MAX_GENERATORS} generators of random numbers"
-
-
-class NothingReached(NotReplayable):
-    """The code came to its end before the backward that was wanted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Executed:
-    """What came of a microbatch that was executed as another rank."""
-
-    mark: Mark
-    entered: frozenset[int]  # digests of inputs up to each forward
-    door: int  # digest of what entered the model first, and of the random streams then
-    after: Context | None  # where that rank stands at its end; None if that was not reached
 
 
 class Executor:
@@ -94,8 +72,7 @@ class Executor:
         self.proves = self.talked = False
         self.answer = NOT_A_NUMBER  # of collectives in a proof, or that none has met
         self.answered = False  # one was met in this execution
-        self.fed: dict[str, bool] = {}  # by region: an item is what some iterator gave
-        self.looking_back = False  # what is served was drawn before the region
+        self.items = LoopItems()
         self.fresh = False  # executing as ourselves, on fresh data
         self.only_inputs = False  # the execution ends where data enter the model
         self.proving = True  # gradients of first microbatches are compared
@@ -166,16 +143,6 @@ class Executor:
 
     # --------------------------------------------------------------------------- as another rank
 
-    def created_at(self, number: int, rank: int) -> Origin | None:
-        """Where `rank` stood, or would have, when it created its iterator `number`."""
-        lost, own = self.lost.get(rank), self.captures.loaders().get(number)
-        return None if lost is None else lost.origin(number, own, self.captures.points)
-
-    def created_now(self, own: Origin, rank: int) -> Origin:
-        """Where `rank` stands as it creates one in the microbatch that is executed now."""
-        lost = self.lost.get(rank)
-        return own if lost is None else lost.pairs.derive(own, None)
-
     def execute(self, rank: int, state: State, step: int, microbatch: Microbatch) -> Executed:
         """Run `microbatch` of `step` as `rank`, which stood at `state` as its iteration began.
 
@@ -232,9 +199,7 @@ class Executor:
                 source.seek(rank, count)
             REGISTRY.restore(theirs.generators)
             restore_streams(theirs.streams)
-            item = self.containment.serve(
-                top.loop.id, rank, self.longest_s, lambda: self._item_of(top, rank)
-            )
+            item = self._item(top, rank)
             if top.body is not None:  # what making an iterator draws is not drawn again
                 self._restore_body(top, theirs, mine)
             with (
@@ -261,33 +226,19 @@ class Executor:
         Raises NotReplayable where the script's code comes to no backward on them.
         """
         top = microbatch.top
-        at_module = top.loop.module_level
-        saved = dict(top.globals) if at_module else None
-        names = self._substitution.namespace(top)
-        visible = {**top.globals, **top.names}
-        kept = [
-            # Their counts are of the script's own microbatches.
-            (members(owner), dict(members(owner)))
-            for _, owner in owners_of(visible, self.runtime.own_modules)
-            if is_framework(owner)
-        ]
-        undo = UndoRecord(read_streams(), {})
-        originals = held(names, top.iterators)
-        self._substitution.lend(names, top, undo)
-        self._substitution.regroup(top, undo)
-        self.fresh, self.runtime.acting_rank = True, self.runtime.own_rank
-        try:
-            with self._unchanged(top, names), undo_log.schedules_rest(), undo_log.training():
-                return self._run_fresh(top, names, microbatch)
-        finally:
-            self.fresh, self.runtime.acting_rank = False, None
-            hold(names, originals)
-            undo.refill()
-            top.globals.update(undo.changed_globals)
-            for attributes, values in kept:
-                put_back(attributes, values)
-            if saved is not None:
-                put_back(top.globals, saved)
+        with self._substitution.as_ourselves(top) as names:
+            self.fresh, self.runtime.acting_rank = True, self.runtime.own_rank
+            try:
+                with self._unchanged(top, names), undo_log.schedules_rest(), undo_log.training():
+                    return self._run_fresh(top, names, microbatch)
+            finally:
+                self.fresh, self.runtime.acting_rank = False, None
+
+    def _item(self, top: Top, rank: int) -> Any:
+        def item() -> Any:
+            return self.items.of(top, rank, proves=self.proves, fresh=self.fresh)
+
+        return self.containment.serve(top.loop.id, rank, self.longest_s, item)
 
     def _run_fresh(self, top: Top, names: dict[str, Any], microbatch: Microbatch) -> Executed:
         """The same backward on other data; an earlier one where these have not as many, as the
@@ -296,9 +247,7 @@ class Executor:
         rank = self.runtime.own_rank
         for skip in range(microbatch.place.skip, -1, -1):
             self._skip = skip
-            item = self.containment.serve(
-                top.loop.id, rank, self.longest_s, lambda: self._item_of(top, rank)
-            )
+            item = self._item(top, rank)
             try:
                 return self._run(top, names, item, microbatch, -1)
             except NothingReached:
@@ -320,7 +269,7 @@ class Executor:
             raise self.containment.failure()
         after = None
         if self._reached and not self.fresh and not self.only_inputs:
-            after = self._after(names, microbatch, step)
+            after = captured_after(names, microbatch, step, self.runtime.own_modules)
         return Executed(shown.mark, frozenset(shown.entered), shown.door, after)
 
     def _execute_code(self, top: Top, names: dict[str, Any], item: Any) -> None:
@@ -348,32 +297,16 @@ class Executor:
         if not self._reached and not self.runtime.spoiled:
             raise NothingReached(f"re-executing {region.id} reached no backward")
 
-    def _after(self, names: dict[str, Any], microbatch: Microbatch, step: int) -> Context:
-        """Where the impersonated rank stands at the end of its microbatch."""
-        top, loop = microbatch.top, microbatch.top.loop
-        return capture(
-            point=(step, microbatch.index, "after", 0),
-            loop=loop,
-            streams=read_streams(),
-            names=seen_by(loop, top.globals, names),
-            loaders={},
-            attributes=attributes_of(around_of(loop, top.globals, names), self.runtime.own_modules),
-        )
-
     @contextmanager
     def _unchanged(self, top: Top, names: dict[str, Any]) -> Iterator[None]:
         """The script never knows: what is executed counts for no microbatch of its own.
 
         On fresh data of our own, where the script stands in them moves on.
         """
-        mine = self.runtime.own_modules
-        owners = [members(owner) for _, owner in owners_of({**top.globals, **top.names}, mine)]
-        found = module_state.among([top.globals, top.names, *owners])
-        spaces = [vars(sys.modules[name]) for name in sorted(mine) if name in sys.modules]
-        spaces = [] if self.fresh else [*spaces, top.names, names]
+        optimizers, mine = self.optimizers, self.runtime.own_modules
         buffers = self._strategy.buffers() if self._strategy is not None else []
-        with module_state.untouched(found, buffers), undo_log.optimizers_rest(self.optimizers):
-            with undo_log.unchanged(spaces, found, self.optimizers, mine), self._weights_held():
+        with surroundings.unchanged(top, names, mine, optimizers, buffers, fresh=self.fresh):
+            with self._weights_held():
                 try:
                     yield
                 finally:
@@ -391,23 +324,6 @@ class Executor:
                 yield
         finally:
             self._weights = None
-
-    def _item_of(self, top: Top, rank: int) -> Any:
-        """The loop's item with what was drawn for it replaced by what `rank` would have drawn."""
-        drawn = pairs_for_rank(top.item, top.draws, rank)
-        before = read_streams()
-        self.looking_back = True
-        try:
-            drawn += pairs_for_rank(top.item, top.ahead, rank)
-        finally:
-            self.looking_back = False
-        if read_streams() != before and not self.fresh:
-            raise NotReplayable("data that are fetched ahead draw random numbers as they are read")
-        if self.proves:
-            self.fed[top.loop.id] = bool(drawn)
-        elif self.fed.get(top.loop.id) and not drawn and not self.fresh:
-            raise NotReplayable("the data of a microbatch were drawn too long before it began")
-        return substituted(top.item, drawn)
 
     # --------------------------------------------------------------------------- on the way
 

@@ -15,7 +15,7 @@ from recoverrun.worker.context.fingerprints import is_mark, is_plain_array, mark
 from recoverrun.worker.context.object_members import members, resolve
 from recoverrun.worker.context.slot_context import Key
 from recoverrun.worker.errors import NotReplayable
-from recoverrun.worker.replay.lost_rank import parted
+from recoverrun.worker.replay.known_state import parted
 from recoverrun.worker.rng.streams import tensor_bytes
 
 MOST_BYTES = 16 << 20

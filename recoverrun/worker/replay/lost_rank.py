@@ -12,39 +12,30 @@ A start that was followed across a microbatch which somebody else executes is *a
 be compared with what the executor tells, before the transaction commits.
 """
 
-import zlib
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
-from recoverrun.worker.context.fingerprints import is_mark
-from recoverrun.worker.context.object_members import ORDER, spelt
-from recoverrun.worker.context.slot_context import (
-    STREAM,
-    Context,
-    Key,
-    Point,
-    belongs_to_process,
-    host,
-    last,
-)
-from recoverrun.worker.context.values import bits, is_numpy, same
+from recoverrun.worker.context.slot_context import STREAM, Context, Key, Point, host
+from recoverrun.worker.context.values import same
 from recoverrun.worker.data.iterator_origin import Origin, OriginPairs
 from recoverrun.worker.errors import NotReplayable
+from recoverrun.worker.replay.known_state import (
+    ABSENT,
+    NONE,
+    UNTOLD,
+    Lacking,
+    State,
+    differing,
+    generator_key,
+    is_nothing,
+    merged,
+)
 from recoverrun.worker.rng.skip_ahead import draws_between, skip_ahead, skip_like
-from recoverrun.worker.rng.streams import Streams, tensor_bytes
+from recoverrun.worker.rng.streams import Streams
 
-NUMBERS_MOVE = (
-    "random numbers of Python or numpy are drawn after a backward or between steps, and "
-    "microbatches draw some, too: where the stream of another rank stands cannot be told"
-)
-UNTOLD = (
-    "torch's random numbers are seeded anew between microbatches (or single normal numbers are "
-    "drawn there, or tens of millions), and a microbatch draws some before it seeds them itself: "
-    "the stream of another rank cannot be told"
-)
 ALONE = (
     "rank {rank} draws random numbers in code for it alone, and nobody has run that in its place: "
     "its stream cannot be told"
@@ -56,33 +47,6 @@ UNEQUAL = (
 ELSEWHERE = "rank {rank} has never come to the loop at {loop}: its variables there cannot be told"
 
 BEHIND = "rank {rank} left nothing from the end of the last microbatch that it has finished"
-
-_ABSENT = object()
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """What is known of a rank at one of our points."""
-
-    context: Context
-    unknown: frozenset[Key] = frozenset()  # variables, attributes, streams and generators
-    torch_known: str = ""  # why torch's stream is not
-    assumed: bool = False  # a microbatch that others execute lies in between
-
-
-Lacking = tuple[frozenset[Key], str]
-"""What of a state is not known: `State.unknown`, `State.torch_known`."""
-
-NONE: Lacking = frozenset(), ""
-
-
-def lacking(start: State, after: Context) -> Lacking:
-    """What is not known of `start` and still not `after` the microbatch that began there: what it
-    makes of unknown values is not known either.
-    """
-    began, ended = start.context.streams, after.streams
-    rested = (began.torch_cpu, began.torch_cuda) == (ended.torch_cpu, ended.torch_cuda)
-    return start.unknown, start.torch_known if rested else ""
 
 
 @dataclass(slots=True)
@@ -186,12 +150,12 @@ class LostRank:
 
     def _reset_to(self, theirs: Mapping[Key, Any], mine: Mapping[Key, Any]) -> None:
         """What all have at a top. A counter may come back to nothing only several tops later."""
-        self.resets = {k: v for k, v in theirs.items() if same(v, mine.get(k, _ABSENT))}
+        self.resets = {k: v for k, v in theirs.items() if same(v, mine.get(k, ABSENT))}
         self.nothings |= {k: v for k, v in self.resets.items() if is_nothing(v)}
 
     def _begins(self, key: Key, now: Any) -> bool:
         """True if `now` is what all had at a top, and so what all have again."""
-        known = (self.resets.get(key, _ABSENT), self.nothings.get(key, _ABSENT))
+        known = (self.resets.get(key, ABSENT), self.nothings.get(key, ABSENT))
         return any(same(one, now) for one in known)
 
     def _streams(
@@ -231,13 +195,13 @@ class LostRank:
                 if moved is not None:
                     values[key] = moved
                     apart.discard(key)
-        return values, {_generator(key) for key in apart}
+        return values, {generator_key(key) for key in apart}
 
     def _moved_alone(self, before: Context, after: Context) -> set[Key]:
         """Streams and generators that moved here, and otherwise on other ranks."""
         states, hosts = before.generators, before.streams.hosts
         found: set[Key] = {
-            _generator(key)
+            generator_key(key)
             for key, state in after.generators.items()
             if (key in self.unequal or (STREAM, key) in self.alone)
             and not same(state, states.get(key))
@@ -285,145 +249,6 @@ class LostRank:
         return None if self.drawn is None or self.drawn[0] != here else self.drawn[1:]
 
 
-def is_nothing(value: Any) -> bool:
-    """True of what counters begin with."""
-    several = isinstance(value, torch.Tensor) or is_numpy(value)
-    return not bool(value.any()) if several else not value
-
-
-def merged(
-    before: Mapping[Any, Any],
-    after: Mapping[Any, Any],
-    theirs: Mapping[Any, Any],
-    begins: Callable[[Any, Any], bool] = lambda key, now: False,
-    alone: Container[Any] = (),
-    restless: Container[Any] = (),
-) -> tuple[dict[Any, Any], set[Any]]:
-    """Another rank's values where ours went from `before` to `after` and `theirs` stood before.
-
-    Returns also the keys of those that differ and moved: theirs are unknown. So is what is
-    `restless`: it has just parted on that rank, and moves there whether or not it does here; and of
-    those that ranks are known not to have in common, whether or not it was the same just now
-    (`private_draws`). A value that `begins` anew is one that all ranks had when a microbatch began:
-    what is ours again is theirs again.
-    """
-    values: dict[Any, Any] = {}
-    apart: set[Any] = set()
-    for key, now in after.items():
-        was, their = before.get(key, _ABSENT), theirs.get(key, _ABSENT)
-        shared = same(their, was) and (key not in alone or same(was, now))
-        if their is _ABSENT or shared or same(their, now):
-            values[key] = now  # common to all, or not there yet
-        elif same(was, now):
-            values[key] = their
-            if key in restless:
-                apart.add(key)
-        elif begins(key, now):
-            values[key] = now
-        else:
-            values[key] = their
-            apart.add(key)
-    return values, apart
-
-
-def differing(theirs: Context, mine: Context) -> dict[Key, Any]:
-    """What of another rank's context at one of our points is not as our own, marks included."""
-    own = mine.values
-    return {
-        key: value
-        for key, value in theirs.values.items()
-        if (key in own or _is_new(key, own))
-        and not same(value, own.get(key, _ABSENT))
-        and not belongs_to_process(last(key))
-    }
-
-
-def _is_new(key: Key, own: Mapping[Key, Any]) -> bool:
-    """An entry of a dict that has others here."""
-    return not isinstance(key, str) and (*key[:-1], ORDER) in own
-
-
-def require(
-    state: State, mine: Context, moved: "Moved", matters: Callable[[Key, Any], bool]
-) -> None:
-    """Raises NotReplayable if a microbatch that begins at `state` may need what is not known.
-
-    `mine` is our own context there, `moved` what our own microbatch drew from.
-    """
-    values = state.context.values
-    apart = [
-        key
-        for key in sorted(state.unknown, key=str)
-        if key in values and not is_mark(last(key)) and matters(key, values[key])
-    ]
-    if apart:
-        raise NotReplayable(parted(apart, "between steps"))
-    if any(key in state.unknown for key in moved.hosts):
-        raise NotReplayable(NUMBERS_MOVE)
-    untold = [key for key in moved.generators if _generator(key) in state.unknown]
-    lacking = [key for key in moved.generators if key not in state.context.generators]
-    if untold or lacking:
-        raise NotReplayable(
-            f"the generator of random numbers made at {(untold or lacking)[0]} stands elsewhere on "
-            "another rank, and where cannot be told"
-        )
-    if state.torch_known and moved.torch and not moved.seeded:
-        raise NotReplayable(state.torch_known)
-
-
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """What a microbatch of ours drew from, up to its backward."""
-
-    torch: bool
-    seeded: bool  # torch's streams, before it drew
-    hosts: tuple[tuple[str, str], ...]
-    generators: tuple[str, ...]
-
-    @staticmethod
-    def between(top: Context, after: Context, seeded: bool) -> "Moved":
-        began, ended = top.streams, after.streams
-        return Moved(
-            torch=(began.torch_cpu, began.torch_cuda) != (ended.torch_cpu, ended.torch_cuda),
-            seeded=seeded,
-            hosts=tuple(
-                host(name) for name, state in began.hosts.items() if ended.hosts[name] != state
-            ),
-            generators=tuple(
-                key
-                for key, state in after.generators.items()
-                if not same(state, top.generators.get(key, _ABSENT))
-            ),
-        )
-
-    @property
-    def names(self) -> list[str]:
-        """As they travel."""
-        return [
-            *(["torch"] if self.torch else []),
-            *(key[1] for key in self.hosts),
-            *self.generators,
-        ]
-
-
-def digest_of(context: Context, drawn: Sequence[str], matters: Callable[[Key, Any], bool]) -> int:
-    """Of a start: of what a microbatch drew from, and of the values that may bear on it."""
-    streams = context.streams
-    known = {"torch": streams.torch_cpu + b"".join(streams.torch_cuda), **streams.hosts}
-    crc = 0
-    for name in drawn:
-        state: Any = known.get(name, context.generators.get(name, b""))
-        crc = zlib.crc32(tensor_bytes(state) if isinstance(state, torch.Tensor) else state, crc)
-    for key, value in sorted(context.values.items(), key=lambda pair: str(pair[0])):
-        if not belongs_to_process(last(key)) and matters(key, value):
-            crc = zlib.crc32(str(key).encode(errors="replace") + bits(value), crc)
-    return crc
-
-
-def _generator(key: str) -> Key:
-    return ("the generator made at", key)
-
-
 def _torch_moved(before: Streams, after: Streams) -> set[str]:
     """Which of torch's streams did, by what votes call them."""
     cuda = enumerate(zip(before.torch_cuda, after.torch_cuda, strict=False))
@@ -465,15 +290,3 @@ def lost_rank(
         lost.learn(one, own[one.point])
     lost.parted = frozenset(differing(met[-1], own[met[-1].point]))
     return lost
-
-
-def parted(keys: Iterable[Key], where: str) -> str:
-    """In one sentence, of what differs and moves, the first few."""
-    names = [named(key) for key in keys]
-    first = ", ".join(names[:3]) + (" and more" if names[3:] else "")
-    s = "s" if len(names) == 1 else ""
-    return f"{first} differ{s} between ranks and move{s} {where}"
-
-
-def named(key: Key) -> str:
-    return key if isinstance(key, str) else spelt(key)

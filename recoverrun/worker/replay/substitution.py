@@ -6,6 +6,7 @@ large data and shares of data, and copies of the script's plain iterators. `reve
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,17 +15,17 @@ import torch
 from recoverrun.worker.context.fingerprints import find as find_bulk
 from recoverrun.worker.context.fingerprints import is_mark
 from recoverrun.worker.context.iterator_copy import Uncopyable, copied_iterator
-from recoverrun.worker.context.namespaces import copied, hold, put_back
-from recoverrun.worker.context.object_members import ORDER, members, resolve, spelt
+from recoverrun.worker.context.namespaces import copied, held, hold, put_back
+from recoverrun.worker.context.object_members import ORDER, is_framework, members, resolve, spelt
 from recoverrun.worker.context.slot_context import Key, Path, owners_of
 from recoverrun.worker.context.values import copied as copied_value
 from recoverrun.worker.context.values import put, same
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.influence import Influence
+from recoverrun.worker.replay.known_state import named
 from recoverrun.worker.replay.local_shards import LocalShards, unmarked
-from recoverrun.worker.replay.lost_rank import named
 from recoverrun.worker.rng.registry import REGISTRY
-from recoverrun.worker.rng.streams import Streams, restore_streams
+from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
 from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
 from recoverrun.worker.tracking.microbatches import Top
 
@@ -225,6 +226,33 @@ class Substitution:
             if isinstance(key, str) and key in module and names is not module:
                 undo.changed_globals.setdefault(key, module[key])
                 module[key] = names[key]  # functions that the region calls read it there
+
+    @contextmanager
+    def as_ourselves(self, top: Top) -> Iterator[dict[str, Any]]:
+        """The names in which a body is executed on fresh data of our own; then all is put back."""
+        saved = dict(top.globals) if top.loop.module_level else None
+        names = self.namespace(top)
+        visible = {**top.globals, **top.names}
+        kept = [
+            # Their counts are of the script's own microbatches.
+            (members(owner), dict(members(owner)))
+            for _, owner in owners_of(visible, self._runtime.own_modules)
+            if is_framework(owner)
+        ]
+        undo = UndoRecord(read_streams(), {})
+        originals = held(names, top.iterators)
+        self.lend(names, top, undo)
+        self.regroup(top, undo)
+        try:
+            yield names
+        finally:
+            hold(names, originals)
+            undo.refill()
+            top.globals.update(undo.changed_globals)
+            for attributes, values in kept:
+                put_back(attributes, values)
+            if saved is not None:
+                put_back(top.globals, saved)
 
     def share(self, rank: int, top: Top, names: dict[str, Any], undo: UndoRecord) -> None:
         """Put the rank's shares of the data in the place of ours."""

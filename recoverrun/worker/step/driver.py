@@ -31,7 +31,7 @@ from recoverrun.worker.context.evidence import Evidence
 from recoverrun.worker.groups import process_groups
 from recoverrun.worker.step import exact_mode, take_over
 from recoverrun.worker.step.control_thread import Control
-from recoverrun.worker.step.interfaces import MakesUp, Replayer, Verifier
+from recoverrun.worker.step.interfaces import Follows, MakesUp, Replayer, Verifier
 from recoverrun.worker.step.settlement import Settlement
 from recoverrun.worker.step.strategy import Strategy
 from recoverrun.worker.step.unreduced_updates import UnreducedUpdates
@@ -65,6 +65,7 @@ class Driver:
         self,
         worker: WorkerState,
         replayer: Replayer,
+        left: Follows,
         make_up: MakesUp,
         verifier: Verifier,
         policy: SubstitutionPolicy,
@@ -72,10 +73,11 @@ class Driver:
         """`policy` holds for all groups that lose members."""
         self.worker = worker
         self.replayer = replayer
+        self._left = left
         self._make_up = make_up
         self._verifier = verifier
         self._policy = policy
-        self._control = Control(worker, make_up.inherit, replayer.look_at_the_clock)
+        self._control = Control(worker, left.inherit, replayer.look_at_the_clock)
         self._settlement = Settlement(worker, self._control, make_up, verifier)
         self._between = UnreducedUpdates()
         self._hooked = False  # the script uses gradients while backward runs
@@ -177,7 +179,7 @@ class Driver:
                 around = [one.context for one in begun if one.context is not None]
                 worker.context_buffer.top(context, around)
                 self._verifier.begins(context)
-            self._make_up.follow(context)
+            self._left.follow(context)
 
     @property
     def _watches(self) -> bool:

@@ -63,14 +63,18 @@ class Replayer(Protocol):
         """From the control thread: does an execution take too long?"""
 
 
-class MakesUp(Protocol):
-    """Keeps what is known of lost ranks, and computes their microbatches (`make_up`)."""
+class Follows(Protocol):
+    """Keeps what is known of lost ranks (`make_up`)."""
 
     def inherit(self, legacy: LostContexts) -> None:
         """From the control thread: what lost ranks left."""
 
     def follow(self, here: Context) -> None:
         """This rank has come to its own point `here`: so have all lost ranks."""
+
+
+class MakesUp(Protocol):
+    """Computes microbatches of lost ranks (`make_up`)."""
 
     def downgrade(self, reason: str) -> None:
         """From now on lost microbatches are made up with fresh data."""

@@ -31,7 +31,8 @@ from recoverrun.worker.context.slot_context import (
 )
 from recoverrun.worker.context.values import bits, same
 from recoverrun.worker.replay.captures import Captures
-from recoverrun.worker.replay.lost_rank import LostRank, is_nothing
+from recoverrun.worker.replay.known_state import is_nothing
+from recoverrun.worker.replay.lost_rank import LostRank
 from recoverrun.worker.rng.skip_ahead import draws_between, philox_offset
 from recoverrun.worker.rng.streams import CPU_BYTES, tensor_bytes
 from recoverrun.worker.step import exact_mode, parameter_checksum

@@ -20,7 +20,7 @@ from recoverrun.worker.context.slot_context import AFTER, key_of, told
 from recoverrun.worker.data import worker_seed_check
 from recoverrun.worker.replay.data_sources import DataSources
 from recoverrun.worker.replay.executor import Executor
-from recoverrun.worker.replay.lost_rank import parted
+from recoverrun.worker.replay.known_state import parted
 from recoverrun.worker.replay.rank_constants import Tell, seen_by_contexts
 from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.tracking.microbatches import LEVELS, Microbatch
@@ -207,7 +207,7 @@ class MutualProof:
         regions.discard(loop.id)
         regions.add(microbatch.top.loop.id)
         executor.talked |= bool(found["talked"])
-        executor.fed.update(found["fed"])
+        executor.items.fed.update(found["fed"])
         executor.influence.immaterial |= frozenset(key_of(key) for key in found["immaterial"])
 
     def _words(self, step: int, microbatch: Microbatch) -> Words:

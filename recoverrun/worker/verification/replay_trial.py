@@ -20,9 +20,11 @@ from recoverrun.worker.data.worker_seed_check import observe
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.data_sources import DataSources
 from recoverrun.worker.replay.earlier_transactions import Weights, trained
-from recoverrun.worker.replay.executor import TALKS, Executed, Executor
+from recoverrun.worker.replay.executed import TALKS, Executed
+from recoverrun.worker.replay.executor import Executor
+from recoverrun.worker.replay.known_state import State, named, parted
 from recoverrun.worker.replay.local_shards import unlike
-from recoverrun.worker.replay.lost_rank import LostRank, State, named, parted
+from recoverrun.worker.replay.lost_rank import LostRank
 from recoverrun.worker.replay.poison import HIGH, LOW, NOT_A_NUMBER
 from recoverrun.worker.step import parameter_checksum
 from recoverrun.worker.step.worker_state import WorkerState
@@ -138,7 +140,7 @@ class Trial:
                 found["immaterial"] = [told(key) for key in sorted(unknown, key=str)]
                 break
             found["reason"] = found["reason"] or why
-        found["talked"], found["fed"] = executor.talked, executor.fed
+        found["talked"], found["fed"] = executor.talked, executor.items.fed
         found["rewrites"] = executor.rewrites
         found["different"] = [told(key) for key in sorted(self._different(), key=str)]
         found["traces"] = observe(worker.runtime.sources, self.partner)

@@ -16,7 +16,7 @@ from recoverrun.worker.context import slot_context
 from recoverrun.worker.context.slot_context import Context, values_of
 from recoverrun.worker.context.values import put, same
 from recoverrun.worker.data.iterator_origin import Origin
-from recoverrun.worker.replay.lost_rank import differing
+from recoverrun.worker.replay.known_state import differing
 from recoverrun.worker.rng import object_generators
 from recoverrun.worker.rng.streams import read_streams
 from tests.unit.contexts import at

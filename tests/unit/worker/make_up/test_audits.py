@@ -17,7 +17,7 @@ from recoverrun.worker.make_up.audits import (
     difference,
 )
 from recoverrun.worker.make_up.made_microbatch import Made
-from recoverrun.worker.replay.executor import Executed
+from recoverrun.worker.replay.executed import Executed
 from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import Identity
 from tests.unit.contexts import at, draw

@@ -14,8 +14,8 @@ from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.make_up.audits import NOT_ITSELF
 from recoverrun.worker.make_up.doubts import GUESSED
 from recoverrun.worker.make_up.made_microbatch import Made
-from recoverrun.worker.replay.executor import Executed
-from recoverrun.worker.replay.lost_rank import State
+from recoverrun.worker.replay.executed import Executed
+from recoverrun.worker.replay.known_state import State
 from recoverrun.worker.tracking.microbatches import Microbatch
 from rendezvous.protocol.layout import Layout
 from tests.unit.contexts import at

@@ -4,8 +4,8 @@ import pytest
 
 from recoverrun.worker.context.slot_context import Key, host
 from recoverrun.worker.errors import NotReplayable
-from recoverrun.worker.replay.executor import Executed
-from recoverrun.worker.replay.lost_rank import State
+from recoverrun.worker.replay.executed import Executed
+from recoverrun.worker.replay.known_state import State
 from recoverrun.worker.tracking.microbatches import Microbatch
 from tests.unit.survivors import LOST
 from tests.unit.worker.make_up.test_doubts import (

@@ -232,7 +232,7 @@ def test_a_mark_of_another_microbatch_proves_nothing() -> None:
     ring = mark_of(STEP - 1, 0, (99, 99)).ljust(MARKS_BYTES, b"\0")
     crew.inherit(left_at_top())
     for one in crew.survivors:
-        one.make_up.inherit(LostContexts(generation=2, contexts=(), marks=((LOST, ring),)))
+        one.left.inherit(LostContexts(generation=2, contexts=(), marks=((LOST, ring),)))
 
     crew.makes_up()
 

@@ -4,7 +4,6 @@ import itertools
 
 import pytest
 
-from recoverrun.worker.make_up import make_up as makeup_module
 from recoverrun.worker.make_up.make_up import ENDLESS, REPEATS
 from tests.unit.survivors import (
     LOST,
@@ -20,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("streams_put_back", "exchanging")
 
 
 def test_where_nothing_was_left_all_is_of_fresh_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(makeup_module, "LEGACY_WAIT_S", 0.01)
+    monkeypatch.setattr("recoverrun.worker.make_up.left_contexts.LEGACY_WAIT_S", 0.01)
     crew = Crew()
 
     crew.makes_up()

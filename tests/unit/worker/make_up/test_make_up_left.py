@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from recoverrun.worker.make_up import make_up as makeup_module
-from recoverrun.worker.make_up.make_up import LEGACY_WAIT_S
-from recoverrun.worker.replay.executor import Executed
-from recoverrun.worker.replay.lost_rank import State
+from recoverrun.worker.make_up.left_contexts import LEGACY_WAIT_S
+from recoverrun.worker.replay.executed import Executed
+from recoverrun.worker.replay.known_state import State
 from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
 from recoverrun.worker.tracking.microbatches import Microbatch
 from rendezvous.protocol.layout import Layout
@@ -42,13 +41,13 @@ def test_who_needs_a_context_at_once_waits_for_it() -> None:
     (survivor, _), found = crew.survivors, list[Any]()
 
     def look() -> None:
-        survivor.make_up.await_legacy(LOST)
-        survivor.make_up.absorb()
+        survivor.left.await_legacy(LOST)
+        survivor.left.absorb()
         found.append(dict(survivor.executor.lost))
 
     waiting = threading.Thread(target=look)
     waiting.start()
-    survivor.make_up.inherit(LostContexts(generation=2, contexts=((LOST + 1, ()),)))
+    survivor.left.inherit(LostContexts(generation=2, contexts=((LOST + 1, ()),)))
     crew.inherit(left_at_top())
     waiting.join(timeout=LEGACY_WAIT_S / 2)
 
@@ -59,10 +58,10 @@ def test_nobody_waits_for_ever_for_what_a_lost_rank_did_not_leave(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     survivor = alone()
-    monkeypatch.setattr(makeup_module, "LEGACY_WAIT_S", 0.01)
+    monkeypatch.setattr("recoverrun.worker.make_up.left_contexts.LEGACY_WAIT_S", 0.01)
 
-    survivor.make_up.await_legacy(LOST)
-    survivor.make_up.absorb()
+    survivor.left.await_legacy(LOST)
+    survivor.left.absorb()
 
     assert survivor.executor.lost == {}
 
@@ -75,7 +74,7 @@ def test_a_context_that_is_of_no_use_is_told_once_and_before_it_is_needed() -> N
     for step in (STEP + 1, STEP + 2):
         here = at(step, names={"x": 0})
         survivor.executor.captures.points.append(here)
-        survivor.make_up.follow(here)
+        survivor.left.follow(here)
 
     assert len(survivor.said) == 1
     assert "left nothing from the end of the last microbatch" in survivor.said[0]
@@ -91,7 +90,7 @@ def test_a_loop_from_which_nobody_begins_costs_no_promise() -> None:
     here = at(STEP + 1, attempt=1, names={"x": 0})
     for one in (outer, here):
         survivor.executor.captures.points.append(one)
-        survivor.make_up.follow(one)
+        survivor.left.follow(one)
 
     assert not survivor.said
     assert survivor.guarantee.promise == "exact-samples"
@@ -105,7 +104,7 @@ def test_a_lost_rank_is_followed_from_step_to_step() -> None:
     here = at(STEP + 1, names={"x": 0})
     survivor.executor.captures.points.append(here)
 
-    survivor.make_up.follow(here)
+    survivor.left.follow(here)
 
     known = survivor.executor.lost[LOST].states[here.point]
     assert (known.context.values, survivor.said) == ({"x": 8}, [])
@@ -116,11 +115,11 @@ def test_one_that_had_gone_on_further_is_known_by_its_own_word() -> None:
     crew = Crew()
     crew.inherit(at(STEP, 1, "after", names={"x": 8}), at(STEP + 1, names={"x": 40}))
     survivor = crew.survivors[0]
-    survivor.make_up.absorb()
+    survivor.left.absorb()
     here = at(STEP + 1, names={"x": 0})
     survivor.executor.captures.points.append(here)
 
-    survivor.make_up.follow(here)
+    survivor.left.follow(here)
 
     assert survivor.executor.lost[LOST].states[here.point].context.values == {"x": 40}
 
@@ -131,7 +130,7 @@ def test_while_nothing_is_lost_nobody_is_followed() -> None:
     survivor = crew.survivors[0]
     survivor.lost = False
 
-    survivor.make_up.follow(at(STEP + 1))
+    survivor.left.follow(at(STEP + 1))
     survivor.make_up.tell(generation=1)
 
     assert survivor.executor.lost == {} and survivor.said == []
@@ -188,7 +187,7 @@ def test_what_two_ranks_died_in_is_executed_by_nobody_and_told() -> None:
         generation=2, contexts=(), doing=((LOST, (LOST, STEP, 1, 0)), (7, (LOST, STEP, 1, 0)))
     )
     for one in crew.survivors:
-        one.make_up.inherit(died)
+        one.left.inherit(died)
 
     crew.makes_up()
 
@@ -204,7 +203,7 @@ def test_one_death_in_it_is_no_reason() -> None:
     crew = Crew(program=lambda x: x)
     crew.inherit(left_at_top())
     for one in crew.survivors:
-        one.make_up.inherit(
+        one.left.inherit(
             LostContexts(generation=2, contexts=(), doing=((LOST, (LOST, STEP, 1, 0)),))
         )
 

@@ -13,7 +13,7 @@ from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.make_up import noted_evidence
 from recoverrun.worker.make_up.noted_evidence import COMMITTED, disowned
 from recoverrun.worker.replay.containment import GivenUp
-from recoverrun.worker.replay.executor import Executed
+from recoverrun.worker.replay.executed import Executed
 from recoverrun.worker.tracking.microbatches import Microbatch, Place
 from tests.unit.contexts import at
 from tests.unit.survivors import LOST, OWN, STEP, Crew, Exchange, Survivor, executed
@@ -164,16 +164,16 @@ def not_replayable(survivor: Survivor) -> None:
 
 
 def noted_nothing(survivor: Survivor) -> None:
-    survivor.make_up._marks[LOST] = {}
+    survivor.left.marks[LOST] = {}
 
 
 def noted_another(survivor: Survivor) -> None:
-    survivor.make_up._marks[LOST] = {(BEFORE - 1, 0): (10, 12), (BEFORE, 1): (10, 12)}
+    survivor.left.marks[LOST] = {(BEFORE - 1, 0): (10, 12), (BEFORE, 1): (10, 12)}
 
 
 def left_nothing(survivor: Survivor) -> None:
     """Of the transaction before: where it stood then cannot be told."""
-    del survivor.make_up._contexts[LOST][0]
+    del survivor.left.contexts[LOST][0]
 
 
 @pytest.mark.parametrize(
@@ -226,13 +226,13 @@ ENDS: dict[str, Callable[[Survivor], None]] = {
 @pytest.mark.parametrize("end", ENDS)
 def test_gradients_are_put_back_whatever_happens(end: str) -> None:
     survivor = crew_after().survivors[0]
-    survivor.make_up.absorb()
+    survivor.left.absorb()
     survivor.present = own = [("own", 7)]
     ENDS[end](survivor)
 
     try:
         session: Any = survivor
-        marks = survivor.make_up._marks[LOST]
+        marks = survivor.left.marks[LOST]
         said = noted_evidence.disproved(session, session.executor, LOST, marks)
     except ValueError:
         said = "an error"

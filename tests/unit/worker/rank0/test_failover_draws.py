@@ -39,7 +39,7 @@ class Deputy:
         self.downgraded: list[str] = []
         self.awaited: list[int] = []
         self.reporter = SimpleNamespace(notice=self.said.append)
-        self.make_up: Any = SimpleNamespace(
+        self.left: Any = SimpleNamespace(
             exact=True,
             downgrade=self.downgraded.append,
             await_legacy=self.awaited.append,
@@ -49,7 +49,7 @@ class Deputy:
     def standing_in(self, where: str = "train.py:7") -> failover.StandingIn:
         worker: Any = self
         executor: Any = self.executor
-        return failover.StandingIn(worker, executor, self.make_up, where)
+        return failover.StandingIn(worker, executor, self.left, where)
 
     def streams_at(self, here: Context) -> Streams:
         """Rank 0's, as told at our next point."""
@@ -180,7 +180,7 @@ def test_before_it_speaks_for_rank_0_the_deputy_looks_at_what_that_left() -> Non
     """A loss in the vote: what rank 0 left may come after the view without it."""
     known = deputy_of()
     session = Deputy(None, known.points)
-    session.make_up.absorb = lambda: session.executor.lost.update(known.executor.lost)
+    session.left.absorb = lambda: session.executor.lost.update(known.executor.lost)
     for count in (40, 10):
         with session.standing_in():
             draw(count)

@@ -9,7 +9,8 @@ import torch
 
 from recoverrun.worker.context.evidence import Evidence
 from recoverrun.worker.replay import captures as captures_module
-from recoverrun.worker.replay.executor import Executor, NothingReached
+from recoverrun.worker.replay.executed import NothingReached
+from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.replay.substitution import Substitution, UndoRecord
 from recoverrun.worker.rng.registry import Registry
 from recoverrun.worker.rng.streams import read_streams

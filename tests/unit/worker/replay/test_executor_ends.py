@@ -121,7 +121,7 @@ def test_fresh_data_that_cannot_be_read_end_no_survivor(
 ) -> None:
     script = Coded()
     microbatch = script.trained(1)
-    monkeypatch.setattr(script.executor, "_item_of", lambda top, rank: ENDS[end]())
+    monkeypatch.setattr(script.executor.items, "of", lambda top, rank, **how: ENDS[end]())
 
     with pytest.raises(NotReplayable, match="the script's code raised"):
         script.freshly(microbatch)

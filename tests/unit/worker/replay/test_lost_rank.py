@@ -6,13 +6,8 @@ import pytest
 
 from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.errors import NotReplayable
-from recoverrun.worker.replay.lost_rank import (
-    LostRank,
-    differing,
-    lost_rank,
-    merged,
-    parted,
-)
+from recoverrun.worker.replay.known_state import differing, merged, parted
+from recoverrun.worker.replay.lost_rank import LostRank, lost_rank
 from tests.unit.contexts import at
 
 pytestmark = pytest.mark.usefixtures("streams_put_back")

@@ -8,16 +8,15 @@ import torch
 
 from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.errors import NotReplayable
-from recoverrun.worker.replay.lost_rank import (
+from recoverrun.worker.replay.known_state import (
     NUMBERS_MOVE,
-    LostRank,
     Moved,
     State,
     digest_of,
-    host,
     lacking,
     require,
 )
+from recoverrun.worker.replay.lost_rank import LostRank, host
 from tests.unit.contexts import at, draw, stream
 
 pytestmark = pytest.mark.usefixtures("streams_put_back")

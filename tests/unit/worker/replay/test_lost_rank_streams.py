@@ -12,14 +12,8 @@ import torch
 from recoverrun.worker.context.slot_context import STREAM, Context
 from recoverrun.worker.data.iterator_origin import Origin
 from recoverrun.worker.errors import NotReplayable
-from recoverrun.worker.replay.lost_rank import (
-    UNTOLD,
-    LostRank,
-    Moved,
-    host,
-    merged,
-    require,
-)
+from recoverrun.worker.replay.known_state import UNTOLD, Moved, merged, require
+from recoverrun.worker.replay.lost_rank import LostRank, host
 from recoverrun.worker.rng import object_generators
 from recoverrun.worker.rng.streams import Streams, read_streams
 from tests.unit.contexts import at, stream

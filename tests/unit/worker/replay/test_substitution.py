@@ -12,7 +12,7 @@ from recoverrun.worker.context.object_members import ORDER
 from recoverrun.worker.context.slot_context import Key, attributes_of, values_of
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.executor import Executor
-from recoverrun.worker.replay.lost_rank import differing
+from recoverrun.worker.replay.known_state import differing
 from recoverrun.worker.replay.substitution import Substitution, UndoRecord
 from recoverrun.worker.rng.streams import read_streams
 from recoverrun.worker.tracking.loop_tracker import ScriptRuntime

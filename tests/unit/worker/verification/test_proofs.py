@@ -82,7 +82,8 @@ class Play:
         )  # fmt: skip
         influence = SimpleNamespace(immaterial=frozenset())
         self.executor: Any = SimpleNamespace(
-            talked=False, longest_s=0.0, captures=captures, proving=True, fed={},
+            talked=False, longest_s=0.0, captures=captures, proving=True,
+            items=SimpleNamespace(fed={}),
             shares=SimpleNamespace(own=lambda keys, visible: []),
             influence=influence, lost={}, rewrites=False, optimizers=[], moved=[],
             constants=SimpleNamespace(

@@ -7,7 +7,7 @@ import pytest
 
 from recoverrun.worker.context.evidence import Mark, crc_of_streams
 from recoverrun.worker.context.object_graph import Holdings
-from recoverrun.worker.replay.executor import TALKS, Executed
+from recoverrun.worker.replay.executed import TALKS, Executed
 from recoverrun.worker.step import parameter_checksum
 from recoverrun.worker.verification import replica_children
 from recoverrun.worker.verification.replay_trial import EMPTY, Trial

@@ -1,0 +1,30 @@
+"""What comes of a microbatch that is executed as another rank."""
+
+from dataclasses import dataclass
+
+from recoverrun.worker.context.evidence import Mark
+from recoverrun.worker.context.slot_context import Context
+from recoverrun.worker.errors import NotReplayable
+from recoverrun.worker.rng.registry import MAX_GENERATORS
+
+TALKS = (
+    "what the ranks tell each other before the backward (a count of tokens, say) changes the "
+    "gradient, and a lost rank's word cannot be told"
+)
+
+
+CROWDED = f"the script holds more than {MAX_GENERATORS} generators of random numbers"
+
+
+class NothingReached(NotReplayable):
+    """The code came to its end before the backward that was wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """What came of a microbatch that was executed as another rank."""
+
+    mark: Mark
+    entered: frozenset[int]  # digests of inputs up to each forward
+    door: int  # digest of what entered the model first, and of the random streams then
+    after: Context | None  # where that rank stands at its end; None if that was not reached

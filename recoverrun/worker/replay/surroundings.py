@@ -1,0 +1,36 @@
+"""What the script has around a loop, which an execution of its body leaves as it was."""
+
+import sys
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from recoverrun.worker.context import module_state, undo_log
+from recoverrun.worker.context.object_members import members
+from recoverrun.worker.context.slot_context import owners_of
+from recoverrun.worker.tracking.microbatches import Top
+
+
+@contextmanager
+def unchanged(
+    top: Top,
+    names: dict[str, Any],
+    own_modules: frozenset[str],
+    optimizers: Collection[torch.optim.Optimizer],
+    buffers: list[torch.Tensor],
+    *,
+    fresh: bool,
+) -> Iterator[None]:
+    """Afterwards modules, objects, variables, optimizers and `buffers` are what they were.
+
+    On `fresh` data of our own, where the script stands in them moves on.
+    """
+    owners = [members(owner) for _, owner in owners_of({**top.globals, **top.names}, own_modules)]
+    found = module_state.among([top.globals, top.names, *owners])
+    spaces = [vars(sys.modules[name]) for name in sorted(own_modules) if name in sys.modules]
+    spaces = [] if fresh else [*spaces, top.names, names]
+    with module_state.untouched(found, buffers), undo_log.optimizers_rest(optimizers):
+        with undo_log.unchanged(spaces, found, optimizers, own_modules):
+            yield
