@@ -35,7 +35,7 @@ LARGE = {
     "recoverrun/launcher/leadership/coordinator_host.py:CoordinatorHost": 35,
     "recoverrun/launcher/leadership/leadership.py:Leadership": 38,
     "recoverrun/worker/replay/executor.py:Executor": 29,
-    "recoverrun/worker/tracking/loop_tracker.py:ScriptRuntime": 34,
+    "recoverrun/worker/tracking/loop_tracker.py:ScriptRuntime": 36,
 }
 
 

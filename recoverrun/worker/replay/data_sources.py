@@ -111,13 +111,12 @@ class DataSources:
 
     @contextmanager
     def speaking_as(self, rank: int) -> Iterator[None]:
-        runtime, before = self._runtime, os.environ.get("RANK")
-        acting, runtime.acting_rank = runtime.acting_rank, rank
+        before = os.environ.get("RANK")
         os.environ["RANK"] = str(rank)
         try:
-            yield
+            with self._runtime.mode.named(rank):
+                yield
         finally:
-            runtime.acting_rank = acting
             if before is None:
                 del os.environ["RANK"]
             else:

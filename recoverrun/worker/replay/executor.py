@@ -44,7 +44,7 @@ from recoverrun.worker.replay.substitution import Substitution, UndoRecord
 from recoverrun.worker.rng.host_streams import read_hosts
 from recoverrun.worker.rng.registry import REGISTRY
 from recoverrun.worker.rng.skip_ahead import skip_ahead
-from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
+from recoverrun.worker.rng.streams import read_streams, restore_streams
 from recoverrun.worker.step.strategy import Strategy
 from recoverrun.worker.step.time_limits import limit_s
 from recoverrun.worker.tracking.loop_tracker import ScriptRuntime, Unwind
@@ -161,9 +161,14 @@ class Executor:
         self._substitution.require_copies(top)
         untold = state.context.streams if state.torch_known and moved.torch else None
         theirs = state.context
-        kept = Kept(self.moved)
+        kept, undo = Kept(self.moved), UndoRecord(read_streams(), REGISTRY.states())
+        self._skip = microbatch.place.skip
         try:
-            done = self._as(rank, theirs, step, microbatch, untold)
+            try:
+                with self.runtime.mode.as_rank(rank, untold):
+                    done = self._substituted(rank, theirs, step, microbatch, undo)
+            finally:
+                self._substitution.revert(top, undo)
         finally:
             kept.put_back()
         if done.after is None:
@@ -174,44 +179,33 @@ class Executor:
         )
         return replace(done, after=told)
 
-    def _as(
-        self,
-        rank: int,
-        theirs: Context,
-        step: int,
-        microbatch: Microbatch,
-        untold: Streams | None,
+    def _substituted(
+        self, rank: int, theirs: Context, step: int, microbatch: Microbatch, undo: UndoRecord
     ) -> Executed:
+        """With all that is that rank's in the place of ours."""
         top, mine = microbatch.top, microbatch.top.context
         assert mine is not None, "captured as it began"
-        undo = UndoRecord(read_streams(), REGISTRY.states())
-        self.runtime.acting_rank, self.runtime.untold = rank, untold
-        self._skip = microbatch.place.skip
-        try:
-            names = self._substitution.apply(top, differing(theirs, mine), undo)
-            hold(names, top.bulk)
-            self._substitution.find(rank, top, differing(theirs, mine), names, undo)
-            self._substitution.share(rank, top, names, undo)
-            self._substitution.lend(names, top, undo)
-            for source in self.runtime.sources:  # one that the body made had given nothing yet
-                source.seek(rank, 0)
-            for source, count in top.positions:
-                source.seek(rank, count)
-            REGISTRY.restore(theirs.generators)
-            restore_streams(theirs.streams)
-            item = self._item(top, rank)
-            if top.body is not None:  # what making an iterator draws is not drawn again
-                self._restore_body(top, theirs, mine)
-            with (
-                as_rank(rank),
-                self.constants.of(rank),
-                self._unchanged(top, names),
-                undo_log.training(),
-            ):
-                return self._run(top, names, item, microbatch, step)
-        finally:
-            self.runtime.acting_rank, self.runtime.untold = None, None
-            self._substitution.revert(top, undo)
+        names = self._substitution.apply(top, differing(theirs, mine), undo)
+        hold(names, top.bulk)
+        self._substitution.find(rank, top, differing(theirs, mine), names, undo)
+        self._substitution.share(rank, top, names, undo)
+        self._substitution.lend(names, top, undo)
+        for source in self.runtime.sources:  # one that the body made had given nothing yet
+            source.seek(rank, 0)
+        for source, count in top.positions:
+            source.seek(rank, count)
+        REGISTRY.restore(theirs.generators)
+        restore_streams(theirs.streams)
+        item = self._item(top, rank)
+        if top.body is not None:  # what making an iterator draws is not drawn again
+            self._restore_body(top, theirs, mine)
+        with (
+            as_rank(rank),
+            self.constants.of(rank),
+            self._unchanged(top, names),
+            undo_log.training(),
+        ):
+            return self._run(top, names, item, microbatch, step)
 
     def _restore_body(self, top: Top, theirs: Context, mine: Context) -> None:
         assert top.body is not None, "an iterator was made in the header"
@@ -227,12 +221,17 @@ class Executor:
         """
         top = microbatch.top
         with self._substitution.as_ourselves(top) as names:
-            self.fresh, self.runtime.acting_rank = True, self.runtime.own_rank
+            self.fresh = True
             try:
-                with self._unchanged(top, names), undo_log.schedules_rest(), undo_log.training():
+                with (
+                    self.runtime.mode.as_rank(self.runtime.own_rank),
+                    self._unchanged(top, names),
+                    undo_log.schedules_rest(),
+                    undo_log.training(),
+                ):
                     return self._run_fresh(top, names, microbatch)
             finally:
-                self.fresh, self.runtime.acting_rank = False, None
+                self.fresh = False
 
     def _item(self, top: Top, rank: int) -> Any:
         def item() -> Any:
@@ -382,7 +381,7 @@ class Executor:
 
     def backward_begins(self) -> None:
         """The backward of a re-executed microbatch. Nothing that is spoiled may be accumulated."""
-        if self.runtime.untold is not None:
+        if self.runtime.mode.untold is not None:
             self.runtime.spoil(UNTOLD)
         if self.runtime.spoiled:
             raise Unwind("backward")

@@ -21,8 +21,12 @@ draw_sites: set[str] = set()  # mutable: it grows with the script's run, like it
 class Runtime(Protocol):
     """What private draws need of the process that they are made in."""
 
-    active: bool
-    acting_rank: int | None
+    @property
+    def active(self) -> bool: ...
+
+    @property
+    def acting_rank(self) -> int | None: ...
+
     alone: int  # depth of code that the script runs on this rank only
 
     def seeding(self) -> None: ...

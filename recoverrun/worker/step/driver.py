@@ -244,7 +244,7 @@ class Driver:
         self._hooked = True
         if worker.strategy is not None and worker.strategy.early:
             worker.refuse(IN_BACKWARD)
-            worker.runtime.active = False  # torch reduces by itself from now on
+            worker.runtime.mode.retire()  # torch reduces by itself from now on
 
     def backward_begins(self, losses: Any) -> None:
         """A backward, from these losses."""

@@ -138,5 +138,6 @@ class WorkerState:
             self.reporter.discord(sentence)
             raise RanksDiffer(sentence)
         if not self.refusal:
-            self.runtime.active &= self.protected  # else torch goes on by itself
+            if not self.protected:
+                self.runtime.mode.retire()
             self.guarantee.state("unprotected", reason)

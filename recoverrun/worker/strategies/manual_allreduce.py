@@ -128,7 +128,7 @@ class ManualAllReduce:
     def _give_up(self, why: str) -> None:
         """The script does what it did not do in its first step: from here on it runs by itself."""
         self._host.worker.refuse(f"the script reduces its gradients by hand, but {why}")
-        self._host.worker.runtime.active = False
+        self._host.worker.runtime.mode.retire()
 
     # --------------------------------------------------------------------------- the first step
 

@@ -19,6 +19,7 @@ from recoverrun.worker.tracking.idle_loops import IdleLoops
 from recoverrun.worker.tracking.loop_frames import LoopFrame, LoopStack, line_of
 from recoverrun.worker.tracking.loop_iterator import LoopIterator
 from recoverrun.worker.tracking.microbatches import Microbatch, Place, Top
+from recoverrun.worker.tracking.mode import ExecutionMode
 from recoverrun.worker.tracking.rank0_gate import Rank0Gate
 from rendezvous.protocol.layout import Layout
 
@@ -83,10 +84,7 @@ class ScriptRuntime(Rank0Gate):
         self.regions: set[str] = set()  # loops whose bodies are executed again
         """By loop around a backward: which of the iterations around it is executed again."""
         self.observer: Observer | None = None  # None until the script has imported torch
-        self.active = True  # False in what the script forks, and where it cannot be served
-        self.acting_rank: int | None = None
-        self.speaks_as: int | None = None  # in a child: the rank whose code began it
-        self.untold: Streams | None = None  # in another's place: not its own, to be seeded first
+        self.mode = ExecutionMode()
         self.layout: Layout | None = None  # once the replicas are known
         self.unwrapped_steps = 0  # of an optimizer, before a model is served
         self.sources: list[Source] = []
@@ -112,6 +110,16 @@ class ScriptRuntime(Rank0Gate):
         """
         self.observer, self.on_top, self.feeding = observer, on_top, feeding
 
+    @property
+    def acting_rank(self) -> int | None:
+        """The rank as which code is executed again, None while the script runs by itself."""
+        return self.mode.acting_rank
+
+    @property
+    def active(self) -> bool:
+        """False in what the script forks, and where it cannot be served."""
+        return self.mode.active
+
     # --------------------------------------------------------------------------- script.Runtime
 
     def register(self, loop: Loop) -> None:
@@ -133,7 +141,7 @@ class ScriptRuntime(Rank0Gate):
     @property
     def speaker(self) -> int | None:
         """The other rank whose code runs here, also in its child processes."""
-        return self.speaks_as if self.acting_rank is None else self.acting_rank
+        return self.mode.speaks_as if self.acting_rank is None else self.acting_rank
 
     def iterate(self, loop_id: str, iterable: Iterable[Any]) -> Iterator[Any]:
         if self.quiet:
@@ -286,8 +294,8 @@ class ScriptRuntime(Rank0Gate):
         if self.observer is None or not self.active:
             return
         if self.acting_rank is not None:
-            if self.untold is not None and self._undrawn(self.untold):
-                self.untold = None
+            if self.mode.untold is not None and self._undrawn(self.mode.untold):
+                self.mode.untold = None
             return
         for loop_frame in self.stack:
             if (

@@ -188,7 +188,7 @@ class Trial:
 
     def _begin(self) -> None:
         runtime = self._worker.runtime
-        runtime.active, runtime.speaks_as = True, None
+        runtime.mode.tries()
         self._worker.failpoints.disarm()
         self._sources.trust()
         self._executor.constants.settle()

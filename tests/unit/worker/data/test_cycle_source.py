@@ -62,10 +62,10 @@ def test_another_rank_gets_its_own_items_in_every_pass(passed: int) -> None:
     _values(cycle, passed + 2)
     expected = _values(itertools.cycle(_loader(2)), 20)[passed : passed + 2]
 
-    runtime.acting_rank = 2
+    runtime.mode.acting_rank = 2
     runtime.sources[-1].seek(2, passed)
     as_two = _values(cycle, 2)
-    runtime.acting_rank = None
+    runtime.mode.acting_rank = None
 
     assert as_two == expected
     assert _values(cycle, 3) == _values(itertools.cycle(_loader(0)), 20)[passed + 2 : passed + 5]
@@ -76,7 +76,7 @@ def test_another_rank_cannot_be_served_past_a_pass_that_is_not_over() -> None:
     cycle = _cycle(sources, _wrapped(sources, _loader(0)))
     _values(cycle, 1)
 
-    runtime.acting_rank = 2
+    runtime.mode.acting_rank = 2
     runtime.sources[-1].seek(2, 1)
 
     with pytest.raises(NotReplayable, match="asked for more"):

@@ -9,6 +9,7 @@ import torch
 from recoverrun.worker.step.backward_hooks import BackwardHooks
 from recoverrun.worker.step.driver import IN_BACKWARD, Driver
 from recoverrun.worker.tracking.loop_tracker import Unwind
+from recoverrun.worker.tracking.mode import ExecutionMode
 
 
 class Told:
@@ -19,7 +20,7 @@ class Told:
         self.strategy = None if by_hand else SimpleNamespace(early=early)
         self._hooked = False
         self.refusals: list[str] = []
-        self.runtime = SimpleNamespace(active=True)
+        self.runtime = SimpleNamespace(mode=ExecutionMode())
         self.replayer = SimpleNamespace(skips=lambda: False)
         self.worker = self
         driver: Any = self
@@ -162,7 +163,7 @@ def test_who_steps_within_the_backward_is_not_served_where_gradients_are_taken_e
 
     handle.remove()
     assert driver._hooked
-    assert (driver.refusals, driver.runtime.active) == (refusals, not refusals)
+    assert (driver.refusals, driver.runtime.mode.active) == (refusals, not refusals)
 
 
 @pytest.mark.parametrize("module", ["torch.distributed.fsdp", "recoverrun.worker.strategies.ddp"])

@@ -7,6 +7,7 @@ import pytest
 
 from ft_collectives.communicators.errors import RanksDiffer
 from recoverrun.worker.step.worker_state import TOO_LATE, WorkerState
+from recoverrun.worker.tracking.mode import ExecutionMode
 from rendezvous.protocol.messages import Discord
 
 
@@ -23,7 +24,7 @@ class Refusing:
         self.guarantee = Guarantee(self.reporter, lambda: 1)
         self.lost, self.acting = lost, acting
         self.protected = True
-        self.runtime = SimpleNamespace(active=True)
+        self.runtime = SimpleNamespace(mode=ExecutionMode())
 
     @property
     def refusal(self) -> str:
@@ -40,7 +41,7 @@ def test_while_a_replica_is_lost_a_refusal_ends_the_run_and_the_launcher_is_told
         session.refuse()
 
     assert session.sent == [Discord(rank=1, generation=4, reason=TOO_LATE.format("two models"))]
-    assert not session.refusal and session.runtime.active
+    assert not session.refusal and session.runtime.mode.active
 
 
 @pytest.mark.parametrize(("lost", "acting"), [(False, False), (True, True)])

@@ -207,11 +207,11 @@ def test_what_another_rank_s_code_does_is_not_noted() -> None:
     play = Play()
     tops: list[Top] = []
     play.runtime.on_top = tops.append
-    play.runtime.acting_rank = 1
+    play.runtime.mode.acting_rank = 1
     play.script.flat("ab", lambda item: None)
     assert tops == [] and play.runtime.stack == []
 
-    play.runtime.acting_rank = None
+    play.runtime.mode.acting_rank = None
     play.script.flat("ab", lambda item: None)
 
     assert [one.iteration for one in tops] == [0, 1]
@@ -268,14 +268,14 @@ def test_a_microbatch_seeds_torch_s_numbers_before_it_draws_or_after(drawn: bool
 def test_code_in_another_rank_s_place_must_seed_before_it_draws(drawn: bool) -> None:
     runtime = ScriptRuntime(own_rank=0)
     runtime.observer = TorchObserver()
-    runtime.acting_rank = 1
-    runtime.untold = runtime.observer.streams()
+    runtime.mode.acting_rank = 1
+    runtime.mode.untold = runtime.observer.streams()
     if drawn:
         torch.rand(1)
 
     runtime.seeding()
 
-    assert (runtime.untold is not None) == drawn
+    assert (runtime.mode.untold is not None) == drawn
 
 
 # --------------------------------------------------------------------------- the one after

@@ -9,6 +9,7 @@ import pytest
 from ft_collectives.communicators.limits import TimeLimits
 from recoverrun.worker.step.guarantee import Guarantee
 from recoverrun.worker.tracking.microbatches import Microbatch, Place
+from recoverrun.worker.tracking.mode import ExecutionMode
 from recoverrun.worker.verification import forked_child, mutual_proof, proofs
 from recoverrun.worker.verification.mutual_proof import MutualProof
 from recoverrun.worker.verification.proofs import (
@@ -59,6 +60,7 @@ class Play:
             outward={},
             sources=[],
             own_modules=frozenset(),
+            mode=ExecutionMode(),
         )
         self.strategy: Any = SimpleNamespace(
             terms="2 buckets", unlike="ranks hold other parameters", alone=True, digest=lambda: 55,
