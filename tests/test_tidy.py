@@ -204,7 +204,7 @@ def test_pages_that_are_referred_to_exist() -> None:
         for page in sorted(set(pattern.findall(path.read_text())))
         if not (ROOT / page).exists()
     ]
-    links = re.compile(r"\]\(([A-Za-z/-]+\.md)")
+    links = re.compile(r"\]\(([A-Za-z./-]+\.md)")
     wrong += [
         f"{name_of(path)}: {page}"
         for path in _pages()
@@ -222,7 +222,7 @@ def _anchors(page: Path) -> set[str]:
 
 
 def test_headings_that_are_linked_to_exist() -> None:
-    links = re.compile(r"\]\(([A-Za-z/-]*(?:\.md)?)#([^)]+)\)")
+    links = re.compile(r"\]\(([A-Za-z./-]*(?:\.md)?)#([^)]+)\)")
     wrong = [
         f"{name_of(path)}: {page}#{heading}"
         for path in _pages()
