@@ -74,6 +74,14 @@ PRIVATE = re.compile(
     + "STYLE"
 )
 
+# What pages name that looks like a file or module of ours.
+NO_FILES = {
+    "recoverrun.toml",
+    "recoverrun.main",
+    "recoverrun.errors.RecoverrunError",
+    "rendezvous.py",  # one beside a script
+}
+
 HELP_BEGIN, HELP_END = "<!-- help:begin -->", "<!-- help:end -->"
 
 
@@ -183,20 +191,64 @@ def test_no_file_mentions_the_machine_that_it_was_written_on() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def _pages() -> list[Path]:
+    names = ("README.md", "CONTRIBUTING.md")
+    return [*(ROOT / name for name in names), *sorted((ROOT / "docs").glob("**/*.md"))]
+
+
 def test_pages_that_are_referred_to_exist() -> None:
     pattern = re.compile(r"docs/[A-Za-z0-9_/-]+\.md")
     wrong = [
         f"{name_of(path)}: {page}"
-        for path in [*sources(), ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+        for path in [*sources(), *_pages()]
         for page in sorted(set(pattern.findall(path.read_text())))
         if not (ROOT / page).exists()
     ]
-    links = re.compile(r"\]\(([a-z/-]+\.md)")
+    links = re.compile(r"\]\(([A-Za-z./-]+\.md)")
     wrong += [
         f"{name_of(path)}: {page}"
-        for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+        for path in _pages()
         for page in links.findall(path.read_text())
         if not (path.parent / page).exists()
+    ]
+
+    assert not wrong, "\n".join(wrong)
+
+
+def _anchors(page: Path) -> set[str]:
+    """What a link to a heading of `page` may be called."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", one.lower()).replace(" ", "-") for one in headings}
+
+
+def test_headings_that_are_linked_to_exist() -> None:
+    links = re.compile(r"\]\(([A-Za-z./-]*(?:\.md)?)#([^)]+)\)")
+    wrong = [
+        f"{name_of(path)}: {page}#{heading}"
+        for path in _pages()
+        for page, heading in links.findall(path.read_text())
+        if heading not in _anchors(path.parent / page if page else path)
+    ]
+
+    assert not wrong, "\n".join(wrong)
+
+
+def _exists(name: str) -> bool:
+    """True of a path from the root, and of the dotted name of a package or module of ours."""
+    path = ROOT / (name if "/" in name else name.replace(".", "/"))
+    return path.exists() or ("/" not in name and path.with_suffix(".py").exists())
+
+
+def test_files_and_modules_that_pages_name_exist() -> None:
+    named = re.compile(
+        r"`([\w.-]+(?:/[\w.-]+)+/?|(?:recoverrun|rendezvous|ft_collectives)(?:\.\w+)+)`"
+    )
+    wrong = [
+        f"{name_of(path)}:{number}: {name}"
+        for path in _pages()
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        for name in named.findall(line)
+        if not _exists(name) and name not in NO_FILES
     ]
 
     assert not wrong, "\n".join(wrong)
