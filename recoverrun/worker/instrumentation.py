@@ -134,7 +134,7 @@ class Runtime(Protocol):
         ...
 
     def generator(self, function: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
-        """Decorate a generator function of the script; `generators.same_kind` keeps its looks."""
+        """Decorate a generator function of the script, which keeps its looks (`same_kind`)."""
         ...
 
 
@@ -154,7 +154,7 @@ class TrainingHints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """What `bootstrap.start` leaves behind for the run of the script."""
+    """What `boot.worker.start` leaves behind for the run of the script."""
 
     runtime: Runtime | None  # None: not protected, nothing is instrumented
     finish: Callable[[int], None]  # told the exit code, once, after the script's last statement

@@ -17,7 +17,7 @@ from recoverrun.worker.rng.private_draws import PrivateDraws
 from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
 from recoverrun.worker.step.worker_state import WorkerState
 
-LEADS = "in the place of lost rank 0 from here on: what the script does on rank 0 alone"
+LEADS = "does rank 0's work from here on (checkpoints, logging)"
 FAILED = "in the place of rank 0, {} failed and was left: {!r}"
 DRAWS = "what rank 0 does alone draws random numbers, and so its numbers cannot be told any more"
 
