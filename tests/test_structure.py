@@ -39,6 +39,36 @@ LARGE = {
 }
 
 
+# Memos and counters, and what C++ or the process holds once. `ATTACHED`, `REGISTRY` and `HOOKS` are
+# written as constants: hooks of the script, its generators and waiting imports, one of each.
+STATE_OF_MODULES = {
+    "ft_collectives/communicators/c10d.py:_library": "torch's, which has no stubs",
+    "ft_collectives/communicators/c10d.py:group_named": "torch's",
+    "ft_collectives/communicators/nccl.py:_library": "torch's, which has no stubs",
+    "recoverrun/launcher/node/process.py:_descriptors": "the limits that workers inherit",
+    "recoverrun/worker/__main__.py:_implied_path": "what `-m` put first in `sys.path`",
+    "recoverrun/worker/groups/device_support.py:dist_": "torch's, whose stubs lack a part",
+    "recoverrun/worker/rewriting/post_import.py:when_imported": "a method of `HOOKS`",
+    "ft_collectives/communicators/fabric.py:_held_memory": "memory that gloo may still write to",
+    "ft_collectives/communicators/fabric.py:_kept_groups": "groups whose threads never end",
+    "ft_collectives/communicators/nccl.py:_left_behind": "communicators that cannot be destroyed",
+    "ft_collectives/process_group/functional.py:_kept": "work that C++ looks up by its tensor",
+    "ft_collectives/process_group/substitutes.py:_calls": "calls under way, by thread",
+    "recoverrun/launcher/node/process.py:_libc": "the C library",
+    "recoverrun/worker/context/fingerprints.py:_known": "memo",
+    "recoverrun/worker/data/iterator_origin.py:_loaders": "memo",
+    "recoverrun/worker/data/iterator_origin.py:_numbers": "counter",
+    "recoverrun/worker/groups/process_groups.py:_late": "what torch's function of that module does",
+    "recoverrun/worker/rng/host_streams.py:_numpy": "memo",
+    "recoverrun/worker/rng/host_streams.py:_python": "memo",
+    "recoverrun/worker/rng/object_generators.py:_known_kinds": "memo",
+    "recoverrun/worker/rng/object_generators.py:_memos": "memo",
+    "recoverrun/worker/rng/private_draws.py:draw_sites": "belongs to the streams of the process",
+    "recoverrun/worker/rng/streams.py:_process": "a process has one set of streams",
+    "rendezvous/transport/sockets.py:_monitors": "counter",
+}
+
+
 def test_every_file_has_a_row_in_the_layer_table() -> None:
     homeless = [name for name in modules() if not layer_of(name)]
     packages = {name for name in homeless if any(one.startswith(f"{name}.") for one in modules())}
@@ -187,6 +217,24 @@ def test_exceptions_go_when_they_are_not_needed_any_more() -> None:
     now = _methods()
 
     assert not {name for name in {**MACHINES, **LARGE} if now.get(name, 0) <= CLASS_METHODS}
+
+
+def _lower_case_names() -> set[str]:
+    """What modules hold under names that are not written as constants are."""
+    found = set()
+    for path in sources("recoverrun", "rendezvous", "ft_collectives"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.Assign | ast.AnnAssign):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                names = [name for one in targets for name in ast.walk(one)]
+                for name in names:
+                    if isinstance(name, ast.Name) and name.id.islower():
+                        found.add(f"{name_of(path)}:{name.id}")
+    return {name for name in found if not name.endswith(":__version__")}
+
+
+def test_what_modules_hold_that_changes_is_known_and_has_a_reason() -> None:
+    assert _lower_case_names() == set(STATE_OF_MODULES)
 
 
 def test_unit_tests_mirror_the_tree() -> None:
