@@ -32,7 +32,6 @@ LARGE = {
     "ft_collectives/communicators/fabric.py:Fabric": 28,
     "recoverrun/launcher/agent.py:Agent": 28,
     "recoverrun/launcher/job_client.py:JobClient": 31,
-    "recoverrun/launcher/leadership/coordinator_host.py:CoordinatorHost": 35,
     "recoverrun/launcher/leadership/leadership.py:Leadership": 38,
     "recoverrun/worker/make_up/make_up.py:MakeUp": 30,
     "recoverrun/worker/replay/executor.py:Impersonator": 29,
