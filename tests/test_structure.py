@@ -19,7 +19,7 @@ COMMON_NAMES = {"__init__", "__main__", "errors", "error_file"}
 MACHINES = {
     "rendezvous/consensus/etcd_register.py:LeasedRegister": 29,
     "rendezvous/consensus/paxos.py:Register": 43,
-    "rendezvous/coordinator/coordinator.py:Coordinator": 38,
+    "rendezvous/coordinator/coordinator.py:Coordinator": 31,
 }
 
 # What torch has as the methods of a process group, and strategies as those of `Strategy`.

@@ -41,6 +41,7 @@ MACHINES = (
     "rendezvous/coordinator/coordinator.py",
     "rendezvous/protocol/quota.py",
     "rendezvous/coordinator/ledger.py",
+    "rendezvous/coordinator/step_decisions.py",
     "rendezvous/protocol/layout.py",
     "rendezvous/store/kv.py",
     "rendezvous/membership/formation.py",
