@@ -18,7 +18,7 @@ COMMON_NAMES = {"__init__", "__main__", "errors", "error_file"}
 # Each event of a machine is a method.
 MACHINES = {
     "rendezvous/consensus/etcd_register.py:LeasedRegister": 29,
-    "rendezvous/consensus/paxos.py:Register": 43,
+    "rendezvous/consensus/paxos.py:Register": 33,
     "rendezvous/coordinator/coordinator.py:Coordinator": 31,
 }
 

@@ -47,6 +47,7 @@ MACHINES = (
     "rendezvous/membership/formation.py",
     "rendezvous/membership/failure_detector.py",
     "rendezvous/consensus/paxos.py",
+    "rendezvous/consensus/campaign.py",
     "rendezvous/consensus/proposer.py",
     "rendezvous/consensus/acceptor.py",
     "rendezvous/consensus/voter.py",

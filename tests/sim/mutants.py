@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import FunctionType, ModuleType
 
 from ft_collectives.step import machine
-from rendezvous.consensus import configuration, paxos, proposer
+from rendezvous.consensus import campaign, configuration, paxos, proposer
 from rendezvous.coordinator import (
     beginning,
     coordinator,
@@ -281,7 +281,7 @@ def planted(mutant: Mutant) -> Iterator[None]:
 def _borrowers(name: str, original: object) -> list[ModuleType]:
     """Modules that imported a function by its name."""
     modules = (
-        proposer, coordinator, gather, machine, members, quota, paxos, configuration,
+        proposer, coordinator, gather, machine, members, quota, campaign, paxos, configuration,
         step_decisions, step_log, takeover,
     )  # fmt: skip
     return [module for module in modules if vars(module).get(name) is original]
