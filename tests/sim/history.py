@@ -55,15 +55,16 @@ class History:
         self.rare_paths = RarePaths(self.coverage)
         self.lines: list[str] = []
         self.told: list[tuple[float, str, str, dict[str, object]]] = []
-        self.workers = {rank: Worker(self, rank) for rank in plan.world}
+        self.workers: dict[int, Worker] = {}
         self.plane = Plane(
             self.engine,
             collective_s=plan.collective_s,
             split=plan.split,
             shown=plan.shown,
-            members=dict(self.workers),
+            members=self.workers,
             on=self.on,
         )
+        self.workers.update({rank: Worker(self, rank) for rank in plan.world})
         self.coordinator = Coordinator(world=plan.world, min_replicas=plan.min_replicas)
         self.takeover = Takeover(self)
         self.stop: Stop | None = None
