@@ -32,7 +32,7 @@ LARGE = {
     "ft_collectives/communicators/fabric.py:Fabric": 28,
     "recoverrun/launcher/agent.py:Agent": 28,
     "recoverrun/launcher/job_client.py:JobClient": 31,
-    "recoverrun/launcher/leadership/leadership.py:Leadership": 38,
+    "recoverrun/launcher/leadership/leadership.py:Leadership": 30,
     "recoverrun/worker/make_up/make_up.py:MakeUp": 30,
     "recoverrun/worker/replay/executor.py:Impersonator": 29,
     "recoverrun/worker/tracking/loop_tracker.py:ScriptRuntime": 34,

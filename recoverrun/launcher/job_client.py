@@ -315,7 +315,7 @@ class JobClient:
 
     def _take_over(self, takeover: TakeOver, now: float) -> None:
         """The job is coordinated from here."""
-        start = self._leadership.start
+        start = self._leadership.attempt.start
         assert start is not None, "nobody can be elected who has no place in the job"
         coordinator_host = self._host_coordinator(over=True, now=now)
         if takeover.vacancy is None:
