@@ -30,8 +30,7 @@ LARGE = {
     "recoverrun/worker/strategies/manual_allreduce.py:ByHand": 31,
     # Still to be divided:
     "ft_collectives/communicators/fabric.py:Fabric": 28,
-    "recoverrun/launcher/agent.py:Agent": 28,
-    "recoverrun/launcher/job_client.py:JobClient": 31,
+    "recoverrun/launcher/job_client.py:JobClient": 29,
     "recoverrun/launcher/leadership/leadership.py:Leadership": 30,
     "recoverrun/worker/make_up/make_up.py:MakeUp": 30,
     "recoverrun/worker/replay/executor.py:Impersonator": 29,
