@@ -18,8 +18,8 @@ COMMON_NAMES = {"__init__", "__main__", "errors", "error_file"}
 # Each event of a machine is a method.
 MACHINES = {
     "rendezvous/consensus/etcd_register.py:LeasedRegister": 29,
-    "rendezvous/consensus/paxos.py:Register": 43,
-    "rendezvous/coordinator/coordinator.py:Coordinator": 38,
+    "rendezvous/consensus/paxos.py:Register": 33,
+    "rendezvous/coordinator/coordinator.py:Coordinator": 31,
 }
 
 # What torch has as the methods of a process group, and strategies as those of `Strategy`.
@@ -30,10 +30,8 @@ LARGE = {
     "recoverrun/worker/strategies/manual_allreduce.py:ManualAllReduce": 31,
     # Still to be divided:
     "ft_collectives/communicators/fabric.py:Fabric": 28,
-    "recoverrun/launcher/agent.py:Agent": 28,
-    "recoverrun/launcher/job_client.py:JobClient": 31,
-    "recoverrun/launcher/leadership/coordinator_host.py:CoordinatorHost": 35,
-    "recoverrun/launcher/leadership/leadership.py:Leadership": 38,
+    "recoverrun/launcher/job_client.py:JobClient": 29,
+    "recoverrun/launcher/leadership/leadership.py:Leadership": 30,
     "recoverrun/worker/replay/executor.py:Executor": 29,
     "recoverrun/worker/tracking/loop_tracker.py:ScriptRuntime": 36,
 }

@@ -18,14 +18,14 @@ from recoverrun.errors import ExitCode, RecoverrunError
 from recoverrun.launcher.job_client import JobClient
 from recoverrun.launcher.network.addresses import master_address
 from recoverrun.launcher.network.frames import NOBODY
-from recoverrun.launcher.network.handshake_diagnosis import hopeless
 from recoverrun.launcher.network.job_fingerprint import join_message
+from recoverrun.launcher.network.job_wait import JobWait
 from recoverrun.launcher.network.key_lookup import Keyring
 from recoverrun.launcher.node import process
 from recoverrun.launcher.node.signals import MESSENGERS, STOPPERS, SignalInbox
 from recoverrun.launcher.node.supervisor import Leave
 from recoverrun.launcher.node.workers import LocalWorkers
-from recoverrun.launcher.output.announcements import spare, starting, waiting
+from recoverrun.launcher.output.announcements import starting, waiting
 from recoverrun.launcher.output.log_files import LogTree
 from recoverrun.launcher.output.recorder import Recorder
 from recoverrun.launcher.output.run_dir import PrivateDir
@@ -73,7 +73,7 @@ class Agent:
         self._attempt = 0
         self._logs = LogTree(config, run_dir)
         self._restart: Restart | None = None  # our workers are ended for it
-        self._waits_since = began_at  # for the job to form
+        self.waiting = JobWait(config, say, began_at)
         self._keyring = keyring
         self._station = Station(keyring.key)
         self._incarnation = self._station.incarnation
@@ -81,7 +81,6 @@ class Agent:
         self._station.watch(self._signals.fd)
         self._router: Router | None = None
         self._local_workers: LocalWorkers | None = None
-        self._spare = False  # the job runs, for now without us
         self._dismissed = False  # a spare that was not needed
         self._ignored: set[signal.Signals] = set()
         self._stop: Stop | None = None
@@ -192,7 +191,7 @@ class Agent:
         for words in self._station.log_lines(now):
             self._recorder.record(notice(words))
         if self._local_workers is None:
-            self._give_up(now)
+            self.waiting.give_up(self._job_client.connections, self._keyring, now)
 
     # --------------------------------------------------------------------------- other nodes
 
@@ -213,28 +212,6 @@ class Agent:
             agreement=self._job_client.agreement,
             listen=self._job_client.connections.port,
         )
-
-    def _give_up(self, now: float) -> None:
-        """Leave if nobody whom we could join is there. Raises RecoverrunError."""
-        uplink = self._job_client.connections.uplink
-        if uplink is None:
-            return
-        waited_s, failures = now - self._waits_since, uplink.new_strangers()
-        known = self._job_client.connections.acquainted
-        words = hopeless(self._config, self._keyring, waited_s, failures, known=known)
-        if words:
-            raise RecoverrunError(words, ExitCode.NEVER_FORMED)
-
-    def lose_sight(self, silent_s: float) -> None:
-        """The launcher at the endpoint is silent: forming goes on, a spare has nobody to ask."""
-        if self._spare and self._local_workers is None:
-            where = f"the launcher at {self._config.endpoint}, which coordinates this run,"
-            words = f"{where} has been silent for {silent_s:.1f} s"
-            raise RecoverrunError(words, ExitCode.PARTITIONED)
-
-    def wait_elsewhere(self) -> None:
-        """Who coordinates has changed while we wait as a spare."""
-        self._say("recoverrun: another launcher coordinates the job now; this one waits on")
 
     def cut_off(self, reason: str, now: float) -> None:
         """The job may go on elsewhere, and not here."""
@@ -257,10 +234,7 @@ class Agent:
         elif isinstance(message, Refusal) and (local_workers is None or self._restart is not None):
             self._refused(message, now)
         elif isinstance(message, Spare) and local_workers is None:
-            self._waits_since = now
-            if not self._spare:
-                self._spare = True
-                self._say(spare(self._config))
+            self.waiting.be_spare(now)
         elif local_workers is None:
             pass  # Meant for a job that we are not in.
         elif rank != NOBODY:
@@ -306,7 +280,7 @@ class Agent:
             self._local_workers.close()
             process.sweep(keep=self._keep)
         self._local_workers = None
-        self._waits_since = now
+        self.waiting.begin(now)
         self._master = master_address(self._config, hosts=self._job_client.connections.hosts)
         self._job_client.join(now)
 

@@ -7,25 +7,23 @@ host while that is here. Whatever concerns this node's own workers it hands to t
 import random
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import replace
 from typing import assert_never, get_args
 
 from recoverrun.config.run_config import RunConfig
-from recoverrun.errors import ExitCode
 from recoverrun.launcher.leadership.acts import Act, CutOff, Departed, Follow, Inquire, TakeOver
 from recoverrun.launcher.leadership.coordinator_host import CoordinatorHost
 from recoverrun.launcher.leadership.coordinator_search import CoordinatorSearch
 from recoverrun.launcher.leadership.launchers import formation_of
 from recoverrun.launcher.leadership.leadership import Leadership
 from recoverrun.launcher.leadership.node_agent import NodeAgent
-from recoverrun.launcher.network.connections import Connections, Word
+from recoverrun.launcher.network.connections import Connections, Word, other_door
 from recoverrun.launcher.network.etcd_client import EtcdClient
 from recoverrun.launcher.network.frames import NOBODY, Envelope
 from recoverrun.launcher.network.witness_client import WitnessMonitor, witness_client_at
 from recoverrun.launcher.node.workers import LocalWorkers
 from rendezvous.consensus.register_events import RegisterMessage
 from rendezvous.protocol.effects import Record
-from rendezvous.protocol.formation_messages import Beat, Join, Redirect, Refusal, Spare, Start
+from rendezvous.protocol.formation_messages import Beat, Join, Redirect, Spare, Start
 from rendezvous.protocol.heartbeat import heartbeat
 from rendezvous.protocol.messages import (
     Committed,
@@ -204,29 +202,26 @@ class JobClient:
 
     def _beat(self, now: float) -> None:
         if self._coordinator_host is not None:
-            self._send(self._coordinator_host.beat(self._word_of_coordinator, members=False), now)
+            beat = self._sign_of_life(self._leadership.term)
+            self._send(self._coordinator_host.beat(beat, members=False), now)
         elif self._agent.local_workers is None:
             self.join(now)  # To ask again is a sign of life too.
         else:
             self.connections.flush(self._leadership.leader)
             if not self._leadership.pings:
-                self.connections.send(self._leadership.leader, NOBODY, self._sign_of_life)
+                self.connections.send(self._leadership.leader, NOBODY, self._sign_of_life())
         self.connections.call(self._leadership.callees(), now)
 
     def _greet(self, peer: str) -> None:
         """A call was put through: nobody can answer it who does not know who calls."""
         if peer:
-            self.connections.send(peer, NOBODY, self._sign_of_life)
+            self.connections.send(peer, NOBODY, self._sign_of_life())
         if peer == self._leadership.leader or not peer:
             self._beat(time.monotonic())  # What was said before there was a connection is lost.
 
-    @property
-    def _sign_of_life(self) -> Beat:
-        return Beat(node=self._agent.node, incarnation=self._incarnation)
-
-    @property
-    def _word_of_coordinator(self) -> Beat:
-        return replace(self._sign_of_life, term=self._leadership.term)
+    def _sign_of_life(self, term: int = 0) -> Beat:
+        """For launchers that listen to us; with the `term` in which we coordinate, if we do."""
+        return Beat(node=self._agent.node, incarnation=self._incarnation, term=term)
 
     # --------------------------------------------------------------------------- hearing
 
@@ -250,17 +245,10 @@ class JobClient:
         elif leadership.obeys(sender, message):
             self._take(word, now)
         elif isinstance(message, Join):
-            self.connections.send(sender, NOBODY, self._other_door())
+            place = self.connections.place(leadership.leader)
+            self.connections.send(sender, NOBODY, other_door(place))
         else:
             leadership.keep_for_coordinator(sender, message)
-
-    def _other_door(self) -> Redirect | Refusal:
-        """For a launcher that asks us for a place, and we do not coordinate."""
-        place = self.connections.place(self._leadership.leader)
-        if place is not None:
-            return Redirect(host=place[0], port=place[1])
-        reason = "another launcher coordinates this job now, and nobody can join it here"
-        return Refusal(reason=reason, exit_code=ExitCode.NEVER_FORMED)
 
     def _wait(self, word: Word, now: float) -> None:
         """Hear what concerns one that has no place yet."""
@@ -269,16 +257,16 @@ class JobClient:
             self.connections.turn_to((message.host, message.port))
             return
         if isinstance(message, Spare) and self._search.learn(message.places):
-            self._agent.wait_elsewhere()
+            self._agent.waiting.be_spare_elsewhere()
         self._take(word, now)
 
     def _seek(self, silent_s: float, now: float) -> None:
         """Nobody answers where we wait. Others know who coordinates, or soon will."""
         place = self._search.next_place(now)
-        if place is None:
-            self._agent.lose_sight(silent_s)
-        else:
+        if place is not None:
             self.connections.turn_to(place)
+        elif self._agent.local_workers is None:
+            self._agent.waiting.lose_sight(silent_s)
 
     def _take(self, word: Word, now: float) -> None:
         for rank in word.ranks:
@@ -315,7 +303,7 @@ class JobClient:
 
     def _take_over(self, takeover: TakeOver, now: float) -> None:
         """The job is coordinated from here."""
-        start = self._leadership.start
+        start = self._leadership.attempt.start
         assert start is not None, "nobody can be elected who has no place in the job"
         coordinator_host = self._host_coordinator(over=True, now=now)
         if takeover.vacancy is None:
@@ -324,7 +312,8 @@ class JobClient:
         else:
             vacancy, standings = takeover.vacancy, takeover.standings
             self._send(coordinator_host.take_over(start, vacancy, standings, now), now)
-        self._send(coordinator_host.beat(self._word_of_coordinator, members=True), now)
+        beat = self._sign_of_life(self._leadership.term)
+        self._send(coordinator_host.beat(beat, members=True), now)
         for sender, message in takeover.early:
             self._send(coordinator_host.receive(sender, message, now), now)
         self._ask_again(now)

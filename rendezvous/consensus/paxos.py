@@ -31,7 +31,8 @@ from typing import assert_never
 
 from rendezvous.consensus import timeouts
 from rendezvous.consensus.acceptor import Acceptor
-from rendezvous.consensus.configuration import EVEN, Configuration, quorum
+from rendezvous.consensus.campaign import Campaign
+from rendezvous.consensus.configuration import Configuration, quorum
 from rendezvous.consensus.leases import MemberLease
 from rendezvous.consensus.peers import Peers
 from rendezvous.consensus.proposer import Proposer
@@ -41,7 +42,6 @@ from rendezvous.consensus.register_events import (
     Cut,
     Dead,
     Effect,
-    Elected,
     Enrolled,
     Event,
     Heard,
@@ -57,7 +57,6 @@ from rendezvous.consensus.voter import Voter
 from rendezvous.protocol.register_messages import (
     Accept,
     Accepted,
-    Ballot,
     ConfigurationChange,
     Granted,
     Lead,
@@ -83,7 +82,7 @@ class Register:
         self.on_silence = on_silence
         self.abandoned: set[str] = set()  # whom we left behind without any proof
         self.voter = Voter(own, configuration, now)
-        self.proposer: Proposer | None = None
+        self.campaign = Campaign(self)
         self.member_lease = MemberLease(now, member=own in configuration.members)
         self.peers = Peers(configuration.members, now)
         self.ping_at = now
@@ -120,23 +119,16 @@ class Register:
                 self._beat()
             case _:
                 assert_never(event)
-        self._deliver()
-        self._campaign()
-        self._deliver()
+        self.deliver()
+        self.campaign.run()
+        self.deliver()
         self.check()
         effects, self._effects = self._effects, []
         return effects
 
     def deadline(self) -> float:
         """When it next needs a `Tick`."""
-        times = [self.ping_at]
-        if self.proposer is not None:
-            # What may be lost is waited for.
-            waits = not self.proposer.ready or self.proposer.proposal is not None
-            times += [self.proposer.sent_at + timeouts.RESEND_S] if waits else []
-            times += [self.proposer.led_at + timeouts.BEAT_S] if self.proposer.elected else []
-        elif self._eligible:
-            times.append(self.voter.may_stand_at)
+        times = [self.ping_at, *self.campaign.due()]
         # Never at once: what is due now was done now.
         return max(min(times), self.now + 0.001)
 
@@ -154,6 +146,11 @@ class Register:
         }  # fmt: skip
 
     @property
+    def proposer(self) -> Proposer | None:
+        """What we know as a candidate or leader, None if we are neither."""
+        return self.campaign.proposer
+
+    @property
     def vote(self) -> Acceptor:
         """What this launcher has promised and accepted."""
         return self.voter.acceptor
@@ -166,11 +163,7 @@ class Register:
     @property
     def leads(self) -> bool:
         """True if we coordinate the present configuration, with a quorum that follows us."""
-        return (
-            self.proposer is not None
-            and self.proposer.elected
-            and self.configuration.leader == self.own
-        )
+        return self.campaign.leads
 
     @property
     def fenced(self) -> bool:
@@ -183,17 +176,23 @@ class Register:
 
     def leased(self, now: float) -> bool:
         """True if no other launcher can lead at this moment."""
-        return self.leads and self.proposer is not None and now < self._lease(self.proposer)
+        return self.campaign.leased(now)
 
     # --------------------------------------------------------------------------- plumbing
 
-    def _send(self, node: str, message: RegisterMessage) -> None:
+    def tell(self, effect: Effect) -> None:
+        """Have something done after this step."""
+        self._effects.append(effect)
+
+    def send(self, node: str, message: RegisterMessage) -> None:
+        """Say something to a launcher, or to ourselves."""
         if node == self.own:
             self._mail.append(message)
         else:
-            self._effects.append(To(node, message))
+            self.tell(To(node, message))
 
-    def _deliver(self) -> None:
+    def deliver(self) -> None:
+        """Hear what we have said to ourselves."""
         while self._mail:
             self._receive(self.own, self._mail.popleft())
 
@@ -206,16 +205,16 @@ class Register:
                 if self.proposer is not None:
                     self.proposer.prepared_by(sender, message)
             case Rejected():
-                self._rejected(message)
+                self.campaign.rejected(message)
             case Accept():
                 self._accept(sender, message)
             case Accepted():
                 if self.proposer is not None:
                     self.proposer.accepted_by(sender, message)
             case NewConfiguration(configuration=configuration):
-                self._learn(Configuration(*configuration))
+                self.learn(Configuration(*configuration))
             case ConfigurationChange():
-                self._learn(self.vote.changed(message))
+                self.learn(self.vote.changed(message))
                 if message.number > self.configuration.number:  # We have missed one before.
                     self._ask(sender)
             case Lead():
@@ -235,46 +234,40 @@ class Register:
         """Tell a node that knows less what is decided. A decision outlives whoever made it."""
         news = self.vote.news(number)
         if news is not None:
-            self._send(node, news)
+            self.send(node, news)
         return news is not None
 
-    def _learn(self, configuration: Configuration) -> None:
+    def learn(self, configuration: Configuration) -> None:
         """`configuration` is decided."""
         if not self.vote.learn(configuration):
             return
         self.member_lease.close(self.now)
         self.peers.enroll(configuration.members)
-        if self.proposer is not None and self.proposer.base.number < configuration.number:
-            self.proposer = None
-            self.voter.wait(self.now)
-        self._effects.append(Enrolled(configuration))
+        self.campaign.superseded(configuration)
+        self.tell(Enrolled(configuration))
 
     # --------------------------------------------------------------------------- voting
 
     def _prepare(self, sender: str, message: Prepare) -> None:
-        self._learn(Configuration(*message.configuration))
+        self.learn(Configuration(*message.configuration))
         answer = self.voter.prepare(sender, message, self.now)
         if isinstance(answer, Prepared):
-            self._yield(message.ballot)
-        self._send(sender, answer)
+            self.campaign.give_way(message.ballot)
+        self.send(sender, answer)
 
     def _accept(self, sender: str, message: Accept) -> None:
-        self._learn(Configuration(*message.base))
+        self.learn(Configuration(*message.base))
         answer = self.voter.accept(sender, message, self.now)
         if isinstance(answer, Accepted):
-            self._yield(message.ballot)
-        self._send(sender, answer)
-
-    def _yield(self, ballot: Ballot) -> None:
-        if self.proposer is not None and self.proposer.ballot < ballot:
-            self.proposer = None  # We could not vote for ourselves any more.
+            self.campaign.give_way(message.ballot)
+        self.send(sender, answer)
 
     def _follow(self, sender: str, message: Lead) -> None:
         answer = self.voter.follow(sender, message, self.now)
-        self._send(sender, answer)
+        self.send(sender, answer)
         if isinstance(answer, Granted):
             self._see_leader(sender)
-            self._yield(message.ballot)
+            self.campaign.give_way(message.ballot)
             self._send_newer(sender, message.number)
 
     def _see_leader(self, node: str) -> None:
@@ -288,7 +281,7 @@ class Register:
             return
         self.ping_at = self.now + self.peers.heartbeat.beat_s
         for node in sorted(self.abandoned):  # If it lives it must learn that it is not one of us.
-            self._send(node, NewConfiguration(configuration=self.configuration.plain()))
+            self.send(node, NewConfiguration(configuration=self.configuration.plain()))
         if self.own not in self.configuration.members:
             return
         silent = self.now - self.member_lease.followed_at > 3 * self.peers.heartbeat.beat_s
@@ -302,7 +295,7 @@ class Register:
             self._check_contact(self.now - max(self.member_lease.followed_at, self.peers.awake_at))
 
     def _ask(self, node: str) -> None:
-        self._send(
+        self.send(
             node, Ping(number=self.configuration.number, sent_at=self.now, fenced=self.fenced)
         )
 
@@ -333,22 +326,7 @@ class Register:
         if message.number > self.configuration.number:  # It knows more than we do: have it say so.
             self._ask(sender)
             return
-        if self.proposer is None or not self.leads:
-            return
-        member_leases, proposal = self.proposer.member_leases, self.proposer.proposal
-        member_leases.give_back(sender)
-        self.proposer.disturbed = self.proposer.disturbed or message.fenced
-        open_s = member_leases.lend(
-            sender, self.now, self._lease(self.proposer), changing=proposal is not None
-        )
-        going = proposal is not None and sender not in proposal.members
-        kept = self.leased(self.now) and not going
-        self._send(sender, Pong(
-            number=self.configuration.number, sent_at=message.sent_at, open_s=open_s, kept=kept
-        ))  # fmt: skip
-
-    def _lease(self, proposer: Proposer) -> float:
-        return proposer.lease_at(timeouts.LEASE_S * (1 - timeouts.MARGIN))
+        self.campaign.pinged(sender, message)
 
     def _pong(self, sender: str, message: Pong) -> None:
         if message.number != self.configuration.number or sender != self.configuration.leader:
@@ -356,17 +334,18 @@ class Register:
         self._see_leader(sender)
         self.member_lease.answer(message)
 
-    # --------------------------------------------------------------------------- standing
+    # --------------------------------------------------------------------------- losing others
 
     @property
-    def _eligible(self) -> bool:
+    def eligible(self) -> bool:
+        """True if it may stand for leader."""
         return self.settled and self.own in self.configuration.voters
 
     def _declare_dead(self, node: str) -> None:
         self.peers.dead.add(node)
         self.voter.release(node, self.now)
         leads = node in (self.voter.holder, self.configuration.leader)
-        if leads and self._eligible and self.proposer is None:
+        if leads and self.eligible and self.proposer is None:
             alive = [voter for voter in self.configuration.voters if voter not in self.peers.dead]
             self.voter.stand_at = self.now + timeouts.STAND_NEXT_S * alive.index(self.own)
         others = set(self.configuration.members) - {self.own}
@@ -390,7 +369,7 @@ class Register:
 
     def _go_on_alone(self, leap: int) -> None:
         configuration = self.configuration
-        self._learn(
+        self.learn(
             Configuration(configuration.number + leap, configuration.term + leap, (self.own,))
         )
         self.voter.follow_itself(self.now)
@@ -398,105 +377,4 @@ class Register:
     def _give_up(self, reason: str, *, silent: bool) -> None:
         if not self.cut:
             self.cut = True
-            self._effects.append(Cut(reason, silent))
-
-    def _campaign(self) -> None:
-        """Stand, ask, propose, decide and lead, as far as is possible now."""
-        proposer = self.proposer
-        if proposer is None:
-            if not self._eligible or self.now < self.voter.may_stand_at:
-                return
-            proposer = self.proposer = Proposer(
-                (self.voter.newest_round + 1, self.own), self.configuration, self.now
-            )
-        elif not proposer.elected and self.now > proposer.begun_at + timeouts.CANDIDATE_S:
-            self.proposer = None
-            self.voter.wait(self.now)
-            return
-        if not proposer.ready:
-            self._repeat(
-                proposer,
-                Prepare(ballot=proposer.ballot, configuration=proposer.base.plain()),
-                proposer.prepared,
-            )
-            self._deliver()
-        while self.proposer is proposer and proposer.ready:
-            self._elect(proposer)
-            proposer.proposal = proposer.proposal or self._draft(proposer)
-            if proposer.proposal is None:
-                break
-            base, configuration = proposer.base.plain(), proposer.proposal.plain()
-            self._repeat(
-                proposer,
-                Accept(ballot=proposer.ballot, base=base, configuration=configuration),
-                proposer.accepted,
-            )
-            self._deliver()
-            if self.proposer is not proposer or not quorum(proposer.base.voters, proposer.accepted):
-                break
-            self._decide(proposer, proposer.proposal)
-        if (
-            self.proposer is proposer
-            and proposer.elected
-            and self.now >= proposer.led_at + timeouts.BEAT_S
-        ):
-            proposer.led_at = self.now
-            for voter in proposer.base.grantors:
-                lead = Lead(
-                    ballot=proposer.ballot, number=self.configuration.number, sent_at=self.now
-                )
-                self._send(voter, lead)
-
-    def _repeat(self, proposer: Proposer, message: Prepare | Accept, answered: set[str]) -> None:
-        if self.now < proposer.sent_at + timeouts.RESEND_S:
-            return
-        proposer.sent_at = self.now
-        for voter in proposer.base.voters:
-            if voter not in answered:
-                self._send(voter, message)
-
-    def _rejected(self, message: Rejected) -> None:
-        self.voter.note(message.promised)
-        proposer = self.proposer
-        if proposer is None or message.ballot != proposer.ballot:
-            return
-        # A leader that asks new voters may meet a lease of its predecessor: that will lapse.
-        if message.promised > proposer.ballot or not proposer.elected:
-            self.proposer = None
-            self.voter.wait(self.now)
-            self.voter.stand_at += message.hold_s
-
-    def _elect(self, proposer: Proposer) -> None:
-        if proposer.elected:
-            return
-        proposer.elected = True
-        proposer.member_leases.inherit(self.now)
-        # The lease of another leader has lapsed, or we would not be here.
-        lapsed = self.configuration.leader if self.configuration.leader != self.own else ""
-        self.peers.begin(self.configuration.members, lapsed)
-        followers = ", ".join(sorted(proposer.prepared))
-        self._effects.append(Elected(proposer.ballot, f"{self.own} leads, followed by {followers}"))
-
-    def _draft(self, proposer: Proposer) -> Configuration | None:
-        """What should follow the present configuration, None if nothing."""
-        if proposer.found is not None:
-            return proposer.found
-        out, admitted = self.peers.absent(self.own), self.peers.admitted
-        quiet = (
-            not (out or admitted or proposer.disturbed) and self.configuration.leader == self.own
-        )
-        if quiet and len(self.configuration.members) not in EVEN:
-            return None
-        following = self.configuration.following(self.own, out, admitted)
-        following = self.peers.with_witness(following, self.configuration.witness, self.own)
-        unchanged = following[2:] == self.configuration[2:] and not proposer.disturbed
-        return None if unchanged else following
-
-    def _decide(self, proposer: Proposer, configuration: Configuration) -> None:
-        told = self.vote.announcements(configuration)
-        proposer.rebase(configuration)
-        self._learn(configuration)
-        for node in sorted(told.keys() - {self.own}):
-            self._send(node, told[node])
-        if self.own not in configuration.members:
-            self.proposer = None
+            self.tell(Cut(reason, silent))

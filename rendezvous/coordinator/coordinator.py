@@ -3,16 +3,7 @@
 The coordinator is the only judge of membership. A worker that ends takes its replica out: a new
 generation begins, its View goes to every survivor at once, and nothing of an older generation has
 any effect from then on (one fence, `_fenced`). Then it gathers: every survivor reports what it
-really holds, and only then is anything shared out.
-
-Theory of operation. Let `s` be the largest step that a survivor reports in the new generation. A
-survivor still at `s - 1` has every bucket of that step, because the one that is ahead completed the
-vote, which only ranks that hold every bucket enter: it is told to commit. When all are at `s` and
-wait at the commit point: if all hold every bucket, reduced in one generation, they commit; else the
-missing identities are dealt out and the step is reduced anew. Only a "redo" ends the generation's
-gathering; after a "commit" the next step asks again. A second loss at any moment starts another
-generation and the same path: recovery has no path of its own. What reports allow is answered by
-pure functions in `gather`.
+really holds, and only then is anything shared out (see `step_decisions`).
 
 A script may end on some ranks while others still finish the last step. Ended ranks stay members:
 they are proof that the step before their end is whole. Only when a step must be reduced without
@@ -25,9 +16,9 @@ nobody waits for it. Those totals make the ledger of the journal.
 from collections.abc import Iterable, Sequence
 from typing import assert_never
 
-from rendezvous.coordinator import gather as gather
 from rendezvous.coordinator.beginning import Beginning, introduction
-from rendezvous.coordinator.gather import Gathering, announcement, resend_after
+from rendezvous.coordinator.gather import Broken as Contradiction
+from rendezvous.coordinator.gather import Unequal
 from rendezvous.coordinator.job_events import Event as Event
 from rendezvous.coordinator.job_events import NodeLost as NodeLost
 from rendezvous.coordinator.job_events import Received as Received
@@ -35,14 +26,13 @@ from rendezvous.coordinator.job_events import Resumed as Resumed
 from rendezvous.coordinator.job_events import Tick as Tick
 from rendezvous.coordinator.losses import Loss, exit_code
 from rendezvous.coordinator.members import FIRST_GENERATION, Membership
+from rendezvous.coordinator.step_decisions import Ended, StepDecisions
 from rendezvous.coordinator.step_log import StepBook
 from rendezvous.protocol.effects import Effect, Json, KillRanks, Record, StopJob, ToRank
-from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import (
     Broken,
     Committed,
     ContextBuffer,
-    Decision,
     Discord,
     Exited,
     Farewell,
@@ -59,10 +49,6 @@ from rendezvous.protocol.messages import (
     Verdict,
     View,
 )
-from rendezvous.transport.apart import missed
-
-CONTEXTS_WAIT_S = 1.0
-"""How long a decision waits for the context of a rank that the kernel has not reaped yet."""
 
 EXIT_ERROR, EXIT_BELOW_MIN, EXIT_INVARIANT = 1, 81, 85
 
@@ -77,8 +63,8 @@ class Coordinator:
         self.losses: dict[int, Loss] = {}  # by slot
         self.overdue: set[int] = set()  # ranks whose script was told that others do not come
         self.beginning = Beginning()
-        self.gathering: Gathering | None = None
         self.book = StepBook()
+        self.decisions = StepDecisions(self.members, self.book, lost=self.losses)
         self.stopped: Stop | None = None
         self.now = 0.0
 
@@ -104,21 +90,20 @@ class Coordinator:
         return effects
 
     def deadline(self) -> float | None:
-        """When it next needs a `Tick`, or None. After a decision the workers are who ask again."""
-        if self.stopped is not None or self.gathering is None or self.gathering.decided:
-            return None
-        return self.gathering.resend_at
+        """When it next needs a `Tick`, or None."""
+        return None if self.stopped is not None else self.decisions.deadline()
 
     def check(self) -> None:
         self.members.check()
-        gathered = self.generation if self.gathering is None else self.gathering.generation
+        gathering = self.decisions.gathering
+        gathered = self.generation if gathering is None else gathering.generation
         assert gathered == self.generation, f"INV-2: gathering {gathered} in {self.generation}"
 
     def snapshot(self) -> dict[str, object]:
         return {
             "generation": self.generation, "live": self.members.live, "stopped": self.stopped,
             "finished": dict(self.members.finished), "protected": self.protected,
-            "gathering": self.gathering is not None,
+            "gathering": self.decisions.gathering is not None,
         }  # fmt: skip
 
     @property
@@ -204,25 +189,16 @@ class Coordinator:
         return [Record("worker.hello", f"rank {hello.rank} has its hooks", fields), view]
 
     def _learn(self, topology: Topology) -> list[Effect]:
-        answer = ToRank(rank=topology.rank, message=self.view)
-        if self.members.layout is not None:
-            if topology.replicas == self.members.layout.replicas:
-                return [answer]
-            return self._disbelieve(topology, f"others see {self.members.layout.replicas}")
-        try:
-            layout = Layout(topology.replicas)
-        except ValueError as error:
-            return self._disbelieve(topology, str(error))
-        if layout.world_size != len(self.members.world):
-            return self._disbelieve(topology, f"the world has {len(self.members.world)} ranks")
-        self.members.layout = layout
-        self.book.open(self.generation, self.members.live)
-        answer = ToRank(rank=topology.rank, message=self.view)
-        return [introduction(topology.strategy, layout), answer]
-
-    def _disbelieve(self, topology: Topology, words: str) -> list[Effect]:
-        reason = f"rank {topology.rank} sees replicas {topology.replicas}: {words}"
-        return self._break("INV-2", reason, topology.rank)
+        new = self.members.layout is None
+        words = self.members.place(topology)
+        if words:
+            reason = f"rank {topology.rank} sees replicas {topology.replicas}: {words}"
+            return self._break("INV-2", reason, topology.rank)
+        effects: list[Effect] = []
+        if new and self.members.layout is not None:
+            self.book.open(self.generation, self.members.live)
+            effects.append(introduction(topology.strategy, self.members.layout))
+        return [*effects, ToRank(rank=topology.rank, message=self.view)]
 
     def _hint(self, fault: PeerFault) -> list[Effect]:
         """A broken collective without a death: the same members meet again in a new generation."""
@@ -243,7 +219,7 @@ class Coordinator:
 
     def _finish(self, rank: int, step: int, generation: int) -> list[Effect]:
         awaited = self.members.finish(rank, step, generation)
-        if awaited and self.protected and self.gathering is not None:
+        if awaited and self.protected and self.decisions.gathering is not None:
             return self._next_generation(f"rank {rank} ended before it met the others", [])
         return [*self._gathered(), *self._done()]
 
@@ -324,10 +300,7 @@ class Coordinator:
 
     def _next_generation(self, reason: str, leaving: Iterable[int]) -> list[Effect]:
         self.members.advance(leaving)
-        resend_at = self.now + resend_after(len(self.members.running))
-        self.gathering = Gathering(
-            generation=self.generation, begun_at=self.now, resend_at=resend_at
-        )
+        self.decisions.begin(self.now)
         self.book.open(self.generation, self.members.live)
         view = self.view
         fields: dict[str, Json] = {
@@ -336,7 +309,7 @@ class Coordinator:
         members = sorted(self.members.live_ranks)
         return [
             *(ToRank(rank=rank, message=view) for rank in members),
-            *self._lost_contexts(members),
+            *self.decisions.lost_contexts(members),
             Record("view.change", reason, fields),
             *self.beginning.stated(self.members.live_ranks),
             *self._write_up(),  # steps whose line had waited for those who left
@@ -348,135 +321,59 @@ class Coordinator:
         if self.members.layout is None or context_buffer.rank in self.members.live_ranks:
             return []
         return [
-            *self._lost_contexts(self.members.shard_peers(context_buffer.rank)),
+            *self.decisions.lost_contexts(self.members.shard_peers(context_buffer.rank)),
             *self._gathered(),
         ]
-
-    def _lost_contexts(self, ranks: Iterable[int]) -> list[ToRank]:
-        """The contexts of every lost rank, to the survivors of the same shard position."""
-        return [ToRank(rank=rank, message=left) for rank, left in self.members.lost_contexts(ranks)]
 
     # --------------------------------------------------------------------------- gathering
 
     def _report(self, report: Report) -> list[Effect]:
         if report.phase == "done":
             return self._finish(report.rank, report.step, report.generation)
-        gathering = self.gathering
+        gathering, rank = self.decisions.gathering, report.rank
         if gathering is None:
             return []
         if (answer := gathering.answer(report)) is not None:
-            return [*self._lost_contexts([report.rank]), ToRank(rank=report.rank, message=answer)]
+            return [*self.decisions.lost_contexts([rank]), ToRank(rank=rank, message=answer)]
         if gathering.decided or not gathering.take(report):
             return []
-        return self._gathered(gathering.concern(report.rank, self.members))
+        return self._gathered(gathering.concern(rank, self.members))
 
     def _gathered(self, ranks: Sequence[int] | None = None) -> list[Effect]:
         """Decide as far as the reports of this generation allow, or those of `ranks`."""
-        gathering = self.gathering
-        if gathering is None or gathering.decided or self.members.layout is None:
-            return []
-        running = self.members.running
-        reports = gathering.of(running if ranks is None else ranks)
-        if not reports:
-            return []
-        newest = max([gathering.newest, *(self.members.finished[r] for r in self.members.ended)])
-        broken = gather.laggard(reports, newest)
-        if broken is not None:
-            return self._break(broken.invariant, broken.reason, broken.rank)
-        effects = self._catch_up(gathering, gather.catch_ups(gathering, reports, newest))
-        effects += self._level(gather.levels(gathering, reports, self.members.layout))
-        if len(reports) < len(running) or not gather.settled(gathering, reports, newest):
-            return effects
-        return effects + self._settle(gathering, reports, newest)
+        effects, obstacle = self.decisions.decide(ranks, self.now)
+        match obstacle:
+            case None:
+                return effects
+            case Contradiction(invariant=invariant, reason=reason, rank=rank):
+                return effects + self._break(invariant, reason, rank)
+            case Unequal(reason=reason):
+                return effects + self._stop(EXIT_ERROR, reason, -1)
+            case Ended(slots=slots, reason=reason):
+                return effects + self._go_on_without(slots, reason)
+            case _:
+                assert_never(obstacle)
 
-    def _settle(self, gathering: Gathering, reports: gather.Reports, step: int) -> list[Effect]:
-        """All who still run wait at the commit point of `step`."""
-        held = gather.held_by_all(reports)
-        if held:
-            if gathering.committed(step):
-                return []  # whoever missed it asks again
-            decision = gather.commit(self.generation, step, held)
-            reason = f"step {step}: every survivor holds every bucket of generation {held}"
-            return [*self._tell(dict.fromkeys(reports, decision)), announcement(decision, reason)]
-        if self.members.ended:
-            return self._go_on_without(self.members.ended, step, sorted(reports))
-        if self._waits_for_contexts(gathering):
-            return []
+    def _go_on_without(self, slots: tuple[int, ...], reason: str) -> list[Effect]:
         assert self.members.layout is not None, "replicas are known once anything is gathered"
-        redo = gather.redo(self.generation, reports, self.members.layout, self.members.live)
-        if isinstance(redo, gather.Unequal):
-            return self._stop(EXIT_ERROR, redo.reason, -1)
-        if isinstance(redo, gather.Broken):
-            return self._break(redo.invariant, redo.reason, redo.rank)
-        gathering.decided = True
-        self.book.decide(redo, self.now)
-        reason = f"step {step}: what is missing is dealt out, all buckets are reduced anew"
-        return [*self._tell(dict.fromkeys(reports, redo)), announcement(redo, reason)]
-
-    def _go_on_without(self, ended: Sequence[int], step: int, waiting: list[int]) -> list[Effect]:
-        """Scripts that ended take no part in a step that is still to be reduced.
-
-        Where they ended well, they were to take fewer steps than others: no loss, but an error.
-        """
-        assert self.members.layout is not None, "replicas are known once anything is gathered"
-        finished = self.members.finished
-        parted = {rank: finished[rank] for rank in ended if 0 <= finished[rank] <= step}
-        if parted:
-            return self._stop(EXIT_ERROR, missed(step, waiting, parted), -1)
-        slots = sorted({self.members.layout.slot(rank) for rank in ended})
-        reason = f"ranks {list(ended)} ended before step {step}"
-        if set(slots) == set(self.members.live):
-            return self._stop(EXIT_ERROR, f"{reason}, and no whole replica goes on", -1)
         kills = [effect for slot in slots for effect in self._part(slot, reason)]
-        return kills + self._next_generation(reason, self.members.layout.ranks(tuple(slots)))
-
-    def _tell(self, decisions: dict[int, Decision]) -> list[Effect]:
-        for rank, decision in decisions.items():
-            assert self.gathering is not None, "decisions are made while gathering"
-            self.gathering.decisions[rank] = decision
-            if decision.verdict == "commit":
-                self.book.decide(decision, self.now)
-        return [ToRank(rank=rank, message=decisions[rank]) for rank in sorted(decisions)]
-
-    def _catch_up(self, gathering: Gathering, decisions: dict[int, Decision]) -> list[Effect]:
-        first = next((d for d in decisions.values() if not gathering.committed(d.step)), None)
-        effects = self._tell(decisions)
-        if first is not None:  # one record, however many ranks are behind
-            reason = f"step {first.step}: committed elsewhere, so ranks behind hold every bucket"
-            effects.append(announcement(first, reason))
-        return effects
-
-    def _level(self, decisions: dict[int, Decision]) -> list[Effect]:
-        effects = [*self._lost_contexts(sorted(decisions)), *self._tell(decisions)]
-        for rank, decision in decisions.items():
-            reason = f"rank {rank} joins its shard mates in what they have begun"
-            effects.append(announcement(decision, reason))
-        return effects
-
-    def _waits_for_contexts(self, gathering: Gathering) -> bool:
-        """A rank of a lost replica that was not reaped yet may still leave its context."""
-        patient = self.now < gathering.begun_at + CONTEXTS_WAIT_S
-        return patient and self.members.unreaped(sorted(self.losses))
+        return kills + self._next_generation(reason, self.members.layout.ranks(slots))
 
     def _expire(self) -> list[Effect]:
         """Send again what had no answer; decide without the contexts that never came."""
-        gathering = self.gathering
-        if gathering is None or gathering.decided or self.now < gathering.resend_at:
+        silent = self.decisions.resend(self.now)
+        if silent is None:
             return []
-        gathering.resend_at = self.now + resend_after(len(self.members.running))
-        silent = [rank for rank in self.members.running if rank not in gathering.reports]
         return [*(ToRank(rank=rank, message=self.view) for rank in silent), *self._gathered()]
 
     # --------------------------------------------------------------------------- the account
 
     def _account(self, committed: Committed) -> list[Effect]:
-        live_ranks, gathering = self.members.live_ranks, self.gathering
         self.overdue.discard(committed.rank)
         self.beginning.voted |= committed.step > 0
-        if not self.book.enter(committed, self.now, live=len(live_ranks)):
+        if not self.book.enter(committed, self.now, live=len(self.members.live_ranks)):
             return []
-        if gathering and gathering.decided and self.book.passed(gathering.step, live_ranks):
-            self.gathering = None
+        self.decisions.conclude()
         return self._write_up()
 
     def _write_up(self) -> list[Effect]:

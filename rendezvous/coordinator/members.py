@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from rendezvous.protocol.layout import Layout
-from rendezvous.protocol.messages import ContextBuffer, LostContexts, View
+from rendezvous.protocol.messages import ContextBuffer, LostContexts, Topology, View
 
 FIRST_GENERATION = 1
 """The only generation that everybody has a plan for without asking: all slots at home."""
@@ -40,6 +40,20 @@ class Membership:
         if not self._ranks:
             self._ranks = frozenset(self.world)
         return rank in self._ranks
+
+    def place(self, topology: Topology) -> str:
+        """Keep who replicates whom; return why that cannot be believed, "" if it can."""
+        if self.layout is not None:
+            same = topology.replicas == self.layout.replicas
+            return "" if same else f"others see {self.layout.replicas}"
+        try:
+            layout = Layout(topology.replicas)
+        except ValueError as error:
+            return str(error)
+        if layout.world_size != len(self.world):
+            return f"the world has {len(self.world)} ranks"
+        self.layout = layout
+        return ""
 
     @property
     def live(self) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from multiprocessing.connection import Connection
 from recoverrun.config.run_config import Options, RunConfig, parse_options
 from recoverrun.launcher.job_client import JobClient
 from recoverrun.launcher.network.addresses import understood
+from recoverrun.launcher.network.job_wait import JobWait
 from recoverrun.launcher.node.workers import LocalWorkers
 from recoverrun.version import __version__
 from rendezvous.protocol.effects import Record
@@ -61,6 +62,8 @@ class Lead:
         self._station.watch(pipe.fileno())
         self._config = _config(many, self._rank, port)
         self.node = f"node-{self._rank}"
+        # It has no workers, and is formed all the same once it is answered.
+        self.waiting = JobWait(self._config, print, self._began_at)
         self._started = False
         self._viewed = 0  # the generation that our one rank has to report to
         self._job_client = JobClient(
@@ -130,12 +133,6 @@ class Lead:
 
     def cut_off(self, reason: str, now: float) -> None:
         raise AssertionError(f"cut off at {now}: {reason}")
-
-    def wait_elsewhere(self) -> None:
-        raise AssertionError("we coordinate")
-
-    def lose_sight(self, silent_s: float) -> None:
-        """As in production: the job is formed all the same, once we are answered."""
 
 
 def _config(many: int, rank: int, port: int) -> RunConfig:

@@ -7,7 +7,8 @@ import tracemalloc
 
 import pytest
 
-from recoverrun.launcher.leadership.coordinator_host import SPARES_MOST, CoordinatorHost
+from recoverrun.launcher.leadership.coordinator_host import CoordinatorHost
+from recoverrun.launcher.leadership.newcomers import SPARES_MOST
 from recoverrun.launcher.network.frames import NOBODY, Envelope
 from rendezvous.coordinator.ledger import Ledger
 from rendezvous.membership.formation import Formation
@@ -69,7 +70,8 @@ class Table:
 
     @property
     def members(self) -> dict[str, range]:
-        return {name: member.ranks for name, member in self.coordinator_host._members.items()}
+        known = self.coordinator_host._members.known
+        return {name: member.ranks for name, member in known.items()}
 
     @property
     def state(self) -> object:
@@ -288,7 +290,7 @@ def test_row_39_ten_thousand_joins_leave_nothing_behind() -> None:
     tracemalloc.stop()
 
     assert set(table.members) == {OWN, ONE, TWO}
-    assert len(table.coordinator_host._spares) == SPARES_MOST
+    assert len(table.coordinator_host._newcomers.spares) == SPARES_MOST
     assert after - before < 1 << 20
     assert took < 10
 

@@ -5,25 +5,13 @@ import json
 from collections import Counter
 from dataclasses import dataclass
 
-from ft_collectives.step.step_events import (
-    Decided,
-    Discarded,
-    Effect,
-    Event,
-    Settled,
-    Viewed,
-    Voted,
-)
-from ft_collectives.step.step_events import (
-    Tick as StepTick,
-)
+from ft_collectives.step.step_events import Effect, Event
 from rendezvous.coordinator.coordinator import Coordinator, NodeLost, Received, Tick
 from rendezvous.protocol.effects import Effect as Wish
 from rendezvous.protocol.effects import KillRanks, Record, StopJob, ToRank
 from rendezvous.protocol.messages import (
     Committed,
     ContextBuffer,
-    Decision,
     Exited,
     Message,
     Report,
@@ -33,8 +21,11 @@ from rendezvous.protocol.messages import (
 )
 from tests.sim.book import Book, Violation, demand
 from tests.sim.engine import Engine
-from tests.sim.plan import Fault, Plan, draw
+from tests.sim.faults import Faults
+from tests.sim.network import Network
+from tests.sim.plan import Plan, draw
 from tests.sim.plane import Key, Plane
+from tests.sim.rare_paths import RarePaths
 from tests.sim.takeover import Takeover
 from tests.sim.worker import Worker
 
@@ -59,29 +50,28 @@ class History:
         self.verbose = verbose
         self.engine = Engine(plan.seed)
         self.book = Book(plan)
+        self.network = Network(self.engine, plan)
         self.coverage: Counter[str] = Counter()
+        self.rare_paths = RarePaths(self.coverage)
         self.lines: list[str] = []
         self.told: list[tuple[float, str, str, dict[str, object]]] = []
-        self.workers = {rank: Worker(self, rank) for rank in plan.world}
+        self.workers: dict[int, Worker] = {}
         self.plane = Plane(
             self.engine,
             collective_s=plan.collective_s,
             split=plan.split,
             shown=plan.shown,
-            members=dict(self.workers),
+            members=self.workers,
             on=self.on,
         )
+        self.workers.update({rank: Worker(self, rank) for rank in plan.world})
         self.coordinator = Coordinator(world=plan.world, min_replicas=plan.min_replicas)
         self.takeover = Takeover(self)
         self.stop: Stop | None = None
         self.tick_at = -1.0
-        self.channel_at: dict[tuple[str, int], float] = {}
         self.sent: Counter[int] = Counter()  # messages by and to each rank
-        self.dying: set[int] = set()
+        self.faults = Faults(self)
         self.told_by_kind: Counter[tuple[str, int]] = Counter()
-        self.reached: Counter[int] = Counter()  # fault -> how often its point was reached
-        self.undecided = False  # a view was sent and no redo decided in it
-        self.redoing = -1  # the step of the newest redo
         self._hash = hashlib.blake2b(digest_size=8)
 
     # --------------------------------------------------------------------------- running
@@ -113,9 +103,7 @@ class History:
     def _run(self) -> None:
         for rank in self.plan.world:
             self.on(rank, self.engine.jitter(0.02), self.workers[rank].start)
-        for fault in self.plan.faults:
-            if fault.at_s >= 0:
-                self.engine.at(fault.at_s, self._strike, fault)
+        self.faults.begin()
         microbatches = self.plan.replicas * sum(self.plan.counts)
         bound_s = self.plan.heal_at + 30.0 + 3 * microbatches * self.plan.microbatch_s
         while self.stop is None and self.engine.run_one():
@@ -147,10 +135,6 @@ class History:
         most = 40 + 10 * self.plan.steps + 12 * generations * shards + 16 * self.engine.now
         for rank, count in self.sent.items():
             demand(count <= most, "storm", f"{count} messages of rank {rank}, bound {most:.0f}")
-
-    @property
-    def healed(self) -> bool:
-        return self.engine.now >= self.plan.heal_at
 
     def trace(self, event: str, reason: str, **fields: object) -> None:
         mono = round(self.engine.now, 6)
@@ -189,13 +173,13 @@ class History:
         """A worker says something."""
         self.sent[rank] += 1
         self.takeover.said(rank, message)
-        lost = self._lost() or (rank in self.dying and self.engine.chance(0.5))
+        lost = self.network.loses() or (rank in self.faults.dying and self.engine.chance(0.5))
         if lost:
             self._lose_word(message)
             return
-        for delay_s in self._delays():
+        for delay_s in self.network.delays():
             term = self.takeover.follows[rank]
-            self.engine.at(self._arrival("up", rank, delay_s), self._receive, message, term)
+            self.engine.at(self.network.arrival("up", rank, delay_s), self._receive, message, term)
 
     def introduced(self, topology: Topology) -> None:
         """A worker says this at least once; here only if no view has shown it to be known."""
@@ -228,33 +212,19 @@ class History:
         kind = type(message).__name__
         self.told_by_kind[(kind, rank)] += 1
         dropped = (kind, self.told_by_kind[(kind, rank)], rank) in self.plan.drops
-        if dropped or self._lost():
+        if dropped or self.network.loses():
             self._lose_word(message)
             return
         term = self.takeover.term
-        for delay_s in self._delays():
-            self.engine.at(self._arrival("down", rank, delay_s), self._hear, rank, message, term)
+        for delay_s in self.network.delays():
+            self.engine.at(
+                self.network.arrival("down", rank, delay_s), self._hear, rank, message, term
+            )
 
     def _hear(self, rank: int, message: Message, term: int) -> None:
         if not self.takeover.heard(rank, message, term):
             return
         self.on(rank, 0.0, self.workers[rank].hear, message)
-
-    def _lost(self) -> bool:
-        return not self.healed and self.engine.chance(self.plan.loss)
-
-    def _delays(self) -> list[float]:
-        twice = not self.healed and self.engine.chance(self.plan.duplicate)
-        mean_s = 0.002 if self.healed else self.plan.delay_s
-        return [self.engine.jitter(mean_s) for _ in range(2 if twice else 1)]
-
-    def _arrival(self, way: str, rank: int, delay_s: float) -> float:
-        """When a message arrives: in the order of sending where the network keeps it."""
-        at = self.engine.now + delay_s
-        if self.plan.fifo:
-            at = max(at, self.channel_at.get((way, rank), 0.0))
-            self.channel_at[(way, rank)] = at
-        return at
 
     # --------------------------------------------------------------------------- the coordinator
 
@@ -263,13 +233,13 @@ class History:
         for effect in effects:
             match effect:
                 case ToRank(rank=rank, message=message):
-                    self._count_told(message, cause, announced)
+                    self.rare_paths.told(message, cause, announced)
                     self._tell(rank, message)
                 case KillRanks(kill=kill):
                     self.trace("worker.kill", kill.reason, ranks=list(kill.ranks))
                     for rank in kill.ranks:
                         self.engine.after(
-                            self.engine.jitter(self.plan.kill_s), self._kill, rank, -9, True, ""
+                            self.engine.jitter(self.plan.kill_s), self.kill, rank, -9, True, ""
                         )
                 case StopJob(stop=stop):
                     self.stop = stop
@@ -280,7 +250,7 @@ class History:
                     )
                 case Record(event=event, reason=reason, fields=fields):
                     self.trace(event, reason, **fields)
-                    self._count_record(effect)
+                    self.rare_paths.record(effect)
                     self.book.record(effect, self.engine.now)
         self._arm()
 
@@ -301,7 +271,7 @@ class History:
 
     # --------------------------------------------------------------------------- life and death
 
-    def _kill(self, rank: int, code: int, ours: bool, error: str) -> None:
+    def kill(self, rank: int, code: int, ours: bool, error: str) -> None:
         worker = self.workers[rank]
         if not worker.alive:
             return
@@ -317,7 +287,7 @@ class History:
 
     def fail(self, rank: int, error: str) -> None:
         """A script ends by an error that another's end has brought about."""
-        self._kill(rank, 1, False, error)
+        self.kill(rank, 1, False, error)
 
     def leave(self, rank: int) -> None:
         """The process of a script that has ended exits."""
@@ -334,13 +304,13 @@ class History:
             delay_s = seen + (self.engine.rng.random() * 3.0 if late else 0.0)
             context_buffer = ContextBuffer(rank=rank, incarnation=0, contexts=(b"context",))
             self.takeover.said(rank, context_buffer)
-            at = self._arrival("up", rank, 0.0) + delay_s
+            at = self.network.arrival("up", rank, 0.0) + delay_s
             self.engine.at(at, self._receive, context_buffer, term)
         exited = Exited(
             rank=rank, incarnation=0, node="sim", code=code, ours=ours, error=error, detected_s=seen
         )
-        at = self._arrival("up", rank, 0.0) + seen
-        self.channel_at[("up", rank)] = at
+        at = self.network.arrival("up", rank, 0.0) + seen
+        self.network.hold("up", rank, at)
         self.takeover.said(rank, exited)
         self.engine.at(at, self._exited, exited, term)
 
@@ -355,57 +325,13 @@ class History:
                 self.book.missed.add(slot)
             if not expected and slot not in self.book.told:
                 self.book.told.add(slot)
-                self.coverage["loss while gathering"] += self.undecided
-                redoing = self.redoing >= 0 and self.redoing not in self.book.lines
-                self.coverage["loss while redoing"] += redoing
-
-    # --------------------------------------------------------------------------- faults
+                self.rare_paths.loss(set(self.book.lines))
 
     def point(self, rank: int, step: int, name: str) -> None:
         self.trace("sim.point", f"rank {rank} step {step} {name}")
-        for number, fault in enumerate(self.plan.faults):
-            aimed = fault.trigger == rank and fault.point == name and fault.step in (-1, step)
-            if not aimed or self.healed:
-                continue
-            self.reached[number] += 1
-            if self.reached[number] == fault.nth:
-                if fault.kind in ("kill", "crash", "node") and fault.delay_s == 0.0:
-                    self.dying.update(fault.ranks)
-                self.engine.after(fault.delay_s, self._strike, fault)
+        self.faults.point(rank, step, name)
 
-    def _strike(self, fault: Fault) -> None:
-        ranks = [rank for rank in fault.ranks if self.workers[rank].alive]
-        if not ranks or (self.healed and fault.at_s < 0):
-            return
-        self.trace("sim.fault", f"{fault.kind} of ranks {ranks}", ranks=ranks, point=fault.point)
-        self.coverage[f"fault {fault.kind}"] += 1
-        match fault.kind:
-            case "kill" | "crash":
-                for rank in ranks:
-                    error = f"ValueError: of rank {rank}" if fault.kind == "crash" else ""
-                    self.coverage[f"death in {self._phase(rank)}"] += 1
-                    self._kill(rank, -9 if fault.kind == "kill" else 1, False, error)
-            case "node":
-                self._lose_node(tuple(ranks))
-            case "leader":
-                self._lose_node(tuple(ranks))
-                self.takeover.begin()
-            case "depose":
-                self.takeover.begin()
-            case "pause":
-                for rank in ranks:
-                    self.workers[rank].paused_until = self.engine.now + fault.for_s
-            case "flake":
-                for rank in ranks:
-                    self.plane.flake(rank)
-
-    def _phase(self, rank: int) -> str:
-        worker = self.workers[rank]
-        if worker.machine is None:
-            return "start"
-        return "agreeing" if worker.busy == "agree" else worker.machine.state
-
-    def _lose_node(self, ranks: tuple[int, ...]) -> None:
+    def lose_node(self, ranks: tuple[int, ...]) -> None:
         for rank in ranks:
             self._end(rank)
             self.book.faulted.setdefault(self.workers[rank].slot, rank)
@@ -425,21 +351,7 @@ class History:
         assert worker.machine is not None, "it was fed"
         generation = worker.machine.view.generation
         self.book.fed(worker.rank, generation, event, effects, self._before(worker, event))
-        match event:
-            case Voted() if not effects:
-                self.coverage["vote of an old generation"] += 1
-            case Decided() if not effects:
-                self.coverage["decision that came too late"] += 1
-            case Viewed() if effects and worker.machine.state == "computing":
-                self.coverage["view while computing extras"] += 1
-            case StepTick() if effects:
-                self.coverage["report said again"] += 1
-            case Discarded():
-                self.coverage["gradients dropped"] += 1
-            case Settled() if worker.machine.state == "computing":
-                self.coverage["standing extras"] += 1
-            case _:
-                pass
+        self.rare_paths.fed(event, effects, worker.machine.state)
 
     def _before(self, worker: Worker, event: Event) -> int:
         """The generation that the worker's own shell had heard of when it fed the event."""
@@ -457,40 +369,6 @@ class History:
             if not self.workers[rank].alive
         ]
         self.coverage["sum of a lost replica applied"] += bool(dead)
-
-    def _count_told(self, message: Message, cause: Message | None, announced: bool) -> None:
-        match message, cause:
-            case View(), None:
-                self.coverage["view said again"] += not announced
-            case View(), Report():
-                self.coverage["view told to one who missed it"] += 1
-            case Decision(verdict="redo"), Report() if not announced:
-                self.coverage["decision said again"] += 1
-            case Decision(verdict=verdict), _ if verdict not in ("commit", "redo"):
-                self.coverage[f"decision to {verdict}"] += 1
-            case _:
-                pass
-
-    def _count_record(self, record: Record) -> None:
-        match record.event:
-            case "view.change":
-                self.undecided = True
-                live = record.fields["live"]
-                assert isinstance(live, list), f"live: {live}"
-                self.coverage["down to one replica"] += len(live) == 1
-                self.coverage["view without a loss"] += not record.fields["lost_ranks"]
-            case "decision.make":
-                verdict = record.fields["verdict"]
-                catches_up = "committed elsewhere" in record.reason
-                self.coverage["catch-up" if catches_up else f"decision: {verdict}"] += 1
-                self.undecided = verdict != "redo"
-                step = record.fields["step"]
-                if verdict == "redo" and isinstance(step, int):
-                    self.redoing = step
-            case "recovery.done":
-                self.coverage["recovery.done"] += 1
-            case _:
-                pass
 
 
 def simulate(seed: int, *, verbose: bool = False) -> Outcome:

@@ -12,8 +12,16 @@ from dataclasses import dataclass
 from types import FunctionType, ModuleType
 
 from ft_collectives.step import machine
-from rendezvous.consensus import configuration, paxos, proposer
-from rendezvous.coordinator import beginning, coordinator, gather, members, step_log, takeover
+from rendezvous.consensus import campaign, configuration, paxos, proposer
+from rendezvous.coordinator import (
+    beginning,
+    coordinator,
+    gather,
+    members,
+    step_decisions,
+    step_log,
+    takeover,
+)
 from rendezvous.protocol import quota
 
 
@@ -38,7 +46,7 @@ MUTANTS = (
         "reports of the generation before are believed", coordinator,
         "Coordinator._next_generation",
         "self.book.open(self.generation, self.members.live)",
-        "self.gathering.reports.update(reports)\n"
+        "self.decisions.gathering.reports.update(reports)\n"
         "    self.book.open(self.generation, self.members.live)",
         "stop", 1,
     ),
@@ -47,7 +55,7 @@ MUTANTS = (
         "if not isinstance(message, Report | PeerFault):", "if True:", "INV-6", 55,
     ),
     Mutant(
-        "a decision before everybody has reported", coordinator, "Coordinator._gathered",
+        "a decision before everybody has reported", step_decisions, "StepDecisions.decide",
         "len(reports) < len(running) or ", "", "assert", 0,
     ),
     Mutant(
@@ -75,7 +83,7 @@ MUTANTS = (
         "if lacking and not told:", "if False:", "INV-6", 97,
     ),
     Mutant(
-        "a view is said once", coordinator, "Coordinator._expire",
+        "a view is said once", step_decisions, "StepDecisions.resend",
         "if rank not in gathering.reports", "if False", "INV-6", 396,
     ),
     Mutant(
@@ -195,8 +203,8 @@ MUTANTS = (
         "self._hinted_at + DEATH_WAIT_S", "now + DEATH_WAIT_S", "INV-6", 77,
     ),
     Mutant(
-        "commit spares the ended only after they left", coordinator, "Coordinator._settle",
-        "if held:", "if held and not self.members.ended:", "stop", 533,
+        "commit spares the ended only after they left", step_decisions, "StepDecisions._settle",
+        "if held:", "if held and not self._members.ended:", "stop", 533,
     ),
 )  # fmt: skip
 
@@ -242,7 +250,7 @@ BLIND = (
 """The machines' own last lines of defence, taken away to see that the checkers do not need them."""
 
 BEFORE = {
-    "reports of the generation before are believed": "reports = getattr(self.gathering, "
+    "reports of the generation before are believed": "reports = getattr(self.decisions.gathering, "
     "'reports', {})"
 }
 """Statements that a mutant needs at the top of its function."""
@@ -273,8 +281,8 @@ def planted(mutant: Mutant) -> Iterator[None]:
 def _borrowers(name: str, original: object) -> list[ModuleType]:
     """Modules that imported a function by its name."""
     modules = (
-        proposer, coordinator, gather, machine, members, quota, paxos, configuration, step_log,
-        takeover,
+        proposer, coordinator, gather, machine, members, quota, campaign, paxos, configuration,
+        step_decisions, step_log, takeover,
     )  # fmt: skip
     return [module for module in modules if vars(module).get(name) is original]
 

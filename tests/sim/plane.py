@@ -6,7 +6,7 @@ still complete (it had the data) or fail: both are drawn, so every split is reac
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -67,7 +67,7 @@ class Plane:
         collective_s: float,
         split: float,
         shown: float,
-        members: dict[int, Member],
+        members: Mapping[int, Member],
         on: Callable[..., None],
     ) -> None:
         self.engine = engine

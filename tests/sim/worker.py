@@ -4,12 +4,10 @@ Step 0 is torch's own: no machine, one reduction (`torch`) that no view interrup
 it fail ends by that error. Then a rank takes over, all of them agree (`agree`), and each says what
 it promises. From then on the script thread runs microbatches and, at the commit point, the effects
 of the machine in their order. The control thread feeds views and decisions at any moment between
-two events of the script, then aborts the collectives of older generations. The gradient is a
-canary: every microbatch adds weight 1 to its identity, so a bucket's sum says what went into it and
-how often.
+two events of the script, then aborts the collectives of older generations.
 """
 
-from collections import Counter, deque
+from collections import deque
 from typing import Protocol
 
 from ft_collectives.step.machine import StepMachine
@@ -34,42 +32,27 @@ from ft_collectives.step.step_events import (
 )
 from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import (
-    Broken,
     Decision,
-    Farewell,
-    Hello,
     Identity,
     LostContexts,
     Message,
-    PeerFault,
-    Topology,
-    Verdict,
     View,
 )
+from tests.sim.coordinator_link import CoordinatorLink, Wire
 from tests.sim.engine import Engine
-from tests.sim.plan import Plan
+from tests.sim.gradient_sums import GradientSums
 from tests.sim.plane import Key, Plane
-
-AGAIN_S = 0.5
-"""What a worker says again until it is answered: hello, topology, a failed collective."""
-
-SAID_TIMES, SAID_AGAIN_S = 3, 0.05
-"""What a link does that repeats what was lost."""
 
 BY_TORCH = 1 << 30
 """Stands for the generation of what torch reduces: no view ends it."""
 
 
-class Surroundings(Protocol):
+class Surroundings(Wire, Protocol):
     """What a worker needs of the simulation."""
 
     engine: Engine
-    plan: Plan
     plane: Plane
 
-    def on(self, rank: int, delay_s: float, call: object, *args: object) -> None: ...
-    def send(self, rank: int, message: Message) -> None: ...
-    def introduced(self, topology: Topology) -> None: ...
     def point(self, rank: int, step: int, name: str) -> None: ...
     def fed(self, worker: "Worker", event: Event, effects: list[Effect]) -> None: ...
     def applied(self, worker: "Worker", step: int, keys: tuple[Key, ...]) -> None: ...
@@ -86,11 +69,8 @@ class Worker:
         self.layout = Layout(sim.plan.layout)
         self.slot, self.shard = self.layout.place(rank)
         self.alive = True
-        self.ended = False
         self.paused_until = 0.0
-        self.view: View | None = None  # the newest one heard
-        self.views: dict[int, View] = {}
-        self.topology_known = False
+        self.link = CoordinatorLink(sim, rank)
         self.machine: StepMachine | None = None
         self.step = 0  # the script's own count
         self.index = 0
@@ -98,26 +78,22 @@ class Worker:
         self.at_commit_point = False
         self.busy: str = ""  # what the script thread waits in
         self.todo: deque[Effect] = deque()
-        self.accumulators: Counter[tuple[int, int, int]] = Counter()
-        self.buckets: dict[int, Key] = {}  # launched
-        self.sums: dict[int, Key] = {}  # complete
-        self.serials: Counter[tuple[str, int]] = Counter()
+        self.sums = GradientSums(sim.plane, rank, self.layout, sim.plan.buckets)
         self.reducing = 0  # the generation that the script thread reduces in
         self.tick_at = 0.0
-        self.fault_in = 0  # the generation in which a collective failed here
 
     # --------------------------------------------------------------------------- life
 
     def start(self) -> None:
-        self._greet()
+        self.link.greet()
 
-    def _greet(self) -> None:
-        if self.view is None:
-            self.sim.send(self.rank, Hello(rank=self.rank, incarnation=0, pid=1, torch="sim"))
-            self._after(AGAIN_S, self._greet)
+    @property
+    def view(self) -> View | None:
+        """The newest one heard."""
+        return self.link.view
 
     def _learn(self) -> None:
-        self._introduce()
+        self.link.introduce()
         self._point("start")
         self._soon(self._forward)
 
@@ -125,61 +101,29 @@ class Worker:
         """The backwards of step 0 are over: torch reduces."""
         self.busy = "torch"
         members = tuple(replica[self.shard] for replica in self.layout.replicas)
-        self._enter("torch", BY_TORCH, self.shard, members, dict(self.accumulators))
+        self.sums.enter("torch", BY_TORCH, self.shard, members, self.sums.content)
 
     def _take_over(self, key: Key) -> None:
         """Torch has reduced; all ranks tell each other what they can promise."""
         assert self.view is not None, "the script runs after the first view"
         self.machine = StepMachine(rank=self.rank, layout=self.layout, view=self.view)
-        self.views[self.view.generation] = self.view
+        self.sums.views[self.view.generation] = self.view
         self.sim.applied(self, 0, (key,))
         for effect in self.machine.reduced_by_torch(self.sim.plan.counts[0]):
             assert isinstance(effect, Send), f"nothing is left to do: {effect}"
-            self.sim.send(self.rank, effect.message)
+            self.link.send(effect.message)
         self._next_step()
         self.busy, self.reducing = "agree", self.view.generation
         self._point("agree")
-        self._enter("agree", self.view.generation, -1, self.sim.plan.world, 0)
+        self.sums.enter("agree", self.view.generation, -1, self.sim.plan.world, 0)
 
     def _agreed(self) -> None:
         if self.busy != "agree":
             return
         self.busy = ""
         self._point("agreed")
-        self._promise(SAID_TIMES)
+        self.link.promise()
         self._go_on()
-
-    def _await_restart(self) -> None:
-        """Say again and again that not all could begin."""
-        assert self.view is not None, "the script runs after the first view"
-        self._hint(self.view.generation, "lost before all agreed")
-        self._after(AGAIN_S, self._await_restart)
-
-    def _hint(self, generation: int, reason: str) -> None:
-        fault = PeerFault(rank=self.rank, generation=generation, reason=reason)
-        self.sim.send(self.rank, fault)
-
-    def _promise(self, times: int) -> None:
-        """Say it over a link on which hardly anything is lost."""
-        generation = self.view.generation if self.view is not None else 0
-        verdict = Verdict(
-            rank=self.rank, generation=generation, promise="exact-samples", microbatches=1,
-            reason="proved",
-        )  # fmt: skip
-        self.sim.send(self.rank, verdict)
-        if times > 1 and not self.ended:
-            self._after(SAID_AGAIN_S, self._promise, times - 1)
-
-    def _introduce(self) -> None:
-        """Say the topology until a view shows that it is known."""
-        generation = self.view.generation if self.view is not None else 0
-        topology = Topology(
-            rank=self.rank, generation=generation, strategy="sim", replicas=self.sim.plan.layout
-        )
-        self.sim.introduced(topology)
-        if not self.topology_known:
-            self.sim.send(self.rank, topology)
-            self._after(AGAIN_S, self._introduce)
 
     def _soon(self, call: object, *args: object) -> None:
         self.sim.on(self.rank, self.sim.engine.jitter(self.sim.plan.thread_s), call, *args)
@@ -205,18 +149,15 @@ class Worker:
                 pass
 
     def _hear_view(self, view: View) -> None:
-        self.topology_known |= bool(view.live)
-        newer = self.view is None or view.generation > self.view.generation
-        if newer:
-            first = self.view is None
-            self.view = view
-            if first:
-                self._soon(self._learn)
+        first = self.view is None
+        newer = self.link.hear(view)
+        if first:
+            self._soon(self._learn)
         if self.machine is None:
             return
         self._feed(Viewed(view=view))
         if newer:
-            self.views[view.generation] = view
+            self.sums.views[view.generation] = view
             self._point("viewed")
             self._soon(self._abort, view.generation)
 
@@ -225,7 +166,7 @@ class Worker:
         self.sim.plane.leave(self.rank, below)
         if self.busy == "agree" and self.reducing < below:
             self.busy = "over"
-            self._await_restart()
+            self.link.await_restart()
         if self.busy in ("reduce", "vote") and self.reducing < below:
             self.busy = ""
             self._pump()
@@ -239,13 +180,9 @@ class Worker:
         for effect in effects:
             match effect:
                 case Send(message=message):
-                    self.sim.send(self.rank, message)
+                    self.link.send(message)
                 case Break(invariant=invariant, reason=reason):
-                    generation = self.machine.view.generation
-                    broken = Broken(
-                        rank=self.rank, generation=generation, invariant=invariant, reason=reason
-                    )
-                    self.sim.send(self.rank, broken)
+                    self.link.report_broken(self.machine.view.generation, invariant, reason)
                 case _:
                     self.todo.append(effect)
         self._arm()
@@ -283,11 +220,11 @@ class Worker:
         """One microbatch, in lockstep with the shard mates."""
         self.busy = "compute"
         mates = self.layout.replicas[self.slot]
-        self._enter("mates", 0, self.slot, mates, (self.step, *identity))
+        self.sums.enter("mates", 0, self.slot, mates, (self.step, *identity))
 
     def _computed(self, identity: Identity) -> None:
         self.busy = ""
-        self.accumulators[(self.step, *identity)] += 1
+        self.sums.add(self.step, identity)
         if self.machine is None:
             self.index += 1
             self._soon(self._forward if self.index < self.sim.plan.counts[0] else self._begin)
@@ -312,7 +249,7 @@ class Worker:
         if self.index != after or self.discarded == self.step:
             return False
         self.discarded = self.step
-        self.accumulators.clear()
+        self.sums.drop()
         self.index = 0
         self._feed(Discarded())
         self._soon(self._forward)
@@ -327,10 +264,9 @@ class Worker:
             return
         if machine.extras():
             return
-        coming = Counter({(self.step, self.slot, self.index): 1})
+        many = self.sim.engine.rng.randint(0, self.sim.plan.buckets)
         generation = machine.view.generation
-        for bucket in range(self.sim.engine.rng.randint(0, self.sim.plan.buckets)):
-            self._launch(bucket, generation, self.accumulators + coming)
+        self.sums.launch_early(many, generation, (self.step, self.slot, self.index))
 
     def _pump(self) -> None:
         if self.at_commit_point and not self.busy and self.todo:
@@ -370,17 +306,8 @@ class Worker:
         self.busy = "reduce"
         self.reducing = generation
         self._late_abort(generation)
-        for bucket in range(self.sim.plan.buckets):
-            key = self.buckets.get(bucket)
-            if key is None or key.generation != generation:
-                self._launch(bucket, generation, self.accumulators)
+        self.sums.launch(generation)
         self._reduced()
-
-    def _launch(self, bucket: int, generation: int, value: Counter[tuple[int, int, int]]) -> None:
-        live = self.views[generation].live or self.layout.slots
-        members = tuple(self.layout.replicas[slot][self.shard] for slot in live)
-        kind = f"bucket {bucket}"
-        self.buckets[bucket] = self._enter(kind, generation, self.shard, members, dict(value))
 
     def _vote(self, generation: int, ballot: tuple[int, ...]) -> None:
         self._point("vote")
@@ -389,32 +316,20 @@ class Worker:
         self.busy = "vote"
         self.reducing = generation
         self._late_abort(generation)
-        self._enter("vote", generation, -1, self.views[generation].live_ranks, ballot)
+        self.sums.enter("vote", generation, -1, self.sums.views[generation].live_ranks, ballot)
 
     def _late_abort(self, generation: int) -> None:
         assert self.view is not None, "the script runs after the first view"
         if generation < self.view.generation:
             self._after(0.01, self._abort, self.view.generation)
 
-    def _enter(
-        self, kind: str, generation: int, scope: int, members: tuple[int, ...], value: object
-    ) -> Key:
-        serial = self.serials[(kind, generation)]
-        self.serials[(kind, generation)] += 1
-        key = Key(kind, generation, scope, serial)
-        self.sim.plane.enter(key, members, self.rank, value)
-        return key
-
     def _apply(self, step: int) -> None:
-        keys = tuple(self.sums[bucket] for bucket in sorted(self.sums))
-        self.sim.applied(self, step, keys)
+        self.sim.applied(self, step, self.sums.keys)
         self._next_step()
         self._go_on()
 
     def _next_step(self) -> None:
         self._point("apply")
-        self.accumulators.clear()
-        self.buckets.clear()
         self.sums.clear()
         self.at_commit_point = False
         self.step += 1
@@ -429,16 +344,9 @@ class Worker:
 
     def _end(self) -> None:
         assert self.machine is not None, "a script that ends has run"
-        self.ended = True
+        self.link.end()
         self._feed(Ended())
-        self.sim.send(
-            self.rank,
-            Farewell(
-                rank=self.rank,
-                generation=self.machine.view.generation,
-                step=self.machine.step_index,
-            ),
-        )
+        self.link.part(self.machine.view.generation, self.machine.step_index)
         self._point("end")
         self._after(self.sim.engine.jitter(0.05), self.sim.leave, self.rank)
 
@@ -459,16 +367,12 @@ class Worker:
             self._soon(self._bucket, int(key.kind.split()[1]), key)
 
     def _bucket(self, bucket: int, key: Key) -> None:
-        if self.buckets.get(bucket) == key:
-            self.sums[bucket] = key
+        if self.sums.take(bucket, key):
             self._reduced()
 
     def _reduced(self) -> None:
         """Feed the machine once every bucket of the generation is complete."""
-        whole = len(self.sums) == self.sim.plan.buckets
-        if self.busy != "reduce" or not whole:
-            return
-        if {key.generation for key in self.sums.values()} == {self.reducing}:
+        if self.busy == "reduce" and self.sums.whole(self.reducing):
             self.busy = ""
             self._point("reduced")
             self._feed(Reduced(generation=self.reducing))
@@ -482,19 +386,10 @@ class Worker:
 
     def failed(self, key: Key) -> None:
         """A collective raised: a hint for the coordinator, unless a newer view explains it."""
-        assert self.view is not None, "the script runs after the first view"
         if key.kind == "torch":
             self.sim.fail(self.rank, f"RuntimeError: rank {self.rank} saw a connection closed")
             return
         if self.busy in ("reduce", "vote") and self.reducing == key.generation:
             self.busy = ""
-        if key.generation == self.view.generation and self.fault_in < key.generation:
-            self.fault_in = key.generation
-            self._complain(key)
+        self.link.blame(key)
         self._pump()
-
-    def _complain(self, key: Key) -> None:
-        assert self.view is not None, "the script runs after the first view"
-        if self.view.generation == key.generation and not self.ended:
-            self._hint(key.generation, f"{key.kind} failed")
-            self._after(AGAIN_S, self._complain, key)

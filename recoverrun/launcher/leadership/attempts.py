@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from rendezvous.coordinator.coordinator import Coordinator
 from rendezvous.coordinator.losses import SIGNALLED
+from rendezvous.protocol.formation_messages import Start
 from rendezvous.protocol.messages import Stop
 
 EARLY_RESTARTS = 3
@@ -29,6 +30,10 @@ class Attempts:
         self.restarts = 0  # those that count
         self.ends: list[str] = []  # how attempts ended that count, or would
         self._early = 0  # restarts for a loss before recovery could help
+
+    def adopt(self, start: Start) -> None:
+        """Another launcher has begun the present one."""
+        self.number, self.restarts = start.attempt, start.restarts
 
     def begin(self, *, counts: bool) -> None:
         """The next one begins."""

@@ -2,7 +2,8 @@
 
 It composes formation, coordinator, store and detector, none of which knows another, and turns their
 effects into posts: messages for the launchers, of which its own is one. It decides nothing but what
-is fenced: nobody speaks for a launcher but itself, and for a rank only the launcher hosting it.
+is fenced: nobody speaks for a launcher but itself, and for a rank only the launcher hosting it. Who
+gets a place, and who waits for one, is with `newcomers`.
 
 Where the coordinator wants to stop a job that may be started again, only an *attempt* ends: every
 launcher ends its workers and joins once more, and the next attempt has a new formation, a new
@@ -16,34 +17,23 @@ from recoverrun.errors import ExitCode
 from recoverrun.launcher.leadership import first_failure
 from recoverrun.launcher.leadership.attempts import Attempts
 from recoverrun.launcher.leadership.first_failure import FirstFailure
-from recoverrun.launcher.leadership.launchers import (
-    Member,
-    alternatives,
-    eviction,
-    is_past,
-    members_of,
-    survives,
-    verdict,
-)
+from recoverrun.launcher.leadership.launchers import AttemptMembers, is_past, survives, verdict
+from recoverrun.launcher.leadership.newcomers import Newcomers
 from recoverrun.launcher.network.frames import NOBODY, Envelope
 from recoverrun.launcher.network.job_fingerprint import differences
 from rendezvous.coordinator import coordinator
 from rendezvous.coordinator.coordinator import Coordinator
 from rendezvous.coordinator.takeover import Standing, Vacancy, new_coordinator
-from rendezvous.membership import failure_detector, formation
+from rendezvous.membership import failure_detector
 from rendezvous.membership.failure_detector import Detector
-from rendezvous.membership.flapping import FlappingNodes
-from rendezvous.membership.formation import Abandoned, Formation, Formed, Reply
+from rendezvous.membership.formation import Formation, Formed
 from rendezvous.protocol.effects import Effect, Json, KillRanks, Record, StopJob, ToRank, notice
-from rendezvous.protocol.formation_messages import Beat, Join, Peer, Refusal, Restart, Spare, Start
+from rendezvous.protocol.formation_messages import Beat, Join, Refusal, Restart, Start
 from rendezvous.protocol.heartbeat import heartbeat
 from rendezvous.protocol.messages import Exited, Leaving, Message, Stop, StoreCall
 from rendezvous.protocol.register_messages import Ping
 from rendezvous.store.replicated_store import Effect as StoreEffect
 from rendezvous.store.replicated_store import ReplicatedStore, Say
-
-SPARES_MOST = 256
-"""Launchers that may wait for a place: what comes back again and again must not fill the memory."""
 
 
 class CoordinatorHost:
@@ -59,13 +49,10 @@ class CoordinatorHost:
         store: ReplicatedStore,
         max_restarts: int = 0,
     ) -> None:
-        self._formation = formation
         self._own = own
         self._min_replicas = min_replicas
         self._record = record
         self._attempts = Attempts(max_restarts)
-        self._restart: Restart | None = None  # what the members were told last
-        self._spares: dict[str, Join] = {}  # for the next attempt
         self._changing = False  # the membership, not by a failure of a worker
         self._heartbeat = heartbeat(formation.most)
         self._detector = Detector(self._heartbeat)
@@ -73,41 +60,35 @@ class CoordinatorHost:
         self._first_failure = FirstFailure(nodes=1, world_size=0)
         self._store = store  # of this launcher: it outlives this coordinator host
         self._generation = 0
-        self._members: dict[str, Member] = {}
-        self._hosts: dict[int, Member] = {}  # by rank
-        self._peers: tuple[Peer, ...] = ()
-        self._waiting: set[str] = set()  # launchers that joined a job not yet formed
-        self._flapping_nodes = FlappingNodes()
-        self._evicted: set[str] = set()  # members that were silent for too long
-        self._uninformed: set[str] = set()  # members that have not confirmed the stop
-        self._refusal: Refusal | None = None  # the job will never be formed
+        self._members = AttemptMembers()
+        self._newcomers = Newcomers(formation, self._members, own=own, begin=self._open)
         self.stopped: Stop | None = None
 
     # --------------------------------------------------------------------------- events
 
     def receive(self, sender: str, message: Message, now: float) -> list[Envelope]:
         """A message of the launcher `sender`, or of a worker that it hosts."""
-        if sender in self._evicted:
+        if sender in self._members.evicted:
             # What it says of its end needs no answer: that would be answered again.
             over = isinstance(message, Stop | Leaving)
-            return [] if over else [Envelope(sender, NOBODY, self._eviction(sender))]
+            return [] if over else [Envelope(sender, NOBODY, self._members.eviction(sender))]
         if isinstance(message, Join):
             return self._join(sender, message, now)
-        if sender not in self._members and sender not in self._waiting:
+        if not self._newcomers.knows(sender):
             return []
         self._watch(sender, now)
         if self.stopped is not None:
-            return self._remind(sender, message)
+            return self._members.remind(sender, message, self.stopped)
         if isinstance(message, Stop):
             return self.stop(message)
         if isinstance(message, Leaving):
             return self._leave(sender, message, now)
         if isinstance(message, Beat | Ping):
-            return self._repeat(sender)
+            return [] if self._coordinator is not None else self._newcomers.call_again(sender)
         if self._coordinator is None or is_past(message, self._attempts.number):
             return []
         rank = getattr(message, "rank", NOBODY)
-        if rank not in self._members[sender].ranks:
+        if rank not in self._members.known[sender].ranks:
             return []  # Nobody speaks for ranks that it does not host.
         if isinstance(message, StoreCall):
             return self.answer(self._store.call(message, now))
@@ -123,7 +104,7 @@ class CoordinatorHost:
             words = f"silent for {silence.silent_s:.1f} s (limit {self._heartbeat.silent_s:.1f} s)"
             envelopes += self._lose(silence.peer.decode(), words, now)
         if self._coordinator is None:
-            envelopes += self._form(self._formation.step(formation.Tick(), now), now)
+            envelopes += self._newcomers.tick(now)
         elif self.stopped is None:
             envelopes += self._concluded(self._first_failure.step(first_failure.Tick(), now), now)
             if self._coordinator is not None:
@@ -134,7 +115,7 @@ class CoordinatorHost:
         """When `tick` is next needed, or None."""
         machines = [self._detector.deadline(), self._store.deadline()]
         if self._coordinator is None:
-            machines.append(self._formation.deadline())
+            machines.append(self._newcomers.deadline())
         elif self.stopped is None:
             machines += [self._coordinator.deadline(), self._first_failure.deadline()]
         return min((at for at in machines if at is not None), default=None)
@@ -144,100 +125,75 @@ class CoordinatorHost:
 
         Members ask the register how it is, and need no other sign.
         """
-        waiting = sorted({*self._waiting, *self._spares} - self._evicted - {self._own})
-        return [Envelope(peer, NOBODY, beat) for peer in (self._others() if members else waiting)]
+        told = self._newcomers.others if members else self._newcomers.names
+        return [Envelope(peer, NOBODY, beat) for peer in told]
 
     def stop(self, stop: Stop) -> list[Envelope]:
         """End the job, or its forming; only the first reason counts."""
         if self.stopped is not None:
             return []
         self.stopped = stop
-        if stop.root_rank >= 0 and (host := self._host(stop.root_rank, evicted=True)) is not None:
-            self.stopped = stop = replace(stop, node=host.name)
-        self._refusal = Refusal(reason=stop.reason, exit_code=stop.exit_code)
-        spares = [Envelope(peer, NOBODY, self._refusal) for peer in sorted(self._spares)]
-        self._spares.clear()
+        if stop.root_rank >= 0 and (root := self._members.host(stop.root_rank, evicted=True)):
+            self.stopped = stop = replace(stop, node=root.name)
+        refusal = Refusal(reason=stop.reason, exit_code=stop.exit_code)
+        spares = self._newcomers.refuse(refusal)
         if self._coordinator is None:
-            return spares + [Envelope(peer, NOBODY, self._refusal) for peer in self._others()]
-        self._uninformed = set(self._others())
-        return spares + [Envelope(peer, NOBODY, stop) for peer in [*self._others(), self._own]]
+            return spares + [Envelope(peer, NOBODY, refusal) for peer in self._newcomers.others]
+        others = self._newcomers.others
+        self._members.uninformed = set(others)
+        return spares + [Envelope(peer, NOBODY, stop) for peer in [*others, self._own]]
 
     @property
     def is_alone(self) -> bool:
         """True if no other launcher could go on without this one."""
-        return not self._members.keys() - self._evicted - {self._own}
+        return not self._members.present - {self._own}
 
     @property
     def settled(self) -> bool:
         """True if every launcher that lives knows that the job is over."""
-        return not self._uninformed
-
-    def _remind(self, sender: str, message: Message) -> list[Envelope]:
-        """A launcher confirms a stop by sending it back; until then it is told again."""
-        if isinstance(message, Stop):
-            self._uninformed.discard(sender)
-        known = sender not in self._uninformed or not isinstance(message, Beat | Ping)
-        return [] if known or self.stopped is None else [Envelope(sender, NOBODY, self.stopped)]
+        return not self._members.uninformed
 
     # --------------------------------------------------------------------------- forming
 
     def _join(self, sender: str, join: Join, now: float) -> list[Envelope]:
         if join.incarnation != sender:
             return []
-        if self._refusal is not None:
-            return [Envelope(sender, NOBODY, self._refusal)]
-        if sender in self._members and join.attempt != self._attempts.number:
+        if self._newcomers.refusal is not None:
+            return [Envelope(sender, NOBODY, self._newcomers.refusal)]
+        if sender in self._members.known and join.attempt != self._attempts.number:
             # It still lives in an attempt that is over.
-            return [] if self._restart is None else [Envelope(sender, NOBODY, self._restart)]
-        begun = self._coordinator is not None or self._restart is not None
-        if begun and sender not in self._members and sender not in self._waiting:
+            return self._newcomers.call(sender)
+        begun = self._coordinator is not None or self._newcomers.restart is not None
+        if begun and not self._newcomers.knows(sender):
             envelopes = self._late(sender, join, now)
             if envelopes is not None:
                 return envelopes
-        envelopes = self._form(self._formation.step(formation.Joined(join), now), now)
+        envelopes = self._newcomers.join(join, now)
         refused = any(
             envelope.to == sender and isinstance(envelope.message, Refusal)
             for envelope in envelopes
         )
         if not refused and self._coordinator is None:
-            self._waiting.add(sender)
+            self._newcomers.waiting.add(sender)
         if not refused:
             self._watch(sender, now)
         return envelopes
 
     def _watch(self, sender: str, now: float) -> None:
         """A sign of life. Over members of a job that runs it is the register that watches."""
-        member = sender in self._members and self._coordinator is not None
+        member = sender in self._members.known and self._coordinator is not None
         if sender != self._own and not member:
             self._detector.step(failure_detector.Heard(sender.encode()), now)
 
-    def _form(self, effects: list[formation.Effect], now: float) -> list[Envelope]:
-        envelopes: list[Envelope] = []
-        for effect in effects:
-            match effect:
-                case Reply(incarnation=to, message=message):
-                    envelopes.append(Envelope(to, NOBODY, message))
-                case Formed(joins=joins, starts=starts):
-                    self._open(joins, starts, now)
-                case Abandoned(reason=reason):
-                    code = ExitCode.NEVER_FORMED
-                    self._refusal = Refusal(reason=reason, exit_code=code)
-        return envelopes
-
-    def _open(self, joins: tuple[Join, ...], starts: tuple[Start, ...], now: float) -> None:
-        self._take_members(starts[0])
-        self._flapping_nodes.know(joins)
-        for member in self._members.values():
-            nproc = len(member.ranks)
-            fields: dict[str, Json] = {"nproc": nproc, "name": member.name}
-            words = f"node {member.name} joins with {nproc} workers"
-            self._record(Record("node.join", words, fields))
+    def _open(self, formed: Formed, now: float) -> None:
+        """An attempt has formed."""
+        starts = formed.starts
+        self._members.take(starts[0])
+        for member in self._members.known.values():
+            self._record(member.record())
             self._detector.step(failure_detector.Forget(member.incarnation.encode()), now)
-        for words in differences(joins):
+        for words in differences(formed.joins):
             self._record(notice(words))
-        self._waiting.clear()
-        for join in joins:
-            self._spares.pop(join.incarnation, None)
         world = tuple(range(starts[0].world_size))
         self._coordinator = Coordinator(world=world, min_replicas=self._min_replicas)
         self._first_failure = FirstFailure(nodes=len(starts), world_size=len(world))
@@ -247,33 +203,22 @@ class CoordinatorHost:
 
     def _late(self, sender: str, join: Join, now: float) -> list[Envelope] | None:
         """A launcher comes when the job has begun. None: it is for the formation to answer."""
-        flapping = self._flapping_nodes.judge(join, now)
-        if isinstance(flapping, Refusal):
-            return [Envelope(sender, NOBODY, flapping)]
-        many = sender not in self._spares and len(self._spares) >= SPARES_MOST
-        if many or self._formation.objection(join) is not None:
+        offer = self._newcomers.offer(join, now)
+        if offer is None:
             return None
-        places = alternatives(self._peers, self._evicted | {self._own})
-        wait = [Envelope(sender, NOBODY, Spare(nnodes=self._formation.most, places=places))]
-        if flapping is not None:
-            return wait
-        self._spares[sender] = join
-        self._flapping_nodes.know([join])
+        told = [Envelope(sender, NOBODY, offer.message)]
+        if not offer.spare:
+            return told
         self._detector.step(failure_detector.Heard(sender.encode()), now)
-        if len(self._spares) > self._vacant:
-            return wait
+        if not self._newcomers.fit:
+            return told
         if self._coordinator is None:
             return None
         coordinator = self._coordinator
         if self._first_failure.pending or coordinator.protected or coordinator.starting:
-            return wait  # A job that survives losses is not interrupted for it.
-        reason = f"node {join.node} joins a job of {self._formation.least} to "
-        return self._begin_again(f"{reason}{self._formation.most} nodes", -1, now, counts=False)
-
-    @property
-    def _vacant(self) -> int:
-        """Nodes that the job could have and has not."""
-        return self._formation.most - len(self._members.keys() - self._evicted)
+            return told  # A job that survives losses is not interrupted for it.
+        reason = f"node {join.node} joins a job of {self._newcomers.least} to "
+        return self._begin_again(f"{reason}{self._newcomers.most} nodes", -1, now, counts=False)
 
     def _inquire(self, stop: Stop, now: float) -> list[Envelope]:
         """The coordinator wants to stop: why, may not be known yet."""
@@ -297,8 +242,8 @@ class CoordinatorHost:
             return []
         if stop.exit_code in (ExitCode.DONE, ExitCode.INVARIANT):
             return self.stop(stop)
-        left = len(self._members.keys() - self._evicted) + len(self._spares)
-        enough = left >= self._formation.least
+        left = len(self._members.present) + len(self._newcomers.spares)
+        enough = left >= self._newcomers.least
         again = self._attempts.judge(
             stop, self._coordinator, enough=enough, changing=self._changing
         )
@@ -311,36 +256,15 @@ class CoordinatorHost:
     ) -> list[Envelope]:
         attempts = self._attempts
         attempts.begin(counts=counts)
-        chosen = list(self._spares.values())[: self._vacant]
-        awaited = frozenset(self._members) - self._evicted | {join.incarnation for join in chosen}
-        self._formation = self._formation.renewed(
-            attempt=attempts.number, restarts=attempts.restarts, awaited=awaited, begun_at=now
-        )
         self._coordinator, self._generation = None, 0
         self._store.empty()
-        self._restart = Restart(attempt=attempts.number, reason=reason, root_rank=root_rank)
+        restart = Restart(attempt=attempts.number, reason=reason, root_rank=root_rank)
         fields: dict[str, Json] = {
             "attempt": attempts.number, "restarts": attempts.restarts, "of": attempts.most,
             "root_rank": root_rank,
         }  # fmt: skip
         self._record(Record("job.restart", reason, fields))
-        told = [Envelope(peer, NOBODY, self._restart) for peer in [*self._others(), self._own]]
-        self._waiting = set()
-        return told + self._fill(now)
-
-    def _fill(self, now: float) -> list[Envelope]:
-        """Give spares the places of nodes that will not come again."""
-        envelopes: list[Envelope] = []
-        for join in list(self._spares.values())[: self._vacant]:
-            if join.incarnation not in self._waiting:
-                self._waiting.add(join.incarnation)
-                envelopes += self._form(self._formation.step(formation.Joined(join), now), now)
-        return envelopes
-
-    def _repeat(self, sender: str) -> list[Envelope]:
-        """A beat of a launcher that has not heard yet that it should join again."""
-        heard = self._coordinator is not None or self._restart is None or sender in self._waiting
-        return [] if heard else [Envelope(sender, NOBODY, self._restart)] if self._restart else []
+        return self._newcomers.renew(restart, attempts.restarts, now)
 
     # --------------------------------------------------------------------------- running
 
@@ -363,12 +287,9 @@ class CoordinatorHost:
     def _carry_out(self, effect: Effect, now: float) -> list[Envelope]:
         match effect:
             case ToRank(rank=rank, message=message):
-                host = self._host(rank)
-                return [] if host is None else [Envelope(host.incarnation, rank, message)]
+                return self._members.to_rank(rank, message)
             case KillRanks(kill=kill):
-                hosts = {host for rank in kill.ranks if (host := self._host(rank)) is not None}
-                names = sorted(host.incarnation for host in hosts)
-                return [Envelope(name, NOBODY, kill) for name in names]
+                return self._members.kill(kill)
             case StopJob(stop=stop):
                 return self._inquire(stop, now)
             case Record():
@@ -382,12 +303,12 @@ class CoordinatorHost:
 
     def answer(self, effects: Iterable[StoreEffect]) -> list[Envelope]:
         """What the store wants sent: to its followers, or to whoever had called."""
-        envelopes = []
+        envelopes: list[Envelope] = []
         for effect in effects:
             if isinstance(effect, Say):
                 envelopes.append(Envelope(effect.to, NOBODY, effect.message))
-            elif (host := self._host(effect.rank)) is not None:
-                envelopes.append(Envelope(host.incarnation, effect.rank, effect))
+            else:
+                envelopes += self._members.to_rank(effect.rank, effect)
         return envelopes
 
     # --------------------------------------------------------------------------- taking over
@@ -396,8 +317,11 @@ class CoordinatorHost:
         self, start: Start, vacancy: Vacancy, standings: Sequence[Standing], now: float
     ) -> list[Envelope]:
         """Go on with an attempt that another host has begun, from what all members remember."""
-        self._adopt(start, {name for name, _, _ in vacancy.lost})
-        self._first_failure = FirstFailure(nodes=len(self._members), world_size=start.world_size)
+        self._attempts.adopt(start)
+        self._members.adopt(start, {name for name, _, _ in vacancy.lost})
+        self._first_failure = FirstFailure(
+            nodes=len(self._members.known), world_size=start.world_size
+        )
         try:
             self._coordinator, effects = new_coordinator(vacancy, standings, now)
         except AssertionError as error:
@@ -412,17 +336,12 @@ class CoordinatorHost:
 
     def begin_anew(self, start: Start, gone: set[str], attempt: int, now: float) -> list[Envelope]:
         """Begin again, for the coordinator host before us was lost between two attempts."""
-        self._adopt(start, gone)
+        self._attempts.adopt(start)
+        self._members.adopt(start, gone)
         self._attempts.number = attempt
-        for name in [m.incarnation for m in self._members.values() if m.name in gone]:
-            del self._members[name]
+        self._members.forget(gone)
         reason = "the launcher that coordinated was lost while the job began again"
         return self._begin_again(reason, NOBODY, now, counts=False)
-
-    def _adopt(self, start: Start, gone: set[str]) -> None:
-        self._take_members(start)
-        self._attempts.number, self._attempts.restarts = start.attempt, start.restarts
-        self._evicted = {m.incarnation for m in self._members.values() if m.name in gone}
 
     # --------------------------------------------------------------------------- losing
 
@@ -431,26 +350,20 @@ class CoordinatorHost:
         return [envelope for sender, reason in gone for envelope in self._lose(sender, reason, now)]
 
     def _lose(self, sender: str, reason: str, now: float) -> list[Envelope]:
-        for record in (
-            self._flapping_nodes.lose(sender, reason, now) if self.stopped is None else ()
-        ):
-            self._record(record)
-        if sender in self._spares:
-            del self._spares[sender]
-            self._waiting.discard(sender)
-            if self._coordinator is not None:
-                return []
-        if self._coordinator is None:
-            self._waiting.discard(sender)
-            self._members.pop(sender, None)
-            return self._form(self._formation.step(formation.Left(sender), now), now) + (
-                [] if self._restart is None else self._fill(now)
-            )
-        self._uninformed.discard(sender)
-        member = self._members.get(sender)
-        if self.stopped is not None or member is None or sender in self._evicted:
+        if self.stopped is None:
+            for record in self._newcomers.count_loss(sender, reason, now):
+                self._record(record)
+        if self._newcomers.drop(sender) and self._coordinator is not None:
             return []
-        self._evicted.add(sender)
+        if self._coordinator is None:
+            self._members.known.pop(sender, None)
+            left = self._newcomers.leave(sender, now)
+            return left + ([] if self._newcomers.restart is None else self._newcomers.fill(now))
+        self._members.uninformed.discard(sender)
+        member = self._members.known.get(sender)
+        if self.stopped is not None or member is None or sender in self._members.evicted:
+            return []
+        self._members.evicted.add(sender)
         lost = coordinator.NodeLost(node=member.name, ranks=tuple(member.ranks), reason=reason)
         if self._first_failure.pending:  # The coordinator has done its part.
             words = f"node {member.name} is lost: {reason}"
@@ -464,16 +377,16 @@ class CoordinatorHost:
 
     def _leave(self, sender: str, leave: Leaving, now: float) -> list[Envelope]:
         """A user ends one node's part: whatever can go on without it does."""
-        self._flapping_nodes.forget(sender)
-        member = self._members.get(sender)
+        self._newcomers.part(sender)
+        member = self._members.known.get(sender)
         # Who takes over from us does not know of those who wait.
-        waiting = len(self._spares) if sender != self._own else 0
-        left = len(self._members.keys() - self._evicted - {sender}) + waiting
-        enough = left >= self._formation.least
+        waiting = len(self._newcomers.spares) if sender != self._own else 0
+        left = len(self._members.present - {sender}) + waiting
+        enough = left >= self._newcomers.least
         if member is not None and self._coordinator is not None:
             survived = survives(self._coordinator, member.ranks)
             if survived or enough:
-                self._evicted.add(sender)
+                self._members.evicted.add(sender)
                 self._detector.step(failure_detector.Forget(sender.encode()), now)
             if survived:
                 ranks = tuple(member.ranks)
@@ -483,21 +396,3 @@ class CoordinatorHost:
                 reason = f"node {member.name} leaves ({leave.reason})"
                 return self._begin_again(reason, -1, now, counts=False)
         return self.stop(Stop(exit_code=leave.exit_code, reason=leave.reason, root_rank=-1))
-
-    def _eviction(self, sender: str) -> Stop:
-        return eviction(self._members.get(sender))  # None once an attempt began without it
-
-    def _host(self, rank: int, *, evicted: bool = False) -> Member | None:
-        """The member of this rank; None if it was evicted, unless asked for."""
-        member = self._hosts.get(rank)
-        if member is None or member.incarnation not in self._members:
-            return None
-        return None if member.incarnation in self._evicted and not evicted else member
-
-    def _take_members(self, start: Start) -> None:
-        self._peers, self._members = start.peers, members_of(start)
-        self._hosts = {rank: member for member in self._members.values() for rank in member.ranks}
-
-    def _others(self) -> list[str]:
-        peers = {*self._members, *self._waiting, *self._spares} - self._evicted - {self._own}
-        return sorted(peers)

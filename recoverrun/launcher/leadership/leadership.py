@@ -20,8 +20,8 @@ from typing import assert_never
 
 from recoverrun.launcher.leadership import leadership_records as records
 from recoverrun.launcher.leadership.acts import Act, CutOff, Departed, Follow, Inquire, TakeOver
-from recoverrun.launcher.leadership.handover import Handover, standing, statement
-from recoverrun.launcher.leadership.launchers import Member, members_of
+from recoverrun.launcher.leadership.handover import Handover, standing
+from recoverrun.launcher.leadership.own_attempt import OwnAttempt, why_lost
 from recoverrun.launcher.network.frames import NOBODY, Envelope
 from rendezvous.consensus.configuration import NOBODY as NO_CONFIGURATION
 from rendezvous.consensus.configuration import Configuration
@@ -46,7 +46,6 @@ from rendezvous.consensus.register_events import (
     To,
     WitnessSeen,
 )
-from rendezvous.coordinator.takeover import Memory, Vacancy
 from rendezvous.protocol.formation_messages import Beat, Start
 from rendezvous.protocol.messages import ContextBuffer, Message, Statement
 from rendezvous.protocol.register_messages import Copied, Copy, Whole
@@ -77,13 +76,9 @@ class Leadership:
         self.leader = ""  # "": there is no job yet
         self.store = ReplicatedStore(founder=True)
         self._chance = chance
-        self._memory = Memory()
         self._register: Register | LeasedRegister | None = None
         self._min_replicas = 1
-        self._start: Start | None = None  # what we were told last
-        self._nodes: dict[str, Member] = {}  # those of it
-        self._begun = False
-        self._attempt = 0
+        self.attempt = OwnAttempt()
         self._term = 0
         self._handover = Handover()
         self._warned = False
@@ -98,11 +93,9 @@ class Leadership:
 
         Without `several` launchers, now or ever, there is nobody to agree with.
         """
-        new = self._start is None
+        new = self.attempt.start is None
         self._min_replicas = min_replicas
-        self._start, self._begun, self._attempt = start, True, start.attempt
-        self._nodes = members_of(start)
-        self._memory = Memory()
+        self.attempt.join(start)
         self._present = frozenset(peer[0] for peer in start.peers)
         if new:
             founding = start.attempt == 0
@@ -111,19 +104,16 @@ class Leadership:
             if not founding:
                 self.store = ReplicatedStore(founder=False)
             if several:
-                configuration = self._first_configuration(start) if founding else NO_CONFIGURATION
+                configuration = (
+                    _first_configuration(start, etcd=self._etcd) if founding else NO_CONFIGURATION
+                )
                 self._register = self._agreement(configuration, now)
         acts = self._lend_store(now, anew=True)
         members = set(self._register.configuration.members if self._register is not None else ())
-        news = [name for name in self._nodes if name not in members]
+        news = [name for name in self.attempt.nodes if name not in members]
         if self.leader == self.own:
             acts += [act for name in news for act in self._ballot(Admit(name), now)]
         return acts
-
-    def _first_configuration(self, start: Start) -> Configuration:
-        return Configuration(
-            1, 1, _leader_first(start), witness_of(start.leader) if self._etcd else ""
-        )
 
     def _agreement(self, configuration: Configuration, now: float) -> Register | LeasedRegister:
         """By the votes of the launchers, or by what etcd holds."""
@@ -135,24 +125,18 @@ class Leadership:
 
     def leave_attempt(self, attempt: int) -> None:
         """Our workers are being ended, for `attempt` to begin."""
-        self._attempt, self._begun = attempt, False
-        self._memory = Memory()
+        self.attempt.leave(attempt)
 
     def close(self) -> None:
         """The job is over for us: others go on without our voice, or are over too."""
         self._register = None
-
-    @property
-    def start(self) -> Start | None:
-        """What this launcher was told when it was given its place."""
-        return self._start
 
     def absent(self) -> set[str]:
         """The names of nodes that had a place and take no part any more."""
         members = (
             self._register.configuration.members if self._register is not None else (self.own,)
         )
-        return {self._name(name) for name in self._nodes.keys() - set(members)}
+        return self.attempt.absent(members)
 
     @property
     def term(self) -> int:
@@ -163,11 +147,11 @@ class Leadership:
 
     def said(self, message: Message) -> None:
         """A worker of this node said so, or its end was seen; or what another launcher entrusts."""
-        self._memory.said(message)
+        self.attempt.memory.said(message)
 
     def heard(self, message: Message) -> None:
         """A worker of this node is told so."""
-        self._memory.heard(message)
+        self.attempt.memory.heard(message)
 
     def keepers(self) -> tuple[str, ...]:
         """Launchers that keep what our workers would leave behind, should we be lost."""
@@ -194,11 +178,6 @@ class Leadership:
             self._spoken = True
         return True
 
-    def hosts(self, sender: str, rank: int) -> bool:
-        """True if that launcher hosts this rank."""
-        node = self._nodes.get(sender)
-        return node is not None and rank in node.ranks
-
     # --------------------------------------------------------------------------- events
 
     def hear(self, sender: str, message: Message, now: float) -> list[Act]:
@@ -210,7 +189,7 @@ class Leadership:
             case Statement():
                 return self._state(sender, message)
             case ContextBuffer(rank=rank):
-                if self.hosts(sender, rank):
+                if self.attempt.hosts(sender, rank):
                     self.said(message)
                 return []
             case _ if isinstance(message, RegisterMessage):
@@ -267,7 +246,9 @@ class Leadership:
                 case Enrolled(configuration=configuration):
                     acts += self._enrolled(configuration, register.peers.dead, now)
                 case Elected(ballot=ballot):
-                    acts.append(records.elected(self._name(self.own), ballot[0], etcd=self._etcd))
+                    acts.append(
+                        records.elected(self.attempt.name(self.own), ballot[0], etcd=self._etcd)
+                    )
                 case Cut(reason=reason, silent=silent):
                     acts.append(CutOff(records.cut_off(reason, silent=silent)))
                 case _:
@@ -280,7 +261,7 @@ class Leadership:
             words = "this node was silent for so long that the job went on without it"
             return [CutOff(words)]
         newly_gone = self._present.difference(configuration.members)
-        why = {name: _why(name in dead) for name in sorted(newly_gone)}
+        why = {name: why_lost(name in dead) for name in sorted(newly_gone)}
         self._present -= newly_gone
         acts: list[Act] = self._warnings()
         if configuration.term != self._term:
@@ -288,7 +269,7 @@ class Leadership:
         elif configuration.leader == self.own:
             acts += self._lend_store(now, anew=False)
         if configuration.leader == self.own:
-            acts.append(records.decided(configuration, self._name, etcd=self._etcd))
+            acts.append(records.decided(configuration, self.attempt.name, etcd=self._etcd))
             if not self._handover.pending and why:
                 acts.append(Departed(tuple(why.items())))
         return [*acts, *self._complete()]
@@ -299,17 +280,17 @@ class Leadership:
         if register is None or not register.abandoned or self._warned:
             return []
         self._warned = True
-        return [records.alone(map(self._name, sorted(register.abandoned)))]
+        return [records.alone(map(self.attempt.name, sorted(register.abandoned)))]
 
     def _change_over(self, configuration: Configuration, now: float) -> list[Act]:
         self._term, self.leader = configuration.term, configuration.leader
         leading = self.leader == self.own
         self._handover.begin(pending=leading)
         self._spoken = leading
-        anew = leading and not self.store.holds(self._attempt)
+        anew = leading and not self.store.holds(self.attempt.number)
         acts = self._lend_store(now, anew=anew)
         if leading:
-            for part in self._statement():
+            for part in self.attempt.statement(self._term):
                 self._handover.take(self.own, part)
             return acts
         return [*acts, Follow(self.leader), *self._send_statement(now)]
@@ -321,8 +302,10 @@ class Leadership:
         term = max(1, self._term)
         if self.leader == self.own:
             followers = self.callees()
-            return self._stored(self.store.lead(self._attempt, term, followers, now, anew=anew))
-        return self._stored(self.store.follow(self._attempt, term, self.leader, now))
+            return self._stored(
+                self.store.lead(self.attempt.number, term, followers, now, anew=anew)
+            )
+        return self._stored(self.store.follow(self.attempt.number, term, self.leader, now))
 
     def _stored(self, effects: Iterable[StoreEffect]) -> list[Act]:
         return [
@@ -338,18 +321,15 @@ class Leadership:
 
     # --------------------------------------------------------------------------- statements
 
-    def _statement(self) -> list[Statement]:
-        return statement(self._memory, term=self._term, attempt=self._attempt, begun=self._begun)
-
     def _send_statement(self, now: float) -> list[Act]:
         self._state_at = now + RESEND_S
-        return [Envelope(self.leader, NOBODY, part) for part in self._statement()]
+        return [Envelope(self.leader, NOBODY, part) for part in self.attempt.statement(self._term)]
 
     def _state(self, sender: str, part: Statement) -> list[Act]:
         if part.term != self._term or self.leader != self.own:
             return []
         if not self._handover.pending:  # It has not heard that we have begun.
-            name = self._name(self.own)
+            name = self.attempt.name(self.own)
             beat = Beat(node=name, incarnation=self.own, term=self._term)
             return [Envelope(sender, NOBODY, beat)]
         self._handover.take(sender, part)
@@ -366,35 +346,21 @@ class Leadership:
         early = self._handover.end()
         attempts = {part.attempt for _, parts in told for part in parts}
         whole = len(attempts) == 1 and all(part.begun for _, parts in told for part in parts)
-        standings = tuple(standing(parts, partial(self.hosts, sender)) for sender, parts in told)
-        vacancy = self._vacancy(register) if whole else None
-        record = records.taken_over(self._name(self.own), self._term)
+        standings = tuple(
+            standing(parts, partial(self.attempt.hosts, sender)) for sender, parts in told
+        )
+        vacancy = None
+        if whole:
+            members, dead = register.configuration.members, register.peers.dead
+            vacancy = self.attempt.vacancy(
+                self.own, self._term, min_replicas=self._min_replicas, members=members, dead=dead
+            )
+        record = records.taken_over(self.attempt.name(self.own), self._term)
         return [record, TakeOver(vacancy, standings, max(attempts), early)]
 
-    def _vacancy(self, register: Register | LeasedRegister) -> Vacancy:
-        assert self._start is not None, "who never had a place has not begun"
-        members, lost = set(register.configuration.members), []
-        for name, node in self._nodes.items():
-            if name not in members:
-                lost.append((node.name, tuple(node.ranks), _why(name in register.peers.dead)))
-        return Vacancy(
-            term=self._term,
-            world=tuple(range(self._start.world_size)),
-            min_replicas=self._min_replicas,
-            lost=tuple(lost),
-            reason=f"{self._name(self.own)} coordinates now",
-        )
 
-    # --------------------------------------------------------------------------- names
-
-    def _name(self, incarnation: str) -> str:
-        member = self._nodes.get(incarnation)
-        return incarnation[:8] if member is None else member.name
-
-
-def _leader_first(start: Start) -> tuple[str, ...]:
-    return (start.leader, *(peer[0] for peer in start.peers if peer[0] != start.leader))
-
-
-def _why(dead: bool) -> str:
-    return "its launcher has ended" if dead else "its launcher was silent for too long"
+def _first_configuration(start: Start, *, etcd: bool) -> Configuration:
+    """Return that of the launchers that found the job, the leader first."""
+    followers = (peer[0] for peer in start.peers if peer[0] != start.leader)
+    witness = witness_of(start.leader) if etcd else ""
+    return Configuration(1, 1, (start.leader, *followers), witness)

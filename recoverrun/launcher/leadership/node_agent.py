@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from recoverrun.launcher.network.job_wait import JobWait
 from recoverrun.launcher.node.workers import LocalWorkers
 from rendezvous.protocol.formation_messages import Join
 from rendezvous.protocol.messages import (
@@ -11,6 +12,10 @@ from rendezvous.protocol.messages import (
 
 class NodeAgent(Protocol):
     """For whom it speaks: the agent of this node."""
+
+    @property
+    def waiting(self) -> JobWait:
+        """Its wait for a place in the job."""
 
     @property
     def local_workers(self) -> LocalWorkers | None:
@@ -31,9 +36,3 @@ class NodeAgent(Protocol):
 
     def cut_off(self, reason: str, now: float) -> None:
         """This node has no part in the job any more."""
-
-    def lose_sight(self, silent_s: float) -> None:
-        """The launcher where we wait is silent, and we have no place yet."""
-
-    def wait_elsewhere(self) -> None:
-        """It was lost, and we wait for a place at another one."""

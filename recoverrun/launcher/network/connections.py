@@ -27,7 +27,7 @@ from recoverrun.launcher.network.addresses import (
 )
 from recoverrun.launcher.network.frames import Envelope, opened, packets, ranks
 from rendezvous.protocol import codec
-from rendezvous.protocol.formation_messages import Start
+from rendezvous.protocol.formation_messages import Redirect, Refusal, Start
 from rendezvous.protocol.messages import Message
 from rendezvous.transport.links import Dealer, Hub
 from rendezvous.transport.port_probe import Probe
@@ -319,3 +319,11 @@ class Connections:
             self._station.unwatch(call.probe.fd)
             call.probe.close()
             call.probe = None
+
+
+def other_door(place: Place | None) -> Redirect | Refusal:
+    """For a launcher that asks us for a place, where another one coordinates, at `place`."""
+    if place is not None:
+        return Redirect(host=place[0], port=place[1])
+    reason = "another launcher coordinates this job now, and nobody can join it here"
+    return Refusal(reason=reason, exit_code=ExitCode.NEVER_FORMED)

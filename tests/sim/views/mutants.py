@@ -7,7 +7,15 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-from rendezvous.consensus import configuration, etcd_register, leases, paxos, proposer, witness
+from rendezvous.consensus import (
+    campaign,
+    configuration,
+    etcd_register,
+    leases,
+    paxos,
+    proposer,
+    witness,
+)
 from tests.sim.mutants import Mutant, planted
 from tests.sim.views import bystander
 from tests.sim.views.outcome import Outcome
@@ -54,7 +62,7 @@ BUGS = (
         "2 * len(self.prepared) > len(self.base.voters) - 2", "I1", 109,
     ),
     _bug(
-        "newonly: the voters of the next configuration decide on it", paxos, "Register._campaign",
+        "newonly: the voters of the next configuration decide on it", campaign, "Campaign.run",
         "quorum(proposer.base.voters, proposer.accepted)",
         "quorum(proposer.proposal.voters, proposer.accepted)", "I1", 7,
     ),
@@ -78,7 +86,7 @@ BUGS = (
     ),
     _bug(
         "accnobase: a request to accept does not carry the decided configuration", paxos,
-        "Register._accept", "self._learn(Configuration(*message.base))", "pass", "I1",
+        "Register._accept", "self.learn(Configuration(*message.base))", "pass", "I1",
         schedule="forgotten",
     ),
     _bug(

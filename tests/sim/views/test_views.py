@@ -101,6 +101,7 @@ def test_the_seed_that_catches_a_bug_is_clean_without_it(bug: Bug) -> None:
     assert simulate(bug.seed, drawn=draw_etcd if bug.etcd else draw).violation is None
 
 
+@pytest.mark.rest
 def test_no_order_of_messages_and_a_fault_decides_two_configurations_of_one_number() -> None:
     """With two faults: `make sim-soak`."""
     search = Search(most=100_000)
@@ -111,6 +112,7 @@ def test_no_order_of_messages_and_a_fault_decides_two_configurations_of_one_numb
     assert search.states > 20_000
 
 
+@pytest.mark.rest
 def test_nor_does_any_where_one_of_three_voters_is_a_witness() -> None:
     search = Search(most=100_000, first=PAIR)
 

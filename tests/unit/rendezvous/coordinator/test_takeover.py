@@ -83,7 +83,7 @@ def test_a_successor_of_whom_nobody_was_lost_gathers_all_the_same() -> None:
 
     views = [e.message for e in effects if isinstance(e, ToRank) and isinstance(e.message, View)]
     assert [(view.generation, view.live) for view in views] == [(1001, (0, 1, 2))] * 3
-    assert coordinator.gathering is not None
+    assert coordinator.decisions.gathering is not None
 
 
 def test_replicas_that_had_left_stay_out() -> None:

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 from rendezvous.coordinator.coordinator import (
-    CONTEXTS_WAIT_S,
     Tick,
 )
 from rendezvous.coordinator.gather import RESEND_AFTER_S
+from rendezvous.coordinator.step_decisions import CONTEXTS_WAIT_S
 from rendezvous.protocol.messages import (
     ContextBuffer,
     Decision,

@@ -1,4 +1,4 @@
-"""The coordinator host: nodes that come late, wait, or come again and again."""
+"""Newcomers at the coordinator host: nodes that come late, wait, or come again and again."""
 
 from recoverrun.launcher.network.frames import Envelope
 from rendezvous.protocol.formation_messages import Join, Refusal, Restart, Spare, Start

@@ -1,0 +1,192 @@
+"""Launchers without a place: those that join a job that forms, and spares beside one that runs.
+
+Whoever comes when the job has begun waits as a spare, and takes a place that is free in the next
+attempt. Nodes that come and are lost again and again are held off.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from recoverrun.errors import ExitCode
+from recoverrun.launcher.leadership.launchers import AttemptMembers
+from recoverrun.launcher.network.frames import NOBODY, Envelope
+from rendezvous.membership import formation
+from rendezvous.membership.flapping import FlappingNodes
+from rendezvous.membership.formation import Abandoned, Formation, Formed, Reply
+from rendezvous.protocol.effects import Record
+from rendezvous.protocol.formation_messages import Join, Refusal, Restart, Spare
+
+SPARES_MOST = 256
+"""Launchers that may wait for a place: what comes back again and again must not fill the memory."""
+
+
+class Offer(NamedTuple):
+    """What a launcher is told that comes when the job has begun."""
+
+    message: Refusal | Spare
+    spare: bool  # it may take a place
+
+
+class Newcomers:
+    """Of the job at the coordinator host `own`, whose `members` have a place."""
+
+    def __init__(
+        self,
+        formation: Formation,
+        members: AttemptMembers,
+        *,
+        own: str,
+        begin: Callable[[Formed, float], None],
+    ) -> None:
+        """`begin` is called once an attempt has formed."""
+        self.spares: dict[str, Join] = {}  # for the next attempt
+        self.waiting: set[str] = set()  # launchers that joined a job not yet formed
+        self.refusal: Refusal | None = None  # the job will never be formed
+        self.restart: Restart | None = None  # what the members were told last
+        self._formation = formation
+        self._members = members
+        self._own = own
+        self._begin = begin
+        self._flapping_nodes = FlappingNodes()
+
+    @property
+    def least(self) -> int:
+        """As many nodes have to be there."""
+        return self._formation.least
+
+    @property
+    def most(self) -> int:
+        """As many nodes may be there."""
+        return self._formation.most
+
+    @property
+    def names(self) -> list[str]:
+        """All others who wait, and may."""
+        return sorted({*self.waiting, *self.spares} - self._members.evicted - {self._own})
+
+    @property
+    def others(self) -> list[str]:
+        """All others who wait or have a place, and may."""
+        names = {*self._members.known, *self.waiting, *self.spares}
+        return sorted(names - self._members.evicted - {self._own})
+
+    def knows(self, sender: str) -> bool:
+        """True if this launcher has a place, or has joined a job not yet formed."""
+        return sender in self._members.known or sender in self.waiting
+
+    @property
+    def fit(self) -> bool:
+        """True if there is a place for each spare."""
+        return len(self.spares) <= self._vacant
+
+    @property
+    def _vacant(self) -> int:
+        """Nodes that the job could have and has not."""
+        return self._formation.most - len(self._members.present)
+
+    # --------------------------------------------------------------------------- forming
+
+    def join(self, join: Join, now: float) -> list[Envelope]:
+        """Let a launcher take part, if it can."""
+        return self._form(self._formation.step(formation.Joined(join), now), now)
+
+    def leave(self, sender: str, now: float) -> list[Envelope]:
+        """A launcher is lost before the job has formed."""
+        self.waiting.discard(sender)
+        return self._form(self._formation.step(formation.Left(sender), now), now)
+
+    def tick(self, now: float) -> list[Envelope]:
+        """Time passed, and the job has not formed."""
+        return self._form(self._formation.step(formation.Tick(), now), now)
+
+    def deadline(self) -> float | None:
+        """When `tick` is next needed, or None."""
+        return self._formation.deadline()
+
+    def _form(self, effects: list[formation.Effect], now: float) -> list[Envelope]:
+        envelopes: list[Envelope] = []
+        for effect in effects:
+            match effect:
+                case Reply(incarnation=to, message=message):
+                    envelopes.append(Envelope(to, NOBODY, message))
+                case Formed(joins=joins):
+                    self._flapping_nodes.know(joins)
+                    self.waiting.clear()
+                    for join in joins:
+                        self.spares.pop(join.incarnation, None)
+                    self._begin(effect, now)
+                case Abandoned(reason=reason):
+                    code = ExitCode.NEVER_FORMED
+                    self.refusal = Refusal(reason=reason, exit_code=code)
+        return envelopes
+
+    def refuse(self, refusal: Refusal) -> list[Envelope]:
+        """The job ends: spares are told, and so is whoever comes."""
+        self.refusal = refusal
+        told = [Envelope(peer, NOBODY, refusal) for peer in sorted(self.spares)]
+        self.spares.clear()
+        return told
+
+    # --------------------------------------------------------------------------- spares
+
+    def offer(self, join: Join, now: float) -> Offer | None:
+        """Answer a launcher that comes when the job has begun; None: the formation answers it."""
+        flapping = self._flapping_nodes.judge(join, now)
+        if isinstance(flapping, Refusal):
+            return Offer(flapping, spare=False)
+        many = join.incarnation not in self.spares and len(self.spares) >= SPARES_MOST
+        if many or self._formation.objection(join) is not None:
+            return None
+        wait = Spare(nnodes=self._formation.most, places=self._members.places(self._own))
+        if flapping is not None:
+            return Offer(wait, spare=False)
+        self.spares[join.incarnation] = join
+        self._flapping_nodes.know([join])
+        return Offer(wait, spare=True)
+
+    def renew(self, restart: Restart, restarts: int, now: float) -> list[Envelope]:
+        """Form the next attempt: of those who are present, and of spares."""
+        chosen = list(self.spares.values())[: self._vacant]
+        awaited = frozenset(self._members.present) | {join.incarnation for join in chosen}
+        self._formation = self._formation.renewed(
+            attempt=restart.attempt, restarts=restarts, awaited=awaited, begun_at=now
+        )
+        self.restart = restart
+        told = [Envelope(peer, NOBODY, restart) for peer in [*self.others, self._own]]
+        self.waiting.clear()
+        return told + self.fill(now)
+
+    def call_again(self, sender: str) -> list[Envelope]:
+        """A launcher that has a place may not have heard yet that it should join again."""
+        heard = self.restart is None or sender in self.waiting
+        return [] if heard else self.call(sender)
+
+    def call(self, sender: str) -> list[Envelope]:
+        """Tell a launcher that all join again, if they do."""
+        return [] if self.restart is None else [Envelope(sender, NOBODY, self.restart)]
+
+    def fill(self, now: float) -> list[Envelope]:
+        """Give spares the places of nodes that will not come again."""
+        envelopes: list[Envelope] = []
+        for join in list(self.spares.values())[: self._vacant]:
+            if join.incarnation not in self.waiting:
+                self.waiting.add(join.incarnation)
+                envelopes += self.join(join, now)
+        return envelopes
+
+    # --------------------------------------------------------------------------- losing
+
+    def count_loss(self, sender: str, reason: str, now: float) -> list[Record]:
+        """A launcher is lost, with a place or without; what a person should read of it."""
+        return self._flapping_nodes.lose(sender, reason, now)
+
+    def part(self, sender: str) -> None:
+        """A launcher leaves as planned: that is no loss."""
+        self._flapping_nodes.forget(sender)
+
+    def drop(self, sender: str) -> bool:
+        """Let a spare go that is lost; True if it was one."""
+        if self.spares.pop(sender, None) is None:
+            return False
+        self.waiting.discard(sender)
+        return True

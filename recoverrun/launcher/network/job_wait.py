@@ -1,0 +1,54 @@
+"""The wait of a launcher for a place in the job: what its user reads, and when it is in vain."""
+
+from collections.abc import Callable
+
+from recoverrun.config.run_config import RunConfig
+from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.launcher.network.connections import Connections
+from recoverrun.launcher.network.handshake_diagnosis import hopeless
+from recoverrun.launcher.network.key_lookup import Keyring
+from recoverrun.launcher.output.announcements import spare
+
+
+class JobWait:
+    """Of a launcher whose workers do not run."""
+
+    def __init__(self, config: RunConfig, say: Callable[[str], None], began_at: float) -> None:
+        """`say` prints a line for the user."""
+        self._config = config
+        self._say = say
+        self._since = began_at
+        self._spare = False  # the job runs, for now without us
+
+    def begin(self, now: float) -> None:
+        """We have asked for a place, or were told to wait for one."""
+        self._since = now
+
+    def be_spare(self, now: float) -> None:
+        """The job runs, and we wait beside it."""
+        self.begin(now)
+        if not self._spare:
+            self._spare = True
+            self._say(spare(self._config))
+
+    def be_spare_elsewhere(self) -> None:
+        """Who coordinates has changed while we wait as a spare."""
+        self._say("recoverrun: another launcher coordinates the job now; this one waits on")
+
+    def give_up(self, connections: Connections, keyring: Keyring, now: float) -> None:
+        """Leave if nobody whom we could join is there. Raises RecoverrunError."""
+        uplink = connections.uplink
+        if uplink is None:
+            return
+        waited_s, failures = now - self._since, uplink.new_strangers()
+        known = connections.acquainted
+        words = hopeless(self._config, keyring, waited_s, failures, known=known)
+        if words:
+            raise RecoverrunError(words, ExitCode.NEVER_FORMED)
+
+    def lose_sight(self, silent_s: float) -> None:
+        """The launcher at the endpoint is silent: forming goes on, a spare has nobody to ask."""
+        if self._spare:
+            where = f"the launcher at {self._config.endpoint}, which coordinates this run,"
+            words = f"{where} has been silent for {silent_s:.1f} s"
+            raise RecoverrunError(words, ExitCode.PARTITIONED)
