@@ -18,7 +18,7 @@ def batches_of(
 
     Then what is made of it is not exact, and the run says so.
     """
-    left.await_legacy(rank)
+    left.await_contexts(rank)
     left.absorb()
     if not left.exact:
         return None

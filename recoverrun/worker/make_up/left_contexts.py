@@ -17,7 +17,7 @@ from recoverrun.worker.tracking.microbatches import Microbatch
 from rendezvous.protocol.messages import LostContexts
 from rendezvous.protocol.shared_memory import parse_marks
 
-LEGACY_WAIT_S = 2.0
+CONTEXTS_WAIT_S = 2.0
 """What a lost rank left comes after the view without it: at once, if anything is there to come."""
 
 NOTHING = "rank {rank} left no context that can be used in transaction {step}"
@@ -39,17 +39,17 @@ class LeftContexts:
         self.marks: dict[int, dict[tuple[int, int], Mark]] = {}
         self._awaited: set[int] = set()
 
-    def inherit(self, legacy: LostContexts) -> None:
+    def inherit(self, left: LostContexts) -> None:
         """From the control thread: what lost ranks left."""
         with self._came:
-            for rank, packed in legacy.contexts:
+            for rank, packed in left.contexts:
                 self.contexts[rank] = [one for part in packed for one in contexts_in(part)]
-            self.deaths.learn(legacy.doing)
-            for rank, ring in legacy.marks:
+            self.deaths.learn(left.doing)
+            for rank, ring in left.marks:
                 self.marks[rank] = parse_marks(ring)
             self._came.notify_all()
 
-    def await_legacy(self, rank: int) -> None:
+    def await_contexts(self, rank: int) -> None:
         """Wait for what lost `rank` left, if that may still come and matters.
 
         Before a decision it may not be there yet: the script's thread hears of a view as soon as
@@ -57,7 +57,7 @@ class LeftContexts:
         """
         if self.exact and rank not in self._awaited:
             with self._came:
-                self._came.wait_for(lambda: rank in self.contexts, timeout=LEGACY_WAIT_S)
+                self._came.wait_for(lambda: rank in self.contexts, timeout=CONTEXTS_WAIT_S)
             self._awaited.add(rank)
 
     @property

@@ -238,7 +238,7 @@ class MakeUp:
         return news
 
     def _absorbed(self, rank: int) -> None:
-        self._left.await_legacy(rank)
+        self._left.await_contexts(rank)
         self._left.absorb()
 
     def _end_of(self, made: Made) -> End | None:

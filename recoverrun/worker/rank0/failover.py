@@ -84,7 +84,7 @@ def _lost(executor: Executor, left: LeftContexts) -> LostRank | None:
     """Rank 0, followed up to here."""
     if not left.exact or not executor.captures.points:
         return None
-    left.await_legacy(0)
+    left.await_contexts(0)
     left.absorb()
     first = executor.lost.get(0)
     if first is not None:

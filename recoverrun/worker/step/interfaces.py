@@ -66,7 +66,7 @@ class Replayer(Protocol):
 class Follows(Protocol):
     """Keeps what is known of lost ranks (`make_up`)."""
 
-    def inherit(self, legacy: LostContexts) -> None:
+    def inherit(self, left: LostContexts) -> None:
         """From the control thread: what lost ranks left."""
 
     def follow(self, here: Context) -> None:

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("streams_put_back", "exchanging")
 
 
 def test_where_nothing_was_left_all_is_of_fresh_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recoverrun.worker.make_up.left_contexts.LEGACY_WAIT_S", 0.01)
+    monkeypatch.setattr("recoverrun.worker.make_up.left_contexts.CONTEXTS_WAIT_S", 0.01)
     crew = Crew()
 
     crew.makes_up()

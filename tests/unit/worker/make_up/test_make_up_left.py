@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from recoverrun.worker.make_up.left_contexts import LEGACY_WAIT_S
+from recoverrun.worker.make_up.left_contexts import CONTEXTS_WAIT_S
 from recoverrun.worker.replay.executed import Executed
 from recoverrun.worker.replay.known_state import State
 from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
@@ -41,7 +41,7 @@ def test_who_needs_a_context_at_once_waits_for_it() -> None:
     (survivor, _), found = crew.survivors, list[Any]()
 
     def look() -> None:
-        survivor.left.await_legacy(LOST)
+        survivor.left.await_contexts(LOST)
         survivor.left.absorb()
         found.append(dict(survivor.executor.lost))
 
@@ -49,7 +49,7 @@ def test_who_needs_a_context_at_once_waits_for_it() -> None:
     waiting.start()
     survivor.left.inherit(LostContexts(generation=2, contexts=((LOST + 1, ()),)))
     crew.inherit(left_at_top())
-    waiting.join(timeout=LEGACY_WAIT_S / 2)
+    waiting.join(timeout=CONTEXTS_WAIT_S / 2)
 
     assert [set(one) for one in found] == [{LOST}]
 
@@ -58,9 +58,9 @@ def test_nobody_waits_for_ever_for_what_a_lost_rank_did_not_leave(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     survivor = alone()
-    monkeypatch.setattr("recoverrun.worker.make_up.left_contexts.LEGACY_WAIT_S", 0.01)
+    monkeypatch.setattr("recoverrun.worker.make_up.left_contexts.CONTEXTS_WAIT_S", 0.01)
 
-    survivor.left.await_legacy(LOST)
+    survivor.left.await_contexts(LOST)
     survivor.left.absorb()
 
     assert survivor.executor.lost == {}

@@ -42,7 +42,7 @@ class Deputy:
         self.left: Any = SimpleNamespace(
             exact=True,
             downgrade=self.downgraded.append,
-            await_legacy=self.awaited.append,
+            await_contexts=self.awaited.append,
             absorb=lambda: None,
         )
 
