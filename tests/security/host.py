@@ -97,7 +97,7 @@ class Host:
             "heard": self.heard,
             "lines": self.lines[-20:],
             "lines_in_all": len(self.lines),
-            "joined": len(self.coordinator_host._formation._joins),
+            "joined": len(self.coordinator_host._newcomers._formation._joins),
         }
 
 
