@@ -91,7 +91,11 @@ class GoodPeer:
         self._asking = threading.Event()
         self._lock = threading.Lock()
         self.trips_ms: list[float] = []
-        self.ask()
+        try:
+            self.ask()
+        except AssertionError:
+            self.close()
+            raise
 
     def ask(self) -> dict[str, Any]:
         """The host's figures."""
@@ -147,7 +151,12 @@ class Arena:
         assert self._process.stdout is not None, "started with a pipe"
         self.port = int(self._process.stdout.readline())
         self.pid = self._process.pid
-        self.good = GoodPeer(self.key, self.port)
+        try:
+            self.good = GoodPeer(self.key, self.port)
+        except AssertionError:
+            self._process.kill()
+            self._process.wait()
+            raise
 
     def peer(self) -> Peer:
         """Another member with the key."""
