@@ -7,12 +7,13 @@ from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.make_up.left_contexts import LeftContexts
 from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.rng.streams import read_streams, restore_streams
+from recoverrun.worker.step.worker_state import WorkerState
 
 PLACE = "the batches of a step"
 
 
 def batches_of(
-    left: LeftContexts, executor: Executor, rank: int, own: list[Any]
+    worker: WorkerState, left: LeftContexts, executor: Executor, rank: int, own: list[Any]
 ) -> list[Any] | None:
     """What lost `rank` would have drawn where we drew `own`; None if that cannot be told.
 
@@ -35,7 +36,7 @@ def batches_of(
         if not all(pairs) or read_streams() != before:
             raise NotReplayable("the batches of a step are not just what a loader gave")
     except NotReplayable as reason:
-        left.downgrade(str(reason))
+        worker.guarantee.weaken(str(reason))
         return None
     finally:
         executor.items.looking_back = False

@@ -77,10 +77,6 @@ class LeftContexts:
                 lost.led = partial(runtime.has_done, rank)
                 self._executor.lost[rank] = self._informs(lost)
 
-    def downgrade(self, reason: str) -> None:
-        """From now on lost microbatches are made up with fresh data."""
-        self._worker.guarantee.weaken(reason)
-
     def follow(self, here: Context) -> None:
         """This rank has come to its own point `here`: so have all lost ranks."""
         if not self._worker.lost or not self.exact:
@@ -94,7 +90,7 @@ class LeftContexts:
                 lost.at(here.point, self._executor.captures.points)
             except NotReplayable as reason:
                 if here.loop in self._worker.runtime.regions:  # nobody begins anywhere else
-                    self.downgrade(str(reason))
+                    self._worker.guarantee.weaken(str(reason))
 
     def state_of(self, rank: int, microbatch: Microbatch) -> State:
         """Where lost `rank` stood as this microbatch's iteration began. Raises NotReplayable."""

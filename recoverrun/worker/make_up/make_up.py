@@ -71,11 +71,6 @@ class MakeUp:
         self._repeats = False  # said: other data cannot be had
         self._telling = True  # all members are exact, as far as all know
 
-    @property
-    def exact(self) -> bool:
-        """True if lost microbatches are made up with their own samples."""
-        return self._worker.guarantee.exact
-
     # --------------------------------------------------------------------------- computing
 
     def compute(self, identity: Identity) -> None:
@@ -83,9 +78,9 @@ class MakeUp:
         worker, layout = self._worker, self._worker.protection.layout
         rank = layout.replicas[identity[0]][layout.place(worker.env.rank)[1]]
         made = Made(identity, rank, [])
-        if self.exact:
+        if self._left.exact:
             self._execute(made)
-        if made.executed is None and (layout.shards > 1 or not self.exact):
+        if made.executed is None and (layout.shards > 1 or not self._left.exact):
             self._freshly(made)  # shard mates execute it, and their forward pass needs us
         self._made[identity] = made
 
@@ -176,7 +171,7 @@ class MakeUp:
             ends, starts = self._exchange(generation)
             bad = self._bad(ends, self._begun(starts), rounds)
             whole = AUDIT if self._audits.due else WHOLE
-            worst = min(bad.values(), default=whole) if self.exact else FRESH
+            worst = min(bad.values(), default=whole) if self._left.exact else FRESH
             verdict = worker.protection.vote_group.least(generation, worst)
             if verdict == AUDIT:
                 verdict, bad = self._audited(generation)
@@ -364,23 +359,17 @@ class MakeUp:
         for identity in sorted(self._made.keys() & (fresh | again)):
             made = self._made[identity]
             with worker.timing.measure("redo"):
-                if identity in again and self.exact:
+                if identity in again and self._left.exact:
                     self._execute(made)
                 together = (
                     protection.layout.shards > 1
                 )  # mates, in whatever way each of them is at it
-                if identity in fresh or not self.exact:
+                if identity in fresh or not self._left.exact:
                     if together or not made.fresh:
                         self._freshly(made)
                     made.failed = ""
                 elif made.executed is None and together:
                     self._freshly(made)
-
-    # --------------------------------------------------------------------------- the promise
-
-    def downgrade(self, reason: str) -> None:
-        """From now on lost microbatches are made up with fresh data."""
-        self._worker.guarantee.weaken(reason)
 
     def end_step(self, step: int) -> None:
         """The transaction is committed."""

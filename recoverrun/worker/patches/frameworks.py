@@ -127,7 +127,7 @@ def counting(parts: "Parts", original: Any) -> Any:
             return original(trainer, batch_samples, device)
 
         def tokens_of(rank: int) -> Any:
-            theirs = batches_of(parts.left, parts.executor, rank, batch_samples)
+            theirs = batches_of(parts.worker, parts.left, parts.executor, rank, batch_samples)
             if theirs is None:
                 return None
             args = trainer.args

@@ -57,7 +57,7 @@ class StandingIn:
         if not runtime.lone:
             restore_streams(self._own)
             if moved and not self._follow(ended):
-                self._left.downgrade(DRAWS)
+                worker.guarantee.weaken(DRAWS)
         # Protects training from code that another rank was meant for, whatever it raises.
         if not isinstance(error, Exception) or isinstance(error, InvariantBroken):
             return False

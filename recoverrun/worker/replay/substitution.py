@@ -71,7 +71,7 @@ class Substitution:
 
     def __init__(self, runtime: ScriptRuntime, influence: Influence, shares: LocalShards) -> None:
         self._runtime = runtime
-        self._bearing = influence
+        self._influence = influence
         self._shares = shares
 
     def namespace(self, top: Top) -> dict[str, Any]:
@@ -126,7 +126,7 @@ class Substitution:
         for key in value:
             entry = (*path[:-1], f"[{key!r}]")
             if entry not in theirs and entry[-1] not in present:
-                if self._bearing.matters(entry, None):
+                if self._influence.matters(entry, None):
                     raise NotReplayable(f"another rank holds {spelt(entry)}, and this one does not")
 
     def _moved(
@@ -172,7 +172,7 @@ class Substitution:
         told = self._shares.of(rank, {**top.globals, **top.names})
         for key, mark in theirs.items():
             path = (key,) if isinstance(key, str) else key
-            if not is_mark(path[-1]) or not self._bearing.matters(key, mark):
+            if not is_mark(path[-1]) or not self._influence.matters(key, mark):
                 continue
             if unmarked(key) in told:
                 continue
@@ -214,7 +214,7 @@ class Substitution:
 
     def require_copies(self, top: Top) -> None:
         for key, copy in top.iterators.items():
-            if isinstance(copy, Uncopyable) and self._bearing.matters(key, None):
+            if isinstance(copy, Uncopyable) and self._influence.matters(key, None):
                 raise NotReplayable(f"{named(key)} is an iterator that no other rank can read here")
 
     def lend(self, names: dict[str, Any], top: Top, undo: UndoRecord) -> None:

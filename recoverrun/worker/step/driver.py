@@ -274,7 +274,7 @@ class Driver:
             return
         self._control.feed(Discarded())  # a loss that is not finite, say: it begins anew
         if self.worker.lost:
-            self._make_up.downgrade(BEGUN_ANEW)
+            self.worker.guarantee.weaken(BEGUN_ANEW)
         self._control.forget()
         self._begin_transaction()
 

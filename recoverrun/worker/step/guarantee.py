@@ -18,7 +18,7 @@ class Guarantee:
     """`shape` tells how many microbatches a transaction has, for those who read of the promise."""
 
     def __init__(self, reporter: Reporter, shape: Callable[[], int]) -> None:
-        self._voice = reporter
+        self._reporter = reporter
         self._shape = shape
         self.promise: Promise | None = None  # not known yet
         self.steered = False
@@ -39,20 +39,20 @@ class Guarantee:
         self.promise = promise
         if promise == "unprotected":
             self.refusal = reason
-        self._voice.promise(own or promise, self._shape(), reason)
+        self._reporter.promise(own or promise, self._shape(), reason)
 
     def weaken(self, reason: str, *, said: bool = True) -> None:
         """From here on lost microbatches are made up with other samples; others may say why."""
         if self._lowers("equal-count"):
             self.promise = "equal-count"
             if said:
-                self._voice.downgraded(reason)
+                self._reporter.downgraded(reason)
 
     def steer(self, reason: str, *, said: bool) -> None:
         """From here on a decision of the script may be another one; samples stay what they are."""
         self.steered = True
         if said:
-            self._voice.steered(reason)
+            self._reporter.steered(reason)
 
     def _lowers(self, promise: Promise) -> bool:
         known = self.promise

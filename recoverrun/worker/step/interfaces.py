@@ -76,9 +76,6 @@ class Follows(Protocol):
 class MakesUp(Protocol):
     """Computes microbatches of lost ranks (`make_up`)."""
 
-    def downgrade(self, reason: str) -> None:
-        """From now on lost microbatches are made up with fresh data."""
-
     def compute(self, identity: Identity) -> None:
         """Make up one microbatch of a lost slot. Raises what the script's own code raises."""
 

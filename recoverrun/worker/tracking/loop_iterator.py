@@ -28,7 +28,7 @@ class LoopIterator:
     def __init__(self, runtime: Hears, loop_frame: LoopFrame, iterable: Iterable[Any]) -> None:
         self._runtime = runtime
         self._iterable = iterable
-        self._turn = loop_frame
+        self._loop_frame = loop_frame
         self._items: Iterator[Any] | None = None
         self._counts = type(iterable) is range  # draws nothing: its end needs no look around
 
@@ -41,18 +41,18 @@ class LoopIterator:
     def __next__(self) -> Any:
         if self._items is None:
             self._items = iter(self._iterable)
-            self._runtime.loop_stack.push(self._turn, sys._getframe(1))
+            self._runtime.loop_stack.push(self._loop_frame, sys._getframe(1))
             if not self._counts:
-                self._runtime.goes_over(self._turn, self._iterable)
-        self._runtime.loop_stack.trim(self._turn)
+                self._runtime.goes_over(self._loop_frame, self._iterable)
+        self._runtime.loop_stack.trim(self._loop_frame)
         if not self._counts:
-            self._runtime.begin_iteration(self._turn)
+            self._runtime.begin_iteration(self._loop_frame)
         try:
             item = next(self._items)
         except StopIteration:
-            self._runtime.pop(self._turn)
+            self._runtime.pop(self._loop_frame)
             raise
         if self._counts:
-            self._runtime.begin_iteration(self._turn)
-        self._turn.item = item
+            self._runtime.begin_iteration(self._loop_frame)
+        self._loop_frame.item = item
         return item

@@ -54,7 +54,7 @@ def barren(*, survivors: tuple[int, ...] = (0, 1), microbatches: int = 2) -> Cre
     """Nothing was left of the lost rank, and to these survivors fresh data give nothing."""
     crew = Crew(microbatches=microbatches)
     for number, survivor in enumerate(crew.survivors):
-        survivor.make_up.downgrade("the deputy failed")
+        survivor.guarantee.weaken("the deputy failed")
         survivor.present = [HOME]
         survivor.barren = BARREN if number in survivors else ""
     return crew
@@ -139,7 +139,7 @@ def test_each_identity_has_one_gradient_whatever_comes_in_between(
                 n for n, behaviour in enumerate(course) if behaviour == "cannot be executed"
             }
             if one == "promise was lowered":
-                survivor.make_up.downgrade("the deputy failed")
+                survivor.guarantee.weaken("the deputy failed")
 
         crew.makes_up(shares)
 

@@ -39,9 +39,9 @@ class Deputy:
         self.downgraded: list[str] = []
         self.awaited: list[int] = []
         self.reporter = SimpleNamespace(notice=self.said.append)
+        self.guarantee = SimpleNamespace(weaken=self.downgraded.append)
         self.left: Any = SimpleNamespace(
             exact=True,
-            downgrade=self.downgraded.append,
             await_contexts=self.awaited.append,
             absorb=lambda: None,
         )
