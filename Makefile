@@ -6,6 +6,7 @@ FRAMES ?= 1000000
 TRIALS ?= 300
 SCRIPTS ?= 2000
 AT_ONCE ?= 1
+MINUTES ?= 10
 # Where torch comes from, if not from the default index. On a machine without a GPU this is smaller:
 #   make test TORCH_INDEX=https://download.pytorch.org/whl/cpu
 TORCH_INDEX ?=
@@ -17,7 +18,7 @@ INSTALLED := .venv/.installed
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check format readme sim sim-soak chaos fuzz bench matrix exact compat hunt dist clean
+.PHONY: help demo test test-all check format readme sim sim-soak chaos hangs fuzz bench matrix torture exact compat hunt dist clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -55,15 +56,21 @@ readme: $(INSTALLED)  ## write the real --help into README.md, and the layers in
 
 sim: $(INSTALLED)  ## 5,000 simulated histories; make sim SEED=53 replays one, with its trace
 	$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+	$(if $(SEED),,$(BIN)/python -m tests.sim.standstill --seeds 20)
 
 sim-soak: $(INSTALLED)  ## 10,000 histories of the view register, and a longer search
 	$(BIN)/python -m tests.sim.views --seeds 10000 --chaos 40 --search 300000
 	$(BIN)/python -m tests.sim.views --seeds 10000 --chaos 40 --witness
 	$(BIN)/python -m tests.sim.views --seeds 10000 --chaos 40 --etcd
+	$(BIN)/python -m tests.sim.views --seeds 10000 --chaos 40 --in-turn
+	$(BIN)/python -m tests.sim.seats --seeds 10000
 
 chaos: $(INSTALLED)  ## launchers killed, stopped, cut off (as root); ranks killed in every strategy
 	$(BIN)/python -m tests.chaos --trials $(TRIALS) --at-once $(AT_ONCE)
 	$(BIN)/python -m tests.chaos --strategies
+
+hangs: $(INSTALLED)  ## every way to hang in every place of a step: make hangs TRIALS=10
+	$(BIN)/python -m tests.e2e.hangs --trials $(TRIALS)
 
 fuzz: $(INSTALLED)  ## a million damaged frames: make fuzz FRAMES=1000000 SEED=7
 	$(BIN)/python -m tests.security.fuzz --frames $(FRAMES) --seed $(or $(SEED),0)
@@ -73,6 +80,9 @@ bench: $(INSTALLED)  ## measure what recovery and a step without losses cost
 
 matrix: $(INSTALLED)  ## every phase of a step times every kind of loss, with real processes
 	$(PYTEST) -m matrix tests/e2e tests/truth
+
+torture: $(INSTALLED)  ## a run that loses replicas all the time, which come back: make torture MINUTES=10
+	$(BIN)/python -m tests.e2e.torture --minutes $(MINUTES)
 
 exact: $(INSTALLED)  ## 50 random schedules of losses with --exact, up to 8 replicas, compared bit by bit
 	$(BIN)/python -m tests.e2e.exactness

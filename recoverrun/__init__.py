@@ -7,6 +7,9 @@ from recoverrun.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from argparse import Namespace  # costs more than the rest of this file
+    from os import PathLike
+
+    from recoverrun.cli.api import RecordedRun
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -21,3 +24,14 @@ def run(args: "Namespace") -> None:
     from recoverrun.cli import api
 
     api.run(args)
+
+
+def read_run(run_dir: "str | PathLike[str]", *others: "str | PathLike[str]") -> "RecordedRun":
+    """What happened in a run, from the journals in its directory: docs/reports.md.
+
+    `others` are directories that other nodes of the same run have left. The run may be over, dead,
+    or still going; a directory without journals gives a run with outcome "empty".
+    """
+    from recoverrun.cli import api
+
+    return api.read_run(run_dir, *others)

@@ -8,7 +8,7 @@ through `sanitize`.
 import re
 import signal
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 # CSI and OSC sequences as a whole, so that their parameters do not stay behind as litter.
@@ -166,6 +166,17 @@ def ranges(numbers: Iterable[int]) -> str:
     return ", ".join(parts)
 
 
+def in_order(numbers: Iterable[int]) -> str:
+    """Numbers whose order says something; as in `ranges` where they ascend: 7, 4-6."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number > runs[-1][-1]:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(map(ranges, runs))
+
+
 def ranks(numbers: Iterable[int]) -> str:
     """ "rank 3", "ranks 2, 3", "ranks 0-7"; "no rank" for none."""
     unique = sorted(set(numbers))
@@ -184,3 +195,14 @@ def named_signals(sentence: str) -> str:
             return match[0]
 
     return _SIGNALLED.sub(name, sentence)
+
+
+_MADE_UP = re.compile(r"none|[0-9a-f]{32}")
+"""Names of jobs that no user has chosen."""
+
+
+def run_title(argv: Sequence[str], run_id: str) -> str:
+    """What a person calls a run: its script, and the name of the job if somebody chose one."""
+    script = argv[0].rpartition("/")[2] if argv else ""
+    name = "" if script and _MADE_UP.fullmatch(run_id) else run_id
+    return " ".join(word for word in (script, name) if word)

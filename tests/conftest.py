@@ -1,5 +1,7 @@
 """What all tests need."""
 
+import gc
+import multiprocessing
 import signal
 from collections.abc import Iterator
 
@@ -14,3 +16,18 @@ def interruptible() -> Iterator[None]:
     found = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, found)
+
+
+@pytest.fixture(autouse=True)
+def no_forked_process_stays() -> Iterator[None]:
+    """A loader's worker that outlives its test holds what it was forked with, pipes too.
+
+    Whoever waits for the end of such a pipe then waits for ever. Loaders end their workers when
+    nobody holds them, which in a circle of references is when Python looks for circles.
+    """
+    before = set(multiprocessing.active_children())
+    yield
+    if set(multiprocessing.active_children()) - before:
+        gc.collect()
+        stayed = set(multiprocessing.active_children()) - before
+        assert not stayed, f"the test has left {sorted(one.name for one in stayed)}"

@@ -17,6 +17,8 @@ RENDEZVOUS = (
     "rendezvous.store",
     "rendezvous.consensus",
     "rendezvous.membership",
+    "rendezvous.snapshots",
+    "rendezvous.bays",
     "rendezvous.coordinator",
 )
 COLLECTIVES = (
@@ -42,6 +44,29 @@ OF_WORKER: dict[str, tuple[str, ...]] = {
     "verification": ("rng", "data", "context", "tracking", "groups", "step", "replay"),
     "strategies": ("context", "groups", "step"),
     "rank0": ("rng", "data", "tracking", "step", "replay", "make_up"),
+    "arrival": (
+        "rng",
+        "data",
+        "context",
+        "tracking",
+        "groups",
+        "step",
+        "replay",
+        "make_up",
+        "verification",
+        "strategies",
+        "rank0",
+    ),
+    "snapshots": (
+        "rng",
+        "data",
+        "context",
+        "tracking",
+        "groups",
+        "step",
+        "replay",
+        "arrival",
+    ),
     "tools": ("step",),
 }
 ALL_OF_WORKER = (*GROUND, *OF_WORKER)
@@ -60,6 +85,10 @@ OF_LAUNCHER = (
     "launcher.job_client",
     "launcher.agent",
     "fault_injection",
+    "deployments",
+    "doctor",
+    "metrics",
+    "companion",
     "cli",
     "__main__",
 )
@@ -68,7 +97,8 @@ OF_LAUNCHER = (
 def _rows() -> Iterator[tuple[str, tuple[str, ...]]]:
     yield "rendezvous.protocol", ()
     for package in RENDEZVOUS[1:-1]:
-        yield package, PROTOCOL
+        kept = ("rendezvous.snapshots",) if package == "rendezvous.bays" else ()
+        yield package, (*PROTOCOL, *kept)
     yield RENDEZVOUS[-1], RENDEZVOUS[:-1]
     yield COLLECTIVES[0], RENDEZVOUS
     for package in COLLECTIVES[1:]:
@@ -87,6 +117,7 @@ def _rows() -> Iterator[tuple[str, tuple[str, ...]]]:
     for name in OF_LAUNCHER:
         yield f"recoverrun.{name}", known
         known = (*known, f"recoverrun.{name}")
+    yield "recoverrun.keeper", (*PROTOCOL, "rendezvous.snapshots", "rendezvous.bays")
     yield "recoverrun", ("recoverrun.version", "recoverrun.cli")
 
 

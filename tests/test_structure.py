@@ -19,15 +19,13 @@ COMMON_NAMES = {"__init__", "__main__", "errors", "error_file"}
 MACHINES = {
     "rendezvous/consensus/etcd_register.py:LeasedRegister": 29,
     "rendezvous/consensus/paxos.py:Register": 33,
-    "rendezvous/coordinator/coordinator.py:Coordinator": 31,
 }
 
 # What torch has as the methods of a process group, and strategies as those of `Strategy`.
 LARGE = {
     "ft_collectives/process_group/elastic.py:ElasticGroup": 36,
-    "recoverrun/worker/strategies/ddp.py:Ddp": 28,
-    "recoverrun/worker/strategies/fsdp2.py:Fsdp2": 29,
-    "recoverrun/worker/strategies/manual_allreduce.py:ManualAllReduce": 31,
+    "recoverrun/worker/strategies/ddp.py:Ddp": 30,
+    "recoverrun/worker/strategies/manual_allreduce.py:ManualAllReduce": 33,
     # Still to be divided:
     "ft_collectives/communicators/fabric.py:Fabric": 28,
     "recoverrun/launcher/job_client.py:JobClient": 29,

@@ -23,8 +23,16 @@ MAY_IMPORT = {
     "rendezvous": {"msgpack"},
     "ft_collectives": {"rendezvous", "msgpack", "torch"},
     "recoverrun.worker": {"ft_collectives", "rendezvous", "msgpack", "torch"},
-    "recoverrun": {"rendezvous", "msgpack", "typer", "click", "rich"},
-    "templates": {"torch"},
+    "recoverrun": {
+        "rendezvous",
+        "msgpack",
+        "typer",
+        "click",
+        "rich",
+        "jinja2",
+        "prometheus_client",
+    },
+    "templates": {"torch", "ray"},
 }
 ONLY_IN = {
     "zmq": {
@@ -32,12 +40,22 @@ ONLY_IN = {
         "rendezvous/transport/sockets.py",
         "rendezvous/transport/links.py",
         "rendezvous/transport/worker_link.py",
-    }
+    },
+    "setproctitle": {"rendezvous/protocol/process_title.py"},
 }
 
 # Machines decide: they are told the time and never act, so that the simulator can run them.
 MACHINES = (
     "rendezvous/coordinator/coordinator.py",
+    "rendezvous/coordinator/generations.py",
+    "rendezvous/coordinator/fence.py",
+    "rendezvous/coordinator/arrivals.py",
+    "rendezvous/coordinator/revivals.py",
+    "rendezvous/coordinator/first_step.py",
+    "rendezvous/coordinator/snapshots.py",
+    "rendezvous/snapshots/bay_header.py",
+    "rendezvous/snapshots/holdings.py",
+    "rendezvous/snapshots/restore_plan.py",
     "rendezvous/protocol/quota.py",
     "rendezvous/coordinator/ledger.py",
     "rendezvous/coordinator/step_decisions.py",
@@ -45,6 +63,12 @@ MACHINES = (
     "rendezvous/store/kv.py",
     "rendezvous/membership/formation.py",
     "rendezvous/membership/failure_detector.py",
+    "rendezvous/membership/awaited.py",
+    "rendezvous/membership/hang_evidence.py",
+    "rendezvous/membership/hang_limits.py",
+    "rendezvous/membership/joint_stalls.py",
+    "rendezvous/membership/standstill.py",
+    "rendezvous/coordinator/hang_watch.py",
     "rendezvous/consensus/paxos.py",
     "rendezvous/consensus/campaign.py",
     "rendezvous/consensus/proposer.py",

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import torch
 
 from ft_collectives.communicators.c10d import Gloo, Work
+from rendezvous.protocol.progress_page import key_of, members
 
 Totals = tuple[int, ...]
 """What each member tells the others while it connects; see `Channel.on_align`."""
@@ -68,6 +69,7 @@ class Pending:
     bell: "SimpleQueue[object]" = field(default_factory=SimpleQueue)
     on_device: DeviceOperation | None = None
     channel: "Channel | None" = None
+    number: int = 0  # of the operation in its channel and generation
 
     @property
     def done(self) -> bool:
@@ -124,6 +126,16 @@ class Channel:
     over: Accelerator | None = None
     limit: Callable[[], timedelta] | None = None  # of a wait, where it is not the fabric's
     what: str = ""  # is done over it, to people
+    begun: int = 0  # operations in this generation; members begin them in the same order
+    key: int = field(init=False)
+    span: tuple[int, int, int] = field(init=False)  # `ranks`, as a page of progress tells them
+
+    def __post_init__(self) -> None:
+        self.key, self.span = key_of(self.name), members(self.ranks)
+
+    def serve(self, communicator: Communicator) -> None:
+        """From now on operations are over this one."""
+        self.now, self.begun = communicator, 0
 
     @property
     def generation(self) -> int:
@@ -140,3 +152,19 @@ class Channel:
 
 Serving = Callable[[Channel, int], Communicator]
 """`Fabric.serving`: the communicator of a channel in a generation. Raises Superseded."""
+
+
+def arranged(channels: Sequence[Channel], names: Sequence[str]) -> list[Channel]:
+    """Return `channels` in the order of `names`. Raises ValueError if they are others."""
+    by_name = {channel.name: channel for channel in channels}
+    if sorted(names) != sorted(by_name) or len(by_name) != len(channels):
+        raise ValueError(f"members connect {list(names)}, this process {list(by_name)}")
+    return [by_name[name] for name in names]
+
+
+def exchange(group: Gloo, size: int, mine: Totals) -> tuple[Totals, ...]:
+    """Return all members' totals, in the order of members. Blocks: for the builder thread only."""
+    totals = torch.tensor(mine, dtype=torch.int64)
+    others = [torch.empty_like(totals) for _ in range(size)]
+    group.allgather([others], [totals]).wait()
+    return tuple(tuple(one.tolist()) for one in others)

@@ -32,11 +32,15 @@ from ft_collectives.communicators.channel import (
     Pending,
     Start,
     Totals,
+    arranged,
+    exchange,
 )
 from ft_collectives.communicators.errors import Superseded
-from ft_collectives.communicators.limits import TimedOut, TimeLimits, is_time
+from ft_collectives.communicators.limits import TimeLimits, is_time
+from ft_collectives.communicators.waits import Waits
 from rendezvous.coordinator.members import FIRST_GENERATION
 from rendezvous.protocol.messages import View
+from rendezvous.protocol.progress_page import ProgressWriter
 
 HINT_AFTER_S = 0.5
 """A failed collective waits so long for a new View before it asks the launcher for one."""
@@ -63,11 +67,12 @@ class Fabric:
         changed: threading.Condition,
         limits: TimeLimits,
         on_hint: Callable[[int, str], None],
+        progress: ProgressWriter | None = None,
     ) -> None:
         """`store(generation)` returns the c10d store of a generation; 0 outlives all of them.
 
         `changed` is notified of every change here. `on_hint` asks the launcher, by generation and
-        reason, to let the members meet anew.
+        reason, to let the members meet anew. `progress` is told of waits.
         """
         self.rank = rank
         self.view = view
@@ -75,9 +80,11 @@ class Fabric:
         self.rebuild_ms = 0.0
         self.limits = limits
         self.on_change: list[Callable[[View], None]] = []
+        self.channels: list[Channel] = []  # in the order in which they are connected
+        marks = progress or ProgressWriter("")
+        self.waits = Waits(rank, limits, lambda: self.view, marks, self.channels)
         self._store = store
         self._on_hint = on_hint
-        self._channels: list[Channel] = []
         self._devices: Sequence[Any] = ()
         self._bells: list[SimpleQueue[object]] = []  # of those who wait
         self._turn = threading.Lock()  # one builder at a time; a new one for every generation
@@ -96,7 +103,7 @@ class Fabric:
             self.changed.notify_all()
             for bell in self._bells:
                 bell.put(None)
-            channels = list(self._channels)
+            channels = list(self.channels)
             listeners = list(self.on_change)
         for channel in channels:
             if channel.over is not None:  # its view is over: what an abort completes is not taken
@@ -120,9 +127,14 @@ class Fabric:
             name=name, ranks=tuple(ranks), on_align=on_align, over=over, limit=limit, what=what
         )
         with self.changed:
-            self._channels.append(channel)
+            self.channels.append(channel)
         self._build_in_thread()
         return channel
+
+    def arrange(self, names: Sequence[str]) -> None:
+        """Connect in this order: who comes later has opened its own in another. See `arranged`."""
+        with self.changed:
+            self.channels[:] = arranged(self.channels, names)
 
     def adopt(
         self,
@@ -142,7 +154,7 @@ class Fabric:
             first = self.view.generation == FIRST_GENERATION
             if first:
                 channel.now = Communicator(FIRST_GENERATION, channel.ranks, group)
-            self._channels.append(channel)
+            self.channels.append(channel)
         _kept_groups.append(group)
         if not first:
             self._build_in_thread()
@@ -179,7 +191,7 @@ class Fabric:
         started = time.monotonic()
         try:
             with turn:
-                for channel in list(self._channels):
+                for channel in list(self.channels):
                     if self._current(view) and channel.generation != view.generation:
                         self._connect(channel, view)
         except (RuntimeError, OSError) as failure:  # gloo and the store raise these
@@ -205,14 +217,14 @@ class Fabric:
             group = self.connect(store, members.index(self.rank), len(members))
             _kept_groups.append((group, store))
             if mine:
-                aligned = _exchange(group, len(members), mine)
+                aligned = exchange(group, len(members), mine)
         device = None
         if group is not None and channel.over is not None:
             device = self._connect_device(channel.over, channel.name, view, members)
         with self.changed:
             if not self._current(view):
                 return
-            channel.now = Communicator(view.generation, members, group, aligned, device)
+            channel.serve(Communicator(view.generation, members, group, aligned, device))
             self.changed.notify_all()
 
     def _connect_device(
@@ -244,16 +256,17 @@ class Fabric:
 
     def _await_connection(self, channel: Channel, generation: int) -> None:
         """Wait until `channel` serves `generation`, fails to, or another generation begins."""
-        over = self.changed.wait_for(
-            lambda: (
-                channel.generation == generation
-                or self.view.generation != generation
-                or self._failure is not None
-            ),
-            timeout=self._within_s(channel),
-        )
+        with self.waits.on(channel, 0) as within_s:
+            over = self.changed.wait_for(
+                lambda: (
+                    channel.generation == generation
+                    or self.view.generation != generation
+                    or self._failure is not None
+                ),
+                timeout=within_s,
+            )
         if not over:
-            raise self._overdue(channel)
+            raise self.waits.overdue(channel)
 
     def leave(self) -> int:
         """Meet all members that may wait for this rank, whose script has ended.
@@ -261,7 +274,7 @@ class Fabric:
         Return the generation in which it is not needed any more.
         """
         while True:
-            met = {self.ready(channel) for channel in list(self._channels)}
+            met = {self.ready(channel) for channel in list(self.channels)}
             with self.changed:
                 if met <= {self.view.generation}:
                     return self.view.generation
@@ -282,7 +295,10 @@ class Fabric:
         pendings = []
         for work in start(now):
             assert work is not None, "gloo returns a work for every operation"
-            pending = Pending(work=work, future=work.get_future(), channel=channel)
+            channel.begun += 1
+            pending = Pending(
+                work=work, future=work.get_future(), channel=channel, number=channel.begun
+            )
             pending.future.add_done_callback(pending.bell.put)
             pendings.append(pending)
         return pendings
@@ -310,7 +326,7 @@ class Fabric:
                 pending.conclude()
             except RuntimeError as failure:
                 if is_time(str(failure)):
-                    raise self._overdue(pending.channel) from failure
+                    raise self.waits.overdue(pending.channel) from failure
                 self._outlive(pending.channel, generation, str(failure))
 
     def _await(self, pending: Pending, generation: int) -> None:
@@ -319,13 +335,13 @@ class Fabric:
                 return
             self._bells.append(pending.bell)
         try:
-            within_s = self._within_s(pending.channel)
-            if pending.on_device is None:
-                pending.bell.get(timeout=within_s)
-            else:
-                pending.on_device.wait(pending.bell, within_s)
+            with self.waits.on(pending.channel, pending.number) as within_s:
+                if pending.on_device is None:
+                    pending.bell.get(timeout=within_s)
+                else:
+                    pending.on_device.wait(pending.bell, within_s)
         except Empty:
-            raise self._overdue(pending.channel) from None
+            raise self.waits.overdue(pending.channel) from None
         finally:
             with self.changed:
                 self._bells.remove(pending.bell)
@@ -358,15 +374,16 @@ class Fabric:
 
     def _await_change(self, channel: Channel | None, generation: int, reason: str) -> None:
         """Wait for a newer generation, and give hints until it comes. Raises TimedOut."""
-        patience, until = HINT_AFTER_S, time.monotonic() + self._within_s(channel)
         words = reason.splitlines()[0][:200] if reason else "collective failed"
-        while not self.changed.wait_for(
-            lambda: self.view.generation != generation, timeout=patience
-        ):
-            if time.monotonic() > until:
-                raise self._overdue(channel)
-            self._on_hint(generation, words)
-            patience = HINT_AGAIN_S
+        with self.waits.on(None, 0, "other members"):
+            patience, until = HINT_AFTER_S, time.monotonic() + self.waits.within_s(channel)
+            while not self.changed.wait_for(
+                lambda: self.view.generation != generation, timeout=patience
+            ):
+                if time.monotonic() > until:
+                    raise self.waits.overdue(channel)
+                self._on_hint(generation, words)
+                patience = HINT_AGAIN_S
 
     # --------------------------------------------------------------------------- limits of time
 
@@ -374,23 +391,7 @@ class Fabric:
         """Wait, with `changed` held, until `ready()`; others bring that about. Raises TimedOut."""
         if ready():
             return
-        if not self.changed.wait_for(ready, timeout=self.limits.within_s()):
-            raise self._overdue(None, what)
-
-    def _within_s(self, channel: Channel | None) -> float:
-        return self.limits.within_s(channel.limit if channel is not None else None)
-
-    def _overdue(self, channel: Channel | None, what: str = "") -> TimedOut:
-        ranks = channel.ranks if channel is not None else self.view.live_ranks
-        what = what or (channel.what or channel.name if channel is not None else "")
-        others = [rank for rank in ranks if rank != self.rank]
-        within_s = self._within_s(channel)
-        return self.limits.end(self.view.generation, self.rank, what, within_s, others)
-
-
-def _exchange(group: Gloo, size: int, mine: Totals) -> tuple[Totals, ...]:
-    """Return all members' totals, in the order of members. Blocks: for the builder thread only."""
-    totals = torch.tensor(mine, dtype=torch.int64)
-    others = [torch.empty_like(totals) for _ in range(size)]
-    group.allgather([others], [totals]).wait()
-    return tuple(tuple(one.tolist()) for one in others)
+        with self.waits.on(None, 0, what) as within_s:
+            over = self.changed.wait_for(ready, timeout=within_s)
+        if not over:
+            raise self.waits.overdue(None, what)

@@ -71,11 +71,12 @@ def disagreement(rows: Sequence[Sequence[int]], members: Sequence[int]) -> str:
     """
     if all(row == rows[0] for row in rows):
         return ""
-    said = told_apart({rank: _words(row) for rank, row in zip(members, rows, strict=True)})
+    said = told_apart({rank: words_of(row) for rank, row in zip(members, rows, strict=True)})
     return f"ranks of one group make different calls, so none of them is carried out: {said}"
 
 
-def _words(row: Sequence[int]) -> str:
+def words_of(row: Sequence[int]) -> str:
+    """Return a row as people read it."""
     call, dtype, count, root, operation = row
     words = f"dist.{CALLS[call]}"
     if count != NONE:

@@ -33,7 +33,7 @@ from ft_collectives.communicators.c10d import (
 from ft_collectives.communicators.errors import PeerLost
 from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.communicators.limits import limit_of
-from ft_collectives.process_group import functional
+from ft_collectives.process_group import call_record, functional
 from ft_collectives.process_group.argument_checks import (
     check_all_gather,
     check_all_to_all,
@@ -44,6 +44,7 @@ from ft_collectives.process_group.argument_checks import (
     check_root,
     check_splits,
 )
+from ft_collectives.process_group.call_record import CallRecord, recorded
 from ft_collectives.process_group.point_to_point import Call, PointToPoint
 from ft_collectives.process_group.results import (
     completed,
@@ -72,6 +73,7 @@ class ElasticGroup(ProcessGroup):
     """
 
     instances: ClassVar[list["ElasticGroup"]] = []
+    record: ClassVar[CallRecord | None] = None
 
     def __init__(self, native: Any, ranks: Sequence[int], place: int | None = None) -> None:
         """`ranks` are global. `place` is ours among them, where `native` has this rank alone."""
@@ -144,6 +146,7 @@ class ElasticGroup(ProcessGroup):
 
     # --------------------------------------------------------------------------- reductions
 
+    @recorded(call_record.all_reduce)
     def allreduce(self, tensors: list[torch.Tensor], opts: Any = None) -> Work:
         if self.survivors is None:
             return self.native.allreduce(tensors, opts or options("AllreduceOptions"))
@@ -157,6 +160,7 @@ class ElasticGroup(ProcessGroup):
     def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any = None) -> Work:
         return self.allreduce(tensors, opts)
 
+    @recorded(call_record.reduce)
     def reduce(self, tensors: list[torch.Tensor], opts: Any) -> Work:
         """With a lost root the call completes, and no rank gets the result."""
         if self.survivors is None:
@@ -191,6 +195,7 @@ class ElasticGroup(ProcessGroup):
         else:
             self.barrier()
 
+    @recorded(call_record.reduce_scatter)
     def reduce_scatter(self, outs: Any, ins: Any, opts: Any = None) -> Work:
         if self.survivors is None:
             return self.native.reduce_scatter(outs, ins, opts or options("ReduceScatterOptions"))
@@ -201,6 +206,7 @@ class ElasticGroup(ProcessGroup):
             put(out, whole[self.rank()])
         return completed(outs)
 
+    @recorded(call_record.reduce_scatter)
     def reduce_scatter_single(
         self, out: torch.Tensor, source: torch.Tensor, opts: Any = None
     ) -> Work:
@@ -229,6 +235,7 @@ class ElasticGroup(ProcessGroup):
 
     # --------------------------------------------------------------------------- gathers
 
+    @recorded(call_record.all_gather)
     def allgather(self, outs: Any, ins: Any, opts: Any = None) -> Work:
         if self.survivors is None:
             return self.native.allgather(outs, ins, opts or options("AllgatherOptions"))
@@ -239,6 +246,7 @@ class ElasticGroup(ProcessGroup):
 
     allgather_coalesced = allgather
 
+    @recorded(call_record.all_gather)
     def all_gather_single(self, out: torch.Tensor, source: torch.Tensor, opts: Any = None) -> Work:
         if self.survivors is None:
             return self.native._allgather_base(out, source, opts or options("AllgatherOptions"))
@@ -258,6 +266,7 @@ class ElasticGroup(ProcessGroup):
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
+    @recorded(call_record.gather)
     def gather(self, outs: Any, ins: Any, opts: Any) -> Work:
         """With a lost root the call completes, and no rank gets the result.
 
@@ -273,6 +282,7 @@ class ElasticGroup(ProcessGroup):
             check_gather(slots, self.size())
         return completed(slots)
 
+    @recorded(call_record.all_to_all)
     def all_to_all_single(
         self,
         out: torch.Tensor,
@@ -296,6 +306,7 @@ class ElasticGroup(ProcessGroup):
 
     alltoall_base = all_to_all_single
 
+    @recorded(call_record.all_to_all)
     def alltoall(self, outs: Any, ins: Any, opts: Any = None) -> Work:
         if self.survivors is None:
             return self.native.alltoall(outs, ins, opts or options("AllToAllOptions"))
@@ -305,6 +316,7 @@ class ElasticGroup(ProcessGroup):
 
     # --------------------------------------------------------------------------- rooted
 
+    @recorded(call_record.broadcast)
     def broadcast(self, tensors: list[torch.Tensor], opts: Any) -> Work:
         """With a lost root its substitute sends: right for replicated state, such as buffers.
 
@@ -317,6 +329,7 @@ class ElasticGroup(ProcessGroup):
         self.survivors.spread("broadcast", tensors, root, roots_are_required(), site_of_call())
         return completed(tensors)
 
+    @recorded(call_record.scatter)
     def scatter(self, outs: Any, ins: Any, opts: Any) -> Work:
         if self.survivors is None:
             return self.native.scatter(outs, ins, opts)

@@ -17,6 +17,10 @@ The ranks of a replica compute in lockstep, and a rank cannot leave what it has 
 A view may reach one rank just before such a start and its shard mate just after it: reports name
 what is `begun`, and the coordinator lets the others join ("level") before it decides.
 
+A lost replica comes back between two steps. The vote also counts who knows of it. If all members
+do, all stop at the top of the next step (`held`), and a view begins there that has the newcomers:
+nothing of that step is done anywhere, so its plan is the standing one, and nobody reports.
+
 In a step without losses the machine waits for no message.
 """
 
@@ -35,6 +39,7 @@ from ft_collectives.step.step_events import (
     Effect,
     Ended,
     Event,
+    Invited,
     Reduce,
     Reduced,
     Send,
@@ -45,6 +50,7 @@ from ft_collectives.step.step_events import (
     Voted,
 )
 from rendezvous.coordinator.members import FIRST_GENERATION
+from rendezvous.protocol.arrival_messages import Held
 from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import Committed, Decision, Identity, Phase, Report, View
 from rendezvous.protocol.quota import standing_quota, standing_shares
@@ -72,11 +78,25 @@ class StepMachine:
         self.begun: tuple[Identity, ...] = ()  # being re-executed now
         self.joined: tuple[Identity, ...] = ()  # to re-execute because shard mates have begun to
         self.plan: tuple[Identity, ...] | None = None  # extras decided for this step, if any were
+        self.usual = self.view.live  # members as the step began: what they compute is no extra work
         self.targets: Mapping[int, tuple[Identity, ...]] = {}  # of all replicas, decided with it
         self.reduced_in = 0
         self.state: State = "open"
+        self.invited_in = 0  # the generation in which lost ranks were said to be ready
+        self.hold_at = -1  # the step at whose top all members stop, as their vote has agreed
         self._report_at = float("inf")
         self._now = 0.0
+
+    @classmethod
+    def arrived(
+        cls, *, rank: int, layout: Layout, view: View, step: int, microbatches: int
+    ) -> "StepMachine":
+        """Return the machine of a rank that joins by `view`, at the top of transaction `step`."""
+        machine = cls(rank=rank, layout=layout, view=view)
+        assert rank in view.joined and view.from_step == step, f"INV-9: {view} at step {step}"
+        machine.step_index, machine.microbatches = step, microbatches
+        machine.planned_in = view.generation
+        return machine
 
     # --------------------------------------------------------------------------- machine
 
@@ -88,6 +108,9 @@ class StepMachine:
                 effects = self._view(view)
             case Decided(decision=decision):
                 effects = self._decide(decision)
+            case Invited(generation=generation):
+                self.invited_in = max(generation, self.invited_in)
+                effects = []
             case Accumulated(identity=identity):
                 effects = self._accumulate(identity)
             case Settled(microbatches=microbatches):
@@ -96,8 +119,8 @@ class StepMachine:
                 effects = self._discard()
             case Reduced(generation=generation):
                 effects = self._reduce(generation)
-            case Voted(generation=generation, counts=counts, taken=taken):
-                effects = self._vote(generation, counts, taken)
+            case Voted():
+                effects = self._vote(event)
             case Ended():
                 self.state = "ended"
                 effects = []
@@ -130,6 +153,7 @@ class StepMachine:
             "state": self.state,
             "done": tuple(self.done),
             "reduced_in": self.reduced_in,
+            "hold_at": self.hold_at,
         }
 
     # --------------------------------------------------------------------------- what others need
@@ -153,6 +177,15 @@ class StepMachine:
     def surprised(self) -> bool:
         """True if a newer view has come than the plan is for: nothing may be reduced yet."""
         return self.planned_in != self.view.generation
+
+    def held(self) -> Held | None:
+        """Return what to say at the top of a step where this rank has to stop, None if it goes on.
+
+        It is said again until a newer view comes.
+        """
+        if self.hold_at != self.step_index or self.state != "open" or self.done:
+            return None
+        return Held(rank=self.rank, generation=self.view.generation, step=self.step_index)
 
     def report(self) -> Report:
         """Return what this rank holds of the step, as a total."""
@@ -191,9 +224,22 @@ class StepMachine:
             return []
         self.view = view
         self.joined = ()
+        self.hold_at = -1
+        if view.joined:
+            self._welcome()
+            return []
         if self.state in ("reducing", "voting"):
             self.state = "asking"
         return [self._say()]
+
+    def _welcome(self) -> None:
+        """Others join. All stand at the top of the step: what they compute of it is planned."""
+        fresh = self.state == "open" and not self.done
+        assert fresh and self.view.from_step == self.step_index, (
+            f"INV-9: others join in step {self.view.from_step}, and this is {self.snapshot()}"
+        )
+        self.planned_in = self.view.generation
+        self.usual = self.view.live
 
     def _decide(self, decision: Decision) -> list[Effect]:
         stale = decision.generation != self.view.generation or decision.step != self.step_index
@@ -269,7 +315,8 @@ class StepMachine:
             return []
         self.reduced_in = generation
         self.state = "voting"
-        return [Vote(generation=generation, ballot=self._ballot())]
+        invited = self.invited_in == generation
+        return [Vote(generation=generation, ballot=self._ballot(), invited=invited)]
 
     def _ballot(self) -> tuple[int, ...]:
         held = set(self.done)
@@ -279,13 +326,12 @@ class StepMachine:
             for index in range(self.microbatches)
         )
 
-    def _vote(
-        self, generation: int, counts: tuple[int, ...], taken: Mapping[int, int]
-    ) -> list[Effect]:
+    def _vote(self, voted: Voted) -> list[Effect]:
+        generation, counts = voted.generation, voted.counts
         if generation != self.view.generation or self.state != "voting":
             return []
-        if taken:
-            return [Differ(reason=unequal(self.step_index, taken))]
+        if voted.taken:
+            return [Differ(reason=unequal(self.step_index, voted.taken))]
         if any(count != self.layout.shards for count in counts):
             return [
                 _broken(
@@ -294,23 +340,28 @@ class StepMachine:
                     f"{self.layout.shards} for each of {len(counts)} microbatches",
                 )
             ]
+        if voted.invited == len(self.view.live_ranks):
+            self.hold_at = self.step_index + 1
         return self._apply(stay_surprised=False)
 
     def _apply(self, *, stay_surprised: bool) -> list[Effect]:
         applied = self.step_index
-        home = [(self.slot, index) for index in range(self.microbatches)]
+        usual = standing_shares(self.usual, self.layout.slots, self.microbatches)
+        again = set(self.done) - set(usual.get(self.slot, ())) if self.plan is not None else set()
         committed = Committed(
             rank=self.rank,
             generation=self.view.generation,
             step=applied,
             done=tuple(sorted(self.done)),
-            redone=tuple(sorted(set(self.done) - set(home))),
+            redone=tuple(sorted(again)),
             total=len(self.layout.slots) * self.microbatches,
             digest="",
         )
         self.step_index += 1
         self.done = []
         self.plan = None
+        if not stay_surprised:  # else what the next step takes belongs to the same loss
+            self.usual = self.view.live
         self.joined = ()
         self.reduced_in = 0
         self.state = "open"

@@ -131,6 +131,15 @@ class Reducer:
                 piece[key] += before
         return piece
 
+    def carries(self) -> bool:
+        """True if the accumulators held something else than zeros before this transaction."""
+        for key in self.order:
+            bucket = self.buckets[key]
+            before = torch.zeros(bucket.size, dtype=bucket.dtype, device=bucket.device)
+            if bucket.carry(before) and bool(before.any()):
+                return True
+        return False
+
     def share(self, parts: int, carried: bool) -> Piece:
         """Return this rank's own gradient divided by `parts` (`carried` as in `piece`)."""
         piece = self.piece(carried=False)

@@ -52,12 +52,21 @@ class Reduced:
 class Voted:
     """The vote of `generation` is complete: `counts` is how often each identity is in the sum.
 
-    `taken` maps ranks to the microbatches that they have taken, if these differ.
+    `taken` maps ranks to the microbatches that they have taken, if these differ. So many members
+    knew, in this generation, that lost ranks are ready to take part again: `invited`.
     """
 
     generation: int
     counts: tuple[int, ...]
     taken: Mapping[int, int] = field(default_factory=dict)
+    invited: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invited:
+    """Lost ranks are ready to take part again, as it was said in `generation`."""
+
+    generation: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +79,9 @@ class Tick:
     """Time passed."""
 
 
-Event = Viewed | Decided | Accumulated | Settled | Discarded | Reduced | Voted | Ended | Tick
+Event = (
+    Viewed | Decided | Invited | Accumulated | Settled | Discarded | Reduced | Voted | Ended | Tick
+)
 
 
 # ------------------------------------------------------------------------------------ effects
@@ -97,10 +108,14 @@ class Reduce:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vote:
-    """All-reduce `ballot` (one count for each identity) over all live ranks, and feed `Voted`."""
+    """All-reduce `ballot` (one count for each identity) over all live ranks, and feed `Voted`.
+
+    `invited`: this rank is one of those that know of lost ranks that are ready; it is counted.
+    """
 
     generation: int
     ballot: tuple[int, ...]
+    invited: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

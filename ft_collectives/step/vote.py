@@ -41,13 +41,16 @@ the square of their sum is n times the sum of their squares (Cauchy and Schwarz)
 WORDS = 4
 """A word is one of range(WORDS)."""
 
-HEAD = 2 + WORDS + 4
-"""Numbers before the counts: microbatches, their square, words, and the halves of the digest."""
+HEAD = 2 + WORDS + 1 + 4
+"""Numbers before the counts: microbatches, their square, words, whether lost ranks are known to be
+ready, and the halves of the digest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
     """The outcome of a vote: `counts` for each identity, and how many ranks `said` each word.
+
+    So many know that lost ranks are ready to take part again: `invited`.
 
     `taken` maps ranks to the microbatches that they have taken if these differ; then `counts` is
     empty.
@@ -57,6 +60,7 @@ class Tally:
     said: tuple[int, ...]
     taken: dict[int, int]
     alike: bool = True  # all digests were the same
+    invited: int = 0
 
 
 class _BallotMemory:
@@ -112,15 +116,18 @@ class VoteGroup:
         microbatches: int,
         word: int = 0,
         digest: int = 0,
+        invited: bool = False,
     ) -> Tally:
         """As `count`, among ranks that may have taken different numbers of `microbatches`.
 
-        `word` is in range(WORDS); of `digest` the lower 2 * HALF_BITS bits are compared.
+        `word` is in range(WORDS); of `digest` the lower 2 * HALF_BITS bits are compared; members
+        with `invited` are counted.
         """
         room = self._room[1] if self._room[0] == generation else ROOM
         said = [int(word == one) for one in range(WORDS)]
         low, high = digest & HALF, digest >> HALF_BITS & HALF
-        row = [microbatches, microbatches**2, *said, low, low**2, high, high**2, *ballot]
+        halves = (low, low**2, high, high**2)
+        row = [microbatches, microbatches**2, *said, int(invited), *halves, *ballot]
         needed = _rounded(len(row))
         first = row if needed <= room else row[:HEAD]
         rows = self._combined(generation, first, ReduceOp.SUM, on_launch, room)
@@ -135,7 +142,7 @@ class VoteGroup:
             self._room = (generation, needed)
             sums = tuple(map(sum, zip(*rows, strict=True)))
         alike = all(members * sums[n + 1] == sums[n] ** 2 for n in (HEAD - 4, HEAD - 2))
-        return Tally(counts=sums[HEAD:], said=words, taken={}, alike=alike)
+        return Tally(counts=sums[HEAD:], said=words, taken={}, alike=alike, invited=sums[2 + WORDS])
 
     def _taken(self, generation: int, microbatches: int) -> dict[int, int]:
         """Return how many microbatches each member has taken, by rank."""

@@ -3,6 +3,7 @@
 `main(args)` stands in for `torch.distributed.run.main`, and `run(namespace)` for the function of
 that name, which takes what torch's own parser returned. Both return when the job has ended well,
 and raise RecoverrunError with its exit code otherwise. Main thread only: they handle signals.
+`read_run(directory)` tells what happened in a run.
 """
 
 import os
@@ -10,11 +11,15 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from recoverrun.config.options import TABLE, read
+from recoverrun.config.option_table import TABLE
+from recoverrun.config.options import read
 from recoverrun.config.run_config import Options, parse_options
 from recoverrun.errors import ExitCode, RecoverrunError
+
+if TYPE_CHECKING:
+    from recoverrun.reports.recorded_run import RecordedRun as RecordedRun
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -40,9 +45,16 @@ def run(args: Namespace) -> None:
     _launch(Options(command=command, **given))
 
 
+def read_run(run_dir: str | os.PathLike[str], *others: str | os.PathLike[str]) -> "RecordedRun":
+    """A run that is over, dead or still going; `others` are directories of its other nodes."""
+    from recoverrun.reports.recorded_run import recorded_run  # Only now: a launcher has no use.
+
+    return recorded_run(Path(run_dir), *map(Path, others))
+
+
 def _launch(options: Options) -> None:
     from recoverrun.cli.commands.run import run as start  # Only now: a launcher's machinery.
 
-    code = start(parse_options(options, os.environ))
+    code = start(parse_options(options, os.environ), options)
     if code:
         raise RecoverrunError(f"the job ended with exit code {code}", code)

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from recoverrun.config.options import DEFAULTS, TABLE, Option, kind, normalized
+from recoverrun.config.option_table import DEFAULTS, TABLE, Option, kind
+from recoverrun.config.options import normalized
 from recoverrun.version import __version__
 
 USAGE = "SCRIPT [ARGS]..."
@@ -28,14 +29,14 @@ Every PET_ variable of torchrun is honoured; the command line comes first.
 CONTEXT = {"help_option_names": ["-h", "--help"], "token_normalize_func": normalized}
 
 
-def program(commands: Sequence[str]) -> typer.Typer:
-    """The program with `run` and those of the other commands."""
+def program(commands: Sequence[str], *, completion: bool = False) -> typer.Typer:
+    """The program with `run` and those of the other commands; `completion`: what shells ask for."""
     app = typer.Typer(
         invoke_without_command=True,
         context_settings=CONTEXT,
         subcommand_metavar=f"{USAGE} | COMMAND",
         epilog=EXAMPLES,
-        add_completion=False,
+        add_completion=completion,
         pretty_exceptions_enable=False,
     )
     app.callback()(_with_options(_about))

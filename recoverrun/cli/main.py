@@ -2,36 +2,69 @@
 
 import json
 import os
-import platform
 import sys
-from difflib import get_close_matches
 from pathlib import Path
 
 from recoverrun.config.options import read
 from recoverrun.config.run_config import parse_options
 from recoverrun.errors import ExitCode, RecoverrunError
-from recoverrun.version import __version__
+from recoverrun.version import versions
+from rendezvous.protocol.process_title import entitle
 
-OTHERS = ("status", "postmortem", "demo", "inject", "config", "keygen", "witness")
+OTHERS = (
+    "status",
+    "postmortem",
+    "metrics",
+    "runs",
+    "demo",
+    "inject",
+    "doctor",
+    "template",
+    "config",
+    "keygen",
+    "witness",
+)
 """Commands besides `run`, each in the module of its name."""
+
+COMPLETION = ("--install-completion", "--show-completion")
+
+COMPLETING = "_RECOVERRUN_COMPLETE"
+"""Set by a shell that asks what may follow."""
 
 
 def main() -> None:
     """Entry point of the program `recoverrun`."""
-    arguments = sys.argv[1:]
     try:
-        sys.exit(_main(arguments))
+        code = _code(sys.argv[1:])
+        if sys.stdout is not None:
+            sys.stdout.flush()  # Here, or Python would find at its end that nobody reads it.
+    except BrokenPipeError:
+        # `recoverrun ... | head`: the reader has seen enough, which is no error of anybody.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = ExitCode.FAILED
+    sys.exit(code)
+
+
+def _code(arguments: list[str]) -> int:
+    """Do what the command line says; the exit code."""
+    try:
+        return _main(arguments)
     except RecoverrunError as error:
         print(f"recoverrun: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        return error.exit_code
     except KeyboardInterrupt:
-        sys.exit(ExitCode.INTERRUPTED)
+        return ExitCode.INTERRUPTED
 
 
 def _main(arguments: list[str]) -> int:
     first = arguments[0] if arguments else ""
     if "--json" in arguments and set(arguments) == {"--version", "--json"}:
         print(json.dumps(versions()))
+        return ExitCode.DONE
+    if first in COMPLETION or COMPLETING in os.environ:
+        from recoverrun.cli.help import program
+
+        program(OTHERS, completion=True)(args=arguments, prog_name="recoverrun")
         return ExitCode.DONE
     if first not in OTHERS:
         options = read(arguments[1:] if first == "run" else arguments, os.environ)
@@ -48,7 +81,9 @@ def _main(arguments: list[str]) -> int:
             # Not at the top, as below: a help screen needs no launcher, a launcher no help screen.
             from recoverrun.cli.commands.run import run
 
-            return run(parse_options(options, os.environ))
+            config = parse_options(options, os.environ)
+            entitle("launcher", config.script)
+            return run(config, options)
     from recoverrun.cli.help import program
 
     if first == "inject":
@@ -59,22 +94,10 @@ def _main(arguments: list[str]) -> int:
     return ExitCode.DONE
 
 
-def versions() -> dict[str, object]:
-    """What a program may ask for: recoverrun, and what it stands on ("" where it is missing)."""
-    from importlib import metadata  # Not at the top: a launcher has no use for it.
-
-    found: dict[str, object] = {"schema": 1, "recoverrun": __version__}
-    found["python"] = platform.python_version()
-    for name in ("torch", "pyzmq", "msgpack"):
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = ""
-    return found
-
-
 def _refuse_typo(command: str) -> None:
     """Perhaps the script that does not exist was meant to be a command."""
+    from difflib import get_close_matches  # Not at the top: a launcher has no use for it.
+
     close = get_close_matches(command, (*OTHERS, "run"), n=1)
     if close and close[0] != command:
         sentence = f"there is no script {command!r}, did you mean the command {close[0]!r}?"

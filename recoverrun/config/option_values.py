@@ -13,6 +13,7 @@ from pathlib import Path
 from recoverrun.errors import ExitCode, RecoverrunError
 from rendezvous.consensus.register_events import OnSilence
 from rendezvous.membership.formation import NPROC_MOST
+from rendezvous.membership.hang_events import OnHang
 
 C10D_PORT = 29400
 STATIC_PORT = 29500
@@ -164,6 +165,19 @@ def on_silence(text: str) -> OnSilence:
     return "continue" if one_of("--on-partition", text, ("stop", "continue")) != "stop" else "stop"
 
 
+def on_hang(text: str) -> OnHang:
+    """What becomes of a rank that hangs."""
+    known: dict[str, OnHang] = {"recover": "recover", "tell": "tell", "off": "off"}
+    return known[one_of("--on-hang", text, known)]
+
+
+def snapshot_every(text: str, protects: bool) -> str:
+    """Steps from one snapshot to the next, "auto", or "0" for none, as without protection."""
+    if text != "auto" and not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise usage(f"--snapshot-every must be a number of steps, auto or 0, not {text!r}")
+    return text.lstrip("0") or "0" if protects else "0"
+
+
 def one_of(option: str, text: str, values: Collection[str]) -> str:
     if text not in values:
         raise usage(f"{option} must be one of {', '.join(sorted(values))}, not {text!r}")
@@ -186,6 +200,12 @@ def endpoint(text: str, default_port: int, option: str = "--rdzv-endpoint") -> E
     if number == 0:
         raise usage(f"{option}: port 0 means any, and the other nodes cannot know which")
     return Endpoint(host=match[1].strip("[]"), port=number)
+
+
+def metrics_place(text: str, option: str) -> Endpoint:
+    """PORT of the loopback address, or HOST:PORT, where * is every address."""
+    found = endpoint(f"127.0.0.1:{text}" if text.isdigit() else text, 0, option)
+    return Endpoint(host="0.0.0.0", port=found.port) if found.host == "*" else found
 
 
 def witness(text: str) -> Endpoint | Path | None:

@@ -1,4 +1,4 @@
-"""The options of `run` as one table, and the way from a command line to `Options`.
+"""The way from a command line to `Options`.
 
 A launcher stays beside the training for weeks, so it must not carry the machinery that draws help
 screens: its command line is read here. Where help is wanted `read` says None, and `cli.help` has
@@ -7,223 +7,32 @@ typer draw it from the same table.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from difflib import get_close_matches
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
-from recoverrun.config import defaults
+from recoverrun.config import defaults, slips
+from recoverrun.config.option_table import TABLE, Option, kind
 from recoverrun.config.run_config import Options
 from recoverrun.errors import ExitCode, RecoverrunError
-
-TOPOLOGY = "Topology"
-RECOVERY = "Recovery"
-SCRIPT = "Script"
-LOGS = "Logs"
-COMPATIBILITY = "Compatibility (torchrun)"
 
 HELP = ("--help", "-h", "--version")
 
 Value = str | int | float | bool | Path
 
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One option; `field` is that of `Options`, which also has the default and the type."""
-
-    field: str
-    help: str = ""
-    panel: str = ""  # "": not shown
-    metavar: str = ""
-    more: tuple[str, ...] = ()  # other names
-    shown: str = ""  # the name that help shows, where the one after the field is an older one
-    shown_default: str = ""
-    pet: str | None = None  # torchrun's variable for the default; None: named as it names them
-    own: bool = True  # whether a variable of ours gives a default too
-    choices: tuple[str, ...] = ()  # on the command line; torchrun takes anything from a variable
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """All that are understood; the first one is named in messages."""
-        own = f"--{self.field.replace('_', '-')}"
-        return (self.shown, own, *self.more) if self.shown else (own, *self.more)
-
-    @property
-    def shown_names(self) -> tuple[str, ...]:
-        """Those that help shows."""
-        return (self.names[0], *self.more)
-
-    @property
-    def variables(self) -> tuple[str, ...]:
-        """The environment variables that give the default, the stronger one first."""
-        own = f"RECOVERRUN_{self.field.upper()}" if self.own else ""
-        pet = f"PET_{self.field.upper()}" if self.pet is None else self.pet
-        return tuple(filter(None, (own, pet)))
-
-
-TABLE = (
-    Option("nnodes", "Nodes of the job; of a range it takes all that come.", TOPOLOGY, "N|MIN:MAX"),
-    Option("nproc_per_node", "Workers of this node.", TOPOLOGY, "N|auto|cpu|gpu|xpu"),
-    Option(
-        "node_rank",
-        "Place of this node among them; without it they are numbered as they arrive.",
-        TOPOLOGY,
-        "N",
-    ),
-    Option(
-        "rdzv_endpoint",
-        "Where the nodes meet: an address of the first one, or several.",
-        TOPOLOGY,
-        "HOST:PORT,...",
-    ),
-    Option("rdzv_id", "Name of the job, the same on all nodes.", TOPOLOGY, "NAME"),
-    Option("standalone", "Only this node.", TOPOLOGY),
-    Option("local_addr", "Address of this node for the others.", TOPOLOGY, "HOST"),
-    Option(
-        "key_file",
-        "Shared key that encrypts and authenticates the launchers; the same file on all nodes.",
-        TOPOLOGY,
-        "FILE|none",
-        pet="",
-        shown_default="as found, see docs/security.md",
-    ),
-    Option("key_required", "Start no job on several nodes without a key.", TOPOLOGY, pet=""),
-    Option(
-        "allow_mixed",
-        "Nodes may differ in script and versions.",
-        TOPOLOGY,
-        pet="",
-        shown="--allow-version-mismatch",
-    ),
-    Option("min_replicas", "With fewer replicas left: start again, or exit 81.", RECOVERY, "N"),
-    Option("max_restarts", "Restarts of all ranks where recovery cannot help.", RECOVERY, "N"),
-    Option(
-        "coord",
-        "An etcd (v3) that decides who takes part, in place of the launchers' votes.",
-        RECOVERY,
-        "etcd://HOST:PORT,...",
-        pet="",
-        shown="--etcd",
-    ),
-    Option(
-        "witness",
-        "Who votes when one of two nodes is lost: recoverrun witness, or a shared directory.",
-        RECOVERY,
-        "HOST:PORT|file:///DIR",
-        pet="",
-    ),
-    Option(
-        "on_silence",
-        "stop, or continue without proof that the others are dead: unsafe, both sides may train.",
-        RECOVERY,
-        "WAY",
-        pet="",
-        choices=("stop", "continue"),
-        shown="--on-partition",
-    ),
-    Option("no_protect", "Switch recovery off.", RECOVERY),
-    Option(
-        "check_finite",
-        "Drop a replica whose gradients are NaN/Inf if another machine computes them finite.",
-        RECOVERY,
-        pet="",
-    ),
-    Option(
-        "exact",
-        "Bit-identical results after any loss; exit 2 if the script does not allow it.",
-        RECOVERY,
-        pet="",
-    ),
-    Option(
-        "digest_every",
-        "Steps from one comparison of parameters to the next.",
-        RECOVERY,
-        "STEPS",
-        pet="",
-        shown="--check-params-every",
-        shown_default="0: never",
-    ),
-    Option(
-        "shutdown_timeout",
-        "Seconds between the first signal to a worker and SIGKILL.",
-        RECOVERY,
-        "S",
-        shown_default="30",
-    ),
-    Option("signals_to_handle", "Signals that are passed on to the workers.", RECOVERY, "NAMES"),
-    Option("module", "SCRIPT is the name of a module.", SCRIPT, more=("-m",)),
-    Option("no_python", "SCRIPT is a program of any kind; it runs without recovery.", SCRIPT),
-    Option("run_path", "SCRIPT is a path, whatever --no-python says.", SCRIPT),
-    Option("role", "ROLE_NAME of the workers.", SCRIPT, "NAME"),
-    Option("virtual_local_rank", "LOCAL_RANK is 0, and one GPU visible, everywhere.", SCRIPT),
-    Option("numa_binding", "Bind workers to the CPUs next to their GPUs.", SCRIPT, "MODE", pet=""),
-    Option(
-        "dry_run", "Print what every worker would get, and start none.", SCRIPT, pet="", own=False
-    ),
-    Option(
-        "run_dir",
-        "Where the journal of this run goes.",
-        LOGS,
-        "DIR",
-        shown_default="runs/SCRIPT/TIME-PID",
-        pet="",
-    ),
-    Option(
-        "log_dir",
-        "Base of the workers' log files.",
-        LOGS,
-        "DIR",
-        shown_default="in the run directory",
-    ),
-    Option("redirects", "Streams to files: 0-3, or RANK:N,...", LOGS, "N", ("-r", "--redirect")),
-    Option("tee", "Streams to files and to the console.", LOGS, "N", ("-t",)),
-    Option("local_ranks_filter", "Local ranks shown on the console.", LOGS, "N,..."),
-    Option("ranks_filter", "Global ranks shown on the console.", LOGS, "N,...", pet=""),
-    Option("duplicate_stdout_filters", "Words whose lines are copied to a file.", LOGS, "WORDS"),
-    Option("duplicate_stderr_filters", "The same for stderr.", LOGS, "WORDS"),
-    Option("master_addr", "Host of the endpoint.", COMPATIBILITY, "HOST"),
-    Option("master_port", "Port of the endpoint.", COMPATIBILITY, "PORT"),
-    Option(
-        "rdzv_backend",
-        "static or c10d: recoverrun has a rendezvous of its own for both.",
-        COMPATIBILITY,
-        "NAME",
-    ),
-    Option(
-        "rdzv_conf",
-        "Used are join_timeout, timeout, last_call_timeout (seconds), is_host.",
-        COMPATIBILITY,
-        "KEY=VALUE,...",
-    ),
-    Option("monitor_interval", "No effect: ends are seen at once.", COMPATIBILITY, "S"),
-    Option(
-        "start_method",
-        "No effect: workers are always new processes.",
-        COMPATIBILITY,
-        "NAME",
-        choices=("spawn", "fork", "forkserver"),
-    ),
-    Option("event_log_handler", "No effect: see the journal.", COMPATIBILITY, "NAME"),
-    Option(
-        "logs_specs", "No effect: plugins of torch are not loaded.", COMPATIBILITY, "NAME", pet=""
-    ),
-    Option("inject", pet=""),
-    Option("finals", pet=""),
-)
-
-_HINTS = get_type_hints(Options)
 _BY_NAME = {name: option for option in TABLE for name in option.names}
 _YES, _NO = ("1", "true", "t", "yes", "y", "on"), ("0", "false", "f", "no", "n", "off")
 
-DEFAULTS: Mapping[str, Any] = {field.name: field.default for field in fields(Options)}
-
-_HANDED_DOWN = frozenset({"run_dir", "inject", "finals", "exact", "check_finite", "digest_every"})
+_HANDED_DOWN = frozenset({
+    "run_dir", "inject", "finals", "exact", "check_finite", "digest_every", "snapshot_every",
+})  # fmt: skip
 """Fields whose variable a launcher sets for its workers: a launcher inside one must not obey it."""
 
 
 _ONLY_OURS = frozenset({
     "min_replicas", "coord", "witness", "on_silence", "no_protect", "check_finite", "exact",
-    "digest_every", "dry_run", "run_dir", "ranks_filter",
+    "digest_every", "dry_run", "run_dir", "ranks_filter", "on_hang", "hang_limit", "returns",
+    "spares", "snapshot_every", "metrics_port", "on_event", "notify_url",
 })  # fmt: skip
 
 
@@ -238,12 +47,6 @@ class Settings:
 def normalized(name: str) -> str:
     """torchrun's users write --nproc_per_node as well as --nproc-per-node."""
     return name.replace("_", "-")
-
-
-def kind(option: Option) -> type:
-    """str, int, float, bool or Path."""
-    hint = _HINTS[option.field]
-    return next(t for t in (bool, int, float, Path, str) if t is hint or t in get_args(hint))
 
 
 def read(arguments: Sequence[str], environ: Mapping[str, str]) -> Options | None:
@@ -317,7 +120,7 @@ def _sift(arguments: Sequence[str]) -> tuple[dict[str, Value], tuple[str, ...]] 
         if kind(option) is bool:
             if equals:
                 raise _usage(f"{name} takes no value")
-            given[option.field] = True
+            given[option.field] = not option.denies(normalized(name))
             continue
         if not equals:
             if not rest:
@@ -357,9 +160,10 @@ def _usage(sentence: str) -> RecoverrunError:
 
 
 def _meant(name: str) -> str:
-    shown = [option.names[0] for option in TABLE if option.panel]
-    close = get_close_matches(normalized(name), [*shown, *HELP], n=1)
-    return f", did you mean {close[0]}?" if close else ""
+    # A slip of the finger must never be answered with the advice to give protection up.
+    shown = [o.names[0] for o in TABLE if o.panel and o.field not in ("no_protect", "no_python")]
+    close = slips.meant(normalized(name), shown, HELP)
+    return f", did you mean {close}?" if close else ""
 
 
 def _value(option: Option, name: str, text: str) -> Value:

@@ -4,6 +4,7 @@ The meaning of the options is torchrun's. Where torchrun would start a rendezvou
 a job of one node, we use none: no endpoint is opened that nobody else needs.
 """
 
+import math
 import os
 import re
 import signal
@@ -17,7 +18,9 @@ from recoverrun.config import numa, option_values
 from recoverrun.config.cpu_count import cores
 from recoverrun.config.option_values import Endpoint, Streams
 from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.text import plural
 from rendezvous.consensus.register_events import OnSilence
+from rendezvous.coordinator.recovery_policy import RecoveryPolicy
 from rendezvous.protocol.fault_schedule import ScheduleError, parse
 
 SHUTDOWN_S = 30
@@ -51,6 +54,11 @@ class Options:
     max_restarts: int = 0
     min_replicas: int = 1
     on_silence: str = "stop"
+    on_hang: str = "recover"
+    hang_limit: float = 0.0
+    returns: bool = False
+    spares: int = 0
+    snapshot_every: str = "0"
     witness: str = ""
     coord: str = ""
     run_dir: Path | None = None
@@ -77,6 +85,9 @@ class Options:
     inject: str = ""
     finals: str = ""
     digest_every: int = 0
+    metrics_port: str = ""
+    on_event: str = ""
+    notify_url: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +130,8 @@ class RunConfig:
     join_timeout_s: float
     last_call_s: float
     max_restarts: int
-    min_replicas: int
+    recovery_policy: RecoveryPolicy  # what becomes of the job where ranks are lost or hang
+    spares: int  # processes of this node that wait to take a lost worker's place
     on_silence: OnSilence
     etcd: tuple[Endpoint, ...]  # where the launchers agree; none: among themselves
     witness: Endpoint | Path | None  # who votes when one of two nodes is lost
@@ -160,7 +172,7 @@ def parse_options(options: Options, environ: Mapping[str, str]) -> RunConfig:
     _check_numbers(options)
     fixed = option_values.is_static(options.rdzv_backend)
     conf = option_values.rdzv_conf(options.rdzv_conf)
-    nproc = option_values.nproc(options.nproc_per_node, environ)
+    nproc = _nproc(options, environ, alone=alone)
     bindings: tuple[tuple[int, ...], ...] = ()
     if options.numa_binding:
         allowed = os.sched_getaffinity(0)
@@ -189,10 +201,11 @@ def parse_options(options: Options, environ: Mapping[str, str]) -> RunConfig:
         join_timeout_s=conf.join_timeout_s,
         last_call_s=conf.last_call_s,
         max_restarts=options.max_restarts,
-        min_replicas=options.min_replicas,
+        recovery_policy=_recovery_policy(options),
+        spares=options.spares if options.returns and not options.no_protect else 0,
         on_silence=option_values.on_silence(options.on_silence),
-        etcd=() if alone else _etcd(options),
-        witness=None if alone else option_values.witness(options.witness),
+        etcd=_etcd(options, alone=alone),
+        witness=_witness(options, alone=alone),
         run_dir=options.run_dir,
         logs=_logs(options, environ),
         role=options.role,
@@ -229,15 +242,27 @@ def _protects(options: Options) -> bool:
     return protects
 
 
+def _nproc(options: Options, environ: Mapping[str, str], *, alone: bool) -> int:
+    """Workers of this node, which are at least as many as replicas where it is the only one."""
+    nproc = option_values.nproc(options.nproc_per_node, environ)
+    if alone and options.min_replicas > nproc:
+        least, workers = f"--min-replicas {options.min_replicas}", plural(nproc, "worker")
+        raise _usage(f"{least}: {workers} on one node cannot be more than {nproc} replicas")
+    return nproc
+
+
 def _check_numbers(options: Options) -> None:
     for name, count in (
         ("max-restarts", options.max_restarts),
         ("digest-every", options.digest_every),
         ("min-replicas", options.min_replicas - 1),
+        ("spares", options.spares),
         ("shutdown-timeout", options.shutdown_timeout or 0),
     ):
         if count < 0:
             raise _usage(f"--{name} is too small")
+    if not 0 <= options.hang_limit < math.inf:
+        raise _usage("--hang-limit must be a number of seconds, or 0")
     if not options.monitor_interval > 0:
         raise _usage("--monitor-interval must be positive")
     if options.numa_binding:
@@ -254,8 +279,8 @@ def _endpoints(options: Options, fixed: bool) -> tuple[Endpoint, ...]:
     return (Endpoint(host=host.strip("[]"), port=port),)
 
 
-def _etcd(options: Options) -> tuple[Endpoint, ...]:
-    """--etcd. Where etcd decides, nothing else can."""
+def _etcd(options: Options, *, alone: bool) -> tuple[Endpoint, ...]:
+    """--etcd, parsed also where there is no use for it. Where etcd decides, nothing else can."""
     found = option_values.coord(options.coord)
     others = [
         name
@@ -264,7 +289,13 @@ def _etcd(options: Options) -> tuple[Endpoint, ...]:
     ]
     if found and others:
         raise _usage(f"--etcd: with etcd there is no use for {others[0]}, leave it away")
-    return found
+    return () if alone else found
+
+
+def _witness(options: Options, *, alone: bool) -> Endpoint | Path | None:
+    """--witness, parsed also where there is no use for it."""
+    found = option_values.witness(options.witness)
+    return None if alone else found
 
 
 def _logs(options: Options, environ: Mapping[str, str]) -> Logs:
@@ -277,6 +308,16 @@ def _logs(options: Options, environ: Mapping[str, str]) -> Logs:
         stdout_words=option_values.words(options.duplicate_stdout_filters),
         stderr_words=option_values.words(options.duplicate_stderr_filters),
         prefix=environ.get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", ""),
+    )
+
+
+def _recovery_policy(options: Options) -> RecoveryPolicy:
+    return RecoveryPolicy(
+        min_replicas=options.min_replicas,
+        on_hang=option_values.on_hang(options.on_hang),
+        hang_limit_s=options.hang_limit,
+        returns=options.returns,
+        snapshot_every=option_values.snapshot_every(options.snapshot_every, _protects(options)),
     )
 
 
@@ -312,6 +353,10 @@ def _notes(
     ]
     if options.numa_binding and not bound:
         idle.append("--numa-binding (no NVIDIA GPU for each worker, or no CPU next to it)")
+    if options.returns and options.no_protect:
+        idle.append("--return (with --no-protect)")
+    if options.spares and (options.no_protect or not options.returns):
+        idle.append("--spares (without --return)" if not options.returns else "--spares")
     notes = [f"without effect here: {', '.join(idle)}"] if idle else []
     if unknown:
         notes.append(f"--rdzv-conf: unknown {', '.join(unknown)}")

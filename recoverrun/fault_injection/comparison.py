@@ -8,12 +8,15 @@ from rich.text import Text
 from recoverrun.fault_injection.trial import Trial
 from recoverrun.fault_injection.verdict import Point
 from recoverrun.reports.commits import Commit
-from recoverrun.reports.history import PARTS, History, Recovery
+from recoverrun.reports.happenings import Recovery
+from recoverrun.reports.history import History
 from recoverrun.reports.plot import plot
+from recoverrun.reports.recoveries import PARTS
+from recoverrun.reports.returns import Way
 from recoverrun.text import Glyphs, plural, ranks, span
 
 BEFORE, AFTER = 1, 2
-"""Steps that are shown around each loss."""
+"""Steps that are shown around each loss; of a return the one before, too."""
 
 ROWS = 8
 """Height of the loss curves in lines."""
@@ -37,12 +40,14 @@ def account(commit: Commit | None, whole: int, glyphs: Glyphs) -> Text:
 
 
 def shown_steps(history: History) -> tuple[int, ...]:
-    """The steps around each loss, and the last one."""
+    """The steps around each loss and return, and the last one."""
     steps = sorted({commit.step for commit in history.commits})
     chosen: set[int] = set(steps[-1:])
     for recovery in history.recoveries:
         around = range(recovery.step - BEFORE, recovery.step + AFTER + 1)
         chosen |= set(around) & set(steps)
+    for way in history.returns.backs:
+        chosen |= {way.step - BEFORE, way.step} & set(steps)
     return tuple(sorted(chosen))
 
 
@@ -96,6 +101,20 @@ def phase_table(recoveries: Sequence[Recovery], glyphs: Glyphs) -> Table:
         parts = [f"{ms:.1f}" for _, ms in recovery.parts_ms]
         name = f"step {recovery.step} {glyphs.dot} replica {slots}"
         table.add_row(name, *parts, f"{recovery.total_ms:.1f}")
+    return table
+
+
+def return_table(ways: Sequence[Way], glyphs: Glyphs) -> Table:
+    """Milliseconds of each part of each way back, and what was given to the newcomers."""
+    names = list(dict.fromkeys(name for way in ways for name, _ in way.parts_ms))
+    table = _table("return in ms", *(name.partition(" ")[0] for name in names), "MB")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for way in ways:
+        known = dict(way.parts_ms)
+        parts = [f"{known[name]:.0f}" if name in known else glyphs.dash for name in names]
+        name = f"step {way.step} {glyphs.dot} replica {way.slot}"
+        table.add_row(name, *parts, f"{way.parts.size / 1e6:.1f}")
     return table
 
 

@@ -2,20 +2,30 @@
 
 A trial is judged by what the run left behind, its exit code and its journal. From the output only
 the script's own figures are taken, lines such as `step 12 loss 2.3456 lr 3.00e-04`.
+
+Whoever ends the trial ends the run: a signal is passed on to the launcher, which ends its workers,
+and where this process is killed, the kernel tells the launcher. The launcher has a process group of
+its own, so that Ctrl-C reaches it once, by our hand.
 """
 
 import os
 import re
 import selectors
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.launcher.node.process import end_with_parent
+from recoverrun.launcher.node.signals import STOPPERS
 from recoverrun.reports.history import History, history
 from recoverrun.reports.proof import Proof, prove
 from rendezvous.journal.reader import read_run
@@ -41,6 +51,7 @@ class Trial:
     rates: Mapping[int, float]  # learning rate, by step
     tail: tuple[str, ...]  # the last lines of its output
     notices: tuple[str, ...] = ()  # what its workers had to tell
+    start_s: float = 0.0  # until its log named a step, 0 unknown
 
     @property
     def weakened(self) -> str:
@@ -64,7 +75,8 @@ def launch(
 ) -> Trial:
     """Run `recoverrun OPTIONS` to its end; `on_line` sees each line of its output.
 
-    Raises RecoverrunError where it outlives `timeout_s`; it is ended then, as at any exception.
+    Raises RecoverrunError where it outlives `timeout_s`, and Stopped where a signal ends it. The
+    run is over then, as at any exception. Main thread only.
     """
     env = {**os.environ, **(environment or {})}
     command = [sys.executable, "-m", "recoverrun", f"--run-dir={run_dir}", f"--inject={inject}"]
@@ -74,18 +86,17 @@ def launch(
     losses: dict[int, float] = {}
     rates: dict[int, float] = {}
     tail: deque[str] = deque(maxlen=TAIL_LINES)
-    process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    try:
+    start_s = 0.0
+    with stoppable(), _started(command, env) as process:
         for line in _lines(process, timeout_s):
             tail.append(line)
             if found := figures(line):
+                start_s = start_s or time.monotonic() - began
                 step, losses[found[0]], rate = found
                 if rate is not None:
                     rates[step] = rate
             on_line(line)
         code = process.wait(timeout=STOP_AFTER_S)
-    finally:
-        _end(process)
     log = read_run(run_dir)
     facts = history(log)
     return Trial(
@@ -98,6 +109,7 @@ def launch(
         rates=rates,
         tail=tuple(tail),
         notices=tuple(entry.reason for entry in log.of("notice.give")),
+        start_s=start_s,
     )
 
 
@@ -140,14 +152,69 @@ def _lines(process: subprocess.Popen[bytes], timeout_s: float | None) -> Iterato
         yield rest.decode(errors="replace")
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """See the launcher gone: it ends its workers itself when it is told to leave."""
+class Stopped(RecoverrunError):
+    """This process was sent a signal that ends what it does."""
+
+    def __init__(self, number: signal.Signals) -> None:
+        sentence = f"{number.name} was sent to this trial: the run is ended with it"
+        super().__init__(sentence, 128 + number)
+        self.number = number
+
+
+def _stop(number: int, _frame: FrameType | None) -> None:
+    raise Stopped(signal.Signals(number))
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """Signals that end a process raise Stopped, but those that are ignored. Only the main thread
+    can be told of signals: in another one nothing is changed.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    wanted = [one for one in sorted(STOPPERS) if signal.getsignal(one) != signal.SIG_IGN]
+    former = {number: signal.signal(number, _stop) for number in wanted}
+    try:
+        yield
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+
+@contextmanager
+def _started(command: Sequence[str], env: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """A launcher, which is gone with its workers when the block is left."""
+    process = subprocess.Popen(
+        command,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        process_group=0,
+        preexec_fn=end_with_parent,
+    )
+    try:
+        yield process
+    except Stopped as stopped:
+        _end(process, stopped.number)
+        raise
+    finally:
+        _end(process, signal.SIGTERM)
+
+
+def _end(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    """See the launcher gone: it ends its workers itself when it is told to leave.
+
+    A second signal to us kills it, and what guards its workers ends them.
+    """
+    assert process.stdout is not None, "the process was started with a pipe"
+    if process.stdout.closed:
+        return
     if process.poll() is None:
-        process.terminate()
+        process.send_signal(number)
         try:
-            process.wait(timeout=STOP_AFTER_S)
-        except subprocess.TimeoutExpired:
+            process.communicate(timeout=STOP_AFTER_S)  # Nobody may wait for us to read.
+        except (subprocess.TimeoutExpired, Stopped):
             process.kill()
             process.wait(timeout=STOP_AFTER_S)
-    if process.stdout is not None:
-        process.stdout.close()
+    process.stdout.close()

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 
 from recoverrun.errors import ExitCode
 from recoverrun.fault_injection.trial import Trial
-from recoverrun.reports.history import History, Loss, recovery_of
+from recoverrun.reports.happenings import Death, Loss
+from recoverrun.reports.history import History, recovery_of
 from recoverrun.text import plural
 from rendezvous.protocol.fault_schedule import Kill, render
+from rendezvous.protocol.incarnations import birth_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,12 +69,33 @@ def faults(kills: Sequence[Kill], history: History) -> Faults:
     made_good = [loss for loss in history.losses if recovery_of(history, loss) is not None]
     # A loss after the last commit needs no recovery where the run came to its end without it.
     ended_well = history.exit_code == 0
-    died = {death.rank for death in history.deaths if not death.ours and death.signal}
     return Faults(
         absorbed=tuple(history.losses if ended_well else made_good),
         fatal=() if ended_well else tuple(x for x in history.losses if x not in made_good),
-        missed=tuple(kill for kill in kills if kill.rank not in died),
+        missed=_missed(kills, history),
     )
+
+
+def _missed(kills: Sequence[Kill], history: History) -> tuple[Kill, ...]:
+    """Those whose rank has no death left for them: of its first process, or of the one that was
+    started again for it the so-and-so-many-th time.
+    """
+    on_the_way = (death for way in history.returns.ways for death in way.ended)
+    struck = [one for one in (*history.deaths, *on_the_way) if not one.ours and one.signal]
+    gone = [one for one in history.deaths if one.kind == "node-lost"]
+    missed = []
+    for kill in kills:
+        mine = [one for one in struck if one.rank == kill.rank and _fits(kill, one)]
+        if mine:
+            struck.remove(mine[0])
+        elif not any(kill.node and kill.rank in one.ranks for one in gone):
+            missed.append(kill)
+    return tuple(missed)
+
+
+def _fits(kill: Kill, death: Death) -> bool:
+    birth = birth_of(death.incarnation)
+    return kill.when == "step" or birth == (kill.nth if kill.when == "return" else 0)
 
 
 def ledger_point(name: str, trial: Trial) -> Point:
@@ -94,9 +117,27 @@ def faults_point(kills: Sequence[Kill], history: History) -> Point:
     sorted_out = faults(kills, history)
     struck = len(kills) - len(sorted_out.missed)
     text = f"{plural(struck, 'kill')}, {plural(len(sorted_out.absorbed), 'lost replica')} absorbed"
+    if history.returns.backs:
+        text += f", {plural(len(history.returns.backs), 'return')}"
     if sorted_out.missed:
         text += f"; never struck: {render(sorted_out.missed)}"
     return Point(held=not sorted_out.fatal and struck > 0, text=text)
+
+
+def returns_point(history: History, notices: Sequence[str]) -> Point:
+    """True if each replica that was lost takes part again at the end."""
+    away = sorted({history.slot_of(rank) for rank in _away(history)})
+    back = len(history.returns.backs)
+    if not away:
+        return Point(held=True, text=f"{plural(back, 'lost replica')} came back")
+    told = (one.removeprefix(NEVER) for one in notices if one.startswith(NEVER))
+    why = next(told, "the run was over too soon")
+    slots = ", ".join(map(str, away))
+    return Point(held=None, text=f"replica {slots} did not come back: {why}")
+
+
+NEVER = "a lost replica does not come back: "
+"""So begins what a run says of a script in which no fresh process can take a lost one's place."""
 
 
 def weights_point(comparison: Comparison | None, trial: Trial) -> Point:
@@ -121,12 +162,22 @@ def weights_point(comparison: Comparison | None, trial: Trial) -> Point:
 
 def witness_point(comparison: Comparison | None, history: History) -> Point:
     """True if each survivor's weights were among those that were compared."""
-    lost = {rank for loss in history.losses for rank in loss.ranks}
-    survivors = set(range(history.world_size)) - lost
-    compared = set(comparison.ranks) if comparison else set()
-    shown = len(compared & survivors)
-    text = f"final weights of {shown} of {plural(len(survivors), 'survivor')} compared"
-    return Point(held=True if survivors <= compared else None, text=text)
+    world = history.world_size
+    lost = {rank for rank in _away(history) if 0 <= rank < world}
+    compared = {rank for rank in comparison.ranks if 0 <= rank < world} if comparison else set()
+    survivors, shown = world - len(lost), len(compared - lost)
+    text = f"final weights of {shown} of {plural(survivors, 'survivor')} compared"
+    return Point(held=True if shown == survivors else None, text=text)
+
+
+def _away(history: History) -> set[int]:
+    """Ranks that were lost, and have not come back since."""
+    return {
+        rank
+        for loss in history.losses
+        if loss.life == history.returns.life(loss.attempt, loss.slot)
+        for rank in loss.ranks
+    }
 
 
 def exit_code(points: Sequence[Point]) -> int:

@@ -8,36 +8,44 @@ which). For its own workers that is a function call, for those of other nodes a 
 the coordinator says stop, when the user does, or when this node is cut off from the others.
 """
 
+import os
 import signal
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from recoverrun.config.run_config import RunConfig
 from recoverrun.errors import ExitCode, RecoverrunError
 from recoverrun.launcher.job_client import JobClient
 from recoverrun.launcher.network.addresses import master_address
 from recoverrun.launcher.network.frames import NOBODY
+from recoverrun.launcher.network.gloo_interface import WayToOthers
 from recoverrun.launcher.network.job_fingerprint import join_message
 from recoverrun.launcher.network.job_wait import JobWait
 from recoverrun.launcher.network.key_lookup import Keyring
 from recoverrun.launcher.node import process
+from recoverrun.launcher.node.bystanders import Bystanders
 from recoverrun.launcher.node.signals import MESSENGERS, STOPPERS, SignalInbox
 from recoverrun.launcher.node.supervisor import Leave
 from recoverrun.launcher.node.workers import LocalWorkers
-from recoverrun.launcher.output.announcements import starting, waiting
+from recoverrun.launcher.output.announcements import begun, starts_again, waiting
 from recoverrun.launcher.output.log_files import LogTree
-from recoverrun.launcher.output.recorder import Recorder
+from recoverrun.launcher.output.recorder import FLUSH_S, Recorder
 from recoverrun.launcher.output.run_dir import PrivateDir
-from recoverrun.text import named_signals, sanitize
+from recoverrun.launcher.output.run_folder import RunFolder
+from rendezvous.protocol.arrival_messages import StartAgain
 from rendezvous.protocol.effects import Json, Record, notice
 from rendezvous.protocol.formation_messages import Join, Refusal, Restart, Spare, Start
+from rendezvous.protocol.hang_messages import Inspect
 from rendezvous.protocol.messages import Kill, Leaving, Message, Stop
+from rendezvous.protocol.snapshot_messages import Keep
 from rendezvous.transport.links import Router
 from rendezvous.transport.station import Station
 
 SETTLE_S = 3.0
 """How long the coordinating launcher waits for others to confirm that the job is over."""
+
+SHOWN_S = 0.2
+"""How long the loop waits for the last lines of an attempt to be shown before the next one."""
 
 BLOCKED_S = 0.001
 """A poll that took longer was waiting: what it found had just happened."""
@@ -51,7 +59,7 @@ class Agent:
         *,
         config: RunConfig,
         node: str,
-        run_dir: Path,
+        folder: RunFolder,
         private: PrivateDir,
         keyring: Keyring,
         began_at: float,
@@ -60,18 +68,15 @@ class Agent:
         """`say` prints a line for the user."""
         self._config = config
         self._node = node
-        self._run_dir = run_dir
+        self._folder = folder
         self._private = private
         self._began_at = began_at
         self._say = say
         self._master = ""  # where rank 0 could listen if it were ours
-        # Before there is any thread or socket: it is a fork of this process.
-        others = process.children()  # of the program that we run in: none of our business
-        self._guardian = process.Guardian(private.socket)
-        self._keep = others | self._guardian.pids
-        self._recorder = Recorder(config=config, run_dir=run_dir, began_at=began_at, say=say)
+        self._bystanders = Bystanders(private.socket)
+        self.recorder = Recorder(config=config, folder=folder, began_at=began_at, say=say)
         self._attempt = 0
-        self._logs = LogTree(config, run_dir)
+        self._logs = LogTree(config, folder)
         self._restart: Restart | None = None  # our workers are ended for it
         self.waiting = JobWait(config, say, began_at)
         self._keyring = keyring
@@ -81,6 +86,8 @@ class Agent:
         self._station.watch(self._signals.fd)
         self._router: Router | None = None
         self._local_workers: LocalWorkers | None = None
+        self._way_to_others = WayToOthers(config, self._incarnation)
+        self.hosts = False  # do others come to this launcher?
         self._dismissed = False  # a spare that was not needed
         self._ignored: set[signal.Signals] = set()
         self._stop: Stop | None = None
@@ -90,7 +97,8 @@ class Agent:
             config=config,
             station=self._station,
             agent=self,
-            record=self._recorder.record,
+            record=self.recorder.record,
+            folder=folder,
             began_at=began_at,
         )
 
@@ -105,7 +113,7 @@ class Agent:
                 self._turn()
             if left.stuck:
                 reason = f"ranks {list(left.stuck)} did not end by SIGKILL and are left behind"
-                self._recorder.record(Record("notice.give", reason, {"rank": left.stuck[0]}))
+                self.recorder.record(Record("notice.give", reason, {"rank": left.stuck[0]}))
             assert self._stop is not None, "the workers left without being told to"
             self._finish(self._stop)
             return self._stop.exit_code
@@ -148,9 +156,11 @@ class Agent:
 
     def _open(self) -> None:
         self._router = self._station.listen_ipc(self._private.socket)
-        self._job_client.open(self._began_at)
         if self._config.endpoint is not None:
             self._say(waiting(self._config))
+            self.waiting.look_up()
+            self._way_to_others.look_up()
+        self._job_client.open(self._began_at)
         if self._job_client.connections.hosts:
             self.host()
         else:
@@ -169,6 +179,7 @@ class Agent:
             for number in self._signals.take():
                 self._signal(number, now)
         self._job_client.read(ready, now)
+        self._up(self._bystanders.read(ready), now)
         if self._local_workers is not None:
             if self._router in ready:
                 self._up(self._local_workers.listen(now), now)
@@ -188,8 +199,10 @@ class Agent:
         if self._local_workers is not None:
             self._up(self._local_workers.tick(now), now)
         self._job_client.tick(now)
+        self.recorder.announcer.tick(now)
         for words in self._station.log_lines(now):
-            self._recorder.record(notice(words))
+            self.recorder.record(notice(words))
+        self.recorder.tick(now)
         if self._local_workers is None:
             self.waiting.give_up(self._job_client.connections, self._keyring, now)
 
@@ -197,7 +210,7 @@ class Agent:
 
     def host(self) -> None:
         """The others come to this launcher."""
-        self._master = master_address(self._config, hosts=True)
+        self.hosts, self._master = True, master_address(self._config, hosts=True)
         if self._keyring.note:
             self._say(f"recoverrun: {self._keyring.note}")
 
@@ -211,6 +224,7 @@ class Agent:
             attempt=self._attempt,
             agreement=self._job_client.agreement,
             listen=self._job_client.connections.port,
+            holding=self._bystanders.held,
         )
 
     def cut_off(self, reason: str, now: float) -> None:
@@ -229,8 +243,11 @@ class Agent:
         local_workers = self._local_workers
         if isinstance(message, Restart):
             self._obey(message, now)
-        elif isinstance(message, Start) and local_workers is None:
-            self._start(message, now)
+        elif isinstance(message, Start):
+            if local_workers is None:
+                self._start(message, now)
+            elif message.succeeds and message.attempt == self._attempt and self._restart is None:
+                self._job_client.begin(message, now)
         elif isinstance(message, Refusal) and (local_workers is None or self._restart is not None):
             self._refused(message, now)
         elif isinstance(message, Spare) and local_workers is None:
@@ -238,10 +255,11 @@ class Agent:
         elif local_workers is None:
             pass  # Meant for a job that we are not in.
         elif rank != NOBODY:
-            self._job_client.heard(message)
+            self._job_client.heard(message, now)
             local_workers.deliver(rank, message)
-        elif isinstance(message, Kill):
-            self._up(local_workers.kill(message, now), now)
+        elif isinstance(message, Inspect | Keep | Kill | StartAgain):
+            self._job_client.heard(message, now)
+            self._up(local_workers.obey(message, now), now)
         elif isinstance(message, Stop):
             self._up([message], now)  # So it is known that we know.
             self._halt(message, now)
@@ -267,8 +285,7 @@ class Agent:
         if self._local_workers is None:
             self._join_again(now)
             return
-        why = sanitize(named_signals(restart.reason))
-        self._say(f"⟲ {why}: all ranks start again (attempt {restart.attempt})")
+        self._say(starts_again(restart))
         stop = Stop(exit_code=0, reason=restart.reason, root_rank=restart.root_rank)
         self._up(self._local_workers.stop(stop, now), now)
 
@@ -277,8 +294,8 @@ class Agent:
         assert self._restart is not None, "only called for a restart"
         self._attempt, self._restart = self._restart.attempt, None
         if self._local_workers is not None:
-            self._local_workers.close()
-            process.sweep(keep=self._keep)
+            self._local_workers.close(within_s=SHOWN_S)
+            process.sweep(keep=self._bystanders.pids)
         self._local_workers = None
         self.waiting.begin(now)
         self._master = master_address(self._config, hosts=self._job_client.connections.hosts)
@@ -288,29 +305,36 @@ class Agent:
         assert self._router is not None, "opened before anybody could answer"
         self._node = start.nodes[start.node_rank]
         self._attempt = start.attempt
-        self._recorder.open(self._node, start.world_size, start.nodes)
+        self._folder.agree(start.folder)
+        self.recorder.open(self._node, start.world_size, start.nodes)
         self._job_client.begin(start, now)
+        inherited, words = self._way_to_others.environ(start, os.environ)
+        if words:
+            self.recorder.record(notice(words))
         self._local_workers = LocalWorkers(
             config=self._config,
             start=start,
             station=self._station,
             router=self._router,
-            run_dir=self._run_dir,
+            run_dir=self._folder.path,
             private=self._private,
-            record=self._recorder.record,
+            keeper=self._bystanders.begin(self._config, self._station, self.recorder.record),
+            record=self.recorder.record,
             logs=self._logs,
+            inherited=inherited,
         )
-        if not start.attempt:
-            self._say(starting(self._config, start, self._run_dir))
         try:
-            self._local_workers.launch()
+            self._local_workers.launch(begin=not start.succeeds)
+            pids = self._local_workers.processes.pids
+            self._say(begun(self._config, start, self._folder.path, pids))
         except RecoverrunError as error:
             self._ask_to_stop(Stop(exit_code=error.exit_code, reason=str(error), root_rank=-1), now)
 
     def _signal(self, number: signal.Signals, now: float) -> None:
         if number == signal.SIGCHLD:
             if self._local_workers is not None:
-                process.reap_orphans(self._local_workers.pids | self._keep)
+                known = self._local_workers.processes.known
+                process.reap_orphans(self._bystanders.pids | known)
             return
         if number not in STOPPERS:
             self._pass_on(number)
@@ -358,17 +382,19 @@ class Agent:
     # --------------------------------------------------------------------------- the end
 
     def _finish(self, stop: Stop) -> None:
-        self._recorder.open(self._node, 0, (self._node,))
+        self.recorder.open(self._node, 0, (self._node,))
         fields: dict[str, Json] = {"exit_code": int(stop.exit_code), "root_rank": stop.root_rank}
-        self._recorder.record(Record("run.end", stop.reason, fields))
+        if stop.node:
+            fields["root_node"] = stop.node
+        self.recorder.record(Record("run.end", stop.reason, fields))
 
     def _close(self) -> None:
         if self._local_workers is not None:
-            self._local_workers.close()
+            self._local_workers.close(within_s=FLUSH_S)
         failed = self._stop is None or self._stop.exit_code != 0
-        process.sweep(keep=self._keep, gently=not failed)
+        process.sweep(keep=self._bystanders.pids, gently=not failed)
         self._job_client.close()
+        self._bystanders.end()
         self._station.close()
         self._signals.close()
-        self._recorder.close()
-        self._guardian.dismiss()
+        self.recorder.close()

@@ -7,7 +7,7 @@ host while that is here. Whatever concerns this node's own workers it hands to t
 import random
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import assert_never, get_args
+from typing import TYPE_CHECKING, assert_never, get_args
 
 from recoverrun.config.run_config import RunConfig
 from recoverrun.launcher.leadership.acts import Act, CutOff, Departed, Follow, Inquire, TakeOver
@@ -17,10 +17,11 @@ from recoverrun.launcher.leadership.launchers import formation_of
 from recoverrun.launcher.leadership.leadership import Leadership
 from recoverrun.launcher.leadership.node_agent import NodeAgent
 from recoverrun.launcher.network.connections import Connections, Word, other_door
-from recoverrun.launcher.network.etcd_client import EtcdClient
 from recoverrun.launcher.network.frames import NOBODY, Envelope
 from recoverrun.launcher.network.witness_client import WitnessMonitor, witness_client_at
 from recoverrun.launcher.node.workers import LocalWorkers
+from recoverrun.launcher.output.node_records import NodeRecords
+from recoverrun.launcher.output.run_folder import RunFolder
 from rendezvous.consensus.register_events import RegisterMessage
 from rendezvous.protocol.effects import Record
 from rendezvous.protocol.formation_messages import Beat, Join, Redirect, Spare, Start
@@ -30,11 +31,13 @@ from rendezvous.protocol.messages import (
     ContextBuffer,
     Leaving,
     Message,
-    Statement,
     StoreAnswer,
 )
-from rendezvous.protocol.register_messages import Copied, Copy, Ping, Whole
+from rendezvous.protocol.register_messages import Copied, Copy, Ping, Statement, Whole
 from rendezvous.transport.station import Station
+
+if TYPE_CHECKING:  # HTTP and TLS: 2 MiB that a job without etcd has no use for
+    from recoverrun.launcher.network.etcd_client import EtcdClient
 
 AMONG_LAUNCHERS = (*get_args(RegisterMessage), Copy, Whole, Copied, Statement)
 """Messages that have nothing to do with a coordinator."""
@@ -50,8 +53,10 @@ class JobClient:
         station: Station,
         agent: NodeAgent,
         record: Callable[[Record], None],
+        folder: RunFolder,
         began_at: float,
     ) -> None:
+        self._folder = folder
         self._config = config
         self._incarnation = station.incarnation
         self._agent = agent
@@ -67,6 +72,7 @@ class JobClient:
         self._heartbeat = heartbeat(config.nnodes)
         self._search = CoordinatorSearch(self._heartbeat)
         self._cut_off = False  # from the job
+        self._node_records = NodeRecords(record, lambda: self._coordinator_host is not None)
         self._beat_at = began_at
         self._witness_monitor: WitnessMonitor | None = None
         self._etcd: EtcdClient | None = None
@@ -76,6 +82,8 @@ class JobClient:
         """Listen and call, and ask for a place. Raises RecoverrunError."""
         self.connections.open(now)
         if self._config.etcd:
+            from recoverrun.launcher.network.etcd_client import EtcdClient
+
             self._etcd = EtcdClient(self._station, self._config.etcd, self._config.run_id)
         if self._config.witness is not None and self._config.endpoint is not None:
             witness_client = witness_client_at(self._config.witness, self._station)
@@ -153,35 +161,44 @@ class JobClient:
     # --------------------------------------------------------------------------- the job
 
     def begin(self, start: Start, now: float) -> None:
-        """This node has its place: its workers are about to be started."""
+        """This node has its place: its workers are about to be started. Where they run, another
+        launcher has taken the place of a lost one.
+        """
         self._search.end(now)
         self.connections.learn(start, self._incarnation)
+        if self._agent.local_workers is not None:
+            self._act(self._leadership.hear(start.leader, start, now), now)
+            return
+        self._node_records.begin(range(start.first_rank, start.first_rank + start.nproc))
         several = self._config.endpoint is not None
-        least = self._config.min_replicas
-        acts = self._leadership.join(start, min_replicas=least, several=several, now=now)
+        policy = self._config.recovery_policy
+        acts = self._leadership.join(start, policy=policy, several=several, now=now)
         self._act(acts, now)
         self.connections.call(self._leadership.callees(), now)
 
     def leave_attempt(self, attempt: int) -> None:
         """Our workers are being ended, for `attempt` to begin."""
+        self._node_records.close()
         self._leadership.leave_attempt(attempt)
 
     def leave_job(self) -> None:
         """Our part is over. Whoever coordinates stays until the others know."""
+        self._node_records.close()
         if self._coordinator_host is None:
             self._leadership.close()
 
-    def heard(self, message: Message) -> None:
+    def heard(self, message: Message, now: float) -> None:
         """One of our workers is told so."""
         self._leadership.heard(message)
+        self._node_records.heard(message, now)
 
     def _host_coordinator(self, *, over: bool, now: float) -> CoordinatorHost:
         """Host the coordinator; `over`: of a job that another launcher has formed."""
         config, own = self._config, self._incarnation
         self._coordinator_host = CoordinatorHost(
-            formation=formation_of(config, own, begun_at=now, over=over),
+            formation=formation_of(config, own, folder=self._folder.name, begun_at=now, over=over),
             own=own,
-            min_replicas=config.min_replicas,
+            policy=config.recovery_policy,
             max_restarts=config.max_restarts,
             store=self._leadership.store,
             record=self._record,
@@ -201,6 +218,8 @@ class JobClient:
             self.connections.send(leader, NOBODY, join)
 
     def _beat(self, now: float) -> None:
+        if (local_workers := self._agent.local_workers) is not None:
+            self.up(local_workers.stands(now), now)
         if self._coordinator_host is not None:
             beat = self._sign_of_life(self._leadership.term)
             self._send(self._coordinator_host.beat(beat, members=False), now)
@@ -208,6 +227,8 @@ class JobClient:
             self.join(now)  # To ask again is a sign of life too.
         else:
             self.connections.flush(self._leadership.leader)
+            if self._leadership.attempt.strangers:
+                self.join(now)
             if not self._leadership.pings:
                 self.connections.send(self._leadership.leader, NOBODY, self._sign_of_life())
         self.connections.call(self._leadership.callees(), now)
@@ -290,9 +311,9 @@ class JobClient:
                 case Inquire(serial=serial, call=call, job=job):
                     assert self._etcd is not None, "nobody else makes requests"
                     self._etcd.ask(serial, call, job)
-                case Departed(gone=gone):
+                case Departed(gone=gone, came=came):
                     if self._coordinator_host is not None:
-                        self._send(self._coordinator_host.depart(gone, now), now)
+                        self._send(self._coordinator_host.depart(gone, now, came=came), now)
                 case CutOff(reason=reason):
                     # Others decide now: the end of our workers is no loss.
                     self._coordinator_host = None
@@ -334,7 +355,8 @@ class JobClient:
     def up(self, messages: Iterable[Message], now: float) -> None:
         """Towards the coordinator. What becomes of a node that is cut off causes nothing else."""
         for message in messages if not self._cut_off else ():
-            self._leadership.said(message)
+            self._act(self._leadership.said(message, now), now)
+            self._node_records.said(message, now)
             local_workers = self._agent.local_workers
             if isinstance(message, Committed) and local_workers is not None:
                 self._entrust(local_workers, message)

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from recoverrun.errors import ExitCode
 from recoverrun.reports.history import History, history
+from recoverrun.reports.named_cause import RootCause
 from recoverrun.reports.postmortem import STOPPED, meaning
-from recoverrun.reports.root_cause import RootCause, also, losses, root_cause
+from recoverrun.reports.root_cause import LossCause, also, blind_spot, losses_of, naming, root_of
 from recoverrun.text import named_signals, plural, ranks, sanitize, span
 from rendezvous.journal.reader import RunLog
 
@@ -34,29 +35,23 @@ def failure_report(
     log: RunLog,
     exit_code: int,
     run_dir: Path,
-    cause: str = "",
-    root_rank: int = -1,
     *,
     traceback: Sequence[str] = (),
     stderr: Path | None = None,
 ) -> str:
     """The text for a run that left with `exit_code`; "" for 0. The caller chooses the stream.
 
-    `cause` is what the coordinator told every node, so that all of them begin with the same line;
-    what this node's journal says about another rank than `root_rank` is left out then. `traceback`
-    is that of the root rank, as lines, and `stderr` its file, if it has one.
+    `traceback` is that of the root rank, as lines, and `stderr` its file, if it has one.
     """
     if exit_code == 0:
         return ""
-    facts = history(log)
-    root = root_cause(log)
-    lines = [named_signals(cause) or _cause(facts, root, exit_code), *where_from(traceback)]
-    if cause and root is not None and root.rank != root_rank:
-        root = None
+    facts, blind = history(log), blind_spot(log)
+    root = root_of(facts, blind=blind)
+    lines = [_cause(facts, root, exit_code), *where_from(traceback)]
     if root is not None and exit_code not in OUR_VERDICTS:
         lines += _details(facts, root)
-    lines += _before(log)
-    if any(log.of("node.join")):  # Only the journal of the coordinator's node knows of steps.
+    lines += _before(losses_of(facts, blind=blind), len(facts.returns.backs))
+    if facts.commits or any(log.of("node.join")):  # Who coordinates knows whether there were any.
         lines += _progress(facts, exit_code)
     if meaning(exit_code):
         lines.append(f"exit {exit_code}: {meaning(exit_code)}")
@@ -86,7 +81,7 @@ def where_from(traceback: Sequence[str]) -> list[str]:
 
 def _cause(facts: History, root: RootCause | None, exit_code: int) -> str:
     """Line 1: what happened, to whom."""
-    reason = next((words for _, code, _, words in facts.ends if code and words), "")
+    reason = next((end.reason for end in facts.ends if end.code and end.reason), "")
     broken = facts.breaks[0] if facts.breaks else None
     if exit_code == ExitCode.INVARIANT and broken is not None:
         return f"FAILED: {broken.text('invariant', 'an invariant')} is broken: {broken.reason}"
@@ -95,6 +90,11 @@ def _cause(facts: History, root: RootCause | None, exit_code: int) -> str:
         return f"{verb}: {reason or meaning(exit_code)}"
     if exit_code in HANDED_DOWN and root is None:
         return f"STOPPED: {reason or f'exit code {exit_code}'}"
+    end = naming(facts)
+    if end is not None and end.reason:
+        # The coordinator's sentence, so that every node begins with the same line.
+        told = not end.root_node or f"node {end.root_node} " in end.reason
+        return f"FAILED: {named_signals(end.reason)}{'' if told else f' (node {end.root_node})'}"
     if root is not None:
         where = f"node {root.node}, " if root.node not in ("", "?") else ""
         slot = facts.slot_of(root.rank) if root.rank >= 0 else -1
@@ -120,9 +120,9 @@ def _details(facts: History, root: RootCause) -> list[str]:
     return lines
 
 
-def _before(log: RunLog) -> list[str]:
-    """The losses that the run had survived until then."""
-    survived = [loss for loss in losses(log) if loss.recovery is not None]
+def _before(losses: Sequence[LossCause], returned: int) -> list[str]:
+    """The losses that the run had survived until then, and how many of them came back."""
+    survived = [loss for loss in losses if loss.recovery is not None]
     if not survived:
         return []
     named = ", ".join(
@@ -131,7 +131,8 @@ def _before(log: RunLog) -> list[str]:
         if loss.recovery is not None
     )
     more = f" and {len(survived) - 3} more" if len(survived) > 3 else ""
-    return [f"before that {plural(len(survived), 'lost replica')} taken over: {named}{more}"]
+    back = f"; {plural(returned, 'replica')} came back" if returned else ""
+    return [f"before that {plural(len(survived), 'lost replica')} taken over: {named}{more}{back}"]
 
 
 def _progress(facts: History, exit_code: int) -> list[str]:

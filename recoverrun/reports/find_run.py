@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+from recoverrun.text import sanitize
+from rendezvous.journal.reader import RunLog
+
 RUNS = "runs"
 PATTERN = "events.*.jsonl"
 
@@ -30,6 +33,18 @@ def find_run(name: str, base: Path) -> Path:
         f"no journal ({PATTERN}) in {base / name} or {base / RUNS / name}: "
         "try `latest`, or the directory that recoverrun printed at its start"
     )
+
+
+def strangers(log: RunLog) -> str:
+    """Why these journals are not of one run, or "" if they may be."""
+    names: dict[str, set[str]] = {}
+    for entry in log.of("run.start"):  # A directory that was named twice holds two runs.
+        name = entry.text("folder") or entry.text("run_id")
+        names.setdefault(entry.node, set()).add(name)
+    if not names or set.intersection(*names.values()):
+        return ""
+    shown = sorted({min(found) for found in names.values()})
+    return f"these journals are of {len(shown)} runs: {sanitize(', '.join(shown), 200)}"
 
 
 def has_journal(place: Path) -> bool:

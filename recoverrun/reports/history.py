@@ -6,73 +6,17 @@ is gone and the job is started anew, after which steps may count from an older s
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
 
-from recoverrun.reports.commits import MOST, Commit, commit_of, identities_of, same_account
+from recoverrun.reports.commits import Commit, commit_of
+from recoverrun.reports.happenings import Death, DeathKind, End, Loss, Recovery, ViewChange
+from recoverrun.reports.joined_account import enter, take
+from recoverrun.reports.recoveries import recovery_in
+from recoverrun.reports.returns import ON_NO_LIFE, Returns
+from recoverrun.reports.steps_back import StepsBack
+from recoverrun.reports.time_book import TimeBook
+from rendezvous.coordinator.node_book import PART
 from rendezvous.journal.reader import Entry, RunLog
-from rendezvous.protocol.messages import Identity
-
-DeathKind = Literal["exit", "signal", "exception", "node-lost"]
-
-PARTS = ("detect", "agree", "rebuild", "redo", "reduce", "vote")
-"""Phases of a recovery, as the fields `<part>_ms` of recovery.done name them."""
-
-RETOLD_MOST = 64
-"""Commits behind the newest among which one that is told again is looked for."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Death:
-    """The end of one worker, or of a node with all of its workers."""
-
-    ts: float
-    seq: int
-    node: str  # that died, or on which it died
-    rank: int  # -1: a node
-    ranks: tuple[int, ...]
-    pid: int
-    kind: DeathKind
-    code: int
-    signal: int
-    error: str
-    reason: str
-    ours: bool
-    attempt: int
-    incarnation: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loss:
-    ts: float
-    slot: int
-    root_rank: int
-    ranks: tuple[int, ...]
-    generation: int
-    reason: str
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recovery:
-    ts: float
-    generation: int
-    slots: tuple[int, ...]
-    root_ranks: tuple[int, ...]
-    step: int
-    redone: int  # microbatches computed again
-    identities: tuple[Identity, ...]  # of those, where the journal names them
-    parts_ms: tuple[tuple[str, float], ...]
-    total_ms: float
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ViewChange:
-    ts: float
-    generation: int
-    live: tuple[int, ...]
-    lost_ranks: tuple[int, ...]
-    attempt: int
+from rendezvous.protocol.incarnations import birth_of
 
 
 @dataclass(slots=True)
@@ -104,21 +48,27 @@ class History:
     commits: list[Commit] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
     recoveries: list[Recovery] = field(default_factory=list)
+    returns: Returns = field(default_factory=Returns)
+    steps_back: StepsBack = field(default_factory=StepsBack)
+    time: TimeBook = field(default_factory=TimeBook)
     views: list[ViewChange] = field(default_factory=list)
     breaks: list[Entry] = field(default_factory=list)
     digests: int = 0
-    differing: list[int] = field(default_factory=list)  # steps
-    ends: list[tuple[str, int, int, str]] = field(default_factory=list)  # node, code, root, reason
+    differing: list[int] = field(default_factory=list)  # steps at which nobody had a majority
+    outvoted: dict[int, int] = field(default_factory=dict)  # rank -> step at which it was
+    ends: list[End] = field(default_factory=list)
     killed: dict[int, frozenset[int]] = field(default_factory=dict)  # rank -> signals we sent
     incarnations: dict[tuple[int, int], int] = field(default_factory=dict)  # (rank, pid) -> it
-    dropped: int = 0
+    missing: int = 0  # records that the disk did not take
+    missing_from: int = -1  # the step under way at the first of them
+    cut_off: bool = False  # no record has come since the last that said so
     exits: set[tuple[int, int, int]] = field(default_factory=set)  # already recorded
 
     @property
     def exit_code(self) -> int | None:
-        """The code that the nodes left with; None while no node has recorded an end."""
-        codes = [code for _, code, _, _ in self.ends]
-        return next((code for code in codes if code), 0) if codes else None
+        """The job's; None while no node has recorded an end. A node that had left is not asked."""
+        codes = [end.code for end in self.ends]
+        return next(iter(codes if all(codes) else [0]), None)
 
     @property
     def attempt(self) -> int:
@@ -127,6 +77,21 @@ class History:
     @property
     def slots(self) -> tuple[int, ...]:
         return tuple(range(len(self.replicas)))
+
+    @property
+    def elsewhere(self) -> tuple[int, ...]:
+        """Replicas of which no rank is on a node whose journal is here."""
+        slots = enumerate(self.replicas)
+        return tuple(slot for slot, members in slots if not self.nodes.keys() & set(members))
+
+    def incarnation_of(self, rank: int) -> int:
+        """That of the newest process of `rank`, as far as the journal shows."""
+        return self.incarnations.get((rank, self.pids.get(rank, -1)), 0)
+
+    def lost_at(self, slot: int) -> float:
+        """When a replica was lost the last time in this attempt, 0 unknown."""
+        mine = (one for one in self.losses if (one.attempt, one.slot) == (self.attempt, slot))
+        return max((one.ts for one in mine), default=0.0)
 
     def slot_of(self, rank: int) -> int:
         """The replica position of `rank`, -1 while the topology is unknown."""
@@ -137,9 +102,12 @@ class History:
         """Take in one record; a record that says nothing we can use changes nothing."""
         self.began = self.began or entry.ts
         self.latest = max(self.latest, entry.ts)
+        self.cut_off = entry.event == "journal.drop"
+        self.steps_back.add(entry)
         handler = _HANDLERS.get(entry.event)
         if handler is not None:
             handler(self, entry)
+        self.time.take(entry, self.attempt, len(self.replicas))
 
     @property
     def promised(self) -> str:
@@ -185,26 +153,36 @@ def _run_start(facts: History, entry: Entry) -> None:
 
 
 def _run_end(facts: History, entry: Entry) -> None:
-    end = (entry.node, entry.integer("exit_code", 1), entry.integer("root_rank"), entry.reason)
-    facts.ends.append(end)
+    facts.ends.append(
+        End(
+            node=entry.node,
+            code=entry.integer("exit_code", 1),
+            root_rank=entry.integer("root_rank"),
+            root_node=entry.text("root_node"),
+            reason=entry.reason,
+        )
+    )
 
 
 def _spawn(facts: History, entry: Entry) -> None:
     rank, pid = entry.integer("rank"), entry.integer("pid")
     if rank < 0:
         return
-    if not facts.alive:
+    incarnation = entry.integer("incarnation", 0)
+    if not facts.alive and not birth_of(max(0, incarnation)):
         facts.attempts += 1
     facts.alive.add(rank)
     facts.nodes[rank] = entry.node
     facts.pids[rank] = pid
-    facts.incarnations[rank, pid] = entry.integer("incarnation", 0)
+    facts.incarnations[rank, pid] = max(0, incarnation)
     facts.killed.pop(rank, None)
 
 
 def _exit(facts: History, entry: Entry) -> None:
     rank, pid = entry.integer("rank"), entry.integer("pid")
-    incarnation = facts.incarnations.get((rank, pid), entry.integer("incarnation", 0))
+    told = max(0, entry.integer("incarnation", 0))
+    incarnation = facts.incarnations.get((rank, pid), told)
+    life = facts.returns.life_of(rank, incarnation)
     key = (rank, pid, incarnation)
     if key in facts.exits:
         return
@@ -214,6 +192,35 @@ def _exit(facts: History, entry: Entry) -> None:
     number = entry.integer("signal", 0) or max(0, -code)
     error = entry.text("error")
     kind: DeathKind = "signal" if number > 0 else "exception" if error else "exit"
+    death = Death(
+        ts=entry.ts,
+        seq=entry.seq,
+        node=facts.nodes.get(rank, entry.node),
+        rank=rank,
+        ranks=(rank,),
+        pid=pid,
+        kind=kind,
+        code=code,
+        signal=max(0, number),
+        error=error,
+        reason=entry.reason,
+        # The signal that we had sent is ours, whoever wrote the record of the end.
+        ours=entry.flag("ours") or number in facts.killed.get(rank, ()),
+        attempt=facts.attempt,
+        incarnation=incarnation,
+        life=life,
+        failed_at=entry.ts - max(0.0, entry.number("age_ms")) / 1000,
+    )
+    if life == ON_NO_LIFE:
+        facts.returns.end(death, facts.slot_of(rank))
+    else:
+        facts.deaths.append(death)
+
+
+def _hang(facts: History, entry: Entry) -> None:
+    """A rank that lives is given up: that is the fault, and its end is our doing."""
+    rank = entry.integer("rank")
+    incarnation = facts.incarnation_of(rank)
     facts.deaths.append(
         Death(
             ts=entry.ts,
@@ -221,16 +228,17 @@ def _exit(facts: History, entry: Entry) -> None:
             node=facts.nodes.get(rank, entry.node),
             rank=rank,
             ranks=(rank,),
-            pid=pid,
-            kind=kind,
-            code=code,
-            signal=max(0, number),
-            error=error,
+            pid=facts.pids.get(rank, -1),
+            kind="hang",
+            failed_at=entry.ts - max(0.0, entry.number("lag_s")),
+            code=0,
+            signal=0,
+            error=entry.text("where"),
             reason=entry.reason,
-            # The signal that we had sent is ours, whoever wrote the record of the end.
-            ours=entry.flag("ours") or number in facts.killed.get(rank, ()),
+            ours=False,
             attempt=facts.attempt,
             incarnation=incarnation,
+            life=max(0, facts.returns.life_of(rank, incarnation)),
         )
     )
 
@@ -263,6 +271,7 @@ def _node_lost(facts: History, entry: Entry) -> None:
             ours=False,
             attempt=facts.attempt,
             incarnation=0,
+            failed_at=entry.ts,
         )
     )
 
@@ -289,65 +298,58 @@ def _notice(facts: History, entry: Entry) -> None:
 
 
 def _promise(facts: History, entry: Entry) -> None:
+    if entry.flag(PART) and facts.promise:
+        return  # The coordinator's is that of all ranks.
     facts.promise = entry.text("promise")
     facts.promise_reason = entry.reason
-    count = entry.integer("microbatches", 0)
-    facts.microbatches = count if 0 <= count <= MOST else 0
+    facts.microbatches = max(0, entry.integer("microbatches", 0))
 
 
 def _view(facts: History, entry: Entry) -> None:
-    facts.views.append(
-        ViewChange(
-            ts=entry.ts,
-            generation=entry.integer("generation"),
-            live=entry.integers("live"),
-            lost_ranks=entry.integers("lost_ranks"),
-            attempt=facts.attempt,
-        )
+    view = ViewChange(
+        ts=entry.ts,
+        generation=entry.integer("generation"),
+        live=entry.integers("live"),
+        lost_ranks=entry.integers("lost_ranks"),
+        attempt=facts.attempt,
+        part=entry.flag(PART),
     )
+    take(facts.views, view, lambda one: (one.attempt, one.generation))
 
 
 def _loss(facts: History, entry: Entry) -> None:
-    facts.losses.append(
-        Loss(
-            ts=entry.ts,
-            slot=entry.integer("slot"),
-            root_rank=entry.integer("root_rank"),
-            ranks=entry.integers("ranks"),
-            generation=entry.integer("generation"),
-            reason=entry.reason,
-            attempt=facts.attempt,
-        )
+    loss = Loss(
+        ts=entry.ts,
+        slot=entry.integer("slot"),
+        root_rank=entry.integer("root_rank"),
+        ranks=entry.integers("ranks"),
+        generation=entry.integer("generation"),
+        reason=entry.reason,
+        attempt=facts.attempt,
+        life=facts.returns.life(facts.attempt, entry.integer("slot")),
+        part=entry.flag(PART),
     )
+    take(facts.losses, loss, lambda one: (one.attempt, one.generation, one.slot))
+
+
+def _return(facts: History, entry: Entry) -> None:
+    """A lost replica is on its way back, or takes part again."""
+    attempt, lost = facts.attempt, facts.lost_at(entry.integer("slot"))
+    if entry.event != "replica.return":
+        facts.returns.hear(entry, attempt, lost, facts.slot_of(entry.integer("rank")))
+        return
+    live = len(facts.views[-1].live) if facts.views else 0
+    replicas = (live, len(facts.replicas) if live else 0)
+    facts.returns.come(entry, attempt, lost, facts.incarnation_of, replicas)
 
 
 def _recovery(facts: History, entry: Entry) -> None:
-    again = identities_of(entry.fields.get("redone"))
-    facts.recoveries.append(
-        Recovery(
-            ts=entry.ts,
-            generation=entry.integer("generation"),
-            slots=entry.integers("slots"),
-            root_ranks=entry.integers("root_ranks"),
-            step=entry.integer("step"),
-            redone=entry.integer("redone", len(again)),
-            identities=again,
-            parts_ms=tuple((part, entry.number(f"{part}_ms")) for part in PARTS),
-            total_ms=entry.number("total_ms"),
-            attempt=facts.attempt,
-        )
-    )
+    recovery = recovery_in(entry, facts.attempt)
+    take(facts.recoveries, recovery, lambda one: (one.attempt, one.generation, one.step))
 
 
 def _commit(facts: History, entry: Entry) -> None:
-    commit = commit_of(entry, facts.attempt)
-    for place in range(len(facts.commits) - 1, max(-1, len(facts.commits) - RETOLD_MOST), -1):
-        if same_account(facts.commits[place], commit):
-            # Told again by a coordinator that took over. Who saw more knows better.
-            if len(commit.inferred) < len(facts.commits[place].inferred):
-                facts.commits[place] = commit
-            return
-    facts.commits.append(commit)
+    enter(facts.commits, commit_of(entry, facts.attempt, facts.commits[-1:]))
 
 
 def _break(facts: History, entry: Entry) -> None:
@@ -356,12 +358,17 @@ def _break(facts: History, entry: Entry) -> None:
 
 def _digest(facts: History, entry: Entry) -> None:
     facts.digests += 1
-    if entry.event == "digest.differ":
+    if entry.event == "digest.differ" and entry.flag("outvoted"):
+        facts.outvoted |= dict.fromkeys(entry.integers("ranks"), entry.integer("step"))
+    elif entry.event == "digest.differ":
         facts.differing.append(entry.integer("step"))
 
 
 def _drop(facts: History, entry: Entry) -> None:
-    facts.dropped += max(0, entry.integer("records", 0))
+    if not facts.missing:
+        newest = facts.commits[-1].step + 1 if facts.commits else -1
+        facts.missing_from = max(entry.integer("step"), newest)
+    facts.missing += max(0, entry.integer("records", 0))
 
 
 _HANDLERS = {
@@ -370,14 +377,22 @@ _HANDLERS = {
     "worker.spawn": _spawn,
     "worker.exit": _exit,
     "worker.kill": _kill,
+    "hang.condemn": _hang,
     "node.lost": _node_lost,
     "topology.learn": _topology,
     "promise.state": _promise,
     "notice.give": _notice,
     "view.change": _view,
     "replica.lost": _loss,
+    "replica.start": _return,
+    "replica.ready": _return,
+    "replica.invite": _return,
+    "replica.return": _return,
+    "replica.parts": _return,
+    "worker.hello": _return,
     "recovery.done": _recovery,
     "step.commit": _commit,
+    "step.part": _commit,
     "invariant.break": _break,
     "digest.agree": _digest,
     "digest.differ": _digest,

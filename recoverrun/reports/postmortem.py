@@ -9,11 +9,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 from recoverrun.errors import MEANINGS, ExitCode
-from recoverrun.reports.commits import Commit, claimed
-from recoverrun.reports.history import PARTS, History, Recovery, history
-from recoverrun.reports.proof import Proof, prove
-from recoverrun.reports.root_cause import LossCause, RootCause, losses, root_cause
-from recoverrun.text import plural, ranks, sanitize
+from recoverrun.reports.commits import Claims, Commit
+from recoverrun.reports.goodput import Goodput
+from recoverrun.reports.happenings import Recovery
+from recoverrun.reports.history import History, history
+from recoverrun.reports.named_cause import RootCause
+from recoverrun.reports.proof import Proof, lacking, prove
+from recoverrun.reports.recoveries import PARTS, redone_in, time_lost_s
+from recoverrun.reports.returns import Way
+from recoverrun.reports.root_cause import LossCause, blind_spot, losses_of, root_of
+from recoverrun.reports.steps_back import StepBack, went_back
+from recoverrun.text import plural, ranks, run_title, sanitize, span
 from rendezvous.journal.reader import RunLog
 from rendezvous.protocol.messages import Identity
 
@@ -88,13 +94,20 @@ class Postmortem:
     inject: str
     attempts: int
     digests: int
-    redone: int
+    redone: int  # microbatches, in recoveries
+    taken_over: int  # by other replicas in all steps after
+    lost_s: float  # by all recoveries
     total: int  # microbatches of all committed steps
     last_step: int  # -1: none
-    step_ms: float  # median, 0 while unknown
+    goodput: Goodput
     losses: tuple[LossReport, ...]
+    ways: tuple[Way, ...]  # back, of lost replicas that were started again
+    steps_back: tuple[StepBack, ...]  # of all ranks, to a snapshot
     root: RootCause | None
     proof: Proof
+    missing_records: int  # that the disk did not take
+    missing_from: int  # the step under way at the first of them, -1 unknown
+    lacking: str  # both in words
     lanes: tuple[Lane, ...]
     unreadable: tuple[str, ...]
     unreadable_places: int
@@ -102,16 +115,27 @@ class Postmortem:
     next: tuple[str, ...]
 
     @property
+    def title(self) -> str:
+        """The script's name, and that of the job where a user has given one."""
+        return run_title(self.argv, self.run_id)
+
+    @property
     def duration_s(self) -> float:
         return max(0.0, self.latest - self.began)
 
 
 def postmortem(log: RunLog) -> Postmortem:
-    facts = history(log)
-    proof = prove(facts, log)
-    ends = [reason for _, code, _, reason in facts.ends if code == facts.exit_code]
+    """What happened in a run."""
+    return judged(history(log), log)
+
+
+def judged(facts: History, log: RunLog) -> Postmortem:
+    """The same of facts that were read from this log."""
+    blind, proof = blind_spot(log), prove(facts, log)
+    again = redone_in(facts.recoveries)
+    ends = [end.reason for end in facts.ends if end.code == facts.exit_code]
     return Postmortem(
-        run_dir=str(log.run_dir),
+        run_dir=" ".join(map(str, (log.run_dir, *log.others))),
         run_id=facts.run_id or log.run_dir.name,
         argv=facts.argv,
         version=facts.version,
@@ -134,13 +158,20 @@ def postmortem(log: RunLog) -> Postmortem:
         inject=facts.inject,
         attempts=facts.attempts,
         digests=facts.digests,
-        redone=sum(commit.redone for commit in facts.commits),
+        redone=again,
+        taken_over=max(0, sum(commit.moved for commit in facts.commits) - again),
+        lost_s=time_lost_s(facts.recoveries),
         total=sum(max(0, commit.total) for commit in facts.commits),
         last_step=max((commit.step for commit in facts.commits), default=-1),
-        step_ms=median([commit.ms for commit in facts.commits if commit.ms > 0]),
-        losses=_loss_reports(facts, losses(log)),
-        root=root_cause(log),
+        goodput=facts.time.goodput(),
+        losses=_loss_reports(facts, losses_of(facts, blind=blind)),
+        ways=tuple(facts.returns.ways),
+        steps_back=tuple(facts.steps_back.found),
+        root=root_of(facts, blind=blind),
         proof=proof,
+        missing_records=facts.missing,
+        missing_from=facts.missing_from,
+        lacking=lacking(facts) if facts.missing else "",
         lanes=_lanes(facts),
         unreadable=tuple(f"{place.file}:{place.line}: {place.why}" for place in log.unreadable),
         unreadable_places=log.unreadable_places,
@@ -204,9 +235,9 @@ def _redone(recovery: Recovery, again: Sequence[Identity]) -> int:
 def _moves(slot: int, commit: Commit) -> tuple[Move, ...]:
     """Who computed microbatches of `slot` that is not `slot`, in this step."""
     moves = []
-    for replica, done in sorted(claimed(commit).items()):
+    for replica, done in sorted(Claims(commit).moved().items()):
         taken = tuple(sorted(identity for identity in done if identity[0] == slot))
-        if taken and replica != slot:
+        if taken:
             moves.append(Move(replica=replica, identities=taken))
     return tuple(moves)
 
@@ -244,21 +275,29 @@ def cells(lane: Lane, *, began: float, latest: float, columns: int) -> tuple[Sta
 
 def verdict(found: Postmortem) -> str:
     """The outcome in one line."""
-    steps = plural(found.proof.steps, "step")
+    steps = plural(found.proof.steps, "recorded step" if found.lacking else "step")
     absorbed = sum(1 for loss in found.losses if loss.total_ms >= 0)
     kept = f", {plural(absorbed, 'lost replica')} taken over" if absorbed else ""
+    back = sum(1 for way in found.ways if way.back)
+    kept += f", {plural(back, 'replica')} came back" if back else ""
+    kept += went_back(found.steps_back)
     restarts = f", {plural(found.attempts - 1, 'restart')}" if found.attempts > 1 else ""
     match found.outcome:
         case "completed":
-            return f"completed {steps}{kept or ', nothing was lost'}{restarts}"
+            kept = kept or ("" if found.lacking else ", nothing was lost")
+            did = steps if found.proof.steps else "without a protected step"
+            ended = f"completed {did}{kept}{restarts}"
         case "failed" | "stopped":
             said = meaning(found.exit_code or 0)
             code = f"exit code {found.exit_code}" + (f" ({said})" if said else "")
-            return f"{found.outcome} with {code} after {steps}{kept}{restarts}"
+            ended = f"{found.outcome} with {code} after {steps}{kept}{restarts}"
         case "unfinished":
-            return f"no end on record after {steps}{kept}: still running, or its launcher died"
+            ended = f"no end on record after {steps}{kept}"
+            if not found.lacking:
+                return f"{ended}: still running, or its launcher died"
         case "empty":
             return "nothing readable in this directory"
+    return f"{ended}; {found.lacking}" if found.lacking else ended
 
 
 def invariant_line(found: Postmortem) -> str:
@@ -268,6 +307,22 @@ def invariant_line(found: Postmortem) -> str:
         return "no committed step to check"
     expected = f"exactly {proof.microbatches} microbatches" if proof.microbatches else "one total"
     return f"{proof.exact:,}/{proof.steps:,} committed steps had {expected}, each once"
+
+
+def cost(found: Postmortem) -> str:
+    """What losses have cost, in time and microbatches."""
+    recoveries = {
+        one.generation: one.total_ms
+        for loss in found.losses
+        if (one := loss.cause.recovery) is not None
+    }
+    done = list(recoveries.values())
+    moved = f"{plural(found.redone, 'microbatch')} redone, {found.taken_over:,} taken over"
+    if len(done) < 2:
+        return f"{span(found.lost_s)} · {moved}" if done else moved
+    middle, worst = span(median(done) / 1000), span(max(done) / 1000)
+    times = f"{span(found.lost_s)} in {len(done)} recoveries (median {middle}, longest {worst})"
+    return f"{times} · {moved}"
 
 
 def identity_ranges(found: Sequence[Identity]) -> str:
@@ -282,7 +337,7 @@ def identity_ranges(found: Sequence[Identity]) -> str:
 
 
 def _next(log: RunLog, facts: History, proof: Proof) -> tuple[str, ...]:
-    where = sanitize(str(log.run_dir), 200)
+    where = " ".join(sanitize(str(place), 200) for place in (log.run_dir, *log.others))
     commands = []
     if not facts.ends and log.entries:
         commands.append(f"recoverrun status {where}")

@@ -1,10 +1,13 @@
 """The postmortem of a run for programs: JSON whose fields are only ever added within a schema."""
 
 from collections import Counter
+from dataclasses import asdict
 
+from recoverrun.reports.goodput import goodput_json
+from recoverrun.reports.named_cause import RootCause
 from recoverrun.reports.postmortem import LossReport, Postmortem
 from recoverrun.reports.proof import Proof
-from recoverrun.reports.root_cause import RootCause
+from recoverrun.reports.returns import Way
 from rendezvous.protocol.effects import Json
 
 SCHEMA = 1
@@ -38,13 +41,20 @@ def to_json(found: Postmortem) -> dict[str, Json]:
         "inject": found.inject,
         "attempts": found.attempts,
         "last_step": found.last_step,
-        "median_step_ms": found.step_ms,
+        "median_step_ms": found.goodput.usual_us / 1000,
+        "goodput": goodput_json(found.goodput),
         "redone_microbatches": found.redone,
+        "taken_over_microbatches": found.taken_over,
+        "lost_s": round(found.lost_s, 6),
         "total_microbatches": found.total,
         "invariant": proof_json(found.proof),
         "losses": [_loss_json(loss) for loss in found.losses],
+        "returns": [_way_json(way) for way in found.ways],
+        "steps_back": [asdict(one) for one in found.steps_back],
         "root_cause": None if root is None else _root_json(root),
         "causes": dict(Counter(loss.cause.root.cause for loss in found.losses)),
+        "missing_records": found.missing_records,
+        "missing_from_step": found.missing_from,
         "unreadable": list(found.unreadable),
         "unreadable_places": found.unreadable_places,
         "unknown_events": list(found.unknown_events),
@@ -78,9 +88,36 @@ def _root_json(root: RootCause) -> dict[str, Json]:
         "cascades": root.cascades,
         "tied": list(root.tied),
         "same_error": list(root.same),
+        "own_errors": list(root.others),
         "why_first": root.why_first,
         "confidence": root.confidence,
         "evidence": root.evidence,
+    }
+
+
+def _way_json(way: Way) -> dict[str, Json]:
+    return {
+        "replica": way.slot,
+        "ranks": list(way.ranks),
+        "attempt": way.attempt,
+        "number": way.number,
+        "state": way.state,
+        "lost": way.lost or None,
+        "started": way.started or None,
+        "ready": way.ready or None,
+        "back": way.back or None,
+        "step": way.step,
+        "wait_ms": way.wait_ms if way.wait_ms >= 0 else None,
+        "hold_ms": way.hold_ms if way.hold_ms >= 0 else None,
+        "start_ms": way.start_ms if way.start_ms >= 0 else None,
+        "prologue_ms": way.prologue_ms if way.prologue_ms >= 0 else None,
+        "transfer_ms": way.parts.transfer_ms if way.parts.transfer_ms >= 0 else None,
+        "place_ms": way.parts.place_ms if way.parts.place_ms >= 0 else None,
+        "first_ms": way.parts.first_ms if way.parts.first_ms >= 0 else None,
+        "bytes": way.parts.size,
+        "sources": list(way.parts.sources),
+        "replicas": way.live,
+        "ended": way.why,
     }
 
 

@@ -9,27 +9,34 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from recoverrun.reports.named_cause import RootCause
 from recoverrun.reports.postmortem import (
     LossReport,
     Postmortem,
     State,
     cells,
     company,
+    cost,
     identity_ranges,
     invariant_line,
-    median,
     phases,
     verdict,
 )
 from recoverrun.reports.proof import Proof
-from recoverrun.reports.root_cause import RootCause, also
+from recoverrun.reports.return_table import return_table
+from recoverrun.reports.root_cause import also
 from recoverrun.reports.status_screen import BAD, GOOD, QUIET, REDUCED, STRONG, time_of_day, words
+from recoverrun.reports.time_table import time_table
 from recoverrun.text import UNICODE, Glyphs, ascii_only, plural, ranges, sanitize, span
 
 LOSSES = 12  # shown without --all
 ROOTS = 3
 LANES = 16
 FINDINGS = 8
+
+LOSS_HEADS = (
+    "#", "when", "replica", "root", "cause", "with it", "step", "redone", "taken over in"
+)  # fmt: skip
 
 _TONES = {
     "completed": GOOD,
@@ -54,8 +61,22 @@ def render(
     parts += [_section("verdict", signs), _verdict(found, signs)]
     if found.losses:
         parts += [_section("losses", signs), _losses(found, signs, utc_offset_s, everything)]
-    for heading, root in _roots(found, everything):
+    if found.ways:
+        shown = found.ways if everything else found.ways[:LOSSES]
+        parts += [_section("returns", signs), return_table(shown, signs, utc_offset_s)]
+        if len(shown) < len(found.ways):
+            rest = len(found.ways) - len(shown)
+            parts.append(Text(f"  {signs.ellipsis} and {rest} more (--all)", style=QUIET))
+    if found.steps_back:
+        lines = [
+            f"{time_of_day(one.ts, utc_offset_s)}  {one}"
+            for one in (found.steps_back if everything else found.steps_back[:LOSSES])
+        ]
+        parts += [_section("back to snapshots", signs), _list(lines, "", signs)]
+    for heading, root in roots(found, everything):
         parts += [_section(heading, signs), _root(found, root, signs)]
+    if found.goodput.steps:
+        parts += [_section("time", signs), time_table(found.goodput, signs, columns)]
     if found.lanes and found.losses:
         parts += [_section("timeline", signs), _timeline(found, signs, columns, utc_offset_s)]
     if everything and found.unreadable:
@@ -112,7 +133,7 @@ def _facts(pairs: Sequence[tuple[str, Text]]) -> Table:
 
 def _title(found: Postmortem, signs: Glyphs, utc_offset_s: int) -> Text:
     text = Text("recoverrun postmortem  ", style=QUIET)
-    text.append_text(words(found.run_id, STRONG, signs))
+    text.append_text(words(found.title, STRONG, signs))
     text.append("  ").append_text(words(found.run_dir, QUIET, signs))
     shape = plural(found.world_size, "rank")
     if found.replicas:
@@ -157,7 +178,7 @@ def _verdict(found: Postmortem, signs: Glyphs) -> Table:
     if found.steered:
         pairs.append(("", words(f"step {found.steered_at}: {found.steered}", REDUCED, signs)))
     if found.losses:
-        pairs.append(("cost", words(_cost(found), "", signs)))
+        pairs.append(("cost", words(cost(found), "", signs)))
     if found.inject:
         pairs.append(("injected", words(found.inject, "", signs)))
     if found.missing_nodes:
@@ -167,23 +188,6 @@ def _verdict(found: Postmortem, signs: Glyphs) -> Table:
         line = words(f"records of a newer version: {', '.join(found.unknown_events)}", QUIET, signs)
         pairs.append(("unknown", line))
     return _facts(pairs)
-
-
-def _cost(found: Postmortem) -> str:
-    recoveries = {
-        one.generation: one.total_ms
-        for loss in found.losses
-        if (one := loss.cause.recovery) is not None
-    }
-    done = list(recoveries.values())
-    share = 100 * found.redone / found.total if found.total else 0.0
-    cost = f"{found.redone:,} of {plural(found.total, 'microbatch')} redone ({share:.2g} %)"
-    if not done:
-        return cost
-    if len(done) == 1:
-        return f"{cost}, recovery in {span(done[0] / 1000)}"
-    middle, worst = span(median(done) / 1000), span(max(done) / 1000)
-    return f"{cost}, recovery median {middle}, longest {worst}"
 
 
 # ----------------------------------------------------------------------------------- the losses
@@ -199,9 +203,9 @@ def _losses(found: Postmortem, signs: Glyphs, utc_offset_s: int, everything: boo
 
 
 def _loss_table(shown: Sequence[LossReport], signs: Glyphs, utc_offset_s: int) -> RenderableType:
-    heads = ("#", "when", "replica", "root", "cause", "with it", "step", "redone", "taken over in")
+    heads = LOSS_HEADS
     wide = [len(head) for head in heads]
-    rows = [_loss_cells(loss, utc_offset_s) for loss in shown]
+    rows = [loss_cells(loss, utc_offset_s) for loss in shown]
     for row in rows:
         wide = [max(one, len(cell)) for one, cell in zip(wide, row, strict=True)]
     wide[5] = min(wide[5], 12)
@@ -211,7 +215,7 @@ def _loss_table(shown: Sequence[LossReport], signs: Glyphs, utc_offset_s: int) -
         style = "" if loss.total_ms >= 0 else BAD
         lines.append(_row(row, wide, style, signs))
         same = before is not None and before.cause.recovery is loss.cause.recovery
-        for text in _loss_details(loss, same=same):
+        for text in loss_details(loss, same=same):
             lines.append(Padding(words(text, QUIET, signs), (0, 0, 0, wide[0] + 4)))
         before = loss
     return Group(*lines)
@@ -235,7 +239,8 @@ def _aligned(row: Sequence[str], wide: Sequence[int]) -> str:
     return "  ".join(padded).rstrip()
 
 
-def _loss_cells(loss: LossReport, utc_offset_s: int) -> tuple[str, ...]:
+def loss_cells(loss: LossReport, utc_offset_s: int) -> tuple[str, ...]:
+    """One lost replica, below `LOSS_HEADS`."""
     root = loss.cause.root
     made_good = span(loss.total_ms / 1000) if loss.total_ms >= 0 else "not on record"
     if loss.shared > 1:
@@ -253,7 +258,7 @@ def _loss_cells(loss: LossReport, utc_offset_s: int) -> tuple[str, ...]:
     )
 
 
-def _loss_details(loss: LossReport, *, same: bool) -> list[str]:
+def loss_details(loss: LossReport, *, same: bool) -> list[str]:
     """`same`: the loss before it was taken over by the same recovery, whose times stand there."""
     lines = []
     if loss.parts_ms and not same:
@@ -268,7 +273,7 @@ def _loss_details(loss: LossReport, *, same: bool) -> list[str]:
 # ------------------------------------------------------------------------------- the root cause
 
 
-def _roots(found: Postmortem, everything: bool) -> list[tuple[str, RootCause]]:
+def roots(found: Postmortem, everything: bool) -> list[tuple[str, RootCause]]:
     """What failed the run; of a run that nothing failed, the root of each loss."""
     if found.exit_code and found.root is not None:
         return [("root cause", found.root)]

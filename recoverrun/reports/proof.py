@@ -6,18 +6,16 @@ itself. Three verdicts: *violated* (a record contradicts an invariant), *unprove
 would be needed are not there; nothing contradicts), *proved*.
 """
 
-from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 from recoverrun.errors import ExitCode
-from recoverrun.reports.commits import MOST, Commit, claimed
+from recoverrun.reports.commits import Claims, Commit, alike
 from recoverrun.reports.history import History, recovery_of
+from recoverrun.reports.joined_account import part_fault
 from recoverrun.text import plural, ranges, sanitize
 from rendezvous.journal.reader import Gap, RunLog
 from rendezvous.protocol.messages import Identity
-from rendezvous.protocol.quota import identities
 
 SHOWN = 8  # identities of a step that are named; the rest is counted
 
@@ -59,8 +57,13 @@ def prove(facts: History, log: RunLog) -> Proof:
     unproved: list[str] = []
     notes: list[str] = []
     exact = 0
+    before: Commit | None = None
     for commit in facts.commits:
+        if before is not None and _as_sound(commit, before):
+            exact += 1
+            continue
         fault, doubt = step_fault(commit, facts)
+        before = commit if not fault and not doubt else None
         if fault:
             violations.append(Violation(invariant="INV-1", what=fault, step=commit.step))
         elif doubt:
@@ -95,12 +98,21 @@ def prove(facts: History, log: RunLog) -> Proof:
     )
 
 
+def _as_sound(commit: Commit, before: Commit) -> bool:
+    """True if all that a step is judged by is the same as in one that was found to be whole."""
+    if commit.contradiction or commit.inferred or before.inferred:
+        return False
+    return alike(commit, before) and commit.microbatches == before.microbatches
+
+
 def step_fault(commit: Commit, facts: History) -> tuple[str, str]:
     """(what contradicts INV-1 in this step or "", what leaves it in doubt or "")."""
+    if commit.contradiction:
+        return f"step {commit.step}: {commit.contradiction}", ""
     if not facts.replicas:
         return "", f"step {commit.step}: the journal does not show the layout of the replicas"
     slots = len(facts.replicas)
-    microbatches = facts.microbatches or min(MOST, max(0, commit.total) // slots)
+    microbatches = facts.microbatches or max(0, commit.total) // slots
     whole = slots * microbatches
     if commit.total != whole:
         if commit.total <= 0 or commit.total % slots:
@@ -111,11 +123,13 @@ def step_fault(commit: Commit, facts: History) -> tuple[str, str]:
                 f"step {commit.step} has B = {commit.total} instead of {whole} and runs on "
                 "fewer replicas: a shorter step of the script, or microbatches that are gone"
             )
+    if commit.part:
+        return part_fault(commit, facts.replicas, microbatches, facts.elsewhere)
     if commit.done is None and commit.microbatches == slots * microbatches:
         # The home layout, told by its quotas alone: the usual step must cost nothing to check.
         if commit.quota == dict.fromkeys(range(slots), microbatches):
             return _inferred(commit, facts)
-    fault = _identities(commit, identities(range(slots), microbatches))
+    fault = _identities(commit, slots, microbatches)
     if fault:
         return f"step {commit.step}: {fault}", ""
     return _inferred(commit, facts)
@@ -127,53 +141,58 @@ def _length_said(commit: Commit, microbatches: int) -> bool:
     """
     if commit.done is None:
         return set(commit.quota.values()) == {microbatches}
-    own = {
-        slot: {index for home, index in done if home == slot} for slot, done in commit.done.items()
-    }
-    return all(indices == set(range(microbatches)) for indices in own.values())
+    for slot, done in commit.done.items():
+        own = {index for home, index in done if home == slot}
+        if len(own) != microbatches or not all(0 <= index < microbatches for index in own):
+            return False
+    return True
 
 
-def _identities(commit: Commit, home: Iterable[Identity]) -> str:
+def _identities(commit: Commit, slots: int, microbatches: int) -> str:
     """How the identities of this step differ from the home layout, or ""."""
-    table = claimed(commit)
-    counts = Counter(identity for done in table.values() for identity in done)
-    expected = set(home)
-    missing = sorted(expected - counts.keys())
-    twice = sorted(identity for identity, count in counts.items() if count > 1)
-    foreign = sorted(counts.keys() - expected)
+    claims = Claims(commit)
+    missing, missing_count = claims.missing(slots, microbatches, SHOWN)
+    twice = claims.twice()
+    foreign, foreign_count = claims.foreign(slots, microbatches, SHOWN)
     faults = []
-    if missing:
-        faults.append(f"{_named(missing)} in nobody's account")
+    if missing_count:
+        faults.append(f"{_named(missing, missing_count)} in nobody's account")
     if twice:
-        faults.append(f"{_named(twice)} in two accounts")
-    if foreign:
-        faults.append(f"{_named(foreign)} of no step of this layout")
-    wrong = [slot for slot, count in commit.quota.items() if count != len(table.get(slot, ()))]
+        faults.append(f"{_named(twice, len(twice))} in two accounts")
+    if foreign_count:
+        faults.append(f"{_named(foreign, foreign_count)} of no step of this layout")
+    wrong = [slot for slot, count in commit.quota.items() if count != claims.count(slot)]
     if wrong:
         faults.append(f"the quota of replica {ranges(wrong)} is not what it has done")
-    if commit.microbatches != sum(counts.values()):
-        faults.append(f"{sum(counts.values())} identities, but {commit.microbatches} recorded")
+    if commit.microbatches != claims.total:
+        faults.append(f"{claims.total} identities, but {commit.microbatches} recorded")
     return "; ".join(faults)
 
 
-def _named(found: list[Identity]) -> str:
+def _named(found: list[Identity], count: int) -> str:
+    """`found` are the first of `count`."""
     shown = " ".join(f"{slot}:{index}" for slot, index in found[:SHOWN])
-    rest = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
-    return f"microbatch {shown}{rest}" if len(found) == 1 else f"microbatches {shown}{rest}"
+    rest = f" and {count - SHOWN} more" if count > SHOWN else ""
+    return f"microbatch {shown}{rest}" if count == 1 else f"microbatches {shown}{rest}"
 
 
 def _inferred(commit: Commit, facts: History) -> tuple[str, str]:
-    """Identities that no survivor has said are believed only of a replica that did not survive."""
+    """Identities that no survivor has said are believed only of a replica that did not survive,
+    in the life in which it computed them.
+    """
     if not commit.inferred:
         return "", ""
-    lost = {loss.slot for loss in facts.losses if loss.attempt == commit.attempt}
+    lives = {loss.slot: loss.life for loss in facts.losses if loss.attempt == commit.attempt}
+    at = commit.attempt, commit.step
+    lost = {slot for slot, life in lives.items() if life >= facts.returns.life_at(slot, *at)}
     silent = {facts.slot_of(rank) for rank in commit.unseen}
     odd = [identity for identity in commit.inferred if identity[0] not in lost | silent]
     if not odd:
         return "", ""
+    named = _named(odd, len(odd))
     if facts.ends:
-        return "", f"step {commit.step}: {_named(odd)} said by nobody when the run ended"
-    return f"step {commit.step}: {_named(odd)} said by nobody, and their replica lives", ""
+        return "", f"step {commit.step}: {named} said by nobody when the run ended"
+    return f"step {commit.step}: {named} said by nobody, and their replica lives", ""
 
 
 def _generations(facts: History) -> list[Violation]:
@@ -260,9 +279,15 @@ def _damage(facts: History, log: RunLog) -> list[str]:
             f"{plural(log.unreadable_places, 'place')} of the journal cannot be read, "
             f"first {where}: {first.why}"
         )
-    if facts.dropped:
-        found.append(f"{plural(facts.dropped, 'record')} could not be written when it happened")
+    if facts.missing:
+        found.append(lacking(facts))
     return found
+
+
+def lacking(facts: History) -> str:
+    """What the disk did not take, in words. The last of them may be counted nowhere."""
+    since = f" from step {facts.missing_from} on" if facts.missing_from >= 0 else ""
+    return f"records are missing{since}: the disk took none ({facts.missing:,} or more)"
 
 
 def _notes(facts: History) -> list[str]:
@@ -279,6 +304,18 @@ def _notes(facts: History) -> list[str]:
     if inferred:
         notes.append(
             f"{plural(inferred, 'microbatch')} contributed by replicas that died before confirming"
+        )
+    for rank, step in sorted(facts.outvoted.items()):
+        notes.append(
+            f"rank {rank} held other parameters than the others at step {step} and left; the sums "
+            "since they had last agreed hold gradients of these"
+        )
+    parts = [commit for commit in facts.commits if commit.part]
+    if parts and facts.elsewhere:
+        shown = f"replica{'s' * (len(facts.elsewhere) > 1)} {ranges(facts.elsewhere)}"
+        notes.append(
+            f"{plural(len(parts), 'step')}: what {shown} put in is known by the vote's "
+            "count alone, without the journal of their nodes"
         )
     if facts.attempts > 1:
         notes.append(f"the job was started {facts.attempts} times; each start is checked apart")

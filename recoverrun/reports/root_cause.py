@@ -1,7 +1,8 @@
 """What failed first: the root cause of a run's failure, and of every loss that it survived.
 
 Rules, in this order; each can be explained to a person from the journal alone:
-1. An end that we caused (the kill ledger, `ours`) and an end with code 0 are never a cause.
+1. An end that we caused (the kill ledger, `ours`) is never a cause. An end with code 0 is one only
+   where the coordinator lost a replica by it, or where nothing but cascades came after it.
 2. An error that tells of another process's end (connection closed, collective aborted) is a
    cascade: it can be first in the journal without being first in the world.
 3. The root is the earliest end that is neither. Ends of one node are ordered by its launcher, which
@@ -10,53 +11,33 @@ Rules, in this order; each can be explained to a person from the journal alone:
    other nodes within CLOCK_S are named as tied.
 4. A silent node is one fault; its ranks are never blamed one by one.
 5. With nothing but cascades the first stands in, and the confidence says so.
+6. Where the coordinator has named a rank as it ended the run, that rank is the root: it has judged
+   by the same rules, heard all nodes, and every console has said so already. The exception is an
+   end with code 0 by rule 1: to the coordinator that is nobody's failure.
 """
 
-import re
 import signal as signals
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-from recoverrun.reports.history import Death, History, Loss, Recovery, history, recovery_of
+from recoverrun.errors import ExitCode
+from recoverrun.reports.happenings import Death, End, Loss, Recovery
+from recoverrun.reports.history import History, history, recovery_of
+from recoverrun.reports.named_cause import Confidence, RootCause, fallen, told, unexplained
+from recoverrun.reports.single_end import (
+    cause_class,
+    describe,
+    is_cascade,
+    is_early_end,
+    is_fault,
+)
 from recoverrun.text import ranges, ranks, sanitize, span
 from rendezvous.journal.reader import CUT, RunLog
-
-Confidence = Literal["proved", "likely", "unknown"]
 
 CLOCK_S = 0.5
 """How far wall clocks of two nodes may be apart: ends closer than this have no order."""
 
 NO_PRIMARY = "this error is only a consequence, and the process behind it is not in the journal"
-
-_CASCADE = re.compile(
-    r"connection (?:was )?(?:closed|reset|refused|aborted)|broken pipe|remote process exited"
-    r"|peer (?:has )?(?:closed|exited|died)|processgroup\w* .*abort|\babort(?:ed)? by"
-    r"|collective .*(?:abort|timed? ?out)|watchdog|store .*(?:closed|gone|unreachable)"
-    r"|superseded|socket (?:closed|timeout)|unexpected eof"
-    r"|connectfullmesh|pair closure|ncclremoteerror|likely closed|recvvalue failed|sendbytes failed"
-    r"|timed out waiting \d+ ?ms for (?:recv|send)|client socket has timed out",
-    re.IGNORECASE,
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RootCause:
-    """The verdict about one failure. `cause` is a class; `what` says it in words."""
-
-    rank: int  # -1: a node, or unknown
-    node: str
-    pid: int
-    cause: str  # sigkill, sigsegv, ..., exception, exit, node-lost, unknown
-    what: str
-    ts: float
-    victims: tuple[int, ...]  # healthy ranks that went down with it
-    cascades: int  # errors of others that tell of this one
-    tied: tuple[int, ...]  # ranks that may have been first as well
-    same: tuple[int, ...]  # ranks with the very same error
-    why_first: str
-    confidence: Confidence
-    evidence: str  # what the launcher wrote about it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,59 +49,17 @@ class LossCause:
     recovery: Recovery | None
 
 
-def signal_name(number: int) -> str:
-    """ "SIGKILL" for 9; "signal 77" for what this system does not know."""
-    try:
-        return signals.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
-def tells_of_another(error: str) -> bool:
-    """True if an exception's line is about the end of another process, and not its own cause."""
-    return _CASCADE.search(error) is not None
-
-
-def is_cascade(death: Death) -> bool:
-    """True if this end only tells of another one."""
-    return death.kind == "exception" and tells_of_another(death.error)
-
-
-def is_fault(death: Death) -> bool:
-    """True if this end can be a cause at all (rule 1)."""
-    return not death.ours and (death.kind == "node-lost" or death.signal != 0 or death.code != 0)
-
-
-def cause_class(death: Death) -> str:
-    return signal_name(death.signal).lower() if death.kind == "signal" else death.kind
-
-
-def describe(death: Death) -> str:
-    """One sentence without a full stop: who ended how."""
-    who = f"rank {death.rank}"
-    match death.kind:
-        case "node-lost":
-            name = "a node" if death.node == "?" else f"node {sanitize(death.node, 60)}"
-            return f"{name} was lost with {ranks(death.ranks)}"
-        case "signal":
-            return f"{who} was killed by {signal_name(death.signal)}, which recoverrun did not send"
-        case "exception":
-            return f"{who} raised {sanitize(death.error)}"
-        case "exit":
-            return f"{who} exited with code {death.code}"
-
-
 def root_cause(log: RunLog) -> RootCause | None:
     """Why the run failed, or, where it survived all faults, the first of them; None: no fault."""
-    return root_of(history(log), blind=_blind(log))
+    return root_of(history(log), blind=blind_spot(log))
 
 
 def losses(log: RunLog) -> tuple[LossCause, ...]:
     """Every lost replica of the run, in the order of the journal."""
-    return losses_of(history(log), blind=_blind(log))
+    return losses_of(history(log), blind=blind_spot(log))
 
 
-def _blind(log: RunLog) -> str:
+def blind_spot(log: RunLog) -> str:
     """Why the journal may not show the first fault, or ""."""
     missing = log.missing_nodes()
     if missing:
@@ -135,15 +74,53 @@ def _blind(log: RunLog) -> str:
 def root_of(facts: History, *, blind: str = "") -> RootCause | None:
     """`root_cause` on facts; `blind` says what the journal cannot show."""
     faults = [death for death in facts.deaths if is_fault(death)]
+    end = naming(facts)
+    if end is not None:
+        named = _end_of(end.root_rank, facts)
+        pool = [death for death in faults if death.attempt == facts.attempt]
+        if named is None:
+            return told(end, facts)
+        return _judge([*pool, *([] if named in pool else [named])], facts, blind=blind, named=named)
     if not faults:
         return None
     absorbed = _absorbed(facts)
-    open_faults = [death for death in faults if not _covers(absorbed, death)]
+    open_faults = [death for death in faults if not _covers(absorbed, death, facts)]
     if not open_faults and facts.exit_code:
         return None  # It survived all of them, so none of them is why it failed.
     newest = max((death.attempt for death in open_faults), default=0)
     pool = [death for death in open_faults if death.attempt == newest] or faults
+    if all(map(is_cascade, pool)):
+        pool = _left_early(pool[0], facts) + pool
     return _judge(pool, facts, blind=blind)
+
+
+def naming(facts: History) -> End | None:
+    """The end of a failed run that names a rank as its cause (rule 6)."""
+    if not facts.exit_code or facts.exit_code == ExitCode.INVARIANT:
+        return None  # Whose invariant broke is not who ended.
+    ends = (end for end in facts.ends if end.code == facts.exit_code and end.root_rank >= 0)
+    end = next(ends, None)
+    named = None if end is None else _end_of(end.root_rank, facts)
+    if named is None or not is_cascade(named) or not _left_early(named, facts):
+        return end
+    faults = (d for d in facts.deaths if is_fault(d) and d.attempt == named.attempt)
+    return None if all(map(is_cascade, faults)) else end
+
+
+def _end_of(rank: int, facts: History) -> Death | None:
+    """The end of a rank in the newest attempt: that of its node, or that of its newest life."""
+    found = [d for d in facts.deaths if rank in d.ranks and d.attempt == facts.attempt]
+    lost = [death for death in found if death.kind == "node-lost"]
+    newest = max((death.life for death in found), default=0)
+    found = [death for death in found if death.life == newest]
+    return next(iter(lost + [death for death in found if is_fault(death)] + found), None)
+
+
+def _left_early(cascade: Death, facts: History) -> list[Death]:
+    """The ends with code 0 of that attempt that come before an error which tells of some end."""
+    early = [death for death in facts.deaths[: facts.deaths.index(cascade)] if is_early_end(death)]
+    absorbed = _absorbed(facts) if early else []
+    return [d for d in early if d.attempt == cascade.attempt and not _covers(absorbed, d, facts)]
 
 
 def _absorbed(facts: History) -> list[tuple[Loss, Recovery]]:
@@ -151,16 +128,23 @@ def _absorbed(facts: History) -> list[tuple[Loss, Recovery]]:
     return [(loss, recovery) for loss, recovery in pairs if recovery is not None]
 
 
-def _covers(absorbed: Sequence[tuple[Loss, Recovery]], death: Death) -> bool:
+def _covers(absorbed: Sequence[tuple[Loss, Recovery]], death: Death, facts: History) -> bool:
     """True if a loss that was made good explains this end."""
     mine = [
         (loss, recovery)
         for loss, recovery in absorbed
-        if loss.attempt == death.attempt and death.ts <= max(loss.ts, recovery.ts) + CLOCK_S
+        if _ends(loss, death, facts) and death.ts <= max(loss.ts, recovery.ts) + CLOCK_S
     ]
     if death.kind == "node-lost":
         return any(loss.root_rank in death.ranks for loss, _ in mine)
     return any(death.rank in loss.ranks for loss, _ in mine)
+
+
+def _ends(loss: Loss, death: Death, facts: History) -> bool:
+    """True if `death` is of the life of the replica that `loss` ended."""
+    if loss.attempt != death.attempt or death.kind != "node-lost":
+        return (loss.attempt, loss.life) == (death.attempt, death.life)
+    return loss.life == facts.returns.life_when(loss.attempt, loss.slot, death.ts)
 
 
 def losses_of(facts: History, *, blind: str = "") -> tuple[LossCause, ...]:
@@ -172,16 +156,17 @@ def losses_of(facts: History, *, blind: str = "") -> tuple[LossCause, ...]:
             place
             for place, death in enumerate(facts.deaths)
             if (loss.slot, place) not in used
-            and is_fault(death)
-            and death.attempt == loss.attempt
+            and (is_fault(death) or is_early_end(death) and death.rank == loss.root_rank)
+            and _ends(loss, death, facts)
             and set(death.ranks) & set(loss.ranks)
         ]
         mine = _of_one_loss([facts.deaths[place] for place in places])
         used |= {(loss.slot, place) for place in places if facts.deaths[place] in mine}
+        named = next((d for d in mine if d.rank == loss.root_rank and not is_cascade(d)), None)
         root = (
-            _judge(mine, facts, blind=blind, scope=frozenset(loss.ranks))
+            _judge(mine, facts, blind=blind, scope=frozenset(loss.ranks), named=named)
             if mine
-            else _unexplained(loss, facts, blind)
+            else unexplained(loss, facts, blind)
         )
         root = _within(root, loss)
         found.append(LossCause(loss=loss, root=root, recovery=recovery_of(facts, loss)))
@@ -202,7 +187,7 @@ def _of_one_loss(deaths: list[Death]) -> list[Death]:
 
 def _within(root: RootCause, loss: Loss) -> RootCause:
     """The verdict about one replica: everybody else in it is a victim."""
-    rank = loss.root_rank if root.cause in ("node-lost", "unknown") else root.rank
+    rank = loss.root_rank if root.cause in ("node-lost", "unknown", "parameters") else root.rank
     return RootCause(
         rank=rank,
         node=root.node,
@@ -210,58 +195,52 @@ def _within(root: RootCause, loss: Loss) -> RootCause:
         cause=root.cause,
         what=root.what,
         ts=root.ts,
-        victims=tuple(sorted(set(loss.ranks) - {rank})),
+        victims=tuple(sorted(set(loss.ranks) - {rank, *root.same, *root.others})),
         cascades=root.cascades,
         tied=root.tied,
         same=root.same,
+        others=root.others,
         why_first=root.why_first,
         confidence=root.confidence,
         evidence=root.evidence or loss.reason,
     )
 
 
-def _unexplained(loss: Loss, facts: History, blind: str) -> RootCause:
-    """The coordinator lost a replica, but no end in the journal explains it."""
-    return RootCause(
-        rank=loss.root_rank,
-        node=facts.nodes.get(loss.root_rank, "?"),
-        pid=facts.pids.get(loss.root_rank, -1),
-        cause="unknown",
-        what=f"replica {loss.slot} was lost with rank {loss.root_rank}",
-        ts=loss.ts,
-        victims=(),
-        cascades=0,
-        tied=(),
-        same=(),
-        why_first="the coordinator named this rank; no end of it is in the journal"
-        + (f" ({blind})" if blind else ""),
-        confidence="unknown",
-        evidence=loss.reason,
-    )
-
-
 def _judge(
-    faults: Sequence[Death], facts: History, *, blind: str, scope: frozenset[int] = frozenset()
+    faults: Sequence[Death],
+    facts: History,
+    *,
+    blind: str,
+    scope: frozenset[int] = frozenset(),
+    named: Death | None = None,
 ) -> RootCause:
-    """The verdict over `faults`; `scope`: the ranks of one replica, empty for the whole job."""
+    """The verdict over `faults`; `scope`: the ranks of one replica, empty for the whole job.
+
+    `named`: the one of them that the coordinator holds to be the cause.
+    """
     primaries = [death for death in faults if not is_cascade(death)]
     silent = {rank for death in primaries if death.kind == "node-lost" for rank in death.ranks}
     # Rule 4: what a lost node's ranks did afterwards is its fault.
     primaries = [d for d in primaries if d.kind == "node-lost" or d.rank not in silent]
-    root = (primaries or list(faults))[0]
-    later = [death for death in primaries if death is not root]
-    same = tuple(d.rank for d in later if d.kind == "exception" and d.error == root.error)
+    root = named or min(primaries or faults, key=lambda death: death.failed_at)
+    same, others = _also_failed(root, facts, scope)
     tied = tuple(
         death.rank
-        for death in later
-        if death.node != root.node and death.ts - root.ts <= CLOCK_S and death.rank not in same
+        for death in primaries
+        if death is not root
+        and death.node != root.node
+        and abs(death.failed_at - root.failed_at) <= CLOCK_S
+        and death.rank not in same
     )
-    following = [death for death in faults if death is not root]
+    in_order = sorted(faults, key=lambda death: death.failed_at)
+    following = [death for death in in_order if death is not root]
     confidence: Confidence = "proved"
     if not primaries:
         confidence = "unknown"
-    elif tied or blind:
+    elif tied or blind or (is_early_end(root) and not scope and named is None):
         confidence = "likely"
+    if named is not None:
+        tied = ()  # The coordinator has heard how long ago each failed, and compared no clocks.
     return RootCause(
         rank=root.rank,
         node=root.node,
@@ -269,10 +248,11 @@ def _judge(
         cause=cause_class(root),
         what=describe(root),
         ts=root.ts,
-        victims=_victims(root, facts, {*same, *tied}),
-        cascades=sum(1 for death in following if is_cascade(death)),
+        victims=_victims(root, facts, {*same, *others, *tied}),
+        cascades=sum(1 for death in faults if death is not root and is_cascade(death)),
         tied=tied,
         same=same,
+        others=tuple(rank for rank in others if rank not in tied),
         why_first="; ".join(
             [
                 *([] if primaries else [NO_PRIMARY]),
@@ -285,17 +265,29 @@ def _judge(
     )
 
 
+def _also_failed(
+    root: Death, facts: History, scope: frozenset[int]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Ranks of this attempt with the root's error, and those with another one of their own.
+
+    Who was about to end by its own error is no victim, even if our signal came before its end.
+    """
+    same: list[int] = []
+    others: list[int] = []
+    for death in facts.deaths:
+        own = death.kind == "exception" and not is_cascade(death)
+        of_life = death.life == root.life or root.kind == "node-lost"
+        here = death.attempt == root.attempt and (not scope or death.rank in scope and of_life)
+        if death is root or not (own and here) or death.rank in root.ranks:
+            continue
+        (same if death.error == root.error else others).append(death.rank)
+    return tuple(same), tuple(others)
+
+
 def _victims(root: Death, facts: History, others: set[int]) -> tuple[int, ...]:
-    """Ranks of this attempt that ended after the root without a fault of their own."""
-    after = {
-        rank
-        for death in facts.deaths
-        if death.attempt == root.attempt
-        and (death.ours or is_cascade(death) or death.kind == "node-lost")
-        for rank in death.ranks
-    }
+    """Ranks of this attempt that ended without a fault of their own."""
     extra = set(root.ranks) if root.kind == "node-lost" else set()
-    return tuple(sorted((after | extra) - {root.rank} - others))
+    return tuple(sorted((fallen(facts, root.attempt) | extra) - {root.rank} - others))
 
 
 def _stopped(root: Death, facts: History, scope: frozenset[int]) -> Death | None:
@@ -311,7 +303,8 @@ def _order(root: Death, following: Sequence[Death], stopped: Death | None) -> st
         clocks = "" if after.node == root.node else ", by the clocks of two nodes"
         who = f"node {sanitize(after.node, 60)}" if after.rank < 0 else f"rank {after.rank}"
         kind = "cascade" if is_cascade(after) else "fault"
-        return f"{span(max(0.0, after.ts - root.ts))} before the next {kind}, {who}{clocks}"
+        later = span(max(0.0, after.failed_at - root.failed_at))
+        return f"{later} before the next {kind}, {who}{clocks}"
     if stopped is not None:
         later = span(max(0.0, stopped.ts - root.ts))
         return (
@@ -330,7 +323,11 @@ def _caveats(root: Death, facts: History, blind: str) -> list[str]:
 def also(root: RootCause) -> str:
     """Who else: ties and twins of the root, or ""."""
     if root.same:
-        return f"the very same error on {ranks(root.same)}: the script or its data, not a machine"
+        own = f"; errors of their own on {ranks(root.others)}" if root.others else ""
+        twins = f"the very same error on {ranks(root.same)}"
+        return f"{twins}: the script or its data, not a machine{own}"
+    if root.others:
+        return f"after it, errors of their own on {ranks(root.others)}"
     if root.tied:
         shown = ranges(rank for rank in root.tied if rank >= 0)
         others = f"ranks {shown}" if shown else "another node"

@@ -5,16 +5,23 @@ of steps, so a screen can follow a run for weeks. Pure: the instant and the time
 """
 
 import json
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
-from recoverrun.reports.history import PARTS, History
-from recoverrun.reports.postmortem import identity_ranges, meaning, median
-from recoverrun.reports.proof import step_fault
+from recoverrun.reports.commits import Commit
+from recoverrun.reports.goodput import Goodput, goodput_json
+from recoverrun.reports.history import History
+from recoverrun.reports.postmortem import meaning
+from recoverrun.reports.proof import lacking, step_fault
+from recoverrun.reports.recoveries import recovery_in, redone_in, step_complete, time_lost_s
+from recoverrun.reports.returns import is_back, on_the_way
 from recoverrun.reports.root_cause import losses_of, root_of
-from recoverrun.text import plural, ranges, ranks, sanitize, span
+from recoverrun.reports.standing_still import StandingStill
+from recoverrun.text import plural, run_title, sanitize
+from rendezvous.coordinator.node_book import PART
 from rendezvous.journal.reader import Entry, RunLog
+from rendezvous.journal.step_lines import STEPS as STEP_EVENTS
 from rendezvous.protocol.effects import Json
 
 SCHEMA = 1
@@ -30,12 +37,16 @@ Kind = Literal["lost", "made-good", "moved", "joined", "warning", "note", "end"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
     slot: int
+    ranks: tuple[int, ...]
+    pids: tuple[int, ...]  # of those whose process is known and lives
     nodes: tuple[str, ...]
     health: tuple[Health, ...]  # one per shard
     live: bool
     quota: int  # microbatches in the newest committed step, -1 unknown
     home: int  # microbatches of the script's own loop, 0 unknown
     note: str  # why it is lost
+    coming: str  # how far it is on its way back, "" where it is on none
+    waited_for: str  # why others wait for it just now, "" if they do not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +63,7 @@ class Status:
     now: float  # seconds since 1970, as all instants here
     utc_offset_s: int
     run_id: str
+    argv: tuple[str, ...]  # script and arguments
     run_dir: str
     phase: Phase
     began: float
@@ -61,10 +73,13 @@ class Status:
     cause: str  # of the failure, in one line
     world_size: int
     alive: int  # workers
+    pids: dict[int, int]  # of those, by rank
     generation: int
     step: int  # newest committed, -1 none
+    of: int  # steps that there will be, as somebody has said; 0 unknown
+    eta_s: float  # until then, at the speed of the last steps; -1 unknown
     step_ms: float  # of that step
-    median_ms: float
+    median_ms: float  # of all steps, without what losses cost
     recent_ms: tuple[float, ...]
     microbatches: int  # of the newest committed step
     total: int
@@ -76,10 +91,21 @@ class Status:
     replicas: tuple[Replica, ...]
     losses: int
     made_good: int
-    redone: int
+    returned: int  # replicas that took part again after a loss
+    snapshots: str  # what a loss would go back to, in words; "" if to nothing
+    redone: int  # microbatches, in recoveries
+    taken_over: int  # by other replicas in all steps after
+    lost_s: float  # by all recoveries
+    goodput: Goodput
     recovery_ms: float  # of the newest recovery, -1 none
     unreadable: int
+    cut_off: bool  # the disk takes no records, as far as is known
     happenings: tuple[Happening, ...]
+
+    @property
+    def title(self) -> str:
+        """The script's name, and that of the job where a user has given one."""
+        return run_title(self.argv, self.run_id)
 
     @property
     def live(self) -> int:
@@ -91,37 +117,67 @@ class Status:
 
 
 @dataclass(slots=True)
+class Tally:
+    """Committed steps that were looked at."""
+
+    steps: int = 0
+    exact: int = 0
+    moved: int = 0
+    broken: str = ""  # the newest violation
+    newest: tuple[int, int] = (-1, -1)  # attempt and step
+
+    def count(self, commit: Commit, facts: History) -> None:
+        fault, doubt = step_fault(commit, facts)
+        self.steps += 1
+        # What a part leaves open, another journal may tell a moment later: it is for the proof.
+        self.exact += not fault and (commit.part or not doubt)
+        self.moved += commit.moved
+        self.broken = fault or self.broken
+        self.newest = max(self.newest, (commit.attempt, commit.step))
+
+
+@dataclass(slots=True)
 class Watch:
     """Follows one run; feed it records in the order of the journal."""
 
     run_dir: str
+    of: int = 0  # steps that there will be, 0 unknown
     facts: History = field(default_factory=History)
-    steps: int = 0
-    exact: int = 0
-    redone: int = 0
-    broken: str = ""
     unreadable: int = 0
     happenings: list[Happening] = field(default_factory=list)
+    _still: StandingStill = field(default_factory=StandingStill)
+    _past: Tally = field(default_factory=Tally)  # steps that are kept no more
+    _coordinated: bool = False  # the journal of a node that coordinated from the start is here
 
     def add(self, entries: Iterable[Entry]) -> None:
         for entry in entries:
-            before = self._live()
+            self._coordinated |= entry.event == "node.join"
+            if entry.event in STEP_EVENTS and self._is_past(entry):
+                continue  # As another node tells it, which is read later.
             self.facts.add(entry)
-            if entry.event == "step.commit":
-                self._commit()
-            happening = _happening(entry, self.facts, before)
+            self._still.take(entry)
+            told_twice = self._coordinated and entry.flag(PART)
+            happening = None if told_twice else _happening(entry, self.facts)
             if happening is not None:
                 self.happenings.append(happening)
+            if len(self.facts.commits) > 2 * STEPS:
+                self._forget()
         del self.happenings[:-HAPPENINGS]
 
-    def _commit(self) -> None:
-        commit = self.facts.commits[-1]
-        fault, doubt = step_fault(commit, self.facts)
-        self.steps += 1
-        self.exact += not fault and not doubt
-        self.redone += commit.redone
-        self.broken = fault or self.broken
+    def _is_past(self, entry: Entry) -> bool:
+        return (self.facts.attempt, entry.integer("step")) <= self._past.newest
+
+    def _forget(self) -> None:
+        """Keep the newest steps and count the others."""
+        for commit in self.facts.commits[:-STEPS]:
+            self._past.count(commit, self.facts)
         del self.facts.commits[:-STEPS]
+
+    def _tally(self) -> Tally:
+        tally = replace(self._past)
+        for commit in self.facts.commits:
+            tally.count(commit, self.facts)
+        return tally
 
     def _live(self) -> frozenset[int]:
         """Slots of the newest View, or all that are known."""
@@ -133,17 +189,20 @@ class Watch:
     def status(self, now: float, utc_offset_s: int = 0) -> Status:
         facts = self.facts
         newest = facts.commits[-1] if facts.commits else None
-        times = tuple(commit.ms for commit in facts.commits if commit.ms > 0)
-        middle = median(times)
+        times = tuple(commit.ms for commit in facts.commits[-STEPS:] if commit.ms > 0)
+        goodput = facts.time.goodput()
+        middle = goodput.usual_us / 1000
         quiet = max(0.0, now - facts.latest) if facts.latest else 0.0
         patience = max(SILENT_AFTER_S, 20 * middle / 1000)
         live = self._live()
         root = root_of(facts) if facts.exit_code else None
         recovery = facts.recoveries[-1] if facts.recoveries else None
+        again, tally = redone_in(facts.recoveries), self._tally()
         return Status(
             now=now,
             utc_offset_s=utc_offset_s,
             run_id=facts.run_id,
+            argv=facts.argv,
             run_dir=self.run_dir,
             phase=self._phase(live),
             began=facts.began or now,
@@ -153,27 +212,36 @@ class Watch:
             cause=root.what if root else "",
             world_size=facts.world_size or len(facts.nodes),
             alive=len(facts.alive),
+            pids={rank: facts.pids[rank] for rank in sorted(facts.alive)},
             generation=max(
                 [view.generation for view in facts.views[-1:]]
                 + [newest.generation if newest else 0]
             ),
             step=newest.step if newest else -1,
+            of=self.of,
+            eta_s=_eta_s(newest.step, self.of, times) if newest else -1.0,
             step_ms=newest.ms if newest else 0.0,
             median_ms=middle,
             recent_ms=times,
-            microbatches=newest.microbatches if newest else 0,
+            microbatches=_counted(newest) if newest else 0,
             total=newest.total if newest else 0,
-            steps=self.steps,
-            exact=self.exact,
-            broken=self.broken,
+            steps=tally.steps,
+            exact=tally.exact,
+            broken=tally.broken,
             promise=facts.promised,
             promise_reason=facts.weakened or facts.steered or facts.promise_reason,
             replicas=self._replicas(live),
             losses=len(facts.losses),
             made_good=sum(len(one.slots) for one in facts.recoveries),
-            redone=self.redone,
+            returned=len(facts.returns.backs),
+            snapshots=facts.steps_back.newest_line(now),
+            redone=again,
+            taken_over=max(0, tally.moved - again),
+            lost_s=time_lost_s(facts.recoveries),
+            goodput=goodput,
             recovery_ms=recovery.total_ms if recovery else -1.0,
             unreadable=self.unreadable,
+            cut_off=facts.cut_off,
             happenings=tuple(self.happenings),
         )
 
@@ -190,6 +258,7 @@ class Watch:
     def _replicas(self, live: frozenset[int]) -> tuple[Replica, ...]:
         facts = self.facts
         quota = facts.commits[-1].quota if facts.commits else {}
+        absent = -1 if not quota or facts.commits[-1].part else 0
         found = losses_of(facts)
         notes = {one.loss.slot: _short(one.root.cause, one.root.rank) for one in found}
         guilty = {one.root.rank for one in found}
@@ -198,15 +267,35 @@ class Watch:
         return tuple(
             Replica(
                 slot=slot,
+                ranks=members,
+                pids=tuple(facts.pids[r] for r in members if r in facts.alive and r in facts.pids),
                 nodes=tuple(sorted({facts.nodes[r] for r in members if r in facts.nodes})),
                 health=tuple(_health(rank, slot in live, facts, guilty) for rank in members),
                 live=slot in live,
-                quota=quota.get(slot, 0 if quota else -1),
+                quota=quota.get(slot, absent),
                 home=facts.microbatches,
                 note="" if slot in live else notes.get(slot, "not in the View"),
+                coming="" if slot in live else self._coming(slot),
+                waited_for=self._still.of(members) if slot in live else "",
             )
             for slot, members in enumerate(facts.replicas)
         )
+
+    def _coming(self, slot: int) -> str:
+        way = self.facts.returns.coming(self.facts.attempt, slot)
+        return "" if way is None else on_the_way(way)
+
+
+def _eta_s(step: int, of: int, recent_ms: Sequence[float]) -> float:
+    """Seconds until step `of - 1` is committed, -1 unknown."""
+    if not of or not recent_ms:
+        return -1.0
+    return max(0, of - 1 - step) * sum(recent_ms) / len(recent_ms) / 1000
+
+
+def _counted(commit: Commit) -> int:
+    """Microbatches in the sum of a step; where only some are named, as the vote counted them."""
+    return commit.total if commit.part else commit.microbatches
 
 
 def _health(rank: int, live: bool, facts: History, guilty: set[int]) -> Health:
@@ -220,7 +309,8 @@ def _health(rank: int, live: bool, facts: History, guilty: set[int]) -> Health:
 
 def _short(cause: str, rank: int) -> str:
     words = {"exception": "raised an exception", "exit": "exited", "unknown": "ended"}
-    words["node-lost"] = "and its node are gone"
+    words |= {"node-lost": "and its node are gone", "hang": "hangs"}
+    words["parameters"] = "held other parameters"
     return f"rank {rank} {words.get(cause, cause.upper())}"
 
 
@@ -231,30 +321,36 @@ def status_of(log: RunLog, now: float, utc_offset_s: int = 0) -> Status:
     return watch.status(now, utc_offset_s)
 
 
-def _happening(entry: Entry, facts: History, before: frozenset[int]) -> Happening | None:
+def _happening(entry: Entry, facts: History) -> Happening | None:
     """The line of the event list that a record is worth, if any."""
-    found = _line(entry, facts, before)
+    found = _line(entry, facts)
     return None if found is None else Happening(ts=entry.ts, kind=found[0], text=sanitize(found[1]))
 
 
-def _line(entry: Entry, facts: History, before: frozenset[int]) -> tuple[Kind, str] | None:
+def _line(entry: Entry, facts: History) -> tuple[Kind, str] | None:
     match entry.event:
         case "replica.lost":
             return "lost", f"replica {entry.integer('slot')} lost: {entry.reason}"
         case "recovery.done":
-            return "made-good", _recovered(entry, facts)
-        case "view.change":
-            back = sorted(set(entry.integers("live")) - before) if before else []
-            return ("joined", f"replica {ranges(back)} is back") if back else None
+            return "made-good", step_complete(recovery_in(entry))
+        case "replica.start" | "replica.ready":
+            return "note", entry.reason
+        case "replica.return":
+            way = facts.returns.at(entry.integer("slot"), entry.integer("step"))
+            return "joined", is_back(way)
         case "node.lost":
             return "lost", f"node lost: {entry.reason}"
         case "node.join":
             joined = entry.text("name") or entry.node
             return "joined", f"{joined} joined with {plural(entry.integer('nproc', 0), 'worker')}"
         case "worker.exit":
+            if facts.returns.failed(entry) is not None:
+                return "warning", f"{entry.reason}, before it took part again"
             death = facts.deaths[-1] if facts.deaths else None
             faulty = death is not None and not death.ours and bool(death.signal or death.code)
             return ("lost", entry.reason) if faulty and not facts.replicas else None
+        case "snapshot.plan" | "snapshot.restored":
+            return "moved", str(facts.steps_back.found[-1])
         case "topology.learn":
             return "note", f"topology: {_shape(facts)}, strategy {entry.text('strategy')}"
         case "promise.state":
@@ -264,12 +360,10 @@ def _line(entry: Entry, facts: History, before: frozenset[int]) -> tuple[Kind, s
         case "digest.differ":
             return "warning", f"replicas differ: {entry.reason}"
         case "journal.drop":
-            return (
-                "warning",
-                f"{plural(entry.integer('records', 0), 'record')} could not be written",
-            )
+            return "warning", lacking(facts)
         case "notice.give":
-            return "note", f"rank {entry.integer('rank')}: {entry.reason}"
+            rank = entry.integer("rank")  # -1: no rank said so, but a launcher
+            return "note", f"rank {rank}: {entry.reason}" if rank >= 0 else entry.reason
         case "run.end":
             return "end", _ended(entry)
         case _:
@@ -288,21 +382,8 @@ def _ended(entry: Entry) -> str:
     return f"ended with code {code}" + (f": {words}" if words else "")
 
 
-def _recovered(entry: Entry, facts: History) -> str:
-    recovery = facts.recoveries[-1]
-    again = identity_ranges(recovery.identities)
-    known = dict(recovery.parts_ms)
-    slowest = max(PARTS, key=lambda part: known.get(part, 0.0))
-    redone = plural(recovery.redone, "microbatch") if recovery.redone else "nothing"
-    named = f" ({again})" if again and len(again) <= 24 else ""
-    lost = f"replica {ranges(recovery.slots)}" if recovery.slots else ranks(recovery.root_ranks)
-    return (
-        f"{lost} taken over in {span(recovery.total_ms / 1000)} at step {recovery.step}: "
-        f"{redone} redone{named}, longest part {slowest} {span(known.get(slowest, 0.0) / 1000)}"
-    )
-
-
 def to_json(status: Status) -> str:
     """One line for programs; fields are only ever added within a schema."""
     plain: dict[str, Json] = {"schema": SCHEMA, **asdict(status)}
+    plain["goodput"] = goodput_json(status.goodput)
     return json.dumps(plain, separators=(",", ":"))

@@ -1,9 +1,10 @@
-"""How a `Status` looks: panels for a terminal, plain lines for everything else.
+"""How a `Status` looks on a terminal: panels.
 
 Calm by rule: colour means state (green in order, yellow reduced, red lost), everything else is the
 terminal's own foreground or dim. What is in order folds; what is not comes first.
 """
 
+import math
 import time
 from collections.abc import Iterable, Sequence
 from typing import Literal
@@ -14,8 +15,19 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from recoverrun.reports.goodput import goodput_line
 from recoverrun.reports.status import Happening, Health, Kind, Replica, Status
-from recoverrun.text import ASCII, UNICODE, Glyphs, ascii_only, clock, plural, sanitize, span
+from recoverrun.text import (
+    ASCII,
+    UNICODE,
+    Glyphs,
+    ascii_only,
+    clock,
+    in_order,
+    plural,
+    sanitize,
+    span,
+)
 
 ROWS = 16  # replicas that are shown one by one
 SHARDS = 16  # shards that are shown one by one
@@ -71,15 +83,23 @@ def sparkline(values: Sequence[float], columns: int, signs: Glyphs) -> str:
     return "".join(signs.sparks[round((v - low) / max(high - low, 1e-9) * top)] for v in shown)
 
 
-def render(status: Status, signs: Glyphs = UNICODE, *, live: bool = False) -> RenderableType:
-    """The whole screen. `live` adds the line of keys."""
+def render(
+    status: Status,
+    signs: Glyphs = UNICODE,
+    *,
+    live: bool = False,
+    rows: int = ROWS,
+    events: int = EVENTS,
+) -> RenderableType:
+    """The whole screen, with at most so many rows of replicas. `live` adds the line of keys."""
     parts: list[RenderableType] = [_head(status, signs)]
-    if status.replicas:
-        parts.append(_mesh(status, signs))
-    if status.happenings:
-        parts.append(_events(status, signs))
+    if status.replicas and rows:
+        parts.append(_mesh(status, signs, rows))
+    if status.happenings and events:
+        parts.append(_events(status, signs, events))
     if live:
-        parts.append(Text(f" q  leave    every 0.5 s from {status.run_dir}", style=QUIET))
+        line = f" q  leave    s  stacks    every 0.5 s from {status.run_dir}"
+        parts.append(Text(line, style=QUIET, no_wrap=True, overflow=cut(signs)))
     return Group(*parts)
 
 
@@ -99,6 +119,11 @@ def _head(status: Status, signs: Glyphs) -> Panel:
         grid.add_row("step", _step(status, signs))
         grid.add_row("this step", _account(status, signs))
         grid.add_row("all steps", _invariant(status, signs))
+        line = words(goodput_line(status.goodput), "", signs)
+        line.no_wrap, line.overflow = True, cut(signs)
+        grid.add_row("goodput", line)
+    if status.pids and not status.replicas:
+        grid.add_row("pids", Text(in_order(status.pids.values()), style=QUIET))
     if status.promise:
         line = words(status.promise, STRONG, signs)
         reason = words(f"  {status.promise_reason}", QUIET, signs)
@@ -107,10 +132,12 @@ def _head(status: Status, signs: Glyphs) -> Panel:
         )
     if status.losses:
         grid.add_row("losses", _losses(status, signs))
+    if status.snapshots:
+        grid.add_row("snapshots", words(status.snapshots, "", signs))
     if status.unreadable:
         text = f"{plural(status.unreadable, 'place')} of the journal cannot be read"
         grid.add_row("journal", Text(text, style=REDUCED))
-    return frame(grid, f"recoverrun status {signs.dot} {sanitize(status.run_id, 60)}", signs)
+    return frame(grid, f"recoverrun status {signs.dot} {sanitize(status.title, 60)}", signs)
 
 
 def _state(status: Status, signs: Glyphs) -> Table:
@@ -132,17 +159,33 @@ def _state(status: Status, signs: Glyphs) -> Table:
 
 
 def _silence(status: Status, signs: Glyphs) -> Text:
-    text = f"no record for {span(status.silent_s)}: the job hangs, or its launcher is gone"
-    return words(text, REDUCED, signs)
+    return words(silence(status), REDUCED, signs)
+
+
+def silence(status: Status) -> str:
+    """What it may mean that there are no records."""
+    why = "the job hangs, or its launcher is gone"
+    if status.cut_off:
+        why = "the disk took none; nothing is known of the job since"
+    return f"no record for {span(status.silent_s)}: {why}"
 
 
 def _step(status: Status, signs: Glyphs) -> Text:
     line = Text(no_wrap=True, overflow=cut(signs))
     line.append(f"{status.step:,}", style=STRONG)
+    if status.of:
+        line.append(f" of {status.of:,} ({progress(status)})")
     line.append(f"  {span(status.step_ms / 1000)}")
-    line.append(f"  median {span(status.median_ms / 1000)}  ", style=QUIET)
+    line.append(f"  usual {span(status.median_ms / 1000)}  ", style=QUIET)
     line.append(sparkline(status.recent_ms, 24, signs), style="cyan")
     return line
+
+
+def progress(status: Status) -> str:
+    """How far it is, and for how long it still goes on."""
+    done = min(1.0, (status.step + 1) / status.of)
+    left = f", {span(status.eta_s)} left" if status.eta_s > 0 and status.exit_code is None else ""
+    return f"{math.floor(1000 * done) / 10:.1f} %{left}"
 
 
 def _account(status: Status, signs: Glyphs) -> Text:
@@ -175,49 +218,57 @@ def _invariant(status: Status, signs: Glyphs) -> Text:
 def _losses(status: Status, signs: Glyphs) -> Text:
     open_losses = status.losses - status.made_good
     line = Text(no_wrap=True, overflow=cut(signs))
-    line.append(f"{status.losses} lost, {status.made_good} taken over")
-    if status.recovery_ms >= 0:
-        line.append(f"  newest in {span(status.recovery_ms / 1000)}", style=QUIET)
-    line.append(f"  {plural(status.redone, 'microbatch')} redone", style=QUIET)
-    ended = status.exit_code is not None
-    if open_losses > 0 and not ended:
+    line.append(f"{status.losses} lost, {status.made_good} survived")
+    if status.returned:
+        line.append(f", {status.returned} back")
+    if open_losses > 0 and status.exit_code is None:
         line.append(f"  {signs.moved} recovering", style=REDUCED)
+    if status.recovery_ms >= 0:
+        line.append(f"  in {span(status.lost_s)}", style=QUIET)
+        moved = f"  {status.redone:,} redone, {status.taken_over:,} taken over"
+        line.append(moved, style=QUIET)
     return line
 
 
 # ------------------------------------------------------------------------------------- the mesh
 
 
-def _mesh(status: Status, signs: Glyphs) -> Panel:
+def _mesh(status: Status, signs: Glyphs, rows: int) -> Panel:
     table = Table(box=None, expand=True, padding=(0, 1), header_style=QUIET, pad_edge=False)
     table.add_column("replica", no_wrap=True, width=7)
     table.add_column("node", no_wrap=True, overflow=cut(signs), max_width=20)
     table.add_column("shards", no_wrap=True)
+    table.add_column("pids", no_wrap=True, overflow=cut(signs), max_width=16)
     table.add_column("quota", no_wrap=True, justify="right", width=7)
     table.add_column("", ratio=1, no_wrap=True, overflow=cut(signs))
-    shown, folded = _choose(status.replicas)
+    shown, folded = choose(status.replicas, rows)
     for replica in shown:
         table.add_row(*_row(replica, signs))
     if folded:
         quotas = sorted({_quota(replica, signs) for replica in folded})
         note = Text(f"{signs.ellipsis} and {plural(len(folded), 'replica')} in order", style=QUIET)
         health = Text(f"{signs.alive} {signs.times}{len(folded[0].health)}", style=GOOD)
-        table.add_row("", "", health, "-".join(quotas[:: max(1, len(quotas) - 1)]), note)
+        table.add_row("", "", health, "", "-".join(quotas[:: max(1, len(quotas) - 1)]), note)
+    hidden = len(status.replicas) - len(shown) - len(folded)
+    if hidden:
+        note = Text(f"{signs.ellipsis} and {plural(hidden, 'replica')} lost or in trouble")
+        table.add_row("", "", Text(signs.bad, style=BAD), "", "", note)
     return frame(table, f"replicas {signs.times} shards", signs)
 
 
 def _in_order(replica: Replica) -> bool:
-    return replica.live and all(health in ("up", "done") for health in replica.health)
+    calm = replica.live and not replica.waited_for
+    return calm and all(health in ("up", "done") for health in replica.health)
 
 
-def _choose(replicas: Sequence[Replica]) -> tuple[list[Replica], list[Replica]]:
-    """Replicas that are shown, those with problems for certain, and those that fold."""
-    if len(replicas) <= ROWS:
+def choose(replicas: Sequence[Replica], rows: int = ROWS) -> tuple[list[Replica], list[Replica]]:
+    """Replicas that are shown, those with problems first, and those that fold."""
+    if len(replicas) <= rows:
         return list(replicas), []
     troubled = [replica for replica in replicas if not _in_order(replica)]
     healthy = [replica for replica in replicas if _in_order(replica)]
-    room = max(2, ROWS - len(troubled))
-    shown = sorted(troubled[: ROWS - 2] + healthy[:room], key=lambda replica: replica.slot)
+    room = max(min(2, rows - 1), rows - len(troubled))
+    shown = sorted(troubled[: rows - room] + healthy[:room], key=lambda replica: replica.slot)
     return shown, healthy[room:]
 
 
@@ -232,11 +283,16 @@ def _row(replica: Replica, signs: Glyphs) -> Iterable[RenderableType]:
             home = min(replica.quota, replica.home or replica.quota)
             bar = min(32, home), min(16, max(0, replica.quota - home))
             share.append(signs.bar * bar[0], style=GOOD).append(signs.bar * bar[1], style=REDUCED)
+        if replica.waited_for:
+            share = words(replica.waited_for, REDUCED, signs)
     else:
         quota = Text(signs.dash, style=QUIET)
         share = words(f"lost: {replica.note}", BAD, signs)
+        if replica.coming:
+            share.append_text(words(f"; {replica.coming}", REDUCED, signs))
     nodes = words(" ".join(replica.nodes) or "?", "", signs)
-    return str(replica.slot), nodes, _shard_health(replica, signs), quota, share
+    pids = Text(in_order(replica.pids), style=QUIET)
+    return str(replica.slot), nodes, _shard_health(replica, signs), pids, quota, share
 
 
 def _shard_health(replica: Replica, signs: Glyphs) -> Text:
@@ -278,53 +334,14 @@ def _sign(happening: Happening, signs: Glyphs) -> Text:
     return Text(str(getattr(signs, name)), style=style)
 
 
-def _events(status: Status, signs: Glyphs) -> Panel:
+def _events(status: Status, signs: Glyphs, events: int) -> Panel:
     table = Table.grid(padding=(0, 1), expand=True)
     table.add_column(style=QUIET, no_wrap=True, width=8)
     table.add_column(no_wrap=True, width=2)
     table.add_column(ratio=1)
-    for happening in status.happenings[-EVENTS:]:
+    for happening in status.happenings[-events:]:
         style = QUIET if happening.kind == "note" else ""
         text = words(happening.text, style, signs)
         when = time_of_day(happening.ts, status.utc_offset_s)
         table.add_row(when, _sign(happening, signs), text)
     return frame(table, "events", signs)
-
-
-# ---------------------------------------------------------------------------------- plain lines
-
-
-def plain_lines(status: Status, events: int = EVENTS) -> list[str]:
-    """The same facts for a pipe or a log: no colour, no box, one fact a line, ASCII."""
-    lines = [_summary(status)]
-    if status.cause:
-        lines.append(f"cause: {status.cause}")
-    if status.silent_s:
-        lines.append(f"silence: no record for {span(status.silent_s)}")
-    if status.promise:
-        lines.append(f"promise: {status.promise} ({status.promise_reason})")
-    shown, folded = _choose(status.replicas)
-    for replica in shown:
-        state = f"quota {replica.quota}" if replica.live else f"lost: {replica.note}"
-        up = f"{replica.health.count('up')}/{len(replica.health)} shards up"
-        lines.append(f"replica {replica.slot}: {' '.join(replica.nodes) or '?'}, {up}, {state}")
-    if folded:
-        lines.append(f"... and {plural(len(folded), 'replica')} in order")
-    for happening in status.happenings[-events:] if events else ():
-        lines.append(f"{time_of_day(happening.ts, status.utc_offset_s)} {happening.text}")
-    return [ascii_only(sanitize(line)) for line in lines]
-
-
-def _summary(status: Status) -> str:
-    parts = [f"{status.run_id or status.run_dir}: {status.phase}"]
-    if status.exit_code is not None:
-        parts.append(f"exit code {status.exit_code}")
-    if status.replicas:
-        parts.append(f"{status.live}/{len(status.replicas)} replicas")
-    if status.step >= 0:
-        parts.append(f"step {status.step} in {span(status.step_ms / 1000)}")
-        parts.append(f"{status.microbatches}/{status.total} microbatches")
-        parts.append(f"{status.exact}/{status.steps} steps exact")
-    if status.losses:
-        parts.append(f"{status.losses} lost, {status.made_good} taken over")
-    return ", ".join(parts)

@@ -1,4 +1,7 @@
-"""python -u -m recoverrun.worker [-m] SCRIPT [ARGUMENT ...]"""
+"""python -u -m recoverrun.worker [-m] SCRIPT [ARGUMENT ...]
+
+With `--spare FD` in the place of the script it is told later what it runs (see `boot.spare`).
+"""
 
 import sys
 
@@ -11,4 +14,10 @@ if _implied_path is not None:
 from recoverrun.worker.boot import run_script, worker  # noqa: E402
 
 if __name__ == "__main__":
-    run_script.main(sys.argv[1:], start=worker.start, implied_path=_implied_path)
+    if sys.argv[1:2] == ["--spare"]:
+        from recoverrun.worker.boot import spare
+
+        arguments, start = spare.wait(int(sys.argv[2]), worker.start)
+        run_script.main(arguments, start=start, implied_path=_implied_path)
+    else:
+        run_script.main(sys.argv[1:], start=worker.start, implied_path=_implied_path)

@@ -3,3 +3,10 @@
 
 class NotReplayable(Exception):
     """A microbatch, or data in it, cannot be computed as another rank; the text is for the user."""
+
+
+class NotReachable(BaseException):
+    """This process cannot come to where the others are; the text is for the user.
+
+    No script catches it: code of the script may be under way that goes on after errors.
+    """

@@ -61,6 +61,7 @@ class Loop:
     live_in: frozenset[str]  # names that the body may read before it has surely written them
     carried: frozenset[str]  # live in, assigned, not a target: what one iteration tells the next
     targets: frozenset[str]  # bound by the loop itself: `for T in`, `while (T := ...)`
+    tested: frozenset[str] = frozenset()  # bound by the test of a `while`
     global_names: frozenset[str]  # those of `assigned` that are variables of the module
 
     item_code: CodeType | None  # binds the target from ITEM_NAME; None unless kind is "for"

@@ -43,6 +43,11 @@ class Acceptor:
             self.accepted, self.accepted_in = None, NO_BALLOT
         return True
 
+    @property
+    def newest(self) -> Configuration:
+        """The newest that it knows to be decided, or that may be."""
+        return self.configuration if self.accepted is None else self.accepted
+
     def news(self, number: int) -> NewConfiguration | None:
         """For whoever shows that it knows no configuration above `number`."""
         return (

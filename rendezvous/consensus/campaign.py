@@ -3,13 +3,15 @@
 A candidate asks the voters of the newest configuration that it knows. Elected by a quorum of them,
 it first proposes what a voter had accepted, because that may be decided. What is decided becomes
 the base of the next proposal. Voters that follow a leader grant it a lease; as long as a quorum
-does, it grants leases to members.
+does, it grants leases to members. A leader that hears no quorum any more says nothing.
 """
 
 from typing import Protocol
 
 from rendezvous.consensus import timeouts
-from rendezvous.consensus.configuration import EVEN, Configuration, quorum
+from rendezvous.consensus.configuration import EVEN, Configuration
+from rendezvous.consensus.electorate import Electorate
+from rendezvous.consensus.leases import MemberLease
 from rendezvous.consensus.peers import Peers
 from rendezvous.consensus.proposer import Proposer
 from rendezvous.consensus.register_events import Effect, Elected, RegisterMessage
@@ -29,9 +31,11 @@ class Launcher(Protocol):
     """What a campaign needs of the register of its launcher."""
 
     own: str
+    founders: frozenset[str]
     now: float
     voter: Voter
     peers: Peers
+    member_lease: MemberLease
 
     @property
     def configuration(self) -> Configuration:
@@ -40,6 +44,9 @@ class Launcher(Protocol):
     @property
     def eligible(self) -> bool:
         """True if it may stand."""
+
+    def electorate(self, configuration: Configuration) -> Electorate:
+        """Who decides what follows."""
 
     def send(self, node: str, message: RegisterMessage) -> None:
         """Say something to a launcher, or to itself."""
@@ -72,13 +79,26 @@ class Campaign:
         """True if no other launcher can lead at this moment."""
         return self.leads and self.proposer is not None and now < _lease(self.proposer)
 
+    def unopposed(self, now: float) -> bool:
+        """True if no other launcher can stand at this moment, or can lead."""
+        proposer = self.proposer
+        opposed = proposer is None or now > proposer.all_followed_at + timeouts.UNOPPOSED_S
+        return self.leased(now) or (self.leads and not opposed)
+
+    def established(self, member: str) -> bool:
+        """True if we lead, and all members that live know of `member`."""
+        dead = self._launcher.peers.dead
+        return self.proposer is not None and self.proposer.established(member, dead)
+
     def due(self) -> list[float]:
         """When something is to be said again, or the launcher may stand."""
         proposer, launcher = self.proposer, self._launcher
         if proposer is None:
             return [launcher.voter.may_stand_at] if launcher.eligible else []
+        if self._deaf(proposer):
+            return []
         # What may be lost is waited for.
-        waits = not proposer.ready or proposer.proposal is not None
+        waits = not self._ready(proposer) or proposer.proposal is not None
         times = [proposer.sent_at + timeouts.RESEND_S] if waits else []
         return times + ([proposer.led_at + timeouts.BEAT_S] if proposer.elected else [])
 
@@ -99,6 +119,10 @@ class Campaign:
         voter, proposer = self._launcher.voter, self.proposer
         voter.note(message.promised)
         if proposer is None or message.ballot != proposer.ballot:
+            return
+        if message.promised > proposer.ballot and self.leased(self._launcher.now):
+            # Whoever stood there has no quorum: ours follows us. It is asked in a newer ballot.
+            proposer.renew((voter.newest_round + 1, self._launcher.own))
             return
         # A leader that asks new voters may meet a lease of its predecessor: that will lapse.
         if message.promised > proposer.ballot or not proposer.elected:
@@ -124,31 +148,56 @@ class Campaign:
         elif not proposer.elected and now > proposer.begun_at + timeouts.CANDIDATE_S:
             self._give_up()
             return
-        if not proposer.ready:
+        if self._deaf(proposer):
+            launcher.peers.deafen()
+            return
+        if not self._ready(proposer):
             prepare = Prepare(ballot=proposer.ballot, configuration=proposer.base.plain())
             self._repeat(proposer, prepare, proposer.prepared)
             launcher.deliver()
-        while self.proposer is proposer and proposer.ready:
+        while self.proposer is proposer and self._ready(proposer):
             self._elect(proposer)
-            proposer.proposal = proposer.proposal or self._draft(proposer)
+            if proposer.proposal is None:
+                proposer.propose(self._draft(proposer))
             if proposer.proposal is None:
                 break
             base, configuration = proposer.base.plain(), proposer.proposal.plain()
             accept = Accept(ballot=proposer.ballot, base=base, configuration=configuration)
             self._repeat(proposer, accept, proposer.accepted)
             launcher.deliver()
-            if self.proposer is not proposer or not quorum(proposer.base.voters, proposer.accepted):
+            electorate = launcher.electorate(proposer.base)
+            if self.proposer is not proposer or not electorate.agrees(proposer.accepted):
                 break
             self._decide(proposer, proposer.proposal)
         if self.proposer is proposer:
             self._lead(proposer)
+
+    def _deaf(self, proposer: Proposer) -> bool:
+        """True if it leads, and would hear nothing of what it asks for.
+
+        It may be heard all the same. What it proposed to leave out whom it does not hear would be
+        accepted, by whoever it leaves out, and adopted by the next leader. What it said to be
+        followed would keep the others from standing.
+        """
+        peers, base = self._launcher.peers, proposer.base
+        heard = peers.audible(self._launcher.own, base.witness)
+        return proposer.elected and not self._launcher.electorate(base).agrees(heard)
+
+    def _ready(self, proposer: Proposer) -> bool:
+        """True if it may propose what follows its base."""
+        return self._launcher.electorate(proposer.base).agrees(proposer.prepared)
+
+    def ask_again(self) -> None:
+        """Others may be asked now."""
+        if self.proposer is not None:
+            self.proposer.sent_at = float("-inf")
 
     def _repeat(self, proposer: Proposer, message: Prepare | Accept, answered: set[str]) -> None:
         now = self._launcher.now
         if now < proposer.sent_at + timeouts.RESEND_S:
             return
         proposer.sent_at = now
-        for voter in proposer.base.voters:
+        for voter in self._launcher.electorate(proposer.base).asked:
             if voter not in answered:
                 self._launcher.send(voter, message)
 
@@ -157,7 +206,12 @@ class Campaign:
             return
         proposer.elected = True
         own, configuration = self._launcher.own, self._launcher.configuration
+        kept = proposer.found is None or own in proposer.found.members
+        lease = self._launcher.member_lease
+        if kept and configuration.leader != own and lease.met:
+            lease.meet(proposer.begun_at)
         proposer.member_leases.inherit(self._launcher.now)
+        proposer.newcomers = set(configuration.members) - self._launcher.founders
         # The lease of another leader has lapsed, or we would not be here.
         lapsed = configuration.leader if configuration.leader != own else ""
         self._launcher.peers.begin(configuration.members, lapsed)
@@ -166,8 +220,10 @@ class Campaign:
 
     def _draft(self, proposer: Proposer) -> Configuration | None:
         """What should follow the present configuration, None if nothing."""
-        if proposer.found is not None:
-            return proposer.found
+        voted = self._launcher.electorate(proposer.base).vote(proposer.prepared)
+        found = proposer.found
+        if found is not None and (voted or proposer.leaps(found.number)):
+            return found
         own, peers = self._launcher.own, self._launcher.peers
         present = self._launcher.configuration
         out, admitted = peers.absent(own), peers.admitted
@@ -176,6 +232,8 @@ class Campaign:
             return None
         following = peers.with_witness(present.following(own, out, admitted), present.witness, own)
         unchanged = following[2:] == present[2:] and not proposer.disturbed
+        if not voted:  # The dead may have used the next number.
+            return following.leap(timeouts.LEAP, following.members)
         return None if unchanged else following
 
     def _decide(self, proposer: Proposer, configuration: Configuration) -> None:
@@ -207,10 +265,12 @@ class Campaign:
             return
         member_leases, proposal = proposer.member_leases, proposer.proposal
         member_leases.give_back(sender)
+        proposer.informed.add(sender)
         proposer.disturbed = proposer.disturbed or message.fenced
         open_s = member_leases.lend(sender, now, _lease(proposer), changing=proposal is not None)
-        going = proposal is not None and sender not in proposal.members
-        kept = self.leased(now) and not going
+        # Not our proposal: while we ask in a newer ballot we have none, and yet find it again.
+        going = sender not in launcher.voter.acceptor.newest.members
+        kept = self.leased(now) and not going and self.established(sender)
         number = launcher.configuration.number
         launcher.send(
             sender, Pong(number=number, sent_at=message.sent_at, open_s=open_s, kept=kept)

@@ -58,6 +58,10 @@ class Configuration(NamedTuple):
         term = self.term + (leader != self.leader)
         return Configuration(self.number + 1, term, (leader, *rest), witness)
 
+    def leap(self, by: int, members: tuple[str, ...]) -> "Configuration":
+        """One that nobody dead can have decided on, so far ahead in numbers and terms."""
+        return Configuration(self.number + by, self.term + by, members)
+
     def change(self, following: "Configuration") -> ConfigurationChange | None:
         """How `following` differs, if that can be said: None if all of it has to be."""
         before, after = set(self.members), set(following.members)

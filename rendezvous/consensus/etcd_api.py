@@ -17,6 +17,12 @@ from rendezvous.protocol.register_messages import ConfigurationFields
 
 ETCD = "etcd"
 
+TTL_S = 3
+"""Of the leader's lease. etcd grants no less than 1.5 of its election timeouts."""
+
+CALL_S = 2.5
+"""A call without an answer for so long has failed."""
+
 Json = Mapping[str, object]
 
 

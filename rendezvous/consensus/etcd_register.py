@@ -23,6 +23,8 @@ from typing import assert_never
 from rendezvous.consensus import timeouts
 from rendezvous.consensus.configuration import Configuration
 from rendezvous.consensus.etcd_api import (
+    CALL_S,
+    TTL_S,
     Call,
     Decide,
     Failed,
@@ -46,6 +48,7 @@ from rendezvous.consensus.register_events import (
     Enrolled,
     Event,
     Heard,
+    Moved,
     Part,
     RegisterMessage,
     Request,
@@ -55,12 +58,6 @@ from rendezvous.consensus.register_events import (
     WitnessSeen,
 )
 from rendezvous.protocol.register_messages import NewConfiguration, Ping, Pong
-
-TTL_S = 3
-"""Of the leader's lease. etcd grants no less than 1.5 of its election timeouts."""
-
-CALL_S = 2.5
-"""A call without an answer for so long has failed."""
 
 
 class LeasedRegister:
@@ -73,7 +70,7 @@ class LeasedRegister:
         self.own = own
         self.configuration = configuration
         self.peers = Peers(configuration.members, now)
-        self.member_lease = MemberLease(now, member=own in configuration.members)
+        self.member_lease = MemberLease(now, founded_at=float("-inf"))
         self.member_leases = MemberLeases()
         self.settled = own in configuration.store_holders
         self.abandoned: set[str] = set()  # nobody is, without proof
@@ -115,6 +112,9 @@ class LeasedRegister:
                 self.peers.parted.add(node)
             case Settled():
                 self.settled = True
+            case Moved(nodes=nodes):
+                if self.peers.moved(nodes, self.configuration.leader, self.own):
+                    self.member_lease.followed_at = now
             case WitnessSeen():
                 pass  # There is no need of a witness.
             case Tick():

@@ -13,19 +13,27 @@ from rendezvous.protocol.register_messages import Pong
 class MemberLease:
     """A member's. All times are of its own clock, in seconds."""
 
-    def __init__(self, now: float, *, member: bool) -> None:
+    def __init__(self, now: float, *, founded_at: float) -> None:
+        """Since `founded_at` at the latest all members know of us; infinitely long ago: never."""
         self.until = float("-inf")
-        self.contact_at = now if member else float("-inf")  # of an answer: when it was asked for
+        self.contact_at = founded_at  # of an answer: when it was asked for
         self.followed_at = now  # when there was any sign of a leader
+
+    @property
+    def met(self) -> bool:
+        """True if all members have known of us before."""
+        return self.contact_at > float("-inf")
 
     def close(self, now: float) -> None:
         """There is another configuration."""
         self.until, self.followed_at = float("-inf"), now
 
+    def meet(self, asked_at: float) -> None:
+        """Whoever leads knows since then, or later, that we live, and goes on with us."""
+        self.contact_at = max(self.contact_at, asked_at)
+
     def answer(self, message: Pong) -> None:
         """The leader has answered."""
-        if message.kept:
-            self.contact_at = max(self.contact_at, message.sent_at)
         until = message.sent_at + message.open_s * (1 - timeouts.MARGIN)
         self.until = max(self.until, until)
 

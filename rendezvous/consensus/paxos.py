@@ -19,11 +19,11 @@ A voter that has accepted e+1 is fenced: it contributes nothing new to e. As eve
 members and voters are members, e finishes at most the step in flight.
 
 A launcher whose host refuses connections is dead, without any doubt (`Dead`): its lease ends at
-once, and the last one left goes on alone if its leader had answered it a moment before, for then no
-configuration without it can have been decided. Silence never proves a death: where it takes the
-quorum, the rest stops (`Cut`). Only where the user has said that silence is death, one that hears
-nobody goes on alone; if others live and do the same, the highest configuration is kept when they
-meet, and work is lost.
+once, and where most voters are dead the members that are left decide, also the last one alone, if
+it is certain that no configuration without them was decided (`proved_deaths`). Silence never proves
+a death: where it takes the quorum, the rest stops (`Cut`). Only where the user has said that
+silence is death, one that hears nobody goes on alone; if others live and do the same, the highest
+configuration is kept when they meet, and work is lost.
 """
 
 from collections import deque
@@ -32,10 +32,12 @@ from typing import assert_never
 from rendezvous.consensus import timeouts
 from rendezvous.consensus.acceptor import Acceptor
 from rendezvous.consensus.campaign import Campaign
-from rendezvous.consensus.configuration import Configuration, quorum
+from rendezvous.consensus.configuration import Configuration
+from rendezvous.consensus.electorate import Electorate
 from rendezvous.consensus.leases import MemberLease
 from rendezvous.consensus.peers import Peers
 from rendezvous.consensus.proposer import Proposer
+from rendezvous.consensus.proved_deaths import ProvedDeaths
 from rendezvous.consensus.register_events import (
     Admit,
     Answered,
@@ -45,6 +47,7 @@ from rendezvous.consensus.register_events import (
     Enrolled,
     Event,
     Heard,
+    Moved,
     OnSilence,
     Part,
     RegisterMessage,
@@ -54,6 +57,7 @@ from rendezvous.consensus.register_events import (
     WitnessSeen,
 )
 from rendezvous.consensus.voter import Voter
+from rendezvous.protocol.heartbeat import FLAP_S, RESENT_WITHIN_S
 from rendezvous.protocol.register_messages import (
     Accept,
     Accepted,
@@ -79,11 +83,13 @@ class Register:
         self, *, own: str, configuration: Configuration, now: float, on_silence: OnSilence = "stop"
     ) -> None:
         self.own = own
+        self.founders = frozenset(configuration.members)  # whom every member knows of
         self.on_silence = on_silence
         self.abandoned: set[str] = set()  # whom we left behind without any proof
         self.voter = Voter(own, configuration, now)
         self.campaign = Campaign(self)
-        self.member_lease = MemberLease(now, member=own in configuration.members)
+        self.proved_deaths = ProvedDeaths(self)
+        self.member_lease = MemberLease(now, founded_at=_founded_at(own, configuration, now))
         self.peers = Peers(configuration.members, now)
         self.ping_at = now
         self.settled = own in configuration.store_holders  # others have nothing to go on with yet
@@ -102,7 +108,7 @@ class Register:
             case Heard(sender=sender, message=message):
                 self._receive(sender, message)
             case Dead(node=node):
-                self._declare_dead(node)
+                self.proved_deaths.declare_dead(node)
             case Admit(node=node):
                 if node not in self.configuration.members:
                     self.peers.admit(node)
@@ -110,6 +116,10 @@ class Register:
                 self.peers.parted.add(node)
             case Settled():
                 self.settled = True
+            case Moved(nodes=nodes):
+                if self.peers.moved(nodes, self.configuration.leader, self.own):
+                    self.member_lease.followed_at = now
+                    self.voter.wait_on(now)
             case WitnessSeen(witness=witness):
                 self.peers.see_witness(witness)
             case Answered():
@@ -197,6 +207,9 @@ class Register:
             self._receive(self.own, self._mail.popleft())
 
     def _receive(self, sender: str, message: RegisterMessage) -> None:
+        if sender in self.peers.dead and isinstance(message, Prepare | Accept | Lead | Ping):
+            self._bequeath(message)
+            return
         self.peers.hear(sender)
         match message:
             case Prepare():
@@ -230,6 +243,16 @@ class Register:
             case _:
                 assert_never(message)
 
+    def _bequeath(self, message: Prepare | Accept | Lead | Ping) -> None:
+        """A dead launcher's request has come late: nobody waits for the answer, or may follow it.
+
+        A lease that it was granted now would outlive its proof, and hold up those who stand.
+        """
+        if isinstance(message, Prepare):
+            self.learn(Configuration(*message.configuration))
+        elif isinstance(message, Accept):
+            self.learn(Configuration(*message.base))
+
     def _send_newer(self, node: str, number: int) -> bool:
         """Tell a node that knows less what is decided. A decision outlives whoever made it."""
         news = self.vote.news(number)
@@ -241,10 +264,15 @@ class Register:
         """`configuration` is decided."""
         if not self.vote.learn(configuration):
             return
+        if configuration.leader != self.own:
+            self.voter.wait(self.now)
         self.member_lease.close(self.now)
         self.peers.enroll(configuration.members)
         self.campaign.superseded(configuration)
+        self.proved_deaths.take_stock()
         self.tell(Enrolled(configuration))
+        if self.own in configuration.store_holders:
+            self.ping_at = self.now  # Its leader answers soon, and those few could go on alone.
 
     # --------------------------------------------------------------------------- voting
 
@@ -315,10 +343,10 @@ class Register:
             if others <= self.peers.unheard(timeouts.ALONE_S):
                 self.abandoned = others
                 # Of several who believe to be alone, no two take the same numbers.
-                self._go_on_alone(timeouts.LEAP * (1 + self.configuration.members.index(self.own)))
+                self.go_on_alone(timeouts.LEAP * (1 + self.configuration.members.index(self.own)))
                 return
         if alone_s > timeouts.FENCE_S:
-            self._give_up(f"no leader has answered for {alone_s:.1f} s", silent=True)
+            self.give_up(f"no leader has answered for {alone_s:.1f} s", silent=True)
 
     def _ping(self, sender: str, message: Ping) -> None:
         if self._send_newer(sender, message.number):
@@ -329,6 +357,8 @@ class Register:
         self.campaign.pinged(sender, message)
 
     def _pong(self, sender: str, message: Pong) -> None:
+        if message.kept and sender != self.own:
+            self.member_lease.meet(message.sent_at)
         if message.number != self.configuration.number or sender != self.configuration.leader:
             return
         self._see_leader(sender)
@@ -339,42 +369,27 @@ class Register:
     @property
     def eligible(self) -> bool:
         """True if it may stand for leader."""
-        return self.settled and self.own in self.configuration.voters
+        return self.settled and self.own in self.electorate(self.configuration).asked
 
-    def _declare_dead(self, node: str) -> None:
-        self.peers.dead.add(node)
-        self.voter.release(node, self.now)
-        leads = node in (self.voter.holder, self.configuration.leader)
-        if leads and self.eligible and self.proposer is None:
-            alive = [voter for voter in self.configuration.voters if voter not in self.peers.dead]
-            self.voter.stand_at = self.now + timeouts.STAND_NEXT_S * alive.index(self.own)
-        others = set(self.configuration.members) - {self.own}
-        majority = quorum(self.configuration.voters, {self.own})
-        if self.own in self.configuration.members and others <= self.peers.dead and not majority:
-            self._survive()
+    def electorate(self, configuration: Configuration) -> Electorate:
+        """Who decides what follows."""
+        return self.proved_deaths.electorate(configuration)
 
-    def _survive(self) -> None:
-        """All others are dead: go on alone, if nothing can have been decided without us."""
-        known = self.now - self.member_lease.contact_at <= timeouts.CONTACT_S or self.leased(
-            self.now
-        )
-        known = known or self.on_silence == "continue"
-        if not known and self.settled and self.configuration.witness in self.configuration.voters:
-            return  # It votes in their place, if it is there.
-        if not known or not self.settled:
-            words = "all others are dead, and what they had agreed on last is not known"
-            self._give_up(words, silent=False)
-            return
-        self._go_on_alone(timeouts.LEAP)
-
-    def _go_on_alone(self, leap: int) -> None:
-        configuration = self.configuration
-        self.learn(
-            Configuration(configuration.number + leap, configuration.term + leap, (self.own,))
-        )
+    def go_on_alone(self, leap: int) -> None:
+        self.learn(self.vote.newest.leap(leap, (self.own,)))
         self.voter.follow_itself(self.now)
 
-    def _give_up(self, reason: str, *, silent: bool) -> None:
+    def give_up(self, reason: str, *, silent: bool) -> None:
         if not self.cut:
             self.cut = True
             self.tell(Cut(reason, silent))
+
+
+def _founded_at(own: str, configuration: Configuration, now: float) -> float:
+    """When its leader has begun with this first configuration, at the latest.
+
+    It tells the others when it begins, and its words may be under way for as long as a link flaps.
+    """
+    if own not in configuration.members:
+        return float("-inf")
+    return now if own == configuration.leader else now - FLAP_S - RESENT_WITHIN_S

@@ -16,6 +16,7 @@ class Peers:
         self.parted: set[str] = set()
         self.admitted: list[str] = []
         self.awake_at = now  # since we stood still
+        self.deaf_at = float("-inf")  # when too few of them were heard last
         self.witness, self.witness_at = "", float("-inf")
         self._now = self._look_at = now
         self.heartbeat = heartbeat(len(self.heard_at))
@@ -29,6 +30,13 @@ class Peers:
 
     def hear(self, node: str) -> None:
         self.heard_at[node] = self._now
+
+    def moved(self, nodes: Iterable[str], leader: str, own: str) -> bool:
+        """Workers of `nodes` have finished a step with ours; True if `leader` still has us."""
+        alive = {node for node in nodes if node in self.heard_at} - self.dead
+        for node in alive:
+            self.hear(node)
+        return bool(alive) and leader in alive | {own}
 
     def admit(self, node: str) -> None:
         if node not in self.admitted:
@@ -48,7 +56,18 @@ class Peers:
         self.heard_at = dict.fromkeys(members, self._now)
         if lapsed:
             self.heard_at[lapsed] = self._now - self.heartbeat.silent_s
-        self._look_at = self._now
+        self._look_at, self.deaf_at = self._now, float("-inf")
+
+    def audible(self, own: str, witness: str) -> set[str]:
+        """Us, the members that we have heard within `DEAF_S`, and so the vote `witness`."""
+        heard = self.heard_at.keys() - self.unheard(timeouts.DEAF_S)
+        same = witness.partition("/")[0] == self.witness
+        there = same and self._now - self.witness_at <= timeouts.DEAF_S
+        return heard | {own} | ({witness} if there else set())
+
+    def deafen(self) -> None:
+        """We lead and hear too few to decide anything: that is no silence of theirs."""
+        self.deaf_at = self._now
 
     def absent(self, own: str) -> set[str]:
         """Whom the next configuration is without."""
@@ -61,6 +80,8 @@ class Peers:
         if self._now < self._look_at or not self.heard_at:
             return set()
         limit_s = self.heartbeat.silent_s
+        if self._now - self.deaf_at < limit_s:
+            return set()
         silent = {node for node, at in self.heard_at.items() if self._now - at >= limit_s}
         self._look_at = self._now if silent else min(self.heard_at.values()) + limit_s
         return silent

@@ -1,8 +1,10 @@
 """What one launcher needs to know while it stands for leader, and while it leads."""
 
+from collections.abc import Set
 from dataclasses import dataclass, field
 
-from rendezvous.consensus.configuration import NO_BALLOT, Configuration, quorum
+from rendezvous.consensus import timeouts
+from rendezvous.consensus.configuration import NO_BALLOT, Configuration
 from rendezvous.consensus.leases import MemberLeases
 from rendezvous.protocol.register_messages import Accepted, Ballot, Granted, Prepared
 
@@ -27,22 +29,26 @@ class Proposer:
     led_at: float = float("-inf")
     member_leases: MemberLeases = field(default_factory=MemberLeases)
     disturbed: bool = False  # a member is fenced by a proposal that nobody pursues any more
-
-    @property
-    def ready(self) -> bool:
-        """True if it may propose what follows `base`."""
-        return quorum(self.base.voters, self.prepared)
+    newcomers: set[str] = field(default_factory=set)  # whom not all members may know of yet
+    informed: set[str] = field(default_factory=set)  # members that are known to know the base
 
     def prepared_by(self, voter: str, message: Prepared) -> None:
         """What it had accepted may be decided: the newest such configuration is proposed again."""
         if (message.ballot, message.number) != (self.ballot, self.base.number):
             return
         self.prepared.add(voter)
-        follows = message.accepted[0] == self.base.number + 1
+        number = message.accepted[0]
+        follows = number == self.base.number + 1 or self.leaps(number)
         if follows and message.accepted_in > self.found_in:
             self.found_in, self.found = message.accepted_in, Configuration(*message.accepted)
-        if self.ready and self.proposal is None:
-            self.sent_at = float("-inf")
+
+    def leaps(self, number: int) -> bool:
+        """True if survivors gave this number: it is far ahead of any that voters give."""
+        return number > self.base.number + timeouts.LEAP // 2
+
+    def propose(self, configuration: Configuration | None) -> None:
+        """Ask for votes for it, at once."""
+        self.proposal, self.sent_at = configuration, float("-inf")
 
     def accepted_by(self, voter: str, message: Accepted) -> None:
         if self.proposal is not None:
@@ -56,6 +62,18 @@ class Proposer:
             self.granted[voter] = max(message.sent_at, known)
             self._count()
 
+    def established(self, member: str, dead: Set[str]) -> bool:
+        """True if all that live know of `member`: no survivors would decide without asking it."""
+        new = member in self.newcomers
+        if new and self.informed.issuperset(set(self.base.members) - dead):
+            self.newcomers.clear()
+        return member not in self.newcomers
+
+    @property
+    def all_followed_at(self) -> float:
+        """All voters that may stand had granted what we asked for then, or later."""
+        return min(self.granted.get(v, float("-inf")) for v in self.base.grantors)
+
     def lease_at(self, length_s: float) -> float:
         """Until when a quorum of voters follows nobody else, if each does for `length_s`."""
         return self.followed_at + length_s
@@ -64,10 +82,20 @@ class Proposer:
         asked = sorted((self.granted.get(v, float("-inf")) for v in self.base.voters), reverse=True)
         self.followed_at = asked[len(asked) // 2] if asked else float("-inf")
 
+    def renew(self, ballot: Ballot) -> None:
+        """Go on in a newer ballot: what was granted holds, and all promises are asked for anew."""
+        self.ballot = ballot
+        self.prepared.clear()
+        self.accepted.clear()
+        self.proposal, self.found, self.found_in = None, None, NO_BALLOT
+        self.sent_at = self.led_at = float("-inf")
+
     def rebase(self, configuration: Configuration) -> None:
         """It is decided. New voters are asked first: they may have promised or accepted."""
         if configuration.voters != self.base.voters:
             self.prepared.clear()
+        self.newcomers.update(set(configuration.members).difference(self.base.members))
+        self.informed.clear()
         self.base = configuration
         self._count()
         self.proposal, self.found, self.found_in = None, None, NO_BALLOT

@@ -65,6 +65,18 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True)
+class Moved:
+    """Workers of ours have just finished a step with those of `nodes`, each of which voted for it.
+
+    These nodes live, whatever is heard of their launchers. Had others gone on without us or without
+    one of them, the step would not have been finished: so nobody has to be left out, nor to stop,
+    for silence. Nothing is granted by it: a lease still needs an answer.
+    """
+
+    nodes: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time passed. `chance` is a fresh random number in [0, 1): no two launchers stand at once."""
 
@@ -86,7 +98,7 @@ class Answered:
     answer: Answer
 
 
-Event = Heard | Dead | Admit | Part | Settled | WitnessSeen | Answered | Tick
+Event = Heard | Dead | Admit | Part | Settled | Moved | WitnessSeen | Answered | Tick
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,17 @@ class Voter:
         wait_s = timeouts.STAND_LEAST_S + timeouts.STAND_SPREAD_S * self.chance
         self.stand_at = max(now, self.hold_until) + wait_s
 
+    def wait_on(self, now: float) -> None:
+        """The leader is silent and yet at work: stand only a while after its work has stopped."""
+        if self.holder != self.own:
+            wait_s = timeouts.STAND_LEAST_S + timeouts.STAND_SPREAD_S * self.chance
+            self.stand_at = max(self.stand_at, now + wait_s)
+
+    @property
+    def followed(self) -> str:
+        """Whom it has promised last to follow; it may be itself, or "" for nobody."""
+        return self.acceptor.promised[1]
+
     def note(self, ballot: Ballot) -> None:
         """Keep the newest round, to stand in a later one."""
         self.newest_round = max(self.newest_round, ballot[0])

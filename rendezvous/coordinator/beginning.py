@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from rendezvous.coordinator.guarantees import Promises
 from rendezvous.protocol.effects import Effect, Json, Record
 from rendezvous.protocol.layout import Layout
-from rendezvous.protocol.messages import PeerFault, Verdict
+from rendezvous.protocol.messages import Hello, PeerFault, Verdict
 
 DEATH_WAIT_S = 2.0
 """How long a collective that failed before recovery could begin waits for the death behind it."""
@@ -21,9 +21,18 @@ DEATH_WAIT_S = 2.0
 @dataclass(slots=True)
 class Beginning:
     promises: Promises = field(default_factory=Promises)
+    greeted: set[tuple[int, int]] = field(default_factory=set)  # (rank, incarnation)
     voted: bool = False  # in a step after the first, which is torch's: there all ranks vote
     _hinted_in: int = 0  # the generation in which a collective was last said to have failed
     _hinted_at: float = 0.0  # when that was said first
+
+    def greet(self, hello: Hello) -> list[Effect]:
+        """The journal's line of a worker's first word."""
+        if (hello.rank, hello.incarnation) in self.greeted:
+            return []
+        self.greeted.add((hello.rank, hello.incarnation))
+        fields: dict[str, Json] = {"rank": hello.rank, "torch": hello.torch}
+        return [Record("worker.hello", f"rank {hello.rank} has its hooks", fields)]
 
     def serves(self, layout: Layout | None, ranks: Collection[int]) -> bool:
         """True if `ranks` could go on alone."""

@@ -9,7 +9,12 @@ from dataclasses import dataclass, field
 from rendezvous.protocol.effects import Json, Record
 from rendezvous.protocol.messages import Promise, Verdict
 
-WEAKEST_FIRST: tuple[Promise, ...] = ("unprotected", "equal-count", "exact-samples")
+WEAKEST_FIRST: tuple[Promise, ...] = (
+    "unprotected",
+    "rollback",
+    "equal-count",
+    "exact-samples",
+)
 
 
 @dataclass(slots=True)

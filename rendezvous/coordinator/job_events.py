@@ -19,6 +19,13 @@ class NodeLost:
     reason: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceTaken:
+    """Another launcher has the place of a lost node: it hosts the ranks that were there."""
+
+    ranks: tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Resumed:
     """This coordinator has taken over from another: everybody reports in a new generation."""
@@ -31,4 +38,4 @@ class Tick:
     """Time passed."""
 
 
-Event = Received | NodeLost | Resumed | Tick
+Event = Received | NodeLost | PlaceTaken | Resumed | Tick

@@ -3,13 +3,20 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from rendezvous.coordinator.consequences import tells_of_another
+from rendezvous.protocol.arrival_messages import EXIT_AWAY
 from rendezvous.protocol.effects import Json, Record
 from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import Exited
 
+EXIT_BELOW_MIN, EXIT_HANG = 81, 82
+
 CODE_LIMIT = 80
 """Exit codes from here on have a meaning of our own; a worker's is reported as 1."""
 
+
+BROKEN = 85
+"""The exit code of a job by a replica that is not what it should be."""
 
 SIGNALLED = 128
 """The exit code of a process that a signal ended is this and its number, to shells and to us."""
@@ -24,9 +31,11 @@ class Loss:
     code: int  # exit code of the root rank, negative for a signal
     generation: int  # that begins without it
     lost_at: float
+    failed_at: float  # on the same clock, when its root rank failed
     detected_s: float
     error: str
     reason: str
+    hung: bool = False  # its root rank lives, and is to be ended
 
     @classmethod
     def of_exit(
@@ -38,6 +47,7 @@ class Loss:
             code=exited.code,
             generation=generation,
             lost_at=now,
+            failed_at=now - max(0.0, exited.age_s),
             detected_s=exited.detected_s,
             error=exited.error,
             reason=f"rank {exited.rank} {_cause(exited.code, exited.error)}",
@@ -45,15 +55,47 @@ class Loss:
 
     @classmethod
     def of_node(
-        cls, rank: int, reason: str, *, layout: Layout | None, generation: int, now: float
+        cls,
+        ranks: Iterable[int],
+        reason: str,
+        *,
+        layout: Layout | None,
+        generation: int,
+        now: float,
+    ) -> "list[Loss]":
+        """Their launcher is gone: nobody knows how they ended, and they may never be reaped."""
+        return [
+            cls(
+                slot=-1 if layout is None else layout.slot(rank),
+                root_rank=rank,
+                code=-9,
+                generation=generation,
+                lost_at=now,
+                failed_at=now,
+                detected_s=0.0,
+                error="",
+                reason=reason,
+            )
+            for rank in ranks
+        ]
+
+    @property
+    def order(self) -> tuple[bool, float]:
+        """Of several losses the least is the cause: one that tells of another is none."""
+        return tells_of_another(self.error) or self.code == EXIT_AWAY, self.failed_at
+
+    @classmethod
+    def of_parameters(
+        cls, rank: int, reason: str, *, layout: Layout, generation: int, now: float
     ) -> "Loss":
-        """Its launcher is gone: nobody knows how the worker ended, and it may never be reaped."""
+        """It lives and holds other parameters than the others: it must not go on."""
         return cls(
-            slot=-1 if layout is None else layout.slot(rank),
+            slot=layout.slot(rank),
             root_rank=rank,
-            code=-9,
+            code=BROKEN,
             generation=generation,
             lost_at=now,
+            failed_at=now,
             detected_s=0.0,
             error="",
             reason=reason,
@@ -77,11 +119,53 @@ class Loss:
         return Record("replica.lost", self.reason, fields)
 
 
+def code_of(loss: Loss) -> int:
+    """The job's exit code if it ends with this loss."""
+    return EXIT_HANG if loss.hung else exit_code(loss.code)
+
+
+Verdict = tuple[int, str, int]
+"""Exit code, reason and root rank of a job that ends."""
+
+
+def too_few(root: Loss, left: int, least: int) -> Verdict:
+    """Of a job of which so many replicas are left after `root`."""
+    code = EXIT_BELOW_MIN if left and not root.hung else code_of(root)
+    return code, f"{root.reason}; {left} of at least {least} replicas are left", root.root_rank
+
+
+def done_twice(one: Loss, two: Loss) -> Verdict:
+    """Of a job in which two replicas were lost by the same exception."""
+    root, other = sorted((one, two), key=lambda loss: loss.order)
+    words = f"rank {other.root_rank} did the same: an error of the script itself"
+    return exit_code(root.code), f"{root.reason}; {words}", root.root_rank
+
+
+def early_ends(
+    ranks: Iterable[int], step: int, layout: Layout | None, generation: int, now: float
+) -> list[Loss]:
+    """The losses where processes ended, but not their script: something called `os._exit(0)`."""
+    return [
+        Loss(
+            slot=-1 if layout is None else layout.slot(rank),
+            root_rank=rank,
+            code=0,
+            generation=generation,
+            lost_at=now,
+            failed_at=now,
+            detected_s=0.0,
+            error="",
+            reason=f"rank {rank} exited with code 0 before the end of step {step}",
+        )
+        for rank in ranks
+    ]
+
+
 def exit_code(code: int) -> int:
-    """The job's exit code for a worker's: 128 + signal, or its own below 80, else 1."""
+    """The job's exit code for a lost worker's: 128 + signal, or its own from 1 to 79, else 1."""
     if code < 0:
         return SIGNALLED - code
-    return code if code < CODE_LIMIT else 1
+    return code if 0 < code < CODE_LIMIT else 1
 
 
 def _cause(code: int, error: str) -> str:

@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from rendezvous.protocol.effects import Effect, Json, KillRanks, Record
 from rendezvous.protocol.layout import Layout
-from rendezvous.protocol.messages import ContextBuffer, LostContexts, Topology, View
+from rendezvous.protocol.messages import ContextBuffer, Kill, LostContexts, Topology, View
 
 FIRST_GENERATION = 1
 """The only generation that everybody has a plan for without asking: all slots at home."""
@@ -21,7 +22,11 @@ class Membership:
     finished: dict[int, int] = field(default_factory=dict)
     """Rank -> steps it had committed when its script ended, -1 if it did not say."""
     absent: tuple[int, ...] = ()  # members that had ended as this generation began
+    joined: tuple[int, ...] = ()  # those that take part again since it began
+    from_step: int = -1  # the step at whose top it began, if some have joined
     gone: set[int] = field(default_factory=set)
+    births: dict[int, int] = field(default_factory=dict)
+    """Rank -> birth of its newest process, of ranks that were started again."""
     context_buffer: dict[int, ContextBuffer] = field(default_factory=dict)
     # Asked with every message of every rank: what they follow from changes with a loss or an end.
     _running: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
@@ -67,6 +72,11 @@ class Membership:
         return self._live
 
     @property
+    def lost(self) -> tuple[int, ...]:
+        """Slots whose ranks are no members of this generation."""
+        return self._lost if self.live else ()
+
+    @property
     def running(self) -> list[int]:
         """Members whose script has not ended."""
         self._sort()
@@ -79,7 +89,7 @@ class Membership:
         return self._ended
 
     def _sort(self) -> None:
-        # Members only leave, and with a new generation; who has ended stays ended.
+        # Members leave and come with a new generation; who has ended stays ended within one.
         state = (self.generation, len(self.live_ranks), len(self.finished))
         if state != self._sorted_for:
             self._sorted_for = state
@@ -101,8 +111,23 @@ class Membership:
     def advance(self, leaving: Iterable[int]) -> None:
         """Begin the next generation without these ranks."""
         self.live_ranks -= set(leaving)
+        self.joined, self.from_step = (), -1
         self.generation += 1
         self.absent = tuple(self.ended)
+
+    def arrive(self, ranks: Iterable[int], from_step: int) -> None:
+        """Begin the next generation with these ranks, too, at the top of step `from_step`.
+
+        Their processes are new ones: what is known of those before is over.
+        """
+        joined = tuple(sorted(ranks))
+        for rank in joined:
+            self.finished.pop(rank, None)
+            self.context_buffer.pop(rank, None)
+        self.gone.difference_update(joined)
+        self.live_ranks.update(joined)
+        self.advance(())
+        self.joined, self.from_step = joined, from_step
 
     def view(self, roots: Mapping[int, int]) -> View:
         """`roots[slot]` is the rank whose end has taken it out, for slots lost since the last."""
@@ -116,6 +141,8 @@ class Membership:
                 live_ranks=tuple(sorted(self.live_ranks)),
                 losses=losses,
                 ended=self.absent,
+                joined=self.joined,
+                from_step=self.from_step,
             )
         return self._view
 
@@ -123,6 +150,24 @@ class Membership:
         """The members that would be left."""
         lost = () if self.layout is None else self.layout.ranks(tuple(slots))
         return self.live_ranks.difference(lost)
+
+    def end(self, slot: int, reason: str, hung: int | None = None) -> list[Effect]:
+        """End those ranks of a replica that leaves whose script still runs; `hung` is one that
+        hangs.
+        """
+        assert self.layout is not None, "replicas are known before one can leave"
+        over = self.finished.keys() | self.gone
+        rest = tuple(rank for rank in sorted(self.layout.replicas[slot]) if rank not in over)
+        roots = () if hung is None else (hung,)
+        return [self.kill(rest, reason, self.generation + 1, roots)] if rest else []
+
+    def kill(
+        self, ranks: tuple[int, ...], reason: str, generation: int, hung: tuple[int, ...] = ()
+    ) -> KillRanks:
+        """End the newest processes of these ranks, because of what `generation` is without."""
+        births = tuple(self.births.get(rank, 0) for rank in ranks)
+        kill = Kill(generation=generation, ranks=ranks, births=births, reason=reason, hung=hung)
+        return KillRanks(kill=kill)
 
     def unreaped(self, slots: Iterable[int]) -> bool:
         """True if a rank of these slots may still leave its context."""
@@ -169,3 +214,13 @@ class Membership:
         for slot, ranks in enumerate(replicas):
             members = self.live_ranks & set(ranks)
             assert len(members) in (0, len(ranks)), f"INV-2: half of replica {slot}: {members}"
+
+
+def changed(view: View, leaving: Iterable[int], reason: str) -> Record:
+    """The journal's line of a generation that begins, without the ranks `leaving`."""
+    fields: dict[str, Json] = {
+        "generation": view.generation, "live": [*view.live], "lost_ranks": [*sorted(leaving)],
+    }  # fmt: skip
+    if view.joined:
+        fields |= {"joined": [*view.joined], "step": view.from_step}
+    return Record("view.change", reason, fields)

@@ -29,10 +29,10 @@ CONTEXTS_WAIT_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """Scripts of replicas `slots` ended before a step that is still to be reduced: they leave."""
+    """Processes of `ranks` ended, with code 0 and no word, before `step` was reduced: a loss."""
 
-    slots: tuple[int, ...]
-    reason: str
+    ranks: tuple[int, ...]
+    step: int
 
 
 Decisions = dict[int, Decision]
@@ -132,18 +132,18 @@ class StepDecisions:
     def _without(self, ended: Sequence[int], step: int, waiting: list[int]) -> Unequal | Ended:
         """Scripts that ended take no part in a step that is still to be reduced.
 
-        Where they ended well, they were to take fewer steps than others: no loss, but an error.
+        Where they said how many steps they had taken, those were to be fewer than others take: no
+        loss, but an error.
         """
         layout, finished = self._members.layout, self._members.finished
         assert layout is not None, "replicas are known once anything is gathered"
         parted = {rank: finished[rank] for rank in ended if 0 <= finished[rank] <= step}
         if parted:
             return Unequal(reason=missed(step, waiting, parted))
-        slots = tuple(sorted({layout.slot(rank) for rank in ended}))
-        reason = f"ranks {list(ended)} ended before step {step}"
-        if set(slots) == set(self._members.live):
+        if {layout.slot(rank) for rank in ended} == set(self._members.live):
+            reason = f"ranks {list(ended)} ended before step {step}"
             return Unequal(reason=f"{reason}, and no whole replica goes on")
-        return Ended(slots=slots, reason=reason)
+        return Ended(ranks=tuple(ended), step=step)
 
     def _tell(self, gathering: Gathering, decisions: Decisions, now: float) -> list[Effect]:
         for rank, decision in decisions.items():

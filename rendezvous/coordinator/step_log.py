@@ -2,9 +2,9 @@
 
 Nobody waits for this book. Survivors say what their replica put into a step after they have applied
 it; the book adds the statements of all live ranks up to the step's ledger. A statement may be lost:
-once its rank speaks of later steps, the line is written without it. A replica that died after every
-survivor held all buckets is still in the sum: what nobody speaks for was done by whoever the plan
-of that generation had given it to.
+once its rank speaks of later steps, or others of much later ones, the line is written without it.
+A replica that died after every survivor held all buckets is still in the sum: what nobody speaks
+for was done by whoever the plan of that generation had given it to.
 """
 
 from collections.abc import Iterable
@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 
 from rendezvous.coordinator.digests import compared
 from rendezvous.coordinator.losses import Loss
+from rendezvous.coordinator.step_spending import StepSpending
+from rendezvous.coordinator.stragglers import Stragglers
+from rendezvous.journal.step_lines import step_reason
 from rendezvous.protocol.effects import Json, Record
 from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import Committed, Decision, Identity
@@ -19,6 +22,10 @@ from rendezvous.protocol.quota import identities, standing_quota
 
 PATIENCE = 2
 """A statement is given up when its rank has spoken of a step this much newer."""
+
+WAITING_MOST = 64
+"""Steps whose lines wait for a rank that says nothing. Its launcher may be silent for long while it
+trains on: a step that others have committed since is as good as its word, and memory has an end."""
 
 Done = dict[int, frozenset[Identity]]
 """Slot -> the identities that it put into a step."""
@@ -44,6 +51,7 @@ class Recovery:
 
 @dataclass(slots=True)
 class StepBook:
+    part: bool = False  # the ranks are those of one node, and a line speaks of them alone
     pages: dict[int, Page] = field(default_factory=dict)
     newest: dict[int, int] = field(default_factory=dict)  # rank -> newest step it committed
     written: int = -1  # the newest step that has its line
@@ -52,6 +60,9 @@ class StepBook:
     members: dict[int, tuple[int, ...]] = field(default_factory=dict)  # generation -> live slots
     redos: dict[int, Decision] = field(default_factory=dict)  # generation -> its plan
     held: dict[int, int] = field(default_factory=dict)  # step -> generation of committed sums
+    since: dict[int, int] = field(default_factory=dict)  # rank -> the step it came back for
+    stragglers: Stragglers = field(default_factory=Stragglers)
+    spending: StepSpending = field(default_factory=StepSpending)
 
     # --------------------------------------------------------------------------- recoveries
 
@@ -59,8 +70,21 @@ class StepBook:
         """A generation begins with these slots."""
         self.members[generation] = live
 
+    def join(self, ranks: Iterable[int], step: int) -> None:
+        """These take part again from `step` on: of older ones they say nothing."""
+        for rank in ranks:
+            self.since[rank] = max(step, self.since.get(rank, 0))
+            self.newest[rank] = max(step - 1, self.newest.get(rank, -1))
+            for page in self.pages.values():
+                if page.step < step and rank not in page.said:
+                    page.late.add(rank)
+
     def lose(self, loss: Loss) -> None:
         self.recoveries.append(Recovery(loss=loss))
+
+    def root(self) -> Loss:
+        """The first failure of those that no step has made good."""
+        return min((one.loss for one in self.recoveries), key=lambda loss: loss.order)
 
     def decide(self, decision: Decision, now: float) -> None:
         if decision.verdict == "commit":
@@ -89,16 +113,22 @@ class StepBook:
         for page in self.pages.values():
             if rank in page.said:
                 page.late.discard(rank)
-            elif self.newest[rank] >= page.step + PATIENCE:
+            elif self._gave_up(rank, page.step):
                 page.late.add(rank)
         first = self.pages.get(min(self.pages, default=-1))
         # Counted: to look at all ranks with every statement would be too much among thousands.
-        return first is not None and len(first.said) + len(first.late) >= live
+        return first is not None and (
+            len(first.said) + len(first.late) >= live or step >= first.step + WAITING_MOST
+        )
 
     def _new_page(self, step: int) -> Page:
-        late = {rank for rank, newest in self.newest.items() if newest >= step + PATIENCE}
+        late = {rank for rank in self.newest if self._gave_up(rank, step)}
         page = self.pages[step] = Page(step=step, late=late)
         return page
+
+    def _gave_up(self, rank: int, step: int) -> bool:
+        """True if this rank says nothing of `step` any more: it is far beyond it, or was away."""
+        return self.newest[rank] >= step + PATIENCE or step < self.since.get(rank, 0)
 
     def write(
         self, layout: Layout, live_ranks: frozenset[int], *, final: bool = False
@@ -113,10 +143,15 @@ class StepBook:
             del self.pages[step]
             self.written = step
             self.committed_at = page.said_at
-            plan = self._plan(page, layout)
-            records.append(_line(page, layout, live_ranks, plan))
-            looked = {rank: one.digest for rank, one in page.said.items()}
-            records += [*compared(step, looked, layout), *self._recovered(page, live_ranks)]
+            if self.part:
+                records.append(_part_line(page, layout))
+            else:
+                members = self._took_part(page, live_ranks)
+                records.append(_line(page, layout, members, self._plan(page, layout)))
+            looked = {r: one.digest for r, one in page.said.items() if r in live_ranks}
+            records += [*compared(step, looked, layout), *self._recovered(page, layout, live_ranks)]
+            records += self.stragglers.step(step, page.said)
+            records += [] if self.part else self.spending.step(step, page.said)
         return records
 
     def close(
@@ -124,6 +159,7 @@ class StepBook:
     ) -> list[Record]:
         """The job is over: what there is left to say."""
         records = [] if layout is None else self.write(layout, live_ranks, final=True)
+        records += [] if self.part else self.spending.close()
         return [*records, *(self._conclude(now) if well else ())]
 
     def _conclude(self, now: float) -> list[Record]:
@@ -149,11 +185,16 @@ class StepBook:
         return [Record("recovery.done", reason, fields)]
 
     def _complete(self, page: Page, live_ranks: frozenset[int]) -> bool:
-        late = [rank for rank in live_ranks if rank not in page.said]
+        late = [rank for rank in self._took_part(page, live_ranks) if rank not in page.said]
         gap = page.step > self.written + 1  # of earlier steps nobody has spoken yet
         if gap and not self.passed(page.step - 1 + PATIENCE, live_ranks):
             return False
-        return self.passed(page.step + PATIENCE, late)
+        furthest = max(self.newest.values(), default=-1)
+        return furthest >= page.step + WAITING_MOST or self.passed(page.step + PATIENCE, late)
+
+    def _took_part(self, page: Page, live_ranks: Iterable[int]) -> list[int]:
+        """Those who are live, and were when the step was committed."""
+        return [rank for rank in live_ranks if self.since.get(rank, 0) <= page.step]
 
     def _plan(self, page: Page, layout: Layout) -> Done:
         """Who had what to do in the step, in the generation in which it was reduced."""
@@ -169,7 +210,7 @@ class StepBook:
             slot: frozenset((*identities((slot,), microbatches), *extra[slot])) for slot in live
         }
 
-    def _recovered(self, page: Page, live_ranks: frozenset[int]) -> list[Record]:
+    def _recovered(self, page: Page, layout: Layout, live_ranks: frozenset[int]) -> list[Record]:
         said = [page.said[rank] for rank in sorted(live_ranks) if rank in page.said]
         reached = min((one.generation for one in said), default=0)
         done = [one for one in self.recoveries if one.loss.generation <= reached]
@@ -187,6 +228,9 @@ class StepBook:
             "root_ranks": [loss.root_rank for loss in losses],
             "step": page.step,
             "redone": [list(identity) for identity in redone],
+            "total": _total(page),  # all of them: a step with fewer is never applied
+            "live": len(self.members.get(max(self.members, default=-1), layout.slots)),
+            "of": len(layout.replicas),
             "detect_ms": round(detect_ms, 3),
             "agree_ms": round(1000 * (decided_at - begun_at), 3),
             "total_ms": round(detect_ms + 1000 * (page.said_at - begun_at), 3),
@@ -213,27 +257,23 @@ def _total(page: Page) -> int:
     return max(one.total for one in page.said.values())
 
 
-def _line(page: Page, layout: Layout, live_ranks: frozenset[int], plan: Done) -> Record:
-    """The aggregated record of one committed step."""
-    total = _total(page)
-    microbatches = total // len(layout.slots)
+def _said(page: Page, layout: Layout) -> Done:
+    """What each replica is said to have put into the step, by one of its ranks."""
     done: Done = {}
     for rank in sorted(page.said):
         done.setdefault(layout.slot(rank), frozenset(page.said[rank].done))
-    seen = {identity for ids in done.values() for identity in ids}
-    rest = [i for i in identities(layout.slots, microbatches) if i not in seen]
-    planned = {identity: slot for slot in sorted(plan) for identity in plan[slot]}
-    for identity in rest:  # in the sum, by a replica that did not live to say so
-        slot = planned.get(identity, identity[0])
-        done[slot] = done.get(slot, frozenset()) | {identity}
-    home = {slot: frozenset(identities((slot,), microbatches)) for slot in layout.slots}
+    return done
+
+
+def _fields(page: Page, done: Done, home: Done) -> dict[str, Json]:
+    """The fields of a step's record in which `done` is known; `home`: what is usual there."""
     fields: dict[str, Json] = {
         "step": page.step,
         "generation": max(one.generation for one in page.said.values()),
         "quota": {str(slot): len(done[slot]) for slot in sorted(done)},
-        "redone": sum(len(ids - home[slot]) for slot, ids in done.items()),
+        "redone": len({identity for one in page.said.values() for identity in one.redone}),
         "microbatches": sum(len(ids) for ids in done.values()),
-        "total": total,
+        "total": _total(page),
         "ms": round(_slowest(page.said.values()).get("step", 0.0), 3),
     }
     if done != home:
@@ -241,10 +281,38 @@ def _line(page: Page, layout: Layout, live_ranks: frozenset[int], plan: Done) ->
             str(slot): [list(identity) for identity in sorted(done[slot])] for slot in sorted(done)
         }
         fields["done"] = moved
+    return fields
+
+
+def _part_line(page: Page, layout: Layout) -> Record:
+    """The record of one committed step as far as one node's ranks have told it."""
+    done = _said(page, layout)
+    microbatches = _total(page) // len(layout.slots)
+    fields = _fields(page, done, _home(done, microbatches))
+    reason = step_reason(page.step, fields["microbatches"], fields["total"])
+    return Record("step.part", reason, fields)
+
+
+def _home(slots: Iterable[int], microbatches: int) -> Done:
+    return {slot: frozenset(identities((slot,), microbatches)) for slot in slots}
+
+
+def _line(page: Page, layout: Layout, live_ranks: Iterable[int], plan: Done) -> Record:
+    """The aggregated record of one committed step."""
+    total = _total(page)
+    microbatches = total // len(layout.slots)
+    done = _said(page, layout)
+    seen = {identity for ids in done.values() for identity in ids}
+    rest = [i for i in identities(layout.slots, microbatches) if i not in seen]
+    planned = {identity: slot for slot in sorted(plan) for identity in plan[slot]}
+    for identity in rest:  # in the sum, by a replica that did not live to say so
+        slot = planned.get(identity, identity[0])
+        done[slot] = done.get(slot, frozenset()) | {identity}
+    fields = _fields(page, done, _home(layout.slots, microbatches))
     if rest:
         fields["inferred"] = [list(identity) for identity in rest]
     unseen: list[Json] = [rank for rank in sorted(live_ranks) if rank not in page.said]
     if unseen:
         fields["unseen"] = unseen
-    reason = f"step {page.step}: {fields['microbatches']} of {total} microbatches"
+    reason = step_reason(page.step, fields["microbatches"], total)
     return Record("step.commit", reason, fields)

@@ -14,8 +14,10 @@ successor begins with cannot change behind its back.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from rendezvous.coordinator.coordinator import Coordinator, NodeLost, Received, Resumed
-from rendezvous.coordinator.step_log import PATIENCE
+from rendezvous.coordinator.coordinator import Coordinator, NodeLost, Received, Resumed, Tick
+from rendezvous.coordinator.fence import message_rank
+from rendezvous.coordinator.recovery_policy import RecoveryPolicy
+from rendezvous.protocol.arrival_messages import Ready, StartAgain
 from rendezvous.protocol.effects import Effect, ToRank
 from rendezvous.protocol.messages import (
     Broken,
@@ -25,6 +27,7 @@ from rendezvous.protocol.messages import (
     Discord,
     Exited,
     Farewell,
+    Hello,
     Message,
     Overdue,
     Topology,
@@ -35,12 +38,14 @@ from rendezvous.protocol.messages import (
 TERM_GENERATIONS = 1000
 """A coordinator that has used up its numbers has to ask for another term."""
 
-STEPS_KEPT = PATIENCE + 2
-"""Committed steps of each rank that are told again: the account waits no longer for any."""
+STEPS_KEPT = 16
+"""Committed steps of each rank that are told again. The predecessor may have waited for a word of a
+rank about any of them, and that rank be lost since: steps are finished while words are under way.
+"""
 
 RETOLD = (
     Committed, Topology, Verdict, Farewell, Overdue, Exited, ContextBuffer, Broken, Discord, View,
-    Decision,
+    Decision, StartAgain,
 )  # fmt: skip
 """What a standing is made of."""
 
@@ -61,10 +66,14 @@ class Memory:
         self._steps: dict[tuple[int, int], Committed] = {}  # by rank and step
         self._views: dict[int, View] = {}  # by generation
         self._decisions: dict[tuple[int, int], Decision] = {}  # by generation and step
+        self._newest: dict[int, int] = {}  # rank -> incarnation of its newest process
+        self._starts: dict[tuple[int, ...], StartAgain] = {}  # the newest of each replica
 
     def said(self, message: Message) -> None:
         """A worker of this node said so, or its end was seen."""
         match message:
+            case Hello(rank=rank, incarnation=one) | Ready(rank=rank, incarnation=one):
+                self._newest[rank] = max(one, self._newest.get(rank, 0))
             case Committed(rank=rank, step=step):
                 self._steps[rank, step] = message
                 self._steps.pop((rank, step - STEPS_KEPT), None)
@@ -77,9 +86,15 @@ class Memory:
                 pass  # asked for again, or of no use to anybody else
 
     def heard(self, message: Message) -> None:
-        """A worker of this node was told so."""
+        """A worker of this node, or its launcher, was told so."""
         match message:
+            case StartAgain(ranks=ranks, birth=birth):
+                known = self._starts.get(ranks)
+                if known is None or birth > known.birth:
+                    self._starts[ranks] = message
             case View(generation=generation):
+                if generation > max(self._views, default=0):
+                    self._forget_former(message)
                 self._views[generation] = message
                 if len(self._views) > STEPS_KEPT:
                     del self._views[min(self._views)]
@@ -90,6 +105,26 @@ class Memory:
             case _:
                 pass
 
+    def _forget_former(self, view: View) -> None:
+        """Ranks take part again: what is known of their processes before is over.
+
+        Until this is heard they are lost, whoever has been told otherwise: they were not.
+        """
+        for rank in view.joined:
+            newest = self._newest.get(rank, 0)
+            for kind in (Exited, ContextBuffer, Farewell, Overdue, Broken, Discord):
+                known = self._facts.get((kind.__name__, rank))
+                if isinstance(known, Exited | ContextBuffer):
+                    former = not newest or known.incarnation < newest
+                else:
+                    former = getattr(known, "generation", 0) < view.generation
+                if former:
+                    self._facts.pop((kind.__name__, rank), None)
+
+    def view(self, generation: int) -> View | None:
+        """Return what our workers were told of that generation, None if nothing."""
+        return self._views.get(generation)
+
     @property
     def standing(self) -> Standing:
         """All of it; its length does not grow with that of the run."""
@@ -97,7 +132,8 @@ class Memory:
         decisions = (self._decisions[key] for key in sorted(self._decisions))
         facts = (self._facts[key] for key in sorted(self._facts))
         steps = (self._steps[key] for key in sorted(self._steps, key=lambda key: key[::-1]))
-        return (*views, *decisions, *facts, *steps)
+        starts = (self._starts[ranks] for ranks in sorted(self._starts))
+        return (*views, *decisions, *starts, *facts, *steps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +142,7 @@ class Vacancy:
 
     term: int
     world: tuple[int, ...]
-    min_replicas: int
+    policy: RecoveryPolicy
     # Nodes not in the configuration: name, ranks, why.
     lost: tuple[tuple[str, tuple[int, ...], str], ...]
     reason: str  # for a new generation where nobody is lost
@@ -117,20 +153,31 @@ def new_coordinator(
 ) -> tuple[Coordinator, list[Effect]]:
     """The coordinator of a new term, and what it wants done first."""
     told = [message for standing in standings for message in standing]
-    coordinator = Coordinator(world=vacancy.world, min_replicas=vacancy.min_replicas)
+    coordinator = Coordinator(world=vacancy.world, policy=vacancy.policy)
     _take_over(coordinator, vacancy, told)
+    coordinator.resuming = True
     effects: list[Effect] = []
     for message in _of(told, Topology, Verdict, Committed, ContextBuffer, Farewell, Overdue):
         # Views in answer to these would be of a generation that nobody has begun.
         answers = coordinator.step(Received(message=message), now)
         effects += [effect for effect in answers if not isinstance(effect, ToRank)]
+    for start in told if vacancy.policy.returns and coordinator.members.layout else ():
+        if isinstance(start, StartAgain):
+            coordinator.arrivals.revivals.remember(start, now)
+    for view in _views(told):  # now: what a rank promised before it was lost is promised still
+        coordinator.fence.admit(view.joined, view.generation)
     for message in _of(told, Exited):
         ended = isinstance(message, Exited) and message.code == 0
         if ended or message_rank(message) not in coordinator.members.live_ranks:
             effects += coordinator.step(Received(message=message), now)
+    newest = _newest(_views(told))
+    if newest is not None and vacancy.policy.returns:
+        coordinator.arrivals.first_step.adopt(newest.joined, newest.from_step, now)
     before = coordinator.generation
     # Of all at once: nobody asks what one who is gone has promised, and nobody has been told.
-    coordinator.members.gone |= {rank for _, ranks, _ in vacancy.lost for rank in ranks}
+    gone = {rank for _, ranks, _ in vacancy.lost for rank in ranks}
+    coordinator.members.gone |= gone
+    coordinator.arrivals.lose_node(gone)
     for name, ranks, why in vacancy.lost:
         # Those whom the predecessor has missed already are in no view any more.
         if coordinator.members.live_ranks.intersection(ranks):
@@ -140,19 +187,14 @@ def new_coordinator(
         effects += coordinator.step(Resumed(reason=vacancy.reason), now)
     for message in _of(told, Exited, Broken, Discord):
         effects += coordinator.step(Received(message=message), now)
-    return coordinator, effects
-
-
-def message_rank(message: Message) -> int:
-    """The rank that a message speaks for, -1 if none."""
-    rank = getattr(message, "rank", -1)
-    return rank if isinstance(rank, int) else -1
+    coordinator.resuming = False
+    return coordinator, effects + coordinator.step(Tick(), now)
 
 
 def _take_over(coordinator: Coordinator, vacancy: Vacancy, told: Sequence[Message]) -> None:
     """Begin with the newest view that any member has been told."""
-    views = [message for message in told if isinstance(message, View)]
-    newest = max(views, key=lambda view: view.generation, default=None)
+    views = _views(told)
+    newest = _newest(views)
     members = coordinator.members
     members.generation = first_generation(vacancy.term) - 1
     assert newest is None or newest.generation <= members.generation, (
@@ -163,12 +205,25 @@ def _take_over(coordinator: Coordinator, vacancy: Vacancy, told: Sequence[Messag
         members.gone = set(vacancy.world) - members.live_ranks
     for view in views:
         coordinator.book.open(view.generation, view.live)
+        coordinator.book.join(view.joined, view.from_step)
     for message in told:
         if isinstance(message, Decision):
             coordinator.book.decide(message, coordinator.now)
     steps = [message.step for message in told if isinstance(message, Committed)]
     # Nothing is known of older steps: their lines are in the journal of the predecessor.
     coordinator.book.written = min(steps, default=0) - 1
+    for message in told:
+        # All of them before any line is written: it would not wait for who was away since.
+        if isinstance(message, Committed):
+            coordinator.book.enter(message, coordinator.now, live=len(members.live_ranks))
+
+
+def _views(told: Iterable[Message]) -> list[View]:
+    return [message for message in told if isinstance(message, View)]
+
+
+def _newest(views: Iterable[View]) -> View | None:
+    return max(views, key=lambda view: view.generation, default=None)
 
 
 def _of(told: Iterable[Message], *kinds: type[Message]) -> list[Message]:

@@ -8,12 +8,16 @@ import json
 import os
 import stat
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rendezvous.journal.bounds import beyond
 from rendezvous.journal.clock_alignment import Clocks, merged
 from rendezvous.journal.events import ENVELOPE, EVENTS, FORMAT
+from rendezvous.journal.step_lines import STEPS, StepReader
 from rendezvous.protocol.effects import Json
+from rendezvous.protocol.number_bounds import COUNT_MOST
 
 LINE_LIMIT = 1 << 20
 """Bytes of a line that the reader keeps; longer lines are skipped."""
@@ -92,6 +96,7 @@ class RunLog:
     unreadable_places: int = 0  # all of them
     gaps: tuple[Gap, ...] = ()
     unknown: tuple[str, ...] = ()  # event names that this version does not know
+    others: tuple[Path, ...] = ()  # directories beside the first that journals were read from
 
     def of(self, *events: str) -> Iterator[Entry]:
         return (entry for entry in self.entries if entry.event in events)
@@ -129,6 +134,7 @@ class FileTail:
         self._rest = b""  # The beginning of a line whose end is not there yet.
         self._skip = False  # In a line beyond LINE_LIMIT.
         self._seq = -1
+        self._steps = StepReader()
 
     def poll(self) -> list[Entry]:
         """The entries of whole lines that are new; what cannot be read is noted, never raised."""
@@ -146,6 +152,7 @@ class FileTail:
             if facts.st_size < self._offset:
                 self._complain(0, "became shorter: read again from its beginning")
                 self._offset, self._line, self._rest, self._skip, self._seq = 0, 1, b"", False, -1
+                self._steps = StepReader()
             while chunk := os.pread(fd, CHUNK_BYTES, self._offset):
                 self._offset += len(chunk)
                 entries += self._take(chunk)
@@ -160,9 +167,10 @@ class FileTail:
         rest, self._rest = self._rest, b""
         if not rest or self._skip:
             return []
-        entry, why = parse_line(rest, self.node)
+        entry, why = parse_line(rest, self.node, self._steps)
         if entry is None:
-            self._complain(self._line, CUT if why == "not JSON" else why)
+            if why:
+                self._complain(self._line, CUT if why == "not JSON" else why)
             return []
         self._follow(entry)
         return [entry]
@@ -193,16 +201,19 @@ class FileTail:
         if len(line) > LINE_LIMIT:
             self._complain(self._line, f"longer than {LINE_LIMIT} bytes")
             return None
-        entry, why = parse_line(line, self.node)
+        entry, why = parse_line(line, self.node, self._steps)
         if entry is None:
-            self._complain(self._line, why)
+            if why:
+                self._complain(self._line, why)
             return None
         self._follow(entry)
         return entry
 
     def _follow(self, entry: Entry) -> None:
+        if entry.event == "journal.drop":  # It has the number of the last that is missing.
+            self.gaps.append(Gap(node=entry.node, after=self._seq, before=entry.seq + 1))
         # Number 0 is a new launcher that appends to the file of its predecessor.
-        if entry.seq != self._seq + 1 and entry.seq != 0:
+        elif entry.seq != self._seq + 1 and entry.seq != 0:
             self.gaps.append(Gap(node=entry.node, after=self._seq, before=entry.seq))
         self._seq = entry.seq
         if entry.event not in EVENTS:
@@ -218,12 +229,18 @@ class FileTail:
             self._complain(line, why)
 
 
-def parse_line(line: bytes, node: str) -> tuple[Entry | None, str]:
-    """The entry of one line, or None and why not. `node` stands in where the line names none."""
+def parse_line(line: bytes, node: str, steps: StepReader) -> tuple[Entry | None, str]:
+    """The entry of one line, or None and why not; "" if that was said of a line before it.
+
+    `node` stands in where the line names none; `steps` has seen the lines before this one.
+    """
     try:
-        raw = json.loads(line.decode("utf-8"))
+        told = json.loads(line.decode("utf-8"))
+        raw, why = steps.whole(told)
     except (ValueError, RecursionError):
         return None, "not JSON"
+    if raw is None:
+        return None, why
     if not isinstance(raw, dict):
         return None, "not a JSON object"
     version, ts, mono, seq = raw.get("v"), raw.get("ts"), raw.get("mono", 0), raw.get("seq")
@@ -231,10 +248,17 @@ def parse_line(line: bytes, node: str) -> tuple[Entry | None, str]:
         return None, "not a record"
     if version > FORMAT:
         return None, f"format {str(version)[:20]} of a newer recoverrun"
-    if not isinstance(ts, int | float) or not isinstance(seq, int):
+    if not isinstance(ts, int | float) or not isinstance(seq, int) or not 0 <= seq < COUNT_MOST:
         return None, "a record without time or number"
     if not isinstance(mono, int | float) or not (abs(ts) < 1e11 and abs(mono) < 1e11):
         return None, "a record with an impossible time"
+    fields = {key: value for key, value in raw.items() if key not in ENVELOPE}
+    # What a short line shares with a full one was looked at there: there may be much of it.
+    own = isinstance(told, list) and steps.sound
+    number = beyond({"step": fields["step"], "ms": fields["ms"]} if own else fields)
+    if number:
+        return None, f"a number that no run can have: {number}"
+    steps.sound = steps.sound or raw["ev"] in STEPS
     name, reason = raw.get("node"), raw.get("reason")
     return Entry(
         ts=float(ts),
@@ -243,15 +267,20 @@ def parse_line(line: bytes, node: str) -> tuple[Entry | None, str]:
         node=name if isinstance(name, str) else node,
         event=raw["ev"],
         reason=reason if isinstance(reason, str) else "",
-        fields={key: value for key, value in raw.items() if key not in ENVELOPE},
+        fields=fields,
     ), ""
 
 
 class RunTail:
-    """Reads what was appended to a run's journals since the last call, of all nodes."""
+    """Reads what was appended to a run's journals since the last call, of all nodes.
 
-    def __init__(self, run_dir: Path) -> None:
+    Nodes that share no file system leave a directory each. Where two of them hold a journal of one
+    node, one is a copy, and the longer one is read.
+    """
+
+    def __init__(self, run_dir: Path, *others: Path) -> None:
         self.run_dir = run_dir
+        self._others = others
         self._files: dict[str, FileTail] = {}
         self._clocks = Clocks()
 
@@ -260,16 +289,18 @@ class RunTail:
 
         `last`: judge lines without an end too, because this reader will not poll again.
         """
-        try:
-            names = sorted(path.name for path in self.run_dir.glob("events.*.jsonl"))
-        except OSError:
-            names = []
-        for name in names:
-            if name not in self._files:
-                self._files[name] = FileTail(self.run_dir / name)
+        for path in sorted(self._paths(), key=_size, reverse=True):
+            self._files.setdefault(path.name, FileTail(path))
         files = [self._files[name] for name in sorted(self._files)]
         read = [file.poll() + (file.finish() if last else []) for file in files]
         return merged(self._clocks.align(read))
+
+    def _paths(self) -> list[Path]:
+        found: list[Path] = []
+        for place in (self.run_dir, *self._others):
+            with suppress(OSError):
+                found += place.glob("events.*.jsonl")
+        return found
 
     @property
     def places(self) -> int:
@@ -287,10 +318,18 @@ class RunTail:
             unreadable_places=self.places,
             gaps=tuple(gap for file in files for gap in file.gaps),
             unknown=tuple(sorted({name for file in files for name in file.unknown})),
+            others=self._others,
         )
 
 
-def read_run(run_dir: Path) -> RunLog:
+def _size(path: Path) -> int:
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return 0
+
+
+def read_run(run_dir: Path, *others: Path) -> RunLog:
     """Everything readable of a run that is over, or of a live one as it stands now."""
-    tail = RunTail(run_dir)
+    tail = RunTail(run_dir, *others)
     return tail.log(tail.poll(last=True))

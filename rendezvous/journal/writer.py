@@ -1,23 +1,34 @@
-"""Appends the records of one node to its journal: facts, one JSON line each.
+"""Writes the journal of one node: facts, one JSON line each, without ever waiting for a disk.
 
-Every launcher appends to a file of its own, so no two processes share a line, and every line is one
-write(2): a launcher that is killed can cut off its last line and nothing else. The journal serves
-people after a loss, so writing it must never cost the job anything: a full disk is counted and told
-later (`journal.drop`), never raised.
+The journal serves people after a loss, so writing it must never cost the job anything. A thread
+does it: each line is written as soon as it is there, and whoever records waits for nothing but an
+entry in a queue. No record has to be on disk before something is done: they are in the order in
+which they were recorded, and that is all that a reader relies on. Where the disk stalls, the queue
+holds what there is to write, up to a bound; what finds it full is missing, as what a full disk
+refuses is, and the journal tells how much that is as soon as it can (`journal.drop`).
 """
 
-import json
-import math
-import os
 import re
-import stat
+from collections import deque
 from pathlib import Path
 
-from rendezvous.journal.events import DURABLE, ENVELOPE, EVENTS, FORMAT
-from rendezvous.protocol.effects import Json, Record
+from rendezvous.journal.journal_file import JournalFile
+from rendezvous.journal.lines import Line, Lines, Missing, joined
+from rendezvous.journal.spool import Spool
+from rendezvous.protocol.effects import Record
 
-TEXT_LIMIT = 4096
-"""Characters that one string of a record may have; longer ones are clipped at the writer."""
+OPENING_S = 0.5
+"""How long the beginning waits to hear that the file cannot be had at all."""
+
+STALL_S = 2.0
+"""A line that takes longer is a trouble of the disk."""
+
+RETRY_S = 1.0
+"""How often a disk that refuses is tried, where there is nothing to be written."""
+
+MOST_LINES = 20_000
+MOST_BYTES = 8 << 20
+"""What waits for the disk."""
 
 
 def journal_path(run_dir: Path, node: str) -> Path:
@@ -25,96 +36,111 @@ def journal_path(run_dir: Path, node: str) -> Path:
     return run_dir / f"events.{re.sub(r'[^A-Za-z0-9._-]', '_', node)[:128]}.jsonl"
 
 
-def _plain(value: Json) -> Json:
-    """`value` with long strings clipped and non-finite numbers (no JSON) as null."""
-    if isinstance(value, str):
-        return value if len(value) <= TEXT_LIMIT else value[: TEXT_LIMIT - 1] + "…"
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    return value
-
-
-def _check(record: Record) -> None:
-    known = EVENTS.get(record.event)
-    assert known is not None, f"no such journal event: {record.event!r} (see EVENTS)"
-    absent = [name for name in known.required if name not in record.fields]
-    assert not absent, f"{record.event} without {absent}: {dict(record.fields)}"
-    clash = sorted(ENVELOPE & record.fields.keys())
-    assert not clash, f"{record.event}: fields {clash} belong to the line, not to the event"
-
-
 class Journal:
-    """Appends records of one node. Not thread-safe: the launcher has one thread."""
+    """Appends records of one node. For one thread, which never waits but where it says so."""
 
-    def __init__(self, path: Path, node: str, origin: float) -> None:
+    def __init__(
+        self, path: Path, node: str, origin: float, *, most_lines: int = MOST_LINES
+    ) -> None:
         """Open or create `path`; `origin` is the monotonic time at which the launcher started.
 
-        Raises OSError where the file cannot be had: at start that is an error for the user.
+        Waits for OPENING_S at most. Raises OSError where the file cannot be had, as far as that is
+        known by then: at start it is an error for the user.
         """
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-        self._fd = os.open(path, flags, 0o600)
-        facts = os.fstat(self._fd)
-        if not stat.S_ISREG(facts.st_mode):
-            os.close(self._fd)
-            raise OSError(f"{path} is not a regular file")
-        size = facts.st_size
-        # A predecessor killed in the middle of its line: ours must not become part of it.
-        self._torn = size > 0 and os.pread(self._fd, 1, size - 1) != b"\n"
-        self._node = node
-        self._origin = origin
-        self._seq = 0
-        self._dropped = 0
+        self._lines = Lines(node, origin)
+        self._path = path
+        self._file: JournalFile | None = None  # the thread's
+        self._refusal: OSError | None = None
+        self._spool = Spool("journal", self._take, most=most_lines, most_bytes=MOST_BYTES)
+        self._refused: Missing | None = None  # by the full queue, since the last that it took
+        self._missed: deque[Missing] = deque()  # not asked for yet
+        self._retry_at = 0.0
+        self._spool.put(None)
+        self._spool.flush(OPENING_S)
+        if self._refusal is not None:
+            raise self._refusal
 
     def append(self, record: Record, *, mono: float, wall: float) -> None:
-        """Write one line. Never raises OSError: what cannot be written is counted and told later.
+        """Have one line written. Raises nothing of the disk.
 
         `mono` is in seconds of the clock that gave `origin`, `wall` in seconds since 1970.
         """
-        _check(record)
-        if self._dropped:
-            count: dict[str, Json] = {"records": self._dropped}
-            told = Record(event="journal.drop", reason="the disk took no records", fields=count)
-            if self._write(told, mono=mono, wall=wall):
-                self._dropped = 0
-        if self._dropped or not self._write(record, mono=mono, wall=wall):
-            # The number is used up, so that the reader sees the gap.
-            self._seq += 1
-            self._dropped += 1
-        elif record.event in DURABLE:
+        line = self._lines.line(record, mono=mono, wall=wall)
+        self._tell_refused(always=line.essential)
+        full = self._refused is not None
+        if (full and not line.essential) or not self._hand(line):
+            self._lines.begin_anew()
+            missing = Missing.of(line)
+            self._missed.append(missing)
+            self._refused = joined(self._refused, missing)
+
+    def tick(self, now: float) -> None:
+        """Time passed: say what is missing, and see whether the disk takes lines again."""
+        self._tell_refused(always=False)
+        refuses = self._refusal is not None or (self._file is not None and self._file.trouble)
+        if refuses and now >= self._retry_at:
+            self._retry_at = now + RETRY_S
+            if not self._spool.waiting:
+                self._spool.put(None)
+
+    def trouble(self, now: float) -> str:
+        """Why the disk does not take the journal; "" while it does."""
+        if self._refusal is not None:
+            return self._refusal.strerror or str(self._refusal)
+        if self._file is not None and self._file.trouble:
+            return self._file.trouble
+        stalled_s = self._spool.stalled_s(now)
+        return f"it stalls for {stalled_s:.0f} s" if stalled_s >= STALL_S else ""
+
+    @property
+    def behind(self) -> int:
+        """Lines that are not in the file yet."""
+        return self._spool.waiting
+
+    def missed(self) -> Missing | None:
+        """What the file lacks, or will lack, since the last call."""
+        found: Missing | None = None
+        for missed in (self._missed, *(() if self._file is None else (self._file.refused,))):
+            while missed:
+                found = joined(found, missed.popleft())
+        return found
+
+    def flush(self, within_s: float) -> bool:
+        """Wait until all lines are with the kernel, `within_s` at most. True if they are."""
+        return self._spool.flush(within_s)
+
+    def close(self, within_s: float) -> int:
+        """Write what is left and close the file. Returns how many lines are left after all."""
+        self._tell_refused(always=True)
+        left = self._spool.close(within_s)
+        if not left and self._file is not None:
+            self._file.close()
+        return left
+
+    def _hand(self, thing: Line | Missing) -> bool:
+        if isinstance(thing, Missing):
+            return self._spool.put(thing)
+        return self._spool.put(thing, len(thing.data), always=thing.essential)
+
+    def _tell_refused(self, *, always: bool) -> None:
+        """In its place: behind all that was taken before, and before all that is taken later."""
+        if self._refused is not None and self._spool.put(self._refused, always=always):
+            self._refused = None
+
+    def _take(self, thing: Line | Missing | None) -> None:
+        """In the thread. None: open the file, or see whether it takes lines again."""
+        if self._file is None:
             try:
-                os.fsync(self._fd)
-            except OSError:
-                pass  # The line is in the page cache, which is all that any other record has.
-
-    def close(self) -> None:
-        """Close the file; a second call does nothing."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-    def _write(self, record: Record, *, mono: float, wall: float) -> bool:
-        line: dict[str, Json] = {
-            "v": FORMAT,
-            "ts": round(wall, 6),
-            "mono": round(mono - self._origin, 6),
-            "seq": self._seq,
-            "node": self._node,
-            "ev": record.event,
-            "reason": record.reason,
-        }
-        line.update(record.fields)
-        text = json.dumps(_plain(line), separators=(",", ":"), allow_nan=False) + "\n"
-        data = (b"\n" if self._torn else b"") + text.encode("ascii")
-        try:
-            written = os.write(self._fd, data)
-        except OSError:
-            return False
-        self._torn = written != len(data)
-        if self._torn:
-            return False
-        self._seq += 1
-        return True
+                self._file = JournalFile(self._path, self._lines)
+                self._refusal = None
+            except OSError as error:
+                self._refusal = error
+                if isinstance(thing, Line):
+                    self._missed.append(Missing.of(thing))
+                return
+        if thing is None:
+            self._file.retry()
+        elif isinstance(thing, Missing):
+            self._file.skip(thing, "it stalled")
+        else:
+            self._file.write(thing)

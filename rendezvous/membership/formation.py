@@ -7,16 +7,28 @@ cannot be part of this job is refused with one sentence, and never disturbs thos
 """
 
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import assert_never
 
 from rendezvous.protocol.formation_messages import Join, Refusal, Start
 from rendezvous.protocol.heartbeat import MANY
+from rendezvous.protocol.snapshot_messages import Held
 
 EXIT_USAGE = 2
 EXIT_NEVER_FORMED = 80
 
 NPROC_MOST = 4096
+
+Restore = Callable[[Sequence[tuple[int, tuple[Held, ...]]]], str]
+"""What all ranks begin from, of how many ranks each node has and the snapshots in its memory."""
+
+NAMED_MOST = 8
+"""Node ranks that are named one by one."""
+
+TELL_AFTER_S, TELL_AGAIN_S = 4.0, 30.0
+"""When those who wait are told for whom, and how often from then on."""
 
 AGAIN_S = 10.0
 """A start that was sent is not sent again sooner, where there are many: it says who everybody is,
@@ -68,7 +80,14 @@ class Abandoned:
     reason: str
 
 
-Effect = Reply | Formed | Abandoned
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Who is waited for, and how long yet: worth a line."""
+
+    reason: str
+
+
+Effect = Reply | Formed | Abandoned | Waiting
 
 
 class Formation:
@@ -90,12 +109,18 @@ class Formation:
         awaited: frozenset[str] = frozenset(),
         allow_mixed: bool = False,
         leader: str = "",
+        folder: str = "",
         over: bool = False,
+        restore: Restore = lambda _nodes: "",
+        former: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         """`nnodes` at most, `nnodes_least` at least (0: the same). `awaited` are launchers that
         will come; once they are there and enough, nobody else is waited for. `over`: this attempt
-        was formed by another machine, and only those that follow are of this one.
+        was formed by another machine, and only those that follow are of this one. `restore` says
+        what all ranks begin from, `former` is where launchers were in the attempt before.
         """
+        self._restore = restore
+        self._former = former
         self._nnodes = nnodes
         self._least = nnodes_least or nnodes
         self._last_call_s = last_call_s
@@ -104,12 +129,14 @@ class Formation:
         self._awaited = awaited
         self._allow_mixed = allow_mixed
         self._leader = leader
+        self._folder = folder
         self._form_at: float | None = None  # with fewer than all
         self._run_id = run_id
         self._version = version
         self._master_addr = master_addr
         self._timeout_s = timeout_s
         self._expires_at = begun_at + timeout_s
+        self._tell_at = begun_at + TELL_AFTER_S
         self._joins: dict[str, Join] = {}  # by incarnation, in the order of arrival
         self._by_rank: dict[int, Join] = {}  # those who asked for a certain node rank
         self._kinds: dict[tuple[str, str, str, str], Join] = {}  # the first that runs each
@@ -133,6 +160,8 @@ class Formation:
                     effects = self._form(now)
                 elif now >= self._expires_at and not self._over:
                     effects = self._abandon()
+                elif now >= self._tell_at and not self._over:
+                    effects = self._tell(now)
             case _:
                 assert_never(event)
         self._call(now)
@@ -141,7 +170,9 @@ class Formation:
 
     def deadline(self) -> float | None:
         """When it next needs a `Tick`, or None."""
-        return None if self._over else min(self._expires_at, self._form_at or self._expires_at)
+        if self._over:
+            return None
+        return min(self._expires_at, self._tell_at, self._form_at or self._expires_at)
 
     def renewed(
         self, *, attempt: int, restarts: int, awaited: frozenset[str], begun_at: float
@@ -161,6 +192,9 @@ class Formation:
             awaited=awaited,
             allow_mixed=self._allow_mixed,
             leader=self._leader,
+            folder=self._folder,
+            restore=self._restore,
+            former={join.incarnation: rank for rank, join in enumerate(self._placed())},
         )
 
     @property
@@ -264,6 +298,7 @@ class Formation:
         world_size = sum(join.nproc for join in joins)
         master = joins[0].master or self._master_addr
         peers = tuple((join.incarnation, join.address, join.listen, join.nproc) for join in joins)
+        restore = self._restore([(join.nproc, join.holding) for join in joins])
         starts = []
         first_rank, role_ranks, roles = 0, Counter[str](), Counter[str]()
         for join in joins:
@@ -284,6 +319,8 @@ class Formation:
                 role_world_size=roles[join.role],
                 leader=self._leader,
                 peers=peers,
+                folder=self._folder,
+                restore=restore,
             )
             starts.append(start)
             first_rank += join.nproc
@@ -294,10 +331,31 @@ class Formation:
         return [Formed(joins, tuple(starts)), *replies]
 
     def _placed(self) -> tuple[Join, ...]:
-        """The joins by node rank: the given ones at their place, the others in the gaps."""
-        others = iter([join for join in self._joins.values() if join.node_rank < 0])
-        places = (self._by_rank.get(rank) or next(others, None) for rank in range(self._nnodes))
+        """The joins by node rank: those with a given one at their place, those that had a place
+        before at that if it is free, the others in the gaps.
+        """
+        placed = dict(self._by_rank)
+        free = [join for join in self._joins.values() if join.node_rank < 0]
+        for join in free:
+            if join.incarnation in self._former:
+                placed.setdefault(self._former[join.incarnation], join)
+        others = iter([join for join in free if join not in placed.values()])
+        places = (placed.get(rank) or next(others, None) for rank in range(self._nnodes))
         return tuple(join for join in places if join is not None)
+
+    def _tell(self, now: float) -> list[Effect]:
+        self._tell_at = now + TELL_AGAIN_S
+        here = len(self._joins)
+        if self._form_at is not None:
+            words = f"{here} of {self._least}-{self._nnodes} nodes are here"
+            return [Waiting(f"{words}: starting in {self._form_at - now:.0f} s")]
+        missing = self._least - here
+        vacant = [str(rank) for rank in range(self._nnodes) if rank not in self._by_rank]
+        # Ranks can be named only where everybody who is here has one.
+        known = len(self._by_rank) == here and len(vacant) == missing <= NAMED_MOST
+        ranks = f" (node rank{'s' if missing > 1 else ''} {', '.join(vacant)})" if known else ""
+        left = f"{self._expires_at - now:.0f} s left"
+        return [Waiting(f"waiting for {missing} of {self._least} nodes{ranks}, {left}")]
 
     def _abandon(self) -> list[Effect]:
         self._over = True

@@ -5,12 +5,12 @@ of (field, check); `decode` builds nothing before every field has passed. What c
 written by somebody else: every size is bounded before memory is spent on it, unknown fields are
 ignored so that a newer peer can say more, and all else that differs is refused with one sentence.
 
-Numbers have bounds by the name of their field, because a name has one meaning in all messages.
-Whether a rank exists in this job is not known here: that is the coordinator host's to refuse.
+Numbers have bounds (`number_bounds`). Whether a rank exists in this job is not known here: that is
+the coordinator host's to refuse.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields
 from itertools import pairwise
 from operator import attrgetter, sub
@@ -19,8 +19,9 @@ from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 import msgpack
 
 from rendezvous.protocol.messages import Message
+from rendezvous.protocol.number_bounds import BOUNDS, INT_MAX, INT_MIN, SPAN_MOST_S
 
-PROTOCOL = 5
+PROTOCOL = 8
 """Raised by a change that an older peer would misunderstand; peers of two numbers never talk."""
 
 FRAME_BYTES = 8 << 20
@@ -38,36 +39,6 @@ DEPTH, STRANGE_ITEMS = 4, 4096
 """Nesting and items that are tolerated inside a field that we do not know."""
 
 KIND, VERSION = "k", "v"
-INT_MIN, INT_MAX = -(1 << 63), (1 << 63) - 1
-
-RANK_MOST = 1 << 24
-COUNT_MOST = 1 << 40
-SPAN_MOST_S = 1e9
-
-BOUNDS: Mapping[str, tuple[int, int]] = {
-    "rank": (0, RANK_MOST),
-    "root_rank": (-1, RANK_MOST),
-    "first_rank": (0, RANK_MOST),
-    "first_role_rank": (-1, RANK_MOST),
-    "node_rank": (-1, RANK_MOST),
-    "nnodes": (1, RANK_MOST),
-    "nproc": (0, RANK_MOST),
-    "world_size": (1, RANK_MOST),
-    "role_world_size": (-1, RANK_MOST),
-    "exit_code": (0, 255),
-    "code": (-255, 255),
-    "pid": (0, 1 << 32),
-    "generation": (0, COUNT_MOST),
-    "step": (-1, COUNT_MOST),
-    "held": (0, COUNT_MOST),
-    "reduced": (0, COUNT_MOST),
-    "microbatches": (0, COUNT_MOST),
-    "total": (0, COUNT_MOST),
-    "attempt": (0, COUNT_MOST),
-    "restarts": (0, COUNT_MOST),
-    "serial": (0, INT_MAX),
-}
-"""What an integer may be, by the name of its field; others have 64 bits."""
 
 RUNS = frozenset({"live", "live_ranks"})
 """Fields with as many integers as there are replicas or ranks. Nearly all follow each other, and a
@@ -100,16 +71,19 @@ class _Field:
 @dataclass(frozen=True, slots=True)
 class _Schema:
     kind: str
-    build: Callable[..., Message]
+    build: Callable[..., object]
     fields: tuple[_Field, ...]
     names: tuple[str, ...]
     values: Callable[[object], tuple[object, ...]]
     runs: tuple[str, ...]  # names of the fields that are written as runs
 
 
-def encode(message: Message) -> bytes:
-    """The frame of `message`. Raises LocalProtocolError if it is larger than a peer accepts."""
-    schema = _BY_CLASS[type(message)]
+def encode(message: object, known: "Schemas | None" = None) -> bytes:
+    """The frame of `message`. Raises LocalProtocolError if it is larger than a peer accepts.
+
+    `known`: of messages that only some processes hold.
+    """
+    schema = (known or _KNOWN).by_class[type(message)]
     content = dict(zip(schema.names, schema.values(message), strict=True))
     content[VERSION] = PROTOCOL
     for name in schema.runs:
@@ -125,10 +99,15 @@ def encode(message: Message) -> bytes:
 
 def decode(frame: bytes) -> Message:
     """The message in `frame`, or RemoteProtocolError."""
+    return cast(Message, decode_known(frame, _KNOWN))
+
+
+def decode_known(frame: bytes, known: "Schemas") -> object:
+    """The same of other messages."""
     content = _unpack(frame)
     _check_version(content.pop(VERSION, None))
     kind = content.pop(KIND, None)
-    schema = _BY_KIND.get(kind) if isinstance(kind, str) else None
+    schema = known.by_kind.get(kind) if isinstance(kind, str) else None
     if schema is None:
         raise RemoteProtocolError(f"there is no message of kind {_shown(kind)}")
     arguments = {}
@@ -324,6 +303,9 @@ def _described(name: str, annotation: Any) -> tuple[Check, str]:
     if annotation is int and name in BOUNDS:
         least, most = BOUNDS[name]
         return _within(least, most), f"an integer from {least} to {most}"
+    if annotation == tuple[int, ...] and name in BOUNDS:
+        least, most = BOUNDS[name]
+        return _many(_within(least, most)), f"integers from {least} to {most}"
     if annotation is float and name.endswith("_s"):
         return _is_span, f"seconds from 0 to {SPAN_MOST_S:g}"
     return _check_of(annotation)
@@ -360,9 +342,22 @@ def _schema_of(kind: type) -> _Schema:
     names = tuple(field.name for field in described)
     # The kind comes out of the instance like any field: encoding has no case of its own for it.
     values = cast(Callable[[object], tuple[object, ...]], attrgetter("__class__.__name__", *names))
+    if not names:  # of a single attribute it makes no tuple
+        values = _kind_alone
     runs = tuple(name for name in names if name in RUNS)
     return _Schema(kind.__name__, kind, tuple(described), (KIND, *names), values, runs)
 
 
-_BY_CLASS = {kind: _schema_of(kind) for kind in get_args(Message)}
-_BY_KIND = {schema.kind: schema for schema in _BY_CLASS.values()}
+def _kind_alone(message: object) -> tuple[object, ...]:
+    return (type(message).__name__,)
+
+
+class Schemas:
+    """Those of some kinds of messages."""
+
+    def __init__(self, kinds: tuple[type, ...]) -> None:
+        self.by_class = {kind: _schema_of(kind) for kind in kinds}
+        self.by_kind = {schema.kind: schema for schema in self.by_class.values()}
+
+
+_KNOWN = Schemas(get_args(Message))

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from rendezvous.protocol.arrival_messages import StartAgain
+from rendezvous.protocol.hang_messages import Inspect
 from rendezvous.protocol.messages import Kill, Message, Stop
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
@@ -21,6 +23,20 @@ class KillRanks:
     """Have the launchers that host these ranks end them now."""
 
     kill: Kill
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartRanks:
+    """Have the launchers that host these ranks start them again."""
+
+    start: StartAgain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspection:
+    """Have the launchers that host these ranks look at them."""
+
+    inspect: Inspect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,4 +60,4 @@ def notice(words: str) -> Record:
     return Record("notice.give", words, {"rank": -1})
 
 
-Effect = ToRank | KillRanks | StopJob | Record
+Effect = ToRank | KillRanks | StartRanks | Inspection | StopJob | Record

@@ -2,8 +2,15 @@
 
 Grammar: entries joined by ",". `r3@step:12:reduce` kills rank 3 in step 12 (from 0) while it
 reduces; `reduce:K` fixes the moment to just after bucket K's all-reduce was launched, without it
-the middle bucket is meant. `random:SEED:N` stands for N kills drawn from that seed; it needs the
+the middle bucket is meant. `r3@step:12:snapshot` ends it amid the copying of a snapshot, where a
+job takes some. `random:SEED:N` stands for N kills drawn from that seed; it needs the
 size of the world and the number of steps, so the command expands it before any worker reads it.
+
+`r3@return:prologue` kills the process that was started in lost rank 3's place, `r3@return:2:ready`
+the second such process. `r0@welcome:send` kills rank 0 as others take part again, `welcome:2:...`
+the second time that it stops for others. Phases of a step then mean the one that the return is in.
+`:node` at the end of an entry lets the rank end its launcher first: its node is lost.
+`pace:500` lets each step take 500 ms at least while a replica is away.
 """
 
 import re
@@ -11,13 +18,39 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, cast, get_args
 
-Phase = Literal["forward", "backward", "reduce", "vote", "between", "redo"]
+Phase = Literal["forward", "backward", "reduce", "vote", "between", "redo", "snapshot"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
+
+ReturnPhase = Literal["prologue", "ready", "receive", "wind", "place"]
+RETURN_PHASES: tuple[ReturnPhase, ...] = get_args(ReturnPhase)
+"""Of a process that is to take a lost rank's place, before its first step."""
+
+WelcomePhase = Literal["hold", "send"]
+WELCOME_PHASES: tuple[WelcomePhase, ...] = get_args(WelcomePhase)
+"""Of a member, as others take part again."""
+
+When = Literal["step", "return", "welcome"]
+
+OF: dict[When, tuple[str, ...]] = {
+    "step": PHASES,
+    "return": (*RETURN_PHASES, *PHASES),
+    "welcome": (*WELCOME_PHASES, *PHASES),
+}
+"""The phases that a kill may name."""
 
 MIDDLE = -1
 """The bucket of a kill in `reduce` that names none."""
 
-_KILL = re.compile(r"r([0-9]{1,9})@step:([0-9]{1,9}):([a-z]+)(?::([0-9]{1,9}))?", re.ASCII)
+NO_STEP = -1
+"""The step of a kill in a return: nobody knows it beforehand."""
+
+_KILL = re.compile(
+    r"r(?P<rank>[0-9]{1,9})@"
+    r"(?:step:(?P<step>[0-9]{1,9})|(?P<when>return|welcome)(?::(?P<nth>[0-9]{1,9}))?)"
+    r":(?P<phase>[a-z]+)(?::(?P<bucket>[0-9]{1,9}))?(?P<node>:node)?",
+    re.ASCII,
+)
+_PACE = re.compile(r"pace:([0-9]{1,6})", re.ASCII)
 _RANDOM = re.compile(r"random:([0-9]{1,18}):([0-9]{1,6})", re.ASCII)
 
 
@@ -27,17 +60,26 @@ class ScheduleError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kill:
-    """`rank` sends itself SIGKILL in `step` at `phase`."""
+    """`rank` sends itself SIGKILL in `step` at `phase`, or in its `nth` return or welcome."""
 
     rank: int
-    step: int
-    phase: Phase
+    phase: Phase | ReturnPhase | WelcomePhase
+    step: int = NO_STEP
     bucket: int = MIDDLE
+    when: When = "step"
+    nth: int = 1
+    node: bool = False  # its launcher is killed first
 
 
 def parse(text: str) -> tuple[Kill, ...]:
     """The kills that `text` names, in its order; () for "". Raises ScheduleError."""
-    return tuple(_kill(entry) for entry in _entries(text))
+    return tuple(_kill(entry) for entry in _entries(text) if not _PACE.fullmatch(entry))
+
+
+def pace_ms(text: str) -> int:
+    """What a step takes at least while a replica is away, 0 if `text` does not say."""
+    found = (_PACE.fullmatch(entry) for entry in _entries(text))
+    return max((int(one[1]) for one in found if one), default=0)
 
 
 def expand(
@@ -50,7 +92,7 @@ def expand(
         if drawn:
             seed, n = int(drawn[1]), int(drawn[2])
             kills += expand_random(seed, n, world, steps, phases)
-        else:
+        elif not _PACE.fullmatch(entry):
             kills.append(_kill(entry))
     for kill in kills:
         if kill.rank >= world or kill.step >= steps:
@@ -82,13 +124,23 @@ def expand_random(
     return tuple(sorted(kills, key=lambda kill: (kill.step, kill.rank)))
 
 
-def render(kills: Sequence[Kill]) -> str:
-    """The text that `parse` turns into `kills`."""
-    return ",".join(
-        f"r{kill.rank}@step:{kill.step}:{kill.phase}"
-        + (f":{kill.bucket}" if kill.bucket != MIDDLE else "")
-        for kill in kills
-    )
+def require_returns(kills: Sequence[Kill], *, returns: bool) -> None:
+    """Raise ScheduleError for a kill that waits for a return where nobody comes back."""
+    odd = next((kill for kill in kills if kill.when != "step" and not returns), None)
+    if odd is not None:
+        raise ScheduleError(f"{render((odd,))} is within a return: it needs --return")
+
+
+def render(kills: Sequence[Kill], *, pace: int = 0) -> str:
+    """The text that `parse` turns into `kills`, and `pace_ms` into `pace`."""
+    return ",".join([*map(_rendered, kills), *([f"pace:{pace}"] if pace else [])])
+
+
+def _rendered(kill: Kill) -> str:
+    nth = f":{kill.nth}" if kill.nth != 1 else ""
+    place = f"step:{kill.step}" if kill.when == "step" else f"{kill.when}{nth}"
+    bucket = f":{kill.bucket}" if kill.bucket != MIDDLE else ""
+    return f"r{kill.rank}@{place}:{kill.phase}{bucket}{':node' if kill.node else ''}"
 
 
 def _entries(text: str) -> list[str]:
@@ -100,17 +152,25 @@ def _kill(entry: str) -> Kill:
         raise ScheduleError(f"{entry!r} must be expanded before a worker reads it")
     match = _KILL.fullmatch(entry)
     if match is None:
-        raise ScheduleError(f"{entry!r} is not of the form r3@step:12:reduce or random:SEED:N")
-    phase, bucket = match[3], match[4]
-    if phase not in PHASES:
-        raise ScheduleError(f"{entry!r}: a phase is one of {', '.join(PHASES)}, not {phase!r}")
+        forms = "r3@step:12:reduce, r3@return:ready, r0@welcome:send or random:SEED:N"
+        raise ScheduleError(f"{entry!r} is not of the form {forms}")
+    when = cast(When, match["when"] or "step")
+    phase, bucket, nth = match["phase"], match["bucket"], int(match["nth"] or 1)
+    if phase not in OF[when]:
+        known = ", ".join(OF[when])
+        raise ScheduleError(f"{entry!r}: in a {when} a phase is one of {known}, not {phase!r}")
     if bucket is not None and phase != "reduce":
         raise ScheduleError(f"{entry!r}: only reduce takes the number of a bucket")
+    if not nth:
+        raise ScheduleError(f"{entry!r}: the first {when} is number 1")
     return Kill(
-        rank=int(match[1]),
-        step=int(match[2]),
+        rank=int(match["rank"]),
+        step=int(match["step"]) if when == "step" else NO_STEP,
         phase=cast(Phase, phase),
         bucket=MIDDLE if bucket is None else int(bucket),
+        when=when,
+        nth=nth,
+        node=bool(match["node"]),
     )
 
 

@@ -5,6 +5,8 @@ Part of the protocol that `messages` collects. L is a launcher, C the coordinato
 
 from dataclasses import dataclass
 
+from rendezvous.protocol.snapshot_messages import Held
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join:
@@ -24,6 +26,7 @@ class Join:
     torch: str = ""  # version, if known
     agreement: str = ""  # who decides who takes part: "" the launchers, or an etcd, by its id
     listen: int = 0  # the port at which other launchers reach this one, 0 if none does
+    holding: tuple[Held, ...] = ()  # the parts of snapshots in this node's memory
     address: str = ""  # whence this message came: filled in by whoever receives it
 
 
@@ -42,7 +45,11 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """C -> L: the job is formed; start the workers with ranks `first_rank` .. + `nproc`."""
+    """C -> L: the job is formed; start the workers with ranks `first_rank` .. + `nproc`.
+
+    `succeeds`: it is formed since long, and a launcher has taken the place of a lost one. That one
+    starts its workers as `StartAgain` has it; all others learn who it is.
+    """
 
     generation: int
     node_rank: int
@@ -58,6 +65,9 @@ class Start:
     role_world_size: int = -1
     leader: str = ""  # the launcher that coordinates, by its incarnation
     peers: tuple[Peer, ...] = ()  # by node rank
+    folder: str = ""  # below `runs`, where launchers leave their journals; "": as each has it
+    restore: str = ""  # ATTEMPT:STEP of the snapshot that all ranks begin from; "": from line 1
+    succeeds: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +85,7 @@ class Restart:
     attempt: int
     reason: str
     root_rank: int
+    back: int = -1  # to the top of which step, as far as is known; -1: to line 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ Directions: W worker, L launcher (one per node), C coordinator (lives in one of 
 from dataclasses import dataclass, field
 from typing import Literal
 
+from rendezvous.protocol.arrival_messages import Arrival, Held, Ready, StartAgain
 from rendezvous.protocol.formation_messages import (
     Beat,
     Join,
@@ -22,6 +23,7 @@ from rendezvous.protocol.formation_messages import (
     Spare,
     Start,
 )
+from rendezvous.protocol.hang_messages import Evidence, Inspect, Progress, ShowStack, Stack
 from rendezvous.protocol.register_messages import (
     Accept,
     Accepted,
@@ -36,15 +38,17 @@ from rendezvous.protocol.register_messages import (
     Prepare,
     Prepared,
     Rejected,
+    Statement,
     Testimony,
     Whole,
 )
+from rendezvous.protocol.snapshot_messages import SnapshotMessage
 
 Identity = tuple[int, int]
 """(slot, index): a microbatch of the current step; slot is a replica position, never reassigned."""
 
 Phase = Literal["compute", "settle", "done"]
-Promise = Literal["exact-samples", "equal-count", "unprotected"]
+Promise = Literal["exact-samples", "equal-count", "rollback", "unprotected"]
 
 
 # ---------------------------------------------------------------------------- life of a worker
@@ -128,6 +132,7 @@ class Exited:
     error: str  # last exception of the worker, one line, or ""
     detected_s: float  # since the process died, as far as the launcher can tell
     age_s: float = 0.0  # since it failed: since it wrote down its exception, or else since it died
+    step: int = -1  # that it was at, as far as its page tells
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +163,8 @@ class View:
     live_ranks: tuple[int, ...]
     losses: tuple[int, ...]  # ranks lost since the generation before
     ended: tuple[int, ...] = ()  # live ranks whose script had ended: nobody waits for them
+    joined: tuple[int, ...] = ()  # ranks that take part again from here on
+    from_step: int = -1  # the transaction at whose top all begin, where some have joined
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,6 +217,7 @@ class LostContexts:
 class Committed:
     """W -> C: this rank has applied `step`; `done` is what its replica put into the sum.
 
+    Of that `redone` are microbatches beyond its share as the step began: somebody was lost in it.
     Never waited for by anybody. Times are milliseconds of this step on this rank.
     """
 
@@ -281,26 +289,18 @@ class Leaving:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kill:
-    """C -> L: end these ranks now; their replica has left."""
+    """C -> L: end these ranks now; their replica has left.
+
+    `births`: of their processes that are meant, in the order of `ranks`. One that has not begun
+    does not begin any more. `hung`: those ranks that hang: the microbatch that they are in is to
+    blame.
+    """
 
     generation: int
     ranks: tuple[int, ...]
+    births: tuple[int, ...]
     reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Statement:
-    """L -> C: a part of what this launcher remembers, for the coordinator that begins `term`.
-
-    Said until that coordinator speaks. `begun`: workers of `attempt` were started here.
-    """
-
-    term: int
-    attempt: int
-    begun: bool
-    part: int
-    parts: int
-    frames: tuple[bytes, ...]  # messages of and to its workers, see `takeover.Memory`
+    hung: tuple[int, ...] = ()
 
 
 # ---------------------------------------------------------------------------- the c10d store
@@ -353,6 +353,10 @@ Message = (
     | Farewell
     | Exited
     | ContextBuffer
+    | StartAgain
+    | Ready
+    | Arrival
+    | Held
     | View
     | Report
     | Decision
@@ -364,6 +368,11 @@ Message = (
     | Stop
     | Leaving
     | Kill
+    | Progress
+    | Inspect
+    | Evidence
+    | ShowStack
+    | Stack
     | Statement
     | StoreCall
     | StoreAnswer
@@ -382,4 +391,5 @@ Message = (
     | Ping
     | Pong
     | Testimony
+    | SnapshotMessage
 )

@@ -1,9 +1,11 @@
-"""What launchers say to each other: copies of the store, and the ballots of the view register.
+"""What launchers say to each other: copies of the store, ballots of the view register, statements.
 
 Part of the protocol that `messages` collects. docs/rendezvous.md explains what they are for.
 """
 
 from dataclasses import dataclass
+
+from rendezvous.protocol.formation_messages import Peer
 
 # ---------------------------------------------------------------------------- the c10d store
 
@@ -147,6 +149,28 @@ class Pong:
     sent_at: float
     open_s: float
     kept: bool
+
+
+# ---------------------------------------------------------------------------- a successor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """L -> C: a part of what this launcher remembers, for the coordinator that begins `term`.
+
+    Said until that coordinator speaks. `begun`: workers of `attempt` were started here. `node` and
+    `peer`: who has the place `node_rank`, which this launcher may have taken lately.
+    """
+
+    term: int
+    attempt: int
+    begun: bool
+    part: int
+    parts: int
+    frames: tuple[bytes, ...]  # messages of and to its workers, see `takeover.Memory`
+    node_rank: int = -1
+    node: str = ""
+    peer: tuple[Peer, ...] = ()
 
 
 # ---------------------------------------------------------------------------- a witness

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
+from rendezvous.protocol.incarnations import birth_of
+
 
 class EnvError(ValueError):
     """A variable holds what it cannot hold. The text names the variable."""
@@ -23,7 +25,7 @@ class WorkerEnv:
     """What a worker knows of its launcher and of its own place."""
 
     endpoint: str = _variable("RECOVERRUN_ENDPOINT", "socket of the launcher on this node")
-    incarnation: int = _variable("RECOVERRUN_INCARNATION", "0 for a rank's first process")
+    incarnation: int = _variable("RECOVERRUN_INCARNATION", "attempt and birth of this process")
     run_dir: str = _variable("RECOVERRUN_RUN_DIR", "directory of this run")
     context: str = _variable("RECOVERRUN_CONTEXT", "file for what successors need of this worker")
     protect: bool = _variable("RECOVERRUN_PROTECT", "1: recovery is on, 0: off")
@@ -32,11 +34,20 @@ class WorkerEnv:
     exact: bool = _variable("RECOVERRUN_EXACT", "1: sums are bitwise those of a run without losses")
     check_finite: bool = _variable("RECOVERRUN_CHECK_FINITE", "1: look for gradients gone astray")
     digest_every: int = _variable("RECOVERRUN_DIGEST_EVERY", "steps between digests, 0: never")
+    returns: bool = _variable("RECOVERRUN_RETURNS", "1: lost ranks come back")
+    keeper: str = _variable("RECOVERRUN_KEEPER", "socket of this node's keeper, or empty")
+    snapshot_every: str = _variable("RECOVERRUN_SNAPSHOT_EVERY", "steps, auto, or 0: never")
+    restore: str = _variable("RECOVERRUN_RESTORE", "ATTEMPT:STEP of what to begin from, or empty")
     rank: int = _variable("RANK", "global rank")
     local_rank: int = _variable("LOCAL_RANK", "rank on this node")
     world_size: int = _variable("WORLD_SIZE", "workers of the job", least=1)
     local_world_size: int = _variable("LOCAL_WORLD_SIZE", "workers of this node", least=1)
     error_file: str = _variable("TORCHELASTIC_ERROR_FILE", "file for the script's last exception")
+
+    @property
+    def birth(self) -> int:
+        """> 0: this process is to take the place that its rank had before it was lost."""
+        return birth_of(self.incarnation)
 
     @staticmethod
     def from_environ(environ: Mapping[str, str]) -> "WorkerEnv | None":

@@ -23,6 +23,7 @@ from rendezvous.transport.sockets import (
     origin,
     receive,
     receive_frames,
+    resend_soon,
     send,
     tcp,
 )
@@ -175,12 +176,13 @@ class Dealer:
     def receive(self) -> tuple[bytes, ...] | None:
         """The frames of the next message, or None if there is none now."""
         for event in drain(self._listener):
-            self._note(struct.unpack("=H", event[0][:2])[0])
+            self._note(*struct.unpack("=HI", event[0]))
         return receive(self._socket)
 
-    def _note(self, kind: int) -> None:
+    def _note(self, kind: int, value: int) -> None:
         if kind == zmq.EVENT_CONNECTED:
             self._shaking = True
+            resend_soon(value)  # here it is the descriptor
         elif kind == zmq.EVENT_HANDSHAKE_SUCCEEDED:
             self._shaking, self._strangers, self._met, self._up = False, 0, True, True
         elif self._shaking:  # What follows a failure is the end of the connection.

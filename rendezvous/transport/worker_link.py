@@ -34,6 +34,10 @@ ANSWER_MARGIN_S = 10.0
 """What an answer may take longer than the call's own timeout, before the caller gives up."""
 
 
+SERIAL_BITS = 32
+"""A process has so many serials of its own; the rest of the number says which process it is."""
+
+
 class WorkerLink:
     """A worker's connections to the launcher of its node."""
 
@@ -44,7 +48,7 @@ class WorkerLink:
         self._rank = rank
         self._pid = os.getpid()
         # The serials of a rank's processes never meet: the store remembers what it answered.
-        self._serials = itertools.count(incarnation << 40)
+        self._serials = itertools.count(incarnation << SERIAL_BITS)
         self._threads = itertools.count()
         self._local = threading.local()
         self._lock = threading.Lock()

@@ -11,6 +11,8 @@ QUICK = {
     "steady": ["--launches=1", "--pairs=4"],
     "exact": ["--pairs=4"],
     "overlap": ["--runs=1"],
+    "transfer": ["--rounds=3"],
+    "returns": ["--kills=2", "--pairs=1", "--small"],
     "machines": [],
     "scale": ["--many", "1000", "--events=3", "--idle=4"],
     "takeover": ["--many", "1000"],

@@ -5,15 +5,18 @@ They have no workers of their own; for their one rank each they say what it woul
 
 import resource
 import socket
+import tempfile
 import time
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 from recoverrun.config.run_config import Options, RunConfig, parse_options
 from recoverrun.launcher.job_client import JobClient
 from recoverrun.launcher.network.addresses import understood
 from recoverrun.launcher.network.job_wait import JobWait
 from recoverrun.launcher.node.workers import LocalWorkers
+from recoverrun.launcher.output.run_folder import RunFolder
 from recoverrun.version import __version__
 from rendezvous.protocol.effects import Record
 from rendezvous.protocol.formation_messages import Join, Start
@@ -71,6 +74,7 @@ class Lead:
             station=self._station,
             agent=self,
             record=self._record,
+            folder=RunFolder(Path(tempfile.mkdtemp()), "lead", "0"),
             began_at=self._began_at,
         )
 

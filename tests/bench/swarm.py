@@ -19,6 +19,7 @@ import zmq
 from recoverrun.launcher.leadership.leadership import Leadership
 from recoverrun.launcher.network.frames import Envelope, opened
 from recoverrun.version import __version__
+from rendezvous.coordinator.recovery_policy import USUAL
 from rendezvous.coordinator.takeover import Memory
 from rendezvous.protocol import codec
 from rendezvous.protocol.formation_messages import Beat, Join, Start
@@ -29,12 +30,11 @@ from rendezvous.protocol.messages import (
     Exited,
     Message,
     Report,
-    Statement,
     Topology,
     Verdict,
     View,
 )
-from rendezvous.protocol.register_messages import ConfigurationChange, Ping
+from rendezvous.protocol.register_messages import ConfigurationChange, Ping, Statement
 from rendezvous.transport.keys import JobKey
 from rendezvous.transport.sockets import (
     CALL_MS,
@@ -314,7 +314,7 @@ class Swarm:
             assert isinstance(message, Start)
             self._leader = message.leader
             one.leadership = Leadership(own=one.name, chance=lambda: 0.5)
-            self._send(one, one.leadership.join(message, min_replicas=1, several=True, now=now))
+            self._send(one, one.leadership.join(message, policy=USUAL, several=True, now=now))
 
     def _join_again(self, one: Launcher, now: float) -> None:
         """Whoever has no place yet asks again, as the agent does; and calls again (`Dealer`)."""

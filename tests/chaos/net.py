@@ -27,6 +27,14 @@ class Net:
         """Take the link of a host down, in both directions."""
         _ip("-n", self._switch, "link", "set", f"p{rank}", "down")
 
+    def unplug(self, rank: int) -> None:
+        """Have the switch drop all frames to and from that host, whose carrier stays."""
+        _ip("-n", self._switch, "link", "set", f"p{rank}", "nomaster")
+
+    def plug(self, rank: int) -> None:
+        """Connect that host with the switch (again)."""
+        _ip("-n", self._switch, "link", "set", f"p{rank}", "master", "hub", "up")
+
     def deafen(self, rank: int) -> None:
         """From now on the switch gives that host nothing, while what it sends still arrives."""
         nothing = [
@@ -53,7 +61,7 @@ class Net:
             _ip("netns", "add", space)
             _ip("-n", self._switch, "link", "add", f"p{rank}", "type", "veth", "peer", "name",
                 "eth0", "netns", space)  # fmt: skip
-            _ip("-n", self._switch, "link", "set", f"p{rank}", "master", "hub", "up")
+            self.plug(rank)
             _ip("-n", space, "addr", "add", f"{self.host(rank)}/24", "dev", "eth0")
             _ip("-n", space, "link", "set", "eth0", "up")
             _ip("-n", space, "link", "set", "lo", "up")

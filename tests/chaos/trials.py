@@ -1,6 +1,7 @@
 """One trial of each kind: a job, a fault, and how long it took the survivors to go on."""
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import psutil
 
+from rendezvous.protocol.heartbeat import QUICK
 from tests.chaos.net import Net, net
 from tests.e2e.launching import ROOT, Launcher
 from tests.e2e.nodes import Nodes
@@ -18,7 +20,16 @@ from tests.e2e.nodes import Nodes
 FLAP_S = 1.2
 """A pause that nobody may be left out for."""
 
+LINK_FLAPS_S = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
+"""So long a link may be gone: nobody may be left out for it."""
+
 HOUR_S = 3600.0
+
+OPEN = ("--key-file=none",)
+"""Hosts of their own have no key in common."""
+
+IN_TURN_S = 2.0
+"""The longest gap between launchers that are killed one after another."""
 
 Trial = Callable[[Launcher], float]
 """Returns the seconds from the fault until every survivor is in a view without the lost."""
@@ -84,6 +95,22 @@ def leader_with_its_tree_killed(launcher: Launcher) -> float:
     return met_at - struck_at
 
 
+def killed_in_turn(launcher: Launcher) -> float:
+    """Three of four launchers are killed, one after another in any order: the last goes on."""
+    nodes = Nodes(launcher, 4)
+    *lost, last = random.sample(range(4), 4)
+    for rank in lost:
+        time.sleep(random.uniform(0.0, IN_TURN_S))  # the length of the gap is what is tested
+        struck_at = time.monotonic()
+        nodes.launches[rank].send(signal.SIGKILL)
+    try:
+        _, met_at = nodes.survivors_meet([last])
+    except AssertionError as error:
+        raise AssertionError(f"killed in turn: {lost}\n{error}") from error
+    nodes.stop([last])
+    return met_at - struck_at
+
+
 def flap(launcher: Launcher) -> float:
     """Every launcher in turn stands still for a moment: nobody is left out."""
     nodes = Nodes(launcher, 3)
@@ -144,8 +171,7 @@ def _nobody_left(nodes: Nodes) -> None:
 def _cut(launcher: Launcher, cut: Callable[[Net], None], lost: int) -> float:
     """A host of three loses the others; it must stop by itself, and they go on."""
     with net(3, f"rr{os.getpid()}") as hosts:
-        host, extra = hosts.host(0), ("--key-file=none",)
-        nodes = Nodes(launcher, 3, host=host, extra=extra, within=hosts.within)
+        nodes = Nodes(launcher, 3, host=hosts.host(0), extra=OPEN, within=hosts.within)
         survivors = [rank for rank in range(3) if rank != lost]
         struck_at = time.monotonic()
         cut(hosts)
@@ -153,6 +179,20 @@ def _cut(launcher: Launcher, cut: Callable[[Net], None], lost: int) -> float:
         assert nodes.launches[lost].finish() == 86
         nodes.stop(survivors)
     return met_at - struck_at
+
+
+def link_flaps(launcher: Launcher) -> float:
+    """The links of two of three hosts, the leader's first, are gone for longer and longer."""
+    with net(3, f"rr{os.getpid()}") as hosts:
+        nodes = Nodes(launcher, 3, host=hosts.host(0), extra=OPEN, within=hosts.within)
+        for for_s in LINK_FLAPS_S:
+            for rank in (0, 2):
+                hosts.unplug(rank)
+                time.sleep(for_s)  # the length of the flap is what is tested
+                hosts.plug(rank)
+                time.sleep(QUICK.silent_s)  # after that it would have been left out
+        _nobody_left(nodes)
+    return 0.0
 
 
 def leader_cut_off(launcher: Launcher) -> float:
@@ -173,6 +213,7 @@ TRIALS: dict[str, Trial] = {
     "leader of two killed": leader_of_two_killed,
     "member killed": member_killed,
     "two of five killed, the leader among them": two_of_five_killed,
+    "three of four killed in turn, gaps of 0 to 2 s": killed_in_turn,
     "leader stands still": leader_stopped,
     "member stands still": member_stopped,
     "leader's link cut": leader_cut_off,
@@ -180,6 +221,7 @@ TRIALS: dict[str, Trial] = {
     "leader hears nothing": leader_deaf,
     "wall clocks an hour apart, set as it runs; a kill": clocks_set,
     "each stands still for 1.2 s: nobody is left out": flap,
+    "links are gone for 0.5 to 3 s: nobody is left out": link_flaps,
     "processors taken for 6 s: nobody is left out": starved,
 }
 

@@ -1,6 +1,7 @@
 """`make compat`: every row with a kill in each of three phases, as the table of the docs.
 
-At its end every row is compared with torchrun, without a loss (`tests.truth.differential`).
+Then a rank is killed whose replica is to come back (`--returns` does that alone), and at the end
+every row is compared with torchrun, without a loss (`tests.truth.differential`).
 """
 
 import argparse
@@ -9,28 +10,18 @@ import importlib.util
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
-import torch
-
+from tests.compat import lost_and_back
 from tests.compat.row import PHASES, Row
 from tests.compat.rows import ROWS
-from tests.compat.trials import Outcome, judge, run
+from tests.compat.table import Table
+from tests.compat.trials import Outcome, described, judge, run
 from tests.truth.differential import compare
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "compatibility.md"
 SURVIVES, ABSENT = "survives", "no such point"
-HEAD = """\
-# What is served, and how well
-
-Written by `make compat`. Every row is a script that nobody changed. It is run without a loss, and
-then with one rank killed in the forward pass, in the middle of the reduction and in the vote; the
-final parameters of all survivors are compared with those of the run without a loss.
-
-| script | with | promise | forward | reduce | vote | max \\|Δw\\| | what the run says of it |
-|---|---|---|---|---|---|---|---|
-"""
 
 
 def kill(row: Row, phase: str) -> str:
@@ -59,56 +50,85 @@ def cell(outcome: Outcome) -> str:
     return ABSENT if missed else outcome.problems[0]
 
 
-def line(row: Row, outcomes: list[Outcome]) -> str:
+def cells(row: Row, outcomes: list[Outcome]) -> dict[str, str]:
+    """What the kills tell of a row, by column."""
     promise = outcomes[0].trial.history.promise or "none"
-    cells = [cell(one) for one in outcomes]
+    kills = [cell(one) for one in outcomes]
     apart = max(one.apart for one in outcomes)
     package = row.needs or "torch"
     version = importlib.metadata.version(package)
     exact = promise == "exact-samples" and not row.taken_back
     shown = f"{apart:.0e}" if exact else "other samples"
     if row.refused and not outcomes[0].problems:
-        cells, shown = ["as torchrun"] * len(PHASES), "nothing is made up"
-    said = "" if exact else reason(outcomes[0])
-    cells = [row.name, f"{package} {version}", promise, *cells, shown, said]
-    return f"| {' | '.join(cells)} |"
+        kills, shown = ["as torchrun"] * len(PHASES), "nothing is made up"
+    return {
+        "with": f"{package} {version}",
+        "promise": promise,
+        **dict(zip(PHASES, kills, strict=True)),
+        "apart": shown,
+        "why": "" if exact else reason(outcomes[0]),
+    }
 
 
 def reason(outcome: Outcome) -> str:
     """Why the promise is not a better one, without the folder in which the script lay."""
     trial = outcome.trial
     said = trial.weakened if outcome.row.taken_back else trial.history.promise_reason
-    return re.sub(r"/\S*/", "", said).replace("|", "\\|")
+    return told(said)
 
 
-def page(lines: Mapping[str, str], before: str) -> str:
-    """The page with these lines, and those of all other rows as they were."""
-    known = {one.split(" | ")[0].removeprefix("| "): one for one in before.splitlines()}
-    rows = {**known, **lines}
-    table = [rows[row.name] for row in ROWS if row.name in rows]
-    foot = f"\nPython {sys.version.split()[0]}, torch {torch.__version__}, gloo, CPU.\n"
-    return HEAD + "\n".join(table) + "\n" + foot
+def told(sentence: str) -> str:
+    return re.sub(r"/\S*/", "", sentence).replace("|", "\\|")
+
+
+def returned(row: Row, folder: Path) -> tuple[str, list[str]]:
+    """Whether a lost replica comes back, and what is wrong with how it does."""
+    if row.refused:
+        return "as torchrun", []
+    (folder / "plain").mkdir(exist_ok=True)
+    if not (folder / "plain" / "witness").exists():
+        run(row, folder / "plain")
+    words, problems = dict[str, int](), list[str]()
+    for victim in lost_and_back.victims(row):
+        place = folder / f"returns{victim}"
+        outcome = lost_and_back.tried(row, folder / "plain", place, victim)
+        said, found = lost_and_back.said(outcome, place, victim)
+        words.setdefault(told(said), victim)
+        if found:
+            print(f"{row.name}, rank {victim}: {described(outcome)}", *found, sep="\n", flush=True)
+            problems += [f"rank {victim}: {one}" for one in found]
+    if len(words) == 1 and not problems:
+        return next(iter(words)), []
+    return "; ".join([*problems, *(f"rank {n}: {one}" for one, n in words.items())]), problems
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.compat")
     parser.add_argument("--rows", default="", help="these alone: parts of names, with commas")
     parser.add_argument("--print", action="store_true", help="do not write the page")
+    parser.add_argument("--returns", action="store_true", help="only whether replicas come back")
     args = parser.parse_args()
     wanted = [row for row in ROWS if any(part in row.name for part in args.rows.split(","))]
-    lines, problems = dict[str, str](), 0
+    table, problems = Table(PAGE.read_text()), 0
     for row in wanted:
         if row.needs and importlib.util.find_spec(row.needs) is None:
             print(f"{row.name}: {row.needs} is not installed", file=sys.stderr)
             continue
         with tempfile.TemporaryDirectory() as directory:
-            outcomes = list(tried(row, Path(directory)))
-        problems += sum(cell(one) not in (SURVIVES, ABSENT) for one in outcomes)
-        lines[row.name] = line(row, outcomes)
-        print(lines[row.name], flush=True)
-    if not args.print:
-        PAGE.write_text(page(lines, PAGE.read_text()))
-    return min(problems + compare(wanted), 1)
+            folder = Path(directory)
+            if not args.returns:
+                outcomes = list(tried(row, folder))
+                problems += sum(cell(one) not in (SURVIVES, ABSENT) for one in outcomes)
+                table.note(row.name, cells(row, outcomes))
+            back, wrong = returned(row, folder)
+        problems += len(wrong)
+        table.note(row.name, {"back": back})
+        print(table.line(row.name), flush=True)
+        if not args.print:
+            PAGE.write_text(table.page(row.name for row in ROWS))
+    if not args.returns:
+        problems += compare(wanted)
+    return min(problems, 1)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ class Row:
     apart: float = 1e-12
     kills: tuple[str, ...] = ()  # what `test_compat` tries
     victims: tuple[int, ...] = ()  # ranks that the table's kills strike; empty: any
+    returns_after: int = 3  # the step in which a rank is killed whose replica is to come back
     needs: str = ""  # a package beside torch
 
     @property

@@ -29,19 +29,29 @@ class Outcome:
 
 
 def run(
-    row: Row, folder: Path, inject: str = "", environment: Mapping[str, str] | None = None
+    row: Row,
+    folder: Path,
+    inject: str = "",
+    environment: Mapping[str, str] | None = None,
+    *,
+    options: Sequence[str] = (),
+    path: Sequence[Path] = (),
+    within_s: float = WITHIN_S,
 ) -> Trial:
-    """Run the script of `row`; its journal and witness are in `folder`."""
+    """Run the script of `row`; its journal and witness are in `folder`. Python looks for modules in
+    `path` first.
+    """
     witness = folder / "witness"
     witness.mkdir(parents=True)
-    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    inherited = filter(None, [os.environ.get("PYTHONPATH")])
+    found = os.pathsep.join([*map(str, path), str(ROOT), *inherited])
     return launch(
-        row.command,
+        (*options, *row.command),
         run_dir=folder / "run",
         inject=inject,
         witness=witness,
-        timeout_s=WITHIN_S,
-        environment={"OMP_NUM_THREADS": "1", "PYTHONPATH": path, **(environment or {})},
+        timeout_s=within_s,
+        environment={"OMP_NUM_THREADS": "1", "PYTHONPATH": found, **(environment or {})},
     )
 
 

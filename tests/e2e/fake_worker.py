@@ -28,6 +28,7 @@ from rendezvous.protocol.worker_env import WorkerEnv
 from rendezvous.transport.worker_link import WorkerLink
 
 PATIENCE_S = 30.0
+TRAIN_S = 0.02
 LOOK_S = 0.25
 """A signal that comes just before ZeroMQ waits is seen when that wait is over."""
 
@@ -99,12 +100,21 @@ class FakeWorker:
         view = self.wait_view(int(generation))
         self.say(f"view {view.generation} lost {list(view.losses)}")
 
-    def do_serve(self, key: str) -> None:
+    def do_step(self, _: str) -> None:
+        """The same, while a step is finished at each look: the other workers do as this one."""
+        self.do_serve("", trains=True)
+
+    def do_serve(self, key: str, *, trains: bool = False) -> None:
         """Stand at the commit point of step 0 in every view, until the end; read `key` in each."""
         self.store("add", "serving", amount=1)  # who answers has heard what was said before
         self.say("serves")
+        step = 0
         while True:
             message = self.link.receive(LOOK_S)
+            if trains:
+                self.do_commit(str(step))
+                self.say(f"commits {step}.")
+                step += 1
             if not isinstance(message, View) or message.generation <= self.generation:
                 continue
             self.generation = message.generation
@@ -140,6 +150,25 @@ class FakeWorker:
                 digest="",
             )
         )
+
+    def do_train(self, seconds: str) -> None:
+        """Commit a step every few milliseconds, and ask the store after each; say how long its
+        answers took. A notice at each makes the journal grow: steps alone are short lines.
+        """
+        began = time.monotonic()
+        step, told, longest = 0, 0, 0.0
+        while told < int(seconds):
+            self.do_commit(str(step))
+            self.do_notice(f"step {step}")
+            step += 1
+            asked = time.monotonic()
+            self.store("add", "steps", amount=1, wait_s=PATIENCE_S)
+            now = time.monotonic()
+            longest = max(longest, now - asked)
+            if now >= began + told + 1:
+                told += 1
+                self.say(f"trained {told} s, longest answer {longest * 1000:.0f} ms")
+            time.sleep(TRAIN_S)  # the rhythm of its steps
 
     def do_notice(self, text: str) -> None:
         self.link.send(Notice(rank=self.rank, generation=1, event="notice.give", reason=text))

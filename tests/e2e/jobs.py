@@ -26,6 +26,8 @@ class Job:
 
     @property
     def arguments(self) -> tuple[str, ...]:
+        if self.script == "hanging.py":
+            return ("--shards", str(self.shards), "--steps", str(self.steps))
         more = (
             ("--shards", self.shards)
             if self.script == "canary_hsdp.py"
@@ -71,6 +73,8 @@ WHOLE = Job(name="ddp4x1-whole", script="canary_ddp.py", ranks=4, bucket_mb=25) 
 FSDP4 = Job(name="hsdp4x1", script="canary_hsdp.py", ranks=4)
 SINGLE = Job(name="ddp4x1-single", script="canary_ddp.py", ranks=4, accumulation=1)
 WIDE = Job(name="ddp3x1-wide", script="canary_ddp.py", ranks=3, accumulation=2, steps=4, width=700)
+HANGING = Job(name="hanging-ddp3x1", script="hanging.py", ranks=3, steps=14)
+HANGING_HSDP = Job(name="hanging-hsdp2x2", script="hanging.py", ranks=4, shards=2, steps=14)
 HANG = Job(name="hang", script="hang.py", ranks=2)
 # Long enough for a kill from outside to strike before the end. The first has two passes over its
 # data, and the second one begins in the middle of step 13.

@@ -20,6 +20,9 @@ from tests.e2e.runs import Record, Run, recoverrun
 CANARY = 1e-12
 SIGKILL = 9
 
+UNKNOWN = 0.01
+"""Part of the time of a run that no record may explain."""
+
 
 def judge(run: Run, dead: frozenset[int], reference: dict[int, Any], bound: float) -> None:
     """`run` went on without the replicas of the `dead`, and nobody can tell by its results.
@@ -121,7 +124,9 @@ def proof(run: Run) -> None:
 
 
 def blame(run: Run, dead: frozenset[int]) -> None:
-    """`postmortem --json` names the killed ranks, nobody else; also where the journal is cut."""
+    """`postmortem --json` names the killed ranks, nobody else, and tells where the time went; also
+    where the journal is cut.
+    """
     done = recoverrun("postmortem", str(run.journal), "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -136,7 +141,11 @@ def blame(run: Run, dead: frozenset[int]) -> None:
         assert found["root_cause"]["confidence"] == "proved"
     else:
         assert found["root_cause"] is None
+    spent = {name: one["s"] for name, one in found["goodput"]["buckets"].items()}
+    assert abs(sum(spent.values()) - found["duration_s"]) < 1e-3, f"{found['goodput']}"
+    assert spent["unknown"] <= UNKNOWN * found["duration_s"], f"{found['goodput']}{run.story()}"
     for cut in cuts(run):
+        assert sum(cut.goodput.buckets.values()) == cut.goodput.wall_us
         _names([loss.cause.root.rank for loss in cut.losses], dead, run)
         # The first fault, or that which the cut journal does not show to be made good.
         assert cut.root is None if not dead else cut.root and cut.root.rank in dead, f"{cut.root}"

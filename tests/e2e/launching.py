@@ -1,6 +1,5 @@
 """Launchers as processes: started, read line by line, and gone when the test is over."""
 
-import json
 import os
 import re
 import select
@@ -16,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+
+from rendezvous.journal.step_lines import full_lines
 
 ROOT = Path(__file__).resolve().parents[2]
 FAKE_WORKER = str(ROOT / "tests/e2e/fake_worker.py")
@@ -77,9 +78,9 @@ class Launch:
     def records(self, *events: str) -> list[dict[str, Any]]:
         """What the journal has of these events, in the order of the files."""
         lines = [
-            json.loads(line)
+            line
             for path in sorted(self.run_dir.glob("events.*.jsonl"))
-            for line in path.read_text().splitlines()
+            for line in full_lines(path.read_bytes().splitlines())
         ]
         return [line for line in lines if line["ev"] in events]
 

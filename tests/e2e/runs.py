@@ -19,6 +19,8 @@ from typing import Any
 
 import torch
 
+from rendezvous.journal.step_lines import full_lines
+from rendezvous.protocol.progress_page import page_beside, read_page
 from tests.e2e.jobs import Job
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,6 +35,8 @@ Record = dict[str, Any]
 
 class Run:
     """One launcher with its workers; `folder` takes all that they leave."""
+
+    program: tuple[str, ...] = ("-m", "recoverrun")
 
     def __init__(
         self,
@@ -49,12 +53,14 @@ class Run:
         self.journal = folder / "journal"
         self.out = folder / "out"
         self.bound_s = bound_s
+        self._sizes: list[int] = []  # of the journal's files, as they were read
+        self._known: list[Record] = []
         self._mark = f"KILL_MATRIX_MARK={uuid.uuid4().hex}"
         self._stacks = folder / "stacks"
         for new in (self.out, self._stacks):
             new.mkdir(parents=True)
         self.command = [
-            sys.executable, "-m", "recoverrun", f"--nproc-per-node={job.ranks}",
+            sys.executable, *self.program, f"--nproc-per-node={job.ranks}",
             *([f"--inject={inject}"] if inject else []), f"--run-dir={self.journal}", *options,
             str(SCRIPTS / job.script), f"--out={self.out}", *job.arguments, *arguments,
         ]  # fmt: skip
@@ -80,11 +86,14 @@ class Run:
 
     def records(self, *events: str) -> list[Record]:
         """The whole lines of the journal, of these events if any are named. Our own reader."""
-        found = []
-        for path in sorted(self.journal.glob("events.*.jsonl")):
-            whole, _, _ = path.read_bytes().rpartition(b"\n")
-            found += [json.loads(line) for line in whole.splitlines()]
-        return [one for one in found if not events or one["ev"] in events]
+        paths = sorted(self.journal.glob("events.*.jsonl"))
+        sizes = [path.stat().st_size for path in paths]
+        if sizes != self._sizes:  # it is looked at very often, and is read as it grows
+            self._sizes, self._known = sizes, []
+            for path in paths:
+                whole, _, _ = path.read_bytes().rpartition(b"\n")
+                self._known += full_lines(whole.splitlines())
+        return [one for one in self._known if not events or one["ev"] in events]
 
     def pid_of(self, rank: int) -> int:
         return next(int(r["pid"]) for r in self.records("worker.spawn") if r["rank"] == rank)
@@ -110,11 +119,15 @@ class Run:
 
     def await_record(self, event: str, fits: Callable[[Record], bool] = lambda _: True) -> Record:
         """Wait until the journal has such a record."""
+        looked: list[int] = []  # sizes of the journal's files then
         while True:
             over = self._over()  # before we look: what was written by then will be seen
-            for record in self.records(event):
-                if fits(record):
-                    return record
+            records = self.records(event)
+            if self._sizes != looked:
+                looked = self._sizes
+                for record in records:
+                    if fits(record):
+                        return record
             assert not over, f"the run ended without {event}{self.story()}"
             if time.monotonic() > self._until:
                 self._give_up(f"no {event} within {self.bound_s:.0f} s")
@@ -126,6 +139,23 @@ class Run:
             if time.monotonic() > self._until:
                 self._give_up(f"no {text!r} within {self.bound_s:.0f} s")
 
+    def await_file(self, path: Path) -> None:
+        """Wait until the script has written it, whole."""
+        while not (path.exists() and path.read_bytes()):
+            assert not self._over(), f"the run ended without {path.name}{self.story()}"
+            if time.monotonic() > self._until:
+                self._give_up(f"no {path.name} within {self.bound_s:.0f} s")
+
+    def await_wait(self, pid: int, step: int) -> None:
+        """Wait until this worker waits for others, in that step or later, as its page says."""
+        environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        context = next(v for v in environ if v.startswith(b"RECOVERRUN_CONTEXT="))
+        page = page_beside(context.partition(b"=")[2].decode())
+        while (place := read_page(page)) is None or place.wait is None or place.step < step:
+            assert not self._over(), f"the run ended before {pid} waited{self.story()}"
+            if time.monotonic() > self._until:
+                self._give_up(f"{pid} did not wait within {self.bound_s:.0f} s")
+
     def expire(self) -> None:
         """From now on this run counts as one that hangs."""
         self._until = time.monotonic()
@@ -136,6 +166,12 @@ class Run:
             if time.monotonic() > self._until:
                 self._give_up(f"still running, with a bound of {self.bound_s:.0f} s")
         return self._process.wait()
+
+    def tick(self) -> None:
+        """Let a few milliseconds pass. Fails once the run has had its time."""
+        self._over()
+        if time.monotonic() > self._until:
+            self._give_up(f"not over within {self.bound_s:.0f} s")
 
     def _over(self) -> bool:
         """Whether the launcher has ended; waits a tick for it."""

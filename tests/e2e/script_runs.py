@@ -1,6 +1,5 @@
 """Runs of a script under either launcher, and what it said of its weights and its books."""
 
-import json
 import os
 import re
 import subprocess
@@ -8,6 +7,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from rendezvous.journal.step_lines import full_lines
 from tests.bench import jobs
 from tests.e2e.plain import unspoilt
 
@@ -64,7 +64,7 @@ def run(
     )
     records = []
     for path in journal.glob("events.*.jsonl"):
-        records += [json.loads(line) for line in path.read_text().splitlines()]
+        records += full_lines(path.read_bytes().splitlines())
     return Outcome(
         code=done.returncode,
         text=done.stdout,

@@ -25,17 +25,20 @@ def recoverrun(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=165,
     )
 
 
 @pytest.mark.e2e
 def test_the_demo_shows_the_same_training_with_a_killed_replica(tmp_path: Path) -> None:
-    done = recoverrun("demo", "--steps=14", "--kill=r3@step:6:reduce", cwd=tmp_path)
+    done = recoverrun("demo", "--steps=20", "--kill=r3@step:4:reduce", cwd=tmp_path)
 
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "with losses: 14/14 steps with exactly 8 microbatches" in done.stdout
+    assert "with losses: 20/20 steps with exactly 8 microbatches" in done.stdout
     assert "8 · ✖" in done.stdout
+    assert "replica 1 (ranks 2, 3) is back at step" in done.stdout
+    assert "1 kill, 1 lost replica absorbed, 1 return" in done.stdout
+    assert "final weights of 4 of 4 survivors compared" in done.stdout
     assert "max |Δw|" in done.stdout
     (directory,) = (tmp_path / "runs").glob("demo-*")
     assert {path.name for path in directory.iterdir()} == {"failure-free", "with-losses"}
@@ -54,6 +57,30 @@ def test_inject_says_what_a_loss_has_cost(tmp_path: Path) -> None:
     assert "1 kill, 1 lost replica absorbed" in done.stdout
     assert "6/6 steps with exactly 8 microbatches" in done.stdout
     assert list((tmp_path / "here").glob("events.*.jsonl"))
+
+
+@pytest.mark.rest
+@pytest.mark.e2e
+def test_inject_kills_a_replica_on_its_way_back(tmp_path: Path) -> None:
+    done = recoverrun(
+        "inject", "--kill=r1@step:3:forward", "--kill=r1@return:prologue", "--pace=1.5",
+        "--directory=here", "--return", "--nproc-per-node=2", str(TEMPLATE), "--shard-size=1",
+        "--steps=30", "--batch=1", cwd=tmp_path,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 kills, 1 lost replica absorbed, 1 return" in done.stdout
+    assert "return in ms" in done.stdout and "never struck" not in done.stdout
+
+
+@pytest.mark.e2e
+def test_a_kill_within_a_return_needs_returns(tmp_path: Path) -> None:
+    done = recoverrun(
+        "inject", "--kill=r1@return:ready", "--nproc-per-node=2", str(TEMPLATE), cwd=tmp_path
+    )
+
+    assert done.returncode == 2
+    assert "it needs --return" in " ".join(done.stderr.split())
 
 
 @pytest.mark.e2e

@@ -38,7 +38,8 @@ def test_the_start_is_one_line_and_a_good_end_is_none(launcher: Launcher) -> Non
     job.finish()
 
     assert len(job.output.splitlines()) == 1
-    assert re.match(r"recoverrun 0\.\d+\.\d+ .* 1 rank .*run0", job.output)
+    assert re.match(r"recoverrun 0\.\d+\.\d+ .* 1 rank .* pid \d+ .*run0", job.output)
+    assert f"pid {job.worker_pids()[0]} " in job.output
 
 
 def test_script_arguments_arrive_as_they_were_written(launcher: Launcher) -> None:
@@ -241,6 +242,24 @@ def test_the_store_serves_all_workers_of_the_job(launcher: Launcher) -> None:
     assert "rank 0: add ok  2" in job.output
 
 
+# ------------------------------------------------------------------------------- disks
+
+
+def test_the_loop_of_a_launcher_has_no_business_with_files(launcher: Launcher) -> None:
+    job = launcher.fake(
+        "*:hello topology meet=ready view=2 farewell=0",
+        "2:hello topology meet=ready raise=boom",
+        nproc=3,
+        options=("--redirects=3", "--tee=3"),
+        within=(sys.executable, str(Path(__file__).with_name("audited.py"))),
+    )
+
+    assert job.finish() == 0
+
+    assert int(job.expect(r"by other threads: (\d+)")[1]) > 2
+    assert "by the main thread: []" in job.output
+
+
 # ------------------------------------------------------------------------------- mistakes
 
 
@@ -274,6 +293,20 @@ def test_a_mistake_is_one_sentence_and_a_code(
 
     assert words in job.output
     assert len(job.output.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--dry-run", "--no-python", "true"], ["--version", "--json"], ["--help"]]
+)
+def test_a_reader_that_leaves_early_is_no_error(arguments: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+
+    command = [sys.executable, "-m", "recoverrun", *arguments]
+    ended = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+
+    assert (ended.returncode, ended.stderr) == (1, b"")
 
 
 def test_a_worker_that_cannot_be_started_ends_the_job(launcher: Launcher, tmp_path: Path) -> None:

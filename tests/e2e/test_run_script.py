@@ -146,6 +146,31 @@ def test_an_error_is_left_for_the_launcher_before_finish(tmp_path: Path) -> None
 
 
 @pytest.mark.e2e
+def test_one_error_of_many_ranks_is_told_in_full_once(tmp_path: Path) -> None:
+    case = script("error", "import os\nraise ValueError('bad row ' + os.environ['ROW'])\n")
+    _write(case, tmp_path / "project")
+
+    def shown(rank: int, row: int) -> list[str]:
+        env = {"RECOVERRUN_CONTEXT": str(tmp_path / "c"), "RANK": str(rank), "ROW": str(row)}
+        worker = [sys.executable, "-m", "recoverrun.worker", *case.command]
+        done = subprocess.run(
+            ["sh", "-c", '"$@"; exit $?', "sh", *worker],  # a parent with the same stderr
+            cwd=tmp_path / "project", env={**os.environ, "PYTHONPATH": str(ROOT), **env},
+            stderr=subprocess.PIPE, text=True, timeout=LIMIT_S,
+        )  # fmt: skip
+        assert done.returncode == 1
+        return done.stderr.splitlines()
+
+    assert shown(0, 7)[-1:] == ["ValueError: bad row 7"]
+    assert shown(1, 7) == []
+    several = [shown(rank, 6 + rank) for rank in range(2, 8)]
+
+    note = "(at the same place as another rank)"
+    assert several[0] == [f"[rank2]: ValueError: bad row 8 {note}"]
+    assert [len(lines) for lines in several] == [1, 1, 1, 0, 0, 0]
+
+
+@pytest.mark.e2e
 def test_a_report_that_the_script_wrote_itself_stands(tmp_path: Path) -> None:
     text = "import os\nopen(os.environ['TORCHELASTIC_ERROR_FILE'], 'w').write('mine')\n1 / 0"
     case = script("own report", text)

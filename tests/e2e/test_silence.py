@@ -1,11 +1,16 @@
 """Two real launchers, of which the one that coordinates stands still: what the other one does."""
 
+import re
 import signal
 
 import pytest
 
+from rendezvous.consensus import timeouts
 from tests.e2e.launching import Launcher
 from tests.e2e.nodes import Nodes
+
+LOOK_S = 0.25
+"""Of a fake worker that trains: it finishes a step in so much time."""
 
 
 @pytest.mark.rest
@@ -22,6 +27,25 @@ def test_by_default_it_stops_and_names_the_ways_to_go_on(launcher: Launcher) -> 
     said = nodes.launches[1].output.replace("\n", " ")
     for way in ("proved dead", "with a witness", "--on-partition=continue"):
         assert way in said
+    nodes.stop([0])
+
+
+@pytest.mark.rest
+def test_neither_is_given_up_while_their_workers_train(launcher: Launcher) -> None:
+    nodes = Nodes(launcher, 2, "*:hello topology step")
+    steps = int((timeouts.FENCE_S + 4.0) / LOOK_S)
+
+    for rank in (0, 1):
+        other = nodes.launches[1 - rank]
+        nodes.launches[rank].send(signal.SIGSTOP)
+        *_, newest = re.findall(r"commits (\d+)[.]", other.output) or ["0"]
+        other.expect(f"commits {int(newest) + steps}[.]")
+        nodes.launches[rank].send(signal.SIGCONT)
+
+    # The one that coordinated still does: it begins the second generation.
+    nodes.launches[1].send(signal.SIGKILL)
+    generation, _ = nodes.survivors_meet([0])
+    assert generation == 2
     nodes.stop([0])
 
 

@@ -1,10 +1,16 @@
 """Launchers of two nodes that meet, share a fate, or miss each other. The workers are fakes."""
 
+import os
+import re
 import signal
 import socket
 
 import pytest
 
+from recoverrun.reports.history import history
+from recoverrun.reports.proof import prove
+from rendezvous.journal.reader import read_run
+from tests.chaos.net import net
 from tests.e2e.launching import (
     Launcher,
     await_death,
@@ -26,6 +32,7 @@ def test_two_nodes_make_one_job(launcher: Launcher) -> None:
     assert "rank 1: get ok value 0" in second.output
     assert "rank 2: get ok value 0" in second.output
     assert sorted(second.worker_pids()) == [1, 2]
+    assert "a connection was closed" not in first.output + second.output  # it was one of ours
 
 
 def test_nodes_without_a_rank_are_numbered_as_they_arrive(launcher: Launcher) -> None:
@@ -94,7 +101,7 @@ def test_a_silent_coordinator_ends_the_other_nodes(launcher: Launcher) -> None:
         first.send(signal.SIGCONT)
 
     assert code == 86
-    assert "cut off from the job: no leader has answered for 10." in second.output
+    assert "cut off from the job: no leader has answered for 16." in second.output
     # What wakes up again learns that it is alone, with a job that was not protected.
     assert first.finish() == 137
     assert "node vm.1 is lost: its launcher" in first.output
@@ -172,6 +179,19 @@ def test_an_endpoint_where_nobody_is_ends_with_the_join_timeout(launcher: Launch
     assert "nobody answered at 127.0.0.1" in job.output
 
 
+@pytest.mark.rest
+def test_both_ends_of_a_wait_are_told(launcher: Launcher) -> None:
+    endpoint = f"127.0.0.1:{free_port()}"
+    options = ("--nnodes=3", "--rdzv-conf=join_timeout=5", f"--rdzv-endpoint={endpoint}")
+    nodes = [launcher.fake("*:exit=0", options=(*options, f"--node-rank={n}")) for n in (0, 1)]
+
+    assert [node.finish() for node in nodes] == [80, 80]
+
+    assert re.search(r"waiting for 1 of 3 nodes \(node rank 2\), \d s left", nodes[0].output)
+    assert f"joined at {endpoint}, which waits for the other nodes" in nodes[1].output
+    assert len(nodes[0].records("job.wait")) == 1
+
+
 def test_a_job_that_stays_incomplete_says_who_is_there(launcher: Launcher) -> None:
     options = (*two_nodes(free_port())(0), "--rdzv-conf=join_timeout=0.5")
 
@@ -189,3 +209,44 @@ def test_ctrl_c_while_the_job_forms_ends_it(launcher: Launcher) -> None:
     job.send(signal.SIGINT)
 
     assert job.finish() == 130
+
+
+def test_each_node_has_an_account_of_the_steps_and_together_they_are_one_run(
+    launcher: Launcher,
+) -> None:
+    node = two_nodes(free_port())
+    plan = "*:hello topology meet=ready commit=0 commit=1 commit=2 farewell=3"
+    jobs = [launcher.fake(plan, options=node(rank)) for rank in range(2)]
+
+    assert [job.finish() for job in jobs] == [0, 0]
+
+    assert [len(job.records("step.commit")) for job in jobs] == [3, 0]
+    parts = jobs[1].records("step.part")
+    assert [(part["step"], part["quota"], part["total"]) for part in parts] == [
+        (step, {"1": 1}, 2) for step in range(3)
+    ]
+    for places in ([jobs[1].run_dir], [job.run_dir for job in jobs]):
+        log = read_run(*places)
+        assert (prove(history(log), log).verdict, len(history(log).commits)) == ("proved", 3)
+
+
+# ------------------------------------------------------------------------------- the way
+
+
+@pytest.mark.rest
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes network namespaces")
+def test_workers_of_two_hosts_are_told_the_way_where_names_lead_nowhere(launcher: Launcher) -> None:
+    program = ("--no-python", "sh", "-c", "echo way=$GLOO_SOCKET_IFNAME")
+    with net(2, f"way{os.getpid()}") as hosts:
+        options = ("--nnodes=2", f"--rdzv-endpoint={hosts.host(0)}:29500")
+        jobs = [
+            launcher(*options, f"--node-rank={rank}", *program, within=hosts.within(rank))
+            for rank in (0, 1)
+        ]
+        assert [job.finish() for job in jobs] == [0, 0]
+
+    # A namespace has the name of the machine: it leads to the loopback interface, or to an address
+    # that is not in there.
+    for job in jobs:
+        assert "GLOO_SOCKET_IFNAME=eth0 is set: this host's name leads to 127.0." in job.output
+        assert "way=eth0" in job.output

@@ -151,7 +151,7 @@ def test_training_outlives_the_silence_of_the_coordinating_one_of_two_nodes(
         os.kill(pid, signal.SIGSTOP)
     try:
         nodes[1].expect("coordinates this run now")
-        nodes[1].expect(r"⇄ step \d+ is committed without")
+        nodes[1].expect(r"✓ step \d+ complete")
         assert nodes[1].finish() == 0
     finally:
         for pid in stopped:

@@ -3,7 +3,6 @@
 NCCL takes no two ranks of one device, so the first run is `RECOVERRUN_CUDA=host`.
 """
 
-import json
 import os
 import subprocess
 import sys
@@ -12,6 +11,8 @@ from typing import Any
 
 import pytest
 import torch
+
+from rendezvous.journal.step_lines import full_lines
 
 pytestmark = pytest.mark.gpu
 
@@ -34,8 +35,8 @@ def trained(out: Path, way: str, *options: str, ranks: int = 2, backend: str = "
         capture_output=True, text=True, timeout=170, cwd=out,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
-    lines = [path.read_text().splitlines() for path in out.glob("journal/events.*.jsonl")]
-    return [json.loads(line) for one in lines for line in one]
+    files = [path.read_bytes().splitlines() for path in out.glob("journal/events.*.jsonl")]
+    return [line for file in files for line in full_lines(file)]
 
 
 def promises(records: Any) -> list[tuple[str, str]]:

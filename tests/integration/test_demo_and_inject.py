@@ -13,6 +13,7 @@ from recoverrun.fault_injection.comparison import (
     happened,
     loss_picture,
     phase_table,
+    return_table,
     step_table,
     verdict_table,
 )
@@ -23,6 +24,7 @@ from recoverrun.fault_injection.verdict import (
     faults,
     faults_point,
     ledger_point,
+    returns_point,
     weights_point,
     witness_point,
 )
@@ -32,6 +34,7 @@ from recoverrun.text import ASCII, UNICODE
 from rendezvous.journal.reader import read_run
 from rendezvous.protocol.fault_schedule import Kill, ScheduleError, parse
 from tests.unit import journals
+from tests.unit.returning_run import ReturningRun
 
 LOSSES: Mapping[int, float] = {step: 5.5 / (1 + step / 10) for step in range(40)}
 KILLS = parse("r3@step:12:backward")
@@ -239,7 +242,7 @@ def test_kills_at_random_are_those_of_their_seed() -> None:
 @pytest.mark.parametrize(
     ("text", "count", "steps", "refusal"),
     [
-        ("", 0, 40, "nobody is to be killed"),
+        ("", 0, 40, "give one of them, for example --kill"),
         ("", 1, 0, "need --steps"),
         ("r9@step:3:vote", 0, 40, "outside of this run"),
         ("r1@step:3:lunch", 0, 40, "a phase is one of"),
@@ -263,3 +266,53 @@ def test_of_an_unprotected_run_nobody_says_that_its_microbatches_were_counted(
     assert point.text == (
         "the run: 40 steps of an unprotected run, whose microbatches are not counted"
     )
+
+
+def test_the_run_that_is_shown_had_its_replica_back(tmp_path: Path) -> None:
+    run = ReturningRun(tmp_path)
+    run.commit()
+    run.lose(1)
+    run.wait(1.0)
+    run.start(1)
+    run.wait(0.5)
+    run.ready(1)
+    run.hold()
+    came = (("bytes", 2e6), ("place", 20.0), ("source", 0.0), ("step", 140.0), ("transfer", 8.0))
+    run.commit(phases={1: came})
+    log = run.log()
+    run.close()
+    facts = history(log)
+
+    assert returns_point(facts, ()).held
+    heading, row = drawn(return_table(facts.returns.backs, UNICODE))
+    assert heading.split()[-5:] == ["hold", "transfer", "place", "first", "MB"]
+    assert row.split()[-5:] == ["0", "8", "20", "140", "2.0"]
+    assert faults(parse("r1@step:1:vote"), facts).missed == ()
+    point = witness_point(replace(SAME, ranks=(0, 1, 2)), facts)
+    assert (point.held, point.text) == (True, "final weights of 3 of 3 survivors compared")
+
+
+def test_a_replica_that_stayed_away_leaves_the_verdict_open(tmp_path: Path) -> None:
+    run = ReturningRun(tmp_path)
+    run.commit()
+    run.lose(1)
+    facts = history(run.log())
+    run.close()
+
+    assert returns_point(facts, ()).text == "replica 1 did not come back: the run was over too soon"
+    told = ("a lost replica does not come back: rank 1: no model",)
+    assert returns_point(facts, told).held is None
+    assert returns_point(facts, told).text.endswith("did not come back: rank 1: no model")
+
+
+def test_a_kill_on_the_way_back_has_struck_if_that_process_died(tmp_path: Path) -> None:
+    run = ReturningRun(tmp_path)
+    run.commit()
+    run.lose(1)
+    run.start(1)
+    run.kill(1)
+    facts = history(run.log())
+    run.close()
+    kills = parse("r1@step:1:vote,r1@return:prologue,r1@return:2:prologue")
+
+    assert faults(kills, facts).missed == kills[2:]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console, RenderableType
 
-from recoverrun.reports import postmortem_screen, status_screen
+from recoverrun.reports import postmortem_screen, status_lines, status_screen
 from recoverrun.reports.plot import plot
 from recoverrun.reports.postmortem import postmortem
 from recoverrun.reports.status import Status, Watch, status_of
@@ -76,7 +76,7 @@ def test_the_status_screen_in_ascii(tmp_path: Path) -> None:
 
 
 def test_the_status_without_a_terminal(tmp_path: Path) -> None:
-    lines = status_screen.plain_lines(_status(tmp_path, "live"))
+    lines = status_lines.plain_lines(_status(tmp_path, "live"))
 
     _golden("status_live_plain", "\n".join(lines) + "\n")
 
@@ -113,7 +113,7 @@ def test_a_run_that_has_not_begun_has_a_screen(tmp_path: Path) -> None:
     status = status_of(read_run(tmp_path), 5.0)
 
     assert "waiting" in _print(status_screen.render(status), 80)
-    assert status_screen.plain_lines(status)
+    assert status_lines.plain_lines(status)
     assert _print(postmortem_screen.render(postmortem(read_run(tmp_path))), 80)
 
 

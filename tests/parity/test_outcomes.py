@@ -3,9 +3,11 @@
 import json
 import re
 import signal
+from typing import Any
 
 import pytest
 
+from rendezvous.journal.step_lines import full_lines
 from tests.parity.driver import PROBE, Driver, survivors
 
 pytestmark = pytest.mark.e2e
@@ -130,7 +132,7 @@ def test_the_patience_with_workers_is_the_users_on_every_path(driver: Driver) ->
     found = re.search(r"journal: (.*)", job.err)
     assert found is not None
     (path,) = (job.folder / found[1]).glob("events.*.jsonl")
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines: list[Any] = full_lines(path.read_bytes().splitlines())
     kills = [line for line in lines if line["ev"] == "worker.kill"]
     assert [line["signal"] for line in kills] == ["SIGTERM", "SIGKILL"]
     assert 0.9 < kills[1]["mono"] - kills[0]["mono"] < 3

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgpack
 
 from recoverrun.launcher.leadership.coordinator_host import CoordinatorHost
-from rendezvous.protocol import codec
+from rendezvous.protocol import codec, number_bounds
 from rendezvous.protocol.effects import Record
 from rendezvous.protocol.messages import Message
 from tests.security.arena import Arena, Peer, close_stations
@@ -41,11 +41,13 @@ def _good(kind: type, rng: random.Random) -> dict[str, object]:
 
 def _value(hint: object, name: str, rng: random.Random) -> object:
     if hint is int:
-        least, most = codec.BOUNDS.get(name, (codec.INT_MIN, codec.INT_MAX))
+        least, most = number_bounds.BOUNDS.get(name, (number_bounds.INT_MIN, number_bounds.INT_MAX))
         # Mostly small: large ones are of no rank, and are not heard.
         return rng.choice((least, most, max(least, 0), *(max(least, n) for n in range(1, 7))))
     if hint is float:
-        return rng.choice((0.0, 0.5, 30.0, codec.SPAN_MOST_S if name.endswith("_s") else 1e300))
+        return rng.choice(
+            (0.0, 0.5, 30.0, number_bounds.SPAN_MOST_S if name.endswith("_s") else 1e300)
+        )
     if hint is str:
         return rng.choice(("", "job", *MEMBERS, "train.py", "x" * 100, "\x1b[0m"))
     if hint is bytes:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from recoverrun.launcher.leadership.coordinator_host import CoordinatorHost
 from recoverrun.launcher.network.addresses import understood
+from rendezvous.coordinator.recovery_policy import USUAL
 from rendezvous.membership.formation import Formation
 from rendezvous.protocol import codec
 from rendezvous.protocol.effects import Record
@@ -35,7 +36,7 @@ def make_coordinator_host(own: str, record: list[Record]) -> CoordinatorHost:
         begun_at=time.monotonic(),
     )  # fmt: skip
     coordinator_host = CoordinatorHost(
-            formation=formation, own=own, min_replicas=1, record=record.append,
+            formation=formation, own=own, policy=USUAL, record=record.append,
             store=lone_store(),
         )  # fmt: skip
     coordinator_host.receive(own, join_of(own, "host"), time.monotonic())

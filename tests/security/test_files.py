@@ -19,7 +19,7 @@ from recoverrun.launcher.network import key_lookup
 from recoverrun.launcher.network.key_lookup import find_key
 from recoverrun.launcher.output import run_dir
 from recoverrun.text import sanitize
-from rendezvous.journal import writer
+from rendezvous.journal import journal_file, writer
 from rendezvous.journal.reader import read_run
 from rendezvous.protocol.worker_env import EnvError, WorkerEnv
 from rendezvous.transport.keys import new_text
@@ -135,13 +135,19 @@ def test_row_51_nothing_of_ours_loads_a_pickle_or_evaluates_a_text() -> None:
 def test_row_61_no_decision_reads_the_wall_clock() -> None:
     allowed = {
         "recoverrun/launcher/output/recorder.py",  # the journal's stamps, for people
-        "recoverrun/launcher/node/workers.py",  # how old an error file is: both stamps are of here
+        "recoverrun/launcher/node/endings.py",  # how old an error file is: both stamps are of here
         "recoverrun/cli/commands/run.py",  # the name of the run directory
         "recoverrun/reports/status_screen.py",  # the age of what is shown
         "recoverrun/reports/postmortem_screen.py",
+        "recoverrun/reports/html_page.py",  # when the run began, for people
+        "recoverrun/metrics/exposition.py",  # as of when series are
+        "recoverrun/doctor/node_probe.py",  # how far clocks of nodes are apart, for people
+        "recoverrun/doctor/fleet_meeting.py",
         "recoverrun/cli/commands/status.py",
         "recoverrun/cli/commands/demo.py",
         "recoverrun/cli/commands/inject.py",
+        "recoverrun/reports/run_list.py",  # when a run began, for people
+        "recoverrun/cli/commands/runs.py",  # how old a run is that a user wants removed
     }
     wall = {"time.time", "time.time_ns", "datetime.now", "datetime.datetime.now", "time.gmtime"}
     found = {
@@ -252,11 +258,12 @@ def test_row_60_no_room_later_is_counted_and_nothing_fails(
         raise OSError(errno.ENOSPC, "no space")
 
     with monkeypatch.context() as patch:
-        patch.setattr(writer.os, "write", full)
+        patch.setattr(journal_file.os, "write", full)
         for _ in range(1000):
             book.append(record, mono=0.0, wall=0.0)
+        assert book.flush(30.0)
     book.append(record, mono=1.0, wall=1.0)
-    book.close()
+    book.close(30.0)
 
     events = [(e.event, e.integer("records")) for e in read_run(tmp_path).entries]
     assert events == [("journal.drop", 1000), ("notice.give", -1)]

@@ -11,10 +11,12 @@ from recoverrun.launcher.leadership.coordinator_host import CoordinatorHost
 from recoverrun.launcher.leadership.newcomers import SPARES_MOST
 from recoverrun.launcher.network.frames import NOBODY, Envelope
 from rendezvous.coordinator.ledger import Ledger
+from rendezvous.coordinator.recovery_policy import USUAL
 from rendezvous.membership.formation import Formation
 from rendezvous.protocol import codec
 from rendezvous.protocol.effects import Record
 from rendezvous.protocol.formation_messages import Beat, Join, Refusal, Restart, Spare, Start
+from rendezvous.protocol.incarnations import incarnation
 from rendezvous.protocol.messages import (
     Committed,
     ContextBuffer,
@@ -53,7 +55,7 @@ class Table:
             allow_mixed=allow_mixed,
         )  # fmt: skip
         self.coordinator_host = CoordinatorHost(
-            formation=formation, own=OWN, min_replicas=1, record=self.records.append,
+            formation=formation, own=OWN, policy=USUAL, record=self.records.append,
             store=lone_store(),
         )  # fmt: skip
         self.say(OWN, _join(OWN, node_rank=0))
@@ -166,7 +168,7 @@ def test_row_62_a_second_launcher_on_a_node_gets_a_place_of_its_own_or_none() ->
         pytest.param(
             View(generation=9, live=(0,), live_ranks=(0,), losses=(1,)), id="row-37-view"
         ),
-        pytest.param(Kill(generation=1, ranks=(0, 1), reason="x"), id="row-37-kill"),
+        pytest.param(Kill(generation=1, ranks=(0, 1), births=(0, 0), reason="x"), id="row-37-kill"),
         pytest.param(
             Decision(generation=1, step=1, verdict="commit", held=1, targets=()),
             id="row-37-decision",
@@ -191,7 +193,7 @@ def test_row_62_a_second_launcher_on_a_node_gets_a_place_of_its_own_or_none() ->
             id="row-36-store-of-another",
         ),
         pytest.param(_join(TWO), id="row-36-join-of-another"),
-        pytest.param(_exit(2, incarnation=7), id="row-35-exit-of-no-attempt"),
+        pytest.param(_exit(2, incarnation=incarnation(7, 0)), id="row-35-exit-of-no-attempt"),
     ],
 )  # fmt: skip
 def test_what_is_not_a_launchers_to_say_changes_nothing(message: Message) -> None:

@@ -1,6 +1,7 @@
 """Rows 1-14 and 31: what comes to the port, with and without the key."""
 
 import os
+import select
 import signal
 import socket
 import ssl
@@ -14,8 +15,12 @@ from rendezvous.protocol import codec
 from rendezvous.protocol.formation_messages import Beat
 from rendezvous.transport import admission, sockets
 from rendezvous.transport.keys import JobKey, new_text, parse
+from rendezvous.transport.port_probe import Probe
 from tests.security.arena import Arena, Peer, close_stations, closed_by_peer, opened
 from tests.security.host import FDS, join_of
+
+FLOOD_S = 15.0
+"""How long a flood goes on that nobody cuts off."""
 
 pytestmark = pytest.mark.e2e
 
@@ -86,6 +91,26 @@ def test_a_peer_with_another_key_is_never_heard(arena: Arena, key: JobKey | None
         assert peer.strangers() >= 1
         assert not peer.dealer.send(b"hello")
         assert arena.good.ask()["heard"] - before["heard"] == len(arena.good.trips_ms)
+
+
+def test_who_hangs_up_without_a_word_is_not_told_of(arena: Arena) -> None:
+    host = opened(arena.key)
+    hub = host.listen_tcp("127.0.0.1", 0)
+    for _ in range(3):  # as a launcher does that asks whether this port is still served
+        probe = Probe("127.0.0.1", hub.port)
+        select.select([], [probe.fd], [], 5)
+        probe.close()
+    stranger = Peer(opened(parse(new_text().encode())), hub.port)
+
+    lines: list[str] = []
+    until = time.monotonic() + 5
+    while not lines and time.monotonic() < until:
+        stranger.station.wait(0.01)
+        stranger.dealer.receive()
+        host.wait(0.05)
+        lines = host.log_lines(time.monotonic())
+
+    assert lines == ["a connection was closed: it did not speak our key"]
 
 
 def _impostor(arena: Arena, routing_id: bytes, frame: bytes) -> bool:
@@ -197,10 +222,14 @@ def test_row_13_a_flood_is_cut_off(arena: Arena) -> None:
     peer = arena.peer()
     frame = codec.encode(Beat(node="n" * 1000, incarnation="i"))
     peer.send(frame)
-    sent, until = 0, time.monotonic() + 15
+    sent, began = 0, time.monotonic()
     with arena.attack():
         while not any("more than any launcher" in line for line in arena.good.ask()["lines"]):
-            assert time.monotonic() < until, f"{sent} messages and still welcome"
+            took = time.monotonic() - began
+            if took > FLOOD_S:
+                allowed = admission.MESSAGES_AT_ONCE + took * admission.MESSAGES_PER_S
+                assert sent <= allowed, f"{sent} messages and still welcome"
+                pytest.skip("this machine is too busy to send more than a launcher may")
             sent += sum(peer.dealer.send(frame) for _ in range(2000))
 
         assert peer.is_cut_off()

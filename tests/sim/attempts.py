@@ -12,8 +12,10 @@ from recoverrun.launcher.leadership.coordinator_host import CoordinatorHost
 from recoverrun.launcher.leadership.first_failure import ACROSS_S
 from recoverrun.launcher.network.frames import Envelope
 from rendezvous.coordinator.beginning import DEATH_WAIT_S
+from rendezvous.coordinator.recovery_policy import USUAL
 from rendezvous.membership.formation import Formation
 from rendezvous.protocol.formation_messages import Join, Restart, Start
+from rendezvous.protocol.incarnations import incarnation
 from rendezvous.protocol.messages import (
     Exited,
     Farewell,
@@ -24,7 +26,7 @@ from rendezvous.protocol.messages import (
     Topology,
     Verdict,
 )
-from tests.sim.book import demand
+from tests.sim.violation import demand
 from tests.unit.stores import lone_store
 
 NODES = ("own", "far")
@@ -53,7 +55,7 @@ class Job:
             begun_at=0.0,
         )  # fmt: skip
         self.coordinator_host = CoordinatorHost(
-            formation=formation, own=NODES[0], min_replicas=1, record=lambda record: None,
+            formation=formation, own=NODES[0], policy=USUAL, record=lambda record: None,
             store=lone_store(), max_restarts=self.most,
         )  # fmt: skip
 
@@ -114,8 +116,8 @@ class Job:
         else:
             code, error = (-9, "") if kind == "kill" else (7, f"ValueError: {self.attempt}")
             exited = Exited(
-                rank=rank, incarnation=self.attempt, node="n", code=code, ours=False, error=error,
-                detected_s=0.0,
+                rank=rank, incarnation=incarnation(self.attempt, 0), node="n", code=code,
+                ours=False, error=error, detected_s=0.0,
             )  # fmt: skip
             envelopes += self._say(rank, exited)
             self.now += ACROSS_S

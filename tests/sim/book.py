@@ -20,27 +20,17 @@ from rendezvous.protocol.effects import Record
 from rendezvous.protocol.messages import Committed, Identity, Message, Stop, Topology, Verdict, View
 from tests.sim.plan import Plan
 from tests.sim.plane import Collective, Key
+from tests.sim.returns import Returns
+from tests.sim.violation import demand
 
 Content = dict[int, tuple[Identity, ...]]
 """Slot -> the identities that it put into a step's sum."""
 
 
-class Violation(Exception):
-    """A rule is broken; `checker` is its name."""
-
-    def __init__(self, checker: str, text: str) -> None:
-        super().__init__(f"{checker}: {text}")
-        self.checker = checker
-
-
-def demand(condition: bool, checker: str, text: str) -> None:
-    if not condition:
-        raise Violation(checker, text)
-
-
 class Book:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
+        self.returns = Returns(plan)
         self.views: dict[int, View] = {}
         self.heard: dict[int, int] = {}  # rank -> newest generation its machine has shown
         self.next_step: Counter[int] = Counter()
@@ -59,6 +49,7 @@ class Book:
         self.unheard: set[int] = set()  # steps of which a statement was lost
         self.lines: dict[int, Record] = {}
         self.losses: dict[int, int] = {}  # slot -> generation, from the journal
+        self.times: Counter[int] = Counter()  # slot -> how often it was lost
         self.recovered: Counter[int] = Counter()
         self.takeovers = 0  # another coordinator took over, which may tell again what it finds
         self.term_lines: set[int] = set()  # steps that have their line from the present one
@@ -67,15 +58,32 @@ class Book:
 
     # --------------------------------------------------------------------------- views
 
-    def sent(self, view: View) -> None:
+    def sent(self, view: View, now: float) -> None:
         """One view per generation; before the topology is known its slots are unknown."""
         first = view.generation == 1 or view.generation in self.views or not self.topology_told
         able = first or self._able(view.live_ranks)
         demand(able, "start", f"{view} goes on, only {sorted(self.promising)} can")
+        if view.joined and view.generation not in self.views:
+            self._joined(view, now)
         known = self.views.setdefault(view.generation, view)
         same = known.live_ranks == view.live_ranks
         same &= known.live == view.live or not (known.live and view.live)
         demand(same, "INV-2", f"two views of generation {view.generation}: {known} and {view}")
+
+    def _joined(self, view: View, now: float) -> None:
+        """Slots are not lost any more, unless their newcomers are dead already."""
+        self.returns.joined(view, self.ended, self.next_step)
+        for slot in self.returns.slots(view):
+            self.returns.joined_at[slot] = (now, view.from_step)
+            self.returns.joins[slot] = view.generation
+            dead = [rank for rank in self.plan.layout[slot] if rank in self.returns.dead]
+            for known in (self.told, self.missed, self.term_losses):
+                known.discard(slot)
+            self.faulted.pop(slot, None)
+            if dead:
+                self.faulted[slot] = dead[0]
+        for rank in view.joined:
+            self.next_step[rank] = view.from_step
 
     def fed(
         self, rank: int, generation: int, event: Event, effects: Sequence[Effect], before: int
@@ -100,10 +108,14 @@ class Book:
 
     # --------------------------------------------------------------------------- steps
 
-    def applied(self, rank: int, step: int, sums: Sequence[Collective]) -> None:
+    def applied(
+        self, rank: int, step: int, sums: Sequence[Collective], delay_s: float | None
+    ) -> None:
+        """A rank has committed a step; `delay_s` of messages, None if some are lost."""
         expected = self.next_step[rank]
         demand(step == expected, "INV-9", f"rank {rank} applies step {step}, expected {expected}")
         self.next_step[rank] += 1
+        self.returns.applied(step, self.faulted if not self.ended else (), delay_s)
         buckets = self.plan.buckets if step else 1  # torch's own reduction is one here
         demand(len(sums) == buckets, "INV-1", f"rank {rank} applies {len(sums)} of {buckets}")
         for collective in sums:
@@ -140,6 +152,7 @@ class Book:
 
     def informed(self, message: Message) -> None:
         """The present coordinator is told so."""
+        self.returns.informed(message)
         match message:
             case Topology():
                 self.topology_told = True
@@ -157,6 +170,8 @@ class Book:
         ranks of the newest view that it is told of.
         """
         self.takeovers += 1
+        for slot, rank in self.returns.missed().items():
+            self.faulted.setdefault(slot, rank)  # it is lost, whoever was told that it had joined
         self.topology_told = topology
         self.promising, self.committed = promising, committed
         slots = enumerate(self.plan.layout)
@@ -180,12 +195,19 @@ class Book:
                 self.term_losses.add(slot)
                 demand(slot in self.faulted, "INV-7", f"replica {slot} is said to be lost")
                 self.losses[slot] = _int(record, "generation")
+                self.times[slot] += 1
             case "recovery.done":
                 slots = record.fields["slots"]
                 assert isinstance(slots, list), f"slots: {slots}"
                 self.recovered.update(slot for slot in slots if isinstance(slot, int))
-                most = 1 + self.takeovers
-                demand(max(self.recovered.values()) <= most, "INV-7", f"recovered twice: {slots}")
+                for slot, often in self.recovered.items():
+                    most = self.times[slot] + self.takeovers
+                    demand(often <= most, "INV-7", f"recovered twice: {slots}")
+            case "view.change":
+                self.returns.disturbed()
+            case "replica.start" | "replica.invite":
+                newest = self.views.get(max(self.views, default=0))
+                self.returns.recorded(record, () if newest is None else newest.live_ranks)
             case _:
                 pass
 
@@ -271,7 +293,8 @@ class Book:
         demand(set(steps) <= self.lines.keys(), "ledger", f"lines of {sorted(self.lines)}")
         for slot, generation in self.losses.items():
             if self._all_applied(generation) and not self.takeovers:
-                demand(self.recovered[slot] == 1, "INV-7", f"no recovery.done for {slot}")
+                often = self.recovered[slot]
+                demand(often == self.times[slot], "INV-7", f"no recovery.done for {slot}")
 
     def _all_applied(self, generation: int) -> bool:
         """True if every survivor has applied a step in a view of `generation` or a later one."""

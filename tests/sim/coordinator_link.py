@@ -35,10 +35,11 @@ class Wire(Protocol):
 class CoordinatorLink:
     """That of one rank; `view` is the newest one heard."""
 
-    def __init__(self, wire: Wire, rank: int) -> None:
+    def __init__(self, wire: Wire, rank: int, incarnation: int) -> None:
         self.view: View | None = None
         self._wire = wire
         self._rank = rank
+        self._incarnation = incarnation
         self._topology_known = False
         self._ended = False  # the script
         self._fault_in = 0  # the generation in which a collective failed here
@@ -60,7 +61,7 @@ class CoordinatorLink:
 
     def greet(self) -> None:
         if self.view is None:
-            self.send(Hello(rank=self._rank, incarnation=0, pid=1, torch="sim"))
+            self.send(Hello(rank=self._rank, incarnation=self._incarnation, pid=1, torch="sim"))
             self._after(AGAIN_S, self.greet)
 
     def introduce(self) -> None:

@@ -12,6 +12,13 @@ from tests.sim.takeover import Takeover
 from tests.sim.worker import Worker
 
 
+class Undertaker(Protocol):
+    """How processes end."""
+
+    def kill(self, rank: int, code: int, ours: bool, error: str) -> None: ...
+    def lose_node(self, ranks: tuple[int, ...]) -> None: ...
+
+
 class Victim(Protocol):
     """What faults need of the history that they strike."""
 
@@ -25,8 +32,8 @@ class Victim(Protocol):
     @property
     def workers(self) -> Mapping[int, Worker]: ...
     def trace(self, event: str, reason: str, **fields: object) -> None: ...
-    def kill(self, rank: int, code: int, ours: bool, error: str) -> None: ...
-    def lose_node(self, ranks: tuple[int, ...]) -> None: ...
+    @property
+    def life(self) -> Undertaker: ...
 
 
 class Faults:
@@ -64,11 +71,11 @@ class Faults:
                 for rank in ranks:
                     error = f"ValueError: of rank {rank}" if fault.kind == "crash" else ""
                     job.coverage[f"death in {_phase(job.workers[rank])}"] += 1
-                    job.kill(rank, -9 if fault.kind == "kill" else 1, False, error)
+                    job.life.kill(rank, -9 if fault.kind == "kill" else 1, False, error)
             case "node":
-                job.lose_node(tuple(ranks))
+                job.life.lose_node(tuple(ranks))
             case "leader":
-                job.lose_node(tuple(ranks))
+                job.life.lose_node(tuple(ranks))
                 job.takeover.begin()
             case "depose":
                 job.takeover.begin()

@@ -6,27 +6,29 @@ from collections import Counter
 from dataclasses import dataclass
 
 from ft_collectives.step.step_events import Effect, Event
-from rendezvous.coordinator.coordinator import Coordinator, NodeLost, Received, Tick
+from rendezvous.coordinator.coordinator import Coordinator, Received, Tick
 from rendezvous.protocol.effects import Effect as Wish
-from rendezvous.protocol.effects import KillRanks, Record, StopJob, ToRank
+from rendezvous.protocol.effects import KillRanks, Record, StartRanks, StopJob, ToRank
 from rendezvous.protocol.messages import (
     Committed,
-    ContextBuffer,
-    Exited,
+    Farewell,
     Message,
     Report,
     Stop,
     Topology,
     View,
 )
-from tests.sim.book import Book, Violation, demand
+from tests.sim.book import Book
 from tests.sim.engine import Engine
 from tests.sim.faults import Faults
+from tests.sim.first_process import FirstProcess
+from tests.sim.life import Life
 from tests.sim.network import Network
-from tests.sim.plan import Plan, draw
+from tests.sim.plan import Plan, draw_any
 from tests.sim.plane import Key, Plane
 from tests.sim.rare_paths import RarePaths
-from tests.sim.takeover import Takeover
+from tests.sim.takeover import Line, Takeover
+from tests.sim.violation import Violation, demand
 from tests.sim.worker import Worker
 
 MOST_CALLS = 400_000
@@ -64,13 +66,14 @@ class History:
             members=self.workers,
             on=self.on,
         )
-        self.workers.update({rank: Worker(self, rank) for rank in plan.world})
-        self.coordinator = Coordinator(world=plan.world, min_replicas=plan.min_replicas)
+        self.workers.update({rank: FirstProcess(self, rank) for rank in plan.world})
+        self.coordinator = Coordinator(world=plan.world, policy=plan.policy)
         self.takeover = Takeover(self)
         self.stop: Stop | None = None
         self.tick_at = -1.0
         self.sent: Counter[int] = Counter()  # messages by and to each rank
         self.faults = Faults(self)
+        self.life = Life(self)
         self.told_by_kind: Counter[tuple[str, int]] = Counter()
         self._hash = hashlib.blake2b(digest_size=8)
 
@@ -155,14 +158,13 @@ class History:
 
     def on(self, rank: int, delay_s: float, call: object, *args: object) -> None:
         """Call into a rank later, unless it is dead by then; a paused one is late."""
-        self.engine.after(delay_s, self._guard, rank, call, args)
+        self.engine.after(delay_s, self._guard, self.workers[rank], call, args)
 
-    def _guard(self, rank: int, call: object, args: tuple[object, ...]) -> None:
-        worker = self.workers[rank]
+    def _guard(self, worker: Worker, call: object, args: tuple[object, ...]) -> None:
         if not worker.alive:
             return
         if self.engine.now < worker.paused_until:
-            self.engine.at(worker.paused_until, self._guard, rank, call, args)
+            self.engine.at(worker.paused_until, self._guard, worker, call, args)
             return
         assert callable(call), f"{call!r} is called"
         call(*args)
@@ -173,13 +175,15 @@ class History:
         """A worker says something."""
         self.sent[rank] += 1
         self.takeover.said(rank, message)
+        self.book.returns.said(message)
         lost = self.network.loses() or (rank in self.faults.dying and self.engine.chance(0.5))
         if lost:
             self._lose_word(message)
             return
         for delay_s in self.network.delays():
-            term = self.takeover.follows[rank]
-            self.engine.at(self.network.arrival("up", rank, delay_s), self._receive, message, term)
+            line = self.takeover.up(rank)
+            at = self.network.arrival("up", rank, delay_s)
+            self.engine.at(at, self.receive, rank, message, line)
 
     def introduced(self, topology: Topology) -> None:
         """A worker says this at least once; here only if no view has shown it to be known."""
@@ -189,9 +193,13 @@ class History:
         self.coverage[f"lost {type(message).__name__}"] += 1
         if isinstance(message, Committed):
             self.book.unheard.add(message.step)
+        if isinstance(message, Farewell) and message.step < self.plan.steps:
+            # Its process ends without a word while others train: that is a loss.
+            slot = self.workers[message.rank].slot
+            self.book.faulted.setdefault(slot, message.rank)
 
-    def _receive(self, message: Message, term: int) -> None:
-        if not self.takeover.reaches(message, term):
+    def receive(self, rank: int, message: Message, line: Line) -> None:
+        if not self.takeover.reaches(rank, message, line):
             return
         self.book.informed(message)
         if isinstance(message, Report) and message.generation < self.coordinator.generation:
@@ -208,22 +216,24 @@ class History:
         """The coordinator says something."""
         self.sent[rank] += 1
         if isinstance(message, View):
-            self.book.sent(message)
+            self.book.sent(message, self.engine.now)
         kind = type(message).__name__
         self.told_by_kind[(kind, rank)] += 1
         dropped = (kind, self.told_by_kind[(kind, rank)], rank) in self.plan.drops
         if dropped or self.network.loses():
             self._lose_word(message)
             return
-        term = self.takeover.term
+        line = self.takeover.down(rank)
         for delay_s in self.network.delays():
             self.engine.at(
-                self.network.arrival("down", rank, delay_s), self._hear, rank, message, term
+                self.network.arrival("down", rank, delay_s), self._hear, rank, message, line
             )
 
-    def _hear(self, rank: int, message: Message, term: int) -> None:
-        if not self.takeover.heard(rank, message, term):
+    def _hear(self, rank: int, message: Message, line: Line) -> None:
+        if not self.takeover.heard(rank, message, line):
             return
+        if isinstance(message, View):
+            self.book.returns.heard(rank, message)
         self.on(rank, 0.0, self.workers[rank].hear, message)
 
     # --------------------------------------------------------------------------- the coordinator
@@ -237,10 +247,9 @@ class History:
                     self._tell(rank, message)
                 case KillRanks(kill=kill):
                     self.trace("worker.kill", kill.reason, ranks=list(kill.ranks))
-                    for rank in kill.ranks:
-                        self.engine.after(
-                            self.engine.jitter(self.plan.kill_s), self.kill, rank, -9, True, ""
-                        )
+                    self.life.order(kill)
+                case StartRanks(start=start):
+                    self.life.start_again(start)
                 case StopJob(stop=stop):
                     self.stop = stop
                     self.book.stopping()
@@ -269,83 +278,11 @@ class History:
             spins = before is not None and after == before and after <= self.engine.now
             demand(not spins, "storm", f"the deadline {after} stays in the past")
 
-    # --------------------------------------------------------------------------- life and death
-
-    def kill(self, rank: int, code: int, ours: bool, error: str) -> None:
-        worker = self.workers[rank]
-        if not worker.alive:
-            return
-        self._end(rank)
-        self.trace("sim.exit", f"rank {rank} is dead", rank=rank, code=code, ours=ours)
-        if not ours:
-            self.book.faulted.setdefault(worker.slot, rank)
-        self._reap(rank, code, ours, error)
-
-    def _end(self, rank: int) -> None:
-        self.workers[rank].alive = False
-        self.plane.die(rank)
-
-    def fail(self, rank: int, error: str) -> None:
-        """A script ends by an error that another's end has brought about."""
-        self.kill(rank, 1, False, error)
-
-    def leave(self, rank: int) -> None:
-        """The process of a script that has ended exits."""
-        self._end(rank)
-        self._reap(rank, 0, False, "")
-
-    def _reap(self, rank: int, code: int, ours: bool, error: str) -> None:
-        """The launcher sees an exit after all that the worker had said, if the network is fifo."""
-        seen = self.engine.jitter(self.plan.reap_s)
-        term = self.takeover.follows[rank]
-        if code and not self.engine.chance(self.plan.contexts_lost):
-            late = self.engine.chance(0.2)
-            self.coverage["late contexts"] += late
-            delay_s = seen + (self.engine.rng.random() * 3.0 if late else 0.0)
-            context_buffer = ContextBuffer(rank=rank, incarnation=0, contexts=(b"context",))
-            self.takeover.said(rank, context_buffer)
-            at = self.network.arrival("up", rank, 0.0) + delay_s
-            self.engine.at(at, self._receive, context_buffer, term)
-        exited = Exited(
-            rank=rank, incarnation=0, node="sim", code=code, ours=ours, error=error, detected_s=seen
-        )
-        at = self.network.arrival("up", rank, 0.0) + seen
-        self.network.hold("up", rank, at)
-        self.takeover.said(rank, exited)
-        self.engine.at(at, self._exited, exited, term)
-
-    def _exited(self, exited: Exited, term: int) -> None:
-        self.tell_loss((exited.rank,), exited.ours or exited.code == 0)
-        self._receive(exited, term)
-
-    def tell_loss(self, ranks: tuple[int, ...], expected: bool) -> None:
-        for rank in ranks:
-            slot = self.workers[rank].slot
-            if not expected:
-                self.book.missed.add(slot)
-            if not expected and slot not in self.book.told:
-                self.book.told.add(slot)
-                self.rare_paths.loss(set(self.book.lines))
+    # --------------------------------------------------------------------------- watching
 
     def point(self, rank: int, step: int, name: str) -> None:
         self.trace("sim.point", f"rank {rank} step {step} {name}")
         self.faults.point(rank, step, name)
-
-    def lose_node(self, ranks: tuple[int, ...]) -> None:
-        for rank in ranks:
-            self._end(rank)
-            self.book.faulted.setdefault(self.workers[rank].slot, rank)
-        self.takeover.lose(ranks)
-        self.engine.after(0.2 + self.engine.jitter(0.5), self._node_lost, ranks)
-
-    def _node_lost(self, ranks: tuple[int, ...]) -> None:
-        self.tell_loss(ranks, False)
-        if self.takeover.vacant:
-            return  # the successor finds it missing
-        lost = NodeLost(node="sim1", ranks=ranks, reason="silent")
-        self.wish(self.coordinator.step(lost, self.engine.now), None)
-
-    # --------------------------------------------------------------------------- watching
 
     def fed(self, worker: Worker, event: Event, effects: list[Effect]) -> None:
         assert worker.machine is not None, "it was fed"
@@ -361,7 +298,8 @@ class History:
     def applied(self, worker: Worker, step: int, keys: tuple[Key, ...]) -> None:
         sums = [self.plane.history[key] for key in keys]
         self.trace("sim.apply", f"rank {worker.rank} applies step {step}")
-        self.book.applied(worker.rank, step, sums)
+        quiet = not self.plan.loss or self.network.healed
+        self.book.applied(worker.rank, step, sums, self.network.mean_s if quiet else None)
         dead = [
             rank
             for key in keys
@@ -370,6 +308,11 @@ class History:
         ]
         self.coverage["sum of a lost replica applied"] += bool(dead)
 
+    def received(self, worker: Worker) -> None:
+        """A newcomer has its state, and takes its place with it."""
+        self.trace("sim.receive", f"rank {worker.rank} has its state")
+        self.book.returns.received(worker.rank, worker.step, worker.state, self.book.keys)
+
 
 def simulate(seed: int, *, verbose: bool = False) -> Outcome:
-    return History(draw(seed), verbose=verbose).run()
+    return History(draw_any(seed), verbose=verbose).run()

@@ -12,11 +12,15 @@ from dataclasses import dataclass
 from types import FunctionType, ModuleType
 
 from ft_collectives.step import machine
-from rendezvous.consensus import campaign, configuration, paxos, proposer
+from rendezvous.consensus import campaign, configuration, electorate, paxos
 from rendezvous.coordinator import (
+    arrivals,
     beginning,
     coordinator,
+    fence,
+    first_step,
     gather,
+    generations,
     members,
     step_decisions,
     step_log,
@@ -43,16 +47,16 @@ class Mutant:
 
 MUTANTS = (
     Mutant(
-        "reports of the generation before are believed", coordinator,
-        "Coordinator._next_generation",
-        "self.book.open(self.generation, self.members.live)",
+        "reports of the generation before are believed", generations,
+        "Generations._next_generation",
+        "self.arrivals.began(self.now)",
         "self.decisions.gathering.reports.update(reports)\n"
-        "    self.book.open(self.generation, self.members.live)",
+        "    self.arrivals.began(self.now)",
         "stop", 1,
     ),
     Mutant(
-        "no fence on generations", coordinator, "Coordinator._fenced",
-        "if not isinstance(message, Report | PeerFault):", "if True:", "INV-6", 55,
+        "no fence on generations", fence, "Fence._stands",
+        "if message.rank not in", 'return "heard"\n    if message.rank not in', "INV-6", 55,
     ),
     Mutant(
         "a decision before everybody has reported", step_decisions, "StepDecisions.decide",
@@ -68,7 +72,7 @@ MUTANTS = (
     ),
     Mutant(
         "a mate that was killed is a loss of its own", coordinator, "Coordinator._exit",
-        "if rank not in self.members.live_ranks:", "if rank in self.members.finished:", "INV-7", 1,
+        "if not member:", "if rank in self.members.finished:", "INV-7", 1,
     ),
     Mutant(
         "commit when only some hold the sums", gather, "held_by_all",
@@ -135,7 +139,7 @@ MUTANTS = (
     ),
     Mutant(
         "a plan outlives its step", machine, "StepMachine._apply",
-        "self.plan = None", "pass", "INV-1", 251,
+        "self.plan = None", "pass", "INV-1", 243,
     ),
     Mutant(
         "credit outlives its step", machine, "StepMachine._apply",
@@ -172,7 +176,7 @@ MUTANTS = (
         "all(rank in self.promises.verdicts", "any(rank in self.promises.verdicts", "start", 58,
     ),
     Mutant(
-        "a loss is made good before recovery can begin", coordinator, "Coordinator._lose",
+        "a loss is made good before recovery can begin", generations, "Generations._lose",
         "if layout is None or not self.beginning.serves(layout, rest):",
         "if layout is None:", "start", 2,
     ),
@@ -186,7 +190,7 @@ MUTANTS = (
         "stop", 194,
     ),
     Mutant(
-        "the lost are to promise too", coordinator, "Coordinator._lose",
+        "the lost are to promise too", generations, "Generations._lose",
         "self.beginning.serves(layout, rest)",
         "self.beginning.serves(layout, self.members.live_ranks)", "stop", 63,
     ),
@@ -234,8 +238,83 @@ TAKEOVER = (
         "what was committed is not remembered", takeover, "Memory.said",
         "self._steps[rank, step] = message", "pass", "ledger", 4,
     ),
+    Mutant(
+        "who came back is remembered to have ended", takeover, "Memory.heard",
+        "self._forget_former(message)", "pass", "INV-7", 7,
+    ),
 )  # fmt: skip
 """Of a coordinator that goes on where another was lost; see `plan.draw_takeover`."""
+
+ARRIVALS = (
+    Mutant(
+        "who knows of newcomers stops, whether others know or not", machine, "StepMachine._vote",
+        "voted.invited == len(self.view.live_ranks)", "self.invited_in == generation", "INV-6", 32,
+    ),
+    Mutant(
+        "others join by surprise", machine, "StepMachine._welcome",
+        "self.planned_in = self.view.generation", "pass", "INV-6", 22,
+    ),
+    Mutant(
+        "a view before all are held", arrivals, "Arrivals.held",
+        "len(invitation.held) < len(self._members.running)", "False", "arrival", 3,
+    ),
+    Mutant(
+        "an invitation outlives a view", arrivals, "Arrivals.began",
+        "self._invitation = None", "pass", "assert", 425,
+    ),
+    Mutant(
+        "half a replica is whole", arrivals, "Arrivals._is_whole", "return all(", "return any(",
+        "assert", 5,
+    ),
+    Mutant(
+        "what a former process said is believed", fence, "Fence._is_former",
+        "if incarnation < self._newest.get(rank, 0) or "
+        "incarnation <= self._ended.get(rank, -1):", "if False:", "arrival", 1576,
+    ),
+    Mutant(
+        "nobody looks whether members have ended", arrivals, "Arrivals.advance",
+        "self.awaited and protected and not self._members.ended", "self.awaited and protected",
+        "arrival", 20,
+    ),
+    Mutant(
+        "who is held waits on when a member has ended", coordinator, "Coordinator._finish",
+        "if rank in self.members.live_ranks and (waits := self.arrivals.part(rank).meet):",
+        "waits = ''\n    if False:", "arrival", 455,
+    ),
+    Mutant(
+        "two invitations at once", arrivals, "Arrivals._invite",
+        "self._invitation is not None or self.first_step.under_way", "self.first_step.under_way",
+        "INV-6", 3,
+    ),
+    Mutant(
+        "an invitation outlives who was invited", arrivals, "Arrivals._fail",
+        "if self._invitation is not None and slot in self._invitation.slots:", "if False:",
+        "assert", 3,
+    ),
+    Mutant(
+        "an invitation is said once", arrivals, "Arrivals.expire",
+        "effects=self._told(invitation)", "", "arrival", 87,
+    ),
+    Mutant(
+        "a newcomer is not told again of its view", coordinator, "Coordinator._receive",
+        "return [ToRank(rank=rank, message=self.view)]", "return []", "arrival", 605,
+    ),
+    Mutant(
+        "a newcomer that hangs is waited for", first_step, "FirstStep.overdue",
+        "now < deadline", "True", "storm", 3,
+    ),
+    Mutant(
+        "members are invited while others gather", generations, "Generations._bring_back",
+        "self.decisions.gathering is None", "True", "assert", 6,
+    ),
+    Mutant(
+        "the lost who came back are lost still", generations, "Generations._return",
+        "self.members.arrive(comes.ranks, comes.step)",
+        "gone = set(self.members.gone)\n    self.members.arrive(comes.ranks, comes.step)\n"
+        "    self.members.gone |= gone", "INV-6", 9,
+    ),
+)  # fmt: skip
+"""Of lost replicas that come back; see `plan.draw_arrivals`."""
 
 BLIND = (
     Mutant(
@@ -281,8 +360,8 @@ def planted(mutant: Mutant) -> Iterator[None]:
 def _borrowers(name: str, original: object) -> list[ModuleType]:
     """Modules that imported a function by its name."""
     modules = (
-        proposer, coordinator, gather, machine, members, quota, campaign, paxos, configuration,
-        step_decisions, step_log, takeover,
+        coordinator, fence, gather, generations, machine, members, quota, campaign, paxos,
+        configuration, electorate, step_decisions, step_log, takeover,
     )  # fmt: skip
     return [module for module in modules if vars(module).get(name) is original]
 

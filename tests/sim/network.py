@@ -16,6 +16,11 @@ class Network:
     def healed(self) -> bool:
         return self._engine.now >= self._plan.heal_at
 
+    @property
+    def mean_s(self) -> float:
+        """How long a message is under way in the mean."""
+        return 0.002 if self.healed else self._plan.delay_s
+
     def loses(self) -> bool:
         """True if the next message is lost."""
         return not self.healed and self._engine.chance(self._plan.loss)
@@ -23,8 +28,7 @@ class Network:
     def delays(self) -> list[float]:
         """Return how long a message is under way, once for each time that it arrives."""
         twice = not self.healed and self._engine.chance(self._plan.duplicate)
-        mean_s = 0.002 if self.healed else self._plan.delay_s
-        return [self._engine.jitter(mean_s) for _ in range(2 if twice else 1)]
+        return [self._engine.jitter(self.mean_s) for _ in range(2 if twice else 1)]
 
     def arrival(self, way: str, rank: int, delay_s: float) -> float:
         """When a message arrives: in the order of sending where the network keeps it."""

@@ -4,13 +4,23 @@ import random
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from rendezvous.coordinator.recovery_policy import RecoveryPolicy
+
 EARLY = ("start", "forward", "apply", "agree", "agreed")
 REACTING = ("redo", "viewed", "decided")
+WITHIN = ("forward", "settle", "reduce", "reduced", "vote", "voted", "apply", "between")
+RETURNING = (
+    "started", "ready", "ready", "invited", "invited", "held", "held", "joined", "joined",
+    "received", "viewed", "between", "voted",
+)  # fmt: skip
 POINTS = (
     "agreed", "forward", "settle", "redo", "reduce", "reduced", "vote", "voted", "apply", "between",
     "viewed", "decided", "end",
 )  # fmt: skip
 """Moments of a rank at which a fault may be aimed; `node` and `pause` faults use them too."""
+
+FOR_EVER_S = 1000.0
+"""How long a newcomer stops that hangs."""
 
 FaultKind = Literal["kill", "crash", "node", "pause", "flake", "leader", "depose"]
 
@@ -63,8 +73,20 @@ class Plan:
     contexts_lost: float = 0.0
     discards: tuple[int, ...] = ()  # by step: microbatches after which all scripts drop them once
     drops: tuple[tuple[str, int, int], ...] = ()  # (message, n, rank): the n-th one is lost
+    returns: bool = False  # lost replicas come back
+    arrival_s: float = 30.0  # so long a newcomer has for its first step
+    again_s: float = 0.1  # until a process that starts again has its hooks
+    prologue_s: float = 0.05  # until it stands before its loop
+    transfer_s: float = 0.02  # until it has all of its state
+    place_s: float = 0.0  # until another launcher is there for a lost one's place; 0: none comes
     heal_at: float = 0.0
     faults: tuple[Fault, ...] = ()
+
+    @property
+    def policy(self) -> RecoveryPolicy:
+        return RecoveryPolicy(
+            min_replicas=self.min_replicas, returns=self.returns, arrival_s=self.arrival_s
+        )
 
     @property
     def steps(self) -> int:
@@ -136,9 +158,97 @@ def draw(seed: int) -> Plan:
     return replace(plan, faults=faults, heal_at=heal_at, discards=_draw_discards(rng, plan))
 
 
+def draw_any(seed: int) -> Plan:
+    """The history of `seed`; in one of four, lost replicas come back."""
+    return draw_arrivals(seed) if seed % 4 == 3 else draw(seed)
+
+
+def draw_arrivals(seed: int) -> Plan:
+    """The history of `seed`, in which lost replicas come back, and are lost again."""
+    plan = draw(seed)
+    rng = random.Random(f"arrivals {seed}")
+    steps, replicas = rng.randint(6, 14), max(plan.replicas, rng.choice((2, 3, 4)))
+    ends = [steps] * replicas
+    if rng.random() < 0.1:
+        ends[rng.randrange(replicas)] = rng.randint(1, steps)
+    plan = replace(
+        plan,
+        replicas=replicas,
+        counts=(*[plan.counts[0]] * (steps - 1), plan.counts[-1]),
+        ends=tuple(ends),
+        returns=True,
+        arrival_s=rng.choice((30.0, 30.0, 4.0)),
+        again_s=rng.choice((0.02, 0.2, 1.0)),
+        prologue_s=rng.choice((0.01, 0.1, 0.5)),
+        transfer_s=rng.choice((0.002, 0.02, 0.3)),
+        microbatch_s=rng.choice((0.02, 0.05)),
+        split=rng.choice((0.02, 0.1, 0.4)),
+    )
+    count = rng.choice((0, 1, 1, 2, 2, 3))
+    victim = rng.choice(plan.world)
+    first = Fault(
+        kind=rng.choice(("kill", "kill", "crash")),
+        ranks=(victim,),
+        trigger=victim,
+        step=rng.randint(1, 3),
+        point=rng.choice(WITHIN),
+    )
+    lost = plan.layout[victim // plan.shards]
+    later = tuple(_draw_return_fault(rng, plan, lost) for _ in range(count))
+    faults = (first, *later, *(plan.faults[:1] if rng.random() < 0.5 else ()))
+    slow_s = 2 * plan.split * plan.steps  # collectives that complete far apart
+    healed = rng.choice((0.5, 1.0, 2.0)) * (plan.work_s + slow_s)
+    waits_s = sum(fault.for_s for fault in faults if fault.for_s < FOR_EVER_S)
+    heal_at = healed + plan.again_s + waits_s
+    return replace(plan, faults=faults, heal_at=heal_at, discards=())
+
+
+def draw_places(seed: int) -> Plan:
+    """The history of `seed`, in which nodes are lost, and other launchers take their places."""
+    plan = draw_arrivals(seed)
+    rng = random.Random(f"places {seed}")
+    first = rng.choice(plan.world)
+    many = rng.randint(1, 2 * plan.shards)
+    ranks = tuple(rank for rank in range(first, first + many) if rank in plan.world)
+    point = rng.choice(WITHIN)
+    node = Fault(kind="node", ranks=ranks, trigger=first, step=rng.randint(1, 3), point=point)
+    lost = plan.layout[first // plan.shards]
+    later = tuple(_draw_return_fault(rng, plan, lost) for _ in range(rng.choice((0, 1, 1, 2))))
+    nodes = tuple(replace(one, kind="node") if rng.random() < 0.4 else one for one in later)
+    leaders: tuple[Fault, ...] = ()
+    if rng.random() < 0.3:
+        leaders = (_draw_leader(rng, plan, rng.choice(plan.world)),)
+        nodes = tuple(one for one in nodes if one.for_s < FOR_EVER_S)
+    place_s = rng.choice((0.05, 0.3, 1.0))
+    extra_s = 2.0 + 8.0 * len(leaders) + place_s
+    faults = (node, *nodes, *leaders)
+    return replace(plan, faults=faults, place_s=place_s, heal_at=plan.heal_at + extra_s)
+
+
+def _draw_return_fault(rng: random.Random, plan: Plan, lost: tuple[int, ...]) -> Fault:
+    """A fault that aims at the return of ranks: at who comes, at who sends its state, or others."""
+    kind: FaultKind = rng.choice(("kill", "kill", "kill", "node", "pause", "flake"))
+    point = rng.choice(RETURNING)
+    of_newcomer = point in ("started", "ready", "joined", "received")
+    trigger = rng.choice(lost if of_newcomer else plan.world)
+    fault = Fault(
+        kind=kind,
+        ranks=(rng.choice(lost if rng.random() < 0.5 else plan.world),),
+        trigger=trigger,
+        point=point,
+        delay_s=rng.choice((0.0, 0.0, 0.002, 0.02, 0.2)) * rng.random(),
+        for_s=rng.choice((0.3, 1.0, 8.0)) if kind == "pause" else 0.0,
+        nth=rng.choice((1, 1, 1, 2, 3)),
+    )
+    hangs = fault.for_s == 8.0 and point in ("joined", "received")
+    return replace(fault, ranks=(trigger,), delay_s=0.0, for_s=FOR_EVER_S) if hangs else fault
+
+
 def draw_takeover(seed: int) -> Plan:
     """The history of `seed`, in which the launcher that coordinates is lost, once or twice."""
-    plan = draw(seed)
+    plan = draw_any(seed)
+    # Who took its place before the coordinator moved is watched as any other rank that hangs.
+    plan = replace(plan, faults=tuple(f for f in plan.faults if f.for_s < FOR_EVER_S))
     rng = random.Random(f"succession {seed}")
     ranks = rng.sample(plan.world, min(len(plan.world) - 1, rng.choice((1, 1, 2))))
     faults = tuple(_draw_leader(rng, plan, rank) for rank in ranks)
@@ -149,6 +259,9 @@ def draw_takeover(seed: int) -> Plan:
 def _draw_leader(rng: random.Random, plan: Plan, rank: int) -> Fault:
     """The coordinator moves: its node is lost, or deposed, perhaps before anybody has begun."""
     kind: FaultKind = "leader" if rng.random() < 0.8 else "depose"
+    if plan.returns and rng.random() < 0.7:
+        fault = _draw_return_fault(rng, plan, rng.choice(plan.layout))
+        return replace(fault, kind=kind, ranks=(rank,), for_s=0.0)
     if kind == "depose" and rng.random() < 0.3:
         return Fault(kind=kind, ranks=(rank,), at_s=0.05 * rng.random())
     fault = _draw_fault(rng, plan, first=rng.random() < 0.5)

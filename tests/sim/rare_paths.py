@@ -12,6 +12,7 @@ from ft_collectives.step.step_events import (
     Viewed,
     Voted,
 )
+from rendezvous.protocol.arrival_messages import Arrival, Held, Ready
 from rendezvous.protocol.effects import Record
 from rendezvous.protocol.messages import Decision, Message, Report, View
 
@@ -23,6 +24,8 @@ class RarePaths:
         self.coverage = coverage
         self._undecided = False  # a view was sent and no redo decided in it
         self._redoing = -1  # the step of the newest redo
+        self._invited = 0
+        self._returned = 0
 
     def loss(self, written: set[int]) -> None:
         """A replica is lost; steps that are `written` have their line in the journal."""
@@ -53,6 +56,12 @@ class RarePaths:
         match message, cause:
             case View(), None:
                 self.coverage["view said again"] += not announced
+            case View(), Ready():
+                self.coverage["view told to a newcomer that missed it"] += 1
+            case View(), Held():
+                self.coverage["view told to one who is held"] += bool(message.joined)
+            case Arrival(), None:
+                self.coverage["invited again"] += 1
             case View(), Report():
                 self.coverage["view told to one who missed it"] += 1
             case Decision(verdict="redo"), Report() if not announced:
@@ -79,6 +88,13 @@ class RarePaths:
                 step = record.fields["step"]
                 if verdict == "redo" and isinstance(step, int):
                     self._redoing = step
+            case "replica.start" | "replica.ready" | "replica.invite":
+                self.coverage[record.event] += 1
+                self._invited += record.event == "replica.invite"
+            case "replica.return":
+                self.coverage[record.event] += 1
+                self._returned += 1
+                self.coverage["a replica comes back twice"] += self._returned == 2
             case "recovery.done":
                 self.coverage["recovery.done"] += 1
             case _:

@@ -4,6 +4,7 @@ A story is a text file: commands, a line of dashes, the trace. Commands are
 
     # words for the reader
     job replicas=3 shards=1 microbatches=2 steps=3 [min=1] [kill_s=0.02] [remains_lost=1]
+        [again_s=0.1]            lost replicas come back: so long until a new process has its hooks
     kill r2@step:1:reduce        SIGKILL for these ranks (several: r2,r4) at a moment of the first
     kill r2@step:1:reduce by r0  ... when rank 0 is there
     flake r1@step:1:vote         its collectives fail, nobody dies
@@ -30,6 +31,7 @@ SHOWN = {
     "decision.make": ("generation", "verdict", "targets"),
     "step.commit": ("quota", "redone"),
     "recovery.done": ("slots", "step", "redone"),
+    "replica.return": ("slot", "step"),
     "run.end": ("exit_code",),
 }
 QUIET = ("sim.deliver", "sim.point", "worker.hello")
@@ -82,6 +84,8 @@ def _plan(
         min_replicas=int(settings.get("min", 1)),
         kill_s=float(settings.get("kill_s", 0.02)),
         contexts_lost=float(settings.get("remains_lost", 0.0)),
+        returns="again_s" in settings,
+        again_s=float(settings.get("again_s", 0.0)),
         split=0.0,
         shown=0.0,
         heal_at=60.0,

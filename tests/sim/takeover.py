@@ -16,6 +16,18 @@ from tests.sim.book import Book
 from tests.sim.engine import Engine
 from tests.sim.plan import Plan
 
+Line = tuple[int, int]
+"""From a rank's launcher to a coordinator: the term of that, and how often a lost one was replaced.
+
+What goes over another one has no effect.
+"""
+
+
+class Losses(Protocol):
+    """Who is told of what was lost."""
+
+    def tell_loss(self, ranks: tuple[int, ...], expected: bool) -> None: ...
+
 
 class Job(Protocol):
     """What a takeover needs of the history."""
@@ -27,7 +39,8 @@ class Job(Protocol):
 
     def wish(self, effects: list[Effect], cause: Message | None) -> None: ...
     def trace(self, event: str, reason: str, **fields: object) -> None: ...
-    def tell_loss(self, ranks: tuple[int, ...], expected: bool) -> None: ...
+    @property
+    def life(self) -> Losses: ...
 
 
 class Takeover:
@@ -37,7 +50,9 @@ class Takeover:
         self.vacant = False
         self.memories = {rank: Memory() for rank in job.plan.world}
         self.follows = dict.fromkeys(job.plan.world, 1)  # rank -> term that its launcher obeys
+        self.replaced = dict.fromkeys(job.plan.world, 0)  # rank -> how often its launcher was
         self.lost: set[int] = set()  # ranks whose launcher is gone
+        self.noticed: set[int] = set()  # those of them of which the coordinator knows that
         self.standings: dict[int, Standing] = {}
         self.promised: set[int] = set()  # ranks that have said what they promise
         self.vouched: set[int] = set()  # those of whom the successor is told that
@@ -50,16 +65,24 @@ class Takeover:
         if isinstance(message, Verdict):
             self.promised.add(rank)
 
-    def heard(self, rank: int, message: Message, term: int) -> bool:
-        """True if the launcher of `rank` passes this on."""
-        if term != self.follows[rank]:
+    def up(self, rank: int) -> Line:
+        """By which its launcher speaks to the coordinator that it obeys."""
+        return self.follows[rank], self.replaced[rank]
+
+    def down(self, rank: int) -> Line:
+        """By which the coordinator speaks to it."""
+        return self.term, self.replaced[rank]
+
+    def heard(self, rank: int, message: Message, line: Line) -> bool:
+        """True if the launcher of `rank` lives, and takes this."""
+        if line != self.up(rank) or rank in self.lost:
             return False
         self.memories[rank].heard(message)
         return True
 
-    def reaches(self, message: Message, term: int) -> bool:
-        """True if a coordinator takes this message, which was sent to that of `term`, now."""
-        if term != self.term:
+    def reaches(self, rank: int, message: Message, line: Line) -> bool:
+        """True if a coordinator takes this message of a rank, which was sent by `line`, now."""
+        if line != self.down(rank):
             return False
         if self.vacant:
             self.early.append(message)
@@ -71,6 +94,14 @@ class Takeover:
             stop = Stop(exit_code=137, reason="no launcher is left", root_rank=-1)
             self.job.wish([StopJob(stop=stop)], None)
         self._complete()
+
+    def take_place(self, rank: int) -> None:
+        """Another launcher has the place of the one that is lost."""
+        self.lost.discard(rank)
+        self.noticed.discard(rank)
+        self.memories[rank] = Memory()
+        self.follows[rank] = self.term
+        self.replaced[rank] += 1
 
     # --------------------------------------------------------------------------- taking over
 
@@ -114,11 +145,12 @@ class Takeover:
             committed=max((f.step for f in facts if isinstance(f, Committed)), default=-1),
             live=job.plan.world if newest is None else newest.live_ranks,
         )
-        job.tell_loss(lost, False)
+        self.noticed = set(lost)
+        job.life.tell_loss(lost, False)
         vacancy = Vacancy(
             term=self.term,
             world=job.plan.world,
-            min_replicas=job.plan.min_replicas,
+            policy=job.plan.policy,
             lost=(("gone", lost, "it is gone"),) if lost else (),
             reason="its launcher is gone",
         )

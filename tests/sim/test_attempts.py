@@ -4,8 +4,8 @@ import pytest
 
 from recoverrun.launcher.leadership import attempts
 from tests.sim.attempts import Job
-from tests.sim.book import Violation
 from tests.sim.mutants import Mutant, planted
+from tests.sim.violation import Violation
 
 
 def broken(seeds: range) -> list[str]:

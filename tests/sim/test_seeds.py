@@ -9,7 +9,7 @@ from tests.sim.history import History, simulate
 from tests.sim.plan import Fault, Plan
 from tests.sim.processes import DIGESTED, digests
 
-SEEDS = range(200)
+SEEDS = (*range(200), 716)  # in the last one ranks are levelled, which is rare
 RARE = (
     "decision: redo", "decision: commit", "decision: level", "catch-up", "loss while gathering",
     "loss while redoing", "vote completed by some only", "bucket completed by some only",
@@ -23,7 +23,7 @@ RARE = (
 )  # fmt: skip
 
 
-def test_200_random_histories_break_nothing_and_reach_every_rare_path() -> None:
+def test_random_histories_break_nothing_and_reach_every_rare_path() -> None:
     coverage: Counter[str] = Counter()
     wrong = []
     for seed in SEEDS:

@@ -1,13 +1,13 @@
 """The model of a worker: the production `StepMachine`, two threads around it, and a script.
 
-Step 0 is torch's own: no machine, one reduction (`torch`) that no view interrupts, and whoever sees
-it fail ends by that error. Then a rank takes over, all of them agree (`agree`), and each says what
-it promises. From then on the script thread runs microbatches and, at the commit point, the effects
+A rank's first process begins with torch's own step (`first_process`), later ones where others are
+(`newcomer`). From then on the script thread runs microbatches and, at the commit point, the effects
 of the machine in their order. The control thread feeds views and decisions at any moment between
 two events of the script, then aborts the collectives of older generations.
 """
 
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Mapping
 from typing import Protocol
 
 from ft_collectives.step.machine import StepMachine
@@ -21,6 +21,7 @@ from ft_collectives.step.step_events import (
     Effect,
     Ended,
     Event,
+    Invited,
     Reduce,
     Reduced,
     Send,
@@ -30,11 +31,11 @@ from ft_collectives.step.step_events import (
     Vote,
     Voted,
 )
+from rendezvous.protocol.arrival_messages import Arrival
 from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import (
     Decision,
     Identity,
-    LostContexts,
     Message,
     View,
 )
@@ -42,9 +43,17 @@ from tests.sim.coordinator_link import CoordinatorLink, Wire
 from tests.sim.engine import Engine
 from tests.sim.gradient_sums import GradientSums
 from tests.sim.plane import Key, Plane
+from tests.sim.stop import Stop
 
-BY_TORCH = 1 << 30
-"""Stands for the generation of what torch reduces: no view ends it."""
+State = tuple[tuple[Key, ...], ...]
+"""What parameters are made of: the sums that each step was taken with."""
+
+
+class Deaths(Protocol):
+    """How a process ends by itself."""
+
+    def leave(self, rank: int) -> None: ...
+    def fail(self, rank: int, error: str, code: int = 1) -> None: ...
 
 
 class Surroundings(Wire, Protocol):
@@ -56,21 +65,31 @@ class Surroundings(Wire, Protocol):
     def point(self, rank: int, step: int, name: str) -> None: ...
     def fed(self, worker: "Worker", event: Event, effects: list[Effect]) -> None: ...
     def applied(self, worker: "Worker", step: int, keys: tuple[Key, ...]) -> None: ...
-    def leave(self, rank: int) -> None: ...
-    def fail(self, rank: int, error: str) -> None: ...
+    def received(self, worker: "Worker") -> None: ...
+    @property
+    def workers(self) -> "Mapping[int, Worker]": ...
+    @property
+    def coverage(self) -> Counter[str]: ...
+    @property
+    def life(self) -> "Deaths": ...
 
 
 class Worker:
-    """One rank, incarnation 0."""
+    """One process of a rank. Those of a replica meet if they have the same birth."""
 
-    def __init__(self, sim: Surroundings, rank: int) -> None:
+    stage = ""  # of one that comes back, until its first step is over
+
+    def __init__(self, sim: Surroundings, rank: int, incarnation: int = 0) -> None:
         self.sim = sim
         self.rank = rank
+        self.incarnation = incarnation
+        self.state: State = ()
         self.layout = Layout(sim.plan.layout)
         self.slot, self.shard = self.layout.place(rank)
         self.alive = True
         self.paused_until = 0.0
-        self.link = CoordinatorLink(sim, rank)
+        self.link = CoordinatorLink(sim, rank, incarnation)
+        self.stop = Stop(sim, rank)
         self.machine: StepMachine | None = None
         self.step = 0  # the script's own count
         self.index = 0
@@ -92,39 +111,6 @@ class Worker:
         """The newest one heard."""
         return self.link.view
 
-    def _learn(self) -> None:
-        self.link.introduce()
-        self._point("start")
-        self._soon(self._forward)
-
-    def _begin(self) -> None:
-        """The backwards of step 0 are over: torch reduces."""
-        self.busy = "torch"
-        members = tuple(replica[self.shard] for replica in self.layout.replicas)
-        self.sums.enter("torch", BY_TORCH, self.shard, members, self.sums.content)
-
-    def _take_over(self, key: Key) -> None:
-        """Torch has reduced; all ranks tell each other what they can promise."""
-        assert self.view is not None, "the script runs after the first view"
-        self.machine = StepMachine(rank=self.rank, layout=self.layout, view=self.view)
-        self.sums.views[self.view.generation] = self.view
-        self.sim.applied(self, 0, (key,))
-        for effect in self.machine.reduced_by_torch(self.sim.plan.counts[0]):
-            assert isinstance(effect, Send), f"nothing is left to do: {effect}"
-            self.link.send(effect.message)
-        self._next_step()
-        self.busy, self.reducing = "agree", self.view.generation
-        self._point("agree")
-        self.sums.enter("agree", self.view.generation, -1, self.sim.plan.world, 0)
-
-    def _agreed(self) -> None:
-        if self.busy != "agree":
-            return
-        self.busy = ""
-        self._point("agreed")
-        self.link.promise()
-        self._go_on()
-
     def _soon(self, call: object, *args: object) -> None:
         self.sim.on(self.rank, self.sim.engine.jitter(self.sim.plan.thread_s), call, *args)
 
@@ -143,16 +129,14 @@ class Worker:
             case Decision() if self.machine is not None:
                 self._point("decided")
                 self._feed(Decided(decision=message))
-            case LostContexts():
-                pass  # the hooks' business
+            case Arrival(generation=generation) if self.machine is not None:
+                self._point("invited")
+                self._feed(Invited(generation=generation))
             case _:
                 pass
 
     def _hear_view(self, view: View) -> None:
-        first = self.view is None
         newer = self.link.hear(view)
-        if first:
-            self._soon(self._learn)
         if self.machine is None:
             return
         self._feed(Viewed(view=view))
@@ -160,13 +144,12 @@ class Worker:
             self.sums.views[view.generation] = view
             self._point("viewed")
             self._soon(self._abort, view.generation)
+            if self.stop.over():
+                self._go_on()
 
     def _abort(self, below: int) -> None:
         """Leave the collectives of generations before `below`; the script thread comes back."""
         self.sim.plane.leave(self.rank, below)
-        if self.busy == "agree" and self.reducing < below:
-            self.busy = "over"
-            self.link.await_restart()
         if self.busy in ("reduce", "vote") and self.reducing < below:
             self.busy = ""
             self._pump()
@@ -220,15 +203,11 @@ class Worker:
         """One microbatch, in lockstep with the shard mates."""
         self.busy = "compute"
         mates = self.layout.replicas[self.slot]
-        self.sums.enter("mates", 0, self.slot, mates, (self.step, *identity))
+        self.sums.enter("mates", self.incarnation, self.slot, mates, (self.step, *identity))
 
     def _computed(self, identity: Identity) -> None:
         self.busy = ""
         self.sums.add(self.step, identity)
-        if self.machine is None:
-            self.index += 1
-            self._soon(self._forward if self.index < self.sim.plan.counts[0] else self._begin)
-            return
         home = not self.at_commit_point
         self._feed(Accumulated(identity=identity))
         if not home:
@@ -286,8 +265,8 @@ class Worker:
                 self._compute(identities[0])
             case Reduce(generation=generation):
                 self._reduce(generation)
-            case Vote(generation=generation, ballot=ballot):
-                self._vote(generation, ballot)
+            case Vote(generation=generation, ballot=ballot, invited=invited):
+                self._vote(generation, (*ballot, int(invited)))
             case Apply(step=step):
                 self._apply(step)
             case _:
@@ -324,9 +303,14 @@ class Worker:
             self._after(0.01, self._abort, self.view.generation)
 
     def _apply(self, step: int) -> None:
-        self.sim.applied(self, step, self.sums.keys)
+        self._take(step, self.sums.keys)
         self._next_step()
         self._go_on()
+
+    def _take(self, step: int, keys: tuple[Key, ...]) -> None:
+        """Step with these sums: the parameters are other ones now."""
+        self.state = (*self.state, keys)
+        self.sim.applied(self, step, keys)
 
     def _next_step(self) -> None:
         self._point("apply")
@@ -337,10 +321,14 @@ class Worker:
         self._point("between")
 
     def _go_on(self) -> None:
-        if self.step < self.sim.plan.ends[self.slot]:
-            self._soon(self._forward)
-        else:
+        assert self.machine is not None, "steps after the first have one"
+        if self.step >= self.sim.plan.ends[self.slot]:
             self._soon(self._end)
+        elif self.machine.held() is not None:
+            self._point("held")
+            self.stop.begin(self.machine.held)
+        else:
+            self._soon(self._forward)
 
     def _end(self) -> None:
         assert self.machine is not None, "a script that ends has run"
@@ -348,7 +336,7 @@ class Worker:
         self._feed(Ended())
         self.link.part(self.machine.view.generation, self.machine.step_index)
         self._point("end")
-        self._after(self.sim.engine.jitter(0.05), self.sim.leave, self.rank)
+        self._after(self.sim.engine.jitter(0.05), self.sim.life.leave, self.rank)
 
     # --------------------------------------------------------------------------- the data plane
 
@@ -357,10 +345,6 @@ class Worker:
         if key.kind == "mates":
             assert isinstance(result, tuple), f"an identity: {result}"
             self._after(0.0, self._computed, result[1:])
-        elif key.kind == "torch":
-            self._soon(self._take_over, key)
-        elif key.kind == "agree":
-            self._soon(self._agreed)
         elif key.kind == "vote":
             self._soon(self._voted, key, result)
         else:
@@ -382,13 +366,11 @@ class Worker:
             return
         self.busy = ""
         self._point("voted")
-        self._feed(Voted(generation=key.generation, counts=counts))
+        *counts_only, invited = counts
+        self._feed(Voted(generation=key.generation, counts=tuple(counts_only), invited=invited))
 
     def failed(self, key: Key) -> None:
         """A collective raised: a hint for the coordinator, unless a newer view explains it."""
-        if key.kind == "torch":
-            self.sim.fail(self.rank, f"RuntimeError: rank {self.rank} saw a connection closed")
-            return
         if self.busy in ("reduce", "vote") and self.reducing == key.generation:
             self.busy = ""
         self.link.blame(key)

@@ -51,6 +51,7 @@ def test_unequal_microbatches_are_torchruns_run_or_one_error_that_names_both_sid
 
 
 def test_the_scripts_own_limit_of_time_holds(tmp_path: Path) -> None:
+    """Its error, or before it a loss: a rank that is proved to hang is lost like any other."""
     limit_s = 5
     case = Case(name="A7", script="limit.py", arguments=(str(limit_s),))
     expected = under_torchrun(case, tmp_path / "torchrun")
@@ -58,7 +59,10 @@ def test_the_scripts_own_limit_of_time_holds(tmp_path: Path) -> None:
 
     left, trial = ours(case, tmp_path / "ours", within_s=PATIENCE_S)
 
-    assert left.code != 0, story(left, trial)
+    if left.code == 0:
+        assert "rank 1 hangs, at limit.py:24" in left.output, story(left, trial)
+        assert "from here on equal-count" in left.output, story(left, trial)
+        assert "1 loss survived" in left.output, story(left, trial)
     assert left.wall_s < expected.wall_s + 4 * limit_s, story(left, trial)
 
 
@@ -71,7 +75,7 @@ def _survivors(left: Left) -> list[int]:
     return sorted(left.weights)
 
 
-@pytest.mark.parametrize("way", [pytest.param("exit", marks=pytest.mark.quick), "hard"])
+@pytest.mark.parametrize("way", [pytest.param("exit", marks=pytest.mark.quick), "hard", "quiet"])
 def test_code_that_ends_a_process_ends_only_the_rank_that_ran_it_for_itself(
     way: str, tmp_path: Path
 ) -> None:
@@ -81,6 +85,7 @@ def test_code_that_ends_a_process_ends_only_the_rank_that_ran_it_for_itself(
 
     assert left.code == 0, story(left, trial)
     assert _survivors(left) == [0, 2], story(left, trial)
+    assert [loss.ranks for loss in trial.history.losses] == [(1,)], "whatever code it ended with"
     assert trial.weakened, "its microbatch was made up with another one"
     assert "fatal.py:" in trial.weakened, "where it ends"
 

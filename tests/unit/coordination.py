@@ -1,6 +1,7 @@
 """A coordinator to talk to: what tests of it have in common."""
 
 from rendezvous.coordinator.coordinator import Coordinator, Event, Received
+from rendezvous.coordinator.recovery_policy import RecoveryPolicy
 from rendezvous.protocol.effects import Effect, Record, StopJob, ToRank
 from rendezvous.protocol.messages import (
     Committed,
@@ -10,6 +11,7 @@ from rendezvous.protocol.messages import (
     Message,
     Promise,
     Report,
+    Stop,
     Topology,
     Verdict,
 )
@@ -34,9 +36,12 @@ class Job:
         minimum: int = 1,
         *,
         begun: bool = True,
+        policy: RecoveryPolicy | None = None,
     ) -> None:
         world = tuple(rank for replica in replicas for rank in replica)
-        self.machine = Coordinator(world=world, min_replicas=minimum)
+        self.machine = Coordinator(
+            world=world, policy=policy or RecoveryPolicy(min_replicas=minimum)
+        )
         self.now = 0.0
         self.tell(Topology(rank=0, generation=1, strategy="test", replicas=replicas))
         self.tell(*(verdict(rank) for rank in world if begun))
@@ -47,10 +52,10 @@ class Job:
     def feed(self, *events: Event) -> list[Effect]:
         return [effect for event in events for effect in self.machine.step(event, self.now)]
 
-    def end(self, *ranks: int, code: int = -9, error: str = "") -> list[Effect]:
+    def end(self, *ranks: int, code: int = -9, error: str = "", age_s: float = 0.0) -> list[Effect]:
         return self.tell(*(
             Exited(rank=rank, incarnation=0, node="a", code=code, ours=False, error=error,
-                   detected_s=0.002)
+                   detected_s=0.002, age_s=age_s)
             for rank in ranks
         ))  # fmt: skip
 
@@ -90,6 +95,10 @@ def fields_of(effects: list[Effect], event: str) -> dict[str, object]:
     return dict(record.fields)
 
 
-def exit_code(effects: list[Effect]) -> int:
+def stopped(effects: list[Effect]) -> Stop:
     (stop,) = (effect.stop for effect in effects if isinstance(effect, StopJob))
-    return stop.exit_code
+    return stop
+
+
+def exit_code(effects: list[Effect]) -> int:
+    return stopped(effects).exit_code

@@ -3,14 +3,17 @@
 from recoverrun.launcher.leadership.coordinator_host import CoordinatorHost
 from recoverrun.launcher.leadership.first_failure import ACROSS_S
 from recoverrun.launcher.network.frames import Envelope
+from rendezvous.coordinator.recovery_policy import USUAL, RecoveryPolicy
 from rendezvous.membership.formation import Formation
 from rendezvous.protocol.effects import Record
 from rendezvous.protocol.formation_messages import Join
+from rendezvous.protocol.incarnations import incarnation
 from rendezvous.protocol.messages import (
     Exited,
     Message,
     Topology,
 )
+from rendezvous.snapshots.restore_plan import planned
 from tests.unit.coordination import verdict
 from tests.unit.stores import lone_store
 
@@ -18,14 +21,16 @@ from tests.unit.stores import lone_store
 class Job:
     """Launchers "own" (with the coordinator host) and "far" of two ranks each; "late" may come."""
 
-    def __init__(self, *, max_restarts: int = 1, least: int = 2) -> None:
+    def __init__(
+        self, *, max_restarts: int = 1, least: int = 2, policy: RecoveryPolicy = USUAL
+    ) -> None:
         self.records: list[Record] = []
         formation = Formation(
             nnodes=2, run_id="job", version="1", master_addr="", timeout_s=600.0, begun_at=0.0,
-            nnodes_least=least, last_call_s=30.0,
+            nnodes_least=least, last_call_s=30.0, restore=planned,
         )  # fmt: skip
         self.coordinator_host = CoordinatorHost(
-            formation=formation, own="own", min_replicas=1, record=self.records.append,
+            formation=formation, own="own", policy=policy, record=self.records.append,
             max_restarts=max_restarts, store=lone_store(),
         )  # fmt: skip
 
@@ -54,8 +59,8 @@ class Job:
         self, rank: int, attempt: int, error: str = "", now: float = 0.1, code: int = 7
     ) -> list[Envelope]:
         exited = Exited(
-            rank=rank, incarnation=attempt, node="n", code=code, ours=False, error=error,
-            detected_s=0.0,
+            rank=rank, incarnation=incarnation(attempt, 0), node="n", code=code, ours=False,
+            error=error, detected_s=0.0,
         )  # fmt: skip
         told = self.say(rank, exited, now)
         return [*told, *self.coordinator_host.tick(now + ACROSS_S)]

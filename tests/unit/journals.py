@@ -13,6 +13,7 @@ from rendezvous.protocol.effects import Json, Record
 WALL = 1_790_000_000.0  # 2026-09-21 14:13:20 UTC
 REPLICAS = ((0, 1), (2, 3), (4, 5))
 HOME = 4
+PATIENCE_S = 30.0
 TOTAL = 12
 
 Account = Mapping[int, list[tuple[int, int]]]
@@ -32,14 +33,16 @@ class Scene:
         if node not in self.journals:
             self.journals[node] = Journal(journal_path(self.run_dir, node), node, 0.0)
         record = Record(event, reason, fields)
-        self.journals[node].append(record, mono=self.now, wall=WALL + self.now)
+        journal = self.journals[node]
+        journal.append(record, mono=self.now, wall=WALL + self.now)
+        assert journal.flush(PATIENCE_S)  # Some tests read what is not closed.
 
     def wait(self, seconds: float) -> None:
         self.now = round(self.now + seconds, 6)
 
     def close(self) -> Path:
         for journal in self.journals.values():
-            journal.close()
+            journal.close(PATIENCE_S)
         return self.run_dir
 
     def start(self, *, nodes: int = 1, inject: str = "") -> None:
@@ -123,6 +126,7 @@ class Scene:
         error: str = "",
         ours: bool = False,
         node: str = "gpu-01",
+        age_ms: float = 0.0,
     ) -> None:
         how = f"was killed by signal {signal}" if signal else error or f"exited with code {code}"
         self.write(
@@ -135,6 +139,7 @@ class Scene:
             signal=signal,
             ours=ours,
             error=error,
+            age_ms=age_ms,
         )
 
     def kill(self, *ranks: int, node: str = "gpu-01") -> None:
@@ -177,6 +182,9 @@ class Scene:
             root_ranks=list(roots.values()),
             step=step,
             redone=again,
+            total=TOTAL,
+            live=len(self.live),
+            of=len(REPLICAS),
             detect_ms=0.9,
             agree_ms=3.1,
             rebuild_ms=182.4,
@@ -293,6 +301,22 @@ def node_lost(run_dir: Path) -> Path:
     return run_dir
 
 
+def outvoted(run_dir: Path) -> Path:
+    """Rank 3 held other parameters than ranks 1 and 5, and left with its replica."""
+    scene = Scene(run_dir)
+    scene.start()
+    scene.steps(0, 6)
+    reason = "at step 6 the parameters of ranks [[1, 5], [3]] differed: rank 3 against all others"
+    scene.write("digest.differ", reason, step=6, ranks=[3], outvoted=True)
+    scene.lose(1, 3, "rank 3: its parameters differ from the others' (step 6)")
+    scene.decide(7)
+    scene.commit(7, redone=2, ms=800.0)
+    scene.recovered(7, {1: 3}, [(1, 0), (1, 1)])
+    scene.steps(8, 20)
+    scene.end()
+    return scene.close()
+
+
 def user_exception(run_dir: Path) -> Path:
     """The same ValueError on all ranks, and two that only saw a closed connection."""
     scene = Scene(run_dir)
@@ -313,7 +337,7 @@ def cut_line(run_dir: Path) -> Path:
     one_loss(run_dir)
     path = journal_path(run_dir, "gpu-01")
     lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join(lines[:-2]) + lines[-2][:60])
+    path.write_bytes(b"".join(lines[:-2]) + lines[-2][: len(lines[-2]) // 2])
     return run_dir
 
 
@@ -333,6 +357,7 @@ RUNS: Mapping[str, Callable[[Path], Path]] = {
     "two_at_once": two_at_once,
     "loss_during_recovery": loss_during_recovery,
     "node_lost": node_lost,
+    "outvoted": outvoted,
     "user_exception": user_exception,
     "cut_line": cut_line,
     "launcher_killed": launcher_killed,

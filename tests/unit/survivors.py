@@ -75,6 +75,7 @@ class Survivor:
         self.exchange = exchange
         self.program = program  # what a microbatch makes of the lost rank's `x`
         self.layout, self.step, self.lost = LAYOUT, STEP, True
+        self.joining = False
         self.machine: Any = None  # nothing is audited
         self.mark = (11, 12)  # of what is executed here
         self.executions: list[tuple[int, int]] = []  # which microbatch, with which `x`

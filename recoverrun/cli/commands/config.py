@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from recoverrun.config.options import DEFAULTS, TABLE, gather
+from recoverrun.config.option_table import DEFAULTS, TABLE
+from recoverrun.config.options import gather
 from recoverrun.errors import ExitCode, RecoverrunError
 from recoverrun.text import sanitize
 

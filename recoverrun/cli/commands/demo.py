@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -18,24 +19,45 @@ from recoverrun.fault_injection.comparison import (
     happened,
     loss_picture,
     phase_table,
+    return_table,
     step_table,
     verdict_table,
 )
-from recoverrun.fault_injection.trial import Trial, launch, step_of
+from recoverrun.fault_injection.trial import Trial, launch, step_of, stoppable
 from recoverrun.fault_injection.verdict import (
     Comparison,
     Point,
     exit_code,
     faults_point,
     ledger_point,
+    returns_point,
     weights_point,
     witness_point,
 )
-from recoverrun.text import ASCII, UNICODE, encodes, plural, sanitize
-from rendezvous.protocol.fault_schedule import Kill, ScheduleError, expand, render
+from recoverrun.reports.returns import is_back
+from recoverrun.text import ASCII, UNICODE, ascii_only, encodes, plural, sanitize, span
+from rendezvous.protocol.fault_schedule import (
+    Kill,
+    ScheduleError,
+    expand,
+    render,
+    require_returns,
+)
 
-RUN_TIMEOUT_S = 120.0
+RUN_TIMEOUT_S = 300.0
+SLOWER = 3.0
+"""How many times what the failure-free run took the other one may take, if that is longer."""
+
 COMPARE_TIMEOUT_S = 60.0
+
+STARTS = 2.0
+"""Times what the failure-free run took to its first step: so long a lost replica has to be back."""
+
+LAST_STEPS = 3
+"""So many it is to be there for."""
+
+USUAL_PACE_S = 0.5
+"""Where the log of a script does not say when it began to train."""
 
 QUIET = {
     # One thread each: the ranks share a few cores, and a split sum would change with their number.
@@ -55,10 +77,19 @@ class DemoConfig:
     script: Path | None  # None: the template
     script_args: tuple[str, ...]
     directory: Path
+    returns: bool = True
 
     @property
     def world(self) -> int:
         return self.replicas * self.shards
+
+    def pace_s(self, start_s: float) -> float:
+        """What a step takes at least while a replica is away, for it to come back in time."""
+        last = max((kill.step for kill in self.kills), default=0)
+        left = self.steps - 1 - last - LAST_STEPS
+        if not self.returns or left <= 0:
+            return 0.0
+        return STARTS * start_s / left if start_s else USUAL_PACE_S
 
     @property
     def command(self) -> list[str]:
@@ -91,7 +122,8 @@ def demo(
         typer.Option(
             "--kill",
             help="Who dies when: r3@step:12:reduce (phases forward, backward, reduce, vote, "
-            "between, redo) or random:SEED:N. May be given several times.",
+            "between, redo), r3@return:PHASE, r0@welcome:PHASE (see inject) or random:SEED:N. "
+            "May be given several times.",
             show_default="last rank, in the reduce of step 12",
         ),
     ] = None,
@@ -102,12 +134,15 @@ def demo(
         Path | None,
         typer.Option(help="Train this script instead of the template.", show_default=False),
     ] = None,
+    returns: Annotated[
+        bool, typer.Option("--return/--no-return", help="Let lost replicas come back.")
+    ] = True,
     directory: Annotated[
         Path | None,
         typer.Option(help="Where both runs leave their journals.", show_default="runs/demo-TIME"),
     ] = None,
 ) -> None:
-    """Train a small GPT without and with a killed replica, and compare the two runs.
+    """Train a small GPT without and with a killed replica that comes back; compare the two runs.
 
     Exits with 85 if they differ by more than the order of fp32 sums, with 1 if nobody can tell.
     """
@@ -117,6 +152,7 @@ def demo(
             world=replicas * shards,
             steps=steps,
         )
+        require_returns(kills, returns=returns)
     except ScheduleError as error:
         raise typer.BadParameter(str(error), param_hint="--kill") from error
     config = DemoConfig(
@@ -127,6 +163,7 @@ def demo(
         script=script,
         script_args=tuple(script_args or ()),
         directory=directory or Path("runs", time.strftime("demo-%Y%m%d-%H%M%S")),
+        returns=returns,
     )
     raise typer.Exit(show(config, Console(highlight=False)))
 
@@ -140,10 +177,12 @@ def show(config: DemoConfig, console: Console) -> int:
     console.print(title, style="bold")
     try:
         with _progress(console) as progress:
-            reference = _trial(config, "failure-free", "", progress)
+            reference = _trial(config, "failure-free", (), progress)
             if reference.exit_code:
                 return _failed(console, "the failure-free run", reference)
-            faulted = _trial(config, "with losses", render(config.kills), progress)
+            pace_s = config.pace_s(reference.start_s)
+            within_s = max(RUN_TIMEOUT_S, SLOWER * reference.wall_s)
+            faulted = _trial(config, "with losses", config.kills, progress, pace_s, within_s)
         if faulted.exit_code:
             return _failed(console, "the run with losses", faulted)
         comparison = compare(config, reference, faulted)
@@ -155,6 +194,10 @@ def show(config: DemoConfig, console: Console) -> int:
     if faulted.history.recoveries:
         stories = [happened(recovery, glyphs) for recovery in faulted.history.recoveries]
         parts += ["\n".join(stories), phase_table(faulted.history.recoveries, glyphs)]
+    if ways := faulted.history.returns.backs:
+        sentences = "\n".join(map(is_back, ways))
+        told = ascii_only(sentences) if glyphs is ASCII else sentences
+        parts += [told, return_table(ways, glyphs)]
     columns = min(64, console.width - 14)
     curves = loss_picture(reference, faulted, columns=columns, ascii_only=glyphs is ASCII)
     parts += [curves, verdict_table(points, glyphs)]
@@ -162,9 +205,14 @@ def show(config: DemoConfig, console: Console) -> int:
         console.print()
         console.print(part)
     console.print()
+    if pace_s:
+        console.print(PACE.format(span(pace_s)), style="dim", soft_wrap=True)
     console.print(f"training script, 0 lines changed: {config.command[1]}", soft_wrap=True)
     console.print(f"journals: {config.directory}", soft_wrap=True)
     return exit_code(points)
+
+
+PACE = "a step took {} at least while a replica was away, for it to be back before the end"
 
 
 def _progress(console: Console) -> Progress:
@@ -178,8 +226,16 @@ def _progress(console: Console) -> Progress:
     )
 
 
-def _trial(config: DemoConfig, name: str, inject: str, progress: Progress) -> Trial:
-    task = progress.add_task(name, total=config.steps, faults=inject)
+def _trial(
+    config: DemoConfig,
+    name: str,
+    kills: Sequence[Kill],
+    progress: Progress,
+    pace_s: float = 0.0,
+    within_s: float = RUN_TIMEOUT_S,
+) -> Trial:
+    """One run; with `kills`, lost replicas come back if they are to."""
+    task = progress.add_task(name, total=config.steps, faults=render(kills))
 
     def advance(line: str) -> None:
         step = step_of(line)
@@ -189,12 +245,12 @@ def _trial(config: DemoConfig, name: str, inject: str, progress: Progress) -> Tr
     directory = config.directory / name.replace(" ", "-")
     directory.mkdir(parents=True, exist_ok=True)
     trial = launch(
-        config.command,
+        [*(["--return"] if kills and config.returns else []), *config.command],
         run_dir=directory,
-        inject=inject,
+        inject=render(kills, pace=round(1000 * pace_s)),
         witness=_witness(directory),
         environment=QUIET,
-        timeout_s=RUN_TIMEOUT_S,
+        timeout_s=within_s,
         on_line=advance,
     )
     progress.update(task, completed=trial.steps)
@@ -212,15 +268,16 @@ def compare(config: DemoConfig, reference: Trial, faulted: Trial) -> Comparison 
     """Compare the weights in a process that may import torch; None where it cannot be done."""
     command = [sys.executable, "-m", "recoverrun.worker.tools.compare_weights"]
     command += [str(_witness(trial.run_dir)) for trial in (reference, faulted)]
-    first = min((kill.step for kill in config.kills), default=reference.steps)
+    first = min((k.step for k in config.kills if k.when == "step"), default=reference.steps)
     steps = range(first, reference.steps)
     if all(step in reference.rates for step in steps):
         rates = ",".join(repr(reference.rates[step]) for step in steps)
         command += ["--terms", str(reference.proof.microbatches), "--rates", rates]
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=COMPARE_TIMEOUT_S, check=True
-        )
+        with stoppable():
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=COMPARE_TIMEOUT_S, check=True
+            )
         return Comparison.from_json(json.loads(done.stdout))
     except (subprocess.SubprocessError, ValueError):
         return None
@@ -237,6 +294,7 @@ def verdict(
         ledger_point("with losses", faulted),
         Point(held=same_steps, text=f"{faulted.steps} of {plural(reference.steps, 'step')} made"),
         faults_point(config.kills, history),
+        *([returns_point(history, faulted.notices)] if config.returns and history.losses else []),
         witness_point(comparison, history),
         weights_point(comparison, faulted),
     ]

@@ -1,5 +1,6 @@
 """`recoverrun inject`: run a job, kill ranks by a schedule, and say what it cost."""
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,15 +10,29 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from recoverrun.config.options import takes_value
+from recoverrun.config.options import read, takes_value
 from recoverrun.errors import ExitCode
-from recoverrun.fault_injection.comparison import phase_table, verdict_table
+from recoverrun.fault_injection.comparison import phase_table, return_table, verdict_table
 from recoverrun.fault_injection.trial import Trial, launch
 from recoverrun.fault_injection.verdict import Point, faults, faults_point, ledger_point
 from recoverrun.text import ASCII, UNICODE, encodes, span
-from rendezvous.protocol.fault_schedule import Kill, ScheduleError, expand, parse, render
+from rendezvous.protocol.fault_schedule import (
+    Kill,
+    ScheduleError,
+    expand,
+    parse,
+    render,
+    require_returns,
+)
 
-OWN = ("--kill", "--random", "--seed", "--steps", "--ranks", "--run-dir", "--directory")
+OWN = ("--kill", "--pace", "--random", "--seed", "--steps", "--ranks", "--run-dir", "--directory")
+
+KILL_HELP = (
+    "Who dies when: r3@step:12:reduce (phases forward, backward, reduce, vote, between, redo); "
+    "with --return also r3@return:PHASE as it comes back (prologue, ready, receive, wind, place, "
+    "or of its first step) and r0@welcome:PHASE as others do (hold, send). May be given several "
+    "times, or joined by commas."
+)
 
 CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 """What inject does not know belongs to the launcher, and all after the script to the script."""
@@ -28,6 +43,7 @@ class InjectConfig:
     kills: tuple[Kill, ...]
     command: tuple[str, ...]  # options of the launcher, the script, its arguments
     directory: Path
+    pace_ms: int = 0
 
 
 def register(app: typer.Typer) -> None:
@@ -48,11 +64,16 @@ def inject(
         list[str] | None,
         typer.Option(
             "--kill",
-            help="Who dies when: r3@step:12:reduce (phases forward, backward, reduce, vote, "
-            "between, redo). May be given several times, or joined by commas.",
+            help=KILL_HELP,
             show_default=False,
         ),
     ] = None,
+    pace: Annotated[
+        float,
+        typer.Option(
+            min=0, max=900, help="Seconds that a step takes at least while a replica is away."
+        ),
+    ] = 0.0,
     random: Annotated[int, typer.Option(min=0, help="This many kills at random.")] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Makes --random repeatable.")] = 0,
     steps: Annotated[
@@ -75,14 +96,18 @@ def inject(
 
     Exits with the code of the run, or with 85 if a step had other microbatches than its own.
     """
+    # An option that nobody knows is told as such, before any other lack.
+    options = read(command, os.environ)
     try:
         kills = _kills(",".join(kill or []), command, random, seed, steps, ranks)
+        require_returns(kills, returns=options is not None and options.returns)
     except ScheduleError as error:
         raise typer.BadParameter(str(error), param_hint="--kill / --random") from error
     config = InjectConfig(
         kills=kills,
         command=tuple(command),
         directory=directory or Path("runs", "inject", time.strftime("%Y%m%d-%H%M%S")),
+        pace_ms=round(1000 * pace),
     )
     raise typer.Exit(run(config, Console(highlight=False)))
 
@@ -112,7 +137,7 @@ def _kills(
     if count:
         text = ",".join(part for part in (text, f"random:{seed}:{count}") if part)
     if not text:
-        raise ScheduleError("nobody is to be killed: give --kill or --random")
+        raise ScheduleError("give one of them, for example --kill r1@step:12:reduce")
     world = ranks or world_of(command)
     if "random:" not in text:
         return parse(text) if not world else expand(text, world=world, steps=steps or 1 << 30)
@@ -142,13 +167,16 @@ def run(config: InjectConfig, console: Console) -> int:
     trial = launch(
         config.command,
         run_dir=config.directory,
-        inject=render(config.kills),
+        inject=render(config.kills, pace=config.pace_ms),
         on_line=lambda line: console.print(line, markup=False, soft_wrap=True),
     )
     points = verdict(config, trial)
     console.print()
     if trial.history.recoveries:
         console.print(phase_table(trial.history.recoveries, glyphs))
+        console.print()
+    if ways := trial.history.returns.backs:
+        console.print(return_table(ways, glyphs))
         console.print()
     console.print(verdict_table(points, glyphs))
     console.print(f"journal: {config.directory}", soft_wrap=True)

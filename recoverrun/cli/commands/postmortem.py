@@ -4,20 +4,24 @@ Reads journal files and nothing else, so it works on a run that is over, dead or
 """
 
 import json as jsonlib
+import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
+from recoverrun.cli.exports import Exports, Material, export
 from recoverrun.errors import ExitCode
-from recoverrun.reports.find_run import RunNotFound, find_run
-from recoverrun.reports.postmortem import postmortem
+from recoverrun.reports.find_run import RunNotFound, find_run, strangers
+from recoverrun.reports.history import history
+from recoverrun.reports.postmortem import judged
 from recoverrun.reports.postmortem_json import SCHEMA, proof_json, to_json
 from recoverrun.reports.postmortem_screen import render, render_proof
 from recoverrun.reports.status_screen import glyphs
+from recoverrun.version import versions
 from rendezvous.journal.reader import read_run
 from rendezvous.protocol.effects import Json
 
@@ -26,10 +30,11 @@ WIDEST = 132  # Longer lines are hard to read, whatever the terminal has.
 
 @dataclass(frozen=True, slots=True)
 class PostmortemConfig:
-    run_dir: Path
+    run_dirs: tuple[Path, ...]  # of one run
     json: bool
     verify: bool
     everything: bool
+    exports: Exports = Exports()
 
 
 def register(app: typer.Typer) -> None:
@@ -37,10 +42,20 @@ def register(app: typer.Typer) -> None:
     app.command("postmortem")(command)
 
 
+def _to_file(name: str, words: str) -> Any:
+    return typer.Option(
+        name, metavar="FILE", help=words, dir_okay=False, rich_help_panel="Files to write"
+    )
+
+
 def command(
-    run: Annotated[
-        str, typer.Argument(help="Run directory, name below ./runs, or latest.")
-    ] = "latest",
+    runs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RUN]...",
+            help="Run directory, name below ./runs, or latest; those of several nodes are one run.",
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     verify: Annotated[
         bool,
@@ -53,22 +68,61 @@ def command(
     everything: Annotated[
         bool, typer.Option("--all", help="Fold nothing: all losses, findings, unreadable places.")
     ] = False,
+    html: Annotated[Path | None, _to_file("--html", "A page with pictures, in one file.")] = None,
+    perfetto: Annotated[
+        Path | None, _to_file("--perfetto", "A trace for ui.perfetto.dev (.json.gz).")
+    ] = None,
+    csv: Annotated[Path | None, _to_file("--csv", "All steps as a table.")] = None,
+    bundle: Annotated[
+        Path | None,
+        _to_file(
+            "--bundle",
+            "For a bug report (.tar.gz): journals, tails of logs, stacks; secrets are masked.",
+        ),
+    ] = None,
 ) -> None:
     """Tell what happened in a run: root cause, losses, recovery times, invariants."""
     try:
-        run_dir = find_run(run, Path.cwd())
+        found = tuple(find_run(run, Path.cwd()) for run in runs or ["latest"])
     except RunNotFound as error:
         typer.echo(f"recoverrun postmortem: {error}", err=True)
         raise typer.Exit(ExitCode.USAGE) from None
-    config = PostmortemConfig(run_dir=run_dir, json=json, verify=verify, everything=everything)
+    run_dirs = tuple(dict.fromkeys(found))
+    config = PostmortemConfig(
+        run_dirs=run_dirs,
+        json=json,
+        verify=verify,
+        everything=everything,
+        exports=Exports(html=html, perfetto=perfetto, csv=csv, bundle=bundle),
+    )
     raise typer.Exit(show(config, Console(highlight=False)))
 
 
 def show(config: PostmortemConfig, console: Console) -> int:
-    """Print the page, the proof or the JSON; returns the exit code."""
-    found = postmortem(read_run(config.run_dir))
+    """Write files, or print the page, the proof or the JSON; returns the exit code."""
+    log = read_run(*config.run_dirs)
+    wrong = strangers(log) if len(config.run_dirs) > 1 else ""
+    if wrong:
+        typer.echo(f"recoverrun postmortem: {wrong}", err=True)
+        return ExitCode.USAGE
+    facts = history(log)
+    found = judged(facts, log)
     code = found.proof.exit_code if config.verify else 0
     signs = glyphs(console)
+    offset = time.localtime(found.latest or None).tm_gmtoff
+    if config.exports.any:
+        material = Material(
+            found=found,
+            facts=facts,
+            run_dirs=config.run_dirs,
+            utc_offset_s=offset,
+            environment=os.environ,
+            about=versions(),
+        )
+        for said in export(config.exports, material):
+            typer.echo(said, err=True)
+        if not config.json and not config.verify:
+            return code
     if config.json:
         proof: dict[str, Json] = {
             "schema": SCHEMA,
@@ -80,7 +134,6 @@ def show(config: PostmortemConfig, console: Console) -> int:
         console.print(render_proof(found.proof, signs, everything=config.everything))
     else:
         columns = min(console.width, WIDEST)
-        offset = time.localtime(found.latest or None).tm_gmtoff
         page = render(
             found, signs, columns=columns, utc_offset_s=offset, everything=config.everything
         )

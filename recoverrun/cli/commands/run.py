@@ -4,20 +4,59 @@ import os
 import socket
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 
-from recoverrun.config.run_config import RunConfig, find_script
+from recoverrun.config.run_config import Options, RunConfig, find_script
+from recoverrun.errors import ExitCode
 from recoverrun.launcher.agent import Agent
 from recoverrun.launcher.network.key_lookup import find_key
 from recoverrun.launcher.node.process import allow_connections, open_standard_streams
 from recoverrun.launcher.output.error_file import hand_on, last_words
-from recoverrun.launcher.output.run_dir import make_private_dir, make_run_dir
-from recoverrun.text import ascii_only, encodes, named_signals, sanitize
+from recoverrun.launcher.output.patience import Patience
+from recoverrun.launcher.output.run_dir import make_private_dir
+from recoverrun.launcher.output.run_folder import RunFolder
+from recoverrun.launcher.output.speaker import Speaker
+
+READ_S = 10.0
+"""How long the end of a job waits for a disk to give what its report is made of."""
 
 
-def run(config: RunConfig) -> int:
-    """Launch one node's part of a job; the exit code. Raises RecoverrunError if there is none."""
+COMES_BACK = "{}: its workers are ended, and this node asks for a place in the job again"
+
+
+def run(config: RunConfig, options: Options) -> int:
+    """Launch one node's part of a job; the exit code. Raises RecoverrunError if there is none.
+
+    A node without which the others went on comes back as a newcomer, where lost replicas come back.
+    """
+    while (code := _accompanied(config, options)) is None:
+        pass
+    return code
+
+
+def _accompanied(config: RunConfig, options: Options) -> int | None:
+    """As `_take_part`, beside a process that tells others of it if there is anything to tell."""
+    if not (options.metrics_port or options.on_event or options.notify_url):
+        return _take_part(config, lambda run_dir: None)
+    # Not at the top: most runs have no companion.
+    from recoverrun.companion.companion_order import order_of, to_json
+    from recoverrun.launcher.output.companion_process import CompanionProcess
+
+    order = order_of(options)
+    find_script(config)  # Before anything is started.
+    companion = CompanionProcess(to_json(order))
+    try:
+        return _take_part(config, companion.begin)
+    finally:
+        companion.close()
+
+
+def _take_part(config: RunConfig, made: Callable[[Path], None]) -> int | None:
+    """Take part in the job until its end; None if the others went on without this node.
+
+    `made` is told the run directory once it is there.
+    """
     began_at = time.monotonic()
     open_standard_streams()
     find_script(config)
@@ -25,60 +64,77 @@ def run(config: RunConfig) -> int:
     if config.endpoints:
         allow_connections()
     stamp = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.getpid()}"
-    run_dir = make_run_dir(config.run_dir, config.name, stamp)
+    folder = RunFolder(config.run_dir, config.name, stamp, made)
     private = make_private_dir()
+    speaker = Speaker(sys.stderr)
     try:
         agent = Agent(
             config=config,
             node=socket.gethostname() or "node",
-            run_dir=run_dir,
+            folder=folder,
             private=private,
             keyring=keyring,
             began_at=began_at,
-            say=_say,
+            say=speaker.say,
         )
         code = agent.run()
+        if _comes_back(config, agent):
+            speaker.say(COMES_BACK.format(agent.stopped.reason if agent.stopped else ""))
+            return None
+        if code:
+            short = f"FAILED: exit {code}; the run directory {folder.path} stalls"
+            report = Patience[str](READ_S).ask(lambda: _ending(agent, folder.path, code), short)
+            speaker.say(report)
+        elif agent.recorder.announcer.losses:
+            report = Patience[str](READ_S).ask(lambda: _survived(folder.path), "")
+            if report:
+                speaker.say(report)
     finally:
         private.remove()
+        speaker.close()
     if code:
-        _say(_ending(agent, run_dir, code))
         reply = os.environ.get("TORCHELASTIC_ERROR_FILE")
         if reply and agent.stopped is not None:
             stop, local_workers = agent.stopped, agent.local_workers
-            left = None if local_workers is None else local_workers.error_file(stop.root_rank)
+            left = (
+                None
+                if local_workers is None
+                else local_workers.processes.error_file(stop.root_rank)
+            )
             hand_on(left, reply, code, stop.reason)
     return code
 
 
+def _comes_back(config: RunConfig, agent: Agent) -> bool:
+    """True if the others went on without this node, and it may have a place again."""
+    out = agent.stopped is not None and agent.stopped.exit_code == ExitCode.PARTITIONED
+    # Who listens at the endpoint would only wait there for the others.
+    return out and config.recovery_policy.returns and not agent.hosts
+
+
+def _survived(run_dir: Path) -> str:
+    """What a job says last that went well in spite of losses."""
+    from recoverrun.reports.survival import survival  # Not at the top, as below.
+    from rendezvous.journal.reader import read_run
+
+    return survival(read_run(run_dir), run_dir)
+
+
 def _ending(agent: Agent, run_dir: Path, code: int) -> str:
-    """What a failed job says last."""
+    """What a failed job says last: the verdict that `postmortem` and `status` give, too."""
     # Not at the top: a launcher that runs for weeks need not hold what only its end needs.
     from recoverrun.reports.failure_report import failure_report
     from rendezvous.journal.reader import read_run
 
-    stop, local_workers = agent.stopped, agent.local_workers
-    if stop is None or stop.root_rank < 0:
-        return failure_report(read_run(run_dir), code, run_dir)
-    # The coordinator's sentence, so that every node names the same cause.
-    cause = f"FAILED: {stop.reason}" + (f" (node {stop.node})" if stop.node else "")
-    if local_workers is None or stop.root_rank not in local_workers.ranks:
-        # Our journal knows victims only.
-        return f"{sanitize(named_signals(cause))}\n  journal: {run_dir}\n  exit {code}"
-    left = local_workers.error_file(stop.root_rank)
+    log, local_workers = read_run(run_dir), agent.local_workers
+    root_rank = -1 if agent.stopped is None else agent.stopped.root_rank
+    if local_workers is None or root_rank not in local_workers.ranks:
+        return failure_report(log, code, run_dir)
+    left = local_workers.processes.error_file(root_rank)
     return failure_report(
-        read_run(run_dir),
+        log,
         code,
         run_dir,
-        cause,
-        stop.root_rank,
         traceback=last_words(str(left)).traceback if left is not None else (),
-        stderr=local_workers.stderr(stop.root_rank),
+        stderr=local_workers.processes.stderr(root_rank),
     )
-
-
-def _say(text: str) -> None:
-    if sys.stderr is None:
-        return  # It was closed before we began.
-    shown = text if encodes(sys.stderr.encoding) else ascii_only(text)
-    with suppress(OSError):  # That nobody reads any more must not end the job.
-        print(shown, file=sys.stderr, flush=True)

@@ -22,12 +22,18 @@ from rich.live import Live
 
 from recoverrun.errors import ExitCode
 from recoverrun.reports.find_run import RunNotFound, find_run
+from recoverrun.reports.hang_stacks import hang_stacks
+from recoverrun.reports.stack_page import stack_page
 from recoverrun.reports.status import Status, Watch, to_json
-from recoverrun.reports.status_screen import glyphs, plain_lines, render
+from recoverrun.reports.status_fit import fitted
+from recoverrun.reports.status_lines import plain_lines
+from recoverrun.reports.status_screen import glyphs
 from rendezvous.journal.reader import RunTail
 
 PERIOD_S = 0.5
+PROMPT_LINES = 2
 LEAVE = (b"q", b"Q", b"\x03", b"\x04")
+STACKS = (b"s", b"S")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +41,7 @@ class StatusConfig:
     run_dir: Path
     once: bool
     json: bool
+    steps: int = 0  # that there will be, 0 unknown
 
 
 def register(app: typer.Typer) -> None:
@@ -50,6 +57,12 @@ def status(
         bool, typer.Option("--once", help="Print the present state and leave.")
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and leave.")] = False,
+    steps: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=0, help="Steps that the script will make: tells the time left."
+        ),
+    ] = 0,
 ) -> None:
     """Show who is alive, the step, quotas and losses of a run, live."""
     try:
@@ -57,12 +70,13 @@ def status(
     except RunNotFound as error:
         typer.echo(f"recoverrun status: {error}", err=True)
         raise typer.Exit(ExitCode.USAGE) from None
-    raise typer.Exit(show(StatusConfig(run_dir=run_dir, once=once, json=json), Console()))
+    config = StatusConfig(run_dir=run_dir, once=once, json=json, steps=steps)
+    raise typer.Exit(show(config, Console()))
 
 
 def show(config: StatusConfig, console: Console) -> int:
     """Print or follow; returns the exit code."""
-    follower = Follower(config.run_dir)
+    follower = Follower(config.run_dir, config.steps)
     now = follower.read()
     if config.json:
         typer.echo(to_json(now))
@@ -71,7 +85,7 @@ def show(config: StatusConfig, console: Console) -> int:
         typer.echo("\n".join(plain_lines(now)))
         return 0
     if config.once or now.exit_code is not None or not sys.stdin.isatty():
-        console.print(render(now, glyphs(console)))
+        console.print(fitted(now, glyphs(console), console, height=_left(console)))
         return 0
     return follow(follower, console)
 
@@ -79,9 +93,10 @@ def show(config: StatusConfig, console: Console) -> int:
 class Follower:
     """Reads what is new in the journals and knows the wall clock, which the screen must not."""
 
-    def __init__(self, run_dir: Path) -> None:
+    def __init__(self, run_dir: Path, steps: int = 0) -> None:
+        self.run_dir = run_dir
         self._tail = RunTail(run_dir)
-        self._watch = Watch(run_dir=str(run_dir))
+        self._watch = Watch(run_dir=str(run_dir), of=steps)
 
     def read(self) -> Status:
         self._watch.add(self._tail.poll())
@@ -93,18 +108,29 @@ class Follower:
 def follow(follower: Follower, console: Console) -> int:
     """The live screen, until the run ends or a key says so. The last frame stays in the scroll."""
     signs = glyphs(console)
-    now = follower.read()
+    now, stacks = follower.read(), False
     with keys(sys.stdin.fileno()), Live(console=console, auto_refresh=False, screen=True) as live:
         try:
             while now.exit_code is None:
-                live.update(render(now, signs, live=True), refresh=True)
-                if pressed(sys.stdin.fileno(), PERIOD_S) in LEAVE:
+                page = fitted(now, signs, console, height=console.height, live=True)
+                if stacks:
+                    kept = hang_stacks(follower.run_dir)
+                    page = stack_page(kept, signs, height=console.height)
+                live.update(page, refresh=True)
+                key = pressed(sys.stdin.fileno(), PERIOD_S)
+                if key in LEAVE:
                     break
+                stacks ^= key in STACKS
                 now = follower.read()
         except KeyboardInterrupt:
             pass  # Ctrl-C is one of the ways to leave.
-    console.print(render(now, signs))
+    console.print(fitted(now, signs, console, height=_left(console)))
     return 0
+
+
+def _left(console: Console) -> int:
+    """Lines for a screen that is to stay in sight above the next prompt."""
+    return max(1, console.height - PROMPT_LINES)
 
 
 @contextmanager

@@ -28,9 +28,12 @@ class Follow:
 
 @dataclass(frozen=True, slots=True)
 class Departed:
-    """We coordinate, and these launchers do not take part any more: (launcher, why)."""
+    """We coordinate, and these launchers do not take part any more: (launcher, why). These `came`
+    to take part.
+    """
 
     gone: tuple[tuple[str, str], ...]
+    came: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from rendezvous.coordinator.coordinator import Coordinator
 from rendezvous.coordinator.losses import SIGNALLED
+from rendezvous.protocol.effects import Json, Record
 from rendezvous.protocol.formation_messages import Start
 from rendezvous.protocol.messages import Stop
 
@@ -39,6 +40,14 @@ class Attempts:
         """The next one begins."""
         self.number += 1
         self.restarts += counts
+
+    def record(self, reason: str, root_rank: int) -> Record:
+        """The journal's line of the one that begins."""
+        fields: dict[str, Json] = {
+            "attempt": self.number, "restarts": self.restarts, "of": self.most,
+            "root_rank": root_rank,
+        }  # fmt: skip
+        return Record("job.restart", reason, fields)
 
     def judge(
         self, stop: Stop, job: Coordinator | None, *, enough: bool, changing: bool

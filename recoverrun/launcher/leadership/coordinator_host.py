@@ -11,32 +11,34 @@ coordinator and a new store, so that nothing of the dead one is ever read.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 
 from recoverrun.errors import ExitCode
 from recoverrun.launcher.leadership import first_failure
 from recoverrun.launcher.leadership.attempts import Attempts
 from recoverrun.launcher.leadership.first_failure import FirstFailure
+from recoverrun.launcher.leadership.host_voice import HostVoice
 from recoverrun.launcher.leadership.launchers import AttemptMembers, is_past, survives, verdict
 from recoverrun.launcher.leadership.newcomers import Newcomers
+from recoverrun.launcher.leadership.rollbacks import OF_SNAPSHOTS, Rollbacks
 from recoverrun.launcher.network.frames import NOBODY, Envelope
 from recoverrun.launcher.network.job_fingerprint import differences
 from rendezvous.coordinator import coordinator
 from rendezvous.coordinator.coordinator import Coordinator
+from rendezvous.coordinator.recovery_policy import RecoveryPolicy
 from rendezvous.coordinator.takeover import Standing, Vacancy, new_coordinator
 from rendezvous.membership import failure_detector
 from rendezvous.membership.failure_detector import Detector
 from rendezvous.membership.formation import Formation, Formed
-from rendezvous.protocol.effects import Effect, Json, KillRanks, Record, StopJob, ToRank, notice
+from rendezvous.protocol.effects import Effect, Record, StopJob
 from rendezvous.protocol.formation_messages import Beat, Join, Refusal, Restart, Start
 from rendezvous.protocol.heartbeat import heartbeat
 from rendezvous.protocol.messages import Exited, Leaving, Message, Stop, StoreCall
 from rendezvous.protocol.register_messages import Ping
 from rendezvous.store.replicated_store import Effect as StoreEffect
-from rendezvous.store.replicated_store import ReplicatedStore, Say
+from rendezvous.store.replicated_store import ReplicatedStore
 
 
-class CoordinatorHost:
+class CoordinatorHost(HostVoice):
     """Everything of the job that exists once. Launchers are named by their incarnations."""
 
     def __init__(
@@ -44,25 +46,27 @@ class CoordinatorHost:
         *,
         formation: Formation,
         own: str,
-        min_replicas: int,
+        policy: RecoveryPolicy,
         record: Callable[[Record], None],
         store: ReplicatedStore,
         max_restarts: int = 0,
     ) -> None:
-        self._own = own
-        self._min_replicas = min_replicas
+        members = AttemptMembers()
+        super().__init__(
+            own=own,
+            members=members,
+            newcomers=Newcomers(formation, members, own=own, begin=self._open, record=record),
+        )
+        self._policy = policy
         self._record = record
         self._attempts = Attempts(max_restarts)
         self._changing = False  # the membership, not by a failure of a worker
         self._heartbeat = heartbeat(formation.most)
         self._detector = Detector(self._heartbeat)
-        self._coordinator: Coordinator | None = None
         self._first_failure = FirstFailure(nodes=1, world_size=0)
         self._store = store  # of this launcher: it outlives this coordinator host
         self._generation = 0
-        self._members = AttemptMembers()
-        self._newcomers = Newcomers(formation, self._members, own=own, begin=self._open)
-        self.stopped: Stop | None = None
+        self._rollbacks = Rollbacks(members, record)
 
     # --------------------------------------------------------------------------- events
 
@@ -85,6 +89,8 @@ class CoordinatorHost:
             return self._leave(sender, message, now)
         if isinstance(message, Beat | Ping):
             return [] if self._coordinator is not None else self._newcomers.call_again(sender)
+        if isinstance(message, OF_SNAPSHOTS):
+            return self._rollbacks.hear(sender, message, now)
         if self._coordinator is None or is_past(message, self._attempts.number):
             return []
         rank = getattr(message, "rank", NOBODY)
@@ -94,6 +100,7 @@ class CoordinatorHost:
             return self.answer(self._store.call(message, now))
         held: list[Envelope] = []
         if isinstance(message, Exited):
+            self._rollbacks.exited(message)
             held = self._concluded(self._first_failure.step(first_failure.Ended(message), now), now)
         return held or self._coordinate(coordinator.Received(message=message), now)
 
@@ -109,6 +116,7 @@ class CoordinatorHost:
             envelopes += self._concluded(self._first_failure.step(first_failure.Tick(), now), now)
             if self._coordinator is not None:
                 envelopes += self._coordinate(coordinator.Tick(), now)
+                envelopes += self._give_places(now)
         return envelopes + self.answer(self._store.tick(now))
 
     def deadline(self) -> float | None:
@@ -120,39 +128,6 @@ class CoordinatorHost:
             machines += [self._coordinator.deadline(), self._first_failure.deadline()]
         return min((at for at in machines if at is not None), default=None)
 
-    def beat(self, beat: Beat, *, members: bool) -> list[Envelope]:
-        """Tell those who wait for a place that this launcher lives, and perhaps the members too.
-
-        Members ask the register how it is, and need no other sign.
-        """
-        told = self._newcomers.others if members else self._newcomers.names
-        return [Envelope(peer, NOBODY, beat) for peer in told]
-
-    def stop(self, stop: Stop) -> list[Envelope]:
-        """End the job, or its forming; only the first reason counts."""
-        if self.stopped is not None:
-            return []
-        self.stopped = stop
-        if stop.root_rank >= 0 and (root := self._members.host(stop.root_rank, evicted=True)):
-            self.stopped = stop = replace(stop, node=root.name)
-        refusal = Refusal(reason=stop.reason, exit_code=stop.exit_code)
-        spares = self._newcomers.refuse(refusal)
-        if self._coordinator is None:
-            return spares + [Envelope(peer, NOBODY, refusal) for peer in self._newcomers.others]
-        others = self._newcomers.others
-        self._members.uninformed = set(others)
-        return spares + [Envelope(peer, NOBODY, stop) for peer in [*others, self._own]]
-
-    @property
-    def is_alone(self) -> bool:
-        """True if no other launcher could go on without this one."""
-        return not self._members.present - {self._own}
-
-    @property
-    def settled(self) -> bool:
-        """True if every launcher that lives knows that the job is over."""
-        return not self._members.uninformed
-
     # --------------------------------------------------------------------------- forming
 
     def _join(self, sender: str, join: Join, now: float) -> list[Envelope]:
@@ -163,6 +138,8 @@ class CoordinatorHost:
         if sender in self._members.known and join.attempt != self._attempts.number:
             # It still lives in an attempt that is over.
             return self._newcomers.call(sender)
+        if self._members.changed and self._coordinator and sender in self._members.known:
+            return self._members.place_of(sender, self._own)
         begun = self._coordinator is not None or self._newcomers.restart is not None
         if begun and not self._newcomers.knows(sender):
             envelopes = self._late(sender, join, now)
@@ -181,21 +158,31 @@ class CoordinatorHost:
 
     def _watch(self, sender: str, now: float) -> None:
         """A sign of life. Over members of a job that runs it is the register that watches."""
-        member = sender in self._members.known and self._coordinator is not None
-        if sender != self._own and not member:
+        if self._newcomers.watches(sender, running=self._coordinator is not None):
             self._detector.step(failure_detector.Heard(sender.encode()), now)
+
+    def _give_places(self, now: float) -> list[Envelope]:
+        """Let those who wait have the places of lost nodes whose replicas come back."""
+        if self._coordinator is None or not self._policy.returns:
+            return []
+        envelopes: list[Envelope] = []
+        for given in self._newcomers.give_places(self._coordinator.wants):
+            taken = coordinator.PlaceTaken(ranks=given.ranks)
+            envelopes += [*given.told, *self._coordinate(taken, now)]
+        return envelopes
 
     def _open(self, formed: Formed, now: float) -> None:
         """An attempt has formed."""
         starts = formed.starts
         self._members.take(starts[0])
+        self._rollbacks.begin(starts[0], now)
         for member in self._members.known.values():
             self._record(member.record())
             self._detector.step(failure_detector.Forget(member.incarnation.encode()), now)
-        for words in differences(formed.joins):
-            self._record(notice(words))
+        for record in differences(formed.joins):
+            self._record(record)
         world = tuple(range(starts[0].world_size))
-        self._coordinator = Coordinator(world=world, min_replicas=self._min_replicas)
+        self._coordinator = Coordinator(world=world, policy=self._policy)
         self._first_failure = FirstFailure(nodes=len(starts), world_size=len(world))
         self._generation = self._coordinator.generation
 
@@ -244,7 +231,8 @@ class CoordinatorHost:
             return self.stop(stop)
         left = len(self._members.present) + len(self._newcomers.spares)
         enough = left >= self._newcomers.least
-        again = self._attempts.judge(
+        back = self._rollbacks.judge(stop, enough=enough)
+        again = back or self._attempts.judge(
             stop, self._coordinator, enough=enough, changing=self._changing
         )
         if again is None:
@@ -258,12 +246,9 @@ class CoordinatorHost:
         attempts.begin(counts=counts)
         self._coordinator, self._generation = None, 0
         self._store.empty()
-        restart = Restart(attempt=attempts.number, reason=reason, root_rank=root_rank)
-        fields: dict[str, Json] = {
-            "attempt": attempts.number, "restarts": attempts.restarts, "of": attempts.most,
-            "root_rank": root_rank,
-        }  # fmt: skip
-        self._record(Record("job.restart", reason, fields))
+        back = self._rollbacks.end(now)
+        restart = Restart(attempt=attempts.number, reason=reason, root_rank=root_rank, back=back)
+        self._record(attempts.record(reason, root_rank))
         return self._newcomers.renew(restart, attempts.restarts, now)
 
     # --------------------------------------------------------------------------- running
@@ -286,15 +271,13 @@ class CoordinatorHost:
 
     def _carry_out(self, effect: Effect, now: float) -> list[Envelope]:
         match effect:
-            case ToRank(rank=rank, message=message):
-                return self._members.to_rank(rank, message)
-            case KillRanks(kill=kill):
-                return self._members.kill(kill)
             case StopJob(stop=stop):
                 return self._inquire(stop, now)
             case Record():
                 self._record(effect)
                 return []
+            case _:
+                return self._members.carry_out(effect)
 
     def _broken(self, words: str) -> list[Envelope]:
         invariant = words.split(":")[0]
@@ -303,13 +286,7 @@ class CoordinatorHost:
 
     def answer(self, effects: Iterable[StoreEffect]) -> list[Envelope]:
         """What the store wants sent: to its followers, or to whoever had called."""
-        envelopes: list[Envelope] = []
-        for effect in effects:
-            if isinstance(effect, Say):
-                envelopes.append(Envelope(effect.to, NOBODY, effect.message))
-            else:
-                envelopes += self._members.to_rank(effect.rank, effect)
-        return envelopes
+        return [envelope for effect in effects for envelope in self._members.answer(effect)]
 
     # --------------------------------------------------------------------------- taking over
 
@@ -319,6 +296,7 @@ class CoordinatorHost:
         """Go on with an attempt that another host has begun, from what all members remember."""
         self._attempts.adopt(start)
         self._members.adopt(start, {name for name, _, _ in vacancy.lost})
+        self._rollbacks.begin(start, now, known=True)
         self._first_failure = FirstFailure(
             nodes=len(self._members.known), world_size=start.world_size
         )
@@ -345,18 +323,23 @@ class CoordinatorHost:
 
     # --------------------------------------------------------------------------- losing
 
-    def depart(self, gone: Iterable[tuple[str, str]], now: float) -> list[Envelope]:
-        """The launchers agreed that these take no part any more: (launcher, why)."""
+    def depart(
+        self, gone: Iterable[tuple[str, str]], now: float, *, came: Iterable[str] = ()
+    ) -> list[Envelope]:
+        """The launchers agreed that these take no part any more, (launcher, why), and who does."""
+        for name in came:
+            self._newcomers.placed.discard(name)
+            self._detector.step(failure_detector.Forget(name.encode()), now)
         return [envelope for sender, reason in gone for envelope in self._lose(sender, reason, now)]
 
     def _lose(self, sender: str, reason: str, now: float) -> list[Envelope]:
         if self.stopped is None:
-            for record in self._newcomers.count_loss(sender, reason, now):
-                self._record(record)
+            self._newcomers.count_loss(sender, reason, now)
         if self._newcomers.drop(sender) and self._coordinator is not None:
             return []
         if self._coordinator is None:
             self._members.known.pop(sender, None)
+            self._rollbacks.lose(sender)
             left = self._newcomers.leave(sender, now)
             return left + ([] if self._newcomers.restart is None else self._newcomers.fill(now))
         self._members.uninformed.discard(sender)
@@ -364,14 +347,14 @@ class CoordinatorHost:
         if self.stopped is not None or member is None or sender in self._members.evicted:
             return []
         self._members.evicted.add(sender)
-        lost = coordinator.NodeLost(node=member.name, ranks=tuple(member.ranks), reason=reason)
+        self._rollbacks.lose(sender)
         if self._first_failure.pending:  # The coordinator has done its part.
             words = f"node {member.name} is lost: {reason}"
-            self._record(Record("node.lost", words, {"ranks": list(member.ranks)}))
+            self._record(member.lost(words))
             event = first_failure.Lost(min(member.ranks, default=-1), words)
             return self._concluded(self._first_failure.step(event, now), now)
         self._changing = True
-        envelopes = self._coordinate(lost, now)
+        envelopes = self._coordinate(member.loss(reason), now)
         self._changing = False
         return envelopes
 
@@ -389,9 +372,7 @@ class CoordinatorHost:
                 self._members.evicted.add(sender)
                 self._detector.step(failure_detector.Forget(sender.encode()), now)
             if survived:
-                ranks = tuple(member.ranks)
-                lost = coordinator.NodeLost(node=member.name, ranks=ranks, reason=leave.reason)
-                return self._coordinate(lost, now)
+                return self._coordinate(member.loss(leave.reason), now)
             if enough:
                 reason = f"node {member.name} leaves ({leave.reason})"
                 return self._begin_again(reason, -1, now, counts=False)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from rendezvous.membership.failure_detector import Detector, Forget, Heard, Tick
 from rendezvous.protocol.heartbeat import Heartbeat
 
-SOUGHT_MOST = 15
+SOUGHT_MOST = 5
 """Silences after which a spare gives up: longer than it takes to agree on another coordinator."""
 
 COORDINATOR = b"coordinator"

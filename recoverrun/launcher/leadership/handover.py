@@ -10,7 +10,8 @@ from recoverrun.launcher.network.frames import NOBODY
 from rendezvous.coordinator.takeover import RETOLD, Memory, Standing
 from rendezvous.protocol import codec
 from rendezvous.protocol.chunks import shares
-from rendezvous.protocol.messages import ContextBuffer, Message, Statement
+from rendezvous.protocol.messages import ContextBuffer, Message
+from rendezvous.protocol.register_messages import Statement
 
 STATEMENT_BYTES = 4 << 20
 """Of one part: half of what a frame may have."""

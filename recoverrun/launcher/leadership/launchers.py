@@ -8,12 +8,26 @@ from recoverrun.config.run_config import RunConfig
 from recoverrun.errors import ExitCode
 from recoverrun.launcher.network.frames import NOBODY, Envelope
 from recoverrun.version import __version__
-from rendezvous.coordinator.coordinator import Coordinator
+from rendezvous.coordinator.coordinator import Coordinator, NodeLost
 from rendezvous.membership.formation import Formation
-from rendezvous.protocol.effects import Json, Record
-from rendezvous.protocol.formation_messages import Beat, Peer, Start
+from rendezvous.membership.vacant_places import name_of, start_of, with_peer
+from rendezvous.protocol.arrival_messages import Ready, StartAgain
+from rendezvous.protocol.effects import (
+    Inspection,
+    Json,
+    KillRanks,
+    Record,
+    StartRanks,
+    ToRank,
+)
+from rendezvous.protocol.formation_messages import Beat, Join, Start
+from rendezvous.protocol.hang_messages import Evidence, Inspect, Progress
+from rendezvous.protocol.incarnations import attempt_of
 from rendezvous.protocol.messages import ContextBuffer, Exited, Hello, Kill, Message, Stop
 from rendezvous.protocol.register_messages import Ping
+from rendezvous.protocol.snapshot_messages import Held
+from rendezvous.store.replicated_store import Effect as StoreEffect
+from rendezvous.store.replicated_store import Say
 
 TRIES_ENOUGH = 3
 """As many attempts with the same end are no accident."""
@@ -31,11 +45,19 @@ class Member:
     name: str
     ranks: range
 
-    def record(self) -> Record:
+    def record(self, how: str = "") -> Record:
         """The journal's line of its coming."""
         nproc = len(self.ranks)
         fields: dict[str, Json] = {"nproc": nproc, "name": self.name}
-        return Record("node.join", f"node {self.name} joins with {nproc} workers", fields)
+        return Record("node.join", f"node {self.name} joins with {nproc} workers{how}", fields)
+
+    def loss(self, reason: str) -> NodeLost:
+        """What the coordinator is told of it."""
+        return NodeLost(node=self.name, ranks=tuple(self.ranks), reason=reason)
+
+    def lost(self, reason: str) -> Record:
+        """The journal's line of its loss."""
+        return Record("node.lost", reason, {"name": self.name, "ranks": list(self.ranks)})
 
 
 def members_of(start: Start) -> dict[str, Member]:
@@ -54,18 +76,40 @@ class AttemptMembers:
         self.known: dict[str, Member] = {}
         self.evicted: set[str] = set()  # members that were silent for too long, or have left
         self.uninformed: set[str] = set()  # those that have not confirmed the stop
-        self._peers: tuple[Peer, ...] = ()
+        self.start: Start | None = None  # as it is now
+        self.changed = False  # places may have been taken since it formed
         self._hosts: dict[int, Member] = {}  # by rank
 
     def take(self, start: Start) -> None:
         """These have been given their ranks."""
-        self.known, self._peers = members_of(start), start.peers
+        self.known, self.start, self.changed = members_of(start), start, False
         self._hosts = {rank: member for member in self.known.values() for rank in member.ranks}
 
     def adopt(self, start: Start, gone: Collection[str]) -> None:
         """These had been given their ranks before we were asked; nodes of the names `gone` left."""
         self.take(start)
         self.evicted = {m.incarnation for m in self.known.values() if m.name in gone}
+        self.changed = True
+
+    @property
+    def vacant(self) -> list[int]:
+        """Node ranks whose launcher was given up."""
+        peers = () if self.start is None else self.start.peers
+        return [rank for rank, peer in enumerate(peers) if peer[0] in self.evicted]
+
+    def replace(self, node_rank: int, join: Join) -> Member:
+        """A launcher takes the place of one that was given up; returns it."""
+        assert self.start is not None, "only an attempt has places"
+        peer = (join.incarnation, join.address, join.listen, join.nproc)
+        name = name_of(self.start, node_rank, join.node)
+        self.take(with_peer(self.start, node_rank, peer, name))
+        self.changed = True
+        return self.known[join.incarnation]
+
+    def place_of(self, incarnation: str, leader: str) -> list[Envelope]:
+        """Tell a launcher of its place, and who has the others, in an attempt that runs."""
+        start = None if self.start is None else start_of(self.start, incarnation, leader)
+        return [] if start is None else [Envelope(incarnation, NOBODY, start)]
 
     def forget(self, gone: Collection[str]) -> None:
         """The nodes of these names are not waited for any more."""
@@ -89,10 +133,26 @@ class AttemptMembers:
         host = self.host(rank)
         return [] if host is None else [Envelope(host.incarnation, rank, message)]
 
-    def kill(self, kill: Kill) -> list[Envelope]:
-        """Have the launchers of these ranks end them."""
-        names = {host.incarnation for rank in kill.ranks if (host := self.host(rank))}
-        return [Envelope(name, NOBODY, kill) for name in sorted(names)]
+    def answer(self, effect: StoreEffect) -> list[Envelope]:
+        """Return messages of the store: to one of its followers, or to the rank that called it."""
+        if isinstance(effect, Say):
+            return [Envelope(effect.to, NOBODY, effect.message)]
+        return self.to_rank(effect.rank, effect)
+
+    def carry_out(self, effect: ToRank | KillRanks | StartRanks | Inspection) -> list[Envelope]:
+        """What the coordinator wants said."""
+        match effect:
+            case ToRank(rank=rank, message=message):
+                return self.to_rank(rank, message)
+            case KillRanks(kill=order) | StartRanks(start=order) | Inspection(inspect=order):
+                return self.order(order)
+
+    def order(self, order: Kill | StartAgain | Inspect) -> list[Envelope]:
+        """Have the launchers of its ranks carry out an order. All remember who is started."""
+        if isinstance(order, StartAgain):
+            return [Envelope(name, NOBODY, order) for name in sorted(self.present)]
+        names = {host.incarnation for rank in order.ranks if (host := self.host(rank))}
+        return [Envelope(name, NOBODY, order) for name in sorted(names)]
 
     def remind(self, sender: str, message: Message, stop: Stop) -> list[Envelope]:
         """A launcher confirms a stop by sending it back; until then it is told again."""
@@ -110,16 +170,17 @@ class AttemptMembers:
 
     def places(self, out: str) -> tuple[tuple[str, int], ...]:
         """Where a spare may ask for another coordinator: places of some present, without `out`."""
-        known = (peer for peer in self._peers if peer[0] not in self.evicted | {out})
+        peers = () if self.start is None else self.start.peers
+        known = (peer for peer in peers if peer[0] not in self.evicted | {out})
         places = ((host, port) for _, host, port, _ in known if host and port)
         return tuple(islice(places, ALTERNATIVES))
 
 
 def is_past(message: Message, attempt: int) -> bool:
     """True if it is of a worker of an earlier attempt."""
-    if not isinstance(message, Hello | Exited | ContextBuffer):
+    if not isinstance(message, Hello | Ready | Exited | ContextBuffer | Progress | Evidence):
         return False
-    return message.incarnation != attempt
+    return attempt_of(message.incarnation) != attempt
 
 
 def survives(job: Coordinator, ranks: range) -> bool:
@@ -140,7 +201,18 @@ def verdict(stop: Stop, tries: Sequence[str]) -> Stop:
     return replace(stop, exit_code=ExitCode.DO_NOT_REQUEUE, reason=reason)
 
 
-def formation_of(config: RunConfig, own: str, *, begun_at: float, over: bool = False) -> Formation:
+def _planned(nodes: Sequence[tuple[int, tuple[Held, ...]]]) -> str:
+    """What all ranks begin from, where anything is held at all."""
+    if not any(held for _, held in nodes):
+        return ""
+    from rendezvous.snapshots.restore_plan import planned  # what only snapshots need
+
+    return planned(nodes)
+
+
+def formation_of(
+    config: RunConfig, own: str, *, folder: str, begun_at: float, over: bool = False
+) -> Formation:
     """How a job comes together, as the options of its launcher `own` describe it."""
     return Formation(
         nnodes=config.nnodes,
@@ -153,5 +225,7 @@ def formation_of(config: RunConfig, own: str, *, begun_at: float, over: bool = F
         last_call_s=config.last_call_s,
         allow_mixed=config.allow_mixed,
         leader=own,
+        folder=folder,
         over=over,
+        restore=_planned,
     )

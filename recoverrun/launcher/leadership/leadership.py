@@ -46,13 +46,17 @@ from rendezvous.consensus.register_events import (
     To,
     WitnessSeen,
 )
+from rendezvous.coordinator.recovery_policy import USUAL, RecoveryPolicy
 from rendezvous.protocol.formation_messages import Beat, Start
-from rendezvous.protocol.messages import ContextBuffer, Message, Statement
-from rendezvous.protocol.register_messages import Copied, Copy, Whole
+from rendezvous.protocol.messages import ContextBuffer, Message
+from rendezvous.protocol.register_messages import Copied, Copy, Statement, Whole
 from rendezvous.store.replicated_store import Effect as StoreEffect
 from rendezvous.store.replicated_store import ReplicatedStore, Say
 
 RESEND_S = 0.3
+
+OUTSIDE_S = 20.0
+"""A launcher with a lost one's place takes part by then, or who gave it that place is lost, too."""
 
 KEEPERS = 2
 """Launchers beside the coordinator that keep what a worker would leave behind."""
@@ -77,28 +81,31 @@ class Leadership:
         self.store = ReplicatedStore(founder=True)
         self._chance = chance
         self._register: Register | LeasedRegister | None = None
-        self._min_replicas = 1
+        self._policy = USUAL
         self.attempt = OwnAttempt()
         self._term = 0
         self._handover = Handover()
         self._warned = False
         self._spoken = False  # has the coordinator of this term spoken to us?
         self._state_at = 0.0  # when our statement is due again
+        self._outside_until = float("inf")
         self._present: frozenset[str] = frozenset()  # launchers of the attempt that we know to live
 
     # --------------------------------------------------------------------------- the job
 
-    def join(self, start: Start, *, min_replicas: int, several: bool, now: float) -> list[Act]:
+    def join(self, start: Start, *, policy: RecoveryPolicy, several: bool, now: float) -> list[Act]:
         """Workers of an attempt are about to be started here.
 
         Without `several` launchers, now or ever, there is nobody to agree with.
         """
         new = self.attempt.start is None
-        self._min_replicas = min_replicas
+        self._policy = policy
         self.attempt.join(start)
         self._present = frozenset(peer[0] for peer in start.peers)
         if new:
-            founding = start.attempt == 0
+            founding = start.attempt == 0 and not start.succeeds
+            if start.succeeds:
+                self._outside_until = now + OUTSIDE_S
             self.leader, self._spoken = start.leader or self.own, True
             self._term = 1 if founding else 0
             if not founding:
@@ -145,9 +152,11 @@ class Leadership:
 
     # --------------------------------------------------------------------------- what is said
 
-    def said(self, message: Message) -> None:
-        """A worker of this node said so, or its end was seen; or what another launcher entrusts."""
+    def said(self, message: Message, now: float) -> list[Act]:
+        """A worker of this node said so, or its end was seen."""
         self.attempt.memory.said(message)
+        moved = self.attempt.moved(message, self.own, now)
+        return [] if moved is None else self._ballot(moved, now)
 
     def heard(self, message: Message) -> None:
         """A worker of this node is told so."""
@@ -188,9 +197,13 @@ class Leadership:
                 return [*acts, *self._settle(now)]
             case Statement():
                 return self._state(sender, message)
+            case Start():  # Another launcher has taken a lost one's place.
+                news = self.attempt.learn(message)
+                admit = news if self.leader == self.own else []
+                return [act for name in admit for act in self._ballot(Admit(name), now)]
             case ContextBuffer(rank=rank):
                 if self.attempt.hosts(sender, rank):
-                    self.said(message)
+                    self.attempt.memory.said(message)
                 return []
             case _ if isinstance(message, RegisterMessage):
                 return self._ballot(Heard(sender, message), now)
@@ -215,6 +228,10 @@ class Leadership:
     def tick(self, now: float) -> list[Act]:
         """Time passed."""
         acts = self._ballot(Tick(self._chance()), now)
+        if now >= self._outside_until:
+            self._outside_until = float("inf")
+            words = f"for {OUTSIDE_S:.0f} s nobody let it in who knew that it had a place"
+            acts.append(CutOff(records.cut_off(words, silent=False)))
         if not self._spoken and self._register is not None and now >= self._state_at:
             acts += self._send_statement(now)
         return acts
@@ -223,7 +240,7 @@ class Leadership:
         """When `tick` is next needed, or None."""
         if self._register is None:
             return None
-        at = self._register.deadline()
+        at = min(self._register.deadline(), self._outside_until)
         return at if self._spoken else min(at, self._state_at)
 
     # --------------------------------------------------------------------------- the register
@@ -260,9 +277,13 @@ class Leadership:
             self.close()
             words = "this node was silent for so long that the job went on without it"
             return [CutOff(words)]
+        self._outside_until = float("inf")
         newly_gone = self._present.difference(configuration.members)
         why = {name: why_lost(name in dead) for name in sorted(newly_gone)}
         self._present -= newly_gone
+        self.attempt.members = configuration.members
+        came = self.attempt.nodes.keys() & set(configuration.members) - self._present
+        self._present |= came
         acts: list[Act] = self._warnings()
         if configuration.term != self._term:
             acts += self._change_over(configuration, now)
@@ -270,8 +291,8 @@ class Leadership:
             acts += self._lend_store(now, anew=False)
         if configuration.leader == self.own:
             acts.append(records.decided(configuration, self.attempt.name, etcd=self._etcd))
-            if not self._handover.pending and why:
-                acts.append(Departed(tuple(why.items())))
+            if not self._handover.pending and (why or came):
+                acts.append(Departed(tuple(why.items()), tuple(sorted(came))))
         return [*acts, *self._complete()]
 
     def _warnings(self) -> list[Act]:
@@ -332,6 +353,7 @@ class Leadership:
             name = self.attempt.name(self.own)
             beat = Beat(node=name, incarnation=self.own, term=self._term)
             return [Envelope(sender, NOBODY, beat)]
+        self.attempt.believe(sender, part)
         self._handover.take(sender, part)
         return self._complete()
 
@@ -353,7 +375,7 @@ class Leadership:
         if whole:
             members, dead = register.configuration.members, register.peers.dead
             vacancy = self.attempt.vacancy(
-                self.own, self._term, min_replicas=self._min_replicas, members=members, dead=dead
+                self.own, self._term, policy=self._policy, members=members, dead=dead
             )
         record = records.taken_over(self.attempt.name(self.own), self._term)
         return [record, TakeOver(vacancy, standings, max(attempts), early)]

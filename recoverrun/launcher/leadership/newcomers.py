@@ -12,7 +12,8 @@ from recoverrun.launcher.leadership.launchers import AttemptMembers
 from recoverrun.launcher.network.frames import NOBODY, Envelope
 from rendezvous.membership import formation
 from rendezvous.membership.flapping import FlappingNodes
-from rendezvous.membership.formation import Abandoned, Formation, Formed, Reply
+from rendezvous.membership.formation import Abandoned, Formation, Formed, Reply, Waiting
+from rendezvous.membership.vacant_places import assigned
 from rendezvous.protocol.effects import Record
 from rendezvous.protocol.formation_messages import Join, Refusal, Restart, Spare
 
@@ -27,6 +28,13 @@ class Offer(NamedTuple):
     spare: bool  # it may take a place
 
 
+class Given(NamedTuple):
+    """A launcher has a place: who is told, and the ranks that it hosts."""
+
+    told: tuple[Envelope, ...]
+    ranks: tuple[int, ...]
+
+
 class Newcomers:
     """Of the job at the coordinator host `own`, whose `members` have a place."""
 
@@ -37,16 +45,19 @@ class Newcomers:
         *,
         own: str,
         begin: Callable[[Formed, float], None],
+        record: Callable[[Record], None],
     ) -> None:
         """`begin` is called once an attempt has formed."""
         self.spares: dict[str, Join] = {}  # for the next attempt
         self.waiting: set[str] = set()  # launchers that joined a job not yet formed
+        self.placed: set[str] = set()  # those that have a place, and take part soon
         self.refusal: Refusal | None = None  # the job will never be formed
         self.restart: Restart | None = None  # what the members were told last
         self._formation = formation
         self._members = members
         self._own = own
         self._begin = begin
+        self._record = record
         self._flapping_nodes = FlappingNodes()
 
     @property
@@ -115,6 +126,8 @@ class Newcomers:
                     for join in joins:
                         self.spares.pop(join.incarnation, None)
                     self._begin(effect, now)
+                case Waiting(reason=reason):
+                    self._record(Record("job.wait", reason))
                 case Abandoned(reason=reason):
                     code = ExitCode.NEVER_FORMED
                     self.refusal = Refusal(reason=reason, exit_code=code)
@@ -174,11 +187,33 @@ class Newcomers:
                 envelopes += self.join(join, now)
         return envelopes
 
+    def give_places(self, wants: Callable[[tuple[int, ...]], bool]) -> list[Given]:
+        """Give spares the places of lost nodes while the job runs, if it `wants` their ranks."""
+        members = self._members
+        if not self.spares or members.start is None:
+            return []
+        vacant = [
+            rank
+            for rank in members.vacant
+            if wants(tuple(members.known[members.start.peers[rank][0]].ranks))
+        ]
+        given = []
+        for node_rank, join in assigned(members.start, vacant, [*self.spares.values()]).items():
+            del self.spares[join.incarnation]
+            self.placed.add(join.incarnation)
+            former = members.start.nodes[node_rank]
+            member = members.replace(node_rank, join)
+            self._record(member.record(f" in the place of {former}, which was lost"))
+            told = [e for one in sorted(members.present) for e in members.place_of(one, self._own)]
+            given.append(Given(tuple(told), tuple(member.ranks)))
+        return given
+
     # --------------------------------------------------------------------------- losing
 
-    def count_loss(self, sender: str, reason: str, now: float) -> list[Record]:
-        """A launcher is lost, with a place or without; what a person should read of it."""
-        return self._flapping_nodes.lose(sender, reason, now)
+    def count_loss(self, sender: str, reason: str, now: float) -> None:
+        """A launcher is lost, with a place or without: record what a person should read of it."""
+        for record in self._flapping_nodes.lose(sender, reason, now):
+            self._record(record)
 
     def part(self, sender: str) -> None:
         """A launcher leaves as planned: that is no loss."""
@@ -190,3 +225,8 @@ class Newcomers:
             return False
         self.waiting.discard(sender)
         return True
+
+    def watches(self, sender: str, *, running: bool) -> bool:
+        """True if nobody else sees whether this launcher lives: the register watches members."""
+        member = sender in self._members.known and sender not in self.placed
+        return sender != self._own and not (member and running)

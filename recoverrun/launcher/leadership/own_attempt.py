@@ -1,12 +1,20 @@
 """The attempt in which a launcher has its place: who else has one, and what was said in it."""
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 
 from recoverrun.launcher.leadership.handover import statement
 from recoverrun.launcher.leadership.launchers import Member, members_of
+from rendezvous.consensus.register_events import Moved
+from rendezvous.coordinator.recovery_policy import RecoveryPolicy
 from rendezvous.coordinator.takeover import Memory, Vacancy
+from rendezvous.membership.vacant_places import with_peer
 from rendezvous.protocol.formation_messages import Start
-from rendezvous.protocol.messages import Statement
+from rendezvous.protocol.messages import Committed, Message
+from rendezvous.protocol.register_messages import Statement
+
+MOVED_EVERY_S = 0.25
+"""So often at most the register is told that steps are finished."""
 
 
 class OwnAttempt:
@@ -15,15 +23,40 @@ class OwnAttempt:
     def __init__(self) -> None:
         self.start: Start | None = None  # what we were told last
         self.nodes: dict[str, Member] = {}  # those of it
+        self.members: tuple[str, ...] = ()  # as the register has it
         self.memory = Memory()
         self.number = 0
         self._begun = False
+        self._moved_at = float("-inf")  # when the register was told so last
 
     def join(self, start: Start) -> None:
         """Workers are about to be started here."""
         self.start, self.number, self._begun = start, start.attempt, True
         self.nodes = members_of(start)
         self.memory = Memory()
+
+    def learn(self, start: Start) -> list[str]:
+        """Others have places of this attempt now; returns launchers that were not known."""
+        if self.start is None or start.attempt != self.number or not self._begun:
+            return []
+        news = [peer[0] for peer in start.peers if peer[0] not in self.nodes]
+        self.start = replace(self.start, nodes=start.nodes, peers=start.peers)
+        self.nodes = members_of(self.start)
+        return news
+
+    def believe(self, sender: str, part: Statement) -> None:
+        """A launcher that nobody has told us of says which place it has."""
+        start = self.start
+        if sender in self.nodes or start is None or not part.peer or part.peer[0][0] != sender:
+            return
+        known = 0 <= part.node_rank < len(start.peers)
+        if known and start.peers[part.node_rank][3] == part.peer[0][3]:
+            self.learn(with_peer(start, part.node_rank, part.peer[0], part.node))
+
+    @property
+    def strangers(self) -> set[str]:
+        """Launchers that take part, and whose place is not known."""
+        return set(self.members) - self.nodes.keys() if self._begun else set()
 
     def leave(self, following: int) -> None:
         """Our workers are being ended, for the attempt `following` to begin."""
@@ -34,6 +67,18 @@ class OwnAttempt:
         """True if that launcher hosts this rank."""
         node = self.nodes.get(launcher)
         return node is not None and rank in node.ranks
+
+    def moved(self, message: Message, own: str, now: float) -> Moved | None:
+        """What a step that a worker of the launcher `own` has finished tells of the others."""
+        if not isinstance(message, Committed) or now < self._moved_at + MOVED_EVERY_S:
+            return None
+        view = self.memory.view(message.generation)
+        live = set(view.live_ranks) if view is not None else set()
+        nodes = frozenset(name for name, node in self.nodes.items() if live & set(node.ranks))
+        if not nodes - {own}:
+            return None
+        self._moved_at = now
+        return Moved(nodes - {own})
 
     def name(self, launcher: str) -> str:
         """What the node of that launcher is called."""
@@ -46,10 +91,21 @@ class OwnAttempt:
 
     def statement(self, term: int) -> list[Statement]:
         """What this launcher remembers, in parts, for the coordinator of `term`."""
-        return statement(self.memory, term=term, attempt=self.number, begun=self._begun)
+        parts = statement(self.memory, term=term, attempt=self.number, begun=self._begun)
+        start = self.start
+        if start is None or not start.peers:
+            return parts
+        rank, name, peer = start.node_rank, start.nodes[start.node_rank], start.peers
+        return [replace(part, node_rank=rank, node=name, peer=(peer[rank],)) for part in parts]
 
     def vacancy(
-        self, own: str, term: int, *, min_replicas: int, members: Collection[str], dead: set[str]
+        self,
+        own: str,
+        term: int,
+        *,
+        policy: RecoveryPolicy,
+        members: Collection[str],
+        dead: set[str],
     ) -> Vacancy:
         """What the launcher `own` finds as the coordinator of `members`."""
         assert self.start is not None, "who never had a place has not begun"
@@ -57,7 +113,7 @@ class OwnAttempt:
         return Vacancy(
             term=term,
             world=tuple(range(self.start.world_size)),
-            min_replicas=min_replicas,
+            policy=policy,
             lost=tuple(
                 (node.name, tuple(node.ranks), why_lost(name in dead)) for name, node in gone
             ),

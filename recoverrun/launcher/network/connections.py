@@ -12,7 +12,7 @@ launcher has ended.
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from recoverrun.config.run_config import RunConfig
 from recoverrun.errors import ExitCode, RecoverrunError
@@ -26,6 +26,7 @@ from recoverrun.launcher.network.addresses import (
     understood,
 )
 from recoverrun.launcher.network.frames import Envelope, opened, packets, ranks
+from recoverrun.launcher.network.inquiries import Inquiry
 from rendezvous.protocol import codec
 from rendezvous.protocol.formation_messages import Redirect, Refusal, Start
 from rendezvous.protocol.messages import Message
@@ -39,15 +40,8 @@ BATCH = 1000
 BACKLOG = 10_000
 """Messages for the coordinator that wait for a connection."""
 
-ASK_AGAIN_S = 0.02
-"""After that a host is asked again about a launcher to which there is no connection. At first it
-may not refuse yet: a process that is killed loses connections before it stops listening."""
-
 CLAIM_AGAIN_S = 1.0
 """After that we try again to listen at an endpoint whose port was taken."""
-
-ASK_SELDOM_S = 1.0
-"""The longest such wait: each is twice as long as the one before."""
 
 Place = tuple[str, int]
 """Host and port."""
@@ -74,8 +68,7 @@ class _Call:
     place: Place | None  # where its host can be asked about it
     name: str = ""
     probe: Probe | None = None
-    asked_at: float = 0.0
-    wait_s: float = 0.0  # until its host is asked again
+    inquiry: Inquiry = field(default_factory=Inquiry)
 
 
 class Connections:
@@ -165,7 +158,7 @@ class Connections:
             if name not in self._calls and name not in self._over and place is not None:
                 with suppress(OSError):  # a place that cannot be: nobody can be reached there
                     dealer = self._station.connect_tcp(place)
-                    self._calls[name] = _Call(dealer, place, name, None, now, ASK_AGAIN_S)
+                    self._calls[name] = _Call(dealer, place, name, None, Inquiry(now))
 
     def place(self, name: str) -> Place | None:
         """Where this launcher is reached, if that is known."""
@@ -275,14 +268,12 @@ class Connections:
         self._turn()
         ended = []
         for name, call in list(self._calls.items()):
-            if call.dealer.up or call.place is None:
+            up = call.dealer.up or call.place is None
+            asks = call.inquiry.look(up=up, now=now)
+            if up or asks:
                 self._stop_asking(call)
-                call.wait_s = ASK_AGAIN_S
-                continue
-            due = now >= call.asked_at + call.wait_s
-            if due:
-                self._stop_asking(call)
-                self._ask(call, call.place, now)
+            if asks and call.place is not None:
+                self._ask(call, call.place)
             if call.probe is not None and call.probe.refused():
                 ended.append(name)
         for name in ended:
@@ -297,7 +288,7 @@ class Connections:
     def deadline(self) -> float | None:
         """When `claim` or `ask` is next needed, or None."""
         calls = self._calls.values()
-        times = [c.asked_at + c.wait_s for c in calls if not c.dealer.up and c.place is not None]
+        times = [c.inquiry.due for c in calls if not c.dealer.up and c.place is not None]
         if self._claim_at is not None:
             times.append(self._claim_at)
         return min(times, default=None)
@@ -307,10 +298,7 @@ class Connections:
         for call in self._calls.values():
             self._stop_asking(call)
 
-    def _ask(self, call: _Call, place: Place, now: float) -> None:
-        # Each question is a connection that the other end has to refuse or to wonder about.
-        call.wait_s = min(2 * call.wait_s, ASK_SELDOM_S)
-        call.asked_at = now
+    def _ask(self, call: _Call, place: Place) -> None:
         call.probe = Probe(*place)
         self._station.watch(call.probe.fd)
 

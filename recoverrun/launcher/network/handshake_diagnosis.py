@@ -53,7 +53,7 @@ def _diagnose(endpoint: Endpoint, keyring: Keyring, failures: int) -> str:
     greeting = _greeting(endpoint)
     if not greeting:
         return ""  # Nobody there any more, or too busy to answer.
-    if greeting[:1] != b"\xff" or greeting[9:10] != b"\x7f"[: len(greeting[9:10])]:
+    if not _is_zmtp(greeting):
         return (
             f"what answers at {endpoint} is not a recoverrun rendezvous: it speaks another "
             f"protocol; is the port right, and the launcher with node rank 0 running?"
@@ -69,6 +69,16 @@ def _diagnose(endpoint: Endpoint, keyring: Keyring, failures: int) -> str:
             f"{keyring.origin}: {_REMEDY}"
         )
     return ""
+
+
+def is_rendezvous(endpoint: Endpoint) -> bool:
+    """True if what answers there introduces itself as a launcher does."""
+    greeting = _greeting(endpoint)
+    return bool(greeting) and _is_zmtp(greeting)
+
+
+def _is_zmtp(greeting: bytes) -> bool:
+    return greeting[:1] == b"\xff" and greeting[9:10] == b"\x7f"[: len(greeting[9:10])]
 
 
 def _greeting(endpoint: Endpoint) -> bytes:

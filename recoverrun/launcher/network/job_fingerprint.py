@@ -16,7 +16,9 @@ from pathlib import Path
 
 from recoverrun.config.run_config import RunConfig
 from recoverrun.version import __version__
+from rendezvous.protocol.effects import Record, notice
 from rendezvous.protocol.formation_messages import Join
+from rendezvous.protocol.snapshot_messages import Held
 
 _VERSION = re.compile(r"^__version__ = ['\"]([^'\"+]+)", re.MULTILINE)
 
@@ -45,6 +47,7 @@ def join_message(
     attempt: int,
     agreement: str,
     listen: int,
+    holding: tuple[Held, ...] = (),
 ) -> Join:
     """Return how a node asks for a place in the job, with the fingerprint of what it runs."""
     fingerprint = job_fingerprint(config)
@@ -60,19 +63,21 @@ def join_message(
         attempt=attempt,
         agreement=agreement,
         listen=listen,
+        holding=holding,
         script=fingerprint.script,
         arguments=fingerprint.arguments,
         torch=fingerprint.torch,
     )
 
 
-def differences(joins: Sequence[Join]) -> list[str]:
+def differences(joins: Sequence[Join]) -> list[Record]:
     """Arguments may rightly differ from node to node; where they do, somebody should know."""
     found = []
     for join in joins:
         first = next(other for other in joins if other.role == join.role)
         if join.arguments != first.arguments:
-            found.append(f"{join.script} has other arguments on {join.node} than on {first.node}")
+            words = f"{join.script} has other arguments on {join.node} than on {first.node}"
+            found.append(notice(words))
     return found
 
 

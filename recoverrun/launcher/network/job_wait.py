@@ -1,5 +1,6 @@
 """The wait of a launcher for a place in the job: what its user reads, and when it is in vain."""
 
+import os
 from collections.abc import Callable
 
 from recoverrun.config.run_config import RunConfig
@@ -7,7 +8,9 @@ from recoverrun.errors import ExitCode, RecoverrunError
 from recoverrun.launcher.network.connections import Connections
 from recoverrun.launcher.network.handshake_diagnosis import hopeless
 from recoverrun.launcher.network.key_lookup import Keyring
-from recoverrun.launcher.output.announcements import spare
+from recoverrun.launcher.network.name_lookup import NameLookup, names_may_come
+from recoverrun.launcher.output.announcements import spare, still_waiting, unknown_name
+from rendezvous.membership.formation import TELL_AFTER_S, TELL_AGAIN_S
 
 
 class JobWait:
@@ -18,11 +21,24 @@ class JobWait:
         self._config = config
         self._say = say
         self._since = began_at
+        self._tell_at = began_at + TELL_AFTER_S
         self._spare = False  # the job runs, for now without us
+
+    def look_up(self) -> None:
+        """See that the endpoints' names are known. Raises RecoverrunError if they cannot be."""
+        if self._config.must_host:
+            return  # The name leads here, but perhaps only from outside.
+        unknown = NameLookup(self._config.endpoints).wait()
+        if len(unknown) < len(self._config.endpoints):
+            return
+        if not names_may_come(os.environ):
+            raise RecoverrunError(unknown_name(unknown), ExitCode.NEVER_FORMED)
+        self._tell_at += TELL_AGAIN_S
+        self._say(unknown_name(unknown, yet_s=self._config.join_timeout_s))
 
     def begin(self, now: float) -> None:
         """We have asked for a place, or were told to wait for one."""
-        self._since = now
+        self._since, self._tell_at = now, now + TELL_AFTER_S
 
     def be_spare(self, now: float) -> None:
         """The job runs, and we wait beside it."""
@@ -45,6 +61,10 @@ class JobWait:
         words = hopeless(self._config, keyring, waited_s, failures, known=known)
         if words:
             raise RecoverrunError(words, ExitCode.NEVER_FORMED)
+        if now >= self._tell_at and not self._spare:
+            self._tell_at = now + TELL_AGAIN_S
+            left_s = max(0.0, self._config.join_timeout_s - waited_s)
+            self._say(still_waiting(self._config, known=known, left_s=left_s))
 
     def lose_sight(self, silent_s: float) -> None:
         """The launcher at the endpoint is silent: forming goes on, a spare has nobody to ask."""

@@ -12,6 +12,7 @@ from string import Template
 from recoverrun.config.run_config import RunConfig
 from recoverrun.errors import ExitCode, RecoverrunError
 from rendezvous.protocol.formation_messages import Start
+from rendezvous.protocol.incarnations import attempt_of
 from rendezvous.protocol.worker_env import CUDA, WorkerEnv
 
 WATCHDOG = {
@@ -30,6 +31,10 @@ CONNECT_WITHIN = ("TORCH_NCCL_NONBLOCKING_TIMEOUT", "60")
 """Seconds for a communicator to be made, unless the user knows better: torch's are half an hour."""
 
 
+OUR_WORKER = ("-u", "-m", "recoverrun.worker")
+"""Arguments with which Python runs a worker of ours; the script and its own follow."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
     """What differs from worker to worker, or from launch to launch."""
@@ -41,6 +46,7 @@ class Place:
     context: str
     error_file: str
     restarts: int = 0
+    keeper: str = ""
 
 
 def worker_environ(
@@ -77,11 +83,15 @@ def worker_environ(
         context=place.context,
         protect=config.protect,
         # A fault that was planned for a step strikes once, not again in each attempt.
-        inject=config.inject if place.incarnation == 0 else "",
+        inject=config.inject if attempt_of(place.incarnation) == 0 else "",
         finals=config.finals,
         exact=config.exact,
         check_finite=config.check_finite,
         digest_every=config.digest_every,
+        returns=config.recovery_policy.returns,
+        keeper=place.keeper,
+        snapshot_every=config.recovery_policy.snapshot_every if place.keeper else "0",
+        restore=start.restore if place.keeper else "",
         rank=rank,
         local_rank=place.local_rank,
         world_size=start.world_size,
@@ -128,4 +138,4 @@ def worker_command(config: RunConfig, local_rank: int, python: str) -> list[str]
     if config.no_python:
         return [config.script, *arguments]
     module = ["-m"] if config.module else []
-    return [python, "-u", "-m", "recoverrun.worker", *module, config.script, *arguments]
+    return [python, *OUR_WORKER, *module, config.script, *arguments]

@@ -79,11 +79,14 @@ def spawn(
     stdout: Path | None = None,
     stderr: Path | None = None,
     cpus: Collection[int] = (),
+    handed: Collection[int] = (),
+    outlives: bool = False,
 ) -> Child:
     """Start a worker in a session of its own, bound to the life of this process and to `cpus`.
 
-    Its directory and its streams are ours, but for those that go to a file. Raises
-    RecoverrunError if it cannot be started.
+    Its directory and its streams are ours, but for those that go to a file; of our descriptors it
+    has those in `handed`. `outlives`: its life is its own. Raises RecoverrunError if it cannot be
+    started.
     """
     launcher = os.getpid()
     limits = _descriptors
@@ -91,10 +94,13 @@ def spawn(
     def bind_life() -> None:
         if limits is not None:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-        _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+        if not outlives:
+            _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
         if cpus:
             os.sched_setaffinity(0, cpus)
-        if os.getppid() != launcher:  # It died before the kernel knew that we care.
+        if (
+            not outlives and os.getppid() != launcher
+        ):  # It died before the kernel knew that we care.
             os.kill(os.getpid(), signal.SIGKILL)
 
     try:
@@ -108,11 +114,20 @@ def spawn(
                 preexec_fn=bind_life,
                 stdout=out,
                 stderr=err,
+                pass_fds=tuple(handed),
             )
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise RecoverrunError(f"cannot start {command[0]!r}: {why}", ExitCode.USAGE) from error
     return Child(process)
+
+
+def end_with_parent() -> None:
+    """Have the kernel send SIGTERM to this process when its parent ends. For a child, before exec.
+
+    Where the parent is gone by then, it is too late: nobody sends anything.
+    """
+    _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
 
 
 def _opened(files: ExitStack, path: Path | None) -> IO[bytes] | None:

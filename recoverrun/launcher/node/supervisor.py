@@ -8,12 +8,19 @@ not hold up the others, so the launcher leaves without it.
 
 A worker that ended normally may be ahead of its last words in the socket: its end is told a moment
 later, or as soon as its farewell is there.
+
+A rank that has ended may be told to run again, as another process, unless the job is being stopped.
+What is not told yet of the process before is told first: then nothing of it can be meant for the
+one that follows. Orders name the process that they mean by its birth (`births`), as they may come
+late: what is over by then has no effect, and what has not begun never will.
 """
 
 import signal
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import assert_never
+
+from rendezvous.membership.births import Births
 
 GRACE_S = 5.0
 """Between SIGTERM and SIGKILL."""
@@ -43,10 +50,35 @@ class Completed:
 
 @dataclass(frozen=True, slots=True)
 class KillOrder:
-    """The replica of these ranks has left."""
+    """The replica of these ranks has left. Without `births` whatever runs is meant."""
 
     ranks: tuple[int, ...]
     reason: str
+    births: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EndOrder:
+    """The scripts of these ranks have ended, and their processes have not."""
+
+    ranks: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """These ranks are wanted again, as processes of this birth where they have ended."""
+
+    ranks: tuple[int, ...]
+    birth: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unborn:
+    """The new process of this rank could not be started."""
+
+    rank: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +100,7 @@ class Tick:
     """Time passed."""
 
 
-Event = Ended | Completed | KillOrder | StopOrder | Hurry | Tick
+Event = Ended | Completed | KillOrder | EndOrder | Again | Unborn | StopOrder | Hurry | Tick
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +122,23 @@ class Gone:
 
 
 @dataclass(frozen=True, slots=True)
+class Begin:
+    """Start a new process for this rank, whose former one has ended."""
+
+    rank: int
+    birth: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unbegun:
+    """Tell the coordinator that this process of a rank never begins: it was to be ended."""
+
+    rank: int
+    birth: int
+
+
+@dataclass(frozen=True, slots=True)
 class Leave:
     """Nothing is left to do here. `stuck` are ranks that even SIGKILL did not end."""
 
@@ -97,7 +146,7 @@ class Leave:
     stuck: tuple[int, ...]
 
 
-Effect = Signal | Gone | Leave
+Effect = Signal | Gone | Begin | Unbegun | Leave
 
 
 class State(Enum):
@@ -119,9 +168,16 @@ class Supervisor:
     """Machine for the workers `ranks` of one node."""
 
     def __init__(
-        self, ranks: tuple[int, ...], *, grace_s: float = GRACE_S, reap_s: float = REAP_S
+        self,
+        ranks: tuple[int, ...],
+        *,
+        begun: bool = True,
+        grace_s: float = GRACE_S,
+        reap_s: float = REAP_S,
     ) -> None:
-        self._states = dict.fromkeys(ranks, State.RUNNING)
+        """`begun`: all of them run. Else another node had them, and here nothing runs yet."""
+        self._states = dict.fromkeys(ranks, State.RUNNING if begun else State.ENDED)
+        self._births = Births(ranks, first=begun)
         self._grace_s = grace_s
         self._reap_s = reap_s
         self._late: dict[int, _Late] = {}
@@ -138,8 +194,14 @@ class Supervisor:
                 effects = self._end(event, now)
             case Completed(rank=rank):
                 effects = self._tell(rank)
-            case KillOrder(ranks=ranks, reason=reason):
-                effects = self._signal(ranks, signal.SIGKILL, reason)
+            case KillOrder():
+                effects = self._kill(event)
+            case EndOrder(ranks=ranks, reason=reason):
+                effects = self._signal(ranks, signal.SIGTERM, reason)
+            case Again():
+                effects = self._begin_again(event)
+            case Unborn(rank=rank):
+                self._states[rank] = State.ENDED
             case StopOrder():
                 effects = self._begin_stop(event, now)
             case Hurry():
@@ -186,6 +248,30 @@ class Supervisor:
     def _tell(self, rank: int) -> list[Effect]:
         late = self._late.pop(rank, None)
         return [] if late is None else [Gone(rank, late.code, late.ours)]
+
+    def _begin_again(self, again: Again) -> list[Effect]:
+        effects: list[Effect] = []
+        for rank in again.ranks if self._stop is None else ():
+            if self._states.get(rank) is State.ENDED and self._is_to_come(rank, again.birth):
+                self._births.use(rank, again.birth)
+                self._states[rank] = State.RUNNING
+                effects += [*self._tell(rank), Begin(rank, again.birth, again.reason)]
+        return effects
+
+    def _is_to_come(self, rank: int, birth: int) -> bool:
+        return self._births.judge(rank, birth) == "future"
+
+    def _kill(self, order: KillOrder) -> list[Effect]:
+        if order.births is None:
+            return self._signal(order.ranks, signal.SIGKILL, order.reason)
+        meant, effects = [], list[Effect]()
+        for rank, birth in zip(order.ranks, order.births, strict=False):
+            if rank in self._births and self._births.judge(rank, birth) == "present":
+                meant.append(rank)
+            elif self._states.get(rank) is State.ENDED and self._is_to_come(rank, birth):
+                self._births.use(rank, birth)
+                effects += [*self._tell(rank), Unbegun(rank, birth)]
+        return [*self._signal(tuple(meant), signal.SIGKILL, order.reason), *effects]
 
     def _signal(self, ranks: tuple[int, ...], number: signal.Signals, reason: str) -> list[Effect]:
         here = tuple(rank for rank in self._alive() if rank in ranks)

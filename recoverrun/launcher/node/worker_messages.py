@@ -8,7 +8,9 @@ from pathlib import Path
 
 from recoverrun.launcher.node.process import Child
 from rendezvous.protocol import codec
+from rendezvous.protocol.arrival_messages import Held, Ready
 from rendezvous.protocol.effects import Record
+from rendezvous.protocol.hang_messages import Stack
 from rendezvous.protocol.messages import (
     Broken,
     Committed,
@@ -25,15 +27,16 @@ from rendezvous.protocol.messages import (
     Topology,
     Verdict,
 )
+from rendezvous.protocol.snapshot_messages import Restored
 from rendezvous.transport.links import Incoming, Router
 
 FROM_WORKERS = (
     Hello, Topology, Verdict, Notice, PeerFault, Farewell, Report, Committed, Broken, Discord,
-    Overdue,
+    Overdue, Stack, Ready, Held, Restored,
 )  # fmt: skip
 
 
-HELD = 1000
+HELD_MOST = 1000
 """Messages that wait for a worker that has not connected yet."""
 
 
@@ -46,7 +49,7 @@ _IDENTITY = re.compile(rb"([cos])([0-9]{1,9})\.([0-9]{1,9})(?:\.[0-9]{1,18})?")
 
 @dataclass(slots=True)
 class Worker:
-    """One rank of this node."""
+    """One process of a rank of this node."""
 
     rank: int
     incarnation: int
@@ -58,9 +61,13 @@ class Worker:
     hello: bool = False
     farewell: bool = False
     ended: bool = False
+    fell: bool = False  # it ended with an error, and not by our hand
     complained: bool = False
+    hung: bool = False  # it is ended because it hangs
+    shown: int = 0  # the newest suspicion in which it has shown its stacks
+    ends_asked: int = 0  # so often it was told to end, after its script had
     forwarded: int = -1  # the newest step whose context is on another node
-    held: deque[bytes] = field(default_factory=lambda: deque(maxlen=HELD))
+    held: deque[bytes] = field(default_factory=lambda: deque(maxlen=HELD_MOST))
     # By serial: the store socket that asked, and what.
     asked: dict[int, tuple[bytes, StoreCall]] = field(default_factory=dict)
 

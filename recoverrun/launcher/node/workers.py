@@ -5,20 +5,25 @@ which they sent it; what they are sent waits until they can be reached. Nothing 
 worker but what it says about itself, and nothing at all after its end.
 """
 
-import os
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGQUIT, SIGTERM, Signals
+from typing import TYPE_CHECKING
 
 from recoverrun.config.run_config import RunConfig
-from recoverrun.launcher.node.environment import Place, worker_command, worker_environ
-from recoverrun.launcher.node.process import spawn
+from recoverrun.errors import RecoverrunError
+from recoverrun.launcher.node.beginnings import Beginnings
+from recoverrun.launcher.node.endings import Ending, never_begun
+from recoverrun.launcher.node.hung_workers import HungWorkers
+from recoverrun.launcher.node.processes import Processes
+from recoverrun.launcher.node.spares import Spares
 from recoverrun.launcher.node.supervisor import (
+    Again,
+    Begin,
     Completed,
-    Effect,
     Ended,
+    Event,
     Gone,
     Hurry,
     KillOrder,
@@ -27,29 +32,40 @@ from recoverrun.launcher.node.supervisor import (
     StopOrder,
     Supervisor,
     Tick,
+    Unbegun,
+    Unborn,
 )
 from recoverrun.launcher.node.worker_messages import BATCH, Worker, WorkerMessages
-from recoverrun.launcher.output.console import LOOK_S
 from recoverrun.launcher.output.error_file import NONE, LastWords, last_words
 from recoverrun.launcher.output.log_files import LogTree, Outlets
+from recoverrun.launcher.output.patience import Patience
 from recoverrun.launcher.output.run_dir import PrivateDir
 from rendezvous.protocol import shared_memory
+from rendezvous.protocol.arrival_messages import StartAgain
 from rendezvous.protocol.effects import Json, Record
 from rendezvous.protocol.formation_messages import Start
+from rendezvous.protocol.hang_messages import Inspect, ShowStack, Stack
 from rendezvous.protocol.messages import (
     Committed,
     ContextBuffer,
-    Exited,
     Farewell,
     Hello,
     Kill,
     Message,
     Stop,
-    StoreCall,
 )
+from rendezvous.protocol.snapshot_messages import Keep
 from rendezvous.transport.links import Router
 from rendezvous.transport.sockets import QUEUE
 from rendezvous.transport.station import Station
+
+if TYPE_CHECKING:
+    from recoverrun.launcher.node.keepers import NodeKeeper  # what only snapshots need
+
+LAST_WORDS_S = 0.5
+"""How long the loop waits for a disk to give what a failed worker left: on a machine that is busy
+it may take a while, and a launcher may be silent for four times as long.
+"""
 
 FORWARD_BYTES = 64 << 10
 """The largest context that is sent to another node in advance of any loss."""
@@ -69,90 +85,91 @@ class LocalWorkers:
         private: PrivateDir,
         record: Callable[[Record], None],
         logs: LogTree,
+        inherited: Mapping[str, str],
+        keeper: "NodeKeeper | None" = None,
     ) -> None:
+        """`inherited` is the environment that workers get, before what is their own; `keeper` is
+        that of their snapshots.
+        """
         self._config = config
-        self._start = start
         self._station = station
-        self._run_dir = run_dir
-        self._private = private
         self._record = record
         self._node = start.nodes[start.node_rank]
         self.ranks = range(start.first_rank, start.first_rank + start.nproc)
         self._supervisor = Supervisor(())
-        self._workers: dict[int, Worker] = {}
+        self._spares = Spares(config.spares, station, record)
+        self.processes = Processes(self._spares)
+        self._workers: Mapping[int, Worker] = self.processes.newest
         self._messages = WorkerMessages(router, self._workers, record)
+        self._hangs = HungWorkers(self._workers, run_dir)
         self._by_pidfd: dict[int, Worker] = {}
         self.left: Leave | None = None
+        self._keeper = keeper
+        if keeper is not None:
+            keeper.begin(start.attempt, start.restore)
         folder = logs.attempt(start.restarts)
         self._outlets = Outlets(config=config, folder=folder, run_dir=run_dir, node=self._node)
-        self._look_at: float | None = None
+        self._beginnings = Beginnings(
+            config=config,
+            start=start,
+            run_dir=run_dir,
+            private=private,
+            outlets=self._outlets,
+            spares=self._spares,
+            keeper="" if self._keeper is None else self._keeper.path,
+            inherited=inherited,
+        )
+        self._patience: Patience[LastWords] = Patience(LAST_WORDS_S)
 
     # --------------------------------------------------------------------------- beginning
 
-    def launch(self) -> None:
-        """Start all workers. Raises RecoverrunError; then the caller stops those that run."""
-        inherited = dict(os.environ)
-        try:
-            for local_rank, rank in enumerate(self.ranks):
-                self._begin(rank, local_rank, inherited)
-        finally:
-            patience_s = self._config.shutdown_s
-            self._supervisor = Supervisor(tuple(self._workers), grace_s=patience_s)
-            self._look_at = None if self._outlets.idle else time.monotonic() + LOOK_S
+    def launch(self, *, begin: bool = True) -> None:
+        """Start all workers. Raises RecoverrunError; then the caller stops those that run.
 
-    def _begin(self, rank: int, local_rank: int, inherited: dict[str, str]) -> None:
-        incarnation = self._start.attempt
-        outlet = self._outlets.open(rank, local_rank, incarnation)
-        place = Place(
-            local_rank=local_rank,
-            incarnation=incarnation,
-            endpoint=f"ipc://{self._private.socket}",
-            run_dir=str(self._run_dir),
-            context=self._private.context(rank, incarnation),
-            error_file=str(outlet.error_file),
-            restarts=self._start.restarts,
-        )
-        # A file that another run left here would speak for a worker of ours.
-        Path(place.error_file).unlink(missing_ok=True)
-        python = inherited.get("PYTHON_EXEC") or sys.executable
-        command = worker_command(self._config, local_rank, python)
-        environ = worker_environ(self._config, self._start, place, inherited)
-        cpus = self._config.bindings[local_rank] if self._config.bindings else ()
-        child = spawn(command, environ, outlet.stdout, outlet.stderr, cpus)
-        worker = Worker(
-            rank=rank,
-            incarnation=place.incarnation,
-            child=child,
-            context=place.context,
-            error_file=place.error_file,
-            stderr=outlet.stderr,
-        )
-        self._workers[rank] = worker
-        self._by_pidfd[child.pidfd] = worker
-        self._station.watch(child.pidfd)
+        Not `begin`: another node had these ranks, and they begin as `start_again` has it.
+        """
+        try:
+            for rank in self.ranks if begin else ():
+                self._begin(rank, 0, f"rank {rank} starts")
+        finally:
+            ranks = tuple(self._workers if begin else self.ranks)
+            patience_s = self._config.shutdown_s
+            self._supervisor = Supervisor(ranks, begun=begin, grace_s=patience_s)
+            self._outlets.begin()
+
+    def start_again(self, start: StartAgain, now: float) -> list[Message]:
+        """Give each of its ranks that has ended here another process.
+
+        Those that run go on, and once a stop was ordered nothing begins any more.
+        """
+        return self._tell(Again(start.ranks, start.birth, start.reason), now)
+
+    def _begin(self, rank: int, birth: int, reason: str) -> None:
+        worker = self._beginnings.begin(rank, birth)
+        former = self.processes.put(worker)
+        if former is not None:
+            self._hangs.replaced(former)
+        self._by_pidfd[worker.child.pidfd] = worker
+        self._station.watch(worker.child.pidfd)
         fields: dict[str, Json] = {
             "rank": rank,
-            "pid": child.pid,
+            "pid": worker.child.pid,
             "incarnation": worker.incarnation,
         }
-        self._record(Record("worker.spawn", f"rank {rank} starts", fields))
+        self._record(Record("worker.spawn", reason, fields))
 
-    @property
-    def pids(self) -> frozenset[int]:
-        """Of workers that are not reaped yet."""
-        return frozenset(w.child.pid for w in self._workers.values() if not w.ended)
-
-    def error_file(self, rank: int) -> Path | None:
-        """Where the worker left its exception, if it did."""
-        worker = self._workers.get(rank)
-        path = None if worker is None else Path(worker.error_file)
-        return path if path is not None and path.exists() else None
-
-    def stderr(self, rank: int) -> Path | None:
-        """The file that a worker's errors went to, if they did not go to the console alone."""
-        worker = self._workers.get(rank)
-        path = None if worker is None else worker.stderr
-        return None if path is None or path == Path(os.devnull) else path
+    def _begin_again(self, begin: Begin, now: float) -> list[Message]:
+        """Another process for a rank that has ended, or the end of that attempt at once."""
+        rank = begin.rank
+        try:
+            self._begin(rank, begin.birth, begin.reason)
+        except RecoverrunError as error:
+            words = f"rank {rank} cannot be started again: {error}"
+            self._record(Record("notice.give", words, {"rank": rank}))
+            number = self._beginnings.number(begin.birth)
+            exited = never_begun(rank, number, self._node, str(error))
+            return [exited, *self._tell(Unborn(rank), now)]
+        return []
 
     # --------------------------------------------------------------------------- messages
 
@@ -167,18 +184,25 @@ class LocalWorkers:
         """Send to a worker, as soon as it can be reached."""
         self._messages.deliver(rank, message)
 
-    def unanswered(self) -> list[StoreCall]:
-        """What workers asked the store and still wait for."""
-        return self._messages.unanswered()
+    def unanswered(self) -> list[Message]:
+        """What another coordinator does not know: what workers asked the store and still wait for,
+        and the snapshots that are here.
+        """
+        held = [] if self._keeper is None else [self._keeper.holding]
+        return [*held, *self._messages.unanswered()]
 
     def _noted(self, worker: Worker, message: Message, now: float) -> list[Message]:
         """`message`, and what its arrival sets off."""
         match message:
             case Hello():
                 worker.hello = True
+            case Stack(hang=hang):
+                self._hangs.shown(worker, hang)
+            case Committed():
+                self._beginnings.committed()
             case Farewell():
                 worker.farewell = True
-                return [message, *self._do(self._supervisor.step(Completed(worker.rank), now))]
+                return [message, *self._tell(Completed(worker.rank), now)]
             case _:
                 pass
         return [message]
@@ -201,6 +225,7 @@ class LocalWorkers:
 
         `alive_at` is the latest time at which these workers were known to be alive.
         """
+        self._spares.reap(ready)
         workers = [self._by_pidfd[fd] for fd in sorted(ready & self._by_pidfd.keys())]
         up: list[Message] = []
         for worker in workers:
@@ -216,16 +241,50 @@ class LocalWorkers:
         del self._by_pidfd[worker.child.pidfd]
         worker.child.close()
         complete = code != 0 or not worker.hello or worker.farewell
-        return self._do(self._supervisor.step(Ended(worker.rank, code, complete), now))
+        return self._tell(Ended(worker.rank, code, complete), now)
+
+    def stands(self, now: float) -> list[Message]:
+        """Who stands still, or moves again, for the coordinator."""
+        up: list[Message] = [*self._hangs.watch.stands(now)]
+        ends = (
+            self._config.recovery_policy.on_hang == "recover"
+        )  # else nobody is ended for standing still
+        for order in self._hangs.lingering(now) if ends else ():
+            up += self._tell(order, now)
+        return up
+
+    def obey(self, order: Inspect | Kill | Keep | StartAgain, now: float) -> list[Message]:
+        """Do what the coordinator wants done with these ranks."""
+        match order:
+            case Inspect():
+                return self.inspect(order)
+            case Kill():
+                return self.kill(order, now)
+            case StartAgain():
+                return self.start_again(order, now)
+            case Keep(order=kept):
+                if self._keeper is not None:
+                    self._keeper.keep(kept)
+                return []
+
+    def inspect(self, inspect: Inspect) -> list[Message]:
+        """Look at these ranks, and have them show their stacks."""
+        self._hangs.inspect(inspect)
+        for rank in inspect.ranks if inspect.stacks else ():
+            self.deliver(rank, ShowStack(rank=rank, hang=inspect.hang, look=inspect.look))
+        return [*self._hangs.watch.look(inspect)]
 
     def kill(self, kill: Kill, now: float) -> list[Message]:
         """The replica of these ranks has left."""
-        return self._do(self._supervisor.step(KillOrder(kill.ranks, kill.reason), now))
+        if self._hangs.defers(kill, now):
+            return []
+        return self._tell(KillOrder(kill.ranks, kill.reason, kill.births), now)
 
     def stop(self, stop: Stop, now: float) -> list[Message]:
         """End all workers; `left` is set once that is done."""
+        self._spares.end()
         order = StopOrder(stop.exit_code, stop.reason, _passed_on(stop))
-        return self._do(self._supervisor.step(order, now))
+        return self._tell(order, now)
 
     def forward(self, number: Signals) -> None:
         """Pass a signal on to those who live; it is not meant to end them."""
@@ -234,33 +293,41 @@ class LocalWorkers:
 
     def hurry(self, now: float) -> list[Message]:
         """Kill what is left."""
-        return self._do(self._supervisor.step(Hurry(), now))
+        return self._tell(Hurry(), now)
 
     def tick(self, now: float) -> list[Message]:
         """Time passed."""
-        if self._look_at is not None and now >= self._look_at:
-            self._outlets.pump()
-            self._look_at = now + LOOK_S
-        return self._do(self._supervisor.step(Tick(), now))
+        held = [] if self._keeper is None else self._keeper.tick(now)
+        up = [message for kill in self._hangs.due(now) for message in self.kill(kill, now)]
+        return [*held, *up, *self._tell(Tick(), now)]
 
     def deadline(self) -> float | None:
         """When `tick` is next needed, or None."""
-        times = [at for at in (self._supervisor.deadline(), self._look_at) if at is not None]
-        return min(times, default=None)
+        keeper_at = None if self._keeper is None else self._keeper.deadline()
+        times = (self._supervisor.deadline(), self._hangs.deadline(), keeper_at)
+        return min((at for at in times if at is not None), default=None)
 
-    def close(self) -> None:
-        """Show what is left to show. Nothing can be done with the workers afterwards."""
-        self._outlets.pump(last=True)
-        self._look_at = None
+    def close(self, within_s: float) -> None:
+        """Show what is left to show, and wait for that, `within_s` at most.
 
-    def _do(self, effects: list[Effect]) -> list[Message]:
+        Nothing can be done with the workers afterwards.
+        """
+        self._outlets.end(within_s)
+
+    def _tell(self, event: Event, now: float) -> list[Message]:
+        """Carry out what the supervisor makes of an event."""
         up: list[Message] = []
-        for effect in effects:
+        for effect in self._supervisor.step(event, now):
             match effect:
                 case Signal():
                     self._signal(effect)
                 case Gone():
                     up += self._on_exit(effect)
+                case Begin():
+                    up += self._begin_again(effect, now)
+                case Unbegun(rank=rank, birth=birth):
+                    number = self._beginnings.number(birth)
+                    up.append(never_begun(rank, number, self._node, ""))
                 case Leave():
                     self.left = effect
         return up
@@ -277,56 +344,15 @@ class LocalWorkers:
         """Tell the coordinator that a worker is gone, and what it left."""
         worker = self._workers[gone.rank]
         worker.ended = True
+        worker.fell = bool(gone.code) and not gone.ours
         worker.held.clear()
         detected_s = max(0.0, time.monotonic() - worker.died_at)
-        last = last_words(worker.error_file) if gone.code else NONE
-        error = last.error
-        signal = -gone.code if gone.code < 0 else 0
-        fields: dict[str, Json] = {
-            "rank": worker.rank,
-            "pid": worker.child.pid,
-            "code": gone.code,
-            "signal": signal,
-            "ours": gone.ours,
-            "error": error,
-            "incarnation": worker.incarnation,
-            "detect_ms": round(detected_s * 1000, 3),
-        }
-        how = f"was ended by signal {signal}" if signal else f"exited with code {gone.code}"
-        by = ", by our hand" if gone.ours else ""
-        words = f": {error}" if error else ""
-        self._record(Record("worker.exit", f"rank {worker.rank} {how}{by}{words}", fields))
-        return [
-            ContextBuffer(
-                rank=worker.rank,
-                incarnation=worker.incarnation,
-                contexts=_bounded(shared_memory.read(worker.context)),
-                marks=shared_memory.read_marks(worker.context),
-                doing=shared_memory.read_doing(worker.context, ended_by_us=gone.ours),
-            ),
-            Exited(
-                rank=worker.rank,
-                incarnation=worker.incarnation,
-                node=self._node,
-                code=gone.code,
-                ours=gone.ours,
-                error=error,
-                detected_s=detected_s,
-                age_s=_age_s(last, worker.error_file, detected_s) if error else detected_s,
-            ),
-        ]
-
-
-def _age_s(last: LastWords, error_file: str, detected_s: float) -> float:
-    """Seconds since a worker wrote down its exception; the same machine's clock on both sides."""
-    now = time.monotonic()
-    if 0 <= last.written_at <= now:
-        return max(detected_s, now - last.written_at)
-    try:  # Another program than our hooks wrote it: only a clock that may be set tells when.
-        written = Path(error_file).stat().st_mtime
-    except OSError:
-        return detected_s
-    return max(detected_s, time.time() - written)
+        last = NONE
+        if gone.code:
+            last = self._patience.ask(lambda: last_words(worker.error_file), NONE)
+        ending = Ending(worker, gone, last, detected_s, self._node)
+        self._record(ending.record())
+        return [*ending.messages()]
 
 
 def _passed_on(stop: Stop) -> Signals:
@@ -334,8 +360,3 @@ def _passed_on(stop: Stop) -> Signals:
     number = stop.exit_code - 128
     known = stop.root_rank < 0 and number in (SIGINT, SIGHUP, SIGQUIT)
     return Signals(number) if known else SIGTERM
-
-
-def _bounded(contexts: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    """At most one payload's limit in all: the newest if both are too much."""
-    return contexts if sum(map(len, contexts)) <= shared_memory.MOST_BYTES else contexts[-1:]

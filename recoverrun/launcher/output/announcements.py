@@ -4,16 +4,27 @@ What is said of a loss is a function of the journal's records, so that the conso
 the journal does not.
 """
 
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import cast
 
 from recoverrun.config.run_config import RunConfig
-from recoverrun.text import named_signals, plural, ranges, sanitize
+from recoverrun.launcher.output.return_news import ReturnNews
+from recoverrun.reports.recoveries import recovery_in, step_complete
+from recoverrun.text import in_order, named_signals, plural, ranges, ranks, sanitize, span
 from recoverrun.version import __version__
+from rendezvous.coordinator.node_book import PART
+from rendezvous.journal.reader import Entry
 from rendezvous.protocol.effects import Json, Record
-from rendezvous.protocol.formation_messages import Start
+from rendezvous.protocol.formation_messages import Restart, Start
 
-PHASES = ("agree", "rebuild", "redo", "reduce", "vote")
+FOLD_S = 0.2
+"""How long a loss is held back for others like it."""
+
+LOSS_LINES = 3
+
+_DIGITS = re.compile(r"\d+")
+
 PLAIN = str.maketrans({"✖": "x", "⇄": "~", "·": "-", "✓": "ok"})
 
 
@@ -22,24 +33,123 @@ def waiting(config: RunConfig) -> str:
     return f"recoverrun {__version__} · {config.nnodes} nodes meet at {config.endpoint}"
 
 
+def still_waiting(config: RunConfig, *, known: bool, left_s: float) -> str:
+    """For a launcher that waits; `known`: somebody at the endpoint answers, and waits for more."""
+    where, left = config.endpoint, f"{left_s:.0f} s left"
+    if known:
+        return f"joined at {where}, which waits for the other nodes, {left}"
+    return f"waiting for the first node: nobody answers at {where} yet, {left}"
+
+
+def unknown_name(names: Sequence[str], *, yet_s: float = 0.0) -> str:
+    """Hosts have no address; with `yet_s` they may come to have one, within so many seconds."""
+    shown = ", ".join(names)
+    if not yet_s:
+        return f"no address is known for {shown}: is the name right?"
+    return f"waiting for the first node: no address is known for {shown} yet, {yet_s:.0f} s left"
+
+
 def spare(config: RunConfig) -> str:
     """For a launcher that came when the job was complete."""
     return f"the job has all of its {plural(config.nnodes, 'node')}: this one waits as a spare"
 
 
-def starting(config: RunConfig, start: Start, run_dir: Path) -> str:
-    """Version, ranks, run directory, and what is out of the ordinary."""
-    ranks = ranges(range(start.first_rank, start.first_rank + start.nproc))
-    place = f"node {start.node_rank} of {start.nnodes}: ranks {ranks} of {start.world_size}"
+def _starting(config: RunConfig, start: Start, run_dir: Path, pids: Mapping[int, int]) -> str:
+    """Version, ranks, their processes, run directory, and what is out of the ordinary."""
+    here = ranges(range(start.first_rank, start.first_rank + start.nproc))
+    place = f"node {start.node_rank} of {start.nnodes}: ranks {here} of {start.world_size}"
     parts = [
         f"recoverrun {__version__}",
         plural(start.nproc, "rank") if start.nnodes == 1 else place,
+        _processes(pids) if pids else "in the place of a node that was lost",
         str(run_dir),
         *([f"OMP_NUM_THREADS={config.threads}"] if config.threads else []),
         *(["recovery off"] if not config.protect else []),
         *([f"faults {config.inject}"] if config.inject else []),
     ]
     return " · ".join(parts)
+
+
+def started(pids: Mapping[int, int]) -> str:
+    """The processes of an attempt after the first."""
+    return f"{ranks(pids)}: {_processes(pids)}"
+
+
+def begun(config: RunConfig, start: Start, run_dir: Path, pids: Mapping[int, int]) -> str:
+    """What begins here: a job, another attempt of it, or nothing yet where others had the place."""
+    again = start.attempt and not start.succeeds
+    return started(pids) if again else _starting(config, start, run_dir, pids)
+
+
+def starts_again(restart: Restart) -> str:
+    """Why an attempt is over, and whence the next one goes on."""
+    why, attempt = sanitize(named_signals(restart.reason)), f"(attempt {restart.attempt})"
+    if restart.back < 0:
+        return f"⟲ {why}: all ranks start again {attempt}"
+    return f"⟲ {why}: all ranks go back to step {restart.back:,} {attempt}"
+
+
+def _processes(pids: Mapping[int, int]) -> str:
+    """The pids in the order of ranks, so that a person can look at one, or kill it."""
+    return f"{'pid' if len(pids) == 1 else 'pids'} {in_order(pids[rank] for rank in sorted(pids))}"
+
+
+class Announcer:
+    """Tells the user what the journal is told; losses of one moment in as few lines as can be."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        """`say` prints a line."""
+        self._say = say
+        self._held: list[Record] = []  # losses, since `_held_at`
+        self._held_at = 0.0
+        self._returns = ReturnNews()
+        self.losses = 0  # lost replicas that were recorded here
+
+    def hear(self, record: Record, now: float) -> None:
+        """A record is written at monotonic time `now` (seconds)."""
+        news = self._returns.heard(_as_read(record), now)
+        if record.fields.get(PART):
+            return  # The coordinator's node says it.
+        if record.event == "replica.lost":
+            self._held_at = self._held_at if self._held else now
+            self._held.append(record)
+            self.losses += 1
+            return
+        if record.event == "snapshot.plan":
+            self.losses += 1  # of all replicas
+        line = sanitize(news) or announcement(record)
+        if line or record.event in ("run.end", "job.restart"):
+            self.tick(float("inf"))
+        if line:
+            self._say(line)
+
+    def tick(self, now: float) -> None:
+        """Time passed: tell the losses that were held back long enough."""
+        if self._held and now >= self._held_at + FOLD_S:
+            held, self._held = self._held, []
+            for line in folded_losses(held):
+                self._say(line)
+
+
+def folded_losses(losses: Sequence[Record]) -> list[str]:
+    """One line for all replicas that were lost alike; at most `LOSS_LINES`."""
+    alike: dict[str, list[Record]] = {}
+    for loss in losses:
+        alike.setdefault(_DIGITS.sub("#", loss.reason), []).append(loss)
+    groups = list(alike.values())
+    lines = [_loss(group) for group in groups[:LOSS_LINES]]
+    rest = sum(map(len, groups[LOSS_LINES:]))
+    return [*lines, f"✖ {plural(rest, 'more replica')} lost for other reasons"] if rest else lines
+
+
+def _loss(group: Sequence[Record]) -> str:
+    """The line for replicas that were lost alike."""
+    slots = ranges(slot for one in group if isinstance(slot := one.fields["slot"], int))
+    gone = ranks(r for one in group for r in _list(one.fields["ranks"]) if isinstance(r, int))
+    why = named_signals(group[0].reason)
+    if len(group) == 1:
+        return sanitize(f"✖ replica {slots} ({gone}) is lost: {why}")
+    return sanitize(f"✖ replicas {slots} ({gone}) are lost, all alike: {why}")
 
 
 def announcement(record: Record, ascii_only: bool = False) -> str:
@@ -54,14 +164,18 @@ def _line(record: Record) -> str:
         case "promise.state":
             return _promise(str(fields["promise"]), record.reason)
         case "replica.lost":
-            ranks = ", ".join(str(rank) for rank in _list(fields["ranks"]))
-            why = named_signals(record.reason)
-            return f"✖ replica {fields['slot']} (ranks {ranks}) is lost: {why}"
+            return _loss([record])
         case "recovery.done":
-            redone = plural(len(_list(fields["redone"])), "microbatch")
-            phases = " · ".join(f"{name} {_ms(fields[f'{name}_ms'])}" for name in PHASES)
-            total = _ms(fields["total_ms"])
-            return f"⇄ {record.reason} ✓ {redone} redone, {total} ms in all ({phases})"
+            return f"✓ {step_complete(recovery_in(_as_read(record)))}"
+        case "job.wait":
+            return record.reason
+        case "straggler.find" | "straggler.clear":
+            return f"! {record.reason}"
+        case "hang.suspect" | "hang.clear" | "hang.quiet" | "hang.part" | "hang.stick":
+            return f"! {record.reason}"
+        case "snapshot.restored":
+            away = _as_read(record).number("away_ms") / 1000
+            return f"✓ {record.reason}, {span(away)} after the loss"
         case "leader.succeed":
             return f"⇄ {record.reason}"
         case "notice.give":
@@ -71,17 +185,21 @@ def _line(record: Record) -> str:
             return ""
 
 
+def _as_read(record: Record) -> Entry:
+    """What a reader of the journal will make of a record, but for when and where it was written."""
+    fields, reason = record.fields, record.reason
+    return Entry(ts=0, mono=0, seq=0, node="", event=record.event, reason=reason, fields=fields)
+
+
 def _promise(promise: str, reason: str) -> str:
     if promise == "exact-samples":
         return "protected: lost microbatches will be made up with their own samples (exact-samples)"
     if promise == "equal-count":
         return f"protected, but with other samples for lost microbatches (equal-count): {reason}"
+    if promise == "rollback":
+        return f"a loss sends all ranks back to the newest snapshot (rollback): {reason}"
     return f"! not protected, a loss ends this run: {reason}"
 
 
 def _list(value: Json) -> list[Json]:
     return value if isinstance(value, list) else []
-
-
-def _ms(value: Json) -> str:
-    return f"{cast(float, value):.0f}"

@@ -11,9 +11,11 @@ import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
+
+from recoverrun.launcher.output.console_line import Line
+from recoverrun.launcher.output.repeated_tracebacks import RepeatedTracebacks
 
 LOOK_S = 0.1
 """How often files are looked at while their workers run."""
@@ -48,15 +50,6 @@ def _safe(text: str) -> str:
         "\ufffd" if unicodedata.category(char) in _HARMFUL and char != "\t" else char
         for char in text
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One line as a worker wrote it, without its end."""
-
-    rank: int
-    prefix: str
-    text: str
 
 
 def folded(lines: Sequence[Line], many: int = FOLD_FROM) -> list[str]:
@@ -127,6 +120,7 @@ class Console:
         self._write = write
         self._copies = copies  # where lines with the wanted words go
         self._tails: list[Tail] = []
+        self._repeated_tracebacks = RepeatedTracebacks()
 
     @property
     def idle(self) -> bool:
@@ -157,12 +151,13 @@ class Console:
                 for line in new
                 if any(word in line.text for word in tail.words)
             ]
-        for text in folded(lines):
+        more = any(tail.behind or tail._rest for tail in self._tails)
+        for text in folded(self._repeated_tracebacks.sift(lines, last=last and not more)):
             self._write(text.encode(errors="replace") + b"\n")
         if copied and self._copies is not None:
             with suppress(OSError), self._copies.open("a") as file:
                 file.writelines(copied)
-        return any(tail.behind for tail in self._tails) or any(tail._rest for tail in self._tails)
+        return more
 
 
 def write_to(fd: int) -> Callable[[bytes], None]:

@@ -8,8 +8,9 @@ form. Such a file was written by somebody else: it is bounded, and shown without
 
 import json
 import math
+import os
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from recoverrun.text import sanitize
@@ -22,11 +23,13 @@ class LastWords:
     """The exception that ended a worker: one line, and the lines of its traceback.
 
     `written_at`: on the monotonic clock that all processes of this machine share, -1 if not said.
+    `changed_at`: when the file was changed, by the wall clock; 0 where there is nothing in it.
     """
 
     error: str
     traceback: tuple[str, ...]
     written_at: float = -1.0
+    changed_at: float = field(default=0.0, compare=False)
 
 
 NONE = LastWords("", ())
@@ -36,12 +39,13 @@ def last_words(error_file: str) -> LastWords:
     """What stands in the error file; empty if there is none, or none that can be read."""
     try:
         with Path(error_file).open("rb") as file:
+            changed_at = os.fstat(file.fileno()).st_mtime
             content = json.loads(file.read(LIMIT_BYTES))
     except (OSError, ValueError, RecursionError):
         return NONE
     message = content.get("message") if isinstance(content, dict) else None
     if isinstance(message, str):
-        return LastWords(_line(message), ())
+        return LastWords(_line(message), (), changed_at=changed_at)
     if not isinstance(message, dict):
         return NONE
     extra = message.get("extraInfo")
@@ -53,6 +57,7 @@ def last_words(error_file: str) -> LastWords:
         _line(text if isinstance(text, str) else ""),
         tuple(map(_indented, lines)),
         float(at) if isinstance(at, float) and math.isfinite(at) else -1.0,
+        changed_at,
     )
 
 

@@ -1,7 +1,10 @@
 """Where the streams and the last words of this node's workers go: the tree of files of torchrun.
 
     <base>/<run id>_<8 random>/attempt_<restart>/<local rank>/{stdout.log,stderr.log,error.json}
+    <base>/<run id>_<8 random>/attempt_<restart>/<local rank>/return_<n>/{stdout.log,...}
     <base>/<run id>_<8 random>/attempt_<restart>/filtered_{stdout,stderr}.log
+
+A rank that was lost and is started again within the attempt writes to `return_1`, and so on.
 
 Without a wish for files there are none: streams are inherited and never touched, so that what a
 script prints arrives as it printed it, also when it draws on a terminal.
@@ -11,13 +14,16 @@ import os
 import re
 import shutil
 import tempfile
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 
 from recoverrun.config.run_config import Logs, RunConfig
 from recoverrun.errors import ExitCode, RecoverrunError
-from recoverrun.launcher.output.console import Console, Tail, write_to
+from recoverrun.launcher.output.console import LOOK_S, Console, Tail, write_to
+from recoverrun.launcher.output.run_folder import RunFolder
+from rendezvous.protocol.incarnations import birth_of
 
 OUT, ERR = 1, 2
 NAMES = {OUT: "stdout", ERR: "stderr"}
@@ -35,10 +41,10 @@ class Outlet:
 class LogTree:
     """The files of all attempts of one launcher."""
 
-    def __init__(self, config: RunConfig, run_dir: Path) -> None:
+    def __init__(self, config: RunConfig, folder: RunFolder) -> None:
         self._config = config
         self._logs = config.logs
-        self._run_dir = run_dir
+        self._folder = folder
         self._root: Path | None = None
 
     @property
@@ -59,13 +65,13 @@ class LogTree:
                 (folder / str(local_rank)).mkdir()
         except OSError as error:
             why = error.strerror or str(error)
-            sentence = f"no log directory {logs.base or self._run_dir}: {why}"
+            sentence = f"no log directory {logs.base or self._folder.path}: {why}"
             raise RecoverrunError(sentence, ExitCode.USAGE) from error
         return folder
 
     def _made_root(self) -> Path:
         if self._root is None:
-            base = self._logs.base or self._run_dir / "logs"
+            base = self._logs.base or self._folder.path / "logs"
             base.mkdir(parents=True, exist_ok=True)
             prefix = re.sub(r"[^A-Za-z0-9._-]", "_", self._config.run_id)[:128]
             self._root = Path(tempfile.mkdtemp(prefix=f"{prefix}_", dir=base)).absolute()
@@ -82,6 +88,8 @@ class Outlets:
         self._folder = folder
         self._run_dir = run_dir
         self._node = node
+        self._ending = threading.Event()
+        self._thread: threading.Thread | None = None
         self._consoles = {stream: self._console(stream) for stream in NAMES}
 
     def _console(self, stream: int) -> Console:
@@ -93,19 +101,29 @@ class Outlets:
         return Console(write_to(stream), copies)
 
     def open(self, rank: int, local_rank: int, incarnation: int) -> Outlet:
-        """Where worker `rank` writes; what is wanted on the console is shown from now on."""
+        """Where this process of `rank` writes; what is wanted on the console is shown from now on.
+
+        Raises OSError if its files cannot be had.
+        """
         error_file = self._run_dir / f"error.r{rank}.{incarnation}.json"
+        folder, birth = None, birth_of(incarnation)
         if self._folder is not None:
-            error_file = self._folder / str(local_rank) / "error.json"
-        paths = {stream: self._path(stream, rank, local_rank) for stream in (OUT, ERR)}
+            folder = self._folder / str(local_rank)
+            if birth:
+                folder /= f"return_{birth}"
+                folder.mkdir(exist_ok=True)
+            error_file = folder / "error.json"
+        # A file that another run left here would speak for a worker of ours.
+        error_file.unlink(missing_ok=True)
+        paths = {stream: self._path(stream, rank, local_rank, folder) for stream in (OUT, ERR)}
         return Outlet(stdout=paths[OUT], stderr=paths[ERR], error_file=error_file)
 
-    def _path(self, stream: int, rank: int, local_rank: int) -> Path | None:
+    def _path(self, stream: int, rank: int, local_rank: int, folder: Path | None) -> Path | None:
         shown = self._shown(rank, local_rank)
         tee = self._logs.tee.of(local_rank) & stream
-        if self._folder is None or not (self._logs.redirects.of(local_rank) & stream or tee):
+        if folder is None or not (self._logs.redirects.of(local_rank) & stream or tee):
             return None if shown else Path(os.devnull)
-        path = self._folder / str(local_rank) / f"{NAMES[stream]}.log"
+        path = folder / f"{NAMES[stream]}.log"
         path.touch()
         if tee and shown:
             words = self._logs.stdout_words if stream == OUT else self._logs.stderr_words
@@ -126,11 +144,21 @@ class Outlets:
             role_name=self._config.role, rank=str(rank), local_rank=str(local_rank)
         )
 
-    @property
-    def idle(self) -> bool:
-        return all(console.idle for console in self._consoles.values())
+    def begin(self) -> None:
+        """From now on show what the workers write, in a thread: a log file may stall."""
+        if any(not console.idle for console in self._consoles.values()):
+            self._thread = threading.Thread(target=self._pump, name="outlets", daemon=True)
+            self._thread.start()
 
-    def pump(self, *, last: bool = False) -> None:
-        """Show what the workers have written."""
+    def end(self, within_s: float) -> None:
+        """Show what is left to show, and wait for that, `within_s` at most."""
+        self._ending.set()
+        if self._thread is not None:
+            self._thread.join(within_s)
+
+    def _pump(self) -> None:
+        while not self._ending.wait(LOOK_S):
+            for console in self._consoles.values():
+                console.pump()
         for console in self._consoles.values():
-            console.pump(last=last)
+            console.pump(last=True)

@@ -7,39 +7,41 @@ before is kept and written behind the journal's first line.
 import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from recoverrun.config.run_config import RunConfig
 from recoverrun.errors import ExitCode, RecoverrunError
-from recoverrun.launcher.output.announcements import announcement
+from recoverrun.launcher.output.announcements import Announcer
+from recoverrun.launcher.output.journal_news import JournalNews
+from recoverrun.launcher.output.run_folder import RunFolder
 from recoverrun.version import __version__
 from rendezvous.journal.writer import Journal, journal_path
 from rendezvous.protocol.effects import Json, Record
+
+FLUSH_S = 10.0
+"""How long the end of a run waits for a disk that stalls."""
 
 
 class Recorder:
     """The journal of this node and the lines that go with it."""
 
     def __init__(
-        self, *, config: RunConfig, run_dir: Path, began_at: float, say: Callable[[str], None]
+        self, *, config: RunConfig, folder: RunFolder, began_at: float, say: Callable[[str], None]
     ) -> None:
         """`began_at` is the monotonic time at which the launcher started; `say` prints a line."""
         self._config = config
-        self._run_dir = run_dir
+        self._folder = folder
         self._began_at = began_at
         self._say = say
+        self.announcer = Announcer(say)
         self._journal: Journal | None = None
+        self._news = JournalNews()
         self._early: list[tuple[Record, float, float]] = []  # with its times, before the journal
-
-    @property
-    def is_open(self) -> bool:
-        return self._journal is not None
 
     def open(self, node: str, world_size: int, nodes: tuple[str, ...]) -> None:
         """Begin the journal, now that this node has its name. Raises RecoverrunError."""
         if self._journal is not None:
             return
-        path = journal_path(self._run_dir, node)
+        path = journal_path(self._folder.path, node)
         try:
             self._journal = Journal(path, node, self._began_at)
         except OSError as error:
@@ -54,8 +56,9 @@ class Recorder:
             "version": __version__,
             "inject": config.inject,
             "nodes": list(nodes),
-            "min_replicas": config.min_replicas,
+            "min_replicas": config.recovery_policy.min_replicas,
             "pid": os.getpid(),
+            "folder": self._folder.name,
         }
         start = Record("run.start", f"run {config.run_id} of {config.name}", fields)
         # What was recorded while there was no journal belongs behind its first line.
@@ -69,10 +72,27 @@ class Recorder:
             self._early.append((record, mono, wall))
         else:
             self._journal.append(record, mono=mono, wall=wall)
-        line = announcement(record)
-        if line:
-            self._say(line)
+        self.announcer.hear(record, mono)
+
+    def tick(self, now: float) -> None:
+        """Time passed: tell of a disk that does not take the journal, or does again."""
+        journal = self._journal
+        if journal is None:
+            return
+        journal.tick(now)
+        words = self._news.heard(
+            journal.trouble(now), journal.missed(), behind=journal.behind, now=now
+        )
+        if words:
+            self._say(words)
 
     def close(self) -> None:
-        if self._journal is not None:
-            self._journal.close()
+        """Write what is left, for FLUSH_S at most, and say what could not be written."""
+        if self._journal is None:
+            return
+        left = self._journal.close(FLUSH_S)
+        now = time.monotonic()
+        trouble, missed = self._journal.trouble(now), self._journal.missed()
+        words = self._news.ended(trouble, missed, left=left, now=now)
+        if words:
+            self._say(words)

@@ -13,7 +13,7 @@ import secrets
 import shutil
 import tempfile
 from dataclasses import dataclass
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 
 from recoverrun.errors import ExitCode, RecoverrunError
@@ -24,40 +24,72 @@ SOCKET_PATH_BYTES = 107
 PREFIX = "recoverrun-"
 SHARED_MEMORY = Path("/dev/shm")
 
+ROOM_BYTES = 64 << 10
+"""What a disk must have left for a run to begin: it is what the journal keeps for its end."""
+
 WRITERS = 0o002
 """What a run directory must not allow: one that exists may be meant for the eyes of a group."""
 
 
-def make_run_dir(run_dir: Path | None, name: str, stamp: str) -> Path:
+def make_run_dir(run_dir: Path | None, name: str, stamp: str, *, shared: bool = False) -> Path:
     """Create the directory of this run: `run_dir`, or runs/<name>/<stamp> with a link `latest`.
 
     Where nobody asked for one and the working directory cannot have it, it is a temporary one.
-    Raises RecoverrunError if it cannot be had, or belongs to somebody else.
+    `shared`: another launcher of the same job may have made it already. Raises RecoverrunError if
+    it cannot be had, or belongs to somebody else.
     """
-    if run_dir is None and not _can_hold_runs():
-        base = _temporary_base()
-    else:
-        base = Path("runs")
-    if run_dir is None and (base / name / stamp).exists():
-        # A program that runs one job after another can begin two of them in one second.
-        names = (f"{stamp}-{number}" for number in count(2))
-        stamp = next(other for other in names if not (base / name / other).exists())
+    base = base_of_runs() if run_dir is None else Path("runs")
+    if run_dir is None and not shared:
+        stamp = free_stamp(base / name, stamp)
     path = run_dir if run_dir is not None else base / name / stamp
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if run_dir is None:
-            path.mkdir(mode=0o700)
-        os.close(open_private(path, closed_to=WRITERS))
-        if not os.access(path, os.W_OK | os.X_OK):
-            raise RecoverrunError(f"the run directory {path} is not writable", ExitCode.USAGE)
+            path.mkdir(mode=0o700, exist_ok=shared)
+        folder = open_private(path, closed_to=WRITERS)
+        try:
+            if not os.access(path, os.W_OK | os.X_OK):
+                raise RecoverrunError(f"the run directory {path} is not writable", ExitCode.USAGE)
+            _try_room(path, folder)
+        finally:
+            os.close(folder)
         if run_dir is None:
-            _point(path.parent / "latest", stamp)
+            point(path.parent / "latest", stamp)
     except NotPrivate as error:
         raise RecoverrunError(f"run directory: {error}", ExitCode.USAGE) from error
     except OSError as error:
         why = f"{error.strerror or error} ({error.filename})"
         raise RecoverrunError(f"no run directory {path}: {why}", ExitCode.USAGE) from error
     return path.absolute()
+
+
+def _try_room(path: Path, folder: int) -> None:
+    """Write ROOM_BYTES into the directory, and remove them. Raises RecoverrunError."""
+    name = f".room.{secrets.token_hex(8)}"
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        fd = os.open(name, flags, 0o600, dir_fd=folder)
+        try:
+            left = bytes(ROOM_BYTES)
+            while left:
+                left = left[os.write(fd, left) :]
+        finally:
+            os.unlink(name, dir_fd=folder)
+            os.close(fd)  # On a file system of a network this is what fails.
+    except OSError as error:
+        why = f"the run directory {path} has no room: {error.strerror or error}"
+        raise RecoverrunError(f"{why}; --run-dir names another one", ExitCode.USAGE) from error
+
+
+def base_of_runs() -> Path:
+    """Where runs go that nobody has named a directory for."""
+    return Path("runs") if _can_hold_runs() else _temporary_base()
+
+
+def free_stamp(place: Path, stamp: str) -> str:
+    """`stamp`, or with a number: a program may begin two runs in one second."""
+    names = chain([stamp], (f"{stamp}-{number}" for number in count(2)))
+    return next(name for name in names if not (place / name).exists())
 
 
 def _temporary_base() -> Path:
@@ -122,7 +154,7 @@ def _can_hold_runs() -> bool:
     return os.access("runs", os.W_OK | os.X_OK)
 
 
-def _point(link: Path, target: str) -> None:
+def point(link: Path, target: str) -> None:
     """Have `link` lead to `target` in one step: a reader never finds it missing."""
     new = link.with_name(f".latest-{os.getpid()}")
     new.unlink(missing_ok=True)

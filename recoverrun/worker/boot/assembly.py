@@ -6,7 +6,9 @@ It is imported once the script has imported torch, which nearly all of them need
 from functools import partial
 
 from ft_collectives.process_group.substitution_policy import SubstitutionPolicy
+from recoverrun.worker.context.made_objects import MadeObjects
 from recoverrun.worker.context.observer import TorchObserver
+from recoverrun.worker.groups.prologue import Prologue
 from recoverrun.worker.make_up.left_contexts import LeftContexts
 from recoverrun.worker.make_up.lost_operands import LostOperands
 from recoverrun.worker.make_up.make_up import MakeUp
@@ -17,6 +19,7 @@ from recoverrun.worker.replay.data_sources import DataSources
 from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.step.driver import Driver
 from recoverrun.worker.step.hung_thread import leave_hung
+from recoverrun.worker.step.stack_dump import arm
 from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
 from recoverrun.worker.verification.drift_check import DriftCheck
@@ -31,7 +34,7 @@ from rendezvous.transport.worker_link import WorkerLink
 def assemble(env: WorkerEnv, link: WorkerLink, runtime: ScriptRuntime) -> Driver:
     """Make what protects this worker, let it hear the launcher, and fill the table of torch."""
     worker = WorkerState(env, link, runtime)
-    executor = Executor(runtime, partial(leave_hung, worker))
+    executor = Executor(runtime, partial(leave_hung, worker), worker.others_wait_s)
     sources = DataSources(runtime, executor)
     drift = DriftCheck(worker, executor.captures, executor.influence.matters)
     left = LeftContexts(worker, executor, drift.informs)
@@ -51,8 +54,28 @@ def assemble(env: WorkerEnv, link: WorkerLink, runtime: ScriptRuntime) -> Driver
     driver = Driver(worker, executor, left, make_up, verifier, policy)
     runtime.see(TorchObserver(), driver.iteration_begins, sources.feed)
     failover.serve(worker, executor, left)
+    arm(env.context)
     driver.start()
-    torch_table.install(
-        Parts(worker=worker, driver=driver, executor=executor, left=left, sources=sources)
-    )
+    made, prologue = MadeObjects(), Prologue()
+    if env.returns or env.keeper:
+        # Only then: other runs do not pay for these imports.
+        from recoverrun.worker.arrival.learned import PlaceParts
+
+        place = PlaceParts(
+            worker=worker, driver=driver, executor=executor, left=left, make_up=make_up,
+            sources=sources, verifier=verifier, made=made,
+        )  # fmt: skip
+        if env.returns:
+            from recoverrun.worker.arrival import coming_back
+
+            prologue = coming_back.serve(place)
+        if env.keeper:
+            from recoverrun.worker.snapshots import serving
+
+            serving.serve(place)
+    parts = Parts(
+        worker=worker, driver=driver, executor=executor, left=left, sources=sources, made=made,
+        prologue=prologue,
+    )  # fmt: skip
+    torch_table.install(parts)
     return driver

@@ -25,6 +25,8 @@ from recoverrun.worker.boot import tracebacks
 from recoverrun.worker.error_file import file_age, write_error_file
 from recoverrun.worker.instrumentation import RUNTIME_NAME, Started
 from recoverrun.worker.rewriting.import_hook import Instrumenter, Project, install
+from rendezvous.protocol.process_title import entitle
+from rendezvous.protocol.worker_env import ENDPOINT
 
 USAGE = "usage: python -u -m recoverrun.worker [-m] SCRIPT [ARGUMENT ...]"
 USAGE_CODE = 2
@@ -94,6 +96,8 @@ def main(
     `implied_path` is the last entry of sys.path that came from how we were started, None if none.
     """
     target = _parse(arguments)
+    if os.environ.get(ENDPOINT):
+        entitle(f"r{os.environ.get('RANK', '')}", target.name)
     interruption = _Interruption()
     atexit.register(interruption.die)  # The first to be registered is the last to be called.
     started = start(os.environ)

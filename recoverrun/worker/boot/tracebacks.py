@@ -1,9 +1,12 @@
 """Shows the script's errors as if we were not in between."""
 
+import io
 import sys
+from contextlib import nullcontext, redirect_stderr
 from types import TracebackType
 
 from recoverrun.worker import own_files
+from recoverrun.worker.boot import shared_console
 
 
 def hide_our_frames(error: BaseException) -> None:
@@ -28,11 +31,16 @@ def hide_our_frames(error: BaseException) -> None:
 def show(error: BaseException) -> SystemExit:
     """Print an uncaught error as the interpreter does: through `sys.excepthook`.
 
-    Return how the process is to end: with status 1, or as the hook asks for.
+    What other ranks have printed already on the same console is not printed again. Return how the
+    process is to end: with status 1, or as the hook asks for.
     """
     sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+    before = shared_console.told_before(error)
     try:
-        sys.excepthook(type(error), error, error.__traceback__)
+        # The script's own hook may do more than print.
+        with nullcontext() if before is None else redirect_stderr(io.StringIO()):
+            sys.excepthook(type(error), error, error.__traceback__)
+        shared_console.say(before or "")
     except SystemExit as request:
         return request
     except BaseException as second:

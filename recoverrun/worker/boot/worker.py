@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from recoverrun.worker.boot import run_script
 from recoverrun.worker.boot.children import forget_in_children
+from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.instrumentation import Started
 from recoverrun.worker.patches import frameworks
 from recoverrun.worker.rewriting.post_import import when_imported
 from recoverrun.worker.rng.registry import REGISTRY
 from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
+from rendezvous.protocol.progress_page import ProgressWriter, page_beside
 from rendezvous.protocol.worker_env import WorkerEnv
 
 if TYPE_CHECKING:  # it imports torch, which only the script does
@@ -54,7 +56,8 @@ class _Worker:
 
     def __init__(self, env: WorkerEnv) -> None:
         self.env = env
-        self.runtime = ScriptRuntime(env.rank)
+        page = page_beside(env.context) if env.context else ""
+        self.runtime = ScriptRuntime(env.rank, ProgressWriter(page))
         self.driver: Driver | None = None
         forget_in_children(self.runtime)
 
@@ -72,8 +75,16 @@ class _Worker:
         self.driver = assemble(env, link, self.runtime)
 
     def failing(self, error: BaseException) -> None:
-        """The script failed. If a peer's death is all that it says, it is not worth saying."""
-        if self.driver is not None and self.driver.worker.protected:
+        """The script failed. If a peer's death is all that it says, it is not worth saying; and a
+        process that cannot come to where the others are has not failed.
+        """
+        if self.driver is None:
+            return
+        if isinstance(error, NotReachable) and self.env.birth:
+            from recoverrun.worker.step.leaving import leave
+
+            leave(self.driver.worker, str(error))
+        if self.driver.worker.protected:
             self.driver.await_end(error)
 
     def finish(self, code: int) -> None:

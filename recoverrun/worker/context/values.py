@@ -204,7 +204,7 @@ def _tensor(dtype: str, shape: list[int], raw: bytes) -> torch.Tensor:
     kind = getattr(torch, dtype, None)
     if not isinstance(kind, torch.dtype):
         raise ValueError(f"not a dtype: {dtype!r}")
-    flat = torch.frombuffer(bytearray(raw), dtype=torch.uint8) if raw else torch.empty(0)
+    flat = torch.frombuffer(_copied(raw), dtype=torch.uint8) if raw else torch.empty(0)
     return (flat.view(kind) if raw else flat.to(kind)).reshape(shape)
 
 
@@ -215,5 +215,12 @@ def _array(dtype: str, shape: list[int] | None, raw: bytes) -> Any:
     kind = numpy.dtype(dtype)
     if kind.kind not in "biufc":
         raise ValueError(f"not a number: {dtype!r}")
-    flat = numpy.frombuffer(bytearray(raw), dtype=kind)
+    flat = numpy.frombuffer(_copied(raw), dtype=kind)
     return flat[0] if shape is None else flat.reshape(shape)
+
+
+def _copied(raw: bytes) -> bytearray:
+    """Of a number, `bytearray` would make as many bytes."""
+    if type(raw) is not bytes:
+        raise ValueError("elements that are not bytes")
+    return bytearray(raw)

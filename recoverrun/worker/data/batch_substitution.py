@@ -4,7 +4,8 @@ A loop's item may be what a loader gave, hold it (as `enumerate` and `zip` do), 
 on another device. Each part that a loader gave is replaced by what it gives another rank.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -18,10 +19,28 @@ ATOMS = (bool, int, float, str, bytes, type(None))
 DEPTH = 2
 """How deep in an item a copy of what was drawn is searched for, as in `(number, batch)`."""
 
+LONG = 1 << 10
+"""Entries of what holds no batches."""
+
 
 def contains(item: Any, drawn: Any) -> bool:
     """True if `drawn` itself or a part of it is in `item`."""
     return not _parts(item).isdisjoint(_parts(drawn))
+
+
+def parts_of(items: Iterable[Any]) -> frozenset[int]:
+    """The identities of all parts of these items: `contains` for many."""
+    return frozenset().union(*map(_parts, items))
+
+
+def holds_part(item: Any, parts: Container[int], depth: int = 2 * DEPTH) -> bool:
+    """True if `item` is one of these parts, by identity, or holds one; long ones are not read."""
+    if id(item) in parts:
+        return True
+    if not depth or not isinstance(item, dict | list | tuple | deque) or len(item) > LONG:
+        return False
+    inner = item.values() if isinstance(item, dict) else item
+    return any(holds_part(one, parts, depth - 1) for one in inner)
 
 
 def contains_copy(item: Any, drawn: Any) -> bool:

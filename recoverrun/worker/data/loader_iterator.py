@@ -45,6 +45,8 @@ class LoaderIterator:
     make: Callable[[Any], Iterator[Any]]
     runtime: DataRuntime
     number: int
+    late: "Callable[[LoaderIterator], Iterator[Any]] | None" = None
+    """Begins it at the first item that is really read; None: it is begun as it is made."""
     opening: LoaderOpening = field(init=False)
     own: Iterator[Any] = field(init=False)
     count: int = 0
@@ -59,7 +61,7 @@ class LoaderIterator:
 
     def __post_init__(self) -> None:
         self.opening = LoaderOpening(self.loader, self.make, self.runtime, self.number)
-        self.own = self.opening.begin()
+        self.own = self.opening.begin() if self.late is None else self.late(self)
 
     @property
     def origin(self) -> Origin:
@@ -84,7 +86,7 @@ class LoaderIterator:
             index = self.positions.get(rank, self.count)
             self.positions[rank] = index + 1
             return self.serve(rank, index)
-        if not self.count:
+        if not self.count and self.opening.started is None:
             self.opening.first_item()
         try:
             item = next(self.own)
@@ -170,7 +172,7 @@ class LoaderIterator:
         if theirs is None or theirs.at > index:
             theirs = self.opening.as_rank(rank, index, by_rows=self.by_rows)
             self.iterators[rank] = theirs
-        self._pass(theirs, index)
+        self.go_up_to(theirs, index)
         if not self.loader.num_workers:
             return theirs
         read = checked(self._next(theirs), self.loader.dataset)
@@ -197,7 +199,7 @@ class LoaderIterator:
             self.forget(rank)
         return self.traces.pop(rank)
 
-    def _pass(self, theirs: RankIterator, index: int) -> None:
+    def go_up_to(self, theirs: RankIterator, index: int) -> None:
         """Go up to item `index`. Raises NotReplayable if that would take too long."""
         first, begun = theirs.at, time.monotonic()
         while theirs.at < index:

@@ -163,7 +163,7 @@ class LoaderOpening:
                     restore_streams(at or present)
             begun = read_streams()
             if isinstance(items, _BaseDataLoaderIter):
-                _begin_order(items)
+                begin_order(items)
             order = begun, read_streams()
             first = 0
             if self.loader.num_workers and not self.is_iterable:
@@ -202,7 +202,7 @@ class LoaderOpening:
         return first, self.make(made)
 
 
-def _begin_order(items: "_BaseDataLoaderIter") -> None:
+def begin_order(items: "_BaseDataLoaderIter") -> None:
     """Draw the first index of `items` where the rank did: a sampler takes its seed there."""
     indices = items._sampler_iter
     first = list(itertools.islice(indices, 1))

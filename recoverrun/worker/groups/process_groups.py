@@ -47,8 +47,9 @@ def wrapping(original: Helper) -> Helper:
         **kwargs: Any,
     ) -> tuple[Any, Any]:
         wanted = list(global_ranks_in_group)
-        if _late and _late[0].spans(wanted) and group_rank is not None and _asks_gloo(args):
-            return _alone(original, wanted, group_rank, *args, **kwargs)
+        meant = wanted if wanted or not _late or not _late[0].arrives else [*range(group_size)]
+        if _late and _late[0].spans(meant) and group_rank is not None and _asks_gloo(args):
+            return _alone(original, wanted, meant, group_rank, *args, **kwargs)
         group, store = original(group_size, group_rank, global_ranks_in_group, *args, **kwargs)
         member = group is not None and group is not dist.GroupMember.NON_GROUP_MEMBER
         if not member or isinstance(group, ElasticGroup):
@@ -70,6 +71,7 @@ class Late:
     fabric: Fabric
     layout: Layout
     policy: SubstitutionPolicy
+    arrives: bool = False  # the default group, too, is this process's alone
 
     def spans(self, ranks: Sequence[int]) -> bool:
         return len({self.layout.slot(rank) for rank in ranks}) > 1
@@ -81,6 +83,11 @@ _late: list[Late] = []  # none before the replicas are known, then one
 def late(fabric: Fabric, layout: Layout, policy: SubstitutionPolicy) -> None:
     """The replicas are known: from now on groups across them are protected, by this policy."""
     _late[:] = [Late(fabric, layout, policy)]
+
+
+def arrive(fabric: Fabric, layout: Layout, policy: SubstitutionPolicy) -> None:
+    """This process is to take a lost rank's place: it meets nobody of another replica yet."""
+    _late[:] = [Late(fabric, layout, policy, arrives=True)]
 
 
 def store_barrier(original: Callable[..., None]) -> Callable[..., None]:
@@ -101,13 +108,25 @@ def _asks_gloo(args: Sequence[Any]) -> bool:
 
 
 def _alone(
-    original: Helper, ranks: list[int], place: int, backend: Any, _: Any, *args: Any, **kwargs: Any
+    original: Helper,
+    wanted: list[int],
+    ranks: list[int],
+    place: int,
+    backend: Any,
+    store: Any,
+    *args: Any,
+    **kwargs: Any,
 ) -> tuple[Any, Any]:
-    """A group of `ranks` whose native half is this rank's alone."""
-    store = HashStore()
-    native, made = original(1, 0, [ranks[place]], backend, store, *args, **kwargs)
+    """A group of `ranks` whose native half is this rank's alone; the default one is `wanted` of
+    nobody.
+    """
+    mine = [ranks[place]] if wanted else []
+    native, made = original(1, 0, mine, backend, HashStore(), *args, **kwargs)
     elastic = ElasticGroup(native, ranks, place)
     _replace(native, elastic)
+    if not wanted:  # groups inside the replica meet in the store of the default one
+        table: Any = c10d._world.pg_map
+        table[elastic] = (table[elastic][0], store)
     elastic.protect(_late[0].fabric, _late[0].policy, connected=False)
     return elastic, made
 

@@ -43,6 +43,10 @@ Report = list[int]
 """Digests of an execution; 0 where there is nothing that two processes have to have in common."""
 
 
+Witness = Callable[[Identity, int], Made]
+"""Executes a microbatch of a lost rank once more, for it to be compared."""
+
+
 class Audits:
     """Of the survivors of a worker."""
 
@@ -71,7 +75,7 @@ class Audits:
         generation: int,
         executors: Mapping[tuple[int, int], int],
         made: Mapping[Identity, Made],
-        execute: Callable[[Identity, int], Made],
+        execute: Witness,
         guessed: Callable[[], str],
     ) -> tuple[set[Identity], str]:
         """All ranks enter. Which microbatches were audited, and why they are not to be believed,
@@ -90,7 +94,7 @@ class Audits:
         again = machine.slot == auditor and len(live) > 1
         mine = execute(identity, rank) if again else made.get(identity)
         own = disowned(worker, self._executor)  # shard mates do both
-        words = {"found": _report(worker, mine), "own": guessed() or own}
+        words = {"found": report_of(worker, mine), "own": guessed() or own}
         heard = gather(protection.fabric, protection.peers, generation, words)
         self._at = self._since + 1 + min(self._since + 1, EVERY)
         failed = [said["own"] for _, said in sorted(heard.items()) if said["own"]]
@@ -108,7 +112,7 @@ class Audits:
         )
 
 
-def _report(worker: WorkerState, made: Made | None) -> Report:
+def report_of(worker: WorkerState, made: Made | None) -> Report:
     """What one survivor has to say of its execution; nothing if there was none."""
     layout, strategy = worker.protection.layout, worker.protection.strategy
     if made is None or made.executed is None or made.executed.after is None:
@@ -117,12 +121,13 @@ def _report(worker: WorkerState, made: Made | None) -> Report:
     # Where threads share the sums bits may differ; so they may where other shards do.
     bitwise = torch.get_num_threads() == 1 and not torch.cuda.is_initialized()
     alone = strategy.alone and layout.shards == 1
-    gradient = _gradient(made.pieces) if bitwise and alone else 0
+    gradient = gradient_of(made.pieces) if bitwise and alone else 0
     streams = crc_of_streams(made.executed.after.streams)
     return [inputs, streams, loss if bitwise else 0, gradient]
 
 
-def _gradient(pieces: list[tuple[Reducer, Piece]]) -> int:
+def gradient_of(pieces: list[tuple[Reducer, Piece]]) -> int:
+    """A digest of what lies in the memory of the host."""
     crc = 0
     for _, piece in pieces:
         for part in piece.values():

@@ -1,7 +1,7 @@
 """What lost ranks have left, and where they stand now: they are followed from point to point."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from recoverrun.worker.context.context_buffer import contexts_in
@@ -22,6 +22,11 @@ CONTEXTS_WAIT_S = 2.0
 
 NOTHING = "rank {rank} left no context that can be used in transaction {step}"
 
+STALE = (
+    "{nothing}: the newest that reached another node is of transaction {newest}, and what its "
+    "script did from there on went with it"
+)
+
 Informs = Callable[[LostRank], LostRank]
 
 
@@ -32,22 +37,33 @@ class LeftContexts:
         """`informs` lets what is known of all ranks hold for one that is lost."""
         self._worker = worker
         self._executor = executor
-        self._informs = informs
+        self.informs = informs
         self._came = threading.Condition()
         self.deaths = DeadlyMicrobatches()
         self.contexts: dict[int, list[Context]] = {}
         self.marks: dict[int, dict[tuple[int, int], Mark]] = {}
         self._awaited: set[int] = set()
+        self._renewed: set[int] = set()  # ranks that have not committed since they came back
+        self._proved: set[int] = set()  # of those, who were compared with what survivors follow
 
     def inherit(self, left: LostContexts) -> None:
         """From the control thread: what lost ranks left."""
         with self._came:
             for rank, packed in left.contexts:
-                self.contexts[rank] = [one for part in packed for one in contexts_in(part)]
+                if not self._unproved(rank):
+                    self.contexts[rank] = [one for part in packed for one in contexts_in(part)]
             self.deaths.learn(left.doing)
             for rank, ring in left.marks:
-                self.marks[rank] = parse_marks(ring)
+                if not self._unproved(rank):
+                    self.marks[rank] = parse_marks(ring)
             self._came.notify_all()
+
+    def _unproved(self, rank: int) -> bool:
+        """True if `rank` was to take part again from this transaction on, and was not proved: where
+        it stood may be another place than its slot's, which is still followed.
+        """
+        joins = self._worker.joining and rank in self._worker.joined
+        return joins and rank not in self._proved
 
     def await_contexts(self, rank: int) -> None:
         """Wait for what lost `rank` left, if that may still come and matters.
@@ -75,12 +91,50 @@ class LeftContexts:
             lost = lost_rank(rank, left[rank], own, apart=apart)
             if lost is not None:
                 lost.led = partial(runtime.has_done, rank)
-                self._executor.lost[rank] = self._informs(lost)
+                self._executor.lost[rank] = self.informs(lost)
+        for rank in sorted(self._renewed & left.keys() & self._executor.lost.keys()):
+            self._executor.lost[rank].end_as_left(left[rank], own)
+
+    def renew(self, ranks: Iterable[int]) -> None:
+        """These may take part again at once. They are followed on until they have committed, and
+        what their new processes leave, should these be lost before, is not there yet.
+        """
+        self.absorb()
+        with self._came:
+            for rank in ranks:
+                self.contexts.pop(rank, None)
+                self._awaited.discard(rank)
+                self._proved.discard(rank)
+                self._renewed.add(rank)
+
+    def trust(self, ranks: Iterable[int]) -> None:
+        """These were proved in the transaction in which they take part again."""
+        with self._came:
+            self._proved.update(ranks)
+
+    def stay(self, ranks: Iterable[int]) -> None:
+        """They did not come: nothing else is left by them."""
+        for rank in ranks:
+            self._renewed.discard(rank)
+            self._awaited.add(rank)
+
+    def forget(self, rank: int) -> None:
+        """`rank` takes part again: what its former process left counts no more."""
+        with self._came:
+            self.contexts.pop(rank, None)
+            self.marks.pop(rank, None)
+        self._awaited.discard(rank)
+        self._renewed.discard(rank)
+        self._executor.lost.pop(rank, None)
 
     def follow(self, here: Context) -> None:
         """This rank has come to its own point `here`: so have all lost ranks."""
-        if not self._worker.lost or not self.exact:
+        worker = self._worker
+        if not worker.lost or not self.exact:
             return
+        for rank in sorted(self._renewed):
+            if rank not in worker.protection.machine.view.live_ranks:
+                self.await_contexts(rank)  # lost in its first transaction, which may be committed
         self.absorb()
         for rank, lost in sorted(self._executor.lost.items()):
             ahead = [one for one in self.contexts.get(rank, ()) if one.point == here.point]
@@ -97,5 +151,14 @@ class LeftContexts:
         self.absorb()
         lost, top = self._executor.lost.get(rank), microbatch.top.context
         if lost is None or top is None:
-            raise NotReplayable(NOTHING.format(rank=rank, step=self._worker.step))
+            raise NotReplayable(self._nothing(rank))
         return lost.at(top.point, self._executor.captures.points)
+
+    def _nothing(self, rank: int) -> str:
+        """Why nothing is known of lost `rank`: a silent launcher entrusts no contexts, while its
+        workers train on.
+        """
+        step = self._worker.step
+        nothing = NOTHING.format(rank=rank, step=step)
+        newest = max((one.step for one in self.contexts.get(rank, ())), default=step)
+        return STALE.format(nothing=nothing, newest=newest) if newest < step else nothing

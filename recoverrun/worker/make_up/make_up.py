@@ -15,7 +15,7 @@ from ft_collectives.communicators.gather_objects import gather
 from ft_collectives.step.reducer import Piece, Reducer
 from recoverrun.worker.context.slot_context import Context
 from recoverrun.worker.errors import NotReplayable
-from recoverrun.worker.make_up import noted_evidence
+from recoverrun.worker.make_up import arrival_proof, noted_evidence
 from recoverrun.worker.make_up.audits import Audits
 from recoverrun.worker.make_up.deadly_microbatches import KILLS, which
 from recoverrun.worker.make_up.doubts import Doubts
@@ -70,6 +70,14 @@ class MakeUp:
         self._doubts = Doubts(worker, executor)
         self._repeats = False  # said: other data cannot be had
         self._telling = True  # all members are exact, as far as all know
+
+    def learned(self) -> bool:
+        """Whether survivors tell each other where lost ranks stand."""
+        return self._telling
+
+    def learn(self, learned: bool) -> None:
+        """In a process that takes a lost rank's place: what the others do."""
+        self._telling = learned
 
     # --------------------------------------------------------------------------- computing
 
@@ -166,11 +174,14 @@ class MakeUp:
         worker = self._worker
         if not worker.lost:
             return
+        if worker.joining and self._telling:
+            proved = arrival_proof.prove(worker, self._executor, generation, self._aside)
+            self._left.trust(proved)
         rounds = 0
         while self._telling:
             ends, starts = self._exchange(generation)
             bad = self._bad(ends, self._begun(starts), rounds)
-            whole = AUDIT if self._audits.due else WHOLE
+            whole = AUDIT if self._executors and self._audits.due else WHOLE
             worst = min(bad.values(), default=whole) if self._left.exact else FRESH
             verdict = worker.protection.vote_group.least(generation, worst)
             if verdict == AUDIT:

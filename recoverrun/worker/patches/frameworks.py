@@ -22,6 +22,7 @@ TRAINERS: dict[str, frozenset[str]] = {
     "transformers.trainer": frozenset(),
     "transformers.trainer_callback": frozenset(),
     **{f"{name}.loops.training_epoch_loop": frozenset({"advance"}) for name in LIGHTNING},
+    **{f"{name}.loops.fit_loop": frozenset({"advance"}) for name in LIGHTNING},
 }
 """Modules to instrument, and names in them that lead to a backward in another module."""
 

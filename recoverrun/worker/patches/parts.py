@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from recoverrun.worker.context.made_objects import MadeObjects
+from recoverrun.worker.groups.prologue import Prologue
 from recoverrun.worker.make_up.left_contexts import LeftContexts
 from recoverrun.worker.replay.data_sources import DataSources
 from recoverrun.worker.replay.executor import Executor
@@ -18,3 +20,5 @@ class Parts:
     executor: Executor
     left: LeftContexts
     sources: DataSources
+    made: MadeObjects
+    prologue: Prologue

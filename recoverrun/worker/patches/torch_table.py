@@ -190,6 +190,7 @@ def _gradients(parts: "Parts", manual: "ManualAllReduce", backwards: "BackwardHo
             replace(clip, name, reading)
     replace(torch.amp.GradScaler, "unscale_", reading)
     _updates(parts, manual)
+    parts.made.watch()
 
 
 def _attached(torch: ModuleType) -> None:
@@ -206,6 +207,7 @@ def _knowing(parts: "Parts", original: Any) -> Any:
     def wrapper(optimizer: Any, *args: Any, **kwargs: Any) -> None:
         original(optimizer, *args, **kwargs)
         parts.executor.optimizers.add(optimizer)
+        parts.made.note_optimizer(optimizer)
         if _is_divided(optimizer):
             parts.worker.refuse(DIVIDED)
 
@@ -226,6 +228,7 @@ def _updates(parts: "Parts", manual: "ManualAllReduce") -> None:
         heard[id(optimizer)] = parts.worker.runtime.heard
 
     def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
+        parts.made.stepped = True
         evaluates = len(args) > 1 or kwargs.get("closure") is not None
         shared = parts.worker.runtime.heard > heard.get(id(optimizer), parts.worker.runtime.heard)
         if shared and not evaluates and not parts.worker.refusal:
@@ -323,7 +326,7 @@ def _store(parts: "Parts") -> None:
     def env_handler(
         url: str, timeout: timedelta = timedelta(minutes=30), **kwargs: Any
     ) -> Iterator[tuple[Any, int, int]]:
-        store = parts.worker.store(0)
+        store = parts.prologue.store(parts.worker.store(0))
         store.set_timeout(timeout)
         yield store, parts.worker.env.rank, parts.worker.env.world_size
 
@@ -358,6 +361,7 @@ def _ranks(parts: "Parts", c10d: ModuleType) -> None:
     replace(c10d, "get_rank", get_rank)
     replace(c10d, "scatter", process_groups.scatter)
     rooted = broadcasts.Broadcasts(parts.worker)
+    replace(c10d, "broadcast_object_list", parts.prologue.objects)
     replace(c10d, "broadcast", rooted.broadcast)
     replace(c10d, "broadcast_object_list", rooted.objects)
     for name in ("all_gather_object", "gather_object"):

@@ -54,7 +54,7 @@ class Broadcasts:
         signature = inspect.signature(original)
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            if roots_are_substituted() or roots_are_required():
+            if roots_are_substituted() or roots_are_required() or self._arrives:
                 return original(*args, **kwargs)
             group, root = _called(signature, args, kwargs)
             if group is None:
@@ -82,7 +82,7 @@ class Broadcasts:
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             group, root = _called(signature, args, kwargs)
-            if group is None or roots_are_substituted():
+            if group is None or roots_are_substituted() or self._arrives:
                 return original(*args, **kwargs)
             caller = sys._getframe(1)
             said: Any = kwargs.get("object_list", args[0] if args else None)
@@ -106,6 +106,11 @@ class Broadcasts:
             return self._within(call, caller, ObjectCallSite)
 
         return wrapper
+
+    @property
+    def _arrives(self) -> bool:
+        """True if this process is on its way to a lost rank's place: nobody is met."""
+        return self._worker.runtime.winds is not None
 
     def _within(self, call: "Call", caller: FrameType, kind: type[CallSite]) -> Any:
         group, root = call.group, call.root

@@ -16,6 +16,7 @@ from recoverrun.worker.replay.lost_rank import LostRank
 from recoverrun.worker.rng.private_draws import PrivateDraws
 from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
 from recoverrun.worker.step.worker_state import WorkerState
+from rendezvous.protocol.progress_page import Phase
 
 LEADS = "does rank 0's work from here on (checkpoints, logging)"
 FAILED = "in the place of rank 0, {} failed and was left: {!r}"
@@ -38,6 +39,8 @@ class StandingIn:
         if not runtime.led:
             worker.reporter.notice(LEADS)
         runtime.led = True
+        self._phase = runtime.progress.phase
+        runtime.progress.at(Phase.ALONE)
         if not runtime.lone:
             self._own, runtime.unclear = read_streams(), False
             self._first = _lost(self._executor, self._left)
@@ -50,6 +53,7 @@ class StandingIn:
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
         worker, runtime = self._worker, self._worker.runtime
+        runtime.progress.at(self._phase)
         runtime.lone -= 1
         ended = read_streams()
         moved = ended != self._began

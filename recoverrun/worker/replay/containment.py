@@ -6,6 +6,7 @@ left in its shared memory at which microbatch it was (`context_buffer`), and oth
 (`deadly_microbatches`).
 """
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -23,6 +24,9 @@ ENDS = "{}: executed as rank {}, the script's code would end this process by {}{
 LATE = "{}: executed as rank {}, the script's code had not ended after {:.0f} s; it was{}"
 SOMEWHERE = " in a library"
 
+SHARE = 0.6
+"""Of the script's own time limit, in which others wait for the result: the rest is for the way."""
+
 T = TypeVar("T")
 
 
@@ -33,9 +37,17 @@ class GivenUp(NotReplayable):
 class Containment:
     """Around code of another rank; `region` is the loop that it belongs to."""
 
-    def __init__(self, runtime: ScriptRuntime, leave: Callable[[str], Never]) -> None:
-        """`leave` ends this process, for a reason in words, where an execution cannot be ended."""
-        self._end = leave
+    def __init__(
+        self,
+        runtime: ScriptRuntime,
+        leave: Callable[[str], Never],
+        others_wait_s: Callable[[], float] = lambda: math.inf,
+    ) -> None:
+        """`leave` ends this process, for a reason in words, where an execution cannot be ended.
+
+        `others_wait_s` is asked how long other ranks wait for this one in a collective.
+        """
+        self._end, self._others_wait_s = leave, others_wait_s
         self.timer = ExecutionTimer(self._late)
         self._runtime = runtime
         self._interrupts = Interrupts()
@@ -44,7 +56,11 @@ class Containment:
 
     @contextmanager
     def of(self, region: str, rank: int, limit_s: float) -> Iterator[None]:
-        """Code within is ended by Unwind, and then `failure` tells why."""
+        """Code within is ended by Unwind, and then `failure` tells why.
+
+        It gets `limit_s`, and never more than most of what the others' time limits leave.
+        """
+        limit_s = min(limit_s, SHARE * self._others_wait_s())
         self._region, self._rank, self._given_up = region, rank, False
         own = self._runtime.own_modules
         with self._interrupts.noted(), refused(self._refuse, own):

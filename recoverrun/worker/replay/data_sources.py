@@ -31,7 +31,7 @@ class DataSources:
         self._runtime = runtime
         self._executor = executor
         self.seeding = SeedCheck()
-        self._created = self._fed = 0
+        self._fed = 0
         self._trusted: set[str] = set()  # generators that a proof has resumed
 
     def iterate(
@@ -59,8 +59,10 @@ class DataSources:
                 if not clone.num_workers:
                     return make(clone)
                 return CheckedItems(make(watched(clone)), loader, self.believe)
-        source = LoaderIterator(loader=loader, make=make, runtime=self, number=self._created)
-        self._created += 1
+        number, winds = runtime.opened, runtime.winds
+        late = None if winds is None else winds.opens(number)
+        source = LoaderIterator(loader=loader, make=make, runtime=self, number=number, late=late)
+        runtime.opened += 1
         runtime.adopt(WeakSource(source))
         return source
 

@@ -6,10 +6,10 @@ that is the slot's put in its place: random streams and generators, rank-depende
 attributes, data. It begins where the iteration began, skips backwards that belong to microbatches
 before it, and ends with its own. All that was touched is put back, and the script never knows.
 
-Where a lost rank stands is the business of `lost_rank`. Where that cannot be told, lost
-microbatches are made up with fresh data (`make_up`), never with wrong ones.
+Where a lost rank stands `lost_rank` knows; if not, `make_up` takes fresh data, never wrong ones.
 """
 
+import math
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -54,15 +54,20 @@ from recoverrun.worker.tracking.microbatches import Microbatch, Top
 class Executor:
     """Executes microbatches as other ranks."""
 
-    def __init__(self, runtime: ScriptRuntime, leave: Callable[[str], Never]) -> None:
-        """`leave` ends this process where what it executes cannot be ended."""
+    def __init__(
+        self,
+        runtime: ScriptRuntime,
+        leave: Callable[[str], Never],
+        others_wait_s: Callable[[], float] = lambda: math.inf,
+    ) -> None:
+        """The two functions are those of `Containment`."""
         self.runtime = runtime
         self.influence = Influence(runtime)
         self.captures = Captures(runtime)
         self.shares = LocalShards()
         self.constants = RankConstants()
         self._substitution = Substitution(runtime, self.influence, self.shares)
-        self.containment = Containment(runtime, leave)
+        self.containment = Containment(runtime, leave, others_wait_s)
         self.earlier = EarlierTransactions(runtime.regions)
         self.moved: list[Any] = []  # by executions in proofs, and not put back otherwise
         self.rewrites = False  # code between a top and a backward changes parameters

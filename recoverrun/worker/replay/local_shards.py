@@ -13,9 +13,9 @@ import torch
 
 from recoverrun.worker.context.fingerprints import is_mark, is_plain_array, mark_of
 from recoverrun.worker.context.object_members import members, resolve
-from recoverrun.worker.context.slot_context import Key
+from recoverrun.worker.context.slot_context import Key, key_of, told
 from recoverrun.worker.errors import NotReplayable
-from recoverrun.worker.replay.known_state import parted
+from recoverrun.worker.replay.known_state import named, parted
 from recoverrun.worker.rng.streams import tensor_bytes
 
 MOST_BYTES = 16 << 20
@@ -33,6 +33,11 @@ class LocalShards:
         self._marks: dict[Key, str] = {}
         self._theirs: dict[int, dict[Key, Any]] = {}
 
+    @property
+    def empty(self) -> bool:
+        """True if no rank has told of any."""
+        return not self._theirs
+
     def own(self, keys: Iterable[Key], visible: Mapping[str, Any]) -> list[Any] | None:
         """This rank's shares, packed; None if they cannot be told, or are too much."""
         self._keys = tuple(sorted({unmarked(key) for key in keys}, key=str))
@@ -45,17 +50,46 @@ class LocalShards:
     def hear(self, said: Mapping[int, list[Any] | None], own_rank: int) -> bool:
         """Keep what the others told; False if one of them could not, or it is too much in all."""
         self._theirs = {}
-        told = {rank: one for rank, one in said.items() if one is not None and rank != own_rank}
-        if len(told) < len(said) - 1:
+        others = {rank: one for rank, one in said.items() if one is not None and rank != own_rank}
+        if len(others) < len(said) - 1:
             return False
         theirs = {
             rank: dict(zip(self._keys, map(unpacked, shares), strict=True))
-            for rank, shares in told.items()
+            for rank, shares in others.items()
         }
         total = sum(size_of(value) for shares in theirs.values() for value in shares.values())
         if total <= MOST_HEARD_BYTES:
             self._theirs = theirs
         return total <= MOST_HEARD_BYTES
+
+    def told(self, own_rank: int, visible: Mapping[str, Any]) -> list[Any]:
+        """For a process that takes a lost rank's place (`learn`). Raises NotReplayable."""
+        if self.empty:
+            return []
+        self.of(min(self._theirs), visible)  # ours are what they were
+        every = {
+            **self._theirs,
+            own_rank: {key: value_of(visible, key) for key in self._keys},
+        }
+        held = [[rank, [shares[key] for key in self._keys]] for rank, shares in every.items()]
+        return [[told(key) for key in self._keys], held]
+
+    def learn(self, said: list[Any], own_rank: int, visible: Mapping[str, Any]) -> str:
+        """Ranks have told each other before this process began. Which share is another one here
+        than the one that was told of this rank; "" if none is.
+        """
+        if not said:
+            return ""
+        keys, held = said
+        self._keys = tuple(map(key_of, keys))
+        every = {rank: dict(zip(self._keys, shares, strict=True)) for rank, shares in held}
+        for key, share in every.pop(own_rank).items():
+            mine = value_of(visible, key)
+            if not travels(mine) or mark_of(mine) != mark_of(share):
+                return named(key)
+            self._marks[key] = mark_of(mine)
+        self._theirs = every
+        return ""
 
     def of(self, rank: int, visible: Mapping[str, Any]) -> dict[Key, Any]:
         """What `rank` holds. Raises NotReplayable if we hold something else since they told."""

@@ -81,6 +81,17 @@ class LostRank:
         if theirs.kind == "top":
             self._reset_to(theirs.values, mine.values)
 
+    def end_as_left(self, left: Iterable[Context], own: Mapping[Point, Context]) -> None:
+        """It came back, and was lost before it had committed: where it has `left` the end of its
+        microbatches. What is known of these or later ones by their execution counts more.
+        """
+        for one in sorted(left, key=lambda context: context.point):
+            mine, newest = own.get(one.point), max(self.states, default=None)
+            news = newest is None or one.point > newest
+            news = news or (one.point == newest and self.states[newest].assumed)
+            if news and one.kind == "after" and mine is not None and mine.loop == one.loop:
+                self.learn(one, mine)
+
     def at(self, point: Point, own: Sequence[Context]) -> State:
         """Where it stands at our own `point`; `own` are our points, oldest first.
 
@@ -188,7 +199,8 @@ class LostRank:
         """Generators of torch move by as many numbers as ours; others as all values do."""
         values, apart = merged(before.generators, after.generators, theirs.generators)
         for key in list(apart):
-            one, own, now = theirs.generators[key], before.generators[key], after.generators[key]
+            one, now = theirs.generators[key], after.generators[key]
+            own = before.generators.get(key)  # None: it was made here only now
             if isinstance(one, torch.Tensor) and isinstance(own, torch.Tensor):
                 assert isinstance(now, torch.Tensor), "of the same generator"
                 moved = skip_like(one, own, now)

@@ -17,6 +17,7 @@ What the script writes to a module while it trains is the business of contexts, 
 made and begins to move later, no code is executed as another rank any more.
 """
 
+import itertools
 import os
 import sys
 import zlib
@@ -142,6 +143,33 @@ class RankConstants:
             self._own.append((leaf, digests[leaf.number]))
             for rank, (value,) in told.items():
                 self._theirs.setdefault(rank, []).append(unpack(value))
+
+    def told(self) -> list[Any]:
+        """For a process that takes a lost rank's place (`learn`): names, and values by rank. What
+        has moved since is passed over as another rank's code is executed, and here.
+        """
+        resting = [leaf.name for leaf, _ in self._resting]
+        rests = [leaf.strict or leaf.digest == digest for leaf, digest in self._own]
+        names = [leaf.name for leaf, _ in itertools.compress(self._own, rests)]
+        theirs = [
+            [rank, [pack(one) for one in itertools.compress(held, rests)]]
+            for rank, held in self._theirs.items()
+        ]
+        return [names, theirs, resting]
+
+    def learn(self, told: list[Any], holdings: Holdings, own: frozenset[str]) -> str:
+        """The ranks have told each other before this process began. What of it this one does not
+        hold, "" if it holds all.
+        """
+        names, theirs, resting = told
+        mine = {leaf.name: leaf for leaf in _found(holdings, own, ())} if names or resting else {}
+        missing = [name for name in (*names, *resting) if name not in mine]
+        if missing:
+            return str(missing[0])
+        self._own = [(mine[name], mine[name].digest) for name in names]
+        self._resting = [(mine[name], mine[name].digest) for name in resting]
+        self._theirs = {rank: list(map(unpack, held)) for rank, held in theirs}
+        return ""
 
     def settle(self) -> None:
         """A proof shows, or has shown, what the present transaction depends on."""

@@ -224,12 +224,17 @@ class _Rewriter(ast.NodeTransformer):
             live_in=reads.live_in,
             carried=reads.assigned & reads.live_in - targets,
             targets=targets,
+            tested=self._tested(node, class_name, first),
             global_names=reads.assigned & self._globals(class_name, reads.assigned),
             item_code=item_code,
             body_code=body_code,
             refusal=refusal,
             waits=tuple((point.line, point.reason) for point in points),
         )
+
+    def _tested(self, node: AnyLoop, class_name: str, first: str) -> frozenset[str]:
+        tests = [node.test] if isinstance(node, ast.While) else []
+        return frozenset(bound_names(prepare(tests, class_name, first)))
 
     def _target(
         self, node: AnyLoop, class_name: str, first: str

@@ -13,6 +13,7 @@ from recoverrun.worker.rng.streams import (
     read_streams,
     set_private_counts,
 )
+from rendezvous.protocol.progress_page import Phase, ProgressWriter
 
 draw_sites: set[str] = set()  # mutable: it grows with the script's run, like its streams
 """Where in the script private draws were made, up to now."""
@@ -28,6 +29,7 @@ class Runtime(Protocol):
     def acting_rank(self) -> int | None: ...
 
     alone: int  # depth of code that the script runs on this rank only
+    progress: ProgressWriter
 
     def seeding(self) -> None: ...
 
@@ -39,15 +41,19 @@ class PrivateDraws:
         self._runtime = runtime
         self._where = where
         self._before: Streams | None = None
+        self._phase = Phase.BETWEEN
 
     def __enter__(self) -> None:
         runtime = self._runtime
         if runtime.active and runtime.acting_rank is None and not runtime.alone:
             self._before = read_streams()
         runtime.alone += 1
+        self._phase = runtime.progress.phase
+        runtime.progress.at(Phase.ALONE)
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         self._runtime.alone -= 1
+        self._runtime.progress.at(self._phase)
         if self._before is not None:
             count_private(self._before, self._where)
 

@@ -75,6 +75,33 @@ class Registry:
         for key in states.keys() & alive.keys():
             object_generators.put_state(alive[key], states[key])
 
+    def numbers(self) -> dict[str, list[Any]]:
+        """By place: how many generators were made there, and the numbers of those still held."""
+        alive = self._numbers()
+        return {place: [made, alive.get(place, [])] for place, made in self._made.items()}
+
+    def renumber(self, told: dict[str, list[Any]]) -> None:
+        """In a process that has not run what the others have: the newest generators of a place are
+        theirs of the same place, and so are the numbers of those that will be made.
+        """
+        for place, mine in self._numbers().items():
+            made, theirs = told.get(place, [0, []])
+            known = {number: self._known.pop(f"{place}#{number}") for number in mine}
+            named = dict(zip(reversed(mine), reversed(theirs), strict=False))
+            for number, held in known.items():
+                self._known[f"{place}#{named.get(number, -1 - number)}"] = held
+            self._made[place] = max(made, self._made[place])
+        for place, (made, _) in told.items():
+            self._made[place] = max(made, self._made[place])
+
+    def _numbers(self) -> dict[str, list[int]]:
+        """Of generators that are still held, in their order."""
+        found: dict[str, list[int]] = {}
+        for key in self.alive():
+            place, _, number = key.rpartition("#")
+            found.setdefault(place, []).append(int(number))
+        return {place: sorted(numbers) for place, numbers in found.items()}
+
     # --------------------------------------------------------------------------- constructors
 
     def watch_random(self, module: ModuleType) -> None:

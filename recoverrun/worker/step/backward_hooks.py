@@ -21,6 +21,8 @@ class BackwardHooks:
     def one(self, losses: Any) -> Iterator[None]:
         """Around a backward from `losses`. Raises `Unwind` where re-executed code is at its end."""
         if not self._depth:
+            if (unvoted := self._driver.worker.unvoted) is not None:
+                unvoted.on_backward(losses)
             self._driver.backward_begins(losses)
         self._depth += 1
         try:

@@ -14,11 +14,15 @@ from ft_collectives.step.step_events import (
     Decided,
     Effect,
     Event,
+    Invited,
     Send,
     Tick,
     Viewed,
 )
+from recoverrun.worker.step.stack_dump import show
 from recoverrun.worker.step.worker_state import WorkerState
+from rendezvous.protocol.arrival_messages import Arrival
+from rendezvous.protocol.hang_messages import ShowStack
 from rendezvous.protocol.messages import Committed, Decision, LostContexts, Message, View
 
 VIEW_WITHIN_S = 60.0
@@ -63,8 +67,14 @@ class Control:
                     worker.fabric.change(message)
             case Decision():
                 self.feed(Decided(decision=message))
+            case Arrival(generation=generation, ranks=ranks):
+                worker.invited = ranks
+                self.feed(Invited(generation=generation))
             case LostContexts():
                 self._inherit(message)
+            case ShowStack():
+                joined = worker.fabric.waits.joined() if worker.fabric is not None else ()
+                worker.link.send(show(message, worker.env.context, worker.generation, joined))
             case _:
                 ...  # nothing else is meant for a worker
 
@@ -107,7 +117,7 @@ class Control:
                 if isinstance(effect, Send):
                     told = effect.message
                     if isinstance(told, Committed):
-                        told = worker.timing.complete(told)
+                        told = worker.timing.complete(told, worker.progress.spent_ms())
                     worker.link.send(told)
                 else:
                     self._agenda.append(effect)

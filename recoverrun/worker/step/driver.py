@@ -19,25 +19,29 @@ from ft_collectives.communicators.errors import RanksDiffer, Superseded
 from ft_collectives.communicators.limits import TimedOut
 from ft_collectives.process_group.substitution_policy import SubstitutionPolicy
 from ft_collectives.step.reducer import Reducer
-from ft_collectives.step.step_events import (
-    Accumulated,
-    Discarded,
-    Ended,
-    Settled,
-)
+from ft_collectives.step.step_events import Accumulated, Discarded, Ended, Settled
 from ft_collectives.step.vote import VoteGroup
 from recoverrun.worker.context.attached_state import ATTACHED
 from recoverrun.worker.context.evidence import Evidence
 from recoverrun.worker.groups import process_groups
 from recoverrun.worker.step import exact_mode, take_over
 from recoverrun.worker.step.control_thread import Control
-from recoverrun.worker.step.interfaces import Follows, MakesUp, Replayer, Verifier
+from recoverrun.worker.step.interfaces import (
+    Follows,
+    MakesUp,
+    NoReturn,
+    Replayer,
+    Returns,
+    Verifier,
+)
+from recoverrun.worker.step.reducers import Reducers
 from recoverrun.worker.step.settlement import Settlement
 from recoverrun.worker.step.strategy import Strategy
 from recoverrun.worker.step.unreduced_updates import UnreducedUpdates
 from recoverrun.worker.step.worker_state import WorkerState
 from recoverrun.worker.tracking.microbatches import Top
 from rendezvous.protocol.layout import Layout
+from rendezvous.protocol.progress_page import Phase
 
 VICTIM_WAITS_S = 1.0
 """How long a rank whose replica broke waits for the launcher to end it, before it complains."""
@@ -71,26 +75,27 @@ class Driver:
         policy: SubstitutionPolicy,
     ) -> None:
         """`policy` holds for all groups that lose members."""
+        self.returns: Returns = NoReturn()
+        self.unannounced: Strategy | None = None  # which serves a script that wraps no model
         self.worker = worker
         self.replayer = replayer
         self._left = left
         self._make_up = make_up
         self._verifier = verifier
-        self._policy = policy
-        self._control = Control(worker, left.inherit, replayer.look_at_the_clock)
-        self._settlement = Settlement(worker, self._control, make_up, verifier)
+        self.policy = policy
+        self.control = Control(worker, left.inherit, replayer.look_at_the_clock)
+        self._settlement = Settlement(worker, self.control, make_up, verifier)
         self._between = UnreducedUpdates()
         self._hooked = False  # the script uses gradients while backward runs
         self._depth = 0  # of schedules of pipelines that are under way
-        self._over: Accelerator | None = None
-        self._channels = 0  # of reducers so far
+        self._reducers = Reducers(worker)
         self._attempt = 0  # iterations since the last backward
         self._failure: RuntimeError | None = None  # of a transaction: none can follow it
         self._usual = 1  # microbatches of the transaction before
 
     def start(self) -> None:
         """Hear the launcher from now on."""
-        self._control.start()
+        self.control.start()
 
     # --------------------------------------------------------------------------- switching on
 
@@ -107,13 +112,13 @@ class Driver:
             if worker.strategy is not strategy or layout != worker.layout:
                 worker.refuse("the script trains models that are replicated in different ways")
             return not worker.refusal
-        self._control.await_first_view()
+        self.control.await_first_view()
         worker.reporter.topology(strategy.name, layout)
         if len(layout.replicas) == 1:
-            worker.refuse("the script has one replica: there is nothing to survive on")
+            worker.roll_back("the script has one replica: there is nothing to survive on")
             return False
         worker.serve(strategy, layout)
-        self._over = over
+        self._reducers.over = over
         if strategy.early:
             worker.runtime.microbatches = []  # what was trained so far was not this
         return True
@@ -135,37 +140,33 @@ class Driver:
                 return
             exact_mode.require(worker.env, worker.strategy)
             self.replayer.transaction_ends()
-            take_over.take_over(worker, vote_group, counts, self.replayer, self._policy)
+            take_over.take_over(worker, vote_group, counts, self.replayer, self.policy)
+            worker.progress.at(Phase.PROOF, worker.step)
             self._verifier.first()
         except Superseded:
             take_over.await_restart(worker)
         ATTACHED.training = True
-        self._begin_transaction()
+        self.begin_transaction()
 
     def new_reducer(self) -> Reducer:
         """One for the gradients of a model; all ranks make theirs in the same order."""
-        worker = self.worker
-        fabric, layout, machine = worker.fabric, worker.layout, worker.machine
-        assert fabric is not None and layout is not None and machine is not None, "protected"
-        _, shard = layout.place(worker.env.rank)
-        replicas = [replica[shard] for replica in layout.replicas]
-        name, what = f"gradients{shard}.{self._channels}", "the reduction of gradients"
-        channel = fabric.open(name, replicas, over=self._over, what=what)
-        self._channels += 1
-        exact = exact_mode.exact_sum(machine, fabric, channel) if worker.env.exact else None
-        return Reducer(fabric, channel, on_launch=self._launched, exact_sum=exact)
+        return self._reducers.new()
 
     # --------------------------------------------------------------------------- the step goes on
 
     def iteration_begins(self, top: Top) -> None:
         """A loop's body begins, perhaps a microbatch's. Leave our context for successors."""
         worker = self.worker
+        region = self.replayer.is_region(top)
+        worker.progress.at(Phase.MICROBATCH if region else Phase.BETWEEN)
         if not self._watches:
             return
         top.evidence = Evidence()
         index = len(worker.runtime.microbatches)
-        if worker.protected and not index and self.replayer.is_region(top):
+        if worker.protected and not index and region:
             worker.failpoints.strike(worker.step - 1, "between")
+            if worker.failpoints.pace_s:
+                worker.failpoints.keep_pace(away=worker.lost)
         wanted = self._verifier.wants(top)
         context = self.replayer.capture_top(worker.step, index, self._attempt, top, wanted=wanted)
         self._attempt += 1
@@ -180,6 +181,8 @@ class Driver:
                 worker.context_buffer.top(context, around)
                 self._verifier.begins(context)
             self._left.follow(context)
+            if not index and region:
+                self.returns.begins(top, context)
 
     @property
     def _watches(self) -> bool:
@@ -196,7 +199,10 @@ class Driver:
             return
         if worker.strategy is None or (worker.refusal and not worker.protected):
             return
+        if not worker.protected:
+            self.returns.first_forward()
         index = len(worker.runtime.microbatches)
+        worker.progress.at(Phase.MICROBATCH, worker.step, index)
         self._note(index)
         if index == self._usual // 2:
             worker.failpoints.strike(worker.step, "forward")
@@ -255,9 +261,12 @@ class Driver:
             return
         if self._failure is not None:
             raise self._failure
+        if strategy is None and self._watches and worker.runtime.active:
+            self.returns.first_forward()  # nobody has told of it before
         if strategy is None or not worker.runtime.active:
             return
         microbatches = worker.runtime.microbatches
+        worker.progress.at(Phase.MICROBATCH, worker.step, len(microbatches))
         self._note(len(microbatches))
         if microbatches:
             self._between.heed(worker, strategy)
@@ -272,11 +281,11 @@ class Driver:
         if not strategy.empty():
             self.worker.refuse(CHANGED)
             return
-        self._control.feed(Discarded())  # a loss that is not finite, say: it begins anew
+        self.control.feed(Discarded())  # a loss that is not finite, say: it begins anew
         if self.worker.lost:
             self.worker.guarantee.weaken(BEGUN_ANEW)
-        self._control.forget()
-        self._begin_transaction()
+        self.control.forget()
+        self.begin_transaction()
 
     def backward_done(self) -> None:
         """A backward of the script has returned."""
@@ -284,7 +293,11 @@ class Driver:
         if worker.acting:
             self.replayer.backward_done()
             return
-        if not worker.runtime.active or not self._watches and not worker.protected:
+        if not worker.runtime.active:
+            return
+        if not self._watches and not worker.protected:
+            if worker.unvoted is not None:
+                worker.unvoted.backward_done()
             return
         if strategy is not None:
             strategy.backward_done()
@@ -309,12 +322,9 @@ class Driver:
     def _accumulated(self) -> None:
         """One more microbatch of the script's own is in the transaction."""
         worker, slot = self.worker, self.worker.protection.machine.slot
-        index = self._control.accumulated()
-        self._control.note(Accumulated(identity=(slot, index)))
+        index = self.control.accumulated()
+        self.control.note(Accumulated(identity=(slot, index)))
         worker.context_buffer.enters((slot, worker.step, index + 1))
-
-    def _launched(self, number: int, total: int) -> None:
-        self.worker.failpoints.strike(self.worker.step, "reduce", number, total)
 
     # --------------------------------------------------------------------------- settling
 
@@ -326,8 +336,9 @@ class Driver:
         if (context := self.replayer.last_after()) is not None:
             worker.context_buffer.after(context)
         worker.context_buffer.rests()
+        worker.progress.at(Phase.SETTLE)
         self._verifier.reduces()
-        self._control.feed(Settled(microbatches=self._control.accumulated()))
+        self.control.feed(Settled(microbatches=self.control.accumulated()))
         try:
             self._settlement.run()
         except (TimedOut, RanksDiffer) as failure:
@@ -337,11 +348,15 @@ class Driver:
             reducer.deliver()
         self.replayer.transaction_ends()
         self._make_up.end_step(step)
+        self.returns.committed()
+        worker.progress.at(Phase.PROOF)
         self._verifier.committed()
-        self._begin_transaction()
+        self.begin_transaction()
 
-    def _begin_transaction(self) -> None:
+    def begin_transaction(self) -> None:
+        """Nothing of the present one is done."""
         worker = self.worker
+        worker.progress.at(Phase.BETWEEN, worker.step, 0)
         self._usual = max(1, len(worker.runtime.microbatches))
         if worker.protected:
             for reducer in worker.protection.strategy.reducers():
@@ -350,12 +365,23 @@ class Driver:
         worker.runtime.begin_step()
         self._between.forget()
 
+    # --------------------------------------------------------------------------- lost ranks return
+
+    def learned(self) -> list[int]:
+        """Where this rank stands at the top of a step, for one that takes a lost rank's place."""
+        return [self._usual, max(0, self._attempt - 1)]
+
+    def learn(self, learned: list[int]) -> None:
+        """This process stands there, too."""
+        self._usual, self._attempt = learned
+
     # --------------------------------------------------------------------------- the end
 
     def farewell(self) -> None:
         """The script ended normally; nobody has to wait for this rank."""
         worker = self.worker
-        self._control.feed(Ended())
+        worker.progress.at(Phase.END)
+        self.control.feed(Ended())
         generation = worker.protection.fabric.leave() if worker.protected else worker.generation
         worker.reporter.farewell(worker.step, generation)
 

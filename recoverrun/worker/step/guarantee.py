@@ -4,6 +4,7 @@
 |---|---|
 | exact-samples | a lost rank's microbatches are made up with its own samples and random numbers |
 | equal-count | with other samples of the same data |
+| rollback | there is one replica: all ranks go back to the newest snapshot |
 | unprotected | not at all: a loss ends the run, as under torchrun |
 """
 
@@ -22,7 +23,7 @@ class Guarantee:
         self._shape = shape
         self.promise: Promise | None = None  # not known yet
         self.steered = False
-        self.refusal = ""  # why nothing is protected
+        self.refusal = ""  # why no step outlives a loss
 
     @property
     def exact(self) -> bool:
@@ -37,9 +38,13 @@ class Guarantee:
         if not self._lowers(promise):
             return
         self.promise = promise
-        if promise == "unprotected":
+        if not self.protects:
             self.refusal = reason
         self._reporter.promise(own or promise, self._shape(), reason)
+
+    def adopt(self, promise: Promise, *, steered: bool) -> None:
+        """Of the run in which this process takes a lost rank's place: others have said it."""
+        self.promise, self.steered = promise, steered
 
     def weaken(self, reason: str, *, said: bool = True) -> None:
         """From here on lost microbatches are made up with other samples; others may say why."""

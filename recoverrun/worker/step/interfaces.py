@@ -119,8 +119,46 @@ class Verifier(Protocol):
         """A transaction is committed; those of a new kind are proved, if all ranks do so."""
 
 
+class Learns(Protocol):
+    """Has found something out that a process has to know which takes a lost rank's place."""
+
+    def learned(self) -> Any:
+        """It, as plain values for msgpack."""
+
+    def learn(self, learned: Any) -> None:
+        """In such a process: others have found this out before it began."""
+
+
+class Returns(Protocol):
+    """Lets lost ranks take part again (`arrival`)."""
+
+    def first_forward(self) -> None:
+        """A forward begins, before the first transaction is over."""
+
+    def begins(self, top: Top, context: Context) -> None:
+        """A transaction begins at `top`, from where microbatches are executed again."""
+
+    def committed(self) -> None:
+        """A transaction is committed."""
+
+
+class NoReturn:
+    """Nobody comes back."""
+
+    def first_forward(self) -> None:
+        """Nothing is kept."""
+
+    def begins(self, top: Top, context: Context) -> None:
+        """Nobody is waited for."""
+
+    def committed(self) -> None:
+        """Nobody was."""
+
+
 class StrategyHost(Protocol):
     """What a strategy may ask of the driver."""
+
+    unannounced: Strategy | None  # the one that serves a script only once it has seen a step of it
 
     @property
     def worker(self) -> WorkerState: ...

@@ -19,9 +19,13 @@ SAMPLE = 8
 
 
 def due(worker: WorkerState) -> str:
-    """The digest for the step that is about to be committed, "" if it is not its turn."""
+    """The digest for the step that is about to be committed, "" if it is not its turn.
+
+    It always is where lost ranks take part again.
+    """
     every, strategy = worker.env.digest_every, worker.strategy
-    if not every or worker.step % every or strategy is None:
+    turn = worker.joining or (every and worker.step % every == 0)
+    if not turn or strategy is None:
         return ""
     return of(strategy)
 

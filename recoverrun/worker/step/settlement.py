@@ -23,6 +23,7 @@ from ft_collectives.step.step_events import (
 from recoverrun.worker.step.control_thread import Control
 from recoverrun.worker.step.interfaces import MakesUp, Verifier
 from recoverrun.worker.step.worker_state import WorkerState
+from rendezvous.protocol.progress_page import Phase
 
 
 class Settlement:
@@ -47,14 +48,16 @@ class Settlement:
         try:
             match effect:
                 case Compute(identities=identities):
+                    worker.progress.at(Phase.REDO)
                     for identity in identities:
                         with worker.timing.measure("redo"):
                             self._make_up.compute(identity)
                         self._control.feed(Accumulated(identity=identity))
+                    worker.progress.at(Phase.SETTLE)
                 case Reduce(generation=generation):
                     self._reduce(generation)
-                case Vote(generation=generation, ballot=ballot):
-                    self._vote(generation, ballot)
+                case Vote():
+                    self._vote(effect)
                 case Apply():
                     return True
                 case Break(invariant=invariant, reason=reason):
@@ -81,7 +84,8 @@ class Settlement:
             worker.timing.note("rebuild", protection.fabric.rebuild_ms)
         self._control.feed(Reduced(generation=generation))
 
-    def _vote(self, generation: int, ballot: tuple[int, ...]) -> None:
+    def _vote(self, vote: Vote) -> None:
+        generation, ballot = vote.generation, vote.ballot
         worker, protection = self._worker, self._worker.protection
         protection.vote_group.channel.what = f"the vote on transaction {worker.step}"
         with worker.timing.measure("vote"):
@@ -92,6 +96,10 @@ class Settlement:
                 microbatches=len(ballot) // len(protection.layout.slots),
                 word=self._verifier.word,
                 digest=self._verifier.digest,
+                invited=vote.invited,
             )
         self._verifier.hear(tally)
-        self._control.feed(Voted(generation=generation, counts=tally.counts, taken=tally.taken))
+        counts, taken, invited = tally.counts, tally.taken, tally.invited
+        self._control.feed(
+            Voted(generation=generation, counts=counts, taken=taken, invited=invited)
+        )

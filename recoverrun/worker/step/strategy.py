@@ -1,10 +1,58 @@
 """What the session asks of a way of data-parallel training; the ways are in `strategies`."""
 
-from typing import Protocol
+from abc import ABC, abstractmethod
+from typing import Any, Protocol
 
 import torch
 
 from ft_collectives.step.reducer import Reducer
+
+
+class DividesOnce:
+    """Of strategies that divide gradients once for the whole run, alike on all ranks."""
+
+    def admit(self) -> None:
+        """A process that takes a lost rank's place divides them so, too."""
+
+    def begin(self) -> None:
+        """What gradients held before is no part of the transaction's sums, or the same on all."""
+
+
+class Sharding(DividesOnce, ABC):
+    """Of strategies that shard parameters, and divide gradients in the first backward, in one order
+    on all ranks.
+    """
+
+    @abstractmethod
+    def protect(self) -> None:
+        """See `Strategy`."""
+
+    @abstractmethod
+    def roots(self) -> list[torch.nn.Module]:
+        """See `Strategy`."""
+
+    def plan(self) -> list[Any] | str:
+        """There is nothing to tell a newcomer."""
+        return []
+
+    def adopt(self, plan: list[Any]) -> None:
+        """It begins as all have begun."""
+        self.protect()
+
+    def standing(self) -> list[tuple[int, int]]:
+        """What is not reduced yet is not sharded, and lies where no script looks."""
+        return []
+
+    def empty(self) -> bool:
+        """So nobody knows."""
+        return False
+
+    def whole(self) -> list[torch.Tensor]:
+        """None."""
+        return []
+
+    def buffers(self) -> list[torch.Tensor]:
+        return [buffer for module in self.roots() for buffer in module.buffers()]
 
 
 class Strategy(Protocol):
@@ -29,6 +77,19 @@ class Strategy(Protocol):
 
     def protect(self) -> None:
         """The first transaction is over, which torch reduced: from now on this strategy does."""
+
+    def plan(self) -> list[Any] | str:
+        """How gradients are divided for reduction, for a process that takes a lost rank's place;
+        plain values. Or why none can.
+        """
+
+    def adopt(self, plan: list[Any]) -> None:
+        """In such a process: gradients are ours to reduce from now on, divided as in `plan`."""
+
+    def admit(self) -> None:
+        """Such a process takes part from the transaction on that begins now: divide the gradients
+        as `plan` has said, where that is not done already.
+        """
 
     def begin(self) -> None:
         """The first backward of a transaction begins."""
@@ -61,6 +122,9 @@ class Strategy(Protocol):
 
     def buffers(self) -> list[torch.Tensor]:
         """What a forward pass may change in the model beside gradients, such as running means."""
+
+    def roots(self) -> list[torch.nn.Module]:
+        """The outermost modules that hold what is trained, in the same order on all ranks."""
 
     def whole(self) -> list[torch.Tensor]:
         """Trained parameters that every replica holds whole; none where they are sharded."""

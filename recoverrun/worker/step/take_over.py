@@ -1,7 +1,8 @@
 """The end of the first transaction: communicators are made, and gradients are ours from then on."""
 
 import time
-from typing import Never
+from collections.abc import Sequence
+from typing import Any, Never
 
 from ft_collectives.communicators.c10d import GroupMember
 from ft_collectives.communicators.fabric import HINT_AGAIN_S, Fabric
@@ -9,9 +10,11 @@ from ft_collectives.communicators.limits import TimeLimits, limit_of
 from ft_collectives.process_group.elastic import ElasticGroup
 from ft_collectives.process_group.substitution_policy import SubstitutionPolicy
 from ft_collectives.step.machine import StepMachine
-from ft_collectives.step.step_events import Send
+from ft_collectives.step.step_events import Send, Viewed
 from ft_collectives.step.vote import VoteGroup
+from recoverrun.worker.context.attached_state import ATTACHED
 from recoverrun.worker.groups import process_groups
+from recoverrun.worker.step.control_thread import Control
 from recoverrun.worker.step.interfaces import Replayer
 from recoverrun.worker.step.protection import Protection
 from recoverrun.worker.step.worker_state import WorkerState
@@ -33,6 +36,7 @@ def connect(worker: WorkerState) -> Fabric:
             changed=worker.changed,
             limits=TimeLimits(lambda: limit_of(GroupMember.WORLD), worker.reporter.overdue),
             on_hint=worker.reporter.peer_fault,
+            progress=worker.progress,
         )
         worker.connect(fabric)  # in the same breath: views that come later are told to it
     return fabric
@@ -49,7 +53,8 @@ def take_over(
     layout, strategy, fabric = worker.layout, worker.strategy, worker.fabric
     assert layout is not None and strategy is not None and fabric is not None, "served"
     _, shard = layout.place(worker.env.rank)
-    peers = fabric.open(f"slots{shard}", [replica[shard] for replica in layout.replicas])
+    same = [replica[shard] for replica in layout.replicas]
+    peers = fabric.open(f"slots{shard}", same, what="the exchange between replicas")
     with worker.changed:
         assert worker.view is not None, "connected"
         machine = StepMachine(rank=worker.env.rank, layout=layout, view=worker.view)
@@ -73,6 +78,38 @@ def take_over(
     for effect in machine.reduced_by_torch(microbatches):
         assert isinstance(effect, Send), f"nothing is left to do: {effect}"
         worker.link.send(effect.message)
+
+
+def take_place(
+    worker: WorkerState,
+    protection: Protection,
+    plan: list[Any],
+    replayer: Replayer,
+    policy: SubstitutionPolicy,
+) -> None:
+    """In a lost rank's place, at the top of a step: gradients are ours from now on, divided as in
+    `plan`. Nobody is met before `join`.
+    """
+    worker.protect(protection)
+    process_groups.release(protection.layout)
+    process_groups.late(protection.fabric, protection.layout, policy)
+    protection.strategy.adopt(plan)
+    replayer.serve(protection.strategy)
+    ATTACHED.training = True
+
+
+def join(worker: WorkerState, control: Control, channels: Sequence[str]) -> None:
+    """Meet the others over these channels, in their order. Raises ValueError if ours differ."""
+    fabric, place = worker.protection.fabric, worker.place
+    assert place is not None, "given a place"
+    fabric.arrange(channels)
+    with worker.changed:
+        worker.connect(fabric)  # in the same breath: views that come later are told to it
+        newest = worker.view
+    fabric.change(place)
+    if newest is not None and newest.generation > place.generation:
+        control.feed(Viewed(view=newest))
+        fabric.change(newest)
 
 
 def await_restart(worker: WorkerState) -> Never:

@@ -4,10 +4,14 @@ The machines know no clock; this does.
 """
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from types import TracebackType
 
 from rendezvous.protocol.messages import Committed
+
+SHOWN_MS = 0.1
+"""Of what the script did besides, less is not told."""
 
 
 class StepTiming:
@@ -17,6 +21,10 @@ class StepTiming:
         self._ms: dict[str, float] = {}
         self._committed_at = time.monotonic()
         self.digest = ""  # of the step that is about to be committed
+
+    def starts(self) -> None:
+        """The first step of this process begins, which is not the first of the run."""
+        self._committed_at = time.monotonic()
 
     def measure(self, name: str) -> "_Measure":
         """Count what is within, if it does not raise."""
@@ -28,12 +36,12 @@ class StepTiming:
     def note(self, name: str, ms: float) -> None:
         self._ms[name] = ms
 
-    def complete(self, committed: Committed) -> Committed:
-        """The statement with its phases; the next step's begin."""
+    def complete(self, committed: Committed, spent_ms: Mapping[str, float]) -> Committed:
+        """The statement with its phases, those of `spent_ms` among them; the next step's begin."""
         now = time.monotonic()
         self.note("step", 1000 * (now - self._committed_at))
         self._committed_at = now
-        timing, self._ms = self._ms, {}
+        timing, self._ms = self._ms | {k: ms for k, ms in spent_ms.items() if ms >= SHOWN_MS}, {}
         return replace(committed, phases=tuple(sorted(timing.items())), digest=self.digest)
 
 

@@ -4,6 +4,7 @@ The driver changes it, as the script trains and as the launcher speaks. All othe
 read it. It imports nothing of what is built upon it.
 """
 
+import math
 import threading
 from datetime import timedelta
 
@@ -18,11 +19,14 @@ from recoverrun.worker.step.protection import Protection
 from recoverrun.worker.step.reporter import Reporter
 from recoverrun.worker.step.strategy import Strategy
 from recoverrun.worker.step.timing import StepTiming
+from recoverrun.worker.step.unvoted_steps import UnvotedSteps
 from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
 from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import View
 from rendezvous.protocol.worker_env import WorkerEnv
 from rendezvous.transport.worker_link import WorkerLink
+
+NO_SNAPSHOTS = "snapshots are off:"
 
 TOO_LATE = "a replica is lost, and what it had to do cannot be made up any more: {}"
 
@@ -34,17 +38,25 @@ class WorkerState:
         self.env = env
         self.link = link
         self.runtime = runtime
+        self.progress = runtime.progress
         self.context_buffer = ContextWriter(env.context)
         # A kill stands for a machine that fails: no microbatch is to blame for it.
-        self.failpoints = Failpoints(env.inject, env.rank, before=self.context_buffer.rests)
+        self.failpoints = Failpoints(
+            env.inject, env.rank, before=self.context_buffer.rests, birth=env.birth
+        )
         self.reporter = Reporter(link, env.rank, lambda: self.generation, exact=env.exact)
         self.guarantee = Guarantee(self.reporter, lambda: max(1, len(runtime.microbatches)))
         self.timing = StepTiming()
+        self.unvoted: UnvotedSteps | None = None  # where snapshots may be taken
         self.changed = threading.Condition()
         self.view: View | None = None  # the newest, None until the coordinator has spoken
         self.strategy: Strategy | None = None  # None until a model is served
         self.layout: Layout | None = None
         self.fabric: Fabric | None = None  # None until the first transaction is over
+        self.invited: tuple[int, ...] = ()  # lost ranks that are ready to take part again
+        self.place: View | None = None  # the one in which this process took a lost rank's place
+        self.joined: tuple[int, ...] = ()  # ranks that took part again the last time
+        self.joined_at = -1  # the transaction from which on lost ranks take part again
         self._protection: Protection | None = None
 
     # --------------------------------------------------------------------------- what is known
@@ -71,13 +83,23 @@ class WorkerState:
     @property
     def step(self) -> int:
         """The present transaction; 0 is the one that torch reduces."""
-        return self._protection.machine.step_index if self._protection is not None else 0
+        if self._protection is not None:
+            return self._protection.machine.step_index
+        return self.unvoted.index if self.unvoted is not None else 0
 
     @property
     def lost(self) -> bool:
-        """True if a replica is lost."""
+        """True if a replica is lost, or takes part again for the first time in this transaction."""
         machine = self.machine
-        return machine is not None and len(machine.view.live) < len(machine.layout.slots)
+        return machine is not None and (
+            len(machine.view.live) < len(machine.layout.slots) or self.joining
+        )
+
+    @property
+    def joining(self) -> bool:
+        """True in the transaction in which lost ranks take part again."""
+        machine = self.machine
+        return machine is not None and machine.step_index == self.joined_at
 
     @property
     def acting(self) -> bool:
@@ -106,12 +128,17 @@ class WorkerState:
         with self.changed:
             if self.view is None or view.generation > self.view.generation:
                 self.view = view
+                if view.joined:
+                    self.joined, self.joined_at = view.joined, view.from_step
+                if self.env.rank in view.joined:
+                    self.place = view
             self.changed.notify_all()
 
     def serve(self, strategy: Strategy, layout: Layout) -> None:
         """The script's model is replicated as `layout` says."""
         self.strategy, self.layout = strategy, layout
         self.runtime.layout = layout
+        self.take_no_snapshots(f"a loss is survived on {len(layout.replicas)} replicas")
 
     def connect(self, fabric: Fabric) -> None:
         """The first transaction is over: from now on ranks may talk over `fabric`."""
@@ -122,6 +149,11 @@ class WorkerState:
         """Gradients are ours from now on."""
         with self.changed:
             self._protection = protection
+        self.progress.protects()
+
+    def others_wait_s(self) -> float:
+        """Seconds that other ranks wait for this one in a collective, by the script's own limit."""
+        return self.fabric.limits.within_s() if self.fabric is not None else math.inf
 
     @property
     def refusal(self) -> str:
@@ -141,3 +173,26 @@ class WorkerState:
             if not self.protected:
                 self.runtime.mode.retire()
             self.guarantee.state("unprotected", reason)
+            self.take_no_snapshots("the script is not served")
+
+    def roll_back(self, reason: str) -> None:
+        """There is one replica, for this reason: a loss costs steps if snapshots are taken, and
+        the run if not.
+        """
+        if self.unvoted is None:
+            self.refuse(reason)
+        elif not self.refusal:
+            self.guarantee.state("rollback", reason)
+
+    def end_snapshots(self, reason: str) -> None:
+        """None can be taken of this script any more: a loss ends the run from now on."""
+        self.unvoted = None
+        self.runtime.mode.retire()
+        self.guarantee.state("unprotected", f"{NO_SNAPSHOTS} {reason}")
+
+    def take_no_snapshots(self, reason: str) -> None:
+        """They were asked for, but this script is treated otherwise."""
+        if self.unvoted is not None:
+            self.unvoted = None
+            if self.env.rank == 0:
+                self.reporter.notice(f"{NO_SNAPSHOTS} {reason}")

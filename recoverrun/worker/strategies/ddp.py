@@ -158,6 +158,19 @@ class Ddp:
         for wrapped in self._modules:
             wrapped.reducer = self._host.new_reducer()
 
+    def plan(self) -> list[Any] | str:
+        plans = [one.plan() for one in self._modules]
+        return next((why for why in plans if isinstance(why, str)), plans)
+
+    def adopt(self, plan: list[Any]) -> None:
+        for wrapped, parts in zip(self._modules, plan, strict=True):
+            wrapped.reducer = self._host.new_reducer()
+            wrapped.adopt(parts)
+
+    def admit(self) -> None:
+        for wrapped in self._modules:
+            wrapped.admit()
+
     def begin(self) -> None:
         for wrapped in self._modules:
             wrapped.begin()
@@ -188,37 +201,37 @@ class Ddp:
         return found
 
     def standing(self) -> list[tuple[int, int]]:
-        return grad_accumulators.standing(self._params())
+        return grad_accumulators.standing(self.whole())
 
     def empty(self) -> bool:
-        return grad_accumulators.empty(self._params())
+        return grad_accumulators.empty(self.whole())
 
-    def _params(self) -> list[torch.nn.Parameter]:
+    def whole(self) -> list[torch.Tensor]:
         found = {id(param): param for wrapped in self._modules for param in wrapped.params}
         return list(found.values())
 
-    def whole(self) -> list[torch.Tensor]:
-        return list(self._params())
-
     def accumulators(self) -> list[torch.Tensor]:
-        return grad_accumulators.accumulators(self._params())
+        return grad_accumulators.accumulators(self.whole())
 
     def set_aside(self) -> object:
         # Those that are frozen now, too: code that is executed again may train or clear them.
-        found = {id(param): param for module in self._alive() for param in module.parameters()}
-        found.update((id(param), param) for param in self._params())
+        held = (param for module in self.roots() for param in module.parameters())
+        found = {id(param): param for param in (*held, *self.whole())}
         params = list(found.values())
         return params, grad_accumulators.set_aside(params)
 
     def clear(self) -> None:
-        grad_accumulators.clear(self._params())
+        grad_accumulators.clear(self.whole())
 
     def put_back(self, kept: object) -> None:
         assert isinstance(kept, tuple), "what set_aside returned"
         grad_accumulators.put_back(*kept)
 
     def buffers(self) -> list[torch.Tensor]:
-        return [buffer for module in self._alive() for buffer in module.buffers()]
+        return [buffer for module in self.roots() for buffer in module.buffers()]
+
+    def roots(self) -> list[torch.nn.Module]:
+        return [module for one in self._modules if (module := one.module) is not None]
 
     def parameters(self) -> dict[str, torch.Tensor]:
         """Of modules that the script has dropped, too: a trainer may, before it ends."""
@@ -227,6 +240,3 @@ class Ddp:
             prefix = f"{place}." if place else ""
             named.update({f"{prefix}{name}": one for name, one in wrapped.named().items()})
         return named
-
-    def _alive(self) -> list[DistributedDataParallel]:
-        return [module for one in self._modules if (module := one.module) is not None]

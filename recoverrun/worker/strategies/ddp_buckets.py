@@ -5,9 +5,22 @@ from typing import Any
 
 import torch
 from torch._C._distributed_c10d import BuiltinCommHookType as _Builtin
+from torch.nn.parallel import DistributedDataParallel
 
 EVEN = "in a Join context ranks may take different numbers of steps, and have no vote in common"
 UNEVEN = "DDP.join(divide_by_initial_world_size=False) divides as no hook of ours can"
+
+
+UNFINISHED = (
+    "Expected to have finished reduction in the prior iteration before starting a new one. This "
+    "error indicates that your module has parameters that were not used in producing loss. You can "
+    "enable unused parameter detection by passing the keyword argument "
+    "`find_unused_parameters=True` to `torch.nn.parallel.DistributedDataParallel`"
+)
+"""DDP's own words (reducer.cpp), where it is not there to say them."""
+
+
+SPARSE = "gradients are sparse (`sparse=True` of an embedding): nobody can make up a part of such"
 
 
 @dataclass(slots=True, eq=False)
@@ -117,6 +130,28 @@ def wire_of(hook: Any) -> torch.dtype | None:
         _Builtin.ALLREDUCE: None,
         _Builtin.FP16_COMPRESS: torch.float16,
     }[hook]
+
+
+def native(
+    module: DistributedDataParallel, bucket: Any, wire: torch.dtype | None
+) -> torch.futures.Future[torch.Tensor]:
+    """What DDP does with a bucket where it has no hook (reducer.cpp, torch 2.13)."""
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import (
+        allreduce_hook,
+        fp16_compress_hook,
+    )
+
+    group, buffer = module.process_group, bucket.buffer()
+    if wire is not None:
+        compressed: torch.futures.Future[torch.Tensor] = fp16_compress_hook(group, bucket)
+        return compressed
+    if module.gradient_as_bucket_view:
+        reduced: torch.futures.Future[torch.Tensor] = allreduce_hook(group, bucket)
+        return reduced
+    buffer.mul_(1.0 / group.size())
+    work = group.allreduce([buffer])
+    summed: torch.futures.Future[torch.Tensor] = work.get_future().then(lambda f: f.value()[0])
+    return summed
 
 
 class Resting:

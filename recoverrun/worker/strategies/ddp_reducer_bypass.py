@@ -7,13 +7,17 @@ DDP divides the gradients into buckets, anew once after a step. From then on the
 | that fit into one bucket of DDP's own size | as one, at the commit point |
 | of several buckets | in DDP's buckets and order, each once its last gradient is there |
 | of several, with `find_unused_parameters` or `static_graph` | when DDP's hook gives them to us |
+| with `gradient_as_bucket_view` | the same |
+
+Once a lost replica comes back, DDP has no part in any of them: what it learns of them in its first
+steps, a fresh process cannot know. The last two are then reduced at the commit point.
 
 DDP overlaps its reduction with the backward bucket by bucket; the one that is filled last has
 nothing to hide behind. Gradients that fit into one bucket are that last one, but for the small
 first bucket that DDP begins with. Where DDP is left out, so is its search for unused parameters.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,6 +27,9 @@ from torch.nn.parallel import DistributedDataParallel
 from ft_collectives.step.reducer import Reducer
 from recoverrun.worker.step.interfaces import StrategyHost
 from recoverrun.worker.strategies.ddp_buckets import Gradients
+
+MIXED = "DDP trains in mixed precision of its own, and casts gradients as it reduces them"
+DELAYED = "DDP reduces some of the gradients by itself (delay_all_reduce_named_params)"
 
 
 class Still:
@@ -47,6 +54,22 @@ class Still:
         if not _special(module) and (self.whole or not known[0].counts):
             # Not in the step that has begun: others may have launched some of its buckets.
             self._parts, self._from_step = known, self._host.worker.step + 1
+
+    def division(
+        self, module: DistributedDataParallel, parts: Sequence[Gradients]
+    ) -> tuple[bool, list[list[torch.nn.Parameter]]]:
+        """Whether gradients are one where DDP has no part in them, and the parameters of each
+        bucket; now they are in `parts`.
+        """
+        if self.gradients:
+            return self.whole, [part.params for part in self.gradients]
+        whole = len(parts) == 1 or _fits(module, parts)
+        every = [part.params for part in parts]
+        return whole, [[param for params in every for param in params]] if whole else every
+
+    def settle(self, whole: bool) -> None:
+        """Others have seen it, before this process began or in this step."""
+        self._looked, self.whole = True, whole
 
     def due(self) -> list[Gradients]:
         """DDP's buckets, where its part in them ends before the forward that begins."""
@@ -106,6 +129,13 @@ class Arrivals:
             self._reducer.offer(key, generation)
 
 
+def why_never_still(module: DistributedDataParallel) -> str:
+    """Why DDP has to have a part in each reduction, or ""."""
+    if module.mixed_precision is not None:
+        return MIXED
+    return DELAYED if module._delay_all_reduce_params else ""
+
+
 def _settled(module: DistributedDataParallel) -> bool:
     """DDP is done with dividing the parameters into buckets: it does so anew after a step, once."""
     once = module.find_unused_parameters and not module.static_graph
@@ -113,11 +143,7 @@ def _settled(module: DistributedDataParallel) -> bool:
 
 
 def _special(module: DistributedDataParallel) -> bool:
-    return bool(
-        module.gradient_as_bucket_view
-        or module.mixed_precision is not None
-        or module._delay_all_reduce_params
-    )
+    return bool(module.gradient_as_bucket_view or why_never_still(module))
 
 
 def _fits(module: DistributedDataParallel, parts: Iterable[Gradients]) -> bool:

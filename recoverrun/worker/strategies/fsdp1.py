@@ -21,12 +21,14 @@ import torch.distributed as dist
 from ft_collectives.step.reducer import Bucket, Reducer
 from recoverrun.worker.groups.topology import layout_of
 from recoverrun.worker.step.interfaces import StrategyHost
-from recoverrun.worker.strategies.fsdp1_flat import SAVED, Flat, crc_of_flat
+from recoverrun.worker.step.strategy import Sharding
+from recoverrun.worker.strategies.fsdp1_flat import SAVED, Flat, crc_of_flat, local_shard
 
 HYBRID = ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2")
+ONE_REPLICA = ("FULL_SHARD", "SHARD_GRAD_OP")
 
 
-class Fsdp1:
+class Fsdp1(Sharding):
     """Serves every flat parameter of the script's FSDP1 module."""
 
     name = "fsdp1"
@@ -117,9 +119,9 @@ class Fsdp1:
             return
         strategy = module.sharding_strategy
         if strategy.name not in HYBRID:
-            host.worker.refuse(
-                f"FSDP1 with {strategy.name} is not served, only with hybrid sharding"
-            )
+            sentence = f"FSDP1 with {strategy.name} is not served, only with hybrid sharding"
+            single = strategy.name in ONE_REPLICA or module.process_group.size() == 1
+            (host.worker.roll_back if single else host.worker.refuse)(sentence)
             return
         if module.compute_device.type != "cpu":
             device = module.compute_device.type
@@ -176,9 +178,6 @@ class Fsdp1:
         """Gradients are ours to reduce from now on."""
         self._reducer = self._host.new_reducer()
 
-    def begin(self) -> None:
-        """What gradients held before is not reduced again: what is new is added to it."""
-
     def backward_begins(self) -> None:
         self.synced, self._shown = False, 0
 
@@ -196,16 +195,6 @@ class Fsdp1:
 
     def reducers(self) -> list[Reducer]:
         return [self._reducer] if self._reducer is not None else []
-
-    def standing(self) -> list[tuple[int, int]]:
-        """What is not reduced yet is unsharded, and torch's own affair."""
-        return []
-
-    def empty(self) -> bool:
-        return False
-
-    def whole(self) -> list[torch.Tensor]:
-        return []
 
     def accumulators(self) -> list[torch.Tensor]:
         return [one.accumulator for one in self._flat.values() if one.accumulator is not None]
@@ -237,15 +226,23 @@ class Fsdp1:
                 gradient.copy_(value)
             flat.show()
 
-    def buffers(self) -> list[torch.Tensor]:
-        return list(self._module.buffers()) if self._module is not None else []
+    def roots(self) -> list[torch.nn.Module]:
+        return [self._module] if self._module is not None else []
 
     def parameters(self) -> dict[str, torch.Tensor]:
+        """Never what `data` shows in a forward, which is the whole."""
         return {
-            name: module._handle.flat_param._local_shard.detach()
+            name: local_shard(module._handle.flat_param).detach()
             for name, module in self._module.named_modules()
             if getattr(module, "_handle", None) is not None
         }
+
+    def adopt(self, plan: list[Any]) -> None:
+        """A forward of the prologue may have left the whole of a parameter that is given now."""
+        super().adopt(plan)
+        for handle in self._handles():
+            if hasattr(handle.flat_param, "_local_shard") and not handle.needs_unshard():
+                handle.reshard(True)
 
     def _handles(self) -> list[Any]:
         modules = self._module.modules() if self._module is not None else ()

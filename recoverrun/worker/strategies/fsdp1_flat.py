@@ -54,6 +54,12 @@ class Flat:
         self.accumulator = None
 
 
+def local_shard(param: Any) -> torch.Tensor:
+    """This rank's part of a flat parameter, which torch keeps apart from its first forward on."""
+    found: torch.Tensor = getattr(param, "_local_shard", param.data)
+    return found
+
+
 def crc_of_flat(handle: Any) -> int:
     """Of the unsharded gradient of a flat parameter, as it is about to be reduced."""
     param = handle.flat_param

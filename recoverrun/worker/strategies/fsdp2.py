@@ -21,6 +21,7 @@ import torch.distributed as dist
 from ft_collectives.step.reducer import Bucket, Reducer
 from recoverrun.worker.groups.topology import layout_of_mesh, layout_over
 from recoverrun.worker.step.interfaces import StrategyHost
+from recoverrun.worker.step.strategy import Sharding
 from recoverrun.worker.strategies.fsdp2_shards import (
     Shapes,
     Shards,
@@ -49,7 +50,7 @@ ARGUMENTS = (
 """Of `foreach_reduce` in torch 2.13; another torch is refused rather than guessed at."""
 
 
-class Fsdp2:
+class Fsdp2(Sharding):
     """Serves every parameter group of the script's FSDP2 modules."""
 
     name = "fsdp2"
@@ -167,7 +168,7 @@ class Fsdp2:
             replicated, sharded = bool(dp_mesh_dims.replicate_names), bool(dp_mesh_dims.shard_names)
             mesh = mesh[(*dp_mesh_dims.replicate_names, *dp_mesh_dims.shard_names)]
         if not replicated:
-            host.worker.refuse(
+            host.worker.roll_back(
                 "fully_shard without a replicate dimension: one replica of the model"
             )
             return
@@ -235,9 +236,6 @@ class Fsdp2:
         """Gradients are ours to reduce from now on."""
         self._reducer = self._host.new_reducer()
 
-    def begin(self) -> None:
-        """What gradients held before is not reduced again: what is new is added to it."""
-
     def backward_begins(self) -> None:
         self.synced, self._shown = False, 0
 
@@ -250,16 +248,6 @@ class Fsdp2:
 
     def reducers(self) -> list[Reducer]:
         return [self._reducer] if self._reducer is not None else []
-
-    def standing(self) -> list[tuple[int, int]]:
-        """What is not reduced yet lies where no script looks."""
-        return []
-
-    def empty(self) -> bool:
-        return False
-
-    def whole(self) -> list[torch.Tensor]:
-        return []
 
     def accumulators(self) -> list[torch.Tensor]:
         return [s.accumulator for s in self._shards.values() if s.accumulator is not None]
@@ -278,12 +266,9 @@ class Fsdp2:
         for shards, what in kept:
             shards.put_back(what)
 
-    def buffers(self) -> list[torch.Tensor]:
-        return [buffer for module in self._roots() for buffer in module.buffers()]
-
     def parameters(self) -> dict[str, torch.Tensor]:
         named = {}
-        for place, root in enumerate(self._roots()):
+        for place, root in enumerate(self.roots()):
             prefix = f"{place}." if place else ""  # stages of a pipeline
             named.update({f"{prefix}{name}": param for name, param in root.named_parameters()})
         return {
@@ -291,7 +276,7 @@ class Fsdp2:
             for name, param in named.items()
         }
 
-    def _roots(self) -> list[torch.nn.Module]:
+    def roots(self) -> list[torch.nn.Module]:
         """Those that are in no other: one model, or the stages of a pipeline on this rank."""
         within = {
             id(one) for module in self._modules for one in module.modules() if one is not module

@@ -16,7 +16,6 @@ finds otherwise there gives its part as the script changed it, which is right as
 as nobody is lost, and says that nothing is protected any more; after that it can only end the run.
 """
 
-import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -25,15 +24,20 @@ import torch.distributed as dist
 
 from ft_collectives.step.reducer import Reducer
 from recoverrun.worker.context.evidence import crc_of_gradient
+from recoverrun.worker.errors import NotReachable
 from recoverrun.worker.step.interfaces import StrategyHost
+from recoverrun.worker.step.strategy import DividesOnce
 from recoverrun.worker.strategies import grad_accumulators
 from recoverrun.worker.strategies.manual_first_step import EARLY, TWICE, Watch
 from recoverrun.worker.strategies.manual_matching import Reduction
+from recoverrun.worker.strategies.manual_modules import every_module, holders_of
 from recoverrun.worker.strategies.manual_totals import LATER, UNLIKE, Sums
 from rendezvous.protocol.layout import Layout
 
+OTHERS = "this process has given {here} parameters to optimizers, others {there}"
 
-class ManualAllReduce:
+
+class ManualAllReduce(DividesOnce):
     """Serves the parameters of the script's one optimizer."""
 
     name = "by-hand"
@@ -53,6 +57,7 @@ class ManualAllReduce:
         self._open = False  # a backward is over, and its gradients are not reduced yet
         self._modules: list[torch.nn.Module] = []
         self._places: dict[int, torch.Tensor] | None = None  # parameters, by their gradient's place
+        host.unannounced = self
 
     # --------------------------------------------------------------------------- hooks
 
@@ -172,8 +177,6 @@ class ManualAllReduce:
             factor=watch.factor,
             world_size=dist.get_world_size(),
         )
-        # By its type: what looks like an object of another class may do so with a warning.
-        self._modules = [one for one in gc.get_objects() if issubclass(type(one), torch.nn.Module)]
         layout = Layout(tuple((r,) for r in range(dist.get_world_size())))
         if host.serve(self, layout, None):
             if len(host.worker.runtime.microbatches) == 1:
@@ -182,18 +185,15 @@ class ManualAllReduce:
             host.begin()
 
     def _await_forward(self) -> None:
-        """Modules that hold what is trained, and are in no other such module."""
+        """Find the modules, and hear of forwards of those that hold what is trained."""
 
         def begins(_: Any, args: Any, kwargs: Any) -> None:
             if torch.is_grad_enabled() and self._serves():
                 self._host.forward_begins((*args, kwargs))
 
-        served = {id(param) for param in self._sums.params}
-        holding = [m for m in self._modules if any(id(p) in served for p in m.parameters())]
-        inside = {id(one) for m in holding for one in m.modules() if one is not m}
-        for module in holding:
-            if id(module) not in inside:
-                module.register_forward_pre_hook(begins, with_kwargs=True)
+        self._modules = every_module()
+        for module in self.roots():
+            module.register_forward_pre_hook(begins, with_kwargs=True)
 
     # --------------------------------------------------------------------------- reduction
 
@@ -228,8 +228,18 @@ class ManualAllReduce:
         for bucket in self._sums.buckets():
             self._reducer.register(bucket)
 
-    def begin(self) -> None:
-        """What gradients held before is dropped by all, or reduced with the rest."""
+    def plan(self) -> list[Any] | str:
+        """What was seen in the first step."""
+        every = self._all()
+        return [len(every), self._sums.told(every)]
+
+    def adopt(self, plan: list[Any]) -> None:
+        every, (count, told) = self._all(), plan
+        if len(every) != count:
+            raise NotReachable(OTHERS.format(here=len(every), there=count))
+        self._sums = Sums.as_told(told, every, dist.get_world_size())
+        self._await_forward()
+        self.protect()
 
     def backward_begins(self) -> None:
         """`BackwardHooks` tells by itself."""
@@ -268,6 +278,9 @@ class ManualAllReduce:
     def buffers(self) -> list[torch.Tensor]:
         found = {id(one): one for module in self._modules for one in module.buffers()}
         return list(found.values())
+
+    def roots(self) -> list[torch.nn.Module]:
+        return holders_of(self._sums.params, self._modules)
 
     def parameters(self) -> dict[str, torch.Tensor]:
         return {str(number): param.detach() for number, param in enumerate(self._sums.params)}

@@ -8,6 +8,7 @@ script's own calls are answered with the sums, times the factor.
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -37,6 +38,31 @@ class Sums:
         self._marks: dict[int, Mark] = {}  # of this rank's gradients, by parameter
         self._scaled: list[torch.Tensor] = []  # whose gradients are multiplied at the commit point
         self._totals: dict[int, torch.Tensor] = {}  # over all replicas, by parameter
+
+    # --------------------------------------------------------------------------- lost ranks return
+
+    def told(self, every: Sequence[torch.Tensor]) -> list[Any]:
+        """For a process that comes later, as plain values: parameters by their place in `every`."""
+        places = {id(param): place for place, param in enumerate(every)}
+        reductions = [
+            [[places[id(param)] for param in one.params], one.copied, one.averages]
+            for one in self._reductions
+        ]
+        return [[places[id(param)] for param in self.params], reductions, self.factor]
+
+    @staticmethod
+    def as_told(told: list[Any], every: Sequence[torch.Tensor], world_size: int) -> "Sums":
+        """In such a process, whose parameters are `every`."""
+        params, reductions, factor = told
+        return Sums(
+            [every[place] for place in params],
+            [
+                Reduction(params=[every[place] for place in places], copied=copied, averages=mean)
+                for places, copied, mean in reductions
+            ],
+            factor=factor,
+            world_size=world_size,
+        )
 
     # --------------------------------------------------------------------------- a step
 

@@ -74,3 +74,10 @@ class DrawLog:
             del self.present[len(self.present) - len(since) :]
             self.count = mark
         self.note(draw)
+
+    def drop(self, mark: int) -> None:
+        """What was drawn from number `mark` on is in nothing that the script has."""
+        kept = max(0, len(self.present) - (self.count - mark))
+        del self.present[kept:]
+        self._of_header = min(self._of_header, kept)
+        self.count = mark

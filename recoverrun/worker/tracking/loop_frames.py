@@ -39,7 +39,12 @@ class LoopFrame:
     backwards: int = 0  # in this iteration
     seeded: bool = False
     counts: dict[int, int] = field(default_factory=dict)  # of items, by source, before its header
+    tested: dict[int, int] | None = None  # of items, by source, for the test of a `while`
+    opened: int = 0  # iterators of loaders that the process had made by then
+    trained: dict[int, str] = field(default_factory=dict)  # loops in this iteration, by number
+    number: int = -1  # of the loops of this process, in the order in which they began
     top: Top | None = None
+    fetches: bool = False  # a `for` asks for its next item
 
 
 class LoopStack:
@@ -47,6 +52,8 @@ class LoopStack:
 
     def __init__(self) -> None:
         self.stack: list[LoopFrame] = []
+        self.begun = 0
+        self.trained: dict[int, str] = {}  # loops in no other, by number
         self._asleep: list[LoopFrame] = []  # those that wait, the innermost of a generator first
 
     def push(self, loop_frame: LoopFrame, frame: FrameType) -> None:
@@ -56,7 +63,31 @@ class LoopStack:
         again = self.stack and self.stack[-1].frame_id == loop_frame.frame_id
         if again and self.stack[-1].loop is loop_frame.loop:
             self.stack.pop()  # the same loop begins anew after it was left by `break`
+        loop_frame.number = self.begun
+        self.begun += 1
         self.stack.append(loop_frame)
+
+    def note_backward(self) -> None:
+        """All loops that are under way have trained."""
+        around = self.trained
+        for loop_frame in self.stack:
+            around[loop_frame.number] = loop_frame.loop.id
+            around = loop_frame.trained
+
+    def trained_before(self) -> str:
+        """A loop that has trained, and ended, on the straight way to where the script is; or ""."""
+        around = self.trained
+        for loop_frame in self.stack:
+            for number, loop_id in around.items():
+                if number != loop_frame.number:
+                    return loop_id
+            around = loop_frame.trained
+        return next(iter(around.values()), "")
+
+    def around_fetches(self) -> list[LoopFrame]:
+        """Those around the first `for` that asks for its next item; all if none does."""
+        fetching = (at for at, one in enumerate(self.stack) if one.fetches)
+        return self.stack[: next(fetching, None)]
 
     def pop(self, loop_frame: LoopFrame) -> None:
         """It has ended, and with it all that began in it."""

@@ -2,15 +2,20 @@
 
 import sys
 from collections.abc import Iterable, Iterator
+from types import FrameType
 from typing import Any, Protocol
 
 from recoverrun.worker.tracking.loop_frames import LoopFrame, LoopStack
+from recoverrun.worker.tracking.winds import Winds
+from rendezvous.protocol.progress_page import Phase, ProgressWriter
 
 
 class Hears(Protocol):
     """What is told of a loop."""
 
     loop_stack: LoopStack
+    progress: ProgressWriter
+    winds: Winds | None
 
     def goes_over(self, loop_frame: LoopFrame, iterable: Iterable[Any]) -> None:
         """The loop begins."""
@@ -39,20 +44,37 @@ class LoopIterator:
         return len(self._iterable)  # type: ignore[arg-type]
 
     def __next__(self) -> Any:
-        if self._items is None:
-            self._items = iter(self._iterable)
-            self._runtime.loop_stack.push(self._loop_frame, sys._getframe(1))
-            if not self._counts:
-                self._runtime.goes_over(self._loop_frame, self._iterable)
+        first = self._items is None
+        if not self._counts:
+            self._runtime.progress.at(Phase.FIRST_DATA if first else Phase.DATA)
+        items = self._items
+        if items is None:
+            items = self._begin(sys._getframe(1))
         self._runtime.loop_stack.trim(self._loop_frame)
         if not self._counts:
             self._runtime.begin_iteration(self._loop_frame)
+            self._loop_frame.fetches = True
         try:
-            item = next(self._items)
+            item = next(items)
         except StopIteration:
             self._runtime.pop(self._loop_frame)
             raise
+        self._loop_frame.fetches = False
         if self._counts:
             self._runtime.begin_iteration(self._loop_frame)
         self._loop_frame.item = item
         return item
+
+    def _begin(self, frame: FrameType) -> Iterator[Any]:
+        winds = self._runtime.winds
+        if winds is not None:
+            winds.before(self._loop_frame.loop.id)
+        items = iter(self._iterable)
+        self._runtime.loop_stack.push(self._loop_frame, frame)
+        if not self._counts:
+            self._runtime.goes_over(self._loop_frame, self._iterable)
+        if winds is not None:
+            self._loop_frame.fetches = not self._counts
+            items = winds.begins(self._loop_frame, self._iterable, items)
+        self._items = items
+        return items

@@ -8,7 +8,7 @@ it is known by the iterations around it and by how many backwards came before it
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from recoverrun.worker.context.attached_state import ATTACHED
 from recoverrun.worker.data.generator_wrapper import same_kind
@@ -20,47 +20,15 @@ from recoverrun.worker.tracking.loop_frames import LoopFrame, LoopStack, line_of
 from recoverrun.worker.tracking.loop_iterator import LoopIterator
 from recoverrun.worker.tracking.microbatches import Microbatch, Place, Top
 from recoverrun.worker.tracking.mode import ExecutionMode
+from recoverrun.worker.tracking.process_observer import Observer
 from recoverrun.worker.tracking.rank0_gate import Rank0Gate
+from recoverrun.worker.tracking.winds import Winds
 from rendezvous.protocol.layout import Layout
+from rendezvous.protocol.progress_page import ProgressWriter
 
 if TYPE_CHECKING:  # they import torch, which the script imports when it wants to
-    from recoverrun.worker.context.slot_context import Key, Path
     from recoverrun.worker.data.source import Source
     from recoverrun.worker.rng.streams import Streams
-
-
-class Observer(Protocol):
-    """What can be seen of a process once the script has imported torch."""
-
-    def streams(self) -> "Streams":
-        """Where the random streams stand."""
-
-    def attributes(
-        self,
-        visible: Mapping[str, Any] | None,
-        own: frozenset[str],
-        given: Iterable[Any],
-    ) -> "dict[Path, Any]":
-        """Simple attributes of objects whose classes the modules `own` define.
-
-        Objects are looked for among `visible` variables, but not in what iterators have `given`;
-        if that is None, those of the last time are read.
-        """
-
-    def bulk(self, names: Mapping[str, Any]) -> "dict[Key, Any]":
-        """What is large among `names` and the attributes last looked at, by reference."""
-
-    def iterators(self, module: Mapping[str, Any], local: Mapping[str, Any]) -> "dict[Key, Any]":
-        """Copies of plain iterators among the variables and the attributes last looked at."""
-
-    def seen(self) -> frozenset[int]:
-        """Identities of the objects that `attributes` last looked at, and of all generators."""
-
-    def drawn_for(self, iterable: Iterable[Any], draws: list[Draw]) -> list[Draw]:
-        """Those of `draws` that are in what a loop over `iterable` will be given."""
-
-    def copied(self, value: Any) -> Any:
-        """A copy of what code may change in place (small tensors, containers), else `value`."""
 
 
 class Unwind(BaseException):
@@ -72,8 +40,8 @@ class ScriptRuntime(Rank0Gate):
 
     Unwind: ClassVar[type[BaseException]] = Unwind
 
-    def __init__(self, own_rank: int) -> None:
-        super().__init__(own_rank)
+    def __init__(self, own_rank: int, progress: ProgressWriter | None = None) -> None:
+        super().__init__(own_rank, progress)
         self.loops: dict[str, Loop] = {}
         self.refusals: list[str] = []
         self.own_modules: frozenset[str] = frozenset({"__main__"})
@@ -89,13 +57,15 @@ class ScriptRuntime(Rank0Gate):
         self.unwrapped_steps = 0  # of an optimizer, before a model is served
         self.sources: list[Source] = []
         self.adopted = 0  # sources so far
+        self.opened = 0  # iterators of loaders so far
+        self.winds: Winds | None = None  # of a process that takes a lost rank's place, until it has
         self.heard = 0  # collectives in which ranks may have said different things
         self.feeding: Callable[[Any, str], Any] | None = None  # set once torch is there
         self.spoiled = ""  # why what is being executed as another rank is not its microbatch
         self.on_top: Callable[[Top], None] = lambda top: None
         self.draws = DrawLog(lambda: len(self.microbatches))
         self.idle = IdleLoops()
-        self._trains: set[str] = set()  # loops around a backward
+        self.training_loops: set[str] = set()  # around a backward
         self._last: Microbatch | None = None
         self._over: list[Source] = []  # ended before this step; what they gave may be used in it
 
@@ -152,7 +122,13 @@ class ScriptRuntime(Rank0Gate):
     def enter(self, loop_id: str) -> None:
         if not self.quiet:
             frame = sys._getframe(1)
-            self.loop_stack.push(LoopFrame(self.loops[loop_id], id(frame)), frame)
+            if self.winds is not None:
+                self.winds.before(loop_id)
+            loop_frame = LoopFrame(self.loops[loop_id], id(frame))
+            self.loop_stack.push(loop_frame, frame)
+            if self.winds is not None:
+                self.winds.enters(loop_frame)
+            loop_frame.counts = {id(source): source.count for source in self.sources}
 
     def leave(self, loop_id: str) -> None:
         loop_frame = None if self.quiet else self.loop_stack.under_way(loop_id, sys._getframe(1))
@@ -167,6 +143,8 @@ class ScriptRuntime(Rank0Gate):
             return
         if loop_frame.loop.kind != "for":
             self.begin_iteration(loop_frame)
+        if self.winds is not None:
+            self.winds.top(loop_frame, local, global_)
         if loop_frame.streams is None:
             return
         loop_frame.top = self._top(loop_frame, local, global_)
@@ -247,10 +225,17 @@ class ScriptRuntime(Rank0Gate):
         )
         assert self.observer is not None, "not quiet"
         # Until something has trained, any loop may be the one that does.
-        passed = loop_frame.loop.id not in self._trains and self.idle.passes(loop_frame.loop.id)
+        passed = loop_frame.loop.id not in self.training_loops and self.idle.passes(
+            loop_frame.loop.id
+        )
         loop_frame.streams = None if passed else self.observer.streams()
-        loop_frame.adopted = self.adopted
-        loop_frame.counts = {id(source): source.count for source in self.sources}
+        loop_frame.adopted, loop_frame.opened = self.adopted, self.opened
+        loop_frame.trained = {}
+        counts = {id(source): source.count for source in self.sources}
+        if loop_frame.tested is None:  # its first iteration here
+            begun = loop_frame.counts  # as a `while` was entered
+            loop_frame.tested = {key: count - begun.get(key, 0) for key, count in counts.items()}
+        loop_frame.counts = counts
         loop_frame.draws, ahead = self.draws.begin_iteration(first=not loop_frame.iteration)
         loop_frame.ahead = loop_frame.held + [draw for draw in ahead if draw not in loop_frame.held]
 
@@ -335,7 +320,7 @@ class ScriptRuntime(Rank0Gate):
                 places.append(
                     Place(loop_frame.top, loop_frame.backwards, line_of(loop_frame, frame))
                 )
-                self._trains.add(loop_frame.loop.id)
+                self.training_loops.add(loop_frame.loop.id)
             loop_frame.backwards += 1
         if not places:
             return None
@@ -343,11 +328,12 @@ class ScriptRuntime(Rank0Gate):
         microbatch.chosen = self.outward.get(places[0].top.loop.id, 0)
         self.microbatches.append(microbatch)
         self._last = microbatch
+        self.loop_stack.note_backward()
         return microbatch
 
     def trains(self, loop: Loop) -> bool:
         """True if a backward of the script was seen in `loop`."""
-        return loop.id in self._trains
+        return loop.id in self.training_loops
 
     def tops_around(self) -> list[Top]:
         """Of the iterations that are under way, the innermost first: of loops that are known to
@@ -356,7 +342,9 @@ class ScriptRuntime(Rank0Gate):
         under_way = [
             loop_frame for loop_frame in reversed(self.stack) if loop_frame.top is not None
         ]
-        training = [loop_frame for loop_frame in under_way if loop_frame.loop.id in self._trains]
+        training = [
+            loop_frame for loop_frame in under_way if loop_frame.loop.id in self.training_loops
+        ]
         return [
             loop_frame.top for loop_frame in training or under_way if loop_frame.top is not None
         ]

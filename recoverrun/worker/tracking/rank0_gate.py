@@ -12,6 +12,7 @@ from typing import Any
 
 from recoverrun.worker.instrumentation import Lone
 from recoverrun.worker.tracking.recreated_objects import RecreatedObjects
+from rendezvous.protocol.progress_page import ProgressWriter
 
 KEPT = 1_000
 """Of what others did alone in earlier transactions, so much is remembered."""
@@ -20,8 +21,9 @@ KEPT = 1_000
 class Rank0Gate:
     """The part of `script.Runtime` by which code meant for rank 0 is handed on."""
 
-    def __init__(self, own_rank: int) -> None:
+    def __init__(self, own_rank: int, progress: ProgressWriter | None = None) -> None:
         self.own_rank = own_rank
+        self.progress = progress or ProgressWriter("")  # where the script is, for the launcher
         self.is_deputy: Callable[[], bool] = lambda: False
         self.standing_in: Callable[[str], AbstractContextManager[Any]] = nullcontext
         self.by_itself: Callable[[str], AbstractContextManager[Any]] = nullcontext

@@ -29,7 +29,7 @@ from recoverrun.worker.context.slot_context import (
     last,
     told,
 )
-from recoverrun.worker.context.values import bits, same
+from recoverrun.worker.context.values import bits, pack, same, unpack
 from recoverrun.worker.replay.captures import Captures
 from recoverrun.worker.replay.known_state import is_nothing
 from recoverrun.worker.replay.lost_rank import LostRank
@@ -116,6 +116,19 @@ class DriftCheck:
                         same(value, one.values.get(key, MISSING)) for one in contexts
                     ):
                         self._nothings[key] = value
+
+    def learned(self) -> list[object]:
+        """What ranks do not have in common, for one that takes a lost one's place (`learn_all`)."""
+        nothings = [[told(key), pack(value)] for key, value in self._nothings.items()]
+        return [sorted(map(told, self.apart), key=str), sorted(self.unequal), nothings,
+                sorted(map(told, self._common), key=str), self._differing]  # fmt: skip
+
+    def learn_all(self, learned: list[Any]) -> None:
+        """The other ranks have found this before this process began."""
+        apart, unequal, nothings, common, self._differing = learned
+        self.apart, self.unequal = set(map(key_of, apart)), set(unequal)
+        self._nothings = {key_of(key): unpack(value) for key, value in nothings}
+        self._common = frozenset(map(key_of, common))
 
     @property
     def word(self) -> int:

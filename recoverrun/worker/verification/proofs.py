@@ -12,7 +12,7 @@ What cannot be re-executed is protected in `equal-count` mode or not at all, nev
 """
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 from ft_collectives.communicators.errors import Superseded
 from ft_collectives.communicators.fabric import Fabric
@@ -184,6 +184,19 @@ class Proofs:
             return not self._before
         outward = around.index(top.loop.id)
         return not any(crossed > outward for _, crossed in self._followed)
+
+    def learned(self) -> list[object]:
+        """What has been proved, for a process that takes a lost rank's place (`learn`)."""
+        followed, shown = sorted(self._followed), sorted(self._shown)
+        return [sorted(self._begun), followed, shown, self._again]
+
+    def learn(self, learned: list[Any]) -> None:
+        """All ranks have proved this before this process began."""
+        begun, followed, shown, self._again = learned
+        self._begun = {(loop, skip) for loop, skip in begun}
+        self._followed = {((loop, skip), crossed) for (loop, skip), crossed in followed}
+        self._shown = {((loop, skip), crossed) for (loop, skip), crossed in shown}
+        self._executor.proving = False
 
     def renew(self) -> None:
         """More is known not to be common to all ranks: does anything depend on it?"""

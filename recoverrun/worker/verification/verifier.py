@@ -1,5 +1,7 @@
 """All that is verified as transactions begin and end, in its order. Implements `step.Verifier`."""
 
+from typing import Any
+
 from ft_collectives.communicators.fabric import Fabric
 from ft_collectives.step.vote import Tally, VoteGroup
 from recoverrun.worker.context.slot_context import Context
@@ -29,6 +31,16 @@ class Verification:
     def first(self) -> None:
         """The first transaction is over: what does this run promise? All ranks enter."""
         self._proofs.first()
+
+    def learned(self) -> list[list[Any]]:
+        """What ranks have found of each other so far, for one that takes a lost one's place."""
+        return [self._proofs.learned(), self._drift.learned()]
+
+    def learn(self, learned: list[list[Any]]) -> None:
+        """The others have found this before this process began."""
+        proved, drifted = learned
+        self._proofs.learn(proved)
+        self._drift.learn_all(drifted)
 
     def wants(self, top: Top) -> bool:
         """True if an iteration may have to be tried although nobody begins there so far."""

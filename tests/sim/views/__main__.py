@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from tests.sim.views.plan import Plan, draw, draw_etcd, draw_witnessed
+from tests.sim.views.plan import Plan, draw, draw_etcd, draw_in_turn, draw_witnessed
 from tests.sim.views.search import PAIR, THREE, Search
 from tests.sim.views.times import table
 from tests.sim.views.world import simulate
@@ -64,9 +64,11 @@ def main() -> int:
     parser.add_argument("--search", type=int, default=0, help="states to search afterwards")
     parser.add_argument("--times", type=int, default=0, help="trials of each kind of loss")
     parser.add_argument("--witness", action="store_true", help="histories with a witness")
+    parser.add_argument("--in-turn", action="store_true", help="proved deaths, one after another")
     parser.add_argument("--etcd", action="store_true", help="histories with etcd in place of votes")
     options = parser.parse_args()
     drawn = draw_witnessed if options.witness else draw_etcd if options.etcd else draw
+    drawn = draw_in_turn if options.in_turn else drawn
     if options.times:
         print("\n".join(table(options.times)))
         return 0

@@ -3,14 +3,14 @@
 I1 one configuration for each number · I2 an old configuration finishes at most one step after a
 newer one is decided I3 external effects never go back to an older configuration · I4 the rest goes
 on once the network is whole I5 all members hold the same state, and it lies on the chain of what
-was finished before
+was finished before I6 who is certain to be left out of nothing is a member of the newest
 """
 
 from collections import Counter
 
 from rendezvous.consensus.configuration import Configuration, quorum
 from rendezvous.protocol.register_messages import Accept, Accepted, Ballot
-from tests.sim.book import demand
+from tests.sim.violation import demand
 
 Held = tuple[int, str]
 """(next step, digest of all before it): the state of a replica."""
@@ -63,6 +63,13 @@ class Book:
             base, configuration = self.proposals[ballot, number]
             if quorum(base.voters, votes):
                 self.decided(configuration)
+
+    # --------------------------------------------------------------------------- I6
+
+    def certain(self, node: str) -> None:
+        """`node` would go on if all others were dead: it says that it was left out of nothing."""
+        without = node not in self.newest.members
+        demand(not without, "I6", f"{node} is certain to be in {self.newest}")
 
     # --------------------------------------------------------------------------- I2, I5
 

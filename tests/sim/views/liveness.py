@@ -4,12 +4,12 @@ from collections import Counter
 from collections.abc import Iterable
 
 from rendezvous.consensus.configuration import quorum
-from tests.sim.book import demand
 from tests.sim.views.book import Book
 from tests.sim.views.bystander import Bystander
 from tests.sim.views.node import Node
 from tests.sim.views.plan import Plan
 from tests.sim.views.shelf import Shelf
+from tests.sim.violation import demand
 
 PROGRESS_S = 5.0
 """Within the last seconds of a history some step must have been finished."""

@@ -1,25 +1,30 @@
 """Planted bugs: rules of the protocol that are broken one at a time, and histories that notice.
 
-Random faults seldom reach the corners of some; for those there are directed schedules.
+Random faults seldom reach the corners of some; for those there are directed `schedules`. All of it
+is run with shorter silences (`hasty`).
 """
 
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rendezvous.consensus import (
     campaign,
     configuration,
+    electorate,
     etcd_register,
     leases,
     paxos,
     proposer,
+    proved_deaths,
     witness,
 )
 from tests.sim.mutants import Mutant, planted
 from tests.sim.views import bystander
+from tests.sim.views.hasty import hasty
 from tests.sim.views.outcome import Outcome
-from tests.sim.views.plan import Fault, Plan, draw, draw_etcd
+from tests.sim.views.plan import Plan, draw, draw_etcd
+from tests.sim.views.schedules import SCHEDULES
 from tests.sim.views.world import World
 
 
@@ -54,27 +59,27 @@ BUGS = (
     _bug(
         "standby: one voter is a quorum", configuration, "quorum",
         "2 * len(set(voters).intersection(agreeing)) > len(voters)",
-        "len(set(voters).intersection(agreeing)) > 0", "I1", 29,
+        "len(set(voters).intersection(agreeing)) > 0", "I1", 30,
     ),
     _bug(
-        "livequorum: voters that seem dead do not count", proposer, "Proposer.ready",
-        "quorum(self.base.voters, self.prepared)",
-        "2 * len(self.prepared) > len(self.base.voters) - 2", "I1", 109,
+        "livequorum: voters that seem dead do not count", electorate, "Electorate.vote",
+        "quorum(self.configuration.voters, answers)",
+        "2 * len(answers) > len(self.configuration.voters) - 2", "I1", 59,
     ),
     _bug(
         "newonly: the voters of the next configuration decide on it", campaign, "Campaign.run",
-        "quorum(proposer.base.voters, proposer.accepted)",
-        "quorum(proposer.proposal.voters, proposer.accepted)", "I1", 7,
+        "electorate = launcher.electorate(proposer.base)",
+        "electorate = launcher.electorate(proposer.proposal)", "I1", 29,
     ),
     _bug(
         "nofence: effects without a lease", paxos, "Register.may_commit",
         "self.own in self.configuration.members and now < self.member_lease.until",
         "self.own in self.configuration.members", "I3", 3,
     ),
-    Bug(name="amnesia: a restarted launcher is the old voter", code=None, checker="I1", seed=240),
+    Bug(name="amnesia: a restarted launcher is the old voter", code=None, checker="I1", seed=303),
     _bug(
         "noread: what a voter had accepted is not adopted", proposer, "Proposer.prepared_by",
-        "if follows and message.accepted_in > self.found_in:", "if False:", "I1", 15,
+        "if follows and message.accepted_in > self.found_in:", "if False:", "I1", 332,
     ),
     _bug(
         "maxstep: the furthest step is the source", configuration, "source",
@@ -82,7 +87,8 @@ BUGS = (
     ),
     _bug(
         "noprep: new voters are not asked for promises", proposer, "Proposer.rebase",
-        "self.prepared.clear()", "self.prepared.update(configuration.voters)", "I1", 1487,
+        "self.prepared.clear()", "self.prepared.update(configuration.voters)", "I1",
+        schedule="unasked",
     ),
     _bug(
         "accnobase: a request to accept does not carry the decided configuration", paxos,
@@ -151,112 +157,63 @@ IN_ETCD = (
 )  # fmt: skip
 
 
-def asleep(again: float = 0.0) -> Iterator[Plan]:
-    """The leader of two stands still, behind a broken link; awake, it asks the witness too late.
-
-    `again`: by then another witness is there, so many seconds after the first one died.
-    """
-    for number in range(30):
-        faults = [
-            Fault(kind="cut", at_s=5.0, targets=(0,), for_s=12.0, what="launchers"),
-            Fault(kind="pause", at_s=5.0, targets=(0,), for_s=4.0 + 0.1 * number),
-            # The witness knows what it has said itself, and not what came of that.
-            Fault(kind="drop", at_s=5.0, targets=(1,), what="NewConfiguration", count=500),
-        ]
-        if again:
-            at_s = 8.5 + 0.1 * number
-            faults.append(Fault(kind="crash", at_s=at_s, targets=(2,), back_s=again))
-        yield Plan(
-            seed=number, nodes=2, rates=(1.0, 1.0), chaos_s=18.0, data_apart=True, witness=True,
-            faults=tuple(faults),
-        )  # fmt: skip
-
-
-def reborn() -> Iterator[Plan]:
-    yield from asleep(again=0.3)
-
-
-def unheard() -> Iterator[Plan]:
-    """A configuration is decided and its leader never hears that: the votes are lost."""
-    for place in (1, 2):
-        yield Plan(
-            seed=place, nodes=4, rates=(1.0,) * 4, chaos_s=12.0, data_apart=True,
-            faults=(
-                Fault(kind="drop", at_s=4.0, targets=(1, 2), what="Accepted", count=50),
-                Fault(kind="cut", at_s=5.0, targets=(3,), for_s=6.0),
-            ),
-        )  # fmt: skip
-
-
-def lent() -> Iterator[Plan]:
-    """A member is cut off just after it was granted a lease, and the rest goes on without it."""
-    for number in range(100):
-        yield Plan(
-            seed=number, nodes=4, rates=(1.0, 1.0, 1.0, 0.99), chaos_s=12.0, act_s=0.02,
-            faults=(Fault(kind="cut", at_s=5.0 + 0.01 * number, targets=(3,), for_s=8.0),),
-        )  # fmt: skip
-
-
-def drift() -> Iterator[Plan]:
-    """A member that is cut off holds a lease by a slow clock, while the others admit a newcomer."""
-    for number in range(25):
-        yield Plan(
-            seed=number, nodes=5, rates=(1.01, 1.0, 1.0, 0.99, 1.0), delay_s=0.0005, chaos_s=12.0,
-            act_s=0.004,
-            faults=(
-                Fault(kind="crash", at_s=1.0, targets=(4,), back_s=5.0),
-                # Whoever was paused beats from then on in a phase of its own.
-                Fault(kind="pause", at_s=3.0, targets=(1,), for_s=0.5 + 0.02 * number),
-                Fault(kind="pause", at_s=3.0, targets=(2,), for_s=0.65 + 0.04 * number),
-                Fault(kind="cut", at_s=5.5, targets=(3,), for_s=6.0),
-            ),
-        )  # fmt: skip
-
-
-def forgotten() -> Iterator[Plan]:
-    """Two configurations are decided; the voters hear nothing but the requests to accept them."""
-    for number in range(20):
-        yield Plan(
-            seed=number, nodes=4, rates=(1.0,) * 4, chaos_s=14.0,
-            faults=(
-                Fault(kind="drop", at_s=3.5, targets=(0,), what="NewConfiguration", count=500),
-                Fault(kind="crash", at_s=4.0, targets=(3,), back_s=2.5),
-                Fault(kind="crash", at_s=6.7 + 0.05 * number, targets=(0,), proved=True),
-            ),
-        )  # fmt: skip
-
-
-def ahead() -> Iterator[Plan]:
-    """Who is left out has finished a step that the others have not, and soon comes back."""
-    for number in range(150):
-        yield Plan(
-            seed=number, nodes=3, rates=(1.0,) * 3, work_s=0.8, chaos_s=12.0, data_apart=True,
-            faults=(Fault(kind="cut", at_s=5.0, targets=(2,), for_s=3.0 + 0.02 * number),),
-        )  # fmt: skip
-
-
-def belated() -> Iterator[Plan]:
-    """A member stands still while its answer is on the way, and is cut off when it wakes."""
-    for number in range(25):
-        at_s = 5.0 + 0.02 * number
-        yield Plan(
-            seed=number, nodes=4, rates=(1.0,) * 4, delay_s=0.05, chaos_s=14.0, act_s=0.02,
-            faults=(
-                Fault(kind="pause", at_s=at_s, targets=(3,), for_s=3.0),
-                Fault(kind="cut", at_s=at_s + 0.2, targets=(3,), for_s=7.0),
-            ),
-        )  # fmt: skip
-
-
-SCHEDULES = {
-    "unheard": unheard, "lent": lent, "drift": drift, "forgotten": forgotten, "ahead": ahead,
-    "belated": belated, "asleep": asleep, "reborn": reborn,
-}  # fmt: skip
+PROVED = (
+    _bug(
+        "stale: a member trusts a contact that is a fifth older", proved_deaths,
+        "ProvedDeaths.known",
+        "since_s <= timeouts.CONTACT_S", "since_s <= 1.2 * timeouts.CONTACT_S", "I6", 89,
+    ),
+    _bug(
+        "forsaken: the last one left goes on, whatever it knows", proved_deaths,
+        "ProvedDeaths._survive", "known = self.known or", "known = True or", "I5",
+        schedule="forlorn",
+    ),
+    _bug(
+        "stranger: a newcomer is certain before all members know of it", proposer,
+        "Proposer.established", "return member not in self.newcomers", "return True", "I6",
+        schedule="untold",
+    ),
+    _bug(
+        "selfless: who has accepted to be left out is certain all the same", proved_deaths,
+        "ProvedDeaths.known", "if launcher.own not in launcher.voter.acceptor.newest.members:",
+        "if False:", "I6", schedule="asleep",
+    ),
+    _bug(
+        "opposed: a leader is certain while any quorum might still follow it", campaign,
+        "Campaign.unopposed", "proposer.all_followed_at", "proposer.followed_at", "I6",
+        schedule="impatient",
+    ),
+    _bug(
+        "uncertain: survivors decide that may have been left out", proved_deaths,
+        "ProvedDeaths.take_stock",
+        "orphaned and self.known", "orphaned", "I5", schedule="bereft",
+    ),
+    _bug(
+        "hasty: survivors decide before all have answered", electorate, "Electorate.agrees",
+        "set(self.left) <= answers", "bool(answers)", "I1", schedule="severed",
+    ),
+    _bug(
+        "noleap: survivors use a number that the dead may have used", campaign, "Campaign._draft",
+        "if not voted:", "if False:", "I1", schedule="untold",
+    ),
+)  # fmt: skip
+"""Those of what survivors may do."""
 
 
 def run(bug: Bug, plan: Plan) -> Outcome:
     with planted(bug.code) if bug.code is not None else nullcontext():
-        return World(plan, amnesia=bug.code is None).run()
+        return run_hasty(plan, amnesia=bug.code is None, certainty=bug.checker == "I6")
+
+
+def run_hasty(plan: Plan, *, amnesia: bool = False, certainty: bool = True) -> Outcome:
+    """The history of `plan` with short silences, in which no finished step makes up for one.
+
+    Without `certainty` nothing is made of what launchers would do that do not have to do it.
+    """
+    with hasty():
+        world = World(replace(plan, moves=False), amnesia=amnesia)
+        world.asks_certainty = certainty
+        return world.run()
 
 
 def plans(bug: Bug, seeds: int = 0) -> Iterator[Plan]:

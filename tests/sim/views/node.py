@@ -26,6 +26,14 @@ class Node:
     wake_at: float = float("inf")
     waiting: list[Event] = field(default_factory=list)
 
+    @property
+    def certain(self) -> bool:
+        """True if it would go on, should all others die at this moment."""
+        register = self.register
+        if not isinstance(register, Register) or not self.alive or self.leaving:
+            return False
+        return register.proved_deaths.known
+
 
 class Companion(Protocol):
     """Something that lives beside the registers and is led by what they decide."""

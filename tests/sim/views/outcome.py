@@ -3,9 +3,9 @@
 from collections import Counter
 from dataclasses import dataclass
 
-from tests.sim.book import Violation
 from tests.sim.views.book import Book
 from tests.sim.views.plan import Plan
+from tests.sim.violation import Violation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

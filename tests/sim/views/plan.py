@@ -40,8 +40,9 @@ class Plan:
     duplicate: float = 0.0
     work_s: float = 0.3  # between two looks of the data plane
     chaos_s: float = 20.0
-    quiet_s: float = 15.0
+    quiet_s: float = 20.0
     data_apart: bool = False  # do steps need no connection that a cut takes?
+    moves: bool = False  # are launchers told of finished steps?
     witness: bool = False
     etcd: bool = False
     on_silence: OnSilence = "stop"
@@ -53,6 +54,25 @@ def draw(seed: int, chaos_s: float = 20.0) -> Plan:
     """The history of `seed`; longer ones have more faults."""
     rng = random.Random(f"views {seed}")
     return _draw(rng, seed, rng.choice((2, 3, 3, 3, 4, 5, 5, 6, 7)), chaos_s)
+
+
+def draw_in_turn(seed: int, chaos_s: float = 20.0) -> Plan:
+    """Deaths that are proved, one soon after another, of launchers that often stand still."""
+    rng = random.Random(f"in turn {seed}")
+    nodes = rng.choice((3, 4, 4, 4, 5, 5, 6, 7))
+    plan = _draw(rng, seed, nodes, chaos_s)
+    faults = [replace(f, back_s=0.0) if f.kind == "crash" else f for f in plan.faults[:2]]
+    at_s = rng.uniform(2.0, chaos_s / 2)
+    for place in rng.sample(range(nodes), rng.randint(2, nodes - 1)):
+        back_s = rng.choice((0.0, 0.0, 0.0, 0.3, 1.0))
+        faults.append(Fault(kind="crash", at_s=at_s, targets=(place,), proved=True, back_s=back_s))
+        at_s += rng.choice((0.0, 0.05, 0.3, 1.0, 2.0)) * rng.uniform(0.5, 1.5)
+    stall_s = 1.0
+    while stall_s < chaos_s:
+        place, for_s = rng.randrange(nodes), rng.uniform(0.1, 1.5)
+        faults.append(Fault(kind="pause", at_s=stall_s, targets=(place,), for_s=for_s))
+        stall_s += rng.expovariate(0.7)
+    return replace(plan, faults=tuple(faults))
 
 
 def draw_witnessed(seed: int, chaos_s: float = 20.0) -> Plan:
@@ -101,6 +121,7 @@ def _draw(rng: random.Random, seed: int, nodes: int, chaos_s: float) -> Plan:
         chaos_s=chaos_s,
         data_apart=rng.random() < 0.5,
         faults=tuple(_draw_fault(rng, nodes, chaos_s) for _ in range(count)),
+        moves=random.Random(f"moves {seed}").random() < 0.3,
     )
 
 

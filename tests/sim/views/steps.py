@@ -31,15 +31,20 @@ class Steps:
         self._blocked = blocked
         self._works: dict[int, Work] = {}
 
-    def see(self, node: Node, configuration: Configuration) -> None:
-        """Learn that our step is finished, unless its collectives went with the old members."""
+    def see(self, node: Node, configuration: Configuration) -> bool:
+        """Learn that our step is finished, unless its collectives went with the old members.
+
+        True if it was, with all present members.
+        """
         work = self._works.get(node.begun)
         if work is None or node.state[0] not in work.after:
-            return
+            return False
         reported = node.name in self._works.get(configuration.number, Work()).reports
         if node.begun == configuration.number or (not reported and self._rng.random() < 0.5):
             if node.name in work.given[node.state[0]]:
                 node.state = work.after[node.state[0]]
+                return node.begun == configuration.number
+        return False
 
     def begin(self, node: Node, configuration: Configuration) -> bool:
         """Begin the configuration with what all members agree on; False while some are missing."""

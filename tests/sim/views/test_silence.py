@@ -106,3 +106,38 @@ def test_without_its_witness_a_pair_falls_back_to_one_vote() -> None:
     ] == ""
     assert outcome.book.newest.members == ("n0.0",)
     assert outcome.book.finished_at > 30.0
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("nodes", [2, 3])
+@pytest.mark.parametrize("target", [0, 1])
+@pytest.mark.parametrize("etcd", [False, True])
+def test_nobody_goes_while_the_data_plane_moves_without_the_control_plane(
+    nodes: int, target: int, seed: int, etcd: bool
+) -> None:
+    cut = Fault(kind="cut", at_s=5.0, targets=(target,), for_s=40.0, what="launchers")
+    plan = Plan(
+        seed=seed, nodes=nodes, rates=(1.0,) * nodes, chaos_s=46.0, data_apart=True, moves=True,
+        etcd=etcd, faults=(cut,),
+    )  # fmt: skip
+
+    outcome = World(plan).run()
+
+    assert outcome.violation is None
+    assert len(outcome.book.newest.members) == nodes
+    assert not outcome.coverage["cut off"] and not outcome.coverage["left out"]
+
+
+@pytest.mark.parametrize("target", [0, 1])
+def test_a_loss_in_that_time_is_still_seen(target: int) -> None:
+    cut = Fault(kind="cut", at_s=5.0, targets=(target,), for_s=40.0, what="launchers")
+    crash = Fault(kind="crash", at_s=25.0, targets=(target,))
+    plan = Plan(
+        seed=1, nodes=3, rates=(1.0,) * 3, chaos_s=46.0, data_apart=True, moves=True,
+        faults=(cut, crash),
+    )  # fmt: skip
+
+    book = World(plan).run().book
+
+    (last,) = [c for c in book.configurations.values() if len(c.members) == 2]
+    assert 25.0 < book.first_steps[last.number] < 25.0 + 9.5

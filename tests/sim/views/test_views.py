@@ -6,12 +6,22 @@ import pytest
 
 from tests.sim.mutants import planted
 from tests.sim.processes import DIGESTED, digests
-from tests.sim.views.mutants import BUGS, IN_ETCD, SCHEDULES, WITNESSED, Bug, plans, run
+from tests.sim.views.mutants import (
+    BUGS,
+    IN_ETCD,
+    PROVED,
+    WITNESSED,
+    Bug,
+    plans,
+    run,
+    run_hasty,
+)  # fmt: skip
 from tests.sim.views.outcome import Outcome
-from tests.sim.views.plan import draw, draw_etcd, draw_witnessed
+from tests.sim.views.plan import draw, draw_etcd, draw_in_turn, draw_witnessed
+from tests.sim.views.schedules import SCHEDULES
 from tests.sim.views.search import PAIR, Search
 from tests.sim.views.times import at, measure
-from tests.sim.views.world import World, simulate
+from tests.sim.views.world import simulate
 
 SEEDS = range(150)
 RARE = (
@@ -65,6 +75,19 @@ def test_150_random_histories_with_etcd_break_nothing() -> None:
     assert coverage["liveness checked"] > 0.8 * len(SEEDS)
 
 
+def test_60_random_histories_of_proved_deaths_break_nothing() -> None:
+    coverage: Counter[str] = Counter()
+    wrong = []
+    for seed in range(60):
+        outcome = simulate(seed, drawn=draw_in_turn)
+        coverage += outcome.coverage
+        if outcome.violation is not None:
+            wrong.append(f"python -m tests.sim.views --in-turn --seed {seed}: {outcome.violation}")
+
+    assert not wrong, "\n".join(wrong)
+    assert coverage["sole survivor"] > 60
+
+
 def test_a_seed_is_the_same_history_in_every_process() -> None:
     first = digests("tests.sim.views.world", "1")
 
@@ -73,7 +96,7 @@ def test_a_seed_is_the_same_history_in_every_process() -> None:
 
 
 @pytest.mark.parametrize(
-    "bug", [*BUGS, *WITNESSED, *IN_ETCD], ids=lambda bug: bug.name.split(":")[0]
+    "bug", [*BUGS, *WITNESSED, *IN_ETCD, *PROVED], ids=lambda bug: bug.name.split(":")[0]
 )
 def test_a_planted_bug_is_caught(bug: Bug) -> None:
     found: dict[str, int] = {}
@@ -89,7 +112,7 @@ def test_a_planted_bug_is_caught(bug: Bug) -> None:
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_a_directed_schedule_is_clean_without_the_bug(schedule: str) -> None:
-    outcomes: list[Outcome] = [World(plan).run() for plan in SCHEDULES[schedule]()]
+    outcomes: list[Outcome] = [run_hasty(plan) for plan in SCHEDULES[schedule]()]
 
     assert not [outcome.violation for outcome in outcomes if outcome.violation is not None]
 
@@ -98,7 +121,9 @@ def test_a_directed_schedule_is_clean_without_the_bug(schedule: str) -> None:
     "bug", [b for b in (*BUGS, *IN_ETCD) if b.seed >= 0], ids=lambda bug: f"{bug.seed}"
 )
 def test_the_seed_that_catches_a_bug_is_clean_without_it(bug: Bug) -> None:
-    assert simulate(bug.seed, drawn=draw_etcd if bug.etcd else draw).violation is None
+    plan = draw_etcd(bug.seed) if bug.etcd else draw(bug.seed)
+
+    assert run_hasty(plan).violation is None
 
 
 @pytest.mark.rest
@@ -133,7 +158,7 @@ def test_the_search_finds_a_witness_that_answers_twice(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("target", "proved", "most_s"),
-    [(4, False, 3.0), (4, True, 1.0), (-1, False, 7.0), (-1, True, 2.0)],
+    [(4, False, 6.5), (4, True, 1.0), (-1, False, 9.5), (-1, True, 2.0)],
 )
 def test_a_loss_costs_no_more_than_its_goal(target: int, proved: bool, most_s: float) -> None:
     times = measure(target, proved, trials=30)

@@ -32,7 +32,7 @@ def measure(target: int, proved: bool, trials: int) -> Times:
         crash_s = 5.0 + 0.003 * seed
         fault = Fault(kind="crash", at_s=crash_s, targets=(target,), proved=proved)
         plan = Plan(
-            seed=seed, nodes=5, rates=(1.0,) * 5, work_s=0.1, chaos_s=6.0, quiet_s=12.0,
+            seed=seed, nodes=5, rates=(1.0,) * 5, work_s=0.1, chaos_s=6.0, quiet_s=16.0,
             faults=(fault,),
         )  # fmt: skip
         book = World(plan).run().book

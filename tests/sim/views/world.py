@@ -22,6 +22,7 @@ from rendezvous.consensus.register_events import (
     Enrolled,
     Event,
     Heard,
+    Moved,
     Part,
     Request,
     Settled,
@@ -29,16 +30,17 @@ from rendezvous.consensus.register_events import (
     To,
     WitnessSeen,
 )
-from tests.sim.book import Violation, demand
 from tests.sim.engine import Engine
 from tests.sim.views.book import Book
 from tests.sim.views.bystander import Bystander
+from tests.sim.views.drops import Drops
 from tests.sim.views.liveness import alive
 from tests.sim.views.node import Companion, Node
 from tests.sim.views.outcome import Outcome
 from tests.sim.views.plan import Fault, Plan, draw
 from tests.sim.views.shelf import Shelf
 from tests.sim.views.steps import Steps
+from tests.sim.violation import Violation, demand
 
 MOST_CALLS = 400_000
 CALL_S = 0.5
@@ -51,6 +53,7 @@ class World:
         self.plan = plan
         self.verbose = verbose
         self.amnesia = amnesia
+        self.asks_certainty = plan.on_silence == "stop"
         self.engine = Engine(plan.seed)
         names = tuple(f"n{place}.0" for place in range(plan.nodes))
         first = Configuration(1, 1, names, witness_of(names[0]) if plan.etcd else "")
@@ -59,7 +62,7 @@ class World:
         self.lines: list[str] = []
         self.hash = hashlib.sha256()
         self.blocked: Counter[tuple[int, int]] = Counter()  # (from, to), by place
-        self.drops: list[list[object]] = []  # [what, places, how many]
+        self.drops = Drops()
         self.lives = Counter(dict.fromkeys(range(plan.nodes), 1))
         self.steps = Steps(self.book, self.engine.rng, self.blocked)
         self.companion: Companion | None = None
@@ -145,6 +148,8 @@ class World:
                     self.coverage["cut off"] += 1
                     self._say(node, reason)
                     self._again(node, keeps=True)
+        if self.asks_certainty and node.certain:
+            self.book.certain(node.name)
         wake_at = node.register.deadline() / node.rate
         if wake_at < node.wake_at and node.alive:
             node.wake_at = wake_at
@@ -212,7 +217,7 @@ class World:
         rng, plan = self.engine.rng, self.plan
         chaos = self.engine.now < plan.chaos_s
         lost = self.blocked[node.place, place] > 0 or (chaos and rng.random() < plan.loss)
-        if lost or (self.drops and self._dropped(node, event)):
+        if lost or self.drops.take(node.place, event):
             self.coverage["lost"] += 1
             return
         copies = 2 if chaos and rng.random() < plan.duplicate else 1
@@ -245,18 +250,6 @@ class World:
             self.coverage[reply.what] += 1
             self.send(beside, reply.to, reply.event)
 
-    def _dropped(self, node: Node | Bystander | Shelf, event: object) -> bool:
-        kind = type(event.message).__name__ if isinstance(event, Heard) else ""
-        # Both tell of a configuration, in full or in short.
-        kind = kind.replace("ConfigurationChange", "NewConfiguration")
-        for drop in self.drops:
-            what, places, left = drop
-            assert isinstance(left, int) and isinstance(places, tuple)
-            if kind == what and node.place in places and left > 0:
-                drop[2] = left - 1
-                return True
-        return False
-
     # --------------------------------------------------------------------------- faults
 
     def strike(self, fault: Fault) -> None:
@@ -274,7 +267,7 @@ class World:
         if beside is not None and fault.what != "launchers":
             everywhere.append(self.plan.nodes)
         others = [place for place in everywhere if place not in places]
-        if beside is not None and self.plan.nodes in places and fault.kind != "cut":
+        if beside is not None and self.plan.nodes in places and fault.kind not in ("cut", "oneway"):
             self._strike_beside(beside, fault)
             return
         match fault.kind:
@@ -297,7 +290,7 @@ class World:
                     for other in self.nodes.values():
                         self.feed(other, Part(node.name))
             case "drop":
-                self.drops.append([fault.what, places, fault.count])
+                self.drops.add(fault, places)
 
     def _strike_beside(self, beside: Bystander | Shelf, fault: Fault) -> None:
         if fault.kind == "pause":
@@ -361,7 +354,8 @@ class World:
         if self.engine.now < node.paused_until:
             return
         configuration = node.register.configuration
-        self.steps.see(node, configuration)
+        if self.steps.see(node, configuration) and self.plan.moves:
+            self.feed(node, Moved(frozenset(configuration.members) - {node.name}))
         self.act(node)
         if node.name not in configuration.members or node.register.fenced:
             return

@@ -60,6 +60,15 @@ def test_m_is_a_flag() -> None:
     assert (config.module, config.script, config.arguments) == (True, "pkg.mod", ("--module", "x"))
 
 
+@pytest.mark.parametrize("name", ["--nprocs", "--no-protekt", "--no-pyton", "--unprotect"])
+def test_a_slip_is_never_answered_with_the_advice_to_do_without_recovery(name: str) -> None:
+    with pytest.raises(RecoverrunError) as error:
+        _config(f"{name} x")
+
+    assert f"no option {name}" in str(error.value)
+    assert "mean --no-p" not in str(error.value)
+
+
 @pytest.mark.parametrize("line", ["--help", "-h", "--nnodes 2 --help", "--version"])
 def test_help_is_for_somebody_else(line: str) -> None:
     assert read(line.split(), {}) is None
@@ -79,6 +88,10 @@ def test_variables_are_defaults() -> None:
     ("line", "words"),
     [
         ("--nproc-per-nodes 2 x", "no option --nproc-per-nodes, did you mean --nproc-per-node?"),
+        ("--nprocs 2 x", "no option --nprocs, did you mean --nproc-per-node?"),
+        ("--min-replicas 3 --nproc-per-node 2 x", "2 workers on one node cannot be more than 2 re"),
+        ("--etcd redis://x x", "--etcd must be etcd://HOST:PORT"),
+        ("--witness file:x x", "--witness must be HOST:PORT or file:///DIRECTORY"),
         ("--r 2 x", "--r could be any of --rdzv-endpoint, --rdzv-id, --run-path, --role"),
         ("-q x", "no option -q"),
         ("--nnodes", "--nnodes needs a value"),

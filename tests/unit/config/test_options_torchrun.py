@@ -10,7 +10,8 @@ import pytest
 from torch.distributed.argparse_util import check_env, env
 from torch.distributed.run import get_args_parser
 
-from recoverrun.config.options import TABLE, kind, read
+from recoverrun.config.option_table import TABLE, kind
+from recoverrun.config.options import read
 
 
 def _theirs() -> Iterator[argparse.Action]:

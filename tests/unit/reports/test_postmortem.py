@@ -4,9 +4,10 @@ import json
 import random
 from pathlib import Path
 
-from recoverrun.reports.postmortem import Postmortem, cells, identity_ranges, postmortem
+from recoverrun.reports.postmortem import Postmortem, cells, identity_ranges, postmortem, verdict
 from recoverrun.reports.postmortem_json import to_json
 from recoverrun.reports.status import status_of
+from recoverrun.reports.status_lines import plain_lines
 from rendezvous.journal.reader import read_run
 from rendezvous.journal.writer import journal_path
 from tests.unit import journals
@@ -26,6 +27,28 @@ def test_what_was_redone_is_told_by_identity(tmp_path: Path) -> None:
         (2, "1:2-3"),
     ]
     assert loss.redone == 3
+
+
+def test_work_that_survivors_do_from_a_loss_on_is_not_told_as_redone(tmp_path: Path) -> None:
+    run_dir = journals.one_loss(tmp_path)
+
+    found, status = _found(run_dir), status_of(read_run(run_dir), journals.WALL)
+
+    # One of four in the struck step had been finished; the 27 steps after it had four more each.
+    assert (found.redone, found.taken_over) == (3, 1 + 27 * 4)
+    assert (status.redone, status.taken_over) == (3, 1 + 27 * 4)
+    assert (found.lost_s, status.lost_s) == (0.3846, 0.3846)
+
+
+def test_a_run_that_was_not_protected_is_not_told_as_one_of_no_steps(tmp_path: Path) -> None:
+    scene = journals.Scene(tmp_path)
+    scene.start()
+    scene.end()
+    scene.close()
+
+    words = verdict(_found(tmp_path))
+
+    assert words == "completed without a protected step, nothing was lost"
 
 
 def test_the_timeline_never_hides_a_loss(tmp_path: Path) -> None:
@@ -49,7 +72,8 @@ def test_any_damage_gives_a_page_and_never_a_traceback(tmp_path: Path) -> None:
         for _ in range(3):
             place = rng.randrange(len(damaged))
             record = json.loads(damaged[place])
-            record[rng.choice(sorted(record))] = rng.choice(values)
+            names = sorted(record) if isinstance(record, dict) else range(len(record))
+            record[rng.choice(names)] = rng.choice(values)
             damaged[place] = json.dumps(record)
         path.write_text("\n".join(damaged) + "\n")
         log = read_run(tmp_path)
@@ -62,3 +86,60 @@ def test_a_promise_that_held_is_not_weakened(tmp_path: Path) -> None:
     scene.write("notice.give", "something else", rank=0, event="notice.give")
 
     assert to_json(_found(scene.close()))["weakened"] is None
+
+
+def _filled_up(run_dir: Path) -> journals.Scene:
+    """Two steps, then a disk that takes nothing but the word that it does not."""
+    scene = two_steps(run_dir)
+    since = journals.WALL + scene.now
+    scene.write("journal.drop", "the disk took no records: full", records=5, since=since, step=3)
+    return scene
+
+
+def test_records_that_are_missing_are_told_with_their_first_step(tmp_path: Path) -> None:
+    scene = _filled_up(tmp_path)
+    scene.end()
+
+    found = _found(scene.close())
+
+    assert verdict(found) == (
+        "completed 3 recorded steps; "
+        "records are missing from step 3 on: the disk took none (5 or more)"
+    )
+    assert found.proof.verdict == "unproved"
+    told = to_json(found)
+    assert (told["missing_records"], told["missing_from_step"]) == (5, 3)
+
+
+def test_a_run_whose_disk_was_full_is_not_called_dead(tmp_path: Path) -> None:
+    found = _found(_filled_up(tmp_path).close())
+
+    assert "its launcher died" not in verdict(found)
+    assert "missing from step 3 on" in verdict(found)
+
+
+def test_steps_that_a_drop_swallowed_are_not_skipped_ones(tmp_path: Path) -> None:
+    scene = _filled_up(tmp_path)
+    scene.commit(9)
+    scene.end()
+
+    proof = _found(scene.close()).proof
+
+    assert not proof.violations
+    assert any("steps 3-8 missing" in doubt for doubt in proof.unproved)
+
+
+def test_the_first_missing_step_is_known_also_where_no_record_names_it(tmp_path: Path) -> None:
+    scene = two_steps(tmp_path)
+    scene.write("journal.drop", "the disk took no records", records=1)
+
+    assert _found(scene.close()).missing_from == 3
+
+
+def test_a_silence_is_told_with_what_the_disk_did(tmp_path: Path) -> None:
+    scene = _filled_up(tmp_path)
+    scene.close()
+
+    now = status_of(read_run(tmp_path), journals.WALL + 3600)
+
+    assert any("the disk took none" in line for line in plain_lines(now) if "silence" in line)

@@ -9,6 +9,8 @@ from recoverrun.reports.postmortem import Postmortem, postmortem
 from recoverrun.reports.proof import Proof
 from rendezvous.journal.reader import read_run
 from rendezvous.journal.writer import journal_path
+from rendezvous.protocol.effects import Json
+from rendezvous.protocol.incarnations import incarnation
 from tests.unit import journals
 from tests.unit.journals import Scene, two_steps
 
@@ -30,6 +32,7 @@ def _proof(run_dir: Path) -> Proof:
         ("two_at_once", "proved", 13),
         ("loss_during_recovery", "proved", 10),
         ("node_lost", "proved", 21),
+        ("outvoted", "proved", 21),
         ("user_exception", "proved", 3),
         ("cut_line", "unproved", 39),
         ("launcher_killed", "unproved", 9),
@@ -41,6 +44,12 @@ def test_the_proof_of_every_kind_of_run(
     proof = _proof(journals.RUNS[name](tmp_path))
 
     assert (proof.verdict, proof.steps, proof.exact) == (verdict, steps, steps)
+
+
+def test_sums_with_gradients_of_other_parameters_are_told(tmp_path: Path) -> None:
+    (note,) = [note for note in _proof(journals.outvoted(tmp_path)).notes if "rank 3" in note]
+
+    assert "held other parameters than the others at step 6 and left" in note
 
 
 HOME = {slot: [(slot, index) for index in range(4)] for slot in range(3)}
@@ -143,7 +152,8 @@ def test_steps_that_the_disk_refused_are_missing_and_not_skipped(tmp_path: Path)
     scene.commit(5)
     run_dir = scene.close()
     path = journal_path(run_dir, "gpu-01")
-    lines = [line for line in path.read_bytes().splitlines(True) if b'"step":4,' not in line]
+    lines = path.read_bytes().splitlines(True)
+    del lines[-2]
     path.write_bytes(b"".join(lines))
 
     proof = _proof(run_dir)
@@ -225,12 +235,30 @@ def test_a_microbatch_of_a_replica_that_died_before_it_could_say_so_counts(
     assert any("died before confirming" in note for note in proof.notes)
 
 
+@pytest.mark.parametrize(("step", "verdict"), [(3, "proved"), (5, "violated")])
+def test_what_nobody_said_is_believed_of_a_replica_only_up_to_its_loss(
+    tmp_path: Path, step: int, verdict: str
+) -> None:
+    scene = two_steps(tmp_path)
+    inferred: list[Json] = [[1, 0]]
+    for number in range(3, 6):
+        if number == 4:
+            scene.lose(1, 3, "rank 3 was killed by SIGKILL")
+            scene.recovered(3, {1: 3}, [])
+            scene.write("replica.return", "replica 1 is back", slot=1, ranks=[2, 3], step=4)
+            scene.live, scene.generation = [0, 1, 2], scene.generation + 1
+        scene.commit(number, **({"inferred": inferred} if number == step else {}))
+
+    assert _proof(scene.close()).verdict == verdict
+
+
 def test_a_restart_of_all_workers_may_count_from_an_older_step(tmp_path: Path) -> None:
     scene = two_steps(tmp_path)
     for rank in range(6):
         scene.exit(rank, signal=9, ours=rank != 0)
     for rank in range(6):
-        scene.write("worker.spawn", "", rank=rank, pid=5000 + rank, incarnation=1)
+        number = incarnation(1, 0)
+        scene.write("worker.spawn", "", rank=rank, pid=5000 + rank, incarnation=number)
     scene.generation = 2
     scene.steps(0, 4)
     scene.end()

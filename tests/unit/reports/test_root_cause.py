@@ -1,16 +1,17 @@
 """Who failed first: every rule on a journal that shows it."""
 
-import signal
 from pathlib import Path
 
 import pytest
 
-from recoverrun.reports.failure_report import LINES, failure_report
+from recoverrun.reports.failure_report import failure_report
 from recoverrun.reports.history import history
-from recoverrun.reports.root_cause import RootCause, is_cascade, losses, root_cause
-from recoverrun.text import named_signals
+from recoverrun.reports.named_cause import RootCause
+from recoverrun.reports.postmortem import postmortem
+from recoverrun.reports.root_cause import also, losses, root_cause
+from recoverrun.reports.single_end import is_cascade
+from recoverrun.reports.status import status_of
 from rendezvous.journal.reader import read_run
-from rendezvous.journal.writer import journal_path
 from tests.unit import journals
 from tests.unit.journals import Scene
 
@@ -54,6 +55,36 @@ def test_a_fault_that_our_signal_only_followed_is_not_ours(tmp_path: Path) -> No
     assert _root(scene.close()).cause == "sigsegv"
 
 
+def test_an_end_with_code_0_is_the_cause_of_the_loss_that_came_of_it(tmp_path: Path) -> None:
+    scene = journals.two_steps(tmp_path)
+    scene.exit(3)
+    scene.lose(1, 3, "rank 3 exited with code 0 before the end of step 3")
+    scene.exit(2, signal=9, ours=True)
+    scene.recovered(3, {1: 3}, [(1, 0)])
+    for rank in (0, 1, 4, 5):
+        scene.exit(rank)
+    scene.end()
+    log = read_run(scene.close())
+
+    (loss,) = losses(log)
+
+    assert (loss.root.rank, loss.root.cause, loss.root.confidence) == (3, "exit", "proved")
+    assert loss.root.what == "rank 3 exited with code 0 while others still trained"
+    assert root_cause(log) is None  # those who ended last are to blame for nothing
+
+
+def test_where_all_errors_tell_of_another_end_it_was_the_one_with_code_0(tmp_path: Path) -> None:
+    scene = journals.two_steps(tmp_path)
+    scene.exit(3)
+    scene.exit(0, code=1, error="RuntimeError: [gloo] Connection closed by peer [127.0.0.1]:4312")
+    scene.end(1, 0, "rank 0 exited with code 1")
+
+    root = root_cause(read_run(scene.close()))
+
+    assert root is not None
+    assert (root.rank, root.confidence, root.cascades) == (3, "likely", 1)
+
+
 def test_two_losses_at_once_have_their_own_roots(tmp_path: Path) -> None:
     first, second = losses(read_run(journals.two_at_once(tmp_path)))
 
@@ -80,11 +111,91 @@ def test_a_silent_node_is_one_fault_and_its_ranks_are_not_blamed(tmp_path: Path)
     assert "gpu-02" in loss.root.why_first
 
 
+def test_a_replica_that_is_outvoted_is_lost_for_its_parameters(tmp_path: Path) -> None:
+    (loss,) = losses(read_run(journals.outvoted(tmp_path)))
+
+    assert (loss.root.rank, loss.root.cause, loss.root.confidence) == (3, "parameters", "proved")
+    assert loss.root.what == "rank 3: its parameters differ from the others'"
+    assert loss.root.victims == (2,)
+
+
 def test_the_same_exception_everywhere_is_the_script_and_not_a_machine(tmp_path: Path) -> None:
     root = _root(journals.user_exception(tmp_path))
 
     assert (root.rank, root.same, root.victims) == (1, (0, 2, 3), (4, 5))
     assert root.cascades == 2
+
+
+def test_who_failed_by_its_own_error_was_not_healthy_even_if_we_ended_it(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.start()
+    scene.exit(2, code=1, error="ValueError: bad shard 8812")
+    scene.exit(4, code=1, error="ValueError: bad shard 8812", ours=True)
+    scene.exit(0, code=1, error="KeyError: 'rank0'", ours=True)
+    scene.exit(1, code=1, error="RuntimeError: Connection closed by peer [10.0.0.2]:4411")
+    scene.exit(3, signal=15, ours=True)
+    scene.end(1, 2, "rank 2 exited with code 1: ValueError: bad shard 8812")
+
+    root = _root(scene.close())
+    assert (root.same, root.others, root.victims) == ((4,), (0,), (1, 3))
+    assert "errors of their own on rank 0" in also(root)
+
+
+def test_whoever_failed_earlier_comes_first_even_if_its_process_ended_later(
+    tmp_path: Path,
+) -> None:
+    scene = Scene(tmp_path)
+    scene.start()
+    scene.exit(0, code=1, error="ValueError: at 0")
+    scene.wait(0.1)
+    scene.exit(3, code=1, error="ValueError: at 3", age_ms=180.0)
+
+    root = _root(scene.close())
+    assert (root.rank, root.others) == (3, (0,))
+    assert root.why_first == "80 ms before the next fault, rank 0"
+
+
+def test_the_root_is_the_rank_that_the_coordinator_named_as_the_run_ended(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.start()
+    scene.exit(0, code=1, error="ValueError: at 0")
+    scene.wait(0.1)
+    scene.exit(3, code=1, error="ValueError: at 3")
+    reason = "rank 3 exited with code 1: ValueError: at 3; 0 of at least 1 replicas are left"
+    scene.end(1, 3, reason)
+    log = read_run(scene.close())
+
+    found = postmortem(log)
+    assert found.root is not None and found.root.rank == 3
+    assert status_of(log, 0.0).cause == found.root.what
+    assert failure_report(log, 1, tmp_path).startswith(f"FAILED: {reason}")
+
+
+def test_a_root_on_another_node_is_named_where_its_journal_is_not(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.start()
+    scene.exit(0, signal=15, ours=True)
+    reason = "rank 3 was ended by signal 11"
+    scene.write("run.end", reason, exit_code=139, root_rank=3, root_node="gpu-02")
+    log = read_run(scene.close())
+
+    root = _root(tmp_path)
+    assert (root.rank, root.node, root.victims) == (3, "gpu-02", (0,))
+    first = failure_report(log, 139, tmp_path).splitlines()[0]
+    assert first == "FAILED: rank 3 was killed by SIGSEGV (node gpu-02)"
+    assert status_of(log, 0.0).cause == root.what == "rank 3 was killed by SIGSEGV"
+
+
+def test_a_lost_node_is_named_by_every_node_in_the_same_words(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.start(nodes=3)
+    scene.write("node.lost", "gpu-02: its launcher has ended", ranks=[2, 3])
+    reason = "node gpu-02 is lost: its launcher has ended"
+    scene.write("run.end", reason, exit_code=137, root_rank=2, root_node="gpu-02")
+    log = read_run(scene.close())
+
+    assert failure_report(log, 137, tmp_path).splitlines()[0] == f"FAILED: {reason}"
+    assert _root(tmp_path).cause == "node-lost"
 
 
 def test_a_cascade_that_is_first_in_the_journal_is_not_the_cause(tmp_path: Path) -> None:
@@ -152,6 +263,7 @@ def test_a_slot_that_is_lost_twice_has_two_causes(tmp_path: Path) -> None:
     for rank in (2, 3):
         scene.write("worker.spawn", "", rank=rank, pid=9000 + rank, incarnation=1)
     scene.live = [0, 1, 2]
+    scene.write("replica.return", "replica 1 is back", slot=1, ranks=[2, 3], step=1)
     scene.commit(1)
     scene.write(
         "worker.exit", "rank 3 exited with code 5", rank=3, pid=9003, code=5, signal=0,
@@ -180,132 +292,3 @@ def test_cascades_are_told_by_their_words(tmp_path: Path, error: str, cascade: b
 
     (death,) = history(read_run(scene.close())).deaths
     assert is_cascade(death) is cascade
-
-
-# ----------------------------------------------------------------------------------- the report
-
-
-@pytest.mark.parametrize("name", sorted(journals.RUNS))
-@pytest.mark.parametrize("code", [1, 81, 85, 93, 130, 137])
-def test_the_report_is_short_and_ends_with_the_next_command(
-    tmp_path: Path, name: str, code: int
-) -> None:
-    log = read_run(journals.RUNS[name](tmp_path))
-
-    lines = failure_report(log, code, Path("runs/tiny")).splitlines()
-
-    assert len(lines) <= LINES
-    assert lines[0].startswith(("FAILED: ", "STOPPED: "))
-    assert lines[-1] == "  next: recoverrun postmortem runs/tiny"
-
-
-def test_the_report_names_the_cause_first_and_folds_the_victims(tmp_path: Path) -> None:
-    log = read_run(journals.user_exception(tmp_path))
-
-    text = failure_report(log, 1, Path("runs/tiny"))
-
-    first, *rest = text.splitlines()
-    expected = "FAILED: rank 1 raised ValueError: bad shard 8812 (node gpu-01, replica 0, pid 4101)"
-    assert first == expected
-    assert any("ranks 4, 5 were healthy" in line for line in rest)
-    assert "Connection closed" not in text
-
-
-def test_a_run_that_ended_well_has_no_report(tmp_path: Path) -> None:
-    assert failure_report(read_run(journals.clean(tmp_path)), 0, tmp_path) == ""
-
-
-def test_the_report_shows_where_an_exception_came_from(tmp_path: Path) -> None:
-    log = read_run(journals.user_exception(tmp_path))
-    stack = """Traceback (most recent call last):
-  File "/home/me/train.py", line 214, in <module>
-    main()
-  File "/home/me/train.py", line 180, in main
-    step(batch)
-  File "/home/me/train.py", line 90, in step
-    load(8812)
-    ^^^^^^^^^^
-  File "/home/me/data.py", line 88, in load
-    raise ValueError(f"bad shard {shard}")
-ValueError: bad shard 8812"""
-
-    lines = failure_report(
-        log, 1, Path("runs/tiny"), traceback=stack.splitlines(), stderr=Path("/logs/1/stderr.log")
-    ).splitlines()
-
-    assert lines[1] == "  at train.py:180 main → train.py:90 step → data.py:88 load"
-    assert lines[2] == '  > raise ValueError(f"bad shard {shard}")'
-    assert "  log: /logs/1/stderr.log" in lines
-    assert len(lines) <= LINES
-
-
-@pytest.mark.parametrize("world_size", [4, 64])
-def test_one_exception_among_many_ranks_is_a_short_report(tmp_path: Path, world_size: int) -> None:
-    scene = Scene(tmp_path)
-    scene.write(
-        "run.start", "", run_id="r", argv=["x.py"], world_size=world_size, nnodes=1, version="1",
-        inject="",
-    )  # fmt: skip
-    scene.write("node.join", "", name="gpu-01", nproc=world_size)
-    closed = "RuntimeError: [gloo] Connection closed by peer [127.0.0.1]:4312"
-    root = world_size // 2
-    scene.exit(0, code=1, error=closed)  # A victim may even be gone before its cause.
-    scene.exit(root, code=1, error="ValueError: bad shard 8812")
-    for rank in set(range(1, world_size)) - {root}:
-        scene.wait(0.001)
-        scene.exit(rank, code=1, error=closed if rank % 2 else "", ours=not rank % 2)
-    scene.end(1, root, "the reason")
-    cause = f"FAILED: rank {root} exited with code 1: ValueError: bad shard 8812"
-
-    text = failure_report(
-        read_run(scene.close()), 1, tmp_path, cause, root, traceback=['  File "a", line 1, in f']
-    )
-
-    assert text.splitlines()[0] == cause
-    assert len(text.splitlines()) <= LINES
-    assert "were healthy" in text and "folded" in text and "Connection" not in text
-
-
-@pytest.mark.parametrize("name", ["SIGHUP", "SIGQUIT", "SIGTERM", "SIGINT"])
-def test_what_somebody_asked_for_is_no_failure(tmp_path: Path, name: str) -> None:
-    scene = Scene(tmp_path)
-    scene.start()
-    code = 128 + getattr(signal, name)
-    scene.end(code, -1)
-
-    text = failure_report(read_run(scene.close()), code, tmp_path)
-
-    assert text.startswith("STOPPED: ")
-
-
-def test_signals_are_named() -> None:
-    assert named_signals("rank 3 was ended by signal 11") == "rank 3 was killed by SIGSEGV"
-    assert named_signals("rank 3 was ended by signal 99") == "rank 3 was ended by signal 99"
-
-
-def test_a_code_that_is_reserved_is_told_apart(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
-    scene.start()
-    scene.exit(1, code=99)
-    scene.end(1, 1)
-
-    text = failure_report(read_run(scene.close()), 1, tmp_path)
-    assert "the script's own code was 99" in text
-
-
-def test_the_report_prints_nothing_that_a_terminal_obeys(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
-    scene.start()
-    scene.exit(1, code=1, error="ValueError: \x1b[2J\x1b]0;owned\x07 \u202egnp\x9b31m\r\nnext: rm")
-    scene.end(1, 1)
-
-    text = failure_report(read_run(scene.close()), 1, tmp_path)
-    assert not set(text) & set("\x1b\x07\r\u202e\x9b")
-    assert "owned" not in text
-
-
-def test_a_journal_that_is_missing_altogether_still_gives_a_report(tmp_path: Path) -> None:
-    text = failure_report(read_run(tmp_path / "nowhere"), 1, tmp_path)
-
-    assert text.startswith("FAILED: exit code 1")
-    assert not journal_path(tmp_path, "gpu-01").exists()

@@ -1,8 +1,10 @@
 """Options of `recoverrun inject` among those of the launcher."""
 
 import pytest
+import typer
 
-from recoverrun.cli.commands.inject import own_first
+from recoverrun.cli.commands.inject import inject, own_first
+from recoverrun.errors import ExitCode, RecoverrunError
 
 
 @pytest.mark.parametrize(
@@ -18,3 +20,15 @@ from recoverrun.cli.commands.inject import own_first
 )  # fmt: skip
 def test_own_options_come_first_and_those_of_the_script_stay(line: str, sorted_out: str) -> None:
     assert own_first(line.split()) == sorted_out.split()
+
+
+def test_an_option_that_nobody_knows_is_told_before_a_schedule_that_lacks() -> None:
+    with pytest.raises(RecoverrunError, match="there is no option --stall") as error:
+        inject("--stall r1@step:2 t.py".split())
+
+    assert error.value.exit_code == ExitCode.USAGE
+
+
+def test_without_a_schedule_the_sentence_shows_one() -> None:
+    with pytest.raises(typer.BadParameter, match="for example --kill r1@step:12:reduce"):
+        inject(["t.py"])

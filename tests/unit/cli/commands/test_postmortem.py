@@ -13,7 +13,7 @@ from recoverrun.reports.postmortem_json import to_json
 from recoverrun.reports.status import status_of
 from rendezvous.journal.reader import read_run
 from tests.unit import journals
-from tests.unit.journals import two_steps
+from tests.unit.journals import Scene, two_steps
 
 
 def _app() -> typer.Typer:
@@ -69,3 +69,66 @@ def test_a_promise_that_came_down_is_told_with_its_first_step(tmp_path: Path) ->
     assert to_json(found)["weakened"] == {"step": 3, "reason": why}
     assert " ".join(page.split()).count(f"step 3: {why}") == 1
     assert (status.promise, status.promise_reason) == ("equal-count", why)
+
+
+def _of_two_nodes(tmp_path: Path, *, folders: tuple[str, str]) -> tuple[Path, Path]:
+    """A run on two nodes that share no file system; the second node's script has ended first."""
+    places = tmp_path / "a", tmp_path / "b"
+    for node, (place, folder) in enumerate(zip(places, folders, strict=True)):
+        place.mkdir()
+        scene = Scene(place)
+        name = f"gpu-0{node + 1}"
+        scene.write(
+            "run.start", "", name, run_id="none", argv=["/home/me/train.py"], world_size=2,
+            nnodes=2, version="1", inject="", nodes=["gpu-01", "gpu-02"], folder=folder,
+        )  # fmt: skip
+        scene.write("worker.spawn", "", name, rank=node, pid=7, incarnation=0)
+        scene.write("topology.learn", "", name, strategy="ddp", replicas=[[0], [1]], part=node > 0)
+        promise = {"promise": "exact-samples", "microbatches": 1, "part": node > 0}
+        scene.write("promise.state", "", name, **promise)
+        for step in range(3):
+            scene.wait(0.1)
+            quota = {"1": 1} if node else {"0": 1, "1": 1}
+            event = "step.part" if node else "step.commit"
+            scene.write(
+                event, "", name, step=step, generation=1, quota=quota, redone=0,
+                microbatches=len(quota), total=2, ms=100.0,
+            )  # fmt: skip
+        scene.write("run.end", "the end", name, exit_code=0, root_rank=-1)
+        scene.close()
+    return places
+
+
+def test_the_directories_of_several_nodes_are_one_run(tmp_path: Path) -> None:
+    one, two = _of_two_nodes(tmp_path, folders=("train/1-1", "train/1-1"))
+
+    both = CliRunner().invoke(_app(), ["postmortem", str(two), str(one)])
+    alone = CliRunner().invoke(_app(), ["postmortem", str(two)])
+
+    assert "recoverrun postmortem  train.py" in both.output
+    assert "3/3 committed steps" in both.output and "3/3 committed steps" in alone.output
+    assert "no journal of" not in both.output
+    assert "no journal of gpu-01" in alone.output
+    assert "vote's" in alone.output and "vote's" not in both.output
+    again = both.output.replace("\n", "")
+    assert f"{two} {one} --verify" in again.replace("  ", "")
+
+
+def test_directories_of_two_runs_are_a_usage_error(tmp_path: Path) -> None:
+    one, two = _of_two_nodes(tmp_path, folders=("train/1-1", "train/2-2"))
+
+    result = CliRunner().invoke(_app(), ["postmortem", str(one), str(two)])
+
+    assert result.exit_code == 2
+    assert "these journals are of 2 runs: train/1-1, train/2-2" in result.output
+
+
+def test_of_a_journal_that_is_there_twice_the_longer_one_is_read(tmp_path: Path) -> None:
+    one, two = _of_two_nodes(tmp_path, folders=("train/1-1", "train/1-1"))
+    path = one / "events.gpu-01.jsonl"
+    (two / path.name).write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-2]))
+
+    result = CliRunner().invoke(_app(), ["postmortem", str(two), str(one), "--verify"])
+
+    assert result.exit_code == 0, result.output
+    assert "3/3" in result.output

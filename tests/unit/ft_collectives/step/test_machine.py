@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ft_collectives.step.machine import RESEND_AFTER_S, StepMachine
+from ft_collectives.step.machine import RESEND_AFTER_S
 from ft_collectives.step.step_events import (
     Accumulated,
     Apply,
@@ -13,9 +13,7 @@ from ft_collectives.step.step_events import (
     Decided,
     Differ,
     Discarded,
-    Effect,
     Ended,
-    Event,
     Reduce,
     Reduced,
     Send,
@@ -25,56 +23,8 @@ from ft_collectives.step.step_events import (
     Vote,
     Voted,
 )
-from rendezvous.protocol.layout import Layout
-from rendezvous.protocol.messages import Committed, Decision, Identity, Report, View
-
-LAYOUT = Layout(((0,), (1,), (2,)))
-FIRST = View(generation=1, live=(0, 1, 2), live_ranks=(0, 1, 2), losses=())
-SECOND = View(generation=2, live=(0, 1), live_ranks=(0, 1), losses=(2,))
-THIRD = View(generation=3, live=(0,), live_ranks=(0,), losses=(1,))
-COUNTS = (1,) * 6  # three slots, two microbatches
-
-
-class Rank:
-    """Rank 0 with two microbatches a step."""
-
-    def __init__(self, view: View = FIRST, layout: Layout = LAYOUT) -> None:
-        self.machine = StepMachine(rank=0, layout=layout, view=view)
-        self.now = 0.0
-
-    def feed(self, *events: Event) -> list[Effect]:
-        effects: list[Effect] = []
-        for event in events:
-            effects = self.machine.step(event, self.now)
-        return effects
-
-    def home(self) -> list[Effect]:
-        """Run the home microbatches and come to the commit point."""
-        first, second = Accumulated(identity=(0, 0)), Accumulated(identity=(0, 1))
-        return self.feed(first, second, Settled(microbatches=2))
-
-    def commit(self, generation: int = 1) -> list[Effect]:
-        return self.feed(
-            Reduced(generation=generation), Voted(generation=generation, counts=COUNTS)
-        )
-
-
-def _redo(generation: int, *targets: Identity, step: int = 0) -> Decided:
-    return Decided(decision=Decision(
-        generation=generation, step=step, verdict="redo", held=0, targets=((0, targets),)
-    ))  # fmt: skip
-
-
-def _commit(generation: int, held: int, step: int = 0) -> Decided:
-    return Decided(decision=Decision(
-        generation=generation, step=step, verdict="commit", held=held, targets=()
-    ))  # fmt: skip
-
-
-def _said(effects: list[Effect]) -> Report:
-    (report,) = (e.message for e in effects if isinstance(e, Send))
-    assert isinstance(report, Report)
-    return report
+from rendezvous.protocol.messages import Committed, Decision, Report
+from tests.unit.one_rank import COUNTS, FIRST, SECOND, THIRD, Rank, commit, redo, said
 
 
 def test_a_step_without_losses_reduces_votes_and_applies_without_asking() -> None:
@@ -93,8 +43,8 @@ def test_a_step_without_losses_reduces_votes_and_applies_without_asking() -> Non
 def test_a_view_before_the_commit_point_makes_it_ask_there() -> None:
     rank = Rank()
 
-    at_once = _said(rank.feed(Accumulated(identity=(0, 0)), Viewed(view=SECOND)))
-    at_commit_point = _said(rank.feed(Accumulated(identity=(0, 1)), Settled(microbatches=2)))
+    at_once = said(rank.feed(Accumulated(identity=(0, 0)), Viewed(view=SECOND)))
+    at_commit_point = said(rank.feed(Accumulated(identity=(0, 1)), Settled(microbatches=2)))
 
     assert (at_once.phase, at_once.done) == ("compute", ((0, 0),))
     assert (at_commit_point.phase, at_commit_point.done) == ("settle", ((0, 0), (0, 1)))
@@ -117,7 +67,7 @@ def test_a_redo_computes_what_is_missing_one_by_one_and_reduces_anew() -> None:
     rank.feed(Viewed(view=SECOND))
     rank.home()
 
-    effects = rank.feed(_redo(2, (0, 0), (0, 1), (2, 0), (2, 1)))
+    effects = rank.feed(redo(2, (0, 0), (0, 1), (2, 0), (2, 1)))
 
     assert effects == [Compute(identities=((2, 0),))]
     assert rank.feed(Accumulated(identity=(2, 0))) == [Compute(identities=((2, 1),))]
@@ -128,7 +78,7 @@ def test_the_steps_after_a_redo_follow_the_standing_quota() -> None:
     rank = Rank()
     rank.feed(Viewed(view=SECOND))
     rank.home()
-    rank.feed(_redo(2, (0, 0), (0, 1)))
+    rank.feed(redo(2, (0, 0), (0, 1)))
     rank.commit(2)
 
     assert rank.home() == [Compute(identities=((2, 0),))]
@@ -139,7 +89,7 @@ def test_a_vote_of_an_older_generation_changes_nothing() -> None:
     rank = Rank()
     rank.home()
     rank.feed(Reduced(generation=1))
-    report = _said(rank.feed(Viewed(view=SECOND)))
+    report = said(rank.feed(Viewed(view=SECOND)))
 
     assert report.reduced == 1
     assert rank.feed(Voted(generation=1, counts=COUNTS)) == []
@@ -149,7 +99,7 @@ def test_a_vote_of_an_older_generation_changes_nothing() -> None:
 def test_a_reduction_of_an_older_generation_changes_nothing() -> None:
     rank = Rank()
     rank.home()
-    report = _said(rank.feed(Viewed(view=SECOND)))
+    report = said(rank.feed(Viewed(view=SECOND)))
 
     assert report.reduced == 0
     assert rank.feed(Reduced(generation=1)) == []
@@ -161,7 +111,7 @@ def test_a_commit_by_decision_leaves_the_next_step_to_ask() -> None:
     rank.home()
     rank.feed(Reduced(generation=1), Viewed(view=SECOND))
 
-    apply, _, report = rank.feed(_commit(2, 1))
+    apply, _, report = rank.feed(commit(2, 1))
 
     assert apply == Apply(step=0)
     assert isinstance(report, Send) and isinstance(report.message, Report)
@@ -174,7 +124,7 @@ def test_being_told_to_commit_other_sums_than_it_holds_breaks_inv_3() -> None:
     rank.home()
     rank.feed(Viewed(view=SECOND))
 
-    (effect,) = rank.feed(_commit(2, 1))
+    (effect,) = rank.feed(commit(2, 1))
 
     assert isinstance(effect, Break) and effect.invariant == "INV-3"
 
@@ -190,7 +140,7 @@ def test_a_vote_that_misses_an_identity_breaks_inv_1() -> None:
 
 @pytest.mark.parametrize(
     "decision",
-    [_redo(1, (0, 0)), _redo(2, (0, 0), step=1), _commit(3, 1)],
+    [redo(1, (0, 0)), redo(2, (0, 0), step=1), commit(3, 1)],
     ids=["older generation", "other step", "newer generation"],
 )
 def test_a_decision_for_another_step_or_generation_changes_nothing(decision: Decided) -> None:
@@ -208,10 +158,10 @@ def test_a_second_loss_while_it_makes_up_for_the_first_is_asked_about_after_the_
     rank = Rank()
     rank.feed(Viewed(view=SECOND))
     rank.home()
-    rank.feed(_redo(2, (0, 0), (0, 1), (2, 0), (2, 1)))
+    rank.feed(redo(2, (0, 0), (0, 1), (2, 0), (2, 1)))
 
-    at_once = _said(rank.feed(Viewed(view=THIRD)))
-    afterwards = _said(rank.feed(Accumulated(identity=(2, 0))))
+    at_once = said(rank.feed(Viewed(view=THIRD)))
+    afterwards = said(rank.feed(Accumulated(identity=(2, 0))))
 
     assert (at_once.phase, at_once.begun) == ("compute", ((2, 0),))
     assert (afterwards.phase, afterwards.done) == ("settle", ((0, 0), (0, 1), (2, 0)))
@@ -224,10 +174,24 @@ def test_a_rank_joins_what_its_shard_mates_have_begun_and_asks_again() -> None:
     level = Decision(generation=2, step=0, verdict="level", held=0, targets=((0, ((2, 1),)),))
 
     assert rank.feed(Decided(decision=level)) == [Compute(identities=((2, 1),))]
-    report = _said(rank.feed(Accumulated(identity=(2, 1))))
+    report = said(rank.feed(Accumulated(identity=(2, 1))))
 
     assert (report.phase, report.done) == ("settle", ((0, 0), (0, 1), (2, 1)))
     assert rank.machine.surprised
+
+
+def test_it_joins_its_shard_mates_no_more_once_the_members_have_changed() -> None:
+    rank = Rank()
+    rank.feed(Viewed(view=SECOND))
+    rank.home()
+    both = ((0, ((2, 0), (2, 1))),)
+    level = Decision(generation=2, step=0, verdict="level", held=0, targets=both)
+    assert rank.feed(Decided(decision=level)) == [Compute(identities=((2, 0),))]
+
+    rank.feed(Viewed(view=THIRD))
+    report = said(rank.feed(Accumulated(identity=(2, 0))))
+
+    assert (report.phase, report.generation, report.done) == ("settle", 3, ((0, 0), (0, 1), (2, 0)))
 
 
 def test_a_rank_that_starts_in_a_later_generation_asks_like_the_others() -> None:
@@ -246,13 +210,13 @@ def test_a_view_from_before_the_topology_was_known_gets_its_slots() -> None:
 def test_a_report_without_an_answer_is_said_again() -> None:
     rank = Rank()
     rank.feed(Viewed(view=SECOND))
-    said = _said(rank.home())
+    report = said(rank.home())
     deadline = rank.machine.deadline()
 
     assert deadline == RESEND_AFTER_S
     assert rank.feed(Tick()) == []
     rank.now = deadline
-    assert _said(rank.feed(Tick())) == said
+    assert said(rank.feed(Tick())) == report
 
 
 def test_a_view_said_again_is_answered_until_the_plan_is_known() -> None:
@@ -260,8 +224,8 @@ def test_a_view_said_again_is_answered_until_the_plan_is_known() -> None:
     rank.feed(Viewed(view=SECOND))
     rank.home()
 
-    assert _said(rank.feed(Viewed(view=SECOND))).generation == 2
-    rank.feed(_redo(2, (0, 0), (0, 1)))
+    assert said(rank.feed(Viewed(view=SECOND))).generation == 2
+    rank.feed(redo(2, (0, 0), (0, 1)))
     assert rank.feed(Viewed(view=SECOND)) == []
 
 
@@ -279,7 +243,7 @@ def test_a_rank_whose_script_has_ended_says_so_in_every_later_generation() -> No
     rank.commit()
     rank.feed(Ended())
 
-    report = _said(rank.feed(Viewed(view=SECOND)))
+    report = said(rank.feed(Viewed(view=SECOND)))
 
     assert (report.phase, report.step) == ("done", 1)
 
@@ -322,9 +286,9 @@ def test_a_view_during_the_first_transaction_is_met_at_the_end_of_the_second() -
     committed, signature = rank.machine.reduced_by_torch(2)
 
     assert isinstance(committed, Send) and isinstance(committed.message, Committed)
-    assert (_said([signature]).step, _said([signature]).generation) == (1, 2)
-    said = _said(rank.home())
-    assert (said.step, said.phase, said.done) == (1, "settle", ((0, 0), (0, 1)))
+    assert (said([signature]).step, said([signature]).generation) == (1, 2)
+    report = said(rank.home())
+    assert (report.step, report.phase, report.done) == (1, "settle", ((0, 0), (0, 1)))
 
 
 def test_torch_reduces_no_transaction_but_the_first() -> None:

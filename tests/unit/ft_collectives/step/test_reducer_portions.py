@@ -114,3 +114,14 @@ def test_sharing_leaves_the_gradients_and_what_was_before_alone() -> None:
 
     assert reducer.share(2, True)["weights"].tolist() == [8.0] * SIZE
     assert (own.tolist(), before.tolist()) == ([14.0] * SIZE, [2.0] * SIZE)
+
+
+@pytest.mark.parametrize(
+    ("before", "carries"), [((None, None), False), ((0.0, None), False), ((None, 2.0), True)]
+)
+def test_a_transaction_carries_on_where_a_bucket_held_more_than_zeros(
+    before: tuple[float | None, float | None], carries: bool
+) -> None:
+    rank = Rank(weights=(14.0, before[0]), biases=(6.0, before[1]))
+
+    assert rank.reducer.carries() is carries

@@ -41,7 +41,9 @@ class Group:
         mine.copy_(torch.stack(self._all(mine)).sum(0))
 
 
-def tallies(digests: list[int], many: int = 2) -> tuple[list[Tally], set[str]]:
+def tallies(
+    digests: list[int], many: int = 2, knowing: tuple[int, ...] = ()
+) -> tuple[list[Tally], set[str]]:
     """What each member's vote comes to, and how ballots travelled."""
     members, told = tuple(range(len(digests))), dict[int, Any]()
     barrier = threading.Barrier(len(digests))
@@ -57,7 +59,10 @@ def tallies(digests: list[int], many: int = 2) -> tuple[list[Tally], set[str]]:
         )  # fmt: skip
         ballot, digest = [1] * many, digests[group.rank]
         vote_group = VoteGroup(fabric, members)
-        return vote_group.tally(1, ballot, lambda: None, microbatches=many, word=1, digest=digest)
+        return vote_group.tally(
+            1, ballot, lambda: None, microbatches=many, word=1, digest=digest,
+            invited=group.rank in knowing,
+        )  # fmt: skip
 
     with ThreadPoolExecutor(len(groups)) as pool:
         found = list(pool.map(of, groups))
@@ -96,6 +101,17 @@ def test_digests_are_compared_where_ballots_need_more_room_at_first(other: int) 
 
     assert [one.alike for one in found] == [other == 5] * 2
     assert found[0].counts == (2,) * vote.ROOM
+
+
+@pytest.mark.parametrize("many", [2, vote.ROOM])
+@pytest.mark.parametrize("knowing", [(), (1,), (0, 1, 2)])
+def test_a_vote_counts_who_knows_that_lost_ranks_are_ready(
+    knowing: tuple[int, ...], many: int
+) -> None:
+    found, _ = tallies([0, 0, 0], many, knowing)
+
+    assert [one.invited for one in found] == [len(knowing)] * 3
+    assert found[0].counts == (3,) * many
 
 
 def test_whoever_is_alone_is_alike() -> None:

@@ -6,6 +6,7 @@ from recoverrun.launcher.leadership.coordinator_host import CoordinatorHost
 from recoverrun.launcher.leadership.first_failure import ACROSS_S
 from recoverrun.launcher.network.frames import NOBODY, Envelope
 from rendezvous.coordinator.coordinator import Coordinator
+from rendezvous.coordinator.recovery_policy import USUAL
 from rendezvous.membership.formation import Formation
 from rendezvous.protocol.effects import Record
 from rendezvous.protocol.formation_messages import Beat, Join, Refusal, Start
@@ -39,7 +40,7 @@ class Job:
             begun_at=0.0,
         )
         self.coordinator_host = CoordinatorHost(
-            formation=formation, own="own", min_replicas=1, record=self.records.append,
+            formation=formation, own="own", policy=USUAL, record=self.records.append,
             store=lone_store(),
         )  # fmt: skip
         self.join("own", 0)

@@ -1,92 +1,23 @@
 """Launchers that agree on another coordinator: their production machines on a network of lists."""
 
-from collections import deque
-from functools import partial
-
 import pytest
 
-from recoverrun.launcher.leadership.acts import Act, CutOff, Departed, Follow, TakeOver
-from recoverrun.launcher.leadership.leadership import Leadership
+from recoverrun.launcher.leadership.acts import CutOff, Departed, Follow
 from recoverrun.launcher.network.frames import Envelope
-from rendezvous.consensus.register_events import OnSilence
+from rendezvous.consensus import timeouts
 from rendezvous.protocol.effects import Record
-from rendezvous.protocol.formation_messages import Beat, Start
+from rendezvous.protocol.formation_messages import Beat
+from rendezvous.protocol.heartbeat import QUICK
 from rendezvous.protocol.messages import (
+    Committed,
     ContextBuffer,
-    Message,
-    Statement,
     StoreAnswer,
     StoreCall,
     Topology,
     View,
 )
-
-NAMES = ("a", "b", "c", "d")
-STEP_S = 0.05
-
-
-class Launchers:
-    """Four of two ranks each, of which "a" has formed the job."""
-
-    def __init__(self, names: tuple[str, ...] = NAMES, on_silence: OnSilence = "stop") -> None:
-        self.now = 0.0
-        self.names = names
-        self.alive = dict.fromkeys(names, True)
-        self.acts: dict[str, list[Act]] = {name: [] for name in names}
-        self.mail: deque[tuple[str, str, Message]] = deque()
-        self.machines = {
-            name: Leadership(
-                own=name, chance=partial(float, place / len(names)), on_silence=on_silence
-            )
-            for place, name in enumerate(names)
-        }
-        for name in names:
-            self.join(name, attempt=0)
-        self.run(1.0)
-
-    def start(self, name: str, attempt: int) -> Start:
-        place = self.names.index(name)
-        return Start(
-            generation=1, node_rank=place, nnodes=len(self.names), first_rank=2 * place, nproc=2,
-            world_size=2 * len(self.names), master_addr="h:1",
-            nodes=tuple(f"node-{one}" for one in self.names), attempt=attempt, leader="a",
-            peers=tuple((one, "127.0.0.1", 1, 2) for one in self.names),
-        )  # fmt: skip
-
-    def join(self, name: str, attempt: int) -> None:
-        machine = self.machines[name]
-        start = self.start(name, attempt)
-        self.carry_out(name, machine.join(start, min_replicas=1, several=True, now=self.now))
-
-    def carry_out(self, name: str, acts: list[Act]) -> None:
-        for act in acts:
-            if isinstance(act, Envelope):
-                self.mail.append((name, act.to, act.message))
-            else:
-                self.acts[name].append(act)
-
-    def run(self, span_s: float) -> None:
-        until = self.now + span_s
-        while self.now < until:
-            self.now += STEP_S
-            while self.mail:
-                sender, to, message = self.mail.popleft()
-                if self.alive[sender] and self.alive[to]:
-                    self.machines[to].obeys(sender, message)
-                    self.carry_out(to, self.machines[to].hear(sender, message, self.now))
-            for name in self.names:
-                at = self.machines[name].deadline()
-                if self.alive[name] and at is not None and at <= self.now:
-                    self.carry_out(name, self.machines[name].tick(self.now))
-
-    def kill(self, name: str, *, proved: bool = True) -> None:
-        self.alive[name] = False
-        for other in self.names if proved else ():
-            if self.alive[other]:
-                self.carry_out(other, self.machines[other].declare_dead(name, self.now))
-
-    def succeeded(self, name: str) -> list[TakeOver]:
-        return [act for act in self.acts[name] if isinstance(act, TakeOver)]
+from rendezvous.protocol.register_messages import Statement
+from tests.unit.agreeing_launchers import NAMES, STEP_S, Launchers
 
 
 def _topology(rank: int) -> Topology:
@@ -123,7 +54,7 @@ def test_a_follower_is_told_that_its_coordinator_has_begun_and_says_no_more() ->
 def test_a_successor_begins_once_everybody_has_told_what_it_remembers() -> None:
     job = Launchers()
     for rank, name in ((2, "b"), (5, "c"), (7, "d")):
-        job.machines[name].said(_topology(rank))
+        job.machines[name].said(_topology(rank), job.now)
     job.machines["b"].heard(View(generation=1, live=(), live_ranks=tuple(range(8)), losses=()))
 
     job.kill("a")
@@ -157,7 +88,7 @@ def test_losing_one_leader_after_another_ends_with_one_that_goes_on_alone() -> N
 def test_a_silent_leader_is_left_out_and_learns_it() -> None:
     job = Launchers()
     job.alive["a"] = False
-    job.run(8.0)
+    job.run(10.0)
     job.alive["a"] = True
     job.run(3.0)
 
@@ -180,7 +111,7 @@ def test_two_of_four_silent_at_once_leave_nobody_who_may_go_on() -> None:
     job = Launchers()
     job.alive["a"] = job.alive["b"] = False
 
-    job.run(14.0)
+    job.run(timeouts.FENCE_S + 4.0)
 
     assert not job.succeeded("c") and not job.succeeded("d")
     assert any(isinstance(act, CutOff) for act in job.acts["c"])
@@ -191,7 +122,7 @@ def test_a_launcher_that_hears_nobody_is_told_the_ways_to_go_on() -> None:
     job = Launchers(("a", "b"))
     job.alive["a"] = False
 
-    job.run(12.0)
+    job.run(timeouts.FENCE_S + 2.0)
 
     assert not job.succeeded("b")
     (cut,) = [act for act in job.acts["b"] if isinstance(act, CutOff)]
@@ -205,7 +136,7 @@ def test_one_that_may_go_on_in_silence_does_and_is_followed_by_none_that_wakes(m
     others, last = NAMES[: many - 1], NAMES[many - 1]
     for name in others:
         job.alive[name] = False
-    job.run(9.0)
+    job.run(timeouts.ALONE_S + 3.0)
     assert job.succeeded(last)
     (notice,) = [act for act in job.acts[last] if "alone" in getattr(act, "reason", "")]
     assert isinstance(notice, Record)
@@ -223,7 +154,7 @@ def test_nobody_goes_on_alone_while_another_is_heard() -> None:
     job = Launchers(NAMES[:4], on_silence="continue")
     job.alive["a"] = job.alive["b"] = False
 
-    job.run(14.0)
+    job.run(timeouts.FENCE_S + 4.0)
 
     assert not job.succeeded("c") and not job.succeeded("d")
 
@@ -241,7 +172,7 @@ def test_a_leader_that_dies_between_two_attempts_leaves_a_job_that_begins_again(
 
 def test_nobody_speaks_for_the_ranks_of_another() -> None:
     job = Launchers()
-    job.machines["b"].said(_topology(7))  # a rank of "d"
+    job.machines["b"].said(_topology(7), job.now)  # a rank of "d"
 
     job.kill("a")
     job.run(1.0)
@@ -288,3 +219,55 @@ def test_what_was_answered_by_the_store_is_known_to_the_successor() -> None:
     job.run(0.2)
     answers = [e for e in (*again, *job.acts[leader]) if isinstance(e, StoreAnswer)]
     assert [answer.number for answer in answers] == [5]
+
+
+def _step(rank: int, step: int) -> Committed:
+    return Committed(
+        rank=rank, generation=1, step=step, done=((1, 0),), redone=(), total=2, digest=""
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("live", [range(4), range(2, 4)], ids=["with the leader's", "without"])
+def test_steps_with_workers_of_a_silent_leader_show_that_it_lives(live: range) -> None:
+    job = Launchers(("a", "b"))
+    view = View(generation=1, live=(0, 1), live_ranks=tuple(live), losses=())
+    job.machines["b"].heard(view)
+    job.alive["a"] = False
+
+    for step in range(int(2 * timeouts.FENCE_S)):
+        job.run(1.0)
+        job.carry_out("b", job.machines["b"].said(_step(2, step), job.now))
+
+    cut = any(isinstance(act, CutOff) for act in job.acts["b"])
+    assert cut == (0 not in live)
+    job.run(timeouts.FENCE_S + 2.0)
+    assert any(isinstance(act, CutOff) for act in job.acts["b"])
+
+
+def test_a_silent_member_stays_while_its_workers_train_and_no_longer() -> None:
+    job = Launchers(("a", "b", "c"))
+    view = View(generation=1, live=(0, 1, 2), live_ranks=tuple(range(6)), losses=())
+    for name in ("a", "b"):
+        job.machines[name].heard(view)
+    job.alive["c"] = False
+
+    for step in range(20):
+        job.run(1.0)
+        for rank, name in ((0, "a"), (2, "b")):
+            job.carry_out(name, job.machines[name].said(_step(rank, step), job.now))
+    assert not any(isinstance(act, Departed) for act in job.acts["a"])
+
+    job.run(QUICK.silent_s + 1.0)
+    assert any(isinstance(act, Departed) for act in job.acts["a"])
+
+
+def test_no_step_makes_up_for_a_death_that_is_proved() -> None:
+    job = Launchers(("a", "b", "c"))
+    view = View(generation=1, live=(0, 1, 2), live_ranks=tuple(range(6)), losses=())
+    job.machines["b"].heard(view)
+    job.kill("a")
+
+    job.carry_out("b", job.machines["b"].said(_step(2, 0), job.now))
+    job.run(2.0)
+
+    assert any(job.succeeded(name) for name in ("b", "c"))

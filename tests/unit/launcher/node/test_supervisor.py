@@ -6,6 +6,8 @@ from recoverrun.launcher.node.supervisor import (
     GRACE_S,
     LAST_WORDS_S,
     REAP_S,
+    Again,
+    Begin,
     Completed,
     Ended,
     Gone,
@@ -16,6 +18,8 @@ from recoverrun.launcher.node.supervisor import (
     StopOrder,
     Supervisor,
     Tick,
+    Unbegun,
+    Unborn,
 )
 
 STOP = StopOrder(7, "rank 9 failed")
@@ -104,3 +108,100 @@ def test_only_the_first_reason_to_stop_counts() -> None:
 
 def test_a_node_without_workers_leaves_when_told_to() -> None:
     assert Supervisor(()).step(STOP, 0.0) == [Leave(7, ())]
+
+
+AGAIN = Again((0, 1, 7), 1, "it was lost")
+
+
+def test_a_rank_runs_again_only_where_it_has_ended() -> None:
+    supervisor = Supervisor((0, 1))
+    assert supervisor.step(AGAIN, 0.0) == []
+    supervisor.step(Ended(1, -9, True), 1.0)
+
+    assert supervisor.step(AGAIN, 1.1) == [Begin(1, 1, "it was lost")]
+    assert supervisor.step(AGAIN, 1.2) == [], "once: it runs now"
+    assert supervisor.step(KillOrder((1,), "it left"), 2.0) == [
+        Signal((1,), signal.SIGKILL, "it left")
+    ]
+    assert supervisor.step(Ended(1, -9, True), 2.1) == [Gone(1, -9, True)]
+
+
+def test_a_signal_to_the_former_process_makes_no_end_of_the_new_one_ours() -> None:
+    supervisor = Supervisor((0, 1))
+    supervisor.step(KillOrder((1,), "it left"), 0.5)
+    supervisor.step(Ended(1, -9, True), 1.0)
+    supervisor.step(AGAIN, 1.1)
+
+    assert supervisor.step(Ended(1, -11, True), 2.0) == [Gone(1, -11, False)]
+
+
+def test_what_is_late_is_told_before_the_rank_begins_again() -> None:
+    supervisor = Supervisor((0, 1))
+    supervisor.step(Ended(1, 0, False), 1.0)
+
+    assert supervisor.step(AGAIN, 1.1) == [Gone(1, 0, False), Begin(1, 1, "it was lost")]
+    assert supervisor.deadline() is None
+    assert supervisor.step(Tick(), 9.0) == []
+    assert supervisor.step(Completed(1), 9.1) == [], "of the new one, which runs"
+
+
+def test_no_rank_begins_again_once_the_job_is_being_stopped() -> None:
+    supervisor = Supervisor((0, 1))
+    supervisor.step(Ended(1, -9, True), 1.0)
+    supervisor.step(STOP, 2.0)
+
+    assert supervisor.step(AGAIN, 2.1) == []
+    assert supervisor.step(Ended(0, -15, True), 2.2) == [Gone(0, -15, True), Leave(7, ())]
+
+
+def test_the_new_process_is_stopped_like_any_other() -> None:
+    supervisor = Supervisor((0, 1))
+    supervisor.step(Ended(1, -9, True), 1.0)
+    supervisor.step(AGAIN, 1.1)
+
+    assert supervisor.step(STOP, 2.0) == [Signal((0, 1), signal.SIGTERM, STOP.reason)]
+
+
+def test_nobody_waits_for_a_process_that_could_not_be_started() -> None:
+    supervisor = Supervisor((0, 1))
+    supervisor.step(Ended(1, -9, True), 1.0)
+    supervisor.step(AGAIN, 1.1)
+
+    assert supervisor.step(Unborn(1), 1.2) == []
+    assert supervisor.step(STOP, 2.0) == [Signal((0,), signal.SIGTERM, STOP.reason)]
+    assert supervisor.step(Ended(0, -15, True), 2.1)[-1] == Leave(7, ())
+
+
+def test_each_birth_begins_once_however_often_it_is_ordered() -> None:
+    supervisor = Supervisor((0, 1))
+    supervisor.step(Ended(1, -9, True), 1.0)
+    supervisor.step(AGAIN, 1.1)
+    supervisor.step(Ended(1, -9, True), 1.2)
+
+    assert supervisor.step(AGAIN, 1.3) == []
+    assert supervisor.step(Again((1,), 2, "again"), 1.4) == [Begin(1, 2, "again")]
+
+
+def test_an_order_to_end_names_the_process_that_it_means() -> None:
+    supervisor = Supervisor((0, 1))
+    supervisor.step(Ended(1, -9, True), 1.0)
+    supervisor.step(AGAIN, 1.1)
+
+    assert supervisor.step(KillOrder((0, 1, 7), "it left", (1, 0, 0)), 1.2) == []
+    assert supervisor.step(KillOrder((1,), "it left", (1,)), 1.3) == [
+        Signal((1,), signal.SIGKILL, "it left")
+    ]
+    supervisor.step(Ended(1, -9, True), 1.4)
+    assert supervisor.step(KillOrder((1,), "it left", (2,)), 1.5) == [Unbegun(1, 2)]
+    assert supervisor.step(Again((1,), 2, "again"), 1.6) == []
+
+
+def test_ranks_that_another_node_had_begin_as_they_are_told_to() -> None:
+    supervisor = Supervisor((0, 1), begun=False)
+
+    assert supervisor.step(KillOrder((0,), "it left", (3,)), 1.0) == [Unbegun(0, 3)]
+    assert supervisor.step(Again((0, 1), 3, "again"), 1.1) == [Begin(1, 3, "again")]
+    assert supervisor.step(Again((0,), 4, "again"), 1.2) == [Begin(0, 4, "again")]
+    supervisor.step(Ended(0, -9, True), 1.3)
+    supervisor.step(Ended(1, -9, True), 1.3)
+    assert supervisor.step(STOP, 2.0) == [Leave(7, ())]

@@ -1,16 +1,19 @@
 """The console's lines about losses."""
 
-from recoverrun.launcher.output.announcements import announcement
-from rendezvous.protocol.effects import Record
+from dataclasses import replace
 
-RECOVERED = {
+import pytest
+
+from recoverrun.launcher.output.announcements import Announcer, announcement, started
+from rendezvous.protocol.effects import Json, Record
+
+RECOVERED: dict[str, Json] = {
+    "step": 4,
     "redone": [[1, 0], [1, 1]],
+    "total": 8,
+    "live": 3,
+    "of": 4,
     "total_ms": 157.9,
-    "agree_ms": 38.7,
-    "rebuild_ms": 7.6,
-    "redo_ms": 115.4,
-    "reduce_ms": 0.1,
-    "vote_ms": 0.9,
 }
 
 
@@ -20,19 +23,42 @@ def test_a_loss_names_the_replica_its_ranks_and_the_cause() -> None:
     assert announcement(record) == "✖ replica 1 (ranks 2, 3) is lost: rank 3 was killed by SIGKILL"
 
 
-def test_a_recovery_says_what_was_redone_and_where_the_time_went() -> None:
+def test_pids_are_told_in_the_order_of_ranks() -> None:
+    assert started({0: 4100}) == "rank 0: pid 4100"
+    assert started({4: 4100, 5: 4101, 6: 4102, 7: 4103}) == "ranks 4-7: pids 4100-4103"
+    assert started({0: 32767, 1: 32768, 2: 301}) == "ranks 0-2: pids 32767, 32768, 301"
+
+
+def test_a_recovery_says_what_it_means() -> None:
     record = Record("recovery.done", "step 4 is committed without replica 1", RECOVERED)
 
     assert announcement(record) == (
-        "⇄ step 4 is committed without replica 1 ✓ 2 microbatches redone, 158 ms in all "
-        "(agree 39 · rebuild 8 · redo 115 · reduce 0 · vote 1)"
+        "✓ step 4 complete, 8/8 microbatches (2 redone, +158 ms) · continuing on 3 of 4 replicas"
     )
+
+
+def test_a_loss_that_no_step_met_any_more_is_over_too() -> None:
+    record = Record("recovery.done", "whole already", {"step": 9, "redone": [], "total_ms": 12.0})
+
+    assert announcement(record) == "✓ step 9 complete (nothing redone, +12 ms)"
 
 
 def test_a_plain_terminal_gets_plain_signs() -> None:
     record = Record("replica.lost", "rank 3 was ended by signal 9", {"slot": 1, "ranks": [2, 3]})
 
     assert announcement(record, ascii_only=True).isascii()
+
+
+@pytest.mark.parametrize("event", ["suspect", "clear", "quiet", "part", "stick"])
+def test_what_is_seen_of_hangs_is_said(event: str) -> None:
+    assert announcement(Record(f"hang.{event}", "rank 1 waits", {})) == "! rank 1 waits"
+
+
+def test_that_a_rank_hangs_is_said_once_with_its_loss() -> None:
+    lost = Record("replica.lost", "rank 3 hangs, at train.py:9 f", {"slot": 1, "ranks": [3]})
+
+    assert announcement(Record("hang.condemn", "rank 3 hangs", {"rank": 3})) == ""
+    assert announcement(lost) == "✖ replica 1 (rank 3) is lost: rank 3 hangs, at train.py:9 f"
 
 
 def test_what_only_the_journal_needs_stays_there() -> None:
@@ -43,3 +69,67 @@ def test_words_of_a_worker_cannot_move_the_cursor() -> None:
     record = Record("notice.give", "\x1b[2Jgone", {"rank": 0})
 
     assert "\x1b" not in announcement(record)
+
+
+# ------------------------------------------------------------------------------- many at once
+
+
+def _loss(rank: int, why: str = "was ended by signal 9") -> Record:
+    return Record("replica.lost", f"rank {rank} {why}", {"slot": rank, "ranks": [rank]})
+
+
+def _said(*records: Record, at: float = 0.0) -> list[str]:
+    said: list[str] = []
+    announcer = Announcer(said.append)
+    for record in records:
+        announcer.hear(record, at)
+    announcer.tick(at + 1.0)
+    return said
+
+
+def test_replicas_that_are_lost_alike_are_one_line() -> None:
+    change = Record("view.change", "", {"generation": 2})
+    records = [one for rank in range(64) for one in (_loss(rank), change)]
+
+    assert _said(*records) == [
+        "✖ replicas 0-63 (ranks 0-63) are lost, all alike: rank 0 was killed by SIGKILL"
+    ]
+
+
+def test_other_reasons_have_other_lines_up_to_a_few() -> None:
+    words = ["was ended by signal 9", "exited with code 1: a", "exited with code 1: b", "c", "d"]
+
+    said = _said(*(_loss(rank, why) for rank, why in enumerate(words)))
+
+    assert said == [
+        "✖ replica 0 (rank 0) is lost: rank 0 was killed by SIGKILL",
+        "✖ replica 1 (rank 1) is lost: rank 1 exited with code 1: a",
+        "✖ replica 2 (rank 2) is lost: rank 2 exited with code 1: b",
+        "✖ 2 more replicas lost for other reasons",
+    ]
+
+
+def test_losses_are_told_before_what_became_of_them_and_are_not_held_for_long() -> None:
+    said: list[str] = []
+    announcer = Announcer(said.append)
+    announcer.hear(_loss(3), 7.0)
+    announcer.tick(7.1)
+    assert said == []
+    announcer.tick(7.2)
+    assert len(said) == 1
+
+    announcer.hear(_loss(4), 9.0)
+    announcer.hear(Record("recovery.done", "", RECOVERED), 9.05)
+    announcer.hear(_loss(5), 9.06)
+    announcer.hear(Record("run.end", "", {"exit_code": 81}), 9.07)
+    assert [line[:11] for line in said[1:]] == ["✖ replica 4", "✓ step 4 co", "✖ replica 5"]
+    assert announcer.losses == 3
+
+
+def test_what_is_only_part_of_a_nodes_account_is_said_by_the_node_that_coordinates() -> None:
+    said: list[str] = []
+    announcer = Announcer(said.append)
+    for record in (_loss(3), Record("recovery.done", "", RECOVERED)):
+        announcer.hear(replace(record, fields={**record.fields, "part": True}), 7.0)
+    announcer.tick(9.0)
+    assert (said, announcer.losses) == ([], 0)

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from recoverrun.launcher.output.console import Console, Line, Tail, folded, printable
+from recoverrun.launcher.output.console import Console, Tail, folded, printable
+from recoverrun.launcher.output.console_line import Line
 
 
 def _lines(*texts: str) -> list[Line]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from recoverrun.launcher.node.workers import _age_s
+from recoverrun.launcher.node.endings import _age_s
 from recoverrun.launcher.output.error_file import NONE, LastWords, hand_on, last_words
 from recoverrun.worker.error_file import write_error_file
 
@@ -96,4 +96,4 @@ def test_the_age_of_an_exception_does_not_follow_the_wall_clock(tmp_path: Path) 
     hour_ago = time.time() - 3600
     os.utime(path, (hour_ago, hour_ago))  # as if the clock had been set since
 
-    assert _age_s(last_words(str(path)), str(path), 0.01) < 60.0
+    assert _age_s(last_words(str(path)), 0.01) < 60.0

@@ -1,5 +1,6 @@
 """Run directories are the user's own, and what a killed launcher left is removed."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -110,3 +111,17 @@ def test_a_new_file_appears_whole_and_only_once(tmp_path: Path) -> None:
     assert (tmp_path / "private/key").read_bytes() == b"first"
     assert (tmp_path / "private/key").stat().st_mode & 0o777 == 0o600
     assert os.listdir(tmp_path / "private") == ["key"]
+
+
+def test_a_directory_without_room_is_refused_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_fd: int, _data: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(run_dir.os, "write", full)
+    with pytest.raises(RecoverrunError, match="has no room: No space left on device") as refusal:
+        run_dir.make_run_dir(tmp_path / "run", "x", "y")
+
+    assert refusal.value.exit_code == 2
+    assert not list((tmp_path / "run").iterdir())

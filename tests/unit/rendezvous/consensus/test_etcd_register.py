@@ -1,8 +1,19 @@
 """The register in etcd, call by call: what it asks for next, and what it makes of no answer."""
 
+from rendezvous.consensus import timeouts
 from rendezvous.consensus.configuration import Configuration
-from rendezvous.consensus.etcd_api import Answer, Call, Decide, Failed, Grant, Look, Renew, Stand
-from rendezvous.consensus.etcd_register import TTL_S, LeasedRegister
+from rendezvous.consensus.etcd_api import (
+    TTL_S,
+    Answer,
+    Call,
+    Decide,
+    Failed,
+    Grant,
+    Look,
+    Renew,
+    Stand,
+)
+from rendezvous.consensus.etcd_register import LeasedRegister
 from rendezvous.consensus.register_events import (
     Answered,
     Cut,
@@ -13,6 +24,7 @@ from rendezvous.consensus.register_events import (
     Request,
     Tick,
 )
+from rendezvous.protocol.heartbeat import QUICK
 from tests.sim.views.shelf import Shelf
 
 FIRST = Configuration(1, 1, ("a", "b"), "etcd/a")
@@ -127,7 +139,7 @@ def test_a_leader_with_nothing_to_decide_needs_no_etcd_and_one_with_a_loss_gives
     assert launcher.machine.configuration == pong
     assert not [effect for effect in launcher.others if isinstance(effect, Cut)]
 
-    launcher.run(15.0, REFUSED)
+    launcher.run(QUICK.silent_s + timeouts.FENCE_S + 2.0, REFUSED)
     (cut,) = [effect for effect in launcher.others if isinstance(effect, Cut)]
     assert "etcd gave no help: connection refused" in cut.reason
 

@@ -28,6 +28,7 @@ from tests.unit.coordination import (
     events,
     exit_code,
     fields_of,
+    stopped,
     told,
     verdict,
     waits,
@@ -124,7 +125,7 @@ def test_a_lost_replica_leaves_with_all_its_ranks_in_one_generation() -> None:
     effects = job.end(3)
 
     (kill,) = (effect.kill for effect in effects if isinstance(effect, KillRanks))
-    assert kill == Kill(generation=2, ranks=(2,), reason="replica 1 left with rank 3")
+    assert kill == Kill(generation=2, ranks=(2,), births=(0,), reason="replica 1 left with rank 3")
     view = View(generation=2, live=(0, 2), live_ranks=(0, 1, 4, 5), losses=(3,))
     assert told(effects, View) == dict.fromkeys((0, 1, 4, 5), view)
     assert fields_of(effects, "replica.lost")["root_rank"] == 3
@@ -149,6 +150,14 @@ def test_a_node_lost_after_its_scripts_had_ended_ends_the_job_well() -> None:
     assert exit_code(job.feed(NodeLost(node="b", ranks=(2,), reason="gone"))) == 0
 
 
+def test_a_script_with_fewer_replicas_than_the_minimum_is_stopped_before_it_loses_any() -> None:
+    job = Job(minimum=4, begun=False)
+
+    assert job.machine.stopped is not None
+    assert job.machine.stopped.exit_code == 2
+    assert job.machine.stopped.reason == "--min-replicas 4, but the script has 3 in all"
+
+
 def test_fewer_replicas_than_the_minimum_stop_the_job_with_81_after_the_record() -> None:
     job = Job(minimum=3)
 
@@ -158,11 +167,33 @@ def test_fewer_replicas_than_the_minimum_stop_the_job_with_81_after_the_record()
     assert exit_code(effects) == 81
 
 
-def test_the_last_replica_stops_the_job_with_its_own_code() -> None:
+def test_the_first_loss_that_nothing_made_good_is_why_the_job_ends_with_the_last_replica() -> None:
     job = Job()
-    job.end(0, 1)
+    job.end(0, code=7)
+    job.end(1, code=5, error="ValueError: late")
 
-    assert exit_code(job.end(2, code=3, error="ValueError: bad")) == 3
+    stop = stopped(job.end(2, code=3, error="ValueError: bad"))
+    assert (stop.exit_code, stop.root_rank) == (7, 0)
+
+
+def test_a_rank_that_failed_earlier_is_the_root_even_if_it_is_heard_last() -> None:
+    job = Job()
+    job.now = 10.0
+    job.end(0, code=1, error="ValueError: at 0")
+    job.end(1, code=1, error="RuntimeError: Connection reset by peer", age_s=9.0)
+
+    stop = stopped(job.end(2, code=3, error="ValueError: at 2", age_s=0.5))
+    assert (stop.exit_code, stop.root_rank) == (3, 2)
+
+
+def test_a_loss_that_a_step_made_good_is_not_why_the_job_ends() -> None:
+    job = Job()
+    job.end(0)
+    job.tell(applied(1, (1, 0), (0, 0)), applied(2, (2, 0)))
+    job.now = 1.0
+    job.end(1, code=5, error="ValueError: at 1")
+
+    assert stopped(job.end(2, code=3, error="ValueError: at 2")).root_rank == 1
 
 
 def test_the_same_error_on_two_replicas_is_an_error_of_the_script() -> None:
@@ -237,6 +268,20 @@ def test_a_replica_that_left_without_a_word_is_made_up_for_in_the_next_step() ->
     assert "view.change" in events(effects)
     decisions = decisions_of(job.tell(waits(1, generation=3), waits(2, generation=3)))
     assert decisions[1].targets == ((1, ((0, 0), (1, 0))), (2, ((2, 0),)))
+
+
+def test_what_is_said_in_a_generation_of_another_coordinator_counts_nothing_here() -> None:
+    """It is a later one, which this coordinator has never begun."""
+    job = Job()
+    job.end(2)
+
+    hinted = job.tell(PeerFault(rank=1, generation=1001, reason="reset"))
+    early = job.tell(waits(0, (0, 0), (2, 0), generation=1001), waits(1))
+    decided = decisions_of(job.tell(waits(0)))
+
+    assert job.machine.view.generation == 2 and not hinted
+    assert not decisions_of(early)
+    assert sum(len(targets) for _, targets in decided[0].targets) == 3
 
 
 def test_a_report_of_an_ended_rank_is_not_waited_for_to_change() -> None:

@@ -1,7 +1,8 @@
 """Scripts that end while others still have to meet."""
 
-from rendezvous.protocol.messages import Farewell, View
-from tests.unit.coordination import Job, told
+from rendezvous.protocol.effects import KillRanks, Record, StopJob
+from rendezvous.protocol.messages import Farewell, PeerFault, View
+from tests.unit.coordination import PAIRS, Job, told, waits
 
 
 def test_a_view_says_whose_script_had_ended_and_goes_on_to_say_so() -> None:
@@ -32,3 +33,40 @@ def test_who_met_the_others_and_then_ended_begins_no_generation() -> None:
     job.end(2)
 
     assert not told(job.tell(Farewell(rank=0, generation=2, step=1)), View)
+
+
+def test_a_process_that_ends_well_in_mid_run_is_a_lost_replica() -> None:
+    job = Job()
+    job.end(1, code=0)
+    job.tell(PeerFault(rank=0, generation=1, reason="connection reset"))
+
+    effects = job.tell(waits(0, step=7), waits(2, step=7))
+
+    (lost,) = [e for e in effects if isinstance(e, Record) and e.event == "replica.lost"]
+    assert lost.reason == "rank 1 exited with code 0 before the end of step 7"
+    assert (lost.fields["slot"], lost.fields["root_rank"], lost.fields["ranks"]) == (1, 1, [1])
+    assert job.machine.view.losses == (1,)
+    assert job.machine.view.live == (0, 2)
+
+
+def test_a_process_that_ends_well_in_mid_run_takes_its_shard_mates_along() -> None:
+    job = Job(PAIRS)
+    job.end(3, code=0)
+    job.tell(PeerFault(rank=0, generation=1, reason="connection reset"))
+
+    effects = job.tell(*(waits(rank, (rank // 2, 0), step=7) for rank in (0, 1, 2, 4, 5)))
+
+    (kill,) = [effect.kill for effect in effects if isinstance(effect, KillRanks)]
+    assert kill.ranks == (2,)
+
+
+def test_below_the_minimum_a_process_that_ended_well_is_no_success() -> None:
+    job = Job(minimum=3)
+    job.end(1, code=0)
+    job.tell(PeerFault(rank=0, generation=1, reason="connection reset"))
+
+    effects = job.tell(waits(0, step=7), waits(2, step=7))
+
+    (stopped,) = [effect.stop for effect in effects if isinstance(effect, StopJob)]
+    assert stopped.exit_code == 81
+    assert "exited with code 0" in stopped.reason and "2 of at least 3" in stopped.reason

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from rendezvous.coordinator.losses import Loss
-from rendezvous.coordinator.step_log import StepBook
+from rendezvous.coordinator.step_log import WAITING_MOST, StepBook
 from rendezvous.protocol.effects import Record
 from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import Committed, Decision, Identity
@@ -25,7 +25,7 @@ def _said(
 
 def _lost(slot: int, generation: int) -> Loss:
     return Loss(slot=slot, root_rank=slot, code=-9, generation=generation, lost_at=1.0,
-                detected_s=0.002, error="", reason="words")  # fmt: skip
+                failed_at=1.0, detected_s=0.002, error="", reason="words")  # fmt: skip
 
 
 def _write(book: StepBook, *said: Committed, live: frozenset[int] = ALL) -> list[Record]:
@@ -134,6 +134,21 @@ def test_the_end_of_the_job_writes_what_is_left_and_says_who_did_not_speak() -> 
     (line,) = book.write(LAYOUT, ALL, final=True)
 
     assert line.fields["unseen"] == [1, 2]
+
+
+def test_lines_do_not_wait_for_ever_for_a_rank_whose_launcher_is_silent() -> None:
+    book = StepBook()
+    last = WAITING_MOST + 9
+    lines = [
+        line
+        for step in range(last + 1)
+        for line in _write(book, *(_said(rank, step) for rank in (0, 1)))
+    ]
+
+    assert [line.fields["step"] for line in lines] == list(range(last - WAITING_MOST + 1))
+    assert all(line.fields["unseen"] == [2] for line in lines)
+    assert len(book.pages) == WAITING_MOST
+    assert _write(book, _said(2, 0)) == []
 
 
 def test_a_late_word_of_a_dead_rank_writes_no_step_again() -> None:

@@ -23,6 +23,7 @@ class Node:
     def write(self, now: float, event: str, reason: str, **fields: Json) -> None:
         wall = WALL + now + self.ahead
         self._journal.append(Record(event, reason, fields), mono=now + self._booted, wall=wall)
+        assert self._journal.flush(30.0)
 
     def start(self, now: float) -> None:
         self.write(

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from rendezvous.journal.reader import LINE_LIMIT, RunTail, parse_line, read_run
+from rendezvous.journal.step_lines import StepReader
 from rendezvous.journal.writer import Journal, journal_path
 from rendezvous.protocol.effects import Record
 from tests.unit import journals
@@ -15,12 +16,19 @@ def _note(rank: int, reason: str = "words") -> Record:
     return Record("notice.give", reason, {"rank": rank})
 
 
-def _journal(run_dir: Path, node: str = "n1") -> Journal:
-    return Journal(journal_path(run_dir, node), node, 100.0)
+class Book:
+    """A journal that is in its file whenever it is read."""
+
+    def __init__(self, run_dir: Path, node: str = "n1") -> None:
+        self._journal = Journal(journal_path(run_dir, node), node, 100.0)
+
+    def append(self, record: Record, *, mono: float, wall: float) -> None:
+        self._journal.append(record, mono=mono, wall=wall)
+        assert self._journal.flush(30.0)
 
 
 def test_nodes_are_merged_by_time_and_each_keeps_its_own_order(tmp_path: Path) -> None:
-    one, two = _journal(tmp_path, "n1"), _journal(tmp_path, "n2")
+    one, two = Book(tmp_path, "n1"), Book(tmp_path, "n2")
     for wall, rank in ((1.0, 10), (4.0, 11), (3.3, 12)):  # its clock was set back a little
         one.append(_note(rank), mono=99.0 + wall, wall=wall)
     for wall, rank in ((2.0, 20), (5.0, 21)):
@@ -32,7 +40,7 @@ def test_nodes_are_merged_by_time_and_each_keeps_its_own_order(tmp_path: Path) -
 
 
 def test_a_line_beyond_the_limit_is_skipped_and_named(tmp_path: Path) -> None:
-    writer = _journal(tmp_path)
+    writer = Book(tmp_path)
     writer.append(_note(0), mono=100.0, wall=1.0)
     path = journal_path(tmp_path, "n1")
     with path.open("ab") as file:
@@ -52,7 +60,9 @@ def test_a_line_beyond_the_limit_is_skipped_and_named(tmp_path: Path) -> None:
         b"\x00\xff\xfe",
         b"[]",
         b'{"v":1}',
-        b'{"v":2,"ts":1,"seq":0,"ev":"run.end"}',
+        b'{"v":3,"ts":1,"seq":0,"ev":"run.end"}',
+        b"[5,1,2,2.5,3.5]",
+        b"[0,1,2," + b"9" * 400 + b",3.5]",
         b'{"v":1,"ts":"late","seq":0,"ev":"run.end"}',
         b'{"v":1,"ts":NaN,"seq":0,"ev":"run.end"}',
         b'{"v":1,"ts":1e999,"seq":0,"ev":"run.end"}',
@@ -60,14 +70,14 @@ def test_a_line_beyond_the_limit_is_skipped_and_named(tmp_path: Path) -> None:
     ],
 )
 def test_a_line_that_is_no_record_is_refused_with_a_reason(line: bytes) -> None:
-    entry, why = parse_line(line, "n1")
+    entry, why = parse_line(line, "n1", StepReader())
 
     assert entry is None
     assert why
 
 
 def test_a_tail_reads_only_what_is_new_and_waits_for_the_end_of_a_line(tmp_path: Path) -> None:
-    writer, tail = _journal(tmp_path), RunTail(tmp_path)
+    writer, tail = Book(tmp_path), RunTail(tmp_path)
     writer.append(_note(0), mono=100.0, wall=1.0)
     path = journal_path(tmp_path, "n1")
 
@@ -102,7 +112,7 @@ def test_a_node_without_a_journal_is_named(tmp_path: Path) -> None:
 
 def test_fields_of_the_wrong_type_read_as_absent() -> None:
     line = b'{"v":1,"ts":1,"seq":0,"ev":"x","a":true,"b":[1,"2",true],"c":1e400,"d":{}}'
-    entry, _ = parse_line(line, "n1")
+    entry, _ = parse_line(line, "n1", StepReader())
 
     assert entry is not None
     assert entry.integer("a") == -1

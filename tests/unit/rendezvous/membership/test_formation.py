@@ -12,6 +12,7 @@ from rendezvous.membership.formation import (
     Left,
     Reply,
     Tick,
+    Waiting,
 )
 from rendezvous.protocol.formation_messages import Join, Refusal, Start
 
@@ -24,6 +25,7 @@ def _formation(nnodes: int = 2) -> Formation:
         master_addr="head:1",
         timeout_s=600.0,
         begun_at=0.0,
+        folder="train/1-1",
     )
 
 
@@ -51,6 +53,39 @@ def _starts(effects: list[Effect]) -> dict[str, Start]:
 def _refusals(effects: list[Effect]) -> dict[str, Refusal]:
     replies = [e for e in effects if isinstance(e, Reply)]
     return {e.incarnation: e.message for e in replies if isinstance(e.message, Refusal)}
+
+
+def _told(formation: Formation, now: float) -> list[str]:
+    return [e.reason for e in formation.step(Tick(), now) if isinstance(e, Waiting)]
+
+
+def test_who_is_missing_is_told_within_five_seconds_and_every_thirty() -> None:
+    formation = _formation()
+    formation.step(_join("a", 0), 0.1)
+
+    assert _told(formation, 3.9) == []
+    assert _told(formation, 4.0) == ["waiting for 1 of 2 nodes (node rank 1), 596 s left"]
+    assert _told(formation, 33.9) == []
+    assert _told(formation, 34.0) == ["waiting for 1 of 2 nodes (node rank 1), 566 s left"]
+    formation.step(_join("b", 1), 40.0)
+    assert formation.deadline() is None
+    assert _told(formation, 64.0) == []
+
+
+def test_nodes_without_a_rank_are_told_as_a_number() -> None:
+    formation = _formation(4)
+    formation.step(_join("a"), 0.1)
+    formation.step(_join("b", 2), 0.1)
+
+    assert _told(formation, 4.0) == ["waiting for 2 of 4 nodes, 596 s left"]
+
+
+def test_nodes_that_may_come_are_told_apart_from_those_that_must() -> None:
+    formation = Formation(nnodes=4, nnodes_least=1, run_id="job", version="1", master_addr="h:1",
+                          timeout_s=600.0, begun_at=0.0, last_call_s=30.0)  # fmt: skip
+    formation.step(_join("a"), 1.0)
+
+    assert _told(formation, 4.0) == ["1 of 1-4 nodes are here: starting in 27 s"]
 
 
 def test_the_job_starts_with_its_last_node() -> None:
@@ -142,7 +177,12 @@ def test_a_job_that_stays_incomplete_ends_for_all_who_wait() -> None:
     formation.step(_join("a"), 0.0)
     formation.step(_join("b"), 1.0)
 
-    assert formation.deadline() == 600.0
+    # Whoever waits is told so first, and again and again.
+    told_at = formation.deadline()
+    while told_at is not None and told_at < 600.0:
+        formation.step(Tick(), told_at)
+        told_at = formation.deadline()
+    assert told_at == 600.0
     assert formation.step(Tick(), 599.0) == []
     effects = formation.step(Tick(), 600.0)
 
@@ -150,3 +190,15 @@ def test_a_job_that_stays_incomplete_ends_for_all_who_wait() -> None:
     assert {i: r.reason for i, r in _refusals(effects).items()} == {"a": reason, "b": reason}
     assert effects[-1] == Abandoned(reason)
     assert formation.deadline() is None
+
+
+def test_all_nodes_are_told_one_folder_also_in_the_next_attempt() -> None:
+    formation = _formation()
+    formation.step(_join("a"), 0.0)
+    first = _starts(formation.step(_join("b"), 0.0))
+
+    again = formation.renewed(attempt=1, restarts=0, awaited=frozenset({"a"}), begun_at=1.0)
+    again.step(_join("a"), 1.0)
+    second = _starts(again.step(_join("c"), 1.0))
+
+    assert {start.folder for start in (*first.values(), *second.values())} == {"train/1-1"}

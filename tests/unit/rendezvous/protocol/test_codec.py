@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rendezvous.protocol import codec
+from rendezvous.protocol import codec, number_bounds
 from rendezvous.protocol.formation_messages import Beat
 from rendezvous.protocol.messages import Committed, Exited, Message, Stop, StoreCall, Topology, View
 
@@ -19,10 +19,12 @@ STOP = {"v": codec.PROTOCOL, "k": "Stop", "exit_code": 0, "reason": "", "root_ra
 
 def _strategy(annotation: object, name: str = "") -> st.SearchStrategy[object]:
     """Values of a field, found independently of the schema under test."""
-    if annotation is int and name in codec.BOUNDS:
-        return st.integers(*codec.BOUNDS[name])
+    if annotation is int and name in number_bounds.BOUNDS:
+        return st.integers(*number_bounds.BOUNDS[name])
+    if annotation == tuple[int, ...] and name in number_bounds.BOUNDS:
+        return st.lists(st.integers(*number_bounds.BOUNDS[name]), max_size=4).map(tuple)
     if annotation is float and name.endswith("_s"):
-        return st.floats(0, codec.SPAN_MOST_S)
+        return st.floats(0, number_bounds.SPAN_MOST_S)
     scalars: dict[object, st.SearchStrategy[object]] = {
         int: st.integers(-(2**63), 2**63 - 1),
         float: st.floats(allow_nan=False, allow_infinity=False),
@@ -128,6 +130,36 @@ def test_nested_tuples_are_checked_item_by_item() -> None:
     for replicas in ([[0, "1"]], [[0, [1]]], [0, 1], [[0, True]], {"0": 1}, "01", None):
         with pytest.raises(codec.RemoteProtocolError, match=r"Topology\.replicas must be a list"):
             codec.decode(msgpack.packb({**content, "replicas": replicas}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        ("Ready", {"rank": 1, "incarnation": -1}),
+        ("Ready", {"rank": 1, "incarnation": number_bounds.COUNT_MOST + 1}),
+        ("Ready", {"rank": -1, "incarnation": 0}),
+        ("Arrival", {"generation": -1, "ranks": ()}),
+        ("Held", {"rank": 0, "generation": 1, "step": -2}),
+        ("StartAgain", {"ranks": ("0",), "birth": 1, "often": 1, "reason": ""}),
+        ("StartAgain", {"ranks": (0,), "birth": 1 << 16, "often": 1, "reason": ""}),
+        ("Kill", {"generation": 1, "ranks": (0,), "births": (-1,), "reason": ""}),
+    ],
+)
+def test_who_comes_back_has_numbers_that_a_job_can_have(
+    kind: str, fields: dict[str, object]
+) -> None:
+    with pytest.raises(codec.RemoteProtocolError, match=rf"{kind}\.\w+ must be "):
+        codec.decode(msgpack.packb({"v": codec.PROTOCOL, "k": kind, **fields}))
+
+
+def test_a_view_joins_nobody_unless_it_says_so() -> None:
+    view = {"v": codec.PROTOCOL, "k": "View", "generation": 1, "live": (), "live_ranks": ()}
+
+    decoded = codec.decode(msgpack.packb({**view, "losses": ()}))
+
+    assert isinstance(decoded, View) and (decoded.joined, decoded.from_step) == ((), -1)
+    with pytest.raises(codec.RemoteProtocolError, match=r"View\.from_step must be an integer"):
+        codec.decode(msgpack.packb({**view, "losses": (), "joined": (1,), "from_step": -2}))
 
 
 def test_a_literal_is_one_of_its_values() -> None:

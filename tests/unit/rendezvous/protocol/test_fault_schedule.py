@@ -6,29 +6,58 @@ from hypothesis import strategies as st
 
 from rendezvous.protocol.fault_schedule import (
     MIDDLE,
+    NO_STEP,
+    OF,
     PHASES,
     Kill,
     ScheduleError,
     expand,
     expand_random,
+    pace_ms,
     parse,
     render,
 )
 
+PLACES = st.sampled_from([(when, phase) for when, phases in OF.items() for phase in phases])
 KILLS = st.builds(
-    lambda rank, step, phase, bucket: Kill(
-        rank=rank, step=step, phase=phase, bucket=bucket if phase == "reduce" else MIDDLE
+    lambda rank, place, number, bucket, node: Kill(
+        rank=rank,
+        when=place[0],
+        step=number if place[0] == "step" else NO_STEP,
+        nth=1 if place[0] == "step" else 1 + number,
+        phase=place[1],
+        bucket=bucket if place[1] == "reduce" else MIDDLE,
+        node=node,
     ),
     st.integers(0, 999),
+    PLACES,
     st.integers(0, 99_999),
-    st.sampled_from(PHASES),
     st.integers(MIDDLE, 99),
+    st.booleans(),
 )
 
 
 @given(st.lists(KILLS, max_size=5))
 def test_a_schedule_reads_as_it_was_written(kills: list[Kill]) -> None:
     assert parse(render(kills)) == tuple(kills)
+
+
+def test_points_within_a_return_have_names_of_their_own() -> None:
+    assert parse("r1@return:prologue, r1@return:2:forward") == (
+        Kill(rank=1, when="return", phase="prologue"),
+        Kill(rank=1, when="return", nth=2, phase="forward"),
+    )
+    assert parse("r0@welcome:3:reduce:2:node") == (
+        Kill(rank=0, when="welcome", nth=3, phase="reduce", bucket=2, node=True),
+    )
+
+
+def test_a_pace_is_no_kill() -> None:
+    text = render((Kill(rank=1, step=2, phase="vote"),), pace=250)
+
+    assert text == "r1@step:2:vote,pace:250"
+    assert (pace_ms(text), pace_ms("r1@step:2:vote")) == (250, 0)
+    assert parse(text) == expand(text, world=2, steps=3) == parse("r1@step:2:vote")
 
 
 def test_the_grammar_of_the_manual() -> None:
@@ -54,6 +83,12 @@ def test_the_grammar_of_the_manual() -> None:
         "r٣@step:1:vote",
         "random:1",
         "random:1:2",
+        "r3@return:hold",
+        "r3@return:0:ready",
+        "r3@welcome:ready",
+        "r3@return:step:3:vote",
+        "r3@step:1:prologue",
+        "pace:",
     ],
 )
 def test_what_is_no_schedule_is_refused_by_name(text: str) -> None:

@@ -1,7 +1,10 @@
 """The environment table: complete, exact, and clear about what is wrong."""
 
+from dataclasses import replace
+
 import pytest
 
+from rendezvous.protocol.incarnations import incarnation
 from rendezvous.protocol.worker_env import VARIABLES, EnvError, WorkerEnv
 
 ENV = WorkerEnv(
@@ -15,6 +18,10 @@ ENV = WorkerEnv(
     exact=False,
     check_finite=False,
     digest_every=0,
+    returns=False,
+    keeper="",
+    snapshot_every="0",
+    restore="",
     rank=1,
     local_rank=1,
     world_size=4,
@@ -25,6 +32,13 @@ ENV = WorkerEnv(
 
 def test_what_a_launcher_writes_a_worker_reads() -> None:
     assert WorkerEnv.from_environ(ENV.to_environ()) == ENV
+
+
+@pytest.mark.parametrize(("attempt", "birth"), [(0, 0), (3, 0), (3, 2)])
+def test_a_process_knows_whether_its_rank_was_lost_before(attempt: int, birth: int) -> None:
+    env = replace(ENV, incarnation=incarnation(attempt, birth))
+
+    assert env.birth == birth
 
 
 def test_outside_of_our_runs_there_is_no_environment() -> None:

@@ -126,6 +126,7 @@ def test_values_within_values_travel_and_are_copied(value: Any) -> None:
         {"n": ["O", [1], b"x" * 8]}, {"n": ["<U1", [1], b"x" * 4]}, {"n": ["f4,f4", [1], b"x" * 8]},
         {"n": ["<f4", [2], b"x" * 4]}, {"n": ["<f4", [1], b"x" * 3]}, {"n": ["<f4", None, b""]},
         {"n": ["nonsense", [1], b"x"]}, {"n": [5, [1], b"x"]}, {"n": ["<f4", [1], "text"]}, {},
+        {"n": ["|i1", [1 << 62], 1 << 62]}, {"T": ["int8", [1 << 62], 1 << 62]},
     ],
     ids=str,
 )  # fmt: skip

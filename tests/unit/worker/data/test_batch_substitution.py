@@ -1,5 +1,6 @@
 """What a loop will be given, and which draws that is made of."""
 
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -7,7 +8,12 @@ import pytest
 import torch
 
 from recoverrun.worker.context.observer import TorchObserver
-from recoverrun.worker.data.batch_substitution import draws_in, items_in_memory
+from recoverrun.worker.data.batch_substitution import (
+    draws_in,
+    holds_part,
+    items_in_memory,
+    parts_of,
+)
 from recoverrun.worker.data.source import Draw
 
 SOURCE: Any = object()
@@ -130,3 +136,22 @@ def test_a_loop_holds_the_draws_of_what_it_goes_over(loop: Any, found: list[int]
     drawn = TorchObserver().drawn_for(loop, draws(*BATCHES))
 
     assert [one.index for one in drawn] == found
+
+
+@pytest.mark.parametrize(
+    ("value", "holds"),
+    [
+        (BATCHES[1], True),
+        ([{"x": BATCHES[1]}], True),
+        (deque([(0, BATCHES[0])]), True),
+        ([BATCHES[2]], False),
+        ([torch.tensor([1.0])], False),
+        ({"number": 1}, False),
+        ([BATCHES[1]] * 2_000, False),
+    ],
+)
+def test_what_holds_a_part_of_data(value: Any, holds: bool) -> None:
+    """By identity, and not in what is too long to hold batches."""
+    parts = parts_of([{"x": BATCHES[1], "number": 1}, BATCHES[0]])
+
+    assert holds_part(value, parts) is holds

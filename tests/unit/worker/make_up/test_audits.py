@@ -13,8 +13,8 @@ from recoverrun.worker.make_up.audits import (
     EVERY,
     WHAT,
     Audits,
-    _report,
     difference,
+    report_of,
 )
 from recoverrun.worker.make_up.made_microbatch import Made
 from recoverrun.worker.replay.executed import Executed
@@ -241,7 +241,7 @@ def report(one: Made | None, *, whole: bool = True, shards: int = 1, threads: in
     session.strategy.alone = whole
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch, "get_num_threads", lambda: threads)
-        return _report(session, one)
+        return report_of(session, one)
 
 
 def later() -> Context:

@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 from recoverrun.worker.make_up.make_up import ENDLESS, REPEATS
+from tests.unit.contexts import at
 from tests.unit.survivors import (
     LOST,
     STEP,
@@ -27,6 +28,16 @@ def test_where_nothing_was_left_all_is_of_fresh_data(monkeypatch: pytest.MonkeyP
     assert crew.gradients == {(LOST, 0): ("fresh", 0), (LOST, 1): ("fresh", 1)}
     assert crew.promises == EQUAL
     assert all("left no context that can be used" in words for words in crew.said)
+
+
+def test_a_context_that_came_too_early_is_told_with_its_transaction() -> None:
+    crew = Crew()
+    crew.inherit(at(STEP - 2, names={"x": 5}))
+
+    crew.makes_up()
+
+    assert crew.promises == EQUAL
+    assert all(f"is of transaction {STEP - 2}, and what its script" in word for word in crew.said)
 
 
 def test_what_comes_after_the_promise_was_lowered_is_of_fresh_data_at_once() -> None:

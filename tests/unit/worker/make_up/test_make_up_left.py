@@ -54,6 +54,34 @@ def test_who_needs_a_context_at_once_waits_for_it() -> None:
     assert [set(one) for one in found] == [{LOST}]
 
 
+@pytest.mark.parametrize("joining", [False, True])
+def test_what_a_rank_leaves_that_was_not_proved_yet_says_nothing_of_its_slot(joining: bool) -> None:
+    survivor: Any = alone()
+    survivor.inherit(left_at_top(), marks={0: (1, 2)})
+    survivor.left.absorb()
+    known = survivor.left.contexts[LOST], survivor.left.marks[LOST]
+    survivor.joining, survivor.joined = joining, (LOST,)
+
+    survivor.inherit(at(STEP, names={"x": 77}), marks={0: (3, 4)})
+
+    assert ((survivor.left.contexts[LOST], survivor.left.marks[LOST]) == known) is joining
+
+
+def test_what_a_rank_leaves_that_was_proved_in_its_first_transaction_is_its_slots() -> None:
+    survivor: Any = alone()
+    survivor.inherit(left_at_top())
+    survivor.left.renew([LOST])
+    survivor.joining, survivor.joined = True, (LOST,)
+    survivor.left.trust([LOST])
+
+    survivor.inherit(at(STEP, names={"x": 77}), marks={0: (3, 4)})
+
+    assert [one.names["x"] for one in survivor.left.contexts[LOST]] == [77]
+    survivor.left.renew([LOST])
+    survivor.inherit(at(STEP, names={"x": 78}), marks={0: (3, 4)})
+    assert LOST not in survivor.left.contexts
+
+
 def test_nobody_waits_for_ever_for_what_a_lost_rank_did_not_leave(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from recoverrun.worker.context.made_objects import MadeObjects
 from recoverrun.worker.patches import torch_table
 from recoverrun.worker.patches.torch_table import DIVIDED
 
@@ -23,6 +24,7 @@ class Script:
         self.optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         parts: Any = SimpleNamespace(
             executor=SimpleNamespace(optimizers=self.optimizers),
+            made=MadeObjects(),
             worker=SimpleNamespace(refuse=self.refusals.append),
         )
         replaced = torch_table._knowing(parts, torch.optim.Optimizer.add_param_group)

@@ -106,9 +106,12 @@ def test_what_is_ours_passes(containment: Containment) -> None:
     assert containment.serve(REGION, RANK, 0.0, lambda: 7) == 7
 
 
-def test_a_wait_that_lasts_too_long_is_left(
-    containment: Containment,
-) -> None:
+@pytest.mark.parametrize(
+    ("limit_s", "patience_s"), [(0.0, 1800.0), (30.0, 0.0)], ids=["its own", "the others'"]
+)
+def test_a_wait_that_lasts_too_long_is_left(limit_s: float, patience_s: float) -> None:
+    runtime: Any = Runtime()
+    containment = Containment(runtime, pytest.fail, lambda: patience_s)
     over = threading.Event()
 
     def look() -> None:
@@ -120,7 +123,7 @@ def test_a_wait_that_lasts_too_long_is_left(
     lock.acquire()
     thread.start()
     try:
-        with pytest.raises(Unwind), containment.of(REGION, RANK, 0.0):
+        with pytest.raises(Unwind), containment.of(REGION, RANK, limit_s):
             lock.acquire(timeout=20)
     finally:
         over.set()

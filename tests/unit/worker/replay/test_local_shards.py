@@ -92,3 +92,51 @@ def test_marks_that_differ() -> None:
     theirs = {"x#": "1", "y#": "9", "n": 4, ("own", "z#"): "5"}
 
     assert unlike(mine, theirs) == {"y#", ("own", "z#")}
+
+
+def _all_told(rank: int) -> tuple[LocalShards, dict[str, Any]]:
+    """Of three ranks, which have told each other."""
+    shares, visible = LocalShards(), _visible(rank)
+    said = {other: _told(other, _visible(other)) for other in range(3)}
+    assert shares.hear({**said, rank: shares.own(KEYS, visible)}, rank)
+    return shares, visible
+
+
+def test_a_process_that_comes_later_knows_the_shares_of_all_others() -> None:
+    donor, visible = _all_told(0)
+    late, mine = LocalShards(), _visible(1)
+
+    assert late.learn(donor.told(0, visible), 1, mine) == ""
+
+    for rank in (0, 2):
+        found, theirs = late.of(rank, mine), _visible(rank)
+        assert torch.equal(found["x"], theirs["x"])
+        assert found["ids"] == theirs["ids"]
+        assert np.array_equal(found["trainer", "y"], theirs["trainer"].y)
+    assert late.of(1, mine) == {}
+    mine["ids"] = [5]
+    with pytest.raises(NotReplayable):
+        late.of(0, mine)
+
+
+def test_a_process_whose_share_is_another_one_says_so() -> None:
+    donor, visible = _all_told(0)
+    mine = _visible(1)
+    mine["trainer"].y[0] = 7.0
+
+    assert LocalShards().learn(donor.told(0, visible), 1, mine) == "trainer.y"
+
+
+def test_nothing_is_told_where_ranks_have_told_each_other_nothing() -> None:
+    late = LocalShards()
+
+    assert late.learn(LocalShards().told(0, {}), 1, {}) == ""
+    assert late.empty
+
+
+def test_a_share_that_has_changed_since_is_not_told() -> None:
+    donor, visible = _all_told(0)
+    visible["x"].add_(1)
+
+    with pytest.raises(NotReplayable):
+        donor.told(0, visible)

@@ -251,3 +251,40 @@ def test_the_sentence_names_the_first_few() -> None:
         parted(["x", ("meter", "value"), "y", "z"], "between steps")
         == "x, meter.value, y and more differ between ranks and move between steps"
     )
+
+
+# --------------------------------------------------------------------------- lost again at once
+
+
+def test_who_came_back_and_was_lost_in_its_first_step_stands_where_it_left_that() -> None:
+    """The step was committed with what it had given, so nobody has executed it."""
+    own = course(names=[{"x": 1}, {"x": 2}, {"x": 2}, {"x": 3}, {"x": 3}])
+    lost = lost_at(at(3, 0, names={"x": 7}), own[0])
+    left = [at(3, 0, names={"x": 7}), at(3, 1, "after", names={"x": 9})]
+    with pytest.raises(NotReplayable, match="left nothing from the end"):
+        lost_at(at(3, 0, names={"x": 7}), own[0]).at(own[-1].point, own)
+
+    lost.end_as_left(left, {one.point: one for one in own})
+
+    assert lost.at(own[-1].point, own).context.names["x"] == 9
+
+
+def test_what_it_left_is_old_once_later_microbatches_were_executed_for_it() -> None:
+    own = course()
+    lost = lost_at(at(3, 0, names={"x": 7}), own[0])
+    lost.learn(at(3, 1, "after", names={"x": 8}), own[3])
+    lost.forget((3, 1, 0, 0), ())
+
+    lost.end_as_left([at(3, 0, "after", names={"x": 9})], {one.point: one for one in own})
+
+    assert lost.at(own[-1].point, own).context.names["x"] == 8
+
+
+def test_what_it_left_counts_less_than_what_its_executor_tells() -> None:
+    own = course()
+    lost = lost_at(at(3, 0, names={"x": 7}), own[0])
+    lost.learn(at(3, 1, "after", names={"x": 8}), own[3])
+
+    lost.end_as_left([at(3, 1, "after", names={"x": 9})], {one.point: one for one in own})
+
+    assert lost.at(own[3].point, own).context.names["x"] == 8

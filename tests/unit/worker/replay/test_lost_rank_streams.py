@@ -130,6 +130,17 @@ def test_a_generator_of_torch_s_moves_by_as_many_numbers_as_ours() -> None:
     assert isinstance(told, torch.Tensor) and torch.equal(told, generator_at(8, 35))
 
 
+def test_where_one_stands_that_was_made_here_only_now_is_not_known_of_who_has_another() -> None:
+    own = [at(3, 0, "after"), at(4, generators={MADE_AT: generator_at(7, 35)})]
+    lost = lost_at(at(3, 0, "after", generators={MADE_AT: generator_at(8, 10)}), own[0])
+
+    state = lost.at(own[1].point, own)
+
+    moved = Moved(torch=False, seeded=False, hosts=(), generators=(MADE_AT,))
+    with pytest.raises(NotReplayable, match=f"made at {MADE_AT} stands elsewhere"):
+        require(state, own[1], moved, anything)
+
+
 @pytest.mark.parametrize("make", [random.Random, numpy.random.default_rng])
 def test_where_another_kind_of_generator_stands_is_not_known_once_it_moved(
     make: Callable[[int], Any],

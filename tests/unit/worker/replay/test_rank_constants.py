@@ -14,7 +14,7 @@ from recoverrun.worker.context.object_graph import holdings
 from recoverrun.worker.context.values import same
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay import rank_constants as constants_module
-from recoverrun.worker.replay.rank_constants import RankConstants
+from recoverrun.worker.replay.rank_constants import Leaf, RankConstants
 
 NAME = "common_of_test_constants"
 
@@ -223,3 +223,15 @@ def test_what_is_too_much_is_told_by_nobody(two: Two, monkeypatch: pytest.Monkey
     assert sorted(map(len, two.asked[2]["values"])) == [0, 1], "the first one, and no more"
     with two.constants.of(1):
         assert (vars(two.module)["x"] is DATA[0]) != (vars(two.module)["y"] is DATA[0])
+
+
+def test_what_has_moved_since_is_not_told_to_a_newcomer_where_it_is_passed_over() -> None:
+    holder = {"still": 1, "moving": 2, "of a module": 3}
+    leaves = [Leaf(name, holder, name, strict="module" in name) for name in holder]
+    constants = RankConstants()
+    constants._own = [(leaf, leaf.digest) for leaf in leaves]
+    constants._theirs = {1: [4, 5, 6]}
+
+    holder.update({"moving": 8, "of a module": 9})
+
+    assert constants.told() == [["still", "of a module"], [[1, [4, 6]]], []]

@@ -140,6 +140,31 @@ def test_one_that_a_rank_makes_for_itself_does_not_confuse_the_others() -> None:
     assert mine - theirs == {"train.py:3#0"}
 
 
+def test_in_a_process_that_has_made_fewer_the_newest_has_the_number_that_others_gave_it() -> None:
+    source = "for epoch in range(epochs):\n    g = random.Random(epoch)\nonly = random.Random(1)"
+    ahead, late = Watched(), Watched()
+    kept = [ahead.run(source, epochs=3), late.run(source, epochs=1)]
+
+    late.registry.renumber(ahead.registry.numbers())
+
+    assert set(late.registry.alive()) == set(ahead.registry.alive())
+    assert late.registry.alive()["train.py:2#2"] is kept[1]["g"]
+    kept.append(late.run(source, epochs=1))
+    assert late.registry.alive()["train.py:2#3"] is kept[2]["g"]
+
+
+def test_a_generator_that_others_do_not_hold_has_none_of_their_numbers() -> None:
+    ahead, late = Watched(), Watched()
+    ahead.run("for epoch in range(3):\n    g = random.Random(epoch)")
+    gc.collect()
+    kept = late.run("for epoch in range(1):\n    g = random.Random(epoch)")
+
+    late.registry.renumber(ahead.registry.numbers())
+
+    assert list(late.registry.alive().values()) == [kept["g"]]
+    assert not set(late.registry.alive()) & {f"train.py:2#{number}" for number in range(9)}
+
+
 def test_one_that_is_made_anew_each_step_is_another_one() -> None:
     watched = Watched()
 

@@ -19,6 +19,7 @@ class Told:
         self.told: list[Any] = []
         self.strategy = None if by_hand else SimpleNamespace(early=early)
         self._hooked = False
+        self.unvoted = None
         self.refusals: list[str] = []
         self.runtime = SimpleNamespace(mode=ExecutionMode())
         self.replayer = SimpleNamespace(skips=lambda: False)

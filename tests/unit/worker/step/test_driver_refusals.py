@@ -24,11 +24,15 @@ class Refusing:
         self.guarantee = Guarantee(self.reporter, lambda: 1)
         self.lost, self.acting = lost, acting
         self.protected = True
+        self.unvoted = None
         self.runtime = SimpleNamespace(mode=ExecutionMode())
 
     @property
     def refusal(self) -> str:
         return self.guarantee.refusal
+
+    def take_no_snapshots(self, reason: str) -> None:
+        WorkerState.take_no_snapshots(cast("WorkerState", self), reason)
 
     def refuse(self) -> None:
         WorkerState.refuse(cast("WorkerState", self), "two models")

@@ -28,7 +28,7 @@ def made(*, exact: bool = False) -> tuple[Guarantee, Link]:
 @pytest.mark.parametrize(
     ("promise", "exact", "protects"),
     [(None, False, False), ("exact-samples", True, True), ("equal-count", False, True),
-     ("unprotected", False, False)],
+     ("rollback", False, False), ("unprotected", False, False)],
 )  # fmt: skip
 def test_what_follows_from_a_promise(promise: Promise | None, exact: bool, protects: bool) -> None:
     guarantee, _ = made()
@@ -79,6 +79,17 @@ def test_what_is_not_protected_has_a_reason_and_the_first_one_stands() -> None:
     guarantee.state("unprotected", "another reason")
 
     assert guarantee.refusal == "one replica"
+
+
+def test_whoever_goes_back_has_a_reason_until_there_are_no_snapshots_any_more() -> None:
+    guarantee, link = made()
+
+    guarantee.state("rollback", "one replica")
+    assert guarantee.refusal == "one replica"
+    guarantee.state("unprotected", "snapshots are off: no memory")
+
+    assert guarantee.refusal == "snapshots are off: no memory"
+    assert [one.promise for one in link.sent] == ["rollback", "unprotected"]
 
 
 def test_a_lower_promise_is_told_once_and_by_those_who_know_why() -> None:

@@ -49,8 +49,10 @@ def test_memory_layout_and_order_of_names_are_not() -> None:
     assert parameter_checksum.checksum(turned) == parameter_checksum.checksum(held())
 
 
-def _session(step: int, every: int, strategy: Any) -> Any:
-    return SimpleNamespace(step=step, strategy=strategy, env=SimpleNamespace(digest_every=every))
+def _session(step: int, every: int, strategy: Any, *, joining: bool = False) -> Any:
+    return SimpleNamespace(
+        step=step, strategy=strategy, env=SimpleNamespace(digest_every=every), joining=joining
+    )
 
 
 def test_buffers_follow_each_rank_and_do_not_count() -> None:
@@ -73,6 +75,7 @@ def test_it_is_taken_every_so_many_steps_or_never() -> None:
         True, False, False, True, False, False, True,
     ]  # fmt: skip
     assert parameter_checksum.due(_session(0, 0, strategy)) == ""
+    assert parameter_checksum.due(_session(5, 0, strategy, joining=True)), "somebody comes back"
 
 
 def test_who_differs_from_most_is_named() -> None:
@@ -82,7 +85,7 @@ def test_who_differs_from_most_is_named() -> None:
     assert record.reason == (
         "at step 4 the parameters of ranks [[0, 2], [1]] differed: rank 1 against all others"
     )
-    assert record.fields == {"step": 4, "ranks": [1]}
+    assert record.fields == {"step": 4, "ranks": [1], "outvoted": True}
 
 
 def test_without_a_majority_nobody_is_blamed() -> None:
@@ -90,6 +93,7 @@ def test_without_a_majority_nobody_is_blamed() -> None:
 
     assert "against" not in record.reason
     assert record.fields["ranks"] == [0, 1, 2]
+    assert not record.fields["outvoted"]
 
 
 def test_shards_differ_and_only_those_of_one_position_are_compared() -> None:

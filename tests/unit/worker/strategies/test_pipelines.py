@@ -34,6 +34,7 @@ class Play:
         self.strategy = object()
         self.worker, self.acting, self.in_schedule = self, False, False
         self.skipped = 0
+        self.unvoted = None
         self.replayer = SimpleNamespace(skips=self.skips)
         driver: Any = self
         self.pipelines = Pipelines(driver, BackwardHooks(driver, lambda: None))

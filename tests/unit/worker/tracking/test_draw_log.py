@@ -42,6 +42,26 @@ def test_what_is_folded_is_one_draw() -> None:
     assert draws.count == 3
 
 
+def test_what_is_dropped_was_never_drawn() -> None:
+    draws = drawn(1, 2)
+    mark = draws.count
+    take(draws, 3, 4)
+    draws.drop(mark)
+    take(draws, 5)
+
+    assert items(draws.since(0)) == [1, 2, 5]
+
+
+def test_what_is_dropped_may_be_more_than_is_kept() -> None:
+    draws = drawn(*range(3))
+    mark = draws.count
+    take(draws, *range(10 * KEPT_DRAWS))
+    draws.drop(mark)
+    take(draws, 7)
+
+    assert items(draws.since(mark)) == [7]
+
+
 def test_an_item_may_be_what_was_drawn_an_iteration_before() -> None:
     draws = DrawLog(lambda: 1)
     draws.begin_iteration(first=True)

@@ -378,3 +378,15 @@ def test_replicas_with_other_parameters_take_the_promise_back_once(place: int) -
     said = "replicas began transaction 4 with different parameters: a lost one's are gone with it"
     assert [rank.downgrades for rank in ranks.ranks] == [[said], []]
     assert [rank.renewed for rank in ranks.ranks] == [0, 0], "no value of the script's differs"
+
+
+def test_what_all_have_begun_with_can_be_told_to_one_that_comes_later() -> None:
+    """Also a tensor, such as a sum of losses that begins at zero."""
+    here, there = Ranks().ranks
+    zero = at(3, 0, names={"total": torch.zeros(()), "count": 0})
+    here.alike.learn([[zero.pack()], [zero.pack()]])
+
+    there.alike.learn_all(msgpack.unpackb(msgpack.packb(here.alike.learned())))
+
+    began = there.lost_rank.nothings
+    assert torch.equal(began["total"], torch.zeros(())) and began["count"] == 0

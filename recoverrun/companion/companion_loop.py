@@ -1,0 +1,91 @@
+"""The companion's loop: it waits for the run directory, follows the journal, and hands events out.
+
+It ends with its launcher, whose end it sees as the end of its standard input.
+"""
+
+import os
+import select
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from recoverrun.companion.companion_order import CompanionOrder, from_json
+from recoverrun.companion.outlets import CommandOutlet, Outlet, PostOutlet
+from recoverrun.companion.told_events import TellingNode
+from recoverrun.errors import RecoverrunError
+from rendezvous.journal.reader import RunTail
+
+LOOK_S = 0.5
+FINISH_S = 8.0
+"""How long the end of a run waits for what its last events have started."""
+
+LOG = "events.log"
+READ_BYTES = 4096
+
+
+def follow(launcher: int, fd: int) -> None:
+    """Do what the launcher with this pid says on `fd`, an order and a directory, until it ends."""
+    words = _words(fd, 2)
+    if len(words) < 2:
+        return  # The launcher has ended before there was a run.
+    order, run_dir = from_json(words[0].decode()), Path(os.fsdecode(words[1]))
+    outlets, end = _outlets(order, run_dir)
+    stop_serving = _serve(order, run_dir)
+    tail, node, alive = RunTail(run_dir), TellingNode(launcher), True
+    while True:
+        for told in node.events(tail.poll(last=not alive)):
+            for classes, outlet in outlets:
+                if told.kind in classes:
+                    outlet.put(told)
+        if not alive:
+            break
+        ready, _, _ = select.select([fd], [], [], LOOK_S)
+        alive = not (ready and not os.read(fd, READ_BYTES))
+    whole = [outlet.finish(FINISH_S) for _, outlet in outlets]
+    end()
+    stop_serving()
+    dropped = sum(outlet.dropped for _, outlet in outlets)
+    if dropped or not all(whole):
+        late = "; the last was not finished" * (not all(whole))
+        print(f"recoverrun: {dropped} events were told to nobody{late}", file=sys.stderr)
+
+
+def _words(fd: int, count: int) -> list[bytes]:
+    """The first words said on `fd`, each with a zero behind it; fewer if it ends before."""
+    said = b""
+    while said.count(b"\0") < count:
+        more = os.read(fd, READ_BYTES)
+        if not more:
+            break
+        said += more
+    return said.split(b"\0")[:-1]
+
+
+def _outlets(
+    order: CompanionOrder, run_dir: Path
+) -> tuple[list[tuple[tuple[str, ...], Outlet]], Callable[[], None]]:
+    """The outlets with their classes, and how to end what they have started."""
+    found: list[tuple[tuple[str, ...], Outlet]] = []
+    command = CommandOutlet(order.command, run_dir / LOG)
+    if order.command:
+        found.append((order.classes, Outlet("recoverrun-command", command.deliver)))
+    if order.notify_url:
+        post = PostOutlet(order.notify_url, run_dir / LOG)
+        classes = order.classes or ("loss", "hang", "restart", "end")
+        found.append((classes, Outlet("recoverrun-post", post.deliver)))
+    return found, command.end
+
+
+def _serve(order: CompanionOrder, run_dir: Path) -> Callable[[], None]:
+    """Serve metrics if that is wanted; how to end it."""
+    if order.metrics is None:
+        return lambda: None
+    from recoverrun.metrics.exposition import Meter, serve  # Only for this: it is large.
+
+    try:
+        end = serve(order.metrics, Meter(run_dir).series)
+    except RecoverrunError as error:
+        print(f"recoverrun: {error}", file=sys.stderr)
+        return lambda: None
+    print(f"recoverrun: metrics at http://{order.metrics}/metrics", file=sys.stderr)
+    return end

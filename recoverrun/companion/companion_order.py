@@ -1,0 +1,82 @@
+"""What the companion is to do, as the options of the run say it: parsed once, passed on as JSON."""
+
+import json
+from dataclasses import asdict, dataclass
+from importlib.machinery import PathFinder
+from urllib.parse import urlsplit
+
+from recoverrun.config import option_values
+from recoverrun.config.option_values import Endpoint
+from recoverrun.config.run_config import Options
+from recoverrun.errors import ExitCode, RecoverrunError
+
+CLASSES = ("loss", "hang", "straggler", "return", "restart", "end")
+"""What one can be told of."""
+
+TEXT_MOST = 4096
+"""Characters of a command and an address together: a pipe that must not be full tells them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompanionOrder:
+    """All of it; nothing of it is the default."""
+
+    metrics: Endpoint | None = None
+    classes: tuple[str, ...] = ()  # of events for which the command runs
+    command: str = ""
+    notify_url: str = ""
+
+    @property
+    def empty(self) -> bool:
+        """True if there is nothing to do, so that there is no companion."""
+        return self == CompanionOrder()
+
+
+def order_of(options: Options) -> CompanionOrder:
+    """Raises RecoverrunError with exit code 2 for what cannot be meant."""
+    metrics = None
+    if options.metrics_port:
+        metrics = option_values.metrics_place(options.metrics_port, "--metrics-port")
+        if PathFinder.find_spec("prometheus_client") is None:
+            raise _usage(
+                "--metrics-port needs prometheus-client: pip install 'recoverrun[metrics]'"
+            )
+    classes, command = _hook(options.on_event)
+    if len(command) + len(options.notify_url) > TEXT_MOST:
+        raise _usage(f"--on-event, --notify-url: longer than {TEXT_MOST} characters")
+    url = options.notify_url
+    if url and (urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname):
+        raise _usage("--notify-url must be http://... or https://...")
+    return CompanionOrder(metrics=metrics, classes=classes, command=command, notify_url=url)
+
+
+def _hook(text: str) -> tuple[tuple[str, ...], str]:
+    if not text:
+        return (), ""
+    names, equals, command = text.partition("=")
+    classes = tuple(dict.fromkeys(name.strip() for name in names.split(",")))
+    wrong = [name for name in classes if name not in CLASSES]
+    if not equals or not command.strip() or wrong:
+        may = ", ".join(CLASSES)
+        raise _usage(f"--on-event must be 'CLASS,...=COMMAND', of {may}; not {text!r:.60}")
+    return classes, command
+
+
+def to_json(order: CompanionOrder) -> str:
+    return json.dumps(asdict(order))
+
+
+def from_json(text: str) -> CompanionOrder:
+    """What `to_json` has written."""
+    raw = json.loads(text)
+    place = raw["metrics"]
+    return CompanionOrder(
+        metrics=None if place is None else Endpoint(**place),
+        classes=tuple(raw["classes"]),
+        command=raw["command"],
+        notify_url=raw["notify_url"],
+    )
+
+
+def _usage(sentence: str) -> RecoverrunError:
+    return RecoverrunError(sentence, ExitCode.USAGE)

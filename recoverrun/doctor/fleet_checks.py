@@ -1,0 +1,115 @@
+"""Checks of several nodes together, and one table for all of them. Pure: facts in, findings out."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from recoverrun.doctor.findings import Finding, error, ok, warning
+from recoverrun.doctor.node_examination import examined
+from recoverrun.doctor.node_facts import NodeFacts
+from recoverrun.text import plural
+
+OFFSET_S = 1.0
+NAMED = 8
+"""Nodes that a line names; of the others it gives the number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """What the nodes of a job have told; by name where it is of one node."""
+
+    nodes: Sequence[NodeFacts]
+    wanted: int
+    offsets_s: Mapping[str, float]  # clock of a node less that of the first
+    calls: Mapping[str, Mapping[str, str]]  # caller: callee: why it was not reached, or ""
+
+
+def fleet_findings(fleet: Fleet) -> list[Finding]:
+    """The whole table."""
+    together = [*_complete(fleet), *_reached(fleet), *_alike(fleet), *_clocks(fleet)]
+    return [*together, *folded({one.node: examined(one) for one in fleet.nodes})]
+
+
+def folded(found: Mapping[str, Sequence[Finding]]) -> list[Finding]:
+    """One line for what several nodes have alike, and for each check that is well everywhere."""
+    order = dict.fromkeys(one.check for findings in found.values() for one in findings)
+    table: list[Finding] = []
+    for check in order:
+        alike: dict[Finding, list[str]] = {}
+        for node, findings in found.items():
+            for one in findings:
+                if one.check == check and one.level != "ok":
+                    alike.setdefault(one, []).append(node)
+        table += [
+            replace(one, nodes=named(nodes) if len(nodes) < len(found) else ())
+            for one, nodes in alike.items()
+        ]
+        if not alike:
+            table.append(next(one for some in found.values() for one in some if one.check == check))
+    return table
+
+
+def named(nodes: Sequence[str]) -> tuple[str, ...]:
+    """The names that a line shows."""
+    more = len(nodes) - NAMED
+    return tuple(nodes) if more <= 0 else (*nodes[:NAMED], f"{more} more")
+
+
+def _complete(fleet: Fleet) -> Iterator[Finding]:
+    came, wanted = len(fleet.nodes), fleet.wanted
+    if came < wanted:
+        found = f"{came} of {plural(wanted, 'node')} came: {_names_of(fleet.nodes)}"
+        mend = "run the doctor on every node, with the same --rdzv-endpoint and key"
+        yield error("nodes", found, "the job does not form", mend)
+    else:
+        yield ok("nodes", f"all {came} came: {_names_of(fleet.nodes)}")
+
+
+def _names_of(nodes: Sequence[NodeFacts]) -> str:
+    return ", ".join(named([one.node for one in nodes]))
+
+
+def _reached(fleet: Fleet) -> Iterator[Finding]:
+    """Workers connect each node to each other one, at ports that nobody knows beforehand."""
+    failed: dict[tuple[str, str], list[str]] = {}
+    for caller, callees in fleet.calls.items():
+        for callee, trouble in callees.items():
+            if trouble:
+                failed.setdefault((callee, trouble), []).append(caller)
+    for (callee, trouble), callers in failed.items():
+        found = f"a free port of {callee} is {trouble} from {', '.join(named(callers))}"
+        breaks = "its workers cannot be connected to those of the others"
+        mend = "open all ports above 1024 between the nodes, or --local-addr on another network"
+        yield error("ports", found, breaks, mend)
+    if fleet.calls and not failed:
+        yield ok("ports", "each node reaches a free port of each other node")
+
+
+def _alike(fleet: Fleet) -> Iterator[Finding]:
+    kinds: tuple[tuple[str, Callable[[NodeFacts], str]], ...] = (
+        ("recoverrun", lambda one: one.version),
+        ("torch", lambda one: one.torch),
+        ("Python", lambda one: ".".join(one.python.split(".")[:2])),
+        ("script", lambda one: one.script_digest),
+    )
+    mixed = all(one.allow_mixed for one in fleet.nodes)
+    for name, value in kinds:
+        having: dict[str, list[str]] = {}
+        for one in fleet.nodes:
+            having.setdefault(value(one), []).append(one.node)
+        if len(having) < 2:
+            continue
+        shares = [f"{text or 'none'} on {', '.join(named(on))}" for text, on in having.items()]
+        found = f"{name} differs: {'; '.join(shares)}"
+        breaks = "ranks run other programs" if name == "script" else "the nodes refuse each other"
+        if mixed or name == "Python":
+            yield warning("same", found, "ranks may not compute alike", f"the same {name} on all")
+        else:
+            yield error("same", found, breaks, f"the same {name} on all nodes")
+
+
+def _clocks(fleet: Fleet) -> Iterator[Finding]:
+    wrong = {node: by for node, by in fleet.offsets_s.items() if abs(by) > OFFSET_S}
+    if wrong:
+        shown = ", ".join(f"{node} {by:+.1f} s" for node, by in list(wrong.items())[:NAMED])
+        breaks = "people who compare logs are misled; recoverrun compares no clocks"
+        yield warning("clock", f"clocks differ from the first node's: {shown}", breaks, "run NTP")

@@ -1,0 +1,218 @@
+"""Looks at this node and writes down what it finds. It judges nothing, and changes nothing.
+
+Each look is bounded in time, and torch is read as files, never imported: a second is enough.
+"""
+
+import errno
+import os
+import platform
+import resource
+import secrets
+import shutil
+import socket
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from hashlib import blake2b
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+from recoverrun.config.cpu_count import cores
+from recoverrun.config.option_values import Endpoint
+from recoverrun.config.run_config import RunConfig
+from recoverrun.doctor.cgroup_limits import cgroup_limits
+from recoverrun.doctor.node_facts import UNLIMITED, NodeFacts, Reach
+from recoverrun.doctor.scheduler_probe import scheduler_facts
+from recoverrun.errors import RecoverrunError
+from recoverrun.launcher.network.addresses import ELSEWHERE, addresses, local_address
+from recoverrun.launcher.network.handshake_diagnosis import is_rendezvous
+from recoverrun.launcher.network.job_fingerprint import job_fingerprint
+from recoverrun.launcher.network.key_lookup import find_key
+from recoverrun.launcher.network.name_lookup import NameLookup
+from recoverrun.launcher.node import py_spy
+from recoverrun.version import __version__
+from rendezvous.transport.own_addresses import own_name_leads_to
+
+CALL_S = 1.0
+LOOKUP_S = 1.0
+SHARED_MEMORY = Path("/dev/shm")
+TRIED_BYTES = 4096
+
+CONCERNS = (
+    "NCCL_",
+    "TORCH_NCCL_",
+    "GLOO_",
+    "OMP_",
+    "CUDA_LAUNCH_",
+    "SBATCH_NO_KILL",
+    "SLURM_KILL_",
+)
+"""Beginnings of the names of variables that are looked at. No others are kept or sent."""
+
+
+def node_facts(config: RunConfig, environ: Mapping[str, str], *, script: bool) -> NodeFacts:
+    """The facts of this node; `script`: the user has named one."""
+    facts = replace(
+        _machine(config, environ),
+        version=__version__,
+        python=platform.python_version(),
+        torch=job_fingerprint(config).torch,
+        worker_server=_has_worker_server(),
+        script=config.script if script else "",
+        script_digest=_digest(Path(config.script)) if script and not config.module else "",
+        script_missing=script and not _is_there(config),
+        no_python=config.no_python,
+        nnodes=config.nnodes,
+        nproc=config.nproc,
+        threads=config.threads,
+        protect=config.protect,
+        returns=config.recovery_policy.returns,
+        allow_mixed=config.allow_mixed,
+        environ={name: text for name, text in environ.items() if name.startswith(CONCERNS)},
+    )
+    try:
+        facts = replace(facts, key=find_key(config, environ).origin)
+    except RecoverrunError as error:
+        facts = replace(facts, key_trouble=str(error))
+    return facts if config.endpoint is None else _networked(facts, config, config.endpoint)
+
+
+def _networked(facts: NodeFacts, config: RunConfig, endpoint: Endpoint) -> NodeFacts:
+    """With what concerns the way to other nodes."""
+    unknown = tuple(NameLookup(config.endpoints).wait(LOOKUP_S))
+    if endpoint.host in unknown:
+        every = unknown if len(unknown) == len(config.endpoints) else ()
+        return replace(facts, endpoint=str(endpoint), unknown_hosts=every)
+    return replace(
+        facts,
+        endpoint=str(endpoint),
+        reach=reach(endpoint),
+        route=local_address(endpoint),
+        own_name=own_name_leads_to(),
+        interfaces=tuple(name for _, name in socket.if_nameindex()),
+    )
+
+
+def _machine(config: RunConfig, environ: Mapping[str, str]) -> NodeFacts:
+    """What the machine and its scheduler give."""
+    shm = _disk(SHARED_MEMORY)
+    limits = cgroup_limits()
+    told = scheduler_facts(environ, limits.unit)
+    run_dir = config.run_dir or Path("runs")
+    trouble, free, fsync_ms = tried(run_dir)
+    return NodeFacts(
+        node=socket.gethostname(),
+        wall_s=time.time(),
+        cores=cores(),
+        shm_bytes=shm[0],
+        shm_free_bytes=shm[1],
+        open_files=_limit(resource.RLIMIT_NOFILE, hard=True),
+        processes=_limit(resource.RLIMIT_NPROC),
+        locked_bytes=_limit(resource.RLIMIT_MEMLOCK),
+        core_bytes=_limit(resource.RLIMIT_CORE),
+        core_pattern=_text(Path("/proc/sys/kernel/core_pattern")),
+        memory_bytes=limits.memory_bytes,
+        oom_group=limits.oom_group,
+        pids_left=limits.pids_left,
+        ptrace_scope=int(_text(Path("/proc/sys/kernel/yama/ptrace_scope")) or 0),
+        py_spy=bool(py_spy.find()),
+        run_dir=str(run_dir),
+        run_dir_trouble=trouble,
+        run_dir_free_bytes=free,
+        fsync_ms=fsync_ms,
+        gpus=Path("/proc/driver/nvidia/version").exists(),
+        scheduler=told.scheduler,
+        batch_script=told.batch_script,
+        kill_on_bad_exit=told.kill_on_bad_exit,
+        oom_policy=told.oom_policy,
+    )
+
+
+def reach(endpoint: Endpoint) -> Reach:
+    """What happens at the endpoint: may we serve there, and who answers."""
+    for address in addresses(endpoint.host):
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        try:
+            with socket.create_server((address, endpoint.port), family=family):
+                return "here"
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return "rendezvous" if is_rendezvous(endpoint) else "taken"
+            if error.errno not in ELSEWHERE:
+                return "unreachable"
+    return _called(endpoint)
+
+
+def _called(endpoint: Endpoint) -> Reach:
+    try:
+        with socket.create_connection((endpoint.host, endpoint.port), CALL_S):
+            pass
+    except ConnectionRefusedError:
+        return "refused"
+    except TimeoutError:
+        return "silent"
+    except OSError:
+        return "unreachable"
+    return "rendezvous" if is_rendezvous(endpoint) else "answers"
+
+
+def tried(run_dir: Path) -> tuple[str, int, float]:
+    """Why a run directory cannot be used ("" if it can), its free bytes, milliseconds of a fsync.
+
+    A file is written where the directory is or would be made, and removed.
+    """
+    place = next((one for one in (run_dir, *run_dir.absolute().parents) if one.exists()), Path("/"))
+    draft = place / f".doctor.{secrets.token_hex(8)}"
+    try:
+        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            began = time.monotonic()
+            os.write(fd, bytes(TRIED_BYTES))
+            os.fsync(fd)
+            fsync_ms = (time.monotonic() - began) * 1000
+        finally:
+            os.close(fd)
+            draft.unlink()
+        return "", shutil.disk_usage(place).free, fsync_ms
+    except OSError as error:
+        return (error.strerror or str(error)).lower(), 0, 0.0
+
+
+def _disk(place: Path) -> tuple[int, int]:
+    """Bytes in all, and free."""
+    with suppress(OSError):
+        usage = shutil.disk_usage(place)
+        return usage.total, usage.free
+    return 0, 0
+
+
+def _limit(kind: int, *, hard: bool = False) -> int:
+    found = resource.getrlimit(kind)[hard]
+    return UNLIMITED if found == resource.RLIM_INFINITY else found
+
+
+def _has_worker_server() -> bool:
+    """True if torch's stubs name it: the library itself is not loaded."""
+    torch = PathFinder.find_spec("torch")
+    if torch is None or torch.origin is None:
+        return False
+    stubs = Path(torch.origin).parent / "_C" / "_distributed_c10d.pyi"
+    return "_WorkerServer" in _text(stubs)
+
+
+def _is_there(config: RunConfig) -> bool:
+    """True if there is something to run; what is no file the run itself looks for."""
+    return config.module or config.no_python or Path(config.script).exists()
+
+
+def _digest(script: Path) -> str:
+    with suppress(OSError):
+        return blake2b(script.read_bytes(), digest_size=8).hexdigest()
+    return ""
+
+
+def _text(path: Path) -> str:
+    with suppress(OSError):
+        return path.read_text(errors="replace").strip()
+    return ""

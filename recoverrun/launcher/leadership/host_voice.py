@@ -1,0 +1,54 @@
+"""What launchers hear of the host of the coordinator: that it lives, and that the job is over."""
+
+from dataclasses import replace
+
+from recoverrun.launcher.leadership.launchers import AttemptMembers
+from recoverrun.launcher.leadership.newcomers import Newcomers
+from recoverrun.launcher.network.frames import NOBODY, Envelope
+from rendezvous.coordinator.coordinator import Coordinator
+from rendezvous.protocol.formation_messages import Beat, Refusal
+from rendezvous.protocol.messages import Stop
+
+
+class HostVoice:
+    """That of the launcher `own`, to its `members` and to those who wait for a place."""
+
+    def __init__(self, *, own: str, members: AttemptMembers, newcomers: Newcomers) -> None:
+        self._own = own
+        self._members = members
+        self._newcomers = newcomers
+        self._coordinator: Coordinator | None = None
+        self.stopped: Stop | None = None
+
+    def beat(self, beat: Beat, *, members: bool) -> list[Envelope]:
+        """Tell those who wait for a place that this launcher lives, and perhaps the members too.
+
+        Members ask the register how it is, and need no other sign.
+        """
+        told = self._newcomers.others if members else self._newcomers.names
+        return [Envelope(peer, NOBODY, beat) for peer in told]
+
+    def stop(self, stop: Stop) -> list[Envelope]:
+        """End the job, or its forming; only the first reason counts."""
+        if self.stopped is not None:
+            return []
+        self.stopped = stop
+        if stop.root_rank >= 0 and (root := self._members.host(stop.root_rank, evicted=True)):
+            self.stopped = stop = replace(stop, node=root.name)
+        refusal = Refusal(reason=stop.reason, exit_code=stop.exit_code)
+        spares = self._newcomers.refuse(refusal)
+        if self._coordinator is None:
+            return spares + [Envelope(peer, NOBODY, refusal) for peer in self._newcomers.others]
+        others = self._newcomers.others
+        self._members.uninformed = set(others)
+        return spares + [Envelope(peer, NOBODY, stop) for peer in [*others, self._own]]
+
+    @property
+    def is_alone(self) -> bool:
+        """True if no other launcher could go on without this one."""
+        return not self._members.present - {self._own}
+
+    @property
+    def settled(self) -> bool:
+        """True if every launcher that lives knows that the job is over."""
+        return not self._members.uninformed

@@ -1,0 +1,108 @@
+"""At the coordinator host: what launchers and workers say of snapshots, and what is done about it.
+
+A loss that leaves no replica ends the attempt. Where a snapshot can be had, all ranks start again
+from it, and that is no failure: it does not count towards --max-restarts.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from recoverrun.errors import ExitCode
+from recoverrun.launcher.leadership.attempts import Again
+from recoverrun.launcher.leadership.launchers import AttemptMembers
+from recoverrun.launcher.network.frames import NOBODY, Envelope
+from rendezvous.coordinator.losses import SIGNALLED
+from rendezvous.protocol.effects import Record
+from rendezvous.protocol.formation_messages import Start
+from rendezvous.protocol.incarnations import attempt_of
+from rendezvous.protocol.messages import Exited, Message, Stop
+from rendezvous.protocol.snapshot_messages import Holding, Restored
+
+if TYPE_CHECKING:
+    from rendezvous.coordinator.snapshots import SnapshotBook, ToKeepers  # what only snapshots need
+
+OF_SNAPSHOTS = Holding | Restored
+"""What is said of them."""
+
+
+class Rollbacks:
+    def __init__(self, members: AttemptMembers, record: Callable[[Record], None]) -> None:
+        self._members = members
+        self._record = record
+        self._book: SnapshotBook | None = None  # until a launcher says that it keeps something
+        self._start: Start | None = None
+
+    def begin(self, start: Start, now: float, *, known: bool = False) -> None:
+        """An attempt has formed; `known`: some time ago."""
+        self._start = start
+        if self._book is None and not start.restore:
+            return
+        from rendezvous.snapshots.restore_plan import read  # what only snapshots need
+
+        ranks = {name: member.ranks for name, member in self._members.known.items()}
+        effects = self._opened().begin(start.attempt, ranks, read(start.restore), now)
+        self._done(effects if not known else ())
+
+    def _opened(self) -> "SnapshotBook":
+        if self._book is None:
+            from rendezvous.coordinator.snapshots import SnapshotBook
+
+            self._book = SnapshotBook()
+            if self._start is not None:
+                self.begin(self._start, 0.0, known=True)
+        return self._book
+
+    def end(self, now: float) -> int:
+        """An attempt is over: the step that all ranks can go back to, -1 if there is none."""
+        if self._book is None:
+            return -1
+        self._book.end(now)
+        newest = self._book.newest
+        return -1 if newest is None else newest.step
+
+    def hear(self, sender: str, message: Message, now: float) -> list[Envelope]:
+        """A launcher, or a worker that it hosts, says something of snapshots."""
+        match message:
+            case Holding():
+                return self._done(self._opened().hear(sender, message))
+            case Restored(incarnation=incarnation) if self._is_present(incarnation):
+                return self._done(self._opened().restored(message, now))
+            case _:
+                return []
+
+    def exited(self, exited: Exited) -> None:
+        """A rank of this attempt has ended."""
+        if self._book is not None:
+            self._book.exited(exited.step)
+
+    def lose(self, launcher: str) -> None:
+        """Its node is gone."""
+        if self._book is not None:
+            self._book.lose(launcher)
+
+    def judge(self, stop: Stop, *, enough: bool) -> Again | None:
+        """What follows where the job would end; None if no snapshot changes that.
+
+        `enough`: nodes are left for another attempt.
+        """
+        goes_back = self._book is not None and enough and is_loss(stop) and self._book.grant()
+        return Again(stop.reason, counts=False) if goes_back else None
+
+    def _is_present(self, incarnation: int) -> bool:
+        return self._start is not None and attempt_of(incarnation) == self._start.attempt
+
+    def _done(self, effects: "Iterable[Record | ToKeepers]") -> list[Envelope]:
+        told: list[Envelope] = []
+        for effect in effects:
+            if not isinstance(effect, Record):
+                present = self._members.present
+                names = sorted(present & {effect.launcher} if effect.launcher else present)
+                told += [Envelope(name, NOBODY, effect.keep) for name in names]
+            else:
+                self._record(effect)
+        return told
+
+
+def is_loss(stop: Stop) -> bool:
+    """True if something was lost, and no script ended by an error of its own."""
+    return stop.exit_code in (ExitCode.BELOW_MINIMUM, ExitCode.HANG) or stop.exit_code > SIGNALLED

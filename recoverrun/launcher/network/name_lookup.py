@@ -1,0 +1,53 @@
+"""Names for which no address is known: told soon, waited for only where they may come to be known.
+
+A lookup may block for longer than anybody wants to wait, so it is made by a thread that nobody
+waits for. In Kubernetes the name of a pod comes to be known once the pod runs, which may be later
+than us. Elsewhere a name that nobody knows is written wrong.
+"""
+
+import socket
+import threading
+from collections.abc import Mapping, Sequence
+
+from recoverrun.config.option_values import Endpoint
+
+LOOK_S = 3.0
+"""How long a name is looked for before anything is said, and again after `AGAIN_S`."""
+
+AGAIN_S = 0.5
+
+
+class NameLookup:
+    """Looks for the addresses of `endpoints` from now on."""
+
+    def __init__(self, endpoints: Sequence[Endpoint]) -> None:
+        self.unknown = [endpoint.host for endpoint in endpoints]
+        """Those without an address so far."""
+        self._over = threading.Event()
+        threading.Thread(target=self._look, name="recoverrun-names", daemon=True).start()
+
+    def wait(self, seconds: float = LOOK_S) -> list[str]:
+        """Return those names that have no address after so many seconds, or sooner []."""
+        self._over.wait(seconds)
+        missing = list(self.unknown)
+        self._over.set()  # The thread ends with its present lookup.
+        return missing
+
+    def _look(self) -> None:
+        while not self._over.is_set():
+            self.unknown = [host for host in self.unknown if not _is_known(host)]
+            if not self.unknown:
+                self._over.set()
+            self._over.wait(AGAIN_S)
+
+
+def names_may_come(environ: Mapping[str, str]) -> bool:
+    """True if this process runs where the name of a host may appear later: in a pod."""
+    return "KUBERNETES_SERVICE_HOST" in environ
+
+
+def _is_known(host: str) -> bool:
+    try:
+        return bool(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM))
+    except OSError:
+        return False

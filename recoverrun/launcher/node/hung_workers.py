@@ -1,0 +1,151 @@
+"""Workers of this node that hang: looked at, made to show their stacks, and ended.
+
+Before one is ended that keeps Python's lock, and so could not show its stacks, a signal has
+faulthandler write them: that would disturb a process that goes on, but this one does not. Where
+py-spy is installed, it reads them from outside, also of one that is stopped.
+"""
+
+import os
+import shutil
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from recoverrun.launcher.node import py_spy
+from recoverrun.launcher.node.progress_watch import ProgressWatch, state_of
+from recoverrun.launcher.node.supervisor import EndOrder, KillOrder
+from recoverrun.launcher.node.worker_messages import Worker
+from rendezvous.membership.hang_evidence import STOPPED
+from rendezvous.protocol.hang_messages import Inspect
+from rendezvous.protocol.incarnations import birth_of
+from rendezvous.protocol.messages import Kill
+from rendezvous.protocol.progress_page import DUMP_SIGNAL, dump_beside, stacks_beside
+
+KEPT = 8
+"""The newest hangs whose stacks stay in the run directory."""
+
+COPIES = "stacks"
+"""The name of threads that copy them."""
+
+DUMP_S = 0.2
+"""faulthandler needs a few milliseconds; a process that does not run any code is not waited for."""
+
+LINGERS = (
+    "its script ended {:.0f} s ago and its process did not: a thread or an exit function waits"
+)
+
+
+class HungWorkers:
+    """Of one node; `workers` by rank. `spy` is the path of py-spy, "" for none; None: the one on
+    PATH.
+    """
+
+    def __init__(
+        self, workers: Mapping[int, Worker], run_dir: Path, spy: str | None = None
+    ) -> None:
+        self.watch = ProgressWatch(workers)
+        self._workers = workers
+        self._folder = run_dir / "hangs"
+        self._spy = py_spy.find() if spy is None else spy
+        self._hang = 0
+        self._deferred: list[tuple[float, Kill]] = []
+
+    def inspect(self, inspect: Inspect) -> None:
+        """A suspicion: stacks belong to it from now on."""
+        self._hang = max(self._hang, inspect.hang)
+
+    def defers(self, kill: Kill, now: float) -> bool:
+        """True if `kill` has to wait until stacks are written."""
+        wait_s = 0.0
+        births = dict(zip(kill.ranks, kill.births, strict=False))
+        for rank in kill.hung:
+            worker = self._workers.get(rank)
+            if worker is None or worker.ended or worker.hung:
+                continue
+            if birth_of(worker.incarnation) != births.get(rank):
+                continue
+            worker.hung = True
+            if worker.shown < self._hang:
+                wait_s = max(wait_s, self._ask(worker))
+        if wait_s:
+            self._deferred.append((now + wait_s, kill))
+        return bool(wait_s)
+
+    def _ask(self, worker: Worker) -> float:
+        """Have the stacks of a silent worker written; for so long its end has to wait (s)."""
+        pid, wait_s = worker.child.pid, 0.0
+        if self._spy:
+            place = (self._spy, pid, spied_beside(worker.context))
+            threading.Thread(target=py_spy.leave, args=place, name=COPIES, daemon=True).start()
+            wait_s = py_spy.WITHIN_S
+        if state_of(pid)[0] not in STOPPED:
+            with suppress(ProcessLookupError):
+                os.kill(pid, DUMP_SIGNAL)
+            wait_s = max(wait_s, DUMP_S)
+        return wait_s
+
+    def due(self, now: float) -> list[Kill]:
+        """Kills that have waited for stacks; those are kept."""
+        due = [kill for at, kill in self._deferred if now >= at]
+        self._deferred = [(at, kill) for at, kill in self._deferred if now < at]
+        for rank in {rank for kill in due for rank in kill.hung} & self._workers.keys():
+            context = self._workers[rank].context
+            sources = dump_beside(context), spied_beside(context)
+            self._keep(self._workers[rank], self._hang, *sources)
+        return due
+
+    def replaced(self, worker: Worker) -> None:
+        """Another process follows `worker`, which has ended: a kill that waits is not for it."""
+        if worker.hung and any(worker.rank in kill.hung for _, kill in self._deferred):
+            self._keep(
+                worker, self._hang, dump_beside(worker.context), spied_beside(worker.context)
+            )
+        self._deferred = [(at, _without(kill, worker.rank)) for at, kill in self._deferred]
+
+    def deadline(self) -> float | None:
+        """When a kill that waits is due, or None."""
+        return min((at for at, _ in self._deferred), default=None)
+
+    def lingering(self, now: float) -> list[EndOrder | KillOrder]:
+        """What becomes of workers whose process does not end: asked to first, and then ended."""
+        orders: list[EndOrder | KillOrder] = []
+        for worker, quiet_s in self.watch.lingering(now):
+            worker.ends_asked += 1
+            order = EndOrder if worker.ends_asked == 1 else KillOrder
+            orders.append(order((worker.rank,), LINGERS.format(quiet_s)))
+        return orders
+
+    def shown(self, worker: Worker, hang: int) -> None:
+        """A worker has left its stacks. One that the signal has woken shows others than it had."""
+        if not worker.hung:
+            worker.shown = hang
+            self._keep(worker, hang, stacks_beside(worker.context))
+
+    def _keep(self, worker: Worker, hang: int, *sources: str) -> None:
+        """Copy stacks to the run directory: in a thread, as a disk may stall."""
+        place = (sources, self._folder, hang, worker.rank)
+        threading.Thread(target=_copy, args=place, name=COPIES, daemon=True).start()
+
+
+def _without(kill: Kill, rank: int) -> Kill:
+    left = [pair for pair in zip(kill.ranks, kill.births, strict=False) if pair[0] != rank]
+    ranks, births = tuple(one for one, _ in left), tuple(birth for _, birth in left)
+    hung = tuple(one for one in kill.hung if one != rank)
+    return replace(kill, ranks=ranks, births=births, hung=hung)
+
+
+def spied_beside(context: str) -> str:
+    """The path of the file to which py-spy's account of a worker goes."""
+    return f"{context}.spied"
+
+
+def _copy(sources: Sequence[str], folder: Path, hang: int, rank: int) -> None:
+    with suppress(OSError):  # Evidence that cannot be kept must not keep a job from going on.
+        here = folder / str(hang)
+        if not here.exists():
+            here.mkdir(parents=True, exist_ok=True)
+            shutil.rmtree(folder / str(hang - KEPT), ignore_errors=True)
+        known = [Path(source).read_bytes() for source in sources if Path(source).exists()]
+        (here / f"rank{rank}.stack").write_bytes(b"".join(known))

@@ -1,0 +1,53 @@
+"""What the console says of a disk that does not take the journal: when it begins, when it is over.
+
+Training goes on meanwhile, so there is one line for each, however long it lasts.
+"""
+
+from recoverrun.text import plural, span
+from rendezvous.journal.lines import Missing, joined
+
+REFUSAL = "! the run directory does not take our journal"
+
+
+class JournalNews:
+    """Follows one journal. Pure: it is told what there is, and returns what to say."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None  # of the trouble that was told
+        self._missing: Missing | None = None  # since then
+
+    def heard(self, trouble: str, missed: Missing | None, *, behind: int, now: float) -> str:
+        """The line to say, or "". `missed` is new, `behind` counts lines that wait."""
+        if missed is not None:
+            self._missing = joined(self._missing, missed)
+        if self._since is None:
+            if not trouble and self._missing is None:
+                return ""
+            self._since = now
+            return f"{REFUSAL}: {trouble or 'it is too slow'}; training goes on"
+        if trouble or behind:
+            return ""
+        return self._over(now - self._since)
+
+    def ended(self, trouble: str, missed: Missing | None, *, left: int, now: float) -> str:
+        """The last line, or "": `left` lines were given up."""
+        if missed is not None:
+            self._missing = joined(self._missing, missed)
+        if left:
+            return f"{REFUSAL}: {trouble or 'it is too slow'}; {plural(left, 'record')} given up"
+        if self._since is not None and not trouble:
+            return self._over(now - self._since)
+        why = f" ({trouble})" if trouble else ""
+        return f"! our journal is not whole: {_lost(self._missing)}{why}" if self._missing else ""
+
+    def _over(self, lasted_s: float) -> str:
+        lost = _lost(self._missing)
+        self._since, self._missing = None, None
+        return f"! the run directory takes our journal again, after {span(lasted_s)}: {lost}"
+
+
+def _lost(missing: Missing | None) -> str:
+    if missing is None:
+        return "nothing is missing"
+    since = f", from step {missing.step} on" if missing.step >= 0 else ""
+    return f"{plural(missing.records, 'record')} missing{since}"

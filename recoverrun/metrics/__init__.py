@@ -1,0 +1,1 @@
+"""Numbers of a run for monitoring systems: a pure function of its journal."""

@@ -1,0 +1,114 @@
+"""Series in Prometheus' text format, written and served by its own client (extra `metrics`)."""
+
+import os
+import secrets
+import threading
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from recoverrun.config.option_values import Endpoint
+from recoverrun.errors import ExitCode, RecoverrunError
+from recoverrun.metrics.run_series import SECONDS, MeteredRun, Series
+from recoverrun.reports.status import Watch
+from rendezvous.journal.reader import RunTail
+
+LACKING = "there is no prometheus-client: pip install 'recoverrun[metrics]'"
+
+
+class Meter:
+    """The series of the run in a directory, read anew each time that somebody asks."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._tail = RunTail(run_dir)
+        self._run = MeteredRun(Watch(run_dir=str(run_dir)))
+        self._lock = threading.Lock()  # Two may scrape at once, each in a thread of its own.
+
+    def series(self) -> list[Series]:
+        """What the journal says by now."""
+        with self._lock:
+            self._run.add(self._tail.poll())
+            return self._run.series(time.time())
+
+
+def text(series: Sequence[Series]) -> bytes:
+    """What a scrape gets. Raises RecoverrunError without the client."""
+    client = _client()
+    registry = client.CollectorRegistry()
+    registry.register(Collector(lambda: series))
+    found: bytes = client.generate_latest(registry)
+    return found
+
+
+def serve(place: Endpoint, series: Callable[[], Sequence[Series]]) -> Callable[[], None]:
+    """Answer at `place` from now on, in threads; how to end that. Raises RecoverrunError."""
+    client = _client()
+    registry = client.CollectorRegistry()
+    registry.register(Collector(series))
+    try:
+        server, thread = client.start_http_server(place.port, place.host, registry)
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise RecoverrunError(f"no metrics at {place}: {why}", ExitCode.USAGE) from error
+
+    def end() -> None:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    return end
+
+
+def write(path: Path, content: bytes) -> None:
+    """Have a file appear with all of its content, as collectors of text files want it."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        draft.write_bytes(content)
+        os.replace(draft, path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        why = (error.strerror or str(error)).lower()
+        raise RecoverrunError(f"no metrics in {path}: {why}", ExitCode.USAGE) from error
+
+
+class Collector:
+    """What the client asks at each scrape."""
+
+    def __init__(self, series: Callable[[], Sequence[Series]]) -> None:
+        self._series = series
+
+    def describe(self) -> Iterable[object]:
+        """Nothing beforehand: the client would else collect once to learn the names."""
+        return ()
+
+    def collect(self) -> Iterator[object]:
+        core = _client().core
+        for one in self._series():
+            if one.kind == "histogram":
+                family = core.HistogramMetricFamily(one.name, one.help)
+                observed = [value for _, value in one.values]
+                family.add_metric((), buckets(observed), sum(observed))
+            else:
+                make = {"gauge": core.GaugeMetricFamily, "counter": core.CounterMetricFamily}
+                family = make[one.kind](one.name, one.help, labels=one.labels)
+                for labels, value in one.values:
+                    family.add_metric(labels, value)
+            yield family
+
+
+def buckets(observed: Sequence[float]) -> list[tuple[str, float]]:
+    """How many were at most so many seconds, for each bound and for none."""
+    places = [bisect_left(SECONDS, value) for value in observed]
+    bounds = [*map(str, SECONDS), "+Inf"]
+    return [(bound, sum(place <= at for place in places)) for at, bound in enumerate(bounds)]
+
+
+def _client() -> Any:
+    """Prometheus' client. Not at the top: it is an extra."""
+    try:
+        import prometheus_client.core
+    except ImportError as error:
+        raise RecoverrunError(LACKING, ExitCode.USAGE) from error
+    return prometheus_client

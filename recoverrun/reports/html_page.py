@@ -1,0 +1,111 @@
+"""A postmortem as one HTML file: no script, no request to anywhere, all text of the run escaped."""
+
+import time
+from collections.abc import Sequence
+from importlib.resources import files
+
+from jinja2 import Environment, StrictUndefined
+
+from recoverrun.reports.charts import lanes, quotas, step_times
+from recoverrun.reports.goodput import ratios_line, rows
+from recoverrun.reports.hang_stacks import HangStack
+from recoverrun.reports.history import History
+from recoverrun.reports.part_bars import recovery_bars, return_bars, waterfall
+from recoverrun.reports.postmortem import Postmortem, cost, invariant_line, verdict
+from recoverrun.reports.postmortem_screen import LOSS_HEADS, loss_cells, loss_details, roots, zone
+from recoverrun.reports.return_table import HEADS, way_cells
+from recoverrun.text import plural, sanitize, span
+
+LOSSES = 200
+FINDINGS = 50
+
+
+def html_page(
+    found: Postmortem, facts: History, stacks: Sequence[HangStack], utc_offset_s: int = 0
+) -> str:
+    """The whole file; times of day are shown in the zone that is given."""
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+                              lstrip_blocks=True)  # fmt: skip
+    environment.filters |= {"clean": sanitize, "span": span}
+    template = files("recoverrun.reports").joinpath("page.html.j2").read_text()
+    goodput = found.goodput
+    hangs = [death for death in facts.deaths if death.kind == "hang"]
+    shown = found.losses[:LOSSES]
+    return environment.from_string(template).render(
+        found=found,
+        verdict=verdict(found),
+        invariant=invariant_line(found),
+        facts=_facts(found, utc_offset_s),
+        tiles=_tiles(found),
+        goodput=goodput,
+        rows=rows(goodput),
+        ratios=ratios_line(goodput) if goodput.steps else "",
+        waterfall=waterfall(goodput) if goodput.wall_us else "",
+        lanes=lanes(found, hangs) if found.lanes else "",
+        quotas=quotas(found, facts.commits),
+        step_times=step_times(found, facts.commits),
+        recoveries=recovery_bars(found.losses),
+        returns=return_bars(found.ways),
+        loss_heads=LOSS_HEADS,
+        losses=[(loss_cells(loss, utc_offset_s), loss_details(loss, same=False)) for loss in shown],
+        more_losses=len(found.losses) - len(shown),
+        way_heads=HEADS,
+        ways=[(way_cells(way, utc_offset_s, "–"), way.why) for way in found.ways[:LOSSES]],
+        roots=roots(found, everything=False),
+        stacks=stacks,
+        findings=_findings(found),
+    )
+
+
+def _facts(found: Postmortem, utc_offset_s: int) -> list[str]:
+    """What the run was, in a few words each."""
+    began = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(found.began + utc_offset_s))
+    shape = plural(found.world_size, "rank")
+    if found.replicas:
+        shape = (
+            f"{plural(len(found.replicas), 'replica')} × {plural(len(found.replicas[0]), 'rank')}"
+        )
+    words = [
+        f"{began} {zone(utc_offset_s)}" if found.began else "",
+        f"lasted {span(found.duration_s)}",
+    ]
+    nodes = plural(len(found.nodes) + len(found.missing_nodes), "node")
+    words += [shape, nodes, found.strategy, f"recoverrun {found.version}" if found.version else ""]
+    return [word for word in words if word]
+
+
+def _tiles(found: Postmortem) -> list[tuple[str, str, str]]:
+    """(label, number, what it says more) of the most important numbers."""
+    shares = rows(found.goodput)
+    back = sum(1 for way in found.ways if way.back)
+    recovered = sum(1 for loss in found.losses if loss.total_ms >= 0)
+    taken = f"{recovered} taken over" + (f", {back} back" if back else "")
+    return [
+        ("goodput", shares[0].share if shares else "–", "useful time of all time"),
+        ("steps", f"{found.proof.steps:,}", f"{found.proof.exact:,} with each microbatch once"),
+        ("lost replicas", str(len(found.losses)), taken if found.losses else "nothing was lost"),
+        ("cost of losses", span(found.lost_s), f"{plural(found.redone, 'microbatch')} redone"),
+        ("usual step", span(found.goodput.usual_us / 1e6), "median of all steps"),
+    ]
+
+
+def _findings(found: Postmortem) -> list[tuple[str, str]]:
+    """(class of the style sheet, sentence) of what the proof and the journal have to say."""
+    proof = found.proof
+    said = [("bad", f"{one.invariant} violated: {one.what}") for one in proof.violations]
+    said += [("warn", f"not proved: {doubt}") for doubt in proof.unproved]
+    said += [("quiet", note) for note in proof.notes]
+    if found.promise:
+        said.append(("quiet", f"promise: {found.promise}: {found.promise_reason}"))
+    if found.weakened:
+        said.append(("warn", f"step {found.weakened_at}: {found.weakened}"))
+    if found.steered:
+        said.append(("warn", f"step {found.steered_at}: {found.steered}"))
+    if found.losses:
+        said.append(("quiet", f"cost: {cost(found)}"))
+    if found.inject:
+        said.append(("quiet", f"injected faults: {found.inject}"))
+    if found.missing_nodes:
+        said.append(("warn", f"no journal of {', '.join(found.missing_nodes)}"))
+    said += [("warn", f"unreadable: {place}") for place in found.unreadable]
+    return said[:FINDINGS]

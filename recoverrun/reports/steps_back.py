@@ -1,0 +1,72 @@
+"""What a journal tells of snapshots: the newest that is safe, and how often all ranks went back."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from recoverrun.text import plural, span
+from rendezvous.journal.reader import Entry
+
+
+@dataclass(slots=True, kw_only=True)
+class StepBack:
+    """All ranks have gone back to the top of `step`."""
+
+    ts: float
+    attempt: int  # that began with it
+    step: int
+    again: int  # steps that are done again; -1: not known
+    away_ms: float = -1.0  # from the loss until all stood there; -1: they do not yet
+    state_ms: float = -1.0  # of that, for the state
+
+    def __str__(self) -> str:
+        return f"back to step {self.step:,}{_cost(self)}"
+
+
+@dataclass(slots=True)
+class StepsBack:
+    """Of one run."""
+
+    safe: int = -1  # the step of the newest safe snapshot
+    safe_at: float = 0.0
+    found: list[StepBack] = field(default_factory=list)
+
+    def add(self, entry: Entry) -> None:
+        """Take in one record."""
+        step = entry.integer("step")
+        match entry.event:
+            case "snapshot.safe":
+                self.safe, self.safe_at = step, entry.ts
+            case "snapshot.plan":
+                attempt, again = entry.integer("attempt"), entry.integer("back")
+                if not any(one.attempt == attempt for one in self.found):
+                    self.found.append(
+                        StepBack(ts=entry.ts, attempt=attempt, step=step, again=again)
+                    )
+            case "snapshot.restored":
+                for one in self.found:
+                    if one.attempt == entry.integer("attempt"):
+                        one.away_ms = entry.number("away_ms")
+                        one.state_ms = entry.number("state_ms")
+
+    def newest_line(self, now: float) -> str:
+        """For `status`: what a loss would go back to; "" if there are no snapshots."""
+        if self.safe < 0:
+            return ""
+        back = f", {plural(len(self.found), 'time')} back" if self.found else ""
+        return f"step {self.safe:,} safe, {span(max(0.0, now - self.safe_at))} ago{back}"
+
+
+def went_back(found: Sequence[StepBack]) -> str:
+    """How often, and how many steps that has cost, for the end of a sentence; "" if never."""
+    if not found:
+        return ""
+    known = [one.again for one in found if one.again >= 0]
+    again = f" ({plural(sum(known), 'step')} done again)" if known else ""
+    return f", all ranks went back {plural(len(found), 'time')}{again}"
+
+
+def _cost(one: StepBack) -> str:
+    parts = [f"{plural(one.again, 'step')} done again"] if one.again >= 0 else []
+    if one.away_ms >= 0:
+        parts.append(f"away {span(one.away_ms / 1000)}, of that {span(one.state_ms / 1000)} state")
+    return f": {', '.join(parts)}" if parts else ""

@@ -1,0 +1,25 @@
+"""Puts both sides of an arrival together in one worker."""
+
+from ft_collectives.process_group.elastic import ElasticGroup
+from recoverrun.worker.arrival.learned import PlaceParts
+from recoverrun.worker.arrival.newcomer import Newcomer
+from recoverrun.worker.arrival.prologue_record import PrologueRecord
+from recoverrun.worker.arrival.survivor import Survivor
+from recoverrun.worker.arrival.winding import Winding
+from recoverrun.worker.groups.prologue import Prologue
+
+
+def serve(parts: PlaceParts) -> Prologue:
+    """Let lost ranks come back, and take a place if this process is to."""
+    worker = parts.worker
+    record = PrologueRecord(worker.runtime)
+    ElasticGroup.record = record
+    survivor = Survivor(parts, record)
+    if not worker.env.birth:
+        parts.driver.returns = survivor
+        return Prologue()
+    newcomer = Newcomer(parts, survivor, record)
+    parts.driver.returns = newcomer
+    winding = Winding(worker.runtime, newcomer.outermost, newcomer)
+    worker.runtime.winds = newcomer.winding = winding
+    return Prologue(newcomer.store, record.objects)

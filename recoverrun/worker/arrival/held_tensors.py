@@ -1,0 +1,81 @@
+"""The tensors that a process holds: what is trained, what is not, and what stays as it is."""
+
+from typing import Any
+
+import torch
+
+from recoverrun.worker.arrival.packing import is_distributed
+from recoverrun.worker.context.made_objects import MadeObjects
+from recoverrun.worker.context.object_graph import Holdings
+from recoverrun.worker.step.strategy import Strategy
+
+
+def model(strategy: Strategy) -> dict[str, torch.Tensor]:
+    """Local parameters and buffers of what is trained."""
+    buffers = [one.detach() for root in strategy.roots() for one in root.buffers()]
+    return {
+        **{name: local(one) for name, one in strategy.parameters().items()},
+        **{f"buffer {number}": one for number, one in enumerate(buffers)},
+    }
+
+
+def others(strategy: Strategy, made: MadeObjects, there: Holdings) -> dict[str, torch.Tensor]:
+    """Parameters and buffers of modules that are not trained: averages of weights, say."""
+    found: dict[str, torch.Tensor] = {}
+    known = {id(one) for one in trained(made)}
+    # What FSDP1 shows are parts of its flat parameters.
+    held = {one.untyped_storage().data_ptr() for one in model(strategy).values() if one.numel()}
+    for path, module in there.modules:
+        for name, tensor in [*module._parameters.items(), *module._buffers.items()]:
+            if not path or tensor is None or id(tensor) in known:
+                continue
+            part = local(tensor)
+            if part.numel() and part.untyped_storage().data_ptr() not in held:
+                known.add(id(tensor))
+                found[f"{path}.{name}"] = part
+    return found
+
+
+def trained(made: MadeObjects) -> list[torch.Tensor]:
+    """All parameters of all optimizers, in the order in which these were made."""
+    return [
+        param
+        for optimizer in made.of("optimizers")
+        for group in optimizer.param_groups
+        for param in group["params"]
+    ]
+
+
+def gradients(made: MadeObjects) -> list[torch.Tensor | None]:
+    """Of the trained parameters, where the script goes on adding to them."""
+    if made.stepped:
+        return []
+    return [None if one.grad is None else local(one.grad) for one in trained(made)]
+
+
+def frozen(made: MadeObjects) -> list[torch.Tensor]:
+    """What no code changes before the step is committed."""
+    found = [local(one) for one in trained(made)]
+    for optimizer in made.of("optimizers"):
+        for state in optimizer.state.values():
+            found += [local(one) for one in state.values() if isinstance(one, torch.Tensor)]
+    return found
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """The part of it that this process holds."""
+    one: Any = tensor.detach()
+    found: torch.Tensor = one.to_local() if is_distributed(one) else one
+    return found
+
+
+def like(param: Any, part: torch.Tensor) -> Any:
+    """`part` as the local part of a DTensor that is laid out as `param` is."""
+    return type(param.data).from_local(
+        part,
+        param.device_mesh,
+        param.placements,
+        run_check=False,
+        shape=param.shape,
+        stride=param.stride(),
+    )

@@ -1,0 +1,137 @@
+"""What the worker has learned of the script and of the other ranks since the run began.
+
+A fresh process has seen none of it. One table for both sides: what is read of a survivor at the top
+of a step, and put into the process that takes a lost rank's place there.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ft_collectives.process_group.elastic import ElasticGroup
+from recoverrun.worker.context.made_objects import MadeObjects
+from recoverrun.worker.context.slot_context import key_of, told
+from recoverrun.worker.make_up.left_contexts import LeftContexts
+from recoverrun.worker.replay.data_sources import DataSources
+from recoverrun.worker.replay.executor import Executor
+from recoverrun.worker.rng.registry import REGISTRY
+from recoverrun.worker.step.driver import Driver
+from recoverrun.worker.step.interfaces import Learns, Returns
+from recoverrun.worker.step.worker_state import WorkerState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceParts:
+    """Of recovery in one worker, as far as a place is made of them."""
+
+    worker: WorkerState
+    driver: Driver
+    executor: Executor
+    left: LeftContexts
+    make_up: Learns
+    sources: DataSources
+    verifier: Learns
+    made: MadeObjects
+
+
+class Gives(Returns, Protocol):
+    """What a process is once it has taken its place: it may give others theirs."""
+
+    def know(self, before: list[list[Any]]) -> None:
+        """Digests of plain values as the run began."""
+
+    def meet(self, joined: Iterable[int]) -> None:
+        """These have come in one view with this process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One row: plain values for msgpack."""
+
+    read: Callable[[PlaceParts], Any]
+    put: Callable[[PlaceParts, Any], None]
+
+
+def _completed(parts: PlaceParts) -> dict[str, int]:
+    """Operations of the groups that lose members, by the name of the group."""
+    return {
+        group.native.group_name: group.survivors.operations.completed
+        for group in ElasticGroup.instances
+        if group.survivors is not None
+    }
+
+
+def _complete(parts: PlaceParts, completed: Mapping[str, int]) -> None:
+    for group in ElasticGroup.instances:
+        if group.survivors is not None:
+            group.survivors.operations.completed = completed[group.native.group_name]
+
+
+def _adopt(parts: PlaceParts, said: list[Any]) -> None:
+    promise, steered = said
+    parts.worker.guarantee.adopt(promise, steered=steered)
+
+
+def _put_immaterial(parts: PlaceParts, keys: list[Any]) -> None:
+    parts.executor.influence.immaterial = frozenset(map(key_of, keys))
+
+
+def _put_talked(parts: PlaceParts, said: list[Any]) -> None:
+    parts.executor.talked, parts.executor.rewrites, parts.executor.longest_s = said
+
+
+LEARNED: dict[str, Entry] = {
+    "regions": Entry(
+        lambda parts: sorted(parts.worker.runtime.regions),
+        lambda parts, said: parts.worker.runtime.regions.update(said),
+    ),
+    "trains": Entry(
+        lambda parts: sorted(parts.worker.runtime.training_loops),
+        lambda parts, said: parts.worker.runtime.training_loops.update(said),
+    ),
+    "outward": Entry(
+        lambda parts: parts.worker.runtime.outward,
+        lambda parts, said: parts.worker.runtime.outward.update(said),
+    ),
+    "told": Entry(
+        lambda parts: dict(parts.worker.runtime.told),
+        lambda parts, said: setattr(parts.worker.runtime, "told", said),
+    ),
+    "promise": Entry(
+        lambda parts: [parts.worker.guarantee.promise, parts.worker.guarantee.steered], _adopt
+    ),
+    "talked": Entry(
+        lambda parts: [parts.executor.talked, parts.executor.rewrites, parts.executor.longest_s],
+        _put_talked,
+    ),  # fmt: skip
+    "immaterial": Entry(
+        lambda parts: sorted(map(told, parts.executor.influence.immaterial), key=str),
+        _put_immaterial,
+    ),
+    "verified": Entry(
+        lambda parts: parts.verifier.learned(),
+        lambda parts, said: parts.verifier.learn(said),
+    ),
+    "telling": Entry(
+        lambda parts: parts.make_up.learned(),
+        lambda parts, said: parts.make_up.learn(said),
+    ),
+    "driver": Entry(
+        lambda parts: parts.driver.learned(), lambda parts, said: parts.driver.learn(said)
+    ),
+    "completed": Entry(_completed, _complete),
+    "generators": Entry(
+        lambda parts: REGISTRY.numbers(), lambda parts, said: REGISTRY.renumber(said)
+    ),
+}
+
+
+def read(parts: PlaceParts) -> dict[str, Any]:
+    """All of it, in this process."""
+    return {name: entry.read(parts) for name, entry in LEARNED.items()}
+
+
+def put(parts: PlaceParts, learned: Mapping[str, Any]) -> None:
+    """Into this process."""
+    for name, entry in LEARNED.items():
+        entry.put(parts, learned[name])

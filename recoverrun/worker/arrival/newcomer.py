@@ -1,0 +1,279 @@
+"""A fresh process takes a lost rank's place.
+
+The script runs from its first line, alone in all groups between replicas; collectives of its
+prologue are answered as they were answered to others (`prologue_record`). Before the outermost loop
+of the path it says `Ready` and waits for a view with it. Then loops are wound forward (`winding`),
+and at the top of the step's loop everything is put in place (`parcel`).
+"""
+
+import sys
+import time
+from functools import partial
+from types import FrameType
+from typing import Any, Never
+
+import msgpack
+
+from ft_collectives.communicators.c10d import DistStoreError, GroupMember, PrefixStore
+from ft_collectives.communicators.fabric import Fabric
+from ft_collectives.communicators.limits import TimeLimits, limit_of
+from ft_collectives.step.machine import StepMachine
+from ft_collectives.step.vote import VoteGroup
+from recoverrun.worker.arrival import (
+    frame_variables,
+    learned,
+    passed_bodies,
+    placing,
+    plain_values,
+    published,
+)
+from recoverrun.worker.arrival.contents import Parcel
+from recoverrun.worker.arrival.frame_variables import frames_of
+from recoverrun.worker.arrival.learned import Gives, PlaceParts
+from recoverrun.worker.arrival.prologue_record import PrologueRecord
+from recoverrun.worker.arrival.state_source import StateLost
+from recoverrun.worker.arrival.transfer import Address, empty, fetch
+from recoverrun.worker.arrival.winding import Standing, Winding
+from recoverrun.worker.context.slot_context import Context
+from recoverrun.worker.errors import NotReachable
+from recoverrun.worker.groups import process_groups
+from recoverrun.worker.replay.known_state import from_words
+from recoverrun.worker.replay.lost_rank import LostRank
+from recoverrun.worker.rng.registry import REGISTRY
+from recoverrun.worker.rng.streams import read_streams, restore_streams
+from recoverrun.worker.step import take_over
+from recoverrun.worker.step.leaving import leave
+from recoverrun.worker.step.protection import Protection
+from recoverrun.worker.tracking.loop_frames import LoopFrame
+from recoverrun.worker.tracking.microbatches import Top
+from recoverrun.worker.tracking.python_frames import find_frame
+from rendezvous.protocol.arrival_messages import Ready
+from rendezvous.protocol.messages import View
+from rendezvous.protocol.progress_page import Phase
+
+READY_AGAIN_S = 1.0
+"""A message may be lost, and a coordinator be replaced."""
+
+MISSED = "it has missed the view in which it had a place"
+NOTHING = "the others have not told where in the script they are"
+
+
+class Newcomer:
+    """In a process that was started after its rank was lost."""
+
+    def __init__(self, parts: PlaceParts, survivor: Gives, record: PrologueRecord) -> None:
+        """`survivor` is what this process is once it has taken its place."""
+        self._parts = parts
+        self._record = record
+        self._survivor = survivor
+        worker = parts.worker
+        store = worker.store(0)
+        if not store.check([published.PATH]):
+            leave(worker, NOTHING, again=True)
+        self._way = published.unpacked(store.get(published.PATH))
+        self.layout = self._way.layout
+        _, shard = self.layout.place(worker.env.rank)
+        record.answer_from(store.get(published.record_key(shard)), self.layout)
+        self._parcel: Parcel | None = None
+        self._fetched_at = 0.0
+        self.winding: Winding | None = None
+        self._others: list[list[Any]] = []
+        alone = View(generation=1, live=(), live_ranks=(worker.env.rank,), losses=())
+        self._fabric = Fabric(
+            rank=worker.env.rank,
+            view=alone,
+            store=worker.store,
+            changed=worker.changed,
+            limits=TimeLimits(lambda: limit_of(GroupMember.WORLD), worker.reporter.overdue),
+            on_hint=lambda generation, reason: None,
+            progress=worker.progress,
+        )
+        process_groups.arrive(self._fabric, self.layout, parts.driver.policy)
+        worker.failpoints.comes("prologue")
+
+    @property
+    def outermost(self) -> str:
+        """The id of the loop before which this process waits for its place."""
+        return self._way.path[0]
+
+    @property
+    def prefix(self) -> str:
+        """Of the store in which this process meets the ranks of its replica."""
+        env = self._parts.worker.env
+        return f"arrival/{self.layout.slot(env.rank)}/{env.incarnation}/"
+
+    def store(self, store: Any) -> Any:
+        return PrefixStore(self.prefix, store)
+
+    def leave(self, reason: str) -> Never:
+        """This process ends: others go on making up for its rank."""
+        leave(self._parts.worker, reason)
+
+    # --------------------------------------------------------------------------- on the way
+
+    def before(self, loop_id: str) -> Standing:
+        """Wait until all others stand at the top of a step with us, and fetch what they tell."""
+        worker, env = self._parts.worker, self._parts.worker.env
+        self._serve()
+        self._await_place()
+        assert worker.place is not None, "waited for"
+        worker.progress.at(Phase.FIRST_DATA)
+        key = published.address_key(worker.place.generation, env.rank)
+        try:
+            address = Address(*msgpack.unpackb(worker.store(0).get(key), raw=False))
+            began = time.monotonic()
+            amid = partial(worker.failpoints.comes, "receive")
+            told, tensors = fetch(address, empty, amid=amid)
+        except (StateLost, DistStoreError) as error:
+            leave(worker, f"the state of the others did not come: {error}", again=True)
+        manifest: dict[str, Any] = dict(told)
+        self._fetched_at = time.monotonic()
+        worker.timing.note("transfer", 1000 * (self._fetched_at - began))
+        worker.timing.note("bytes", sum(one.nbytes for one in tensors))
+        worker.timing.note("source", manifest["donor"])
+        self._parcel = Parcel(manifest, tensors)
+        self._record.answer_from(manifest["record"], self.layout)
+        return Standing.unpack(manifest["standing"])
+
+    def _serve(self) -> None:
+        """This process trains as the others do; the first steps of a script may have told how."""
+        worker, name = self._parts.worker, self._way.strategy
+        unannounced = self._parts.driver.unannounced
+        if worker.strategy is None and unannounced is not None and unannounced.name == name:
+            worker.serve(unannounced, self.layout)
+        if worker.refusal:
+            self.leave(worker.refusal)
+        if worker.strategy is None:
+            self.leave("no model was wrapped before the loop that trains")
+        if worker.strategy.name != name:
+            self.leave(f"this process trains with {worker.strategy.name}, the others with {name}")
+
+    def _await_place(self) -> None:
+        worker, env = self._parts.worker, self._parts.worker.env
+        while worker.place is None:
+            worker.link.send(Ready(rank=env.rank, incarnation=env.incarnation))
+            worker.failpoints.comes("ready", before=worker.link.close)  # it is heard first
+            with worker.changed:
+                placed = worker.changed.wait_for(
+                    lambda: worker.place is not None, timeout=READY_AGAIN_S
+                )
+                view = worker.view
+            if not placed and view is not None and env.rank in view.live_ranks:
+                leave(worker, MISSED, again=True)
+
+    def restore(self, index: int) -> None:
+        """Here the random streams of our slot are read as the iteration begins."""
+        assert self._parcel is not None, "fetched"
+        self._parts.worker.failpoints.comes("wind")
+        packed = self._parcel.manifest["starts"][index]
+        if packed is not None:
+            restore_streams(Context.unpack(packed).streams)
+
+    def passes(self, index: int, loop_frame: LoopFrame, local: dict[str, Any]) -> None:
+        """The body of an outer loop begins, with plain variables and iterators of the others."""
+        assert self._parcel is not None and self.winding is not None, "fetched, and wound to here"
+        frame = find_frame(loop_frame.frame_id, sys._getframe(1))
+        assert frame is not None, "its top was reached"
+        passed_bodies.put(self._parcel.manifest["passes"][index], frame, self.winding.sources.hold)
+
+    def arrived(
+        self, loop_frame: LoopFrame, local: dict[str, Any], global_: dict[str, Any]
+    ) -> None:
+        """The script stands at the top of the step: put everything in place, and go on."""
+        assert self._parcel is not None, "fetched"
+        try:
+            self._take(self._parcel, loop_frame, sys._getframe(1), global_)
+        except (NotReachable, ValueError) as why:
+            self.leave(str(why))
+        timing = self._parts.worker.timing
+        timing.note("place", 1000 * (time.monotonic() - self._fetched_at))
+        timing.starts()
+        self._parcel = None
+        failpoints = self._parts.worker.failpoints
+        failpoints.comes("place")
+        failpoints.return_begins(self._parts.worker.step)
+
+    def _take(
+        self, found: Parcel, loop_frame: LoopFrame, frame: FrameType, global_: dict[str, Any]
+    ) -> None:
+        parts, told = self._parts, found.manifest
+        worker, streams = parts.worker, read_streams()
+        self._protect(told)
+        stack = worker.runtime.stack
+        frames = frames_of(stack, frame)
+        there = plain_values.found(frames, worker.runtime.own_modules)
+        at = find_frame(loop_frame.frame_id, frame)
+        assert at is not None, "its top was reached"
+        own = placing.own_values(found, {**global_, **at.f_locals})
+        placing.put_constants(parts, found, there)
+        placing.put_state(parts, found, there)
+        assert self.winding is not None, "wound to here"
+        placing.put_variables(found, stack, frame)
+        placing.put_iterators(found, frames, self.winding.sources.hold)
+
+        def write(name: str, value: Any) -> None:
+            if name in at.f_locals:
+                frame_variables.write(at, {name: value})
+            else:
+                global_[name] = value
+
+        if told["slot"] is not None:
+            here, slot = Context.unpack(told["here"]), Context.unpack(told["slot"])
+            placing.put_context({**global_, **at.f_locals}, here, slot, write)
+            REGISTRY.restore(slot.generators)
+        placing.put_values({**global_, **at.f_locals}, own, write)
+        placing.put_shares(parts, found, {**global_, **at.f_locals})
+        learned.put(parts, told["learned"])
+        restore_streams(streams)  # what making modules and iterators drew is nobody's
+        self._others = told["others"]
+        self._survivor.know(told["before"])
+        take_over.join(worker, parts.driver.control, told["channels"])
+
+    def _protect(self, told: dict[str, Any]) -> None:
+        """Gradients are ours from now on, and no others are met yet."""
+        parts, layout, fabric = self._parts, self.layout, self._fabric
+        worker = parts.worker
+        assert worker.strategy is not None and worker.place is not None, "served, and invited"
+        vote_group = VoteGroup(fabric, range(layout.world_size))
+        _, shard = layout.place(worker.env.rank)
+        peers = fabric.open(f"slots{shard}", [replica[shard] for replica in layout.replicas])
+        machine = StepMachine.arrived(
+            rank=worker.env.rank,
+            layout=layout,
+            view=worker.place,
+            step=told["step"],
+            microbatches=told["microbatches"],
+        )
+        protection = Protection(
+            layout=layout,
+            strategy=worker.strategy,
+            machine=machine,
+            fabric=fabric,
+            vote_group=vote_group,
+            peers=peers,
+        )
+        take_over.take_place(worker, protection, told["plan"], parts.executor, parts.driver.policy)
+        parts.driver.begin_transaction()
+
+    # --------------------------------------------------------------------------- other lost ranks
+
+    def first_forward(self) -> None:
+        """The others have told what there was before anything was trained."""
+
+    def begins(self, top: Top, context: Context) -> None:
+        """This rank stands at `context`, its first: so do those that are still lost."""
+        parts = self._parts
+        for rank, packed, apart, assumed, words in self._others:
+            lost = LostRank(rank, apart=apart)
+            theirs, lacking = Context.unpack(packed), from_words(words)
+            lost.learn(theirs, context, assumed=assumed, lacking=lacking)
+            parts.executor.lost[rank] = parts.left.informs(lost)
+        assert parts.worker.place is not None, "given a place"
+        others = (one for one in parts.worker.place.joined if one != parts.worker.env.rank)
+        self._survivor.meet(others)
+        self._record.arrived()
+        parts.driver.returns = self._survivor
+        self._survivor.begins(top, context)
+
+    def committed(self) -> None:
+        """No transaction of this process can be, before it has begun one."""

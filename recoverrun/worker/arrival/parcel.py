@@ -1,0 +1,234 @@
+"""What a process needs to begin a step in a lost rank's place: made by a survivor.
+
+It is made at the top of the step's loop, before anything of the step is done. What may change
+before the step commits (buffers, values, untrained modules) is copied; parameters and the state of
+optimizers are not: they stay as they are until the vote, which needs the newcomer.
+
+| of the lost rank, as the survivor has followed it | of the survivor, as it is equal on all ranks |
+|---|---|
+| random streams, generators of random numbers | parameters, optimizers, schedulers, buffers |
+| variables and attributes that differ between ranks | all other variables and attributes |
+| how its data iterators were made | how far they are, and positions in loops |
+| its share of the data is its own | shares of the other ranks, as all have told them |
+| | what was learned of the script and of other ranks (`learned`) |
+
+Where other samples are taken for lost microbatches, nobody follows the lost rank. Then a process
+has the first column from its own first lines.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from types import FrameType
+from typing import Any
+
+import torch
+
+from recoverrun.worker.arrival import (
+    frame_variables,
+    held_tensors,
+    learned,
+    passed_bodies,
+    plain_values,
+)
+from recoverrun.worker.arrival.contents import Parcel
+from recoverrun.worker.arrival.frame_variables import frames_of, stack_of
+from recoverrun.worker.arrival.iterator_places import held_iterator, source_of
+from recoverrun.worker.arrival.learned import PlaceParts
+from recoverrun.worker.arrival.packing import CannotTravel, Packing
+from recoverrun.worker.arrival.plain_values import Place
+from recoverrun.worker.context.object_members import members
+from recoverrun.worker.context.slot_context import Context, last, owners_of
+from recoverrun.worker.context.slot_context import told as key_told
+from recoverrun.worker.data.batch_substitution import holds_part, parts_of
+from recoverrun.worker.errors import NotReachable, NotReplayable
+from recoverrun.worker.replay.known_state import State, in_words
+from recoverrun.worker.tracking.loop_frames import LoopFrame
+from recoverrun.worker.tracking.microbatches import Top
+
+LONG_TENSOR_BYTES = 1 << 20
+"""Of a variable that is no parameter: larger ones are data, or results of the last step."""
+
+
+def made(
+    parts: PlaceParts, rank: int, top: Top, here: Context, before: Mapping[Place, int]
+) -> Parcel:
+    """For `rank`, at `top`, where this rank's own context is `here`; `before` are the digests of
+    plain values as the run began.
+
+    Raises NotReachable.
+    """
+    exact, stack = parts.left.exact, stack_of(parts.worker.runtime.stack, top)
+    slot = _slot(parts, rank, here).pack() if exact else None
+    starts = [_known(parts, rank, one) if exact else None for one in stack]
+    manifest, packing = common(parts, top, here, before)
+    own = parts.worker.runtime.own_modules
+    manifest |= {
+        "slot": slot,
+        "starts": [
+            None if one is None or one.torch_known else one.context.pack() for one in starts
+        ],
+        "passes": passed_bodies.told(stack, sys._getframe(), own, starts),
+        "others": _others(parts, rank, here) if exact else [],
+        "apart": [] if exact else _apart(parts, rank),
+    }
+    still = {one.untyped_storage().data_ptr() for one in held_tensors.frozen(parts.made)}
+    tensors = [
+        one if one.untyped_storage().data_ptr() in still else one.clone() for one in packing.tensors
+    ]
+    return Parcel(manifest, tensors)
+
+
+def common(
+    parts: PlaceParts, top: Top, here: Context, before: Mapping[Place, int]
+) -> tuple[dict[str, Any], Packing]:
+    """What any rank would be told; tensors by reference. Raises NotReachable."""
+    worker, frame = parts.worker, sys._getframe(1)
+    strategy = worker.protection.strategy
+    plan = strategy.plan()
+    if isinstance(plan, str):
+        raise NotReachable(plan)
+    stack = stack_of(worker.runtime.stack, top)
+    packing = Packing([])
+    frames = frames_of(stack, frame)
+    data = parts_of(worker.runtime.given())  # those of this rank: a newcomer has its own
+    there = plain_values.found(frames, worker.runtime.own_modules)
+    try:
+        manifest = {
+            "step": worker.step,
+            "microbatches": worker.protection.machine.microbatches,
+            "plan": plan,
+            "channels": [one.name for one in worker.protection.fabric.channels],
+            "learned": learned.read(parts),
+            "here": here.pack(),
+            "constants": parts.executor.constants.told(),
+            "shares": packing.pack(_shares(parts, top), "shares of the data"),
+            "iterators": [_iterators(one, worker.runtime.own_modules) for one in frames],
+            "frames": _variables(packing, stack, frame, data),
+            "model": packing.pack(held_tensors.model(strategy), "the model"),
+            "modules": packing.pack(
+                held_tensors.others(strategy, parts.made, there),
+                "untrained modules",
+            ),
+            "values": plain_values.pack(plain_values.changed(there, before, data), packing),
+            "gradients": packing.pack(held_tensors.gradients(parts.made), "gradients"),
+            **_states(parts, packing),
+        }
+    except (CannotTravel, NotReplayable) as why:
+        raise NotReachable(str(why)) from why
+    return manifest, packing
+
+
+def _slot(parts: PlaceParts, rank: int, here: Context) -> Context:
+    """Where lost `rank` stands. Raises NotReachable if nobody can tell."""
+    parts.left.await_contexts(rank)
+    parts.left.absorb()
+    lost = parts.executor.lost.get(rank)
+    if lost is None:
+        raise NotReachable(f"rank {rank} has left nothing that tells where it stands")
+    state = lost.at(here.point, parts.executor.captures.points)
+    matters, own = parts.executor.influence.matters, here.values
+    unknown = [key for key in state.unknown if matters(key, own.get(key))]
+    if state.torch_known or unknown:
+        raise NotReachable(state.torch_known or f"{last(unknown[0])} of rank {rank} is not known")
+    # What is not known of it, and bears on no microbatch, is the survivor's.
+    known = {key: one for key, one in state.context.values.items() if key not in state.unknown}
+    return state.context.with_values(known)
+
+
+def _known(parts: PlaceParts, rank: int, loop_frame: LoopFrame) -> State | None:
+    """Where `rank` stood as the present iteration began, its header included; None if unknown."""
+    lost = parts.executor.lost.get(rank)
+    context = loop_frame.top.context if loop_frame.top is not None else None
+    return None if lost is None or context is None else lost.states.get(context.point)
+
+
+def _apart(parts: PlaceParts, rank: int) -> list[Any]:
+    """What `rank` had otherwise than this one when it was lost, by name."""
+    parts.left.absorb()
+    lost = parts.executor.lost.get(rank)
+    return [] if lost is None else sorted(map(key_told, lost.parted), key=str)
+
+
+def _others(parts: PlaceParts, rank: int, here: Context) -> list[list[Any]]:
+    """Where those stand that stay lost, and what of it is not known."""
+    points, lost = parts.executor.captures.points, sorted(parts.executor.lost.items())
+    found = []
+    for other, one in lost:
+        if other != rank:
+            state = one.at(here.point, points)
+            words = in_words(state.unknown, state.torch_known)
+            found.append([other, state.context.pack(), one.apart, state.assumed, words])
+    return found
+
+
+def _shares(parts: PlaceParts, top: Top) -> list[Any]:
+    """Of all ranks, if they have told each other; their names first."""
+    worker, shares = parts.worker, parts.executor.shares
+    return shares.told(worker.env.rank, {**top.globals, **top.names})
+
+
+def _iterators(frame: FrameType, own: frozenset[str]) -> list[list[Any]]:
+    """Those that variables of `frame` hold, and generators that attributes of the script's objects
+    do, as far as they know how far they have come. Iterators over loaders have numbers.
+    """
+    visible = {**frame.f_globals, **frame.f_locals}
+    found = [(name, held_iterator(value, visible, own)) for name, value in frame.f_locals.items()]
+    told: list[list[Any]] = [[name, held.pack()] for name, held in found if held is not None]
+    for path, owner in owners_of(visible, own):
+        for name, value in list(members(owner).items()):
+            counts = source_of(value) is not None
+            one = held_iterator(value, visible, own) if counts else None
+            if one is not None and one.number < 0:
+                told.append([[*path, name], one.pack()])
+    return told
+
+
+def _variables(
+    packing: Packing, stack: Sequence[LoopFrame], frame: FrameType, data: frozenset[int]
+) -> list[Any]:
+    """Of each function on the stack, what its loops bind: locals, and variables of its module."""
+    return [
+        [list(one.loops), _values(packing, one.local, data), _values(packing, one.module, data)]
+        for one in frame_variables.read_all(stack, frame)
+    ]
+
+
+def _values(packing: Packing, values: Mapping[str, Any], data: frozenset[int]) -> list[list[Any]]:
+    """Variables by name. Left out is what is no value (a module, a result of the last step) or
+    holds `data`: what of it matters comes by other ways, or with the newcomer's own prologue.
+    """
+    told = []
+    for name, value in values.items():
+        if not _is_result(value) and not holds_part(value, data):
+            try:
+                told.append([name, packing.pack(value, name)])
+            except CannotTravel:
+                continue
+    return told
+
+
+def _is_result(value: Any) -> bool:
+    tensor = isinstance(value, torch.Tensor)
+    return tensor and (value.requires_grad or value.nbytes > LONG_TENSOR_BYTES)
+
+
+def _states(parts: PlaceParts, packing: Packing) -> dict[str, Any]:
+    return {
+        name: [
+            packing.pack(_travelling(one.state_dict()), f"the state of a {type(one).__name__}")
+            for one in parts.made.of(name)
+        ]
+        for name in parts.made.names()
+    }
+
+
+def _travelling(state: dict[str, Any]) -> dict[str, Any]:
+    """Without functions, which the newcomer's own prologue makes."""
+    found = {}
+    for name, value in state.items():
+        try:
+            Packing([]).pack(value, name)
+        except CannotTravel:
+            continue
+        found[name] = value
+    return found

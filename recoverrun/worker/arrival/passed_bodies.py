@@ -1,0 +1,114 @@
+"""What the body of an outer loop finds, as its present iteration began.
+
+Between two loops of the path code runs once in a fresh process, too: it may take the batches of a
+step from an iterator, or ask a counter whether it is time to evaluate. So before that code runs the
+variables and attributes that are plain are as they were in the survivor then, and iterators have
+come as far. All else comes as the innermost loop is reached.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from types import FrameType
+from typing import Any
+
+from recoverrun.worker.arrival import frame_variables
+from recoverrun.worker.arrival.frame_variables import names_bound
+from recoverrun.worker.arrival.iterator_places import (
+    HeldIterator,
+    held_iterator,
+    source_of,
+)
+from recoverrun.worker.context.object_members import members, resolve
+from recoverrun.worker.context.object_views import PLAIN
+from recoverrun.worker.context.slot_context import Key, belongs_to_process
+from recoverrun.worker.context.values import put as put_member
+from recoverrun.worker.data.source import Source
+from recoverrun.worker.data.weak_source import WeakSource
+from recoverrun.worker.replay.known_state import State, differing
+from recoverrun.worker.tracking.loop_frames import LoopFrame
+from recoverrun.worker.tracking.python_frames import find_frame
+
+LARGE = 1 << 63
+
+Told = list[list[list[Any]]]
+"""Of one loop: variables, iterators that variables hold, and attributes, each with its name."""
+
+
+def told(
+    stack: Sequence[LoopFrame],
+    start: FrameType,
+    own: frozenset[str],
+    slots: Sequence[State | None],
+) -> list[Told]:
+    """Of each loop of `stack`, the innermost apart. `start` is below their frames; `slots` tell
+    where the lost rank stood as these iterations began: what differs there is its own, as the rank
+    that a sampler carries.
+    """
+    return [
+        _told(one, list(stack[: place + 1]), start, own, slots[place])
+        for place, one in enumerate(stack[:-1])
+    ]
+
+
+def _told(
+    loop_frame: LoopFrame,
+    around: list[LoopFrame],
+    start: FrameType,
+    own: frozenset[str],
+    slot: State | None,
+) -> Told:
+    frame, top = find_frame(loop_frame.frame_id, start), loop_frame.top
+    if frame is None or top is None:
+        return [[], [], []]
+    bound = names_bound(one for one in around if one.frame_id == loop_frame.frame_id)
+    values: dict[Key, Any] = {name: top.names[name] for name in sorted(bound & top.names.keys())}
+    if slot is not None and top.context is not None:
+        values |= dict(top.context.attributes.items())
+        apart = differing(slot.context, top.context)
+        values = {key: apart.get(key, one) for key, one in values.items()}
+        values = {key: one for key, one in values.items() if key not in slot.unknown}
+    plain = {key: one for key, one in values.items() if _is_plain(one)}
+    variables = [[key, one] for key, one in plain.items() if isinstance(key, str)]
+    attributes = [[list(key), one] for key, one in plain.items() if not isinstance(key, str)]
+    visible = {**frame.f_globals, **frame.f_locals}
+    counts = {id(_held(source)): count for source, count in top.positions}
+    iterators: list[list[Any]] = []
+    for name, value in frame.f_locals.items():
+        held, count = held_iterator(value, visible, own), counts.get(id(source_of(value)))
+        if held is not None and count is not None:
+            iterators.append([name, held.as_of(count).pack()])
+    return [variables, iterators, attributes]
+
+
+def _is_plain(value: Any) -> bool:
+    """True of what nobody has changed since then, and msgpack knows."""
+    kind = type(value)
+    return kind in PLAIN and kind is not complex and (kind is not int or -LARGE < value < LARGE)
+
+
+def _held(source: Source) -> Source | None:
+    return source.held if isinstance(source, WeakSource) else source
+
+
+def put(
+    told_here: Told,
+    frame: FrameType,
+    hold: Callable[[HeldIterator, Any, Mapping[str, Any]], Any],
+) -> None:
+    """In a fresh process, in the `frame` of the loop. Raises NotReachable."""
+    variables, iterators, attributes = told_here
+    frame_variables.write(frame, dict(variables))
+    _put_attributes(attributes, {**frame.f_globals, **frame.f_locals})
+    for name, packed in iterators:
+        visible = {**frame.f_globals, **frame.f_locals}
+        present = frame.f_locals.get(name)
+        held = hold(HeldIterator.unpack(packed), present, visible)
+        if held is not present:
+            frame_variables.write(frame, {name: held})
+
+
+def _put_attributes(attributes: list[list[Any]], visible: Mapping[str, Any]) -> None:
+    for told_path, value in attributes:
+        path = tuple(told_path)
+        owner = None if belongs_to_process(path[-1]) else resolve(visible, path)
+        if owner is not None and path[-1] in members(owner):
+            put_member(members(owner), path[-1], value)

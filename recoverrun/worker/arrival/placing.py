@@ -1,0 +1,196 @@
+"""Everything of a parcel is put in place: the newcomer's side of `parcel`."""
+
+from collections.abc import Callable, Mapping
+from types import FrameType
+from typing import Any
+
+import torch
+
+from recoverrun.worker.arrival import frame_variables, held_tensors, plain_values
+from recoverrun.worker.arrival.contents import Parcel
+from recoverrun.worker.arrival.frame_variables import FrameVariables
+from recoverrun.worker.arrival.iterator_places import HeldIterator, at_path
+from recoverrun.worker.arrival.learned import PlaceParts
+from recoverrun.worker.arrival.packing import LocalShard, is_distributed, unpack
+from recoverrun.worker.context.made_objects import MadeObjects
+from recoverrun.worker.context.object_graph import Holdings
+from recoverrun.worker.context.object_members import members, resolve
+from recoverrun.worker.context.slot_context import Context, Key, belongs_to_process, key_of, last
+from recoverrun.worker.context.values import copied, put
+from recoverrun.worker.errors import NotReachable
+from recoverrun.worker.replay import local_shards as shares
+from recoverrun.worker.replay.known_state import differing
+from recoverrun.worker.tracking.loop_frames import LoopFrame
+
+Hold = Callable[[HeldIterator, Any, Mapping[str, Any]], Any]
+"""Gives the iterator that a variable is to hold, which holds another one now."""
+
+
+def put_state(parts: PlaceParts, parcel: Parcel, there: Holdings) -> None:
+    """Parameters, buffers, gradients, optimizers and the like.
+
+    Raises NotReachable where they do not fit.
+    """
+    told, tensors = parcel.manifest, parcel.tensors
+    strategy = parts.worker.protection.strategy
+    with torch.no_grad():
+        _fill(
+            "the model",
+            held_tensors.model(strategy),
+            unpack(told["model"], tensors),
+        )
+        mine = held_tensors.others(strategy, parts.made, there)
+        _fill("untrained modules", mine, unpack(told["modules"], tensors))
+        put_gradients(parts.made, unpack(told["gradients"], tensors))
+    plain_values.put(told["values"], tensors, there)
+    put_states(parts.made, parcel)
+
+
+def put_states(made: MadeObjects, parcel: Parcel) -> None:
+    """Of optimizers, schedulers and scalers. Raises NotReachable where they do not fit."""
+    told, tensors = parcel.manifest, parcel.tensors
+    for name in made.names():
+        own = made.of(name)
+        if len(own) != len(told[name]):
+            raise NotReachable(f"this process has made {len(own)} {name}, others {len(told[name])}")
+        for one, packed in zip(own, told[name], strict=True):
+            state = unpack(packed, tensors)
+            if name == "optimizers":
+                state = _distributed(one, state)
+            one.load_state_dict({**one.state_dict(), **state})
+
+
+def put_constants(parts: PlaceParts, parcel: Parcel, there: Holdings) -> None:
+    """What other ranks hold otherwise outside of their loops. Raises NotReachable."""
+    own = parts.worker.runtime.own_modules
+    missing = parts.executor.constants.learn(parcel.manifest["constants"], there, own)
+    if missing:
+        raise NotReachable(f"{missing} differs between ranks, and this process has none")
+
+
+def put_shares(parts: PlaceParts, parcel: Parcel, visible: Mapping[str, Any]) -> None:
+    """What ranks hold each for itself: this one has its own from its first lines. Raises
+    NotReachable.
+    """
+    told = unpack(parcel.manifest["shares"], parcel.tensors)
+    other = parts.executor.shares.learn(told, parts.worker.env.rank, visible)
+    if other:
+        raise NotReachable(f"{other} is another share of the data than it was in the lost process")
+
+
+def put_variables(parcel: Parcel, stack: list[LoopFrame], frame: FrameType) -> None:
+    """What the loops of each function bind."""
+    found, tensors = [], parcel.tensors
+    told = parcel.manifest["frames"]
+    for (loops, *values), mine in zip(told, frame_variables.read_all(stack, frame), strict=True):
+        local, module = ({name: unpack(one, tensors) for name, one in names} for names in values)
+        found.append(
+            FrameVariables(tuple(loops), filled(mine.local, local), filled(mine.module, module))
+        )
+    frame_variables.write_all(found, stack, frame)
+
+
+def put_iterators(parcel: Parcel, frames: list[FrameType], hold: Hold) -> None:
+    """Those that variables and attributes hold have given as many items as there. Raises
+    NotReachable.
+    """
+    for told, frame in zip(parcel.manifest["iterators"], frames, strict=True):
+        for name, packed in told:
+            visible = {**frame.f_globals, **frame.f_locals}
+            if not isinstance(name, str):
+                present = at_path(tuple(name), visible)
+                hold(HeldIterator.unpack(packed), present, visible)
+                continue
+            present = frame.f_locals.get(name)
+            held = hold(HeldIterator.unpack(packed), present, visible)
+            if held is not present:
+                frame_variables.write(frame, {name: held})
+
+
+def put_context(
+    visible: Mapping[str, Any],
+    here: Context,
+    slot: Context,
+    write: Callable[[str, Any], None],
+    *,
+    of_process: bool = False,
+) -> None:
+    """Values of the script's objects as they are `here`, with those of the slot where these
+    differ. `write` gives a variable its value. With `of_process` also those that belong to one
+    process, whose place this one takes.
+    """
+    told: dict[Key, Any] = dict(here.attributes.items())
+    told.update(here.names)
+    told.update(differing(slot, here))
+    put_values(visible, told, write, of_process=of_process)
+
+
+def own_values(parcel: Parcel, visible: Mapping[str, Any]) -> dict[Key, Any]:
+    """What the slot had otherwise than others when it was lost, as this process has it: where other
+    samples are taken nobody knows more of it.
+    """
+    keys = [key_of(said) for said in parcel.manifest["apart"]]
+    found = ((key, shares.value_of(visible, key)) for key in keys)
+    return {key: copied(value) for key, value in found if value is not None}
+
+
+def put_values(
+    visible: Mapping[str, Any],
+    told: Mapping[Key, Any],
+    write: Callable[[str, Any], None],
+    *,
+    of_process: bool = False,
+) -> None:
+    """Each where it belongs; `write` gives a variable its value."""
+    for path, value in told.items():
+        name: str = last(path)
+        if name.endswith(("#", "[]")) or (belongs_to_process(name) and not of_process):
+            continue  # marks of large data, the order of keys
+        if isinstance(path, str):
+            write(path, copied(value))
+            continue
+        owner = resolve(visible, path)
+        if owner is None or name not in members(owner):
+            continue
+        if filled({name: members(owner)[name]}, {name: copied(value)}):
+            put(members(owner), name, copied(value))
+
+
+def filled(present: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Containers get their content where they lie. What is left."""
+    return {
+        name: value
+        for name, value in values.items()
+        if not plain_values.fill(present.get(name), value)
+    }
+
+
+def _fill(what: str, mine: Mapping[str, torch.Tensor], theirs: Mapping[str, torch.Tensor]) -> None:
+    if mine.keys() != theirs.keys():
+        odd = min(mine.keys() ^ theirs.keys())
+        raise NotReachable(f"{what}: {odd} is not on all ranks")
+    for name, target in mine.items():
+        if target.shape != theirs[name].shape or target.dtype != theirs[name].dtype:
+            raise NotReachable(f"{what}: {name} is of another shape or type on other ranks")
+        target.copy_(theirs[name])
+
+
+def put_gradients(made: MadeObjects, gradients: list[torch.Tensor | None]) -> None:
+    """Of all parameters of all optimizers."""
+    for param, gradient in zip(held_tensors.trained(made), gradients, strict=False):
+        if gradient is None:
+            param.grad = None
+        elif is_distributed(param):
+            param.grad = held_tensors.like(param, gradient)
+        else:
+            param.grad = gradient
+
+
+def _distributed(optimizer: Any, state: dict[str, Any]) -> dict[str, Any]:
+    """Local parts are parts of a DTensor again, as the parameter is that they belong to."""
+    params = [param for group in optimizer.param_groups for param in group["params"]]
+    for number, entries in state["state"].items():
+        for name, value in entries.items():
+            if isinstance(value, LocalShard):
+                entries[name] = held_tensors.like(params[number], value.tensor)
+    return state

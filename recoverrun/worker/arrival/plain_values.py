@@ -1,0 +1,194 @@
+"""What the script has changed beside its loops: histories, counters of its modules, meters, caches.
+
+All that hangs on its frames and modules is walked through (`object_graph`). As the run begins a
+digest is taken of each plain list, and of each plain value that an object or a dict holds. What has
+changed since is told to a newcomer, by the path on which it was found, and put there in place. What
+never changes is not told: it may be the rank's own. Entries that a dict has lost are not missed.
+"""
+
+import zlib
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from types import FrameType
+from typing import Any
+
+import msgpack
+import torch
+
+from recoverrun.worker.arrival.packing import CannotTravel, Packing, unpack
+from recoverrun.worker.context.object_graph import LONG, Holdings, holdings
+from recoverrun.worker.context.object_views import PLAIN, is_view, named_in
+from recoverrun.worker.context.slot_context import belongs_to_process
+from recoverrun.worker.context.values import is_small_tensor
+from recoverrun.worker.data.batch_substitution import holds_part
+from recoverrun.worker.rng.streams import tensor_bytes
+
+WHOLE: tuple[type, ...] = (list, deque, set)
+DICTS: tuple[type, ...] = (dict, OrderedDict, defaultdict, Counter)
+
+QUICK = (bool, float, type(None))
+
+LONG_CONTAINER = 1 << 14
+MOST_BYTES = 1 << 18
+"""Of one container: a larger one is data."""
+
+ALL_BYTES = 1 << 24
+
+NOT_OURS = ("os.environ", "context variables")
+
+Place = tuple[str, Any]
+"""The path of a list and None, or of a holder and the name that it has for the value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One value, packed."""
+
+    place: Place
+    packed: bytes
+    tensors: tuple[torch.Tensor, ...]
+    in_dict: bool = False
+
+    @property
+    def digest(self) -> int:
+        crc = zlib.crc32(self.packed)
+        for tensor in self.tensors:
+            crc = zlib.crc32(tensor_bytes(tensor.detach()), crc)
+        return crc
+
+
+def found(frames: Iterable[FrameType], own: frozenset[str]) -> Holdings:
+    """All that hangs on the variables of `frames`, and on the script's modules, `own`."""
+    return holdings([dict(frame.f_locals) for frame in frames], own)
+
+
+def digests(there: Holdings, *, of_process: bool = False) -> dict[Place, int]:
+    """Of everything, as it is now; with `of_process` also of what belongs to this process alone."""
+    return {entry.place: entry.digest for entry in _entries(there, of_process)}
+
+
+def changed(
+    there: Holdings,
+    before: Mapping[Place, int],
+    data: frozenset[int] = frozenset(),
+    *,
+    of_process: bool = False,
+) -> Iterator[Entry]:
+    """What is not as it was, or was not there. Left out is what holds one of these parts of `data`:
+    those are this rank's.
+    """
+    left = ALL_BYTES
+    for entry in _entries(there, of_process, data):
+        if before.get(entry.place) != entry.digest:
+            left -= len(entry.packed) + sum(one.nbytes for one in entry.tensors)
+            if left >= 0:
+                yield entry
+
+
+def pack(entries: Iterable[Entry], packing: Packing) -> list[Any]:
+    """Plain values for msgpack, and tensors beside them."""
+    told = []
+    for entry in entries:
+        value = unpack(msgpack.unpackb(entry.packed, raw=False), entry.tensors)
+        told.append([*entry.place, entry.in_dict, packing.pack(value)])
+    return told
+
+
+def put(told: Iterable[list[Any]], tensors: list[torch.Tensor], there: Holdings) -> None:
+    """Put it where it was found; what nothing in this process holds is left out."""
+    by_path = {path: one for path, one in there.held if path}
+    for path, key, in_dict, packed in told:
+        value = unpack(packed, tensors)
+        if path not in by_path:
+            parent, _, name = path.rpartition(".")
+            made: Any = {} if in_dict else value
+            if parent not in by_path or (key is not None and not in_dict):
+                continue
+            named_in(by_path[parent])[name] = by_path[path] = made
+        if key is None:
+            fill(by_path[path], value)
+        else:
+            named_in(by_path[path])[key] = value
+
+
+def fill(container: Any, content: Any) -> bool:
+    """Give a container its content where it lies: other names see it, too. False if it is none, or
+    of another kind.
+    """
+    kind: Any = type(container)
+    if kind not in (*WHOLE, *DICTS) or kind is not type(content):
+        return False
+    if container is not content:
+        container.clear()
+        (container.extend if kind in (list, deque) else container.update)(content)
+    return True
+
+
+def _entries(
+    there: Holdings, of_process: bool, data: frozenset[int] = frozenset()
+) -> Iterator[Entry]:
+    whole: set[str] = set()  # lists of which all that is in them is told
+    for path, one in there.held:
+        if not path or path in NOT_OURS or _is_within(path, whole):
+            continue
+        if type(one) in WHOLE and holds_part(one, data):
+            whole.add(path)
+            continue
+        entry = _packed((path, None), one) if type(one) in WHOLE else None
+        if entry is not None:
+            whole.add(path)
+            yield entry
+        elif is_view(one):
+            yield from _values(path, one, of_process, data)
+
+
+def _values(path: str, holder: Any, of_process: bool, data: frozenset[int]) -> Iterator[Entry]:
+    named = named_in(holder)
+    if not 0 < len(named) <= LONG:
+        return
+    in_dict = type(holder) in DICTS
+    for key, value in list(named.items()):
+        kind = type(value)
+        if kind not in PLAIN and not issubclass(kind, torch.Tensor):
+            continue
+        if type(key) is not int and (type(key) is not str or _is_private(key, of_process)):
+            continue
+        if kind in PLAIN or (is_small_tensor(value) and id(value) not in data):
+            entry = _packed((path, key), value, in_dict)
+            if entry is not None:
+                yield entry
+
+
+@lru_cache(maxsize=1 << 14)
+def _is_private(name: str, of_process: bool) -> bool:
+    """Asked of each attribute of each object."""
+    return name.startswith("__") or (belongs_to_process(name) and not of_process)
+
+
+def _is_within(path: str, lists: set[str]) -> bool:
+    """True of what lies in one of these lists."""
+    at = path.find("[")
+    while at > 0:
+        if path[:at] in lists:
+            return True
+        at = path.find("[", at + 1)
+    return False
+
+
+def _packed(place: Place, value: Any, in_dict: bool = False) -> Entry | None:
+    """None if it is no plain value, or data."""
+    kind = type(value)
+    if kind in WHOLE and len(value) > LONG_CONTAINER:
+        return None
+    if kind in QUICK:  # packed as it is: there are thousands
+        return Entry(place, msgpack.packb(value), (), in_dict)
+    tensors: list[torch.Tensor] = []
+    try:
+        packed = bytes(msgpack.packb(Packing(tensors).pack(value), use_bin_type=True))
+    except (CannotTravel, ValueError):
+        return None
+    size = len(packed) + sum(one.nbytes for one in tensors)
+    large = size > MOST_BYTES or not all(map(is_small_tensor, tensors))
+    return None if large else Entry(place, packed, tuple(tensors), in_dict)

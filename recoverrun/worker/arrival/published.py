@@ -1,0 +1,49 @@
+"""What a fresh process finds in the job's store before the script's first line.
+
+| key | holds |
+|---|---|
+| `arrival/path` | how the others train (`Way`) |
+| `arrival/record/SHARD` | results of collectives before these loops (`prologue_record`) |
+| `arrival/GENERATION/RANK` | where that rank gets its parcel from, in that generation |
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgpack
+
+from rendezvous.protocol.layout import Layout
+
+PATH = "arrival/path"
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How the others train."""
+
+    strategy: str  # its name
+    layout: Layout
+    path: tuple[str, ...]  # ids of loops, the outermost first
+
+
+def record_key(shard: int) -> str:
+    return f"arrival/record/{shard}"
+
+
+def address_key(generation: int, rank: int) -> str:
+    return f"arrival/{generation}/{rank}"
+
+
+def packed(way: Way) -> bytes:
+    told = {
+        "strategy": way.strategy,
+        "replicas": [list(one) for one in way.layout.replicas],
+        "path": list(way.path),
+    }
+    return bytes(msgpack.packb(told, use_bin_type=True))
+
+
+def unpacked(told: bytes) -> Way:
+    known: dict[str, Any] = msgpack.unpackb(told, raw=False)
+    layout = Layout(tuple(tuple(one) for one in known["replicas"]))
+    return Way(known["strategy"], layout, tuple(known["path"]))

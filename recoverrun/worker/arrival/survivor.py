@@ -1,0 +1,226 @@
+"""A survivor's side of an arrival: what a fresh process finds, and where all wait for it.
+
+From the first transaction on a survivor tells where in the script the run is (`published`). When
+all members know of an invitation, as the vote of the step before has shown, all stop at the top of
+the next step. There one survivor for each newcomer makes its parcel and offers it; the view that
+begins then has the newcomers, and the step goes on: its vote needs them.
+"""
+
+import gc
+import sys
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+import msgpack
+
+from recoverrun.worker.arrival import parcel, plain_values, published
+from recoverrun.worker.arrival.frame_variables import frames_of, stack_of
+from recoverrun.worker.arrival.learned import PlaceParts
+from recoverrun.worker.arrival.node_address import node_address
+from recoverrun.worker.arrival.plain_values import Place
+from recoverrun.worker.arrival.prologue_record import PrologueRecord
+from recoverrun.worker.arrival.transfer import Offer
+from recoverrun.worker.arrival.winding import over_for_good, standing
+from recoverrun.worker.context.slot_context import Context
+from recoverrun.worker.data.iterator_origin import Origin
+from recoverrun.worker.data.loader_iterator import LoaderIterator
+from recoverrun.worker.errors import NotReachable
+from recoverrun.worker.tracking.microbatches import Top
+from rendezvous.protocol.arrival_messages import REFUSE_RETURN
+from rendezvous.protocol.layout import Layout
+
+HELD_AGAIN_S = 0.5
+"""A message may be lost, and a coordinator be replaced."""
+
+PROVED = 2
+"""Transactions after which the run has said what it promises."""
+
+NEVER = "a lost replica does not come back: {}"
+UNTOLD = "what it needs cannot be told: {error}"
+
+
+class Survivor:
+    """Implements `step.Returns`."""
+
+    def __init__(self, parts: PlaceParts, record: PrologueRecord) -> None:
+        self._parts = parts
+        self._record = record
+        self._path: list[str] = []  # as it was told
+        self._step = -1  # the last one whose top was seen
+        self._refused = False
+        self._before: dict[Place, int] | None = None  # of plain values, as the run began
+        self._offers: list[Offer] = []
+        self._joined: tuple[int, ...] = ()  # ranks that take part again since this transaction
+
+    def first_forward(self) -> None:
+        """Nothing has been trained yet."""
+        if self._before is None:
+            runtime = self._parts.worker.runtime
+            frames = frames_of(runtime.stack, sys._getframe(1))
+            there = plain_values.found(frames, runtime.own_modules)
+            self._before = plain_values.digests(there)
+
+    def begins(self, top: Top, context: Context) -> None:
+        """A transaction begins at `top`, of a loop that trains or of another one."""
+        worker = self._parts.worker
+        machine = worker.protection.machine
+        if worker.step == self._step or top.loop.id not in worker.runtime.regions:
+            return
+        self._step = worker.step
+        if not self._refused:
+            moved = self._publish(top)
+            if worker.step == PROVED:
+                self._look(top, context)
+            elif moved and (why := over_for_good(worker.runtime)):
+                self._refuse(why, said=worker.speaks_first)
+        if machine.held() is not None:
+            self._hold(top, context)
+
+    def know(self, before: list[list[Any]]) -> None:
+        """This process has come later: `before` are the digests as the run began."""
+        self._before = {(path, key): digest for path, key, digest in before}
+
+    def meet(self, joined: Iterable[int]) -> None:
+        """This process has come in one view with others."""
+        self._joined = tuple(joined)
+        self._parts.left.renew(self._joined)
+
+    def committed(self) -> None:
+        """Parameters may change now; who takes part again has its own context from here on."""
+        parts = self._parts
+        parts.made.stepped = False
+        for offer in self._offers:
+            offer.close()
+        self._offers.clear()
+        with parts.worker.changed:  # a view in between has what their processes leave behind it
+            live = parts.worker.protection.machine.view.live_ranks
+            for rank in self._joined:
+                if rank in live:
+                    parts.left.forget(rank)
+                    for source in parts.worker.runtime.sources:
+                        source.forget(rank)
+        self._joined = ()
+
+    # --------------------------------------------------------------------------- what is told
+
+    def _publish(self, top: Top) -> bool:
+        """Say where the script trains, if it is somewhere else than before: True if it is."""
+        worker = self._parts.worker
+        path = [one.loop.id for one in stack_of(worker.runtime.stack, top)]
+        if path == self._path:
+            return False
+        self._path, layout = path, worker.protection.layout
+        self._record.close_in(top.loop.id)
+        slot, shard = layout.place(worker.env.rank)
+        if slot != min(worker.protection.machine.view.live):
+            return True
+        store = worker.store(0)
+        store.set(published.record_key(shard), self._record.pack(layout))
+        if not shard:
+            name = worker.protection.strategy.name
+            store.set(published.PATH, published.packed(published.Way(name, layout, tuple(path))))
+        return True
+
+    def _look(self, top: Top, context: Context) -> None:
+        """Say at the start why nobody could come back, if that can be seen: all is told that can be
+        told as long as nobody is lost, to nobody.
+        """
+        worker = self._parts.worker
+        try:
+            standing(worker.runtime).pack()
+            parcel.common(self._parts, top, context, self._before or {})
+        except NotReachable as why:
+            self._refuse(str(why), said=worker.speaks_first)
+        except Exception as error:  # protects a healthy run from what its objects say of themselves
+            self._refuse(UNTOLD.format(error=repr(error)), said=worker.speaks_first)
+
+    def _refuse(self, reason: str, *, said: bool = True) -> None:
+        """Nobody comes back; others may say why."""
+        if said and not self._refused:
+            self._parts.worker.reporter.notice(NEVER.format(reason), REFUSE_RETURN)
+        self._refused = True
+
+    # --------------------------------------------------------------------------- waiting
+
+    def _hold(self, top: Top, context: Context) -> None:
+        """All members stand here: others take part from this step on."""
+        worker = self._parts.worker
+        machine = worker.protection.machine
+        generation, invited = machine.view.generation, worker.invited
+        before = frozenset(machine.view.live_ranks)
+        worker.failpoints.stops()
+        collects = gc.isenabled()
+        gc.disable()  # a collection takes longer than a parcel, and all wait for it
+        try:
+            for rank in invited:
+                if donor_of(worker.protection.layout, machine.view.live, rank) == worker.env.rank:
+                    self._give(rank, generation + 1, top, context)
+        except NotReachable as why:
+            self._refuse(str(why))
+        except Exception as error:  # protects a healthy run from what its objects say of themselves
+            self._refuse(UNTOLD.format(error=repr(error)))
+        finally:
+            if collects:
+                gc.enable()
+        self._parts.left.renew(invited)
+        while (held := machine.held()) is not None:
+            worker.link.send(held)
+            worker.failpoints.welcomes("hold")
+            self._await_view(generation)
+        # Of those who came one may be lost again by now, and the newest view tells of no arrival.
+        came = set(worker.joined if worker.joining else ()) | (
+            set(machine.view.live_ranks) - before
+        )
+        self._parts.left.stay(set(invited) - came)
+        self._joined = tuple(sorted(came))
+        if self._joined:
+            worker.failpoints.return_begins(worker.step)
+            worker.protection.strategy.admit()
+
+    def _await_view(self, generation: int) -> None:
+        """Wait for a newer view, but not longer than it takes to say again where we are."""
+        worker, machine = self._parts.worker, self._parts.worker.protection.machine
+        with worker.changed, worker.protection.fabric.waits.on(None, 0, "a lost replica"):
+            worker.changed.wait_for(
+                lambda: machine.view.generation > generation, timeout=HELD_AGAIN_S
+            )
+
+    def _give(self, rank: int, generation: int, top: Top, context: Context) -> None:
+        """Offer `rank` what it needs to begin here."""
+        parts, worker = self._parts, self._parts.worker
+        lost = parts.executor.lost.get(rank)
+
+        def origin_of(one: LoaderIterator) -> Origin | None:
+            if lost is None or not exact:
+                return None
+            return lost.origin(one.number, one.origin, parts.executor.captures.points)
+
+        exact = parts.left.exact
+        stands = standing(worker.runtime, origin_of, own_data=not exact)
+        found = parcel.made(parts, rank, top, context, self._before or {})
+        record = self._record.pack(worker.protection.layout)
+        before = [[*place, digest] for place, digest in (self._before or {}).items()]
+        manifest = {
+            **found.manifest,
+            "standing": stands.pack(),
+            "record": record,
+            "before": before,
+            "donor": worker.env.rank,
+        }
+        offer = Offer(
+            node_address(), manifest, found.tensors, attempt=generation, step=worker.step,
+            amid=partial(worker.failpoints.welcomes, "send"),
+        )  # fmt: skip
+        self._offers.append(offer)
+        worker.store(0).set(published.address_key(generation, rank), _packed(list(offer.address)))
+
+
+def _packed(value: Any) -> bytes:
+    return bytes(msgpack.packb(value, use_bin_type=True))
+
+
+def donor_of(layout: Layout, live: tuple[int, ...], rank: int) -> int:
+    """Which survivor gives `rank` its place: donors are spread over the replicas that live."""
+    slot, shard = layout.place(rank)
+    return layout.replicas[live[(slot + shard) % len(live)]][shard]

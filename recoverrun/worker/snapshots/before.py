@@ -1,0 +1,42 @@
+"""What the script holds as the first loop that trains is about to begin.
+
+What has changed since is told in a snapshot. The rest is made anew by the script's own first lines,
+which a process runs before it goes back to where a snapshot was taken.
+"""
+
+from collections.abc import Mapping, Sequence
+from types import FrameType
+from typing import Any
+
+from recoverrun.worker.arrival import plain_values
+from recoverrun.worker.arrival.plain_values import Place
+from recoverrun.worker.snapshots import loose_values
+from recoverrun.worker.snapshots.loose_values import Key, Mark
+from recoverrun.worker.snapshots.rank_tensors import ModuleNames
+
+
+class Before:
+    """Of one process."""
+
+    def __init__(
+        self, digests: Mapping[Place, int], names: ModuleNames, marks: Mapping[Key, Mark]
+    ) -> None:
+        self.digests = digests  # of plain values
+        self.names = names
+        self.marks = marks  # of loose values
+
+    @staticmethod
+    def seen(frames: Sequence[FrameType], own: frozenset[str]) -> "Before":
+        """Now; `own` are the script's modules."""
+        there = plain_values.found(frames, own)
+        marks = loose_values.marks(there, loose_values.spaces_of(frames, own))
+        return Before(plain_values.digests(there, of_process=True), ModuleNames(there), marks)
+
+    def of(self, told: Sequence[Sequence[Any]]) -> "Before":
+        """The same with digests that another process has taken."""
+        digests = {(path, key): digest for path, key, digest in told}
+        return Before(digests, self.names, self.marks)
+
+    def pack(self) -> list[list[Any]]:
+        """What another process can use of it: plain values for msgpack."""
+        return [[*place, digest] for place, digest in self.digests.items()]

@@ -1,0 +1,170 @@
+"""What the script changes in place and keeps where neither a module nor a loop would tell of it.
+
+An average of weights in a dict, a buffer of past samples in an array, a history that has grown too
+long for a plain value (`arrival.plain_values`). Each is known by its path, and by a mark that tells
+whether it has changed.
+"""
+
+import re
+import sys
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from types import FrameType
+from typing import Any
+
+import torch
+
+from recoverrun.worker.arrival import plain_values
+from recoverrun.worker.arrival.held_tensors import local
+from recoverrun.worker.arrival.packing import CannotTravel, LocalShard, Packing, is_distributed
+from recoverrun.worker.context.object_graph import LONG, Holdings
+from recoverrun.worker.context.object_views import is_view, named_in
+from recoverrun.worker.errors import NotReachable
+
+LOOSE_BYTES = 1 << 12
+"""Of a tensor or an array in an object: smaller ones are plain values, or of the context."""
+
+MOST_BYTES = 1 << 28
+"""Of an array, whose changes nobody counts: a larger one is data."""
+
+SEQUENCES = (list, deque)
+
+GROWN = "{} has changed since the run began, and {}"
+SHARDED = "{} is a sharded tensor that was made while the script trained"
+GONE = "{}, which has changed since the run began, is not there"
+
+_FIRST = re.compile(r"[.\[]")
+
+Key = tuple[str, Any]
+"""The path of a holder, and a name or place there; or the path of a list, and None."""
+
+Mark = tuple[int, ...]
+
+Spaces = Sequence[tuple[str, Mapping[str, Any]]]
+"""Variables, by the name of their function or module."""
+
+
+def spaces_of(frames: Sequence[FrameType], own: frozenset[str]) -> Spaces:
+    """Of functions that run, and of the script's `own` modules."""
+    local = [(f"<{one.f_code.co_qualname}>", one.f_locals) for one in frames]
+    known = sorted(own & sys.modules.keys())
+    return [*local, *((f"<{name}>", vars(sys.modules[name])) for name in known)]
+
+
+def marks(there: Holdings, spaces: Spaces) -> dict[Key, Mark]:
+    """Of all that may change."""
+    return {key: mark for key, _, mark in _all(there, spaces)}
+
+
+def told(
+    there: Holdings,
+    spaces: Spaces,
+    before: Mapping[Key, Mark],
+    bound: frozenset[str],
+    packing: Packing,
+) -> list[list[Any]]:
+    """What has changed since `before`, and is not in `packing` yet: plain values for msgpack.
+    Variables that loops have `bound` come by themselves, as data do.
+
+    Raises NotReachable if a list of it cannot be told.
+    """
+    known = {(one.data_ptr(), one.nbytes) for one in packing.tensors}
+    found = []
+    for key, value, mark in _all(there, spaces):
+        path, name = key
+        if before.get(key) == mark or _variable(path, name) in bound:
+            continue
+        if isinstance(value, torch.Tensor) and mark[:2] in known:
+            continue
+        if is_distributed(value) and key not in before:
+            raise NotReachable(SHARDED.format(f"{path}[{name!r}]"))
+        try:
+            found.append([path, name, packing.pack(value, f"{path}[{name!r}]")])
+        except CannotTravel as why:
+            if type(value) in SEQUENCES:
+                raise NotReachable(GROWN.format(path, why)) from why
+    return found
+
+
+def put(there: Holdings, spaces: Spaces, told: Sequence[tuple[str, Any, Any]]) -> None:
+    """Put values where they were found. Raises NotReachable where nothing would hold them."""
+    holders = {path: one for path, one in there.held if path}
+    variables = dict(spaces)
+    for path, name, value in told:
+        if path in variables:
+            _fill(variables[path].get(name), value)  # a loop's own variables come by themselves
+            continue
+        if name is None:
+            if not plain_values.fill(holders.get(path), value):
+                _holder(holders, path)[path.rpartition(".")[2]] = value
+            continue
+        if path not in holders:
+            made: dict[Any, Any] = {}
+            _holder(holders, path)[path.rpartition(".")[2]] = holders[path] = made
+        named = named_in(holders[path])
+        if not _fill(named.get(name), value):
+            named[name] = value
+
+
+def _variable(path: str, name: Any) -> Any:
+    """The variable by which it was found."""
+    return name if path.startswith("<") else _FIRST.split(path, maxsplit=1)[0]
+
+
+def _holder(holders: Mapping[str, Any], path: str) -> Any:
+    parent = path.rpartition(".")[0]
+    if parent not in holders:
+        raise NotReachable(GONE.format(path))
+    return named_in(holders[parent])
+
+
+def _fill(present: Any, value: Any) -> bool:
+    """Give a tensor or an array its elements where it lies; False if there is none like it."""
+    if isinstance(value, LocalShard) and is_distributed(present):
+        present, value = local(present), value.tensor
+    if type(present) is not type(value) or present.shape != value.shape:
+        return False
+    if isinstance(value, torch.Tensor):
+        present.detach().copy_(value)
+    else:
+        present[...] = value
+    return True
+
+
+def _all(there: Holdings, spaces: Spaces) -> Iterator[tuple[Key, Any, Mark]]:
+    for space, variables in spaces:
+        for name, value in list(variables.items()):
+            if not name.startswith("__") and (mark := _mark(value)):
+                yield (space, name), value, mark
+    for path, holder in there.held:
+        if not path or not is_view(holder):
+            continue
+        if type(holder) in SEQUENCES and len(holder):
+            yield (path, None), holder, (len(holder), id(holder[0]), id(holder[-1]))
+        named = named_in(holder)
+        if len(named) > LONG:
+            continue
+        for name in [name for name in list(named) if type(name) in (str, int)]:
+            value = named.get(name)
+            mark = _mark(value)
+            if value is not None and mark and value.nbytes >= LOOSE_BYTES:
+                yield (path, name), value, mark
+
+
+def _mark(value: Any) -> Mark:
+    """Of a tensor or an array that may change in place; () for all else."""
+    if is_distributed(value) and not value.requires_grad:
+        value = local(value)
+    # Who asks a view in a graph for its function may get an error: is it a part of one?
+    if type(value) is torch.Tensor and not value.requires_grad:
+        plain = value.layout is torch.strided and not value.is_inference() and not value.is_meta
+        return (value.data_ptr(), value.nbytes, value._version) if plain else ()
+    numpy = sys.modules.get("numpy")
+    if numpy is None or type(value) is not numpy.ndarray or not value.flags.writeable:
+        return ()
+    if value.nbytes > MOST_BYTES or value.dtype.kind not in "biufc":
+        return ()
+    flat = numpy.ascontiguousarray(value).reshape(-1).view(numpy.uint8)
+    whole = len(flat) // 8 * 8
+    words = flat[:whole].view(numpy.uint64)
+    return value.nbytes, int(words.sum()), int(words[::3].sum()), int(flat[whole:].sum())

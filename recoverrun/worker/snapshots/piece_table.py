@@ -1,0 +1,86 @@
+"""What a snapshot of one rank is made of: a scene, and tensors beside it by number."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgpack
+import torch
+
+from recoverrun.worker.arrival.state_source import Piece
+
+ALIGNED = 64
+"""Bytes: each piece begins at a multiple of so many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """`manifest` is plain; its tensors are in `tensors`, by number."""
+
+    manifest: Mapping[str, Any]
+    tensors: Sequence[torch.Tensor]
+    names: Sequence[str]  # of the tensors: where each was found
+
+    def packed(self) -> bytes:
+        """The manifest as msgpack."""
+        return bytes(msgpack.packb(self.manifest, use_bin_type=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A piece, and where it begins among the bytes of all."""
+
+    piece: Piece
+    offset: int
+
+
+def placed(scene: Scene) -> tuple[list[Placed], int]:
+    """Where each tensor of `scene` is to lie, and how many bytes there are in all."""
+    found, end = [], 0
+    for name, tensor in zip(scene.names, scene.tensors, strict=True):
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        found.append(Placed(Piece(name, dtype, tuple(tensor.shape), tensor.nbytes), end))
+        end += -(-tensor.nbytes // ALIGNED) * ALIGNED
+    return found, end
+
+
+def packed_table(places: Sequence[Placed]) -> bytes:
+    rows = [
+        [one.piece.name, one.piece.dtype, one.piece.shape, one.piece.nbytes, one.offset]
+        for one in places
+    ]
+    return bytes(msgpack.packb(rows, use_bin_type=True))
+
+
+def unpacked_table(table: bytes) -> list[Placed]:
+    """Raises ValueError if `table` is none."""
+    try:
+        rows = msgpack.unpackb(table, raw=False)
+        return [
+            Placed(Piece(str(name), str(dtype), tuple(map(int, shape)), int(nbytes)), int(offset))
+            for name, dtype, shape, nbytes, offset in rows
+        ]
+    except (TypeError, msgpack.UnpackException) as error:
+        raise ValueError(f"not a table of pieces: {error!r}") from error
+
+
+PROOF_BYTES = 16
+"""At most, behind the scene."""
+
+
+def packed_proof(proof: int | None) -> bytes:
+    """Behind a packed scene: what is known of the step only once it goes on."""
+    return bytes(msgpack.packb(proof))
+
+
+def unpacked_scene(told: bytes) -> tuple[dict[str, Any], int | None]:
+    """The manifest of a scene, and its proof. Raises ValueError if `told` is none."""
+    reader = msgpack.Unpacker(raw=False, strict_map_key=False, max_buffer_size=len(told) or 1)
+    reader.feed(told)
+    try:
+        manifest, proof = reader
+    except (msgpack.UnpackException, TypeError) as error:
+        raise ValueError(f"not a scene: {error!r}") from error
+    if not isinstance(manifest, dict) or not isinstance(proof, int | None):
+        raise ValueError("not a scene, or one without a proof")
+    return manifest, proof

@@ -1,0 +1,157 @@
+"""A process goes on from a snapshot, as all ranks do.
+
+The script runs from its first line, with all ranks there. Its loops are wound forward to the step
+at whose top the snapshot was taken (`arrival.winding`), and there everything is put in place.
+"""
+
+import sys
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, Never
+
+import torch
+
+from recoverrun.worker.arrival import frame_variables, held_tensors, placing, plain_values
+from recoverrun.worker.arrival.contents import Parcel
+from recoverrun.worker.arrival.frame_variables import frames_of
+from recoverrun.worker.arrival.learned import PlaceParts
+from recoverrun.worker.arrival.packing import unpack
+from recoverrun.worker.arrival.winding import Standing, Winding
+from recoverrun.worker.context.made_objects import MadeObjects
+from recoverrun.worker.context.object_graph import Holdings
+from recoverrun.worker.context.slot_context import Context
+from recoverrun.worker.errors import NotReachable
+from recoverrun.worker.rng.registry import REGISTRY
+from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
+from recoverrun.worker.snapshots import loose_values, rank_tensors, scene
+from recoverrun.worker.snapshots.before import Before
+from recoverrun.worker.snapshots.snapshot import NotRestored, Snapshot, tensors_of
+from recoverrun.worker.step.unvoted_steps import UnvotedSteps
+from recoverrun.worker.tracking.loop_frames import LoopFrame
+from recoverrun.worker.tracking.python_frames import find_frame
+from rendezvous.protocol.snapshot_messages import Restored
+
+UNLIKE = "the snapshot holds {there} {what}, and this process {here}"
+
+
+class Restoring:
+    """Implements `arrival.winding.Arrives`."""
+
+    def __init__(
+        self,
+        parts: PlaceParts,
+        steps: UnvotedSteps,
+        snapshot: Snapshot,
+        resumes: Callable[[int, Before, int | None], None],
+    ) -> None:
+        """`resumes` hears at which step, what the script held before it trained, and what proves
+        that the step is the same again.
+        """
+        self._parts = parts
+        self._steps = steps
+        self._resumes = resumes
+        self._snapshot = snapshot
+        self._told = snapshot.manifest()
+        self.standing = Standing.unpack(self._told["standing"])
+        self.winding = Winding(parts.worker.runtime, self.standing.loops[0].loop_id, self)
+
+    def before(self, loop_id: str) -> Standing:
+        return self.standing
+
+    def restore(self, index: int) -> None:
+        packed = self._told["starts"][index]
+        if packed is not None:
+            restore_streams(Streams.unpack(packed))
+
+    def passes(self, index: int, loop_frame: LoopFrame, local: dict[str, Any]) -> None:
+        """Variables are put in place at the innermost loop."""
+
+    def arrived(
+        self, loop_frame: LoopFrame, local: dict[str, Any], global_: dict[str, Any]
+    ) -> None:
+        began, env, kept = time.monotonic(), self._parts.worker.env, self._snapshot
+        try:
+            self._put(loop_frame, sys._getframe(1), global_)
+        except (NotReachable, ValueError) as why:
+            self._end(str(why))
+        kept.close()
+        self._steps.index = kept.step
+        self._parts.worker.link.send(
+            Restored(
+                rank=env.rank,
+                incarnation=env.incarnation,
+                attempt=kept.attempt,
+                step=kept.step,
+                state_ms=1000 * (time.monotonic() - began),
+            )
+        )
+
+    def _end(self, why: str) -> Never:
+        raise NotRestored(f"the snapshot of step {self._snapshot.step} does not fit: {why}")
+
+    def _put(self, loop_frame: LoopFrame, frame: FrameType, global_: dict[str, Any]) -> None:
+        parts, told, streams = self._parts, self._told, read_streams()
+        runtime = parts.worker.runtime
+        parcel = Parcel(dict(told), tensors_of(self._snapshot))
+        stack = runtime.stack
+        before = Before.seen(frames_of(stack[:1], frame), runtime.own_modules).of(told["before"])
+        frames = frames_of(stack, frame)
+        there = plain_values.found(frames, runtime.own_modules)
+        with torch.no_grad():
+            self._put_tensors(parcel, before, there)
+        placing.put_states(parts.made, parcel)
+        placing.put_variables(parcel, stack, frame)
+        placing.put_iterators(parcel, frames, self.winding.sources.hold)
+        loose_values.put(
+            there,
+            loose_values.spaces_of(frames, runtime.own_modules),
+            [(path, name, unpack(packed, parcel.tensors)) for path, name, packed in told["loose"]],
+        )
+        at = find_frame(loop_frame.frame_id, frame)
+        assert at is not None, "its top was reached"
+
+        def write(name: str, value: Any) -> None:
+            if name in at.f_locals:
+                frame_variables.write(at, {name: value})
+            else:
+                global_[name] = value
+
+        here = Context.unpack(told["here"])
+        placing.put_context({**global_, **at.f_locals}, here, here, write, of_process=True)
+        scene.learn(parts, told["learned"])
+        REGISTRY.restore(here.generators)
+        restore_streams(streams)  # what making modules and iterators drew is nobody's
+        self._resumes(self._snapshot.step, before, self._snapshot.proof)
+
+    def _put_tensors(self, parcel: Parcel, before: Before, there: Holdings) -> None:
+        """Parameters, what modules hold beside them, gradients, and what else has changed."""
+        parts, told, tensors = self._parts, parcel.manifest, parcel.tensors
+        _fill("parameters", rank_tensors.trained(parts.made), unpack(told["trained"], tensors))
+        others, later = before.names.others(parts.made, there)
+        theirs = unpack(told["modules"], tensors)
+        if later or others.keys() != theirs.keys():
+            names = sorted(others.keys() ^ theirs.keys())
+            raise NotReachable(f"modules differ: {later or names[0]}")
+        _fill("buffers", list(others.values()), [theirs[name] for name in others])
+        _put_gradients(parts.made, told["gradients"], tensors)
+        plain_values.put(told["values"], tensors, there)
+
+
+def _fill(what: str, mine: list[torch.Tensor], theirs: list[torch.Tensor]) -> None:
+    if [one.shape for one in mine] != [one.shape for one in theirs]:
+        raise NotReachable(UNLIKE.format(what=what, here=len(mine), there=len(theirs)))
+    for target, value in zip(mine, theirs, strict=True):
+        target.copy_(value)
+
+
+def _put_gradients(made: MadeObjects, told: list[Any], tensors: list[torch.Tensor]) -> None:
+    """False stands for one that the script sets to zero before it adds to it."""
+    params = held_tensors.trained(made)
+    if len(params) != len(told):
+        raise NotReachable(UNLIKE.format(what="parameters", here=len(params), there=len(told)))
+    gradients = [
+        torch.zeros_like(held_tensors.local(param)) if packed is False else unpack(packed, tensors)
+        for param, packed in zip(params, told, strict=True)
+    ]
+    placing.put_gradients(made, gradients)

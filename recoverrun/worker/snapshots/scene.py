@@ -1,0 +1,175 @@
+"""All that a rank is at the top of a step, as plain values and tensors.
+
+It is what an arrival asks of a donor (`arrival.parcel`), of this rank itself: nothing is followed
+or guessed, and nobody else's word is needed. Tensors are not copied here.
+"""
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from types import FrameType, GeneratorType
+from typing import Any
+
+import torch
+
+from recoverrun.worker.arrival import frame_variables, held_tensors, plain_values
+from recoverrun.worker.arrival.frame_variables import frames_of, stack_of
+from recoverrun.worker.arrival.iterator_places import held_iterator
+from recoverrun.worker.arrival.learned import PlaceParts
+from recoverrun.worker.arrival.packing import CannotTravel, Packing, Plain
+from recoverrun.worker.arrival.source_places import loader_iterators
+from recoverrun.worker.arrival.winding import standing
+from recoverrun.worker.context.slot_context import Context
+from recoverrun.worker.errors import NotReachable
+from recoverrun.worker.snapshots import loose_values
+from recoverrun.worker.snapshots.before import Before
+from recoverrun.worker.snapshots.piece_table import Scene
+from recoverrun.worker.snapshots.rank_tensors import trained
+from recoverrun.worker.tracking.loop_frames import LoopFrame
+from recoverrun.worker.tracking.microbatches import Top
+
+FETCH_AHEAD = ("accelerate",)
+"""Packages whose loaders read an item before they give the one before it."""
+
+AHEAD = "data loaders of {} fetch ahead, and how far the script has come cannot be told"
+BEGUN = "how far {}, a generator of {}, has come cannot be told"
+LATER = "{} was made while the script trained, and a process that goes back has none"
+
+
+def made(
+    parts: PlaceParts, top: Top, context: Context, before: Before, *, gradients: bool
+) -> Scene:
+    """At `top`, where `context` was captured. With `gradients` their values are in it, too.
+
+    Raises NotReachable where a process cannot come here again, or not with all that it needs.
+    """
+    runtime, frame = parts.worker.runtime, sys._getframe(1)
+    if ahead := fetched_ahead(one.loader for _, one in loader_iterators(runtime.sources)):
+        raise NotReachable(AHEAD.format(ahead))
+    stack = stack_of(runtime.stack, top)
+    packing, frames = Packing([]), frames_of(stack, frame)
+    there = plain_values.found(frames, runtime.own_modules)
+    read = frozenset(name for one in stack for name in one.loop.live_in)
+    others, later = before.names.others(parts.made, there)
+    if later:
+        raise NotReachable(LATER.format(later))
+    changed = plain_values.changed(there, before.digests, of_process=True)
+    try:
+        manifest = {
+            "standing": standing(runtime).pack(),
+            "starts": [None if one.streams is None else one.streams.pack() for one in stack],
+            "here": context.pack(),
+            "learned": learned(parts),
+            "iterators": [_iterators(one, runtime.own_modules, read) for one in frames],
+            "frames": _variables(packing, stack, frame),
+            "trained": packing.pack(trained(parts.made), "trained"),
+            "modules": packing.pack(others, "modules"),
+            "values": plain_values.pack(changed, packing),
+            "gradients": _gradients(packing, parts, values=gradients),
+            "before": before.pack(),
+            **{name: _states(packing, name, parts.made.of(name)) for name in parts.made.names()},
+        }
+    except CannotTravel as why:
+        raise NotReachable(str(why)) from why
+    spaces = loose_values.spaces_of(frames, runtime.own_modules)
+    bound = frozenset(name for one in stack for name in one.loop.assigned | one.loop.targets)
+    manifest["loose"] = loose_values.told(there, spaces, before.marks, bound, packing)
+    return Scene(manifest, packing.tensors, packing.names)
+
+
+def fetched_ahead(loaders: Iterable[Any]) -> str:
+    """The framework of a loader that has read more than it has given, "" if there is none."""
+    packages = (type(one).__module__.partition(".")[0] for one in loaders)
+    return next((one for one in packages if one in FETCH_AHEAD), "")
+
+
+def learned(parts: PlaceParts) -> dict[str, Any]:
+    """What this process has found out about the script's loops."""
+    runtime = parts.worker.runtime
+    return {
+        "regions": sorted(runtime.regions),
+        "trains": sorted(runtime.training_loops),
+        "outward": runtime.outward,
+        "told": dict(runtime.told),
+    }
+
+
+def learn(parts: PlaceParts, said: Mapping[str, Any]) -> None:
+    """In a process that goes on from a snapshot."""
+    runtime = parts.worker.runtime
+    runtime.regions.update(said["regions"])
+    runtime.training_loops.update(said["trains"])
+    runtime.outward.update(said["outward"])
+    runtime.told = said["told"]
+
+
+def _iterators(frame: FrameType, own: frozenset[str], read: frozenset[str]) -> list[list[Any]]:
+    """Those that variables of `frame` hold. Raises NotReachable if loops have `read` one that does
+    not know how far it has come.
+    """
+    visible = {**frame.f_globals, **frame.f_locals}
+    found = []
+    for name, value in list(frame.f_locals.items()):
+        held = held_iterator(value, visible, own)
+        if held is not None:
+            found.append([name, held.pack()])
+        elif name in read and isinstance(value, GeneratorType) and value.gi_frame is not None:
+            raise NotReachable(BEGUN.format(name, value.__qualname__))
+    return found
+
+
+def _variables(packing: Packing, stack: Sequence[LoopFrame], frame: FrameType) -> list[Any]:
+    """Of each function on the stack, what its loops bind: locals, and variables of its module."""
+    carried = {name for one in stack for name in one.loop.carried}
+    return [
+        [list(one.loops), *(_values(packing, part, carried) for part in (one.local, one.module))]
+        for one in frame_variables.read_all(stack, frame)
+    ]
+
+
+def _values(packing: Packing, values: Mapping[str, Any], carried: set[str]) -> list[list[Any]]:
+    """Variables by name. Left out is what is no value (a module, an open file), and results that no
+    later iteration reads.
+    """
+    told = []
+    for name, value in values.items():
+        plain = value
+        if isinstance(value, torch.Tensor) and value.requires_grad and not value.is_leaf:
+            if name not in carried:
+                continue
+            plain = value.detach()  # its graph is used up
+        try:
+            told.append([name, packing.pack(plain, f"variable {name}")])
+        except CannotTravel:
+            continue
+    return told
+
+
+def _gradients(packing: Packing, parts: PlaceParts, *, values: bool) -> list[Plain]:
+    """Of each trained parameter: None, its gradient, or False for one whose value is not used: the
+    script sets it to zero first.
+    """
+    found: list[Plain] = []
+    for number, param in enumerate(held_tensors.trained(parts.made)):
+        if param.grad is None:
+            found.append(None)
+        else:
+            gradient = held_tensors.local(param.grad)
+            found.append(packing.pack(gradient, f"gradients[{number}]") if values else False)
+    return found
+
+
+def _states(packing: Packing, kind: str, objects: Sequence[Any]) -> list[Plain]:
+    """Of optimizers, schedulers or scalers. Of the latter without functions, which the script's own
+    first lines make.
+    """
+    told: list[Plain] = []
+    for number, one in enumerate(objects):
+        entries: list[Plain] = []
+        for key, value in one.state_dict().items():
+            try:
+                entries.append([key, packing.pack(value, f"{kind}[{number}].{key}")])
+            except CannotTravel:
+                if kind == "optimizers":
+                    raise
+        told.append({"dict": entries})
+    return told

@@ -1,0 +1,69 @@
+"""Puts the worker's side of snapshots together."""
+
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from recoverrun.worker.arrival.learned import PlaceParts
+from recoverrun.worker.snapshots.pace import AutoPace, FixedPace, Pace
+from recoverrun.worker.snapshots.restoring import Restoring
+from recoverrun.worker.snapshots.snapshot import Snapshot
+from recoverrun.worker.snapshots.taking import Taker
+from recoverrun.worker.step.unvoted_steps import UnvotedSteps
+from recoverrun.worker.step.worker_state import WorkerState
+from recoverrun.worker.tracking.microbatches import Top
+from rendezvous.bays.client import KeeperClient
+from rendezvous.protocol.incarnations import attempt_of
+
+
+def serve(parts: PlaceParts) -> None:
+    """Take snapshots if the script has one replica, and go on from one if this process is to.
+
+    Raises StateLost if there is none any more.
+    """
+    worker, runtime = parts.worker, parts.worker.runtime
+    env = worker.env
+    steps = UnvotedSteps(runtime)
+    client = KeeperClient(env.keeper, env.rank, env.incarnation, env.world_size)
+    attempt = attempt_of(env.incarnation)
+    taker = Taker(parts, steps, client, _pace(worker, attempt), attempt)
+    worker.unvoted = steps
+    steps.on_backward = taker.backward_begins
+    goes_on = runtime.on_top
+
+    def on_top(top: Top) -> None:
+        goes_on(top)
+        taker.begins(top)
+
+    def updated(*_: object) -> None:
+        steps.updated = True
+
+    runtime.on_top = on_top
+    register_optimizer_step_pre_hook(lambda *_: taker.fence())
+    register_optimizer_step_post_hook(updated)
+    if env.restore:
+        kept = Snapshot(client, *map(int, env.restore.split(":")))
+        restoring = Restoring(parts, steps, kept, taker.resumes)
+        runtime.winds = restoring.winding
+
+
+def _pace(worker: WorkerState, attempt: int) -> Pace:
+    """As the user has said it."""
+    env = worker.env
+    if env.snapshot_every != "auto":
+        return FixedPace(int(env.snapshot_every))
+
+    def key(step: int) -> str:
+        return f"snapshots/{attempt}/{step}"
+
+    def tell(step: int, following: int, why: str) -> None:
+        if why:
+            worker.reporter.notice(why, "snapshot.pace")
+        if env.world_size > 1:
+            worker.store(0).set(key(step), str(following))
+
+    def hear(step: int) -> int:
+        return int(worker.store(0).get(key(step)))
+
+    return AutoPace(None if env.rank else tell, hear)

@@ -1,0 +1,69 @@
+"""A snapshot as a source of state: what was kept in memory of this rank."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from recoverrun.worker.arrival.packing import DTYPES
+from recoverrun.worker.arrival.state_source import Piece, StateLost
+from recoverrun.worker.arrival.tensor_memory import memory_of
+from recoverrun.worker.snapshots.piece_table import Placed, unpacked_scene, unpacked_table
+from rendezvous.bays.client import KeeperClient, SnapshotLost
+
+
+class NotRestored(Exception):
+    """The script cannot go on from a snapshot. The text says why."""
+
+
+class Snapshot:
+    """Implements `arrival.state_source.StateSource` over what a keeper has."""
+
+    def __init__(self, client: KeeperClient, attempt: int, step: int) -> None:
+        """Raises StateLost."""
+        try:
+            self._kept = client.open(attempt, step)
+            self._manifest, self.proof = unpacked_scene(self._kept.scene)
+            self._table: list[Placed] = unpacked_table(self._kept.table)
+        except (SnapshotLost, ValueError) as error:
+            raise StateLost(str(error)) from error
+
+    @property
+    def attempt(self) -> int:
+        return self._kept.id.attempt
+
+    @property
+    def step(self) -> int:
+        return self._kept.id.step
+
+    def manifest(self) -> Mapping[str, Any]:
+        return self._manifest
+
+    def pieces(self) -> tuple[Piece, ...]:
+        return tuple(one.piece for one in self._table)
+
+    def read(self, index: int, into: memoryview) -> None:
+        """Fill `into` with piece `index`. Raises StateLost."""
+        if into.nbytes:
+            try:
+                self._kept.read(self._table[index].offset, into)
+            except SnapshotLost as error:
+                raise StateLost(str(error)) from error
+
+    def close(self) -> None:
+        self._kept.close()
+
+
+def tensors_of(snapshot: Snapshot) -> list[torch.Tensor]:
+    """All pieces, in memory of their own. Raises StateLost."""
+    found = []
+    for index, piece in enumerate(snapshot.pieces()):
+        dtype = DTYPES.get(piece.dtype)
+        if dtype is None:
+            raise StateLost(f"a kept snapshot holds a tensor of {piece.dtype}")
+        tensor = torch.empty(piece.shape, dtype=dtype)
+        if tensor.nbytes != piece.nbytes:
+            raise StateLost(f"a kept snapshot holds {piece.name} with another size")
+        snapshot.read(index, memory_of(tensor))
+        found.append(tensor)
+    return found

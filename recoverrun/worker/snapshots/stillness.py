@@ -1,0 +1,66 @@
+"""Which tensors stand still from the top of a step to the optimizer's update: learned by sums.
+
+A tensor's own count of changes does not tell: some kernels write without it. So at the first
+snapshot everything is copied at the top, and each tensor is summed there and at the fence; what
+kept its sum is copied while forward and backward run from then on. All is learned anew at every
+50th snapshot.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+
+LEARN_EVERY = 50
+
+SMALL_BYTES = 1 << 16
+"""A smaller tensor is copied at the top, whatever it does."""
+
+
+class Stillness:
+    """Of one rank's tensors, by name."""
+
+    def __init__(self) -> None:
+        self._still: set[str] = set()
+        self._taken = 0
+        self._sums: dict[str, tuple[torch.Tensor, int]] = {}
+
+    def begins(self) -> bool:
+        """A snapshot begins. True if all is to be copied at the top, and learned."""
+        learns = self._taken % LEARN_EVERY == 0
+        self._taken += 1
+        return learns
+
+    def may_wait(self, name: str, tensor: torch.Tensor) -> bool:
+        """True if this tensor may be copied while the step goes on."""
+        return name in self._still and is_candidate(tensor)
+
+    def sum_up(self, names: Sequence[str], tensors: Sequence[torch.Tensor]) -> None:
+        """At the top of a step in which all is learned."""
+        pairs = zip(names, tensors, strict=True)
+        self._sums = {name: (one, sum_of(one)) for name, one in pairs if is_candidate(one)}
+
+    def learn(self) -> None:
+        """At the fence of that step."""
+        found: Mapping[str, tuple[torch.Tensor, int]] = self._sums
+        self._still = {name for name, (one, before) in found.items() if sum_of(one) == before}
+        self._sums = {}
+
+    def forget(self, names: Sequence[str]) -> None:
+        """These moved after all."""
+        self._still.difference_update(names)
+
+
+def is_candidate(tensor: torch.Tensor) -> bool:
+    """True if its elements lie in memory as they are, and copying them is worth a thread."""
+    plain = tensor.is_cpu and tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg())
+    return plain and tensor.nbytes >= SMALL_BYTES
+
+
+def sum_of(tensor: torch.Tensor) -> int:
+    """Of all bits, with a weight for those that words of 8 bytes leave over."""
+    flat = tensor.detach().reshape(-1).view(torch.uint8)
+    whole = flat.numel() // 8 * 8
+    if flat.storage_offset() % 8:
+        return int(flat.sum(dtype=torch.int64))
+    words = int(flat[:whole].view(torch.int64).sum())
+    return words + (int(flat[whole:].sum(dtype=torch.int64)) << 1)

@@ -1,0 +1,293 @@
+"""Takes snapshots: at the top of a step, beside its forward and backward, up to its fence.
+
+At the top the script's thread tells the scene and copies all that is not known to stand still. A
+thread copies the rest until the optimizer is about to write (`fence`). The snapshot is sealed after
+that, so that one in which something moved is none.
+"""
+
+import gc
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from recoverrun.worker.arrival import held_tensors
+from recoverrun.worker.arrival.frame_variables import frames_of
+from recoverrun.worker.arrival.learned import PlaceParts
+from recoverrun.worker.arrival.tensor_memory import Departures
+from recoverrun.worker.context.evidence import digest_of_losses
+from recoverrun.worker.errors import NotReachable
+from recoverrun.worker.groups import process_groups
+from recoverrun.worker.snapshots import scene
+from recoverrun.worker.snapshots.before import Before
+from recoverrun.worker.snapshots.copier import Copier, Copy, address_of, copy_all
+from recoverrun.worker.snapshots.pace import Pace
+from recoverrun.worker.snapshots.piece_table import (
+    PROOF_BYTES,
+    Placed,
+    Scene,
+    packed_proof,
+    packed_table,
+    placed,
+)
+from recoverrun.worker.snapshots.snapshot import NotRestored
+from recoverrun.worker.snapshots.stillness import Stillness
+from recoverrun.worker.step.unvoted_steps import UnvotedSteps
+from recoverrun.worker.tracking.microbatches import Top
+from rendezvous.bays.client import Bay, KeeperClient, SnapshotMissed
+
+SEALED_WITHIN_S = 1.0
+"""So long a snapshot waits for the one before it, whose keeper may be slow to hear of it."""
+
+ONE_PROCESS = "the script runs in one process: there is nothing to survive on"
+APART = "the script's processes do not train together"
+MOVED = "{} changed between the top of the step and its update"
+GRADIENTS = "the script goes on adding to gradients that it was thought to drop"
+UNEQUAL = "the losses of step {} are not what they were before all ranks went back to it"
+MISSED = "no snapshot of step {}: {}"
+
+UNTOLD = "what it needs cannot be told: {!r}"
+
+TOGETHER_WITHIN = 10
+"""Steps: a script may warm something up before its processes meet."""
+
+
+@dataclass(slots=True, eq=False)
+class _Taking:
+    """The snapshot that is being taken."""
+
+    step: int
+    bay: Bay
+    table: bytes
+    told: bytes
+    waiting: list[tuple[str, torch.Tensor, int, int]] = field(default_factory=list)
+    """Copied by the thread: name, tensor, and where it lay and how often it had changed."""
+    learns: bool = False
+    gradients: bool = True  # their values are in it
+    looked: bool = False  # at gradients, as the first backward began
+    proof: int | None = None  # of the losses of that backward
+
+    def moved(self) -> list[str]:
+        """Tensors that the thread copied and that are not where, or what, they were."""
+        return [
+            name
+            for name, tensor, address, version in self.waiting
+            if (tensor.data_ptr(), tensor._version) != (address, version)
+        ]
+
+
+class Taker:
+    """Of one worker whose script has one replica."""
+
+    def __init__(
+        self, parts: PlaceParts, steps: UnvotedSteps, client: KeeperClient, pace: Pace, attempt: int
+    ) -> None:
+        """Snapshots belong to this `attempt` of the job."""
+        self._parts = parts
+        self._steps = steps
+        self._client = client
+        self._pace = pace
+        self._attempt = attempt
+        self._before: Before | None = None
+        self._stillness = Stillness()
+        self._copier = Copier()
+        self._taking: _Taking | None = None
+        self._uses_gradients: bool | None = None  # not known yet
+        self._missed = False  # the last one was, and it was said
+        self._expected: tuple[int, int | None] = (0, None)  # step, and proof of its losses
+        self._turn = 0  # snapshots that were due so far, at all ranks alike
+        self._touched = False
+        self._apart = 0  # updates of a process that has met no other one
+
+    def resumes(self, step: int, before: Before, proof: int | None) -> None:
+        """This process goes on from the snapshot of this step; `before` is as the run began, and
+        `proof` of the losses with which that step began.
+        """
+        self._before = before
+        self._expected = (step, proof)
+        self._pace.begins_at(step)
+
+    # --------------------------------------------------------------------------- what happens
+
+    def begins(self, top: Top) -> None:
+        """An iteration of a loop begins."""
+        worker = self._parts.worker
+        if worker.unvoted is not self._steps or worker.acting:
+            return
+        runtime = worker.runtime
+        if not runtime.training_loops:
+            if len(runtime.stack) == 1 and not top.iteration:
+                self._look_around()
+            return
+        if not self._counts():
+            return
+        if worker.guarantee.promise is None:
+            worker.roll_back(ONE_PROCESS)
+        if not self._steps.begins(top):
+            return
+        self.fence()
+        if self._pace.is_due(self._steps.index, time.perf_counter()):
+            self._take(top)
+        elif not self._touched:
+            self._prepare()
+
+    def _look_around(self) -> None:
+        """The script may be about to train."""
+        runtime = self._parts.worker.runtime
+        frames = frames_of(runtime.stack, sys._getframe(1))
+        try:
+            self._before = Before.seen(frames, runtime.own_modules)
+        except Exception as error:  # protects a healthy run from what its objects say of themselves
+            self._parts.worker.take_no_snapshots(UNTOLD.format(error))
+
+    def _counts(self) -> bool:
+        """True if steps are this rank's to count: nothing else is made of its gradients."""
+        worker = self._parts.worker
+        if worker.guarantee.promise == "rollback" or worker.env.world_size == 1:
+            return True
+        if self._steps.updated and not process_groups.several():
+            self._steps.updated = False
+            self._apart += 1
+            if self._apart == TOGETHER_WITHIN:
+                worker.take_no_snapshots(APART)
+        return False
+
+    def backward_begins(self, losses: Any) -> None:
+        """Perhaps the first one of a step: what is in gradients then is added to.
+
+        Raises NotRestored if it is the first one after all has gone back, and its losses are not
+        what they were.
+        """
+        taking, (step, expected) = self._taking, self._expected
+        if expected is not None:
+            self._expected = (step, None)
+            if digest_of_losses(losses) != expected:
+                raise NotRestored(UNEQUAL.format(step))
+        if taking is None or taking.looked:
+            return
+        taking.looked, taking.proof = True, digest_of_losses(losses)
+        grads = [one.grad for one in held_tensors.trained(self._parts.made)]
+        held = [held_tensors.local(one) for one in grads if one is not None]
+        self._uses_gradients = any(bool(one.any()) for one in held)
+        if self._uses_gradients and not taking.gradients:
+            self._give_up(GRADIENTS)
+
+    def fence(self) -> None:
+        """An optimizer is about to write: wait for the thread, and seal what it has copied."""
+        taking, self._taking = self._taking, None
+        if taking is None:
+            return
+        began = time.perf_counter()
+        self._copier.rest()
+        if taking.learns:
+            self._stillness.learn()
+        moved = taking.moved()
+        self._pace.took(time.perf_counter() - began, learning=taking.learns)
+        if moved:
+            self._stillness.forget(moved)
+            self._miss(taking.step, MOVED.format(moved[0]))
+            return
+        attempt, step, told = self._attempt, taking.step, taking.told + packed_proof(taking.proof)
+        self._copier.ask(lambda: taking.bay.seal(attempt, step, taking.table, told))
+
+    # --------------------------------------------------------------------------- taking one
+
+    def _take(self, top: Top) -> None:
+        step, began = self._steps.index, time.perf_counter()
+        self._turn += 1
+        collects = gc.isenabled()
+        gc.disable()  # a collection takes longer than the scene
+        try:
+            if not self._copier.rest(SEALED_WITHIN_S):
+                raise SnapshotMissed("the one before it is not sealed yet")
+            self._begin(step, self._scene(top))
+            self._missed = False
+        except SnapshotMissed as why:
+            self._miss(step, str(why))
+        except NotReachable as why:
+            self._parts.worker.end_snapshots(str(why))
+        finally:
+            if collects:
+                gc.enable()
+        learning = self._taking is not None and self._taking.learns
+        self._pace.took(time.perf_counter() - began, learning=learning)
+
+    def _scene(self, top: Top) -> Scene:
+        """Raises NotReachable."""
+        parts = self._parts
+        if self._before is None:
+            raise NotReachable("what the script held before it trained was not seen")
+        context = parts.executor.captures.top(self._steps.index, 0, 0, top)
+        try:
+            return scene.made(
+                parts, top, context, self._before, gradients=self._uses_gradients is not False
+            )
+        except NotReachable:
+            raise
+        except Exception as error:  # protects a healthy run from what its objects say of themselves
+            raise NotReachable(UNTOLD.format(error)) from error
+
+    def _begin(self, step: int, found: Scene) -> None:
+        """Copy what may change before the fence, and let the thread copy the rest.
+
+        Raises SnapshotMissed.
+        """
+        places, nbytes = placed(found)
+        table, told = packed_table(places), found.packed()
+        bay = self._client.reserve(nbytes, len(table) + len(told) + PROOF_BYTES, self._turn)
+        taking = _Taking(step, bay, table, told, learns=self._stillness.begins())
+        taking.gradients = self._uses_gradients is not False
+        at_once, copies = [], []
+        memory = bay.memory
+        first = address_of(memory)
+        for place, tensor in zip(places, found.tensors, strict=True):
+            name = place.piece.name
+            if taking.learns or not self._stillness.may_wait(name, tensor):
+                at_once.append((place, tensor))
+            else:
+                copies.append(Copy(tensor, first + place.offset))
+                taking.waiting.append((name, tensor, tensor.data_ptr(), tensor._version))
+        _copy_now(at_once, memory)
+        if taking.learns:
+            self._stillness.sum_up(found.names, found.tensors)
+        strike = self._parts.worker.failpoints.strike
+        self._copier.ask(lambda: copy_all(copies, lambda: strike(step, "snapshot")))
+        self._taking = taking
+
+    def _prepare(self) -> None:
+        """Let the thread take memory for the first snapshot: that takes longer than filling it."""
+        self._touched = True
+        frozen = held_tensors.frozen(self._parts.made)
+        nbytes = sum(one.nbytes for one in frozen)
+
+        def touch() -> None:
+            self._client.reserve(nbytes + nbytes // 50).touch()
+
+        self._copier.ask(touch)
+
+    # --------------------------------------------------------------------------- what goes wrong
+
+    def _give_up(self, why: str) -> None:
+        """The snapshot that is being taken is none."""
+        taking, self._taking = self._taking, None
+        if taking is not None:
+            self._copier.rest()
+            self._miss(taking.step, why)
+
+    def _miss(self, step: int, why: str) -> None:
+        """There is none of this step: that is said once, until there is one again."""
+        if not self._missed:
+            self._parts.worker.reporter.notice(MISSED.format(step, why))
+        self._missed = True
+
+
+def _copy_now(pieces: Sequence[tuple[Placed, torch.Tensor]], memory: memoryview) -> None:
+    departures = Departures(tensor for _, tensor in pieces)
+    for place, tensor in pieces:
+        at = place.offset
+        for part in departures.parts(tensor):
+            memory[at : at + part.nbytes] = part
+            at += part.nbytes

@@ -1,0 +1,20 @@
+"""A process that cannot take a lost rank's place ends: others go on making up for it."""
+
+import os
+from typing import Never
+
+from recoverrun.worker.step.worker_state import WorkerState
+from rendezvous.protocol.arrival_messages import EXIT_AWAY, REFUSE_RETURN
+
+LEAVES = "a lost replica does not come back: rank {}: {}"
+MISSES = "rank {}: this process does not take part: {}"
+
+
+def leave(worker: WorkerState, reason: str, *, again: bool = False) -> Never:
+    """End this process, and say why. Unless another process of this rank may do better (`again`),
+    none is started any more.
+    """
+    words, event = (MISSES, "notice.give") if again else (LEAVES, REFUSE_RETURN)
+    worker.reporter.notice(words.format(worker.env.rank, reason), event)
+    worker.link.close()
+    os._exit(EXIT_AWAY)

@@ -1,0 +1,50 @@
+"""Steps of a script with one replica: counted by each rank for itself, as nobody votes on them.
+
+A step ends with an optimizer's update and begins with the next iteration of a loop that trains. All
+ranks run the same code, so they count alike.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from recoverrun.worker.instrumentation import Loop
+from recoverrun.worker.tracking.microbatches import Microbatch, Top
+
+
+class Tracks(Protocol):
+    """Knows where the script is."""
+
+    microbatches: list[Microbatch]
+    regions: set[str]
+
+    def note_backward(self) -> Microbatch | None:
+        """A backward is done: the microbatch, None if no loop is around it."""
+
+    def trains(self, loop: Loop) -> bool:
+        """True if a backward of the script was seen in `loop`."""
+
+
+class UnvotedSteps:
+    """Of one worker, while gradients are torch's to reduce."""
+
+    def __init__(self, runtime: Tracks) -> None:
+        self._runtime = runtime
+        self.index = 0  # updates so far, those of one iteration as one
+        self.updated = False  # since the present step began
+        self.on_backward: Callable[[Any], None] = lambda losses: None
+        """Hears of each backward that is about to begin, from these losses."""
+
+    def backward_done(self) -> None:
+        """A backward of the script has ended."""
+        microbatch = self._runtime.note_backward()
+        if microbatch is not None:
+            self._runtime.regions.add(microbatch.top.loop.id)
+            self._runtime.microbatches.clear()  # none is executed again
+
+    def begins(self, top: Top) -> bool:
+        """True if a step begins with the iteration that begins at `top`."""
+        if not self.updated or not self._runtime.trains(top.loop):
+            return False
+        self.updated = False
+        self.index += 1
+        return True

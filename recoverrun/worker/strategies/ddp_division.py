@@ -1,0 +1,179 @@
+"""How the gradients of one DDP module are divided into buckets of ours.
+
+As DDP divides them, as long as it fills its own. Once it has no part in that any more
+(`ddp_reducer_bypass`) they stay as they are, or are one. DDP learns in its first steps how to
+divide, and a process that takes a lost rank's place later has not seen these: from the step on in
+which it takes part DDP has no part in it on any rank, and others tell the buckets.
+"""
+
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from ft_collectives.step.reducer import Bucket, Reducer
+from recoverrun.worker.groups import device_support
+from recoverrun.worker.step.interfaces import StrategyHost
+from recoverrun.worker.strategies.ddp_buckets import Gradients
+from recoverrun.worker.strategies.ddp_reducer_bypass import Arrivals, Still, why_never_still
+
+
+class Division:
+    """Registers the buckets with the `reducer`, which is there once gradients are ours."""
+
+    def __init__(self, host: StrategyHost) -> None:
+        self._host = host
+        self.reducer: Reducer | None = None
+        self.hooked = False  # by the script
+        self.wire: torch.dtype | None = None  # what the script's hook sends
+        self.carried: dict[int, torch.Tensor] = {}  # before the transaction, by parameter
+        self._gradients: dict[tuple[int, ...], Gradients] = {}  # by the bucket's key
+        self._still = Still(host)
+        self._arrivals: Arrivals | None = None
+
+    # --------------------------------------------------------------------------- a transaction
+
+    def carry(self, carried: dict[int, torch.Tensor]) -> None:
+        """A transaction begins, and gradients hold this."""
+        self.carried = carried
+        for part in self._gradients.values():
+            part.carried = [carried.get(id(param)) for param in part.params]
+
+    def begin(self, module: DistributedDataParallel) -> bool:
+        """A forward begins. True if DDP has no part in the reduction of its gradients."""
+        parts = self._still.due()
+        if parts:
+            self._take(module, parts)
+        return self._still.serves(module)
+
+    def expect(self, synced: bool) -> None:
+        """Are the gradients that come now those of a reduction that DDP has no part in?"""
+        if self._arrivals is not None:
+            self._arrivals.begin(synced)
+
+    def filled(self, module: DistributedDataParallel, bucket: Any) -> None:
+        """DDP has filled this bucket."""
+        if self._still.gradients:
+            return
+        assert self.reducer is not None, "protected"
+        key = self._known(module, bucket)
+        self.reducer.include([key])
+        if generation := self._host.final_in():
+            self.reducer.offer(key, generation)
+        self._still.look(module, bucket, self._gradients.values())
+
+    def include(self) -> None:
+        """The transaction reduces all of them."""
+        assert self.reducer is not None, "DDP keeps still"
+        self.reducer.include(self._gradients)
+
+    @property
+    def counts(self) -> bool:
+        """True if a step need not bring a gradient of every parameter."""
+        return any(part.counts for part in self._gradients.values())
+
+    # --------------------------------------------------------------------------- lost ranks return
+
+    def plan(
+        self, module: DistributedDataParallel, params: list[torch.nn.Parameter]
+    ) -> list[Any] | str:
+        """Of each bucket the places of its parameters among `params`, as they will be divided from
+        the next `admit` on; none as long as nothing was reduced. Or why DDP cannot be left out.
+        """
+        if why := why_never_still(module):
+            return why
+        if not self._gradients:
+            return []
+        places = {id(param): place for place, param in enumerate(params)}
+        whole, divided = self._still.division(module, list(self._gradients.values()))
+        return [whole, [[places[id(one)] for one in held] for held in divided]]
+
+    def adopt(
+        self, module: DistributedDataParallel, params: list[torch.nn.Parameter], plan: list[Any]
+    ) -> None:
+        """In a process that takes a lost rank's place: divide as others do."""
+        if not plan:
+            return
+        whole, divided = plan
+        # Else DDP would look in its first backward for what is unused, together with the others.
+        module._static_graph_delay_allreduce_enqueued = module.static_graph
+        for places in divided:
+            held = [params[place] for place in places]
+            self._register(module, held, held[0])
+        self._still.settle(whole)
+        self._leave_out()
+
+    def admit(self, module: DistributedDataParallel) -> None:
+        """Such a process takes part from the transaction on that begins: divide as was planned."""
+        parts = list(self._gradients.values())
+        if parts and not self._still.gradients:
+            whole, _ = self._still.division(module, parts)
+            self._still.settle(whole)
+            self._take(module, parts)
+
+    # --------------------------------------------------------------------------- buckets
+
+    def _take(self, module: DistributedDataParallel, parts: list[Gradients]) -> None:
+        """DDP has no part in these any more."""
+        assert self.reducer is not None, "protected"
+        if self._still.whole:
+            params = [param for part in parts for param in part.params]
+            self.reducer.forget()
+            self._gradients.clear()
+            self._register(module, params, params[0])
+        self._leave_out()
+
+    def _leave_out(self) -> None:
+        """The gradients are divided as they will be: DDP has no part in them."""
+        assert self.reducer is not None, "protected"
+        parts = self._still.gradients = list(self._gradients.values())
+        if not (self._still.whole or self.counts):
+            self._arrivals = Arrivals(self._host, self.reducer, dict(self._gradients))
+            return
+        if self._host.worker.failpoints.armed:
+            for param in (one for part in parts for one in part.params):  # some may be unused
+                if param.requires_grad:
+                    param.register_hook(lambda _: self._host.bucket_reached())
+
+    def _known(self, module: DistributedDataParallel, bucket: Any) -> tuple[int, ...]:
+        """The bucket's key. DDP divides the parameters into buckets anew after the first step."""
+        assert self.reducer is not None, "protected"
+        params = list(bucket.parameters())
+        key = tuple(id(param) for param in params)
+        if key in self.reducer.buckets:
+            return key
+        if bucket.index() == 0:
+            self.reducer.forget()
+            self._gradients.clear()
+        self._register(module, params, bucket.buffer())
+        return key
+
+    def _register(
+        self,
+        module: DistributedDataParallel,
+        params: list[torch.nn.Parameter],
+        like: torch.Tensor,
+    ) -> None:
+        """A bucket of these, which DDP would reduce in memory of this kind."""
+        assert self.reducer is not None, "protected"
+        gradients = Gradients(
+            params=params,
+            replicas=module.process_group.size(),
+            counts=module.find_unused_parameters or module.static_graph,
+            wire=self.wire,
+            divides=self.hooked or module.gradient_as_bucket_view,
+            carried=[self.carried.get(id(param)) for param in params],
+        )
+        key = tuple(id(param) for param in params)
+        self._gradients[key] = gradients
+        self.reducer.register(
+            Bucket(
+                key=key,
+                size=gradients.size,
+                dtype=self.wire or like.dtype,
+                fill=gradients.fill,
+                deliver=gradients.deliver,
+                carry=gradients.carry,
+                device=device_support.staging(like.device),
+            )
+        )

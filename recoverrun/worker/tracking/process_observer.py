@@ -1,0 +1,44 @@
+"""What the tracker asks of a process once the script has imported torch."""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from recoverrun.worker.data.source import Draw
+
+if TYPE_CHECKING:  # they import torch, which the script imports when it wants to
+    from recoverrun.worker.context.slot_context import Key, Path
+    from recoverrun.worker.rng.streams import Streams
+
+
+class Observer(Protocol):
+    """What can be seen of a process once the script has imported torch."""
+
+    def streams(self) -> "Streams":
+        """Where the random streams stand."""
+
+    def attributes(
+        self,
+        visible: Mapping[str, Any] | None,
+        own: frozenset[str],
+        given: Iterable[Any],
+    ) -> "dict[Path, Any]":
+        """Simple attributes of objects whose classes the modules `own` define.
+
+        Objects are looked for among `visible` variables, but not in what iterators have `given`;
+        if that is None, those of the last time are read.
+        """
+
+    def bulk(self, names: Mapping[str, Any]) -> "dict[Key, Any]":
+        """What is large among `names` and the attributes last looked at, by reference."""
+
+    def iterators(self, module: Mapping[str, Any], local: Mapping[str, Any]) -> "dict[Key, Any]":
+        """Copies of plain iterators among the variables and the attributes last looked at."""
+
+    def seen(self) -> frozenset[int]:
+        """Identities of the objects that `attributes` last looked at, and of all generators."""
+
+    def drawn_for(self, iterable: Iterable[Any], draws: list[Draw]) -> list[Draw]:
+        """Those of `draws` that are in what a loop over `iterable` will be given."""
+
+    def copied(self, value: Any) -> Any:
+        """A copy of what code may change in place (small tensors, containers), else `value`."""

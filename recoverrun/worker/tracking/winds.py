@@ -1,0 +1,32 @@
+"""What the tracker asks of a process that has to come into the middle of the script's loops."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol
+
+from recoverrun.worker.tracking.loop_frames import LoopFrame
+
+if TYPE_CHECKING:  # it imports torch, which the script imports when it wants to
+    from recoverrun.worker.data.loader_iterator import LoaderIterator
+
+
+class Winds(Protocol):
+    """Winds loops forward (`arrival.winding`). An ordinary process has none."""
+
+    def before(self, loop_id: str) -> None:
+        """The loop is about to begin; nothing of it has been asked for."""
+
+    def begins(
+        self, loop_frame: LoopFrame, iterable: Iterable[Any], items: Iterator[Any]
+    ) -> Iterator[Any]:
+        """A `for` begins. Return the iterator to go on with, in the place of `items`."""
+
+    def enters(self, loop_frame: LoopFrame) -> None:
+        """A `while` begins; its test is about to be evaluated."""
+
+    def top(self, loop_frame: LoopFrame, local: dict[str, Any], global_: dict[str, Any]) -> None:
+        """An iteration begins, and the tracker has not looked around. `local` may be written to."""
+
+    def opens(self, number: int) -> "Callable[[LoaderIterator], Iterator[Any]] | None":
+        """The script makes an iterator of a loader, its `number`-th. Return how to make its own
+        half late; None if it is to be made as ever.
+        """

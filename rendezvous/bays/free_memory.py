@@ -1,0 +1,72 @@
+"""How much memory may be taken: what the machine has left, and what the control group allows.
+
+A bay that does not fit is not begun: the kernel would end whoever touches the page too many.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+SHARE = 0.4
+"""Of the memory that is free, with what bays have already, that all bays of a node may have."""
+
+UNLIMITED = 1 << 60
+"""A limit above that is none."""
+
+GIB = 1 << 30
+
+
+def too_much(wanted: int, held: int, root: Path = Path("/")) -> str:
+    """Why a bay of `wanted` bytes is not made beside others of `held` bytes; "" if it may be.
+
+    `root` is that of the file systems in which the kernel tells.
+    """
+    allowed = int(SHARE * (free(root) + held))
+    if held + wanted <= allowed:
+        return ""
+    need, most = (held + wanted) / GIB, allowed / GIB
+    return f"{need:.1f} GiB are needed on this node, {most:.1f} GiB are to spare"
+
+
+def free(root: Path = Path("/")) -> int:
+    """Bytes that this process could take; UNLIMITED where nothing tells."""
+    return min((_machine(root), *_groups(root)), default=UNLIMITED)
+
+
+def _machine(root: Path) -> int:
+    try:
+        for line in (root / "proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) << 10
+    except (OSError, ValueError, IndexError):
+        pass  # A kernel without /proc: nothing is known.
+    return UNLIMITED
+
+
+def _groups(root: Path) -> Iterator[int]:
+    """What is left in the control groups of this process, of version 1 and 2."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        number, _, rest = line.partition(":")
+        kinds, _, path = rest.partition(":")
+        if number == "0" and not kinds:
+            yield from _left(root / "sys/fs/cgroup", path, "memory.max", "memory.current")
+        elif "memory" in kinds.split(","):
+            names = "memory.limit_in_bytes", "memory.usage_in_bytes"
+            yield from _left(root / "sys/fs/cgroup/memory", path, *names)
+
+
+def _left(base: Path, path: str, limit: str, usage: str) -> Iterator[int]:
+    """Of the group at `path` and of those that it lies in; in a container `path` may not exist."""
+    inner = base / path.strip("/")
+    for group in (inner, *inner.parents):
+        try:
+            most, used = ((group / name).read_text().strip() for name in (limit, usage))
+            if most.isdigit() and int(most) < UNLIMITED:
+                yield max(0, int(most) - int(used))
+        except (OSError, ValueError):
+            pass  # The root has no limit, or it is another group's to see.
+        if group == base:
+            return

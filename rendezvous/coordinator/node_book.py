@@ -1,0 +1,149 @@
+"""What the journal of a node holds that does not coordinate: the run as its own workers tell it.
+
+The coordinator's journal may be lost with its machine. What passes through a launcher anyway, what
+its workers say and are told, is enough for a journal of its own: no message is sent for it. Its
+records of steps are parts (`step.part`): what the replicas of this node have put into the sum, and
+how many microbatches the vote of all has counted in it. Whoever reads the journals of several nodes
+joins the parts, and believes the coordinator's records first (`recoverrun.reports.joined_account`).
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from rendezvous.coordinator.beginning import introduction
+from rendezvous.coordinator.guarantees import Promises
+from rendezvous.coordinator.losses import Loss
+from rendezvous.coordinator.members import changed
+from rendezvous.coordinator.step_log import StepBook
+from rendezvous.protocol.effects import Json, Record
+from rendezvous.protocol.layout import Layout
+from rendezvous.protocol.messages import (
+    Committed,
+    Decision,
+    Message,
+    Notice,
+    Topology,
+    Verdict,
+    View,
+)
+
+PART = "part"
+"""The field of a record that says no more than one node knows."""
+
+
+class NodeBook:
+    """Machine for the workers `ranks` of one node in one attempt."""
+
+    def __init__(self, ranks: Iterable[int]) -> None:
+        self._own = frozenset(ranks)
+        self._live = self._own  # those of them that take part
+        self._layout: Layout | None = None
+        self._view: View | None = None
+        self._book = StepBook(part=True)
+        self._promises = Promises()
+
+    def said(self, message: Message, now: float) -> list[Record]:
+        """One of our workers has said so, at monotonic time `now` (seconds)."""
+        match message:
+            case Topology():
+                return self._learn(message)
+            case Verdict(rank=rank) if rank in self._own:
+                self._promises.hear(message)
+                record = self._promises.statement(self._own)
+                return [] if record is None else [_part(record)]
+            case Notice(rank=rank, event="promise.weaken" | "promise.steer" as event):
+                words = Record("notice.give", message.reason, {"rank": rank, "event": event})
+                return [_part(words)]
+            case Committed(rank=rank) if rank in self._live:
+                if not self._book.enter(message, now, live=len(self._live)):
+                    return []
+                return self._write(final=False)
+            case _:
+                return []
+
+    def heard(self, message: Message, now: float) -> list[Record]:
+        """One of our workers is told so."""
+        match message:
+            case View():
+                return self._change(message, now)
+            case Decision(verdict="redo" | "commit"):
+                self._book.decide(message, now)
+            case _:
+                pass
+        return []
+
+    def close(self) -> list[Record]:
+        """Our workers are about to end, and say no more."""
+        return self._write(final=True)
+
+    def _learn(self, topology: Topology) -> list[Record]:
+        if self._layout is not None:
+            return []
+        try:
+            self._layout = Layout(topology.replicas)
+        except ValueError:
+            return []  # It is for the coordinator to say so.
+        live = self._layout.slots
+        if self._view is not None and self._view.live:
+            live = self._view.live
+        self._book.open(topology.generation, live)
+        return [_part(introduction(topology.strategy, self._layout))]
+
+    def _change(self, view: View, now: float) -> list[Record]:
+        """Another generation; all of our workers are told of it, each by itself."""
+        before = self._view
+        if before is not None and view.generation <= before.generation:
+            return []
+        self._view = view
+        self._live = self._own.intersection(view.live_ranks)
+        self._book.open(view.generation, view.live)
+        self._book.join(self._own.intersection(view.joined), view.from_step)
+        if before is None or self._layout is None:
+            return []
+        left = sorted(set(before.live_ranks) - set(view.live_ranks))
+        slots = sorted({self._layout.slot(rank) for rank in left})
+        losses = [self._loss(slot, view, now) for slot in slots]
+        for loss in losses:
+            self._book.lose(loss)
+        records = [loss.record(self._layout) for loss in losses]
+        records.append(changed(view, left, f"generation {view.generation}"))
+        back = sorted({self._layout.slot(rank) for rank in view.joined})
+        records += [_return(slot, self._layout, view.from_step) for slot in back]
+        return [*map(_part, records), *self._write(final=False)]
+
+    def _loss(self, slot: int, view: View, now: float) -> Loss:
+        assert self._layout is not None, "slots are known"
+        ranks = self._layout.replicas[slot]
+        root = next((rank for rank in view.losses if rank in ranks), ranks[0])
+        return Loss(
+            slot=slot,
+            root_rank=root,
+            code=-9,
+            generation=view.generation,
+            lost_at=now,
+            failed_at=now,
+            detected_s=0.0,
+            error="",
+            reason=f"rank {root} is lost, as the coordinator told this node",
+        )
+
+    def _write(self, *, final: bool) -> list[Record]:
+        if self._layout is None:
+            return []
+        records = self._book.write(self._layout, self._live, final=final)
+        # That our own ranks hold the same parameters says nothing of all.
+        return [_part(record) for record in records if not record.event.startswith("digest.")]
+
+
+def _return(slot: int, layout: Layout, step: int) -> Record:
+    fields: dict[str, Json] = {
+        "slot": slot, "ranks": [*sorted(layout.replicas[slot])], "step": step,
+    }  # fmt: skip
+    return Record("replica.return", f"replica {slot} takes part again from step {step} on", fields)
+
+
+def _part(record: Record) -> Record:
+    """The record as what one node knows; that of a step says so by its name."""
+    if record.event == "step.part":
+        return record
+    return replace(record, fields={**record.fields, PART: True})

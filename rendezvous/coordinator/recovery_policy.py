@@ -1,0 +1,32 @@
+"""What the user wants where ranks are lost or hang."""
+
+from dataclasses import dataclass
+
+from rendezvous.membership.hang_events import OnHang
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryPolicy:
+    """Of one job, the same on all nodes."""
+
+    min_replicas: int = 1
+    """With fewer replicas left the job stops."""
+
+    on_hang: OnHang = "recover"
+    """A rank that hangs is lost, or only named ("tell"), or not looked for ("off")."""
+
+    hang_limit_s: float = 0.0
+    """The job stops if no rank moves for so long; 0: never."""
+
+    returns: bool = False
+    """A lost replica is started again, and takes part as soon as it is ready."""
+
+    snapshot_every: str = "0"
+    """Steps from one snapshot in memory to the next, or "auto"; "0": there are none."""
+
+    arrival_s: float = 30.0
+    """So long it may take to commit its first step, beyond what others take for two; then it is
+    lost."""
+
+
+USUAL = RecoveryPolicy()

@@ -1,0 +1,225 @@
+"""Which snapshots a job has, which of them is safe, and what becomes of it where a loss ends all.
+
+Theory of operation. Launchers tell what their keepers hold, as totals. A snapshot is *whole* once
+each rank has its part of it, on its own node. Until that is heard a part may be gone again, so all
+keepers are asked to keep it beside the one that is *safe*. Once all say that they do, it is safe;
+they are told, and only then may the one before be written over.
+
+A restart of all ranks goes back to the newest that can be had. It does not count as a failure as
+long as it leads on: after BARREN of them in a row without a newer safe snapshot it does.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rendezvous.protocol.effects import Json, Record
+from rendezvous.protocol.snapshot_messages import Held, Holding, Keep, Order, Restored
+from rendezvous.snapshots.identity import NONE, SnapshotId
+from rendezvous.snapshots.restore_plan import plan
+
+BARREN = 3
+"""So many restarts in a row may fail to reach a newer safe snapshot."""
+
+
+@dataclass(slots=True)
+class _Return:
+    """A restart of all ranks on its way; times are those of the coordinator's clock."""
+
+    ended_at: float  # the loss was known
+    formed_at: float = 0.0
+    restored: SnapshotId = NONE
+    state_ms: dict[int, float] = field(default_factory=dict)  # by rank
+
+
+@dataclass(frozen=True, slots=True)
+class ToKeepers:
+    """Have this launcher tell its keeper, or all launchers theirs ("")."""
+
+    keep: Keep
+    launcher: str = ""
+
+
+class SnapshotBook:
+    """Of one job: it outlives attempts. Launchers are named by their incarnations."""
+
+    def __init__(self) -> None:
+        self.safe = NONE
+        self.next = NONE  # whole, and about to be safe
+        self.attempt = 0
+        self._number = 0  # of the newest order
+        self._ranks: dict[str, range] = {}  # of each launcher that has a place
+        self._world = 0
+        self._holdings: dict[str, Holding] = {}
+        self._parts: Counter[SnapshotId] = Counter()  # ranks that have theirs, of this world
+        self._bytes: Counter[SnapshotId] = Counter()
+        self._barren = 0
+        self._return: _Return | None = None
+        self._reached = -1  # the highest step of a snapshot that was safe
+        self._at = -1  # the highest step that a rank was at when it ended
+
+    # --------------------------------------------------------------------------- attempts
+
+    def begin(
+        self, attempt: int, ranks: Mapping[str, range], restored: SnapshotId | None, now: float
+    ) -> list[Record]:
+        """An attempt has formed, and its ranks begin from `restored`, None: from line 1.
+
+        Launchers tell their keepers so themselves.
+        """
+        self.attempt, self._ranks = attempt, dict(ranks)
+        self._world = sum(map(len, ranks.values()))
+        for launcher in self._holdings.keys() - ranks.keys():
+            del self._holdings[launcher]
+        self._count()
+        self.safe, self.next, self._number = restored or NONE, NONE, 0
+        if restored is None:
+            self._return = None
+            return []
+        going = self._return = self._return or _Return(now)
+        going.formed_at, going.restored = now, restored
+        fields: dict[str, Json] = {
+            "attempt": attempt, "of": restored.attempt, "step": restored.step,
+        }  # fmt: skip
+        if self._at >= restored.step:
+            fields["back"] = self._at - restored.step
+        self._at = -1
+        words = f"all ranks go back to the top of step {restored.step}"
+        return [Record("snapshot.plan", words, fields)]
+
+    def grant(self) -> bool:
+        """A loss ends the attempt. True if all ranks can go back, and that leads on."""
+        if self.newest is None or self._barren >= BARREN:
+            return False
+        self._barren += 1
+        return True
+
+    @property
+    def newest(self) -> SnapshotId | None:
+        """What all ranks can go back to now, None if to nothing."""
+        nodes = sorted(self._ranks.items(), key=lambda item: item[1].start)
+        return plan([(len(ranks), self._held(name)) for name, ranks in nodes])
+
+    def exited(self, step: int) -> None:
+        """A rank has ended, which was at this step."""
+        self._at = max(self._at, step)
+
+    def end(self, now: float) -> None:
+        """The attempt is over."""
+        self._return = _Return(now)
+
+    # --------------------------------------------------------------------------- what is held
+
+    def hear(self, launcher: str, holding: Holding) -> list[Record | ToKeepers]:
+        """What the keeper of a launcher has now."""
+        known = self._holdings.get(launcher)
+        if launcher not in self._ranks or (known is not None and _age(holding) < _age(known)):
+            return []
+        self._add(launcher, -1)
+        self._holdings[launcher] = holding
+        self._add(launcher, 1)
+        attempt, number, safe, following = holding.order
+        if attempt == self.attempt and number > self._number:  # it is another coordinator's
+            self._number = number
+            self.safe, self.next = SnapshotId(*safe), SnapshotId(*following)
+        effects = self._secure(launcher)
+        effects += self._choose()
+        if not effects and holding.order < self._order:
+            return [ToKeepers(Keep(order=self._order), launcher)]  # it has missed one, perhaps
+        return effects
+
+    def _secure(self, launcher: str) -> list[Record | ToKeepers]:
+        """What is to be next is safe once all keep it, and none if this launcher has lost it."""
+        if self.next == NONE or self._obeyed(launcher) is None:
+            return []
+        if not self._obeyed(launcher):
+            self.next = NONE
+            return [self._give_order()]
+        if not all(self._obeyed(name) for name in self._ranks):
+            return []
+        self.safe, self.next = self.next, NONE
+        if self.safe.step > self._reached:  # not one that was taken before, and is taken again
+            self._reached, self._barren = self.safe.step, 0
+        words = f"the snapshot of step {self.safe.step} is safe"
+        return [Record("snapshot.safe", words, _identity(self.safe)), self._give_order()]
+
+    def _obeyed(self, launcher: str) -> bool | None:
+        """True if it keeps what is to be next; None if it has not heard yet that it should."""
+        holding, ranks = self._holdings.get(launcher), self._ranks[launcher]
+        if holding is None or holding.order != self._order:
+            return None
+        wanted = {(*self.next, self._world, rank) for rank in ranks}
+        return wanted <= {held[:4] for held in holding.held}
+
+    def _choose(self) -> list[Record | ToKeepers]:
+        """The newest that is whole is to be next."""
+        whole = [found for found, parts in self._parts.items() if parts == self._world]
+        newest = max(whole, default=NONE)
+        if newest <= max(self.safe, self.next) or newest.attempt != self.attempt:
+            return []
+        self.next = newest
+        fields = {**_identity(newest), "bytes": self._bytes[newest]}
+        words = f"the snapshot of step {newest.step} is whole"
+        return [Record("snapshot.whole", words, fields), self._give_order()]
+
+    def lose(self, launcher: str) -> None:
+        """Its node is gone, and the memory with it."""
+        if launcher in self._ranks:
+            self._add(launcher, -1)
+            self._holdings.pop(launcher, None)
+
+    def restored(self, restored: Restored, now: float) -> list[Record]:
+        """A rank stands where it stood."""
+        going = self._return
+        if going is None or SnapshotId(restored.attempt, restored.step) != going.restored:
+            return []
+        going.state_ms[restored.rank] = restored.state_ms
+        if len(going.state_ms) < self._world:
+            return []
+        self._return = None
+        fields: dict[str, Json] = {
+            "attempt": self.attempt, "of": restored.attempt, "step": restored.step,
+            "away_ms": round(1000 * (now - going.ended_at), 3),
+            "end_ms": round(1000 * (going.formed_at - going.ended_at), 3),
+            "state_ms": max(going.state_ms.values()),
+        }  # fmt: skip
+        words = f"all ranks stand at the top of step {restored.step} again"
+        return [Record("snapshot.restored", words, fields)]
+
+    # --------------------------------------------------------------------------- what is known
+
+    @property
+    def _order(self) -> Order:
+        return self.attempt, self._number, self.safe, self.next
+
+    def _give_order(self) -> ToKeepers:
+        self._number += 1
+        return ToKeepers(Keep(order=self._order))
+
+    def _held(self, launcher: str) -> tuple[Held, ...]:
+        holding = self._holdings.get(launcher)
+        return () if holding is None else holding.held
+
+    def _count(self) -> None:
+        self._parts.clear()
+        self._bytes.clear()
+        for launcher in self._holdings:
+            self._add(launcher, 1)
+
+    def _add(self, launcher: str, sign: int) -> None:
+        ranks: Sequence[int] = self._ranks.get(launcher, range(0))
+        for attempt, step, world, rank, nbytes in self._held(launcher):
+            if world == self._world and rank in ranks:
+                self._parts[SnapshotId(attempt, step)] += sign
+                self._bytes[SnapshotId(attempt, step)] += sign * nbytes
+        if sign < 0:
+            self._parts += Counter()  # those that nobody has are none
+            self._bytes += Counter()
+
+
+def _identity(found: SnapshotId) -> dict[str, Json]:
+    return {"attempt": found.attempt, "step": found.step}
+
+
+def _age(holding: Holding) -> tuple[int, int]:
+    return holding.keeper, holding.serial

@@ -1,0 +1,136 @@
+"""Messages between a keeper and the processes of its node; only those with snapshots hold them.
+
+K is the keeper, W a worker, L the launcher. They travel over a unix socket, one in each packet,
+with a descriptor where that is said.
+"""
+
+from dataclasses import dataclass
+
+from rendezvous.protocol.snapshot_messages import Holding, Keep
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attach:
+    """W -> K: this process fills and reads the bays of `rank`. Said first."""
+
+    rank: int
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reserve:
+    """W -> K: where may I write snapshot number `turn` of this attempt? Ranks count alike. The bay
+    must have `nbytes`; its content is lost.
+    """
+
+    nbytes: int
+    turn: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """K -> W, with the descriptor of a bay: write there. It has no header.
+
+    `bays` are the numbers of all memory that the rank has now; what else it had is of no use.
+    """
+
+    nbytes: int
+    bays: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filled:
+    """W -> K: the header of the bay with this number is there. Nobody answers."""
+
+    bay: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetch:
+    """W -> K: give me my part of this snapshot."""
+
+    attempt: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """K -> W, with the descriptor of a bay: it is there, and not written over before `Release`."""
+
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """W -> K: this bay is not read any more. Nobody answers."""
+
+    bay: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unavailable:
+    """K -> W: not what was asked for; `reason` is a sentence for the user."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Custody:
+    """L -> K: this launcher keeps a second descriptor of each bay. Said first, and answered with
+    all bays that there are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BayMade:
+    """K -> L, with its descriptor: this bay exists. L -> K, likewise: keep it from now on.
+
+    `owner`: the incarnation of the process that may have it mapped for writing, -1 for none.
+    """
+
+    rank: int
+    owner: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BayDropped:
+    """K -> L: this bay is of no use any more."""
+
+    bay: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """L -> K, and back: are you there?"""
+
+    serial: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serve:
+    """L -> K: that is all that the keeper before had. Hear others from now on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dismiss:
+    """L -> K: the job is over. Nothing is needed any more."""
+
+
+KeeperMessage = (
+    Attach
+    | Reserve
+    | Room
+    | Filled
+    | Fetch
+    | Part
+    | Release
+    | Unavailable
+    | Custody
+    | BayMade
+    | BayDropped
+    | Heartbeat
+    | Serve
+    | Dismiss
+    | Holding
+    | Keep
+)

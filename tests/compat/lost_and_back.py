@@ -1,0 +1,117 @@
+"""A row in which a rank is killed, and its replica is to come back."""
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from recoverrun.fault_injection.trial import Trial
+from recoverrun.reports.history import History
+from recoverrun.worker.tools.compare_weights import parameters
+from rendezvous.journal.reader import Entry, RunTail, read_run
+from rendezvous.protocol.arrival_messages import REFUSE_RETURN
+from tests.compat.row import Row
+from tests.compat.trials import Outcome, judge, run
+
+PATIENCE = Path(__file__).parent / "patience"
+WITHIN_S = 400.0
+COMES_WITHIN_S = 150.0
+"""After the loss: a fresh process imports frameworks, on a machine that is busy."""
+
+LOOK_S = 0.2
+YES = "yes"
+
+
+def victims(row: Row) -> tuple[int, ...]:
+    """One that is not the first rank, and the first rank, if the row lets it be killed."""
+    among = row.victims or tuple(range(row.ranks))
+    return tuple(dict.fromkeys((among[len(among) // 2], among[0])))
+
+
+def tried(row: Row, plain: Path, folder: Path, victim: int) -> Outcome:
+    """One trial: `plain` holds the run without a loss."""
+    inject = f"r{victim}@step:{row.returns_after}:forward"
+    go = folder / "go"
+    with _watched(folder / "run", go):
+        trial = run(
+            row,
+            folder,
+            inject,
+            {"COMPAT_GO": str(go)},
+            options=("--return",),
+            path=(PATIENCE,),
+            within_s=WITHIN_S,
+        )
+    return judge(row, plain, folder, inject, trial)
+
+
+@contextmanager
+def _watched(run_dir: Path, go: Path) -> Iterator[None]:
+    """Leave the file `go` as soon as the run says that nobody comes back."""
+    over = threading.Event()
+
+    def watch() -> None:
+        tail, looks = RunTail(run_dir), 0
+        while not over.wait(LOOK_S) and looks * LOOK_S < COMES_WITHIN_S:
+            entries = tail.poll()
+            looks += bool(looks) or any(entry.event == "replica.start" for entry in entries)
+            if any(map(_refuses, entries)):
+                break
+        go.touch()
+
+    watcher = threading.Thread(target=watch, name="watches a run")
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
+
+
+def _refuses(entry: Entry) -> bool:
+    """True if a rank says that nobody comes back."""
+    return entry.event == "notice.give" and entry.text("event") == REFUSE_RETURN
+
+
+def said(outcome: Outcome, folder: Path, victim: int) -> tuple[str, Sequence[str]]:
+    """What came of it in words for the table, and what is wrong with it."""
+    trial = outcome.trial
+    refused = [one.reason for one in read_run(trial.run_dir).of("notice.give") if _refuses(one)]
+    problems = [*outcome.problems]
+    if trial.exit_code == 0:
+        problems += _unequal(folder / "witness", trial.history)
+    back = [way for way in trial.history.returns.backs if victim in way.ranks]
+    if back and not refused:
+        problems += _took_part(trial, victim)
+        return YES, problems
+    if not refused:
+        problems.append(f"it did not come back, and nothing was said: {trial.notices}")
+    return " / ".join(dict.fromkeys(refused)), problems
+
+
+def _took_part(trial: Trial, victim: int) -> Iterator[str]:
+    """It was there to the end, and nothing else was lost."""
+    lost = [one.slot for one in trial.history.losses]
+    if len(lost) > 1:
+        yield f"replicas {lost} were lost one after another"
+    if not (trial.run_dir.parent / "witness" / f"rank{victim}.pt").exists():
+        yield f"rank {victim} came back, and did not come to the end"
+
+
+def _unequal(witness: Path, history: History) -> Iterator[str]:
+    """Ranks that hold the same shard hold the same weights, to the bit."""
+    for ranks in zip(*history.replicas, strict=True):
+        there = [rank for rank in ranks if (witness / f"rank{rank}.pt").exists()]
+        held = {rank: parameters(witness / f"rank{rank}.pt") for rank in there}
+        for rank in there[1:]:
+            if not _same(held[there[0]], held[rank]):
+                yield f"ranks {there[0]} and {rank} hold other weights"
+
+
+def _same(one: Mapping[str, Tensor], two: Mapping[str, Tensor]) -> bool:
+    return one.keys() == two.keys() and all(
+        torch.equal(tensor, two[name]) for name, tensor in one.items()
+    )

@@ -1,0 +1,76 @@
+"""Runs in which a lost replica comes back: the weights are those of a run without a loss."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tests.e2e.judge import ended_well, nothing_left
+from tests.e2e.runs import Run, running
+
+Weights = dict[int, dict[str, torch.Tensor]]
+
+WITHIN_S = 280.0
+"""A fresh process imports torch, on a machine that is busy."""
+
+STEPS = 240
+"""Of 0.8 s each until it is back, and then of some milliseconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Returning:
+    """`ranks` workers of scripts/returning.py; `shards` of a replica, 0 if it is one rank."""
+
+    shape: str
+    ranks: int = 2
+    wrap: str = ""  # as the script names it
+    shards: int = 0
+    exact: bool = True  # where it is not, two replicas add up in any order alike
+    kills: str = "r1@step:6:backward"
+    dies: str = ""  # where the first process that comes back ends
+    comes: int = 1  # how many returns are awaited
+
+    script = "returning.py"
+
+    @property
+    def name(self) -> str:
+        parts = (self.shape, self.wrap, f"{self.ranks}x{max(1, self.shards)}", self.dies)
+        return "-".join(filter(None, parts))
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        wrap = (f"--wrap={self.wrap}",) if self.wrap else ()
+        return (f"--shape={self.shape}", f"--steps={STEPS}", f"--shards={self.shards}", *wrap)
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        return ("--exact",) if self.exact else ()
+
+
+def weights_of(run: Run) -> Weights:
+    return {rank: run.weights(rank) for rank in range(run.job.ranks)}
+
+
+def undisturbed(job: Any, folder: Path) -> Weights:
+    """The weights of all ranks where nobody is lost."""
+    with running(job, folder, options=job.options, bound_s=WITHIN_S) as run:
+        (run.out / "go").touch()
+        ended_well(run)
+        return weights_of(run)
+
+
+def returned(job: Any, folder: Path) -> tuple[Weights, list[dict[str, Any]]]:
+    """The weights where replicas were lost and came back, and the records of the returns."""
+    more = (f"--dies={job.dies}",) if job.dies else ()
+    options = (*job.options, "--return")
+    with running(
+        job, folder, inject=job.kills, options=options, arguments=more, bound_s=WITHIN_S
+    ) as run:
+        run.await_record(
+            "replica.return", lambda _: len(run.records("replica.return")) >= job.comes
+        )
+        (run.out / "go").touch()
+        ended_well(run)
+        nothing_left(run)
+        return weights_of(run), run.records("replica.return")

@@ -1,0 +1,189 @@
+"""Trains one replica, and ends a rank where it is told to, each time once: then all go back."""
+
+import argparse
+import os
+import random
+import signal
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+import torch.nn.functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--out", required=True)
+parser.add_argument("--shape", default="counting", help="of the loop")
+parser.add_argument("--layout", default="single")
+parser.add_argument("--steps", type=int, required=True)
+parser.add_argument("--dies", default="", help="RANK@STEP or all@STEP, with commas")
+args = parser.parse_args()
+OUT, STEPS = Path(args.out), args.steps
+WIDTH, HIDDEN, BATCH = 16, 256, 4
+
+rank = 0
+if args.layout != "single":
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+torch.manual_seed(17)
+xs, ys = torch.randn(64, WIDTH), torch.randn(64, 2)
+inner = nn.Sequential(
+    nn.Linear(WIDTH, HIDDEN), nn.BatchNorm1d(HIDDEN), nn.Dropout(0.2),
+    nn.Linear(HIDDEN, HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, 2),
+)  # fmt: skip
+model: nn.Module = inner
+if args.layout == "ddp":
+    model = nn.parallel.DistributedDataParallel(inner)
+elif args.layout == "fsdp2":
+    from torch.distributed.fsdp import fully_shard
+
+    for layer in (inner[0], inner[3]):
+        fully_shard(layer)
+    model = fully_shard(inner)
+elif args.layout.startswith("fsdp1"):
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+    original = args.layout == "fsdp1-original"
+    model = FSDP(inner, use_orig_params=original, device_id=torch.device("cpu"))
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.02, total_steps=STEPS + 1)
+average = torch.optim.swa_utils.AveragedModel(inner) if args.layout == "single" else None
+torch.manual_seed(100 + rank)
+random.seed(200 + rank)
+done = 0
+norms = torch.zeros(5000)
+
+
+def end_here() -> None:
+    for number, plan in enumerate(args.dies.split(",")):
+        who, _, step = plan.partition("@")
+        if who not in (str(rank), "all") or done != int(step):
+            continue
+        mark = OUT / f"died{number}.{rank}"
+        if not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def train(x: torch.Tensor, y: torch.Tensor) -> float:
+    global done
+    optimizer.zero_grad()
+    loss = F.mse_loss(model(x + 0.01 * torch.randn_like(x)), y)
+    loss.backward()
+    end_here()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    schedule.step()
+    if average is not None:
+        average.update_parameters(inner)
+    done += 1
+    return loss.item()
+
+
+def batch() -> tuple[torch.Tensor, torch.Tensor]:
+    rows = torch.randint(len(xs), (BATCH,))
+    return xs[rows] * (1 + 0.1 * random.random()), ys[rows]
+
+
+def by_counting() -> None:
+    local_step = 0
+    losses: list[float] = []
+    x, y = batch()
+    while True:
+        if local_step % 10 == 0:
+            model.eval()
+            with torch.no_grad():
+                model(xs)
+            model.train()
+        loss = train(x, y)
+        x, y = batch()
+        losses.append(loss)
+        local_step += 1
+        if local_step >= STEPS:
+            break
+    assert len(losses) == STEPS, len(losses)
+    print(f"losses {sum(losses):.12f}", flush=True)
+
+
+def by_epochs(workers: int = 0) -> None:
+    loader = DataLoader(TensorDataset(xs, ys), BATCH, shuffle=True, num_workers=workers)
+    total = 0.0
+    for epoch in range(1000):
+        for number, (x, y) in enumerate(loader):
+            total += train(x, y)
+            if done == STEPS:
+                print(f"epoch {epoch} batch {number} total {total:.12f}", flush=True)
+                return
+
+
+def by_micro() -> None:
+    global done
+    for _ in range(STEPS):
+        optimizer.zero_grad(set_to_none=False)
+        for _micro in range(3):
+            x, y = batch()
+            (F.mse_loss(model(x), y) / 3).backward()
+        end_here()
+        optimizer.step()
+        schedule.step()
+        done += 1
+
+
+class Trainer:
+    def __init__(self) -> None:
+        self.loader = DataLoader(TensorDataset(xs, ys), BATCH, shuffle=True, drop_last=True)
+        self.best, self.local_seen = float("inf"), 0
+        self.kept: dict[str, torch.Tensor] = {}
+        self.mean = {name: one.detach().clone() for name, one in inner.named_parameters()}
+        self.past = np.zeros((1000, 3))
+        self.history: list[tuple[int, float]] = []
+
+    def fit(self) -> None:
+        for _ in range(1000):
+            self.train_epoch()
+            if done >= STEPS:
+                break
+        assert self.local_seen == done * BATCH, (self.local_seen, done)
+        assert len(self.history) == 2000 * done, (len(self.history), done)
+        inner.load_state_dict(self.kept)
+        for name, one in inner.named_parameters():
+            with torch.no_grad():
+                one.add_(self.mean[name]).add_(float(self.past.sum() + norms.sum()))
+
+    def train_epoch(self) -> None:
+        for x, y in self.loader:
+            loss = train(x, y)
+            self.local_seen += len(x)
+            self.past[done % 1000] = (loss, self.best, self.past.sum())
+            self.history.extend((done, loss) for _ in range(2000))
+            norms.add_(self.past.sum())
+            for name, one in inner.named_parameters():
+                self.mean[name].mul_(0.9).add_(one.detach(), alpha=0.1)
+            if loss < self.best:
+                self.best = loss
+                self.kept = {name: one.clone() for name, one in inner.state_dict().items()}
+            if done >= STEPS:
+                return
+
+
+SHAPES = {
+    "counting": by_counting,
+    "epochs": by_epochs,
+    "workers": lambda: by_epochs(2),
+    "micro": by_micro,
+    "trainer": lambda: Trainer().fit(),
+}
+SHAPES[args.shape]()
+if args.layout.startswith("fsdp1"):
+    with FSDP.summon_full_params(model):
+        weights = {name: one.detach().clone() for name, one in model.named_parameters()}
+else:
+    weights = {
+        name: one.to_local() if hasattr(one, "to_local") else one
+        for name, one in inner.state_dict().items()
+    }
+if average is not None:
+    weights.update({f"average.{n}": one for n, one in average.state_dict().items()})
+torch.save(weights, OUT / f"weights{rank}.pt")

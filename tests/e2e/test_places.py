@@ -1,0 +1,89 @@
+"""A lost node's replica comes back on a launcher that takes its place, with the weights it had."""
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.e2e.launching import Launch, Launcher
+from tests.e2e.returns import WITHIN_S, Returning, Weights, undisturbed
+from tests.e2e.runs import SCRIPTS
+
+pytestmark = [pytest.mark.e2e, pytest.mark.rest, pytest.mark.timeout(900)]
+
+
+class Training:
+    """`nodes` launchers of `nproc` ranks each, that run scripts/returning.py."""
+
+    def __init__(self, launcher: Launcher, case: Returning, out: Path, *, nodes: int) -> None:
+        out.mkdir()
+        self.out = out
+        self.case = case
+        self._launcher = launcher
+        self._options = (
+            f"--nnodes={nodes}", f"--nproc-per-node={case.ranks // nodes}", "--exact", "--return",
+            f"--rdzv-endpoint=127.0.0.1:{launcher.port()}",
+        )  # fmt: skip
+        self.nodes = [self.launch(f"--node-rank={rank}") for rank in range(nodes)]
+
+    def launch(self, *options: str) -> Launch:
+        script = (str(SCRIPTS / self.case.script), f"--out={self.out}", *self.case.arguments)
+        env = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+        return self._launcher(*self._options, *options, *script, env=env)
+
+    def await_records(self, event: str, many: int = 1) -> None:
+        """Wait until the first node's journal has so many of these."""
+        until = time.monotonic() + WITHIN_S
+        while len(self.nodes[0].records(event)) < many:
+            assert time.monotonic() < until, f"no {many} {event} within {WITHIN_S:.0f} s"
+            time.sleep(0.1)  # A file that another process writes: there is nothing to wait on.
+
+    def finish(self, *launches: Launch) -> Weights:
+        """All of them end well; the weights of all ranks."""
+        (self.out / "go").touch()
+        assert [launch.finish() for launch in launches] == [0] * len(launches)
+        return {
+            rank: torch.load(self.out / f"weights{rank}.pt", weights_only=True)
+            for rank in range(self.case.ranks)
+        }
+
+
+def same(weights: Weights, expected: Weights) -> None:
+    for rank, theirs in expected.items():
+        for name, tensor in theirs.items():
+            assert torch.equal(weights[rank][name], tensor), f"rank {rank}: {name}"
+
+
+def test_a_launcher_that_was_started_again_takes_its_place(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    case = Returning(shape="range")
+    expected = undisturbed(case, tmp_path / "plain")
+    job = Training(launcher, case, tmp_path / "out", nodes=2)
+    job.await_records("step.commit", 4)
+
+    job.nodes[1].send(signal.SIGKILL)
+    job.await_records("replica.lost")
+    again = job.launch("--node-rank=1")
+    job.await_records("replica.return")
+
+    same(job.finish(job.nodes[0], again), expected)
+
+
+def test_a_spare_takes_the_place_of_a_node_with_half_a_replica(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    """Of two replicas on four nodes; the mate of a lost rank lives, and starts again with it."""
+    case = Returning(shape="range", ranks=4, shards=2)
+    expected = undisturbed(case, tmp_path / "plain")
+    job = Training(launcher, case, tmp_path / "out", nodes=4)
+    job.await_records("step.commit", 2)
+    spare = job.launch()  # not before: any may be the first that listens at the endpoint
+    job.await_records("step.commit", 4)
+
+    job.nodes[3].send(signal.SIGKILL)
+    job.await_records("replica.return")
+
+    same(job.finish(*job.nodes[:3], spare), expected)

@@ -1,0 +1,104 @@
+"""A lost replica comes back: weights of all ranks are bit for bit those of a run without a loss."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.e2e.judge import ended_well, nothing_left
+from tests.e2e.returns import WITHIN_S, Returning, returned, undisturbed
+from tests.e2e.runs import running
+
+pytestmark = [pytest.mark.e2e, pytest.mark.rest, pytest.mark.timeout(600)]
+
+CASES = (
+    Returning(shape="range"),
+    Returning(shape="epochs"),
+    Returning(shape="workers"),
+    Returning(shape="counting", kills="r0@step:6:reduce"),
+    Returning(shape="micro", kills="r1@step:6:vote"),
+    Returning(shape="trainer", kills="r0@step:6:forward"),
+    Returning(shape="norms"),
+    Returning(shape="range", ranks=2, shards=1),
+    Returning(shape="range", ranks=4, shards=2, kills="r3@step:6:backward"),
+    Returning(shape="range", ranks=3, kills="r1@step:6:backward,r2@step:9:forward", comes=2),
+    # Who gives the second one its place has come back itself.
+    Returning(shape="counting", kills="r1@step:6:backward,r0@step:60:forward", comes=2),
+    Returning(shape="shares"),
+    Returning(shape="range", wrap="unused"),
+    Returning(shape="range", wrap="static", kills="r0@step:6:backward"),
+    Returning(shape="range", wrap="views"),
+    Returning(shape="range", wrap="each", kills="r1@step:6:forward", exact=False),
+    Returning(shape="epochs", wrap="flat", kills="r0@step:6:vote", exact=False),
+    Returning(shape="range", wrap="fsdp1", ranks=4, shards=2, exact=False),
+    Returning(shape="range", wrap="fsdp1-orig", ranks=4, shards=2, exact=False),
+    Returning(shape="range", wrap="tensors", ranks=4, shards=2, kills="r3@step:6:backward"),
+    Returning(shape="range", wrap="stages", ranks=4, shards=2, kills="r2@step:6:forward"),
+    Returning(shape="range", dies="prologue"),
+    Returning(shape="range", dies="forward", comes=2),
+)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=case.name, marks=pytest.mark.quick if case is CASES[1] else ())
+        for case in CASES
+    ],
+)
+def test_weights_are_those_of_a_run_without_a_loss(case: Returning, tmp_path: Path) -> None:
+    expected = undisturbed(case, tmp_path / "plain")
+
+    weights, returns = returned(case, tmp_path / "returned")
+
+    assert len(returns) >= case.comes
+    for rank, theirs in expected.items():
+        for name, tensor in theirs.items():
+            assert torch.equal(weights[rank][name], tensor), f"rank {rank}: {name}"
+
+
+def test_a_process_that_takes_another_way_leaves_and_the_others_train_on(tmp_path: Path) -> None:
+    case = Returning(shape="range", dies="elsewhere")
+    expected = undisturbed(case, tmp_path / "plain")
+
+    arguments = (f"--dies={case.dies}",)
+    with running(
+        case, tmp_path / "run", inject=case.kills, options=("--exact", "--return"),
+        arguments=arguments, bound_s=WITHIN_S,
+    ) as run:  # fmt: skip
+        run.await_output("a lost replica does not come back: rank 1: this process calls", 1)
+        (run.out / "go").touch()
+        ended_well(run)
+        nothing_left(run)
+        weights = run.weights(0)
+
+    assert not run.records("replica.return")
+    assert len(run.records("replica.start")) == 1
+    assert all(torch.equal(weights[name], one) for name, one in expected[0].items())
+
+
+@pytest.mark.parametrize("shape", ["loose", "ahead"])
+def test_with_other_samples_a_rank_comes_back_with_data_of_its_own(
+    shape: str, tmp_path: Path
+) -> None:
+    case = Returning(shape=shape, exact=False)
+
+    weights, returns = returned(case, tmp_path)
+
+    assert len(returns) == 1
+    for name, tensor in weights[0].items():
+        assert torch.equal(weights[1][name], tensor), name
+
+
+def test_where_a_phase_of_training_is_over_nobody_is_started_again(tmp_path: Path) -> None:
+    case = Returning(shape="phases", kills="r1@step:8:backward")
+
+    with running(
+        case, tmp_path, inject=case.kills, options=("--exact", "--return"), bound_s=WITHIN_S
+    ) as run:
+        run.await_output("a lost replica does not come back: the loop at", 1)
+        (run.out / "go").touch()
+        ended_well(run)
+        nothing_left(run)
+
+    assert not run.records("replica.start", "replica.return")

@@ -1,0 +1,45 @@
+"""Launchers that are killed one after another, in any order: the last one goes on."""
+
+from collections import Counter
+
+from rendezvous.consensus import proved_deaths
+from tests.sim.mutants import Mutant, planted
+from tests.sim.seats.job import simulate
+from tests.sim.seats.plan import draw
+
+SEEDS = range(150)
+
+SHY = Mutant(
+    "shy: that a leader has just answered makes nobody certain", proved_deaths,
+    "ProvedDeaths.known", "return since_s <= timeouts.CONTACT_S", "return False", "cut off", 0,
+)  # fmt: skip
+
+
+def test_150_random_histories_end_well() -> None:
+    wrong, coverage = [], Counter[str]()
+    for seed in SEEDS:
+        outcome = simulate(draw(seed))
+        coverage += outcome.coverage
+        if outcome.violation is not None:
+            wrong.append(f"python -m tests.sim.seats --seed {seed}: {outcome.violation}")
+
+    assert not wrong, "\n".join(wrong)
+    assert coverage["takeover"] > len(SEEDS)
+    assert coverage["words of the dead"]
+
+
+def test_most_end_well_also_where_launchers_often_stand_still_for_longer_than_a_second() -> None:
+    """Whom nobody follows while others die does not know what they did meanwhile."""
+    wrong = [seed for seed in SEEDS if simulate(draw(seed, stalled=True)).violation is not None]
+
+    assert len(wrong) < 0.03 * len(SEEDS), wrong
+
+
+def test_a_broken_rule_is_noticed() -> None:
+    """`test_campaign` and `test_proved_deaths` have the others: here one mend hides another."""
+    with planted(SHY):
+        violations = (simulate(draw(seed)).violation for seed in range(100))
+        found = next((violation for violation in violations if violation is not None), None)
+
+    assert found is not None and found.checker == SHY.checker
+    assert "what they had agreed on last is not known" in str(found)

@@ -1,0 +1,39 @@
+"""Histories of snapshots: what was safe can be had again, whole, and the same at all ranks."""
+
+from collections import Counter
+
+import pytest
+
+from tests.sim.mutants import Mutant, planted
+from tests.sim.snapshots.mutants import BUGS
+from tests.sim.snapshots.world import simulate
+
+SEEDS = (*range(10), 16, 19, 34, 36, 47, 49, 57)
+RARE = ("stuck", "deaf", "coordinator", "node", "stall", "all", "went back", "from line 1")
+
+
+def test_histories_are_clean() -> None:
+    coverage: Counter[str] = Counter()
+    wrong = []
+    for seed in SEEDS:
+        outcome = simulate(seed)
+        coverage += outcome.coverage
+        if outcome.violation is not None:
+            wrong.append(f"python -m tests.sim.snapshots --seed {seed}: {outcome.violation}")
+
+    assert not wrong, "\n".join(wrong)
+    assert not [path for path in RARE if not coverage[path]]
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_a_planted_bug_is_caught(bug: Mutant) -> None:
+    with planted(bug):
+        violation = simulate(bug.seed).violation
+
+    assert violation is not None
+    assert violation.checker == bug.checker
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_the_history_that_catches_a_bug_is_clean_without_it(bug: Mutant) -> None:
+    assert simulate(bug.seed).violation is None

@@ -1,0 +1,67 @@
+"""A rank's process: it does steps with the others, and leaves its state in bays while it does."""
+
+from rendezvous.protocol.incarnations import attempt_of
+from rendezvous.snapshots.identity import SnapshotId
+from tests.sim.engine import Engine
+from tests.sim.snapshots.memory import Memory
+from tests.sim.snapshots.node import Node
+
+
+class Worker:
+    def __init__(
+        self, rank: int, incarnation: int, world: int, node: Node, engine: Engine, every: int
+    ) -> None:
+        self.rank, self.incarnation, self.world = rank, incarnation, world
+        self.node = node
+        self._engine = engine
+        self._every = every
+        self.alive = True
+        self.step = 0
+        self.begun_at = 0  # the step that it began with
+        self._bay: Memory | None = None
+        self.missed = 0
+        node.processes.add((rank, incarnation))
+
+    @property
+    def attempt(self) -> int:
+        return attempt_of(self.incarnation)
+
+    def top(self, step: int, step_s: float) -> None:
+        """At the top of `step`; half of the copy is made now, half while the step runs."""
+        self.step = step
+        if step % self._every or step == self.begun_at:
+            return
+        self._bay = self.node.reserve(self.rank, self.incarnation, step // self._every)
+        if self._bay is None:
+            self.missed += 1
+            return
+        self._copy(self._bay, 0)
+        self._engine.after(step_s * self._engine.rng.random(), self._copy, self._bay, 1)
+
+    def fence(self) -> None:
+        """Before the optimizer: the copy is whole."""
+        bay, self._bay = self._bay, None
+        if bay is None or not self.alive:
+            return
+        self._copy(bay, 1)
+        bay.header, bay.world = SnapshotId(self.attempt, self.step), self.world
+        self.node.filled(self.rank, self.incarnation, bay)
+
+    def _copy(self, bay: Memory, half: int) -> None:
+        if self.alive:
+            bay.halves[half] = (self.rank, self.attempt, self.step)
+
+    def scribble(self, until: float, step_s: float) -> None:
+        """Its end has been ordered, and the kernel goes on with what it had begun to write."""
+        if self._engine.now > until:
+            self.die()
+            return
+        if self._bay is not None:
+            self.step += 1
+            self._copy(self._bay, self._engine.rng.randrange(2))
+        self._engine.after(step_s / 3, self.scribble, until, step_s)
+
+    def die(self) -> None:
+        if self.alive:
+            self.alive = False
+            self.node.ended(self.rank, self.incarnation)

@@ -1,0 +1,278 @@
+"""One simulated history of snapshots: production machines of keepers and coordinator, with symbols
+for memory, a network that loses and repeats, and processes that are killed at any moment.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from rendezvous.coordinator.snapshots import SnapshotBook, ToKeepers
+from rendezvous.protocol.effects import Record
+from rendezvous.protocol.incarnations import incarnation
+from rendezvous.protocol.snapshot_messages import Holding, Order
+from rendezvous.snapshots import restore_plan
+from rendezvous.snapshots.identity import NONE, SnapshotId
+from tests.sim.engine import Engine
+from tests.sim.snapshots.book import Book
+from tests.sim.snapshots.memory import Numbers
+from tests.sim.snapshots.node import Node
+from tests.sim.snapshots.plan import Fault, Plan, draw
+from tests.sim.snapshots.worker import Worker
+from tests.sim.violation import Violation, demand
+
+DETECT_S, JOIN_S, BOOT_S = 0.02, 0.1, 0.2
+FETCH_AGAIN_S = 0.1
+MOST_CALLS = 400_000
+
+
+@dataclass(slots=True)
+class Outcome:
+    plan: Plan
+    violation: Violation | None
+    coverage: Counter[str]
+    lines: list[str] = field(default_factory=list)
+
+
+class World:
+    def __init__(self, plan: Plan, *, verbose: bool = False) -> None:
+        self.plan = plan
+        self.engine = Engine(plan.seed)
+        self.world = plan.nodes * plan.nproc
+        self.coverage: Counter[str] = Counter()
+        self.lines: list[str] = []
+        self._verbose = verbose
+        self._numbers = Numbers()
+        self._names = 0
+        self._ending = False
+        self._deaf: dict[str, float] = {}
+        self._stuck: dict[int, float] = {}  # rank -> for how long its process outlives its end
+        self._steps = self._healed_steps = 0
+        self._healed = NONE
+        self.nodes = [self._node(place) for place in range(plan.nodes)]
+        self.book = Book(self.world)
+        self.machine = SnapshotBook()
+        self.attempt = 0
+        self.workers: dict[int, Worker] = {}
+        self._begin(None)
+
+    def run(self) -> Outcome:
+        for fault in self.plan.faults:
+            self.engine.at(fault.at_s, self._strike, fault)
+        self.engine.at(self.plan.chaos_s, self._heal)
+        violation = None
+        try:
+            while self.engine.now < self.plan.chaos_s + self.plan.quiet_s and self.engine.run_one():
+                demand(self.engine.calls < MOST_CALLS, "SNAP-L", "the history does not end")
+                self.book.check(node for node in self.nodes if node.alive)
+            demand(self.book.safe > self._healed, "SNAP-L", f"since {self._healed} none is safe")
+            demand(self._steps > self._healed_steps, "SNAP-4", "no step is done any more")
+        except Violation as found:
+            violation = found
+        return Outcome(self.plan, violation, self.coverage, self.lines)
+
+    # --------------------------------------------------------------------------- the job
+
+    def _node(self, place: int) -> Node:
+        self._names += 1
+        ranks = range(place * self.plan.nproc, (place + 1) * self.plan.nproc)
+        return Node(
+            f"n{self._names}", ranks, self.engine, self._numbers, self.world, self.plan.sum_s,
+            self._from_launcher,
+        )  # fmt: skip
+
+    def _begin(self, restored: SnapshotId | None) -> None:
+        """All launchers are here, and start their workers."""
+        self._ending = False
+        self.book.began(self.attempt, restored)
+        ranks = {node.name: node.ranks for node in self.nodes}
+        self._note(self.machine.begin(self.attempt, ranks, restored, self.engine.now))
+        for node in self.nodes:
+            node.obey((self.attempt, 0, restored or NONE, NONE))
+            for rank in node.ranks:
+                number = incarnation(self.attempt, 0)
+                self.workers[rank] = Worker(
+                    rank, number, self.world, node, self.engine, self.plan.every
+                )
+        self._standing: set[int] = set()
+        for worker in self.workers.values():
+            self.engine.after(BOOT_S, self._stand, worker, restored)
+
+    def _stand(self, worker: Worker, restored: SnapshotId | None) -> None:
+        """It has its state, and waits for the others."""
+        if not worker.alive:
+            return
+        if restored is not None:
+            memory = worker.node.fetch(worker.rank, worker.incarnation, restored)
+            if memory is None:
+                self.engine.after(FETCH_AGAIN_S, self._stand, worker, restored)
+                return
+            self.book.restored(worker.rank, restored, memory)
+            worker.step = worker.begun_at = restored.step
+            self.coverage["restored"] += 1
+        self._standing.add(worker.rank)
+        if len(self._standing) == self.world:
+            self._step(self.attempt, worker.step)
+
+    def _step(self, attempt: int, step: int) -> None:
+        """All begin a step, and end it together."""
+        if attempt != self.attempt or self._ending:
+            return
+        for worker in self.workers.values():
+            late_s = self.plan.step_s * 0.3 * self.engine.rng.random()
+            self.engine.after(late_s, self._top, worker, step)
+        self.engine.after(self.plan.step_s, self._commit, attempt, step)
+
+    def _top(self, worker: Worker, step: int) -> None:
+        if worker.alive and not self._ending:
+            worker.top(step, self.plan.step_s / 2)
+
+    def _commit(self, attempt: int, step: int) -> None:
+        if attempt != self.attempt or self._ending:
+            return
+        if not all(worker.alive for worker in self.workers.values()):
+            return  # they wait for each other until the attempt is over
+        for worker in self.workers.values():
+            worker.fence()
+        self._steps += 1
+        self.coverage["steps"] += 1
+        self._step(attempt, step + 1)
+
+    # --------------------------------------------------------------------------- losses
+
+    def _lost(self, step: int) -> None:
+        """The coordinator knows of a loss that nobody survives."""
+        if self._ending:
+            return
+        self._ending = True
+        self.machine.exited(step)
+        granted = self.machine.grant()
+        self.coverage["granted" if granted else "refused"] += 1
+        self.machine.end(self.engine.now)
+        for worker in self.workers.values():
+            for_s = self._stuck.pop(worker.rank, 0.0)
+            if for_s and worker.alive:
+                self.coverage["stuck"] += 1
+                worker.scribble(self.engine.now + for_s, self.plan.step_s)
+            else:
+                worker.die()
+        self.engine.after(JOIN_S, self._form)
+
+    def _form(self) -> None:
+        self.nodes = [
+            node if node.alive else self._node(place) for place, node in enumerate(self.nodes)
+        ]
+        joined = [(len(node.ranks), node.holding.held) for node in self.nodes]
+        self.attempt += 1
+        found = restore_plan.plan(joined)
+        self._say(f"attempt {self.attempt} from {found}")
+        self.coverage["from line 1" if found is None else "went back"] += 1
+        self._begin(found)
+
+    # --------------------------------------------------------------------------- messages
+
+    def _from_launcher(self, name: str, holding: Holding) -> None:
+        if self._arrives(name):
+            for _ in range(2 if self.engine.chance(self.plan.duplicate) else 1):
+                self.engine.after(self._delay_s(), self._hear, name, holding)
+
+    def _hear(self, name: str, holding: Holding) -> None:
+        for effect in self.machine.hear(name, holding):
+            if isinstance(effect, Record):
+                self._note([effect])
+                continue
+            self._order(effect)
+
+    def _order(self, effect: ToKeepers) -> None:
+        attempt, _, safe, _ = effect.keep.order
+        self.book.ordered(attempt, safe)
+        for node in self.nodes:
+            told = not effect.launcher or effect.launcher == node.name
+            if told and node.alive and self._arrives(node.name):
+                self.engine.after(self._delay_s(), self._obey, node, effect.keep.order)
+
+    def _obey(self, node: Node, order: Order) -> None:
+        if node.alive and not self._ending:  # else its launcher has no workers
+            node.obey(order)
+
+    def _arrives(self, name: str) -> bool:
+        deaf = self._deaf.get(name, 0.0) > self.engine.now
+        return not deaf and not self.engine.chance(self.plan.loss)
+
+    def _delay_s(self) -> float:
+        return self.plan.delay_s * self.engine.rng.uniform(0.5, 3.0)
+
+    # --------------------------------------------------------------------------- faults
+
+    def _strike(self, fault: Fault) -> None:
+        self._say(f"{fault}")
+        self.coverage[fault.kind] += 1
+        worker = self.workers[fault.target]
+        node = next(one for one in self.nodes if fault.target in one.ranks)
+        match fault.kind:
+            case "worker":
+                self._kill([worker])
+            case "all":
+                self._kill(list(self.workers.values()))
+            case "keeper":
+                node.kill_keeper()
+            case "stall":
+                if node.keeper is not None:
+                    node.keeper.stalled_until = self.engine.now + fault.for_s
+            case "stuck":
+                self._stuck[fault.target] = fault.for_s
+            case "deaf":
+                self._deaf[node.name] = self.engine.now + fault.for_s
+            case "node":
+                if node.alive:
+                    node.die()
+                    self.book.lost_node()
+                    self.machine.lose(node.name)
+                    self._kill([self.workers[rank] for rank in node.ranks])
+            case "coordinator":
+                self._take_over()
+
+    def _kill(self, workers: list[Worker]) -> None:
+        if self._ending:
+            return
+        step = max(worker.step for worker in workers)
+        for worker in workers:
+            worker.die()
+        self.engine.after(DETECT_S, self._lost, step)
+
+    def _take_over(self) -> None:
+        """Another coordinator: it knows what all were told as the attempt began, and asks."""
+        if self._ending:
+            return
+        former, self.machine = self.machine, SnapshotBook()
+        ranks = {node.name: node.ranks for node in self.nodes}
+        restored = self._restored_by(former)
+        self.machine.begin(self.attempt, ranks, restored, self.engine.now)
+        for node in self.nodes:
+            if node.alive:
+                self.engine.after(self._delay_s(), self._retell, node)
+
+    def _restored_by(self, former: SnapshotBook) -> SnapshotId | None:
+        first = min(self.workers.values(), key=lambda worker: worker.rank)
+        found = former.safe if former.safe.attempt < self.attempt else None
+        return found if found is not None and found.step == first.begun_at else None
+
+    def _retell(self, node: Node) -> None:
+        self._from_launcher(node.name, node.holding)
+
+    def _heal(self) -> None:
+        self._healed, self._healed_steps = self.book.safe, self._steps
+        self._deaf.clear()
+
+    # --------------------------------------------------------------------------- the trace
+
+    def _note(self, records: list[Record]) -> None:
+        for record in records:
+            self.coverage[record.event] += 1
+            self._say(f"{record.event} {dict(record.fields)}")
+
+    def _say(self, words: str) -> None:
+        if self._verbose:
+            self.lines.append(f"{self.engine.now:8.3f} {words}")
+
+
+def simulate(seed: int, *, verbose: bool = False) -> Outcome:
+    return World(draw(seed), verbose=verbose).run()

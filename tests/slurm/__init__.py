@@ -1,0 +1,1 @@
+"""Jobs under a real Slurm: three nodes on this host, started by the tests."""

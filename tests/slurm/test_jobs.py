@@ -1,0 +1,96 @@
+"""The template for Slurm under a real one: jobs that lose a node, with `--no-kill` and without."""
+
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from recoverrun.deployments.rendered_template import Values, rendered
+from recoverrun.reports.postmortem import postmortem
+from rendezvous.journal.reader import RunTail, read_run
+from tests.slurm.cluster import MISSING, Batch, Cluster, free_ports, running
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.rest,
+    pytest.mark.skipif(bool(MISSING), reason=MISSING or "Slurm is here"),
+    pytest.mark.timeout(400),
+]
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = Path(__file__).with_name("scripts") / "train.py"
+FIRST_STEPS_S = 120.0
+LOST_S = 180.0
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with running(tmp_path) as cluster:
+        yield cluster
+
+
+def script(steps: int) -> str:
+    return rendered("slurm", Values(nodes=3, least=2, nproc=1, script=f"{SCRIPT} {steps}"))
+
+
+def submit(cluster: Cluster, text: str) -> Batch:
+    """Submit; the names of the three nodes lead nowhere, so the endpoint is told."""
+    program = cluster.folder / "bin" / "recoverrun"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m recoverrun "$@"\n')
+    program.chmod(0o755)
+    return cluster.submit(
+        text,
+        PATH=f"{program.parent}:{os.environ['PATH']}",
+        HOME=str(cluster.folder),
+        PYTHONPATH=f"{ROOT}:{os.environ.get('PYTHONPATH', '')}",
+        RECOVERRUN_NNODES="3",
+        RECOVERRUN_RDZV_ENDPOINT=f"127.0.0.1:{free_ports(1)[0]}",
+    )
+
+
+def await_steps(batch: Batch, wanted: int) -> Path:
+    """Wait until the run has made so many steps and is protected; its directory."""
+    run_dir = batch.folder / "runs" / "train" / f"{batch.number}-0"
+    tail = RunTail(run_dir)
+    until = time.monotonic() + FIRST_STEPS_S
+    steps, promised = -1, False
+    while steps < wanted or not promised:
+        assert time.monotonic() < until, batch.output
+        for entry in tail.poll():
+            promised |= entry.event == "promise.state"
+            steps = max(steps, entry.integer("step") if entry.event == "step.commit" else -1)
+        time.sleep(0.05)  # The journal is a file, which tells nobody that it grows.
+    return run_dir
+
+
+def test_training_outlives_a_node_and_the_postmortem_names_it(cluster: Cluster) -> None:
+    batch = submit(cluster, script(steps=80))
+    run_dir = await_steps(batch, 20)
+
+    cluster.lose("n3")
+
+    assert batch.finish(LOST_S) == 0, batch.output
+    facts = postmortem(read_run(run_dir))
+    assert facts.exit_code == 0
+    assert [(loss.slot, loss.cause.root.cause) for loss in facts.losses] == [(2, "node-lost")]
+    assert batch.state() == "COMPLETED"
+    print(re.sub(r"(?m)^step .*\n", "", batch.output))
+
+
+def test_without_no_kill_the_job_ends_with_the_node(cluster: Cluster) -> None:
+    """Which proves that the option is what lets the others live."""
+    text = script(steps=10_000_000).replace("#SBATCH --no-kill\n", "")
+    batch = submit(
+        cluster, text.replace("srun --no-kill", "srun").replace("--requeue", "--no-requeue")
+    )
+    await_steps(batch, 20)
+
+    cluster.lose("n3")
+
+    assert batch.finish(LOST_S) != 0
+    assert "DUE TO NODE FAILURE" in batch.output

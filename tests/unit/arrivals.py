@@ -1,0 +1,188 @@
+"""A script in one process, and the same in another that comes into the middle of its loops."""
+
+import ast
+import sys
+from copy import deepcopy
+from dataclasses import replace
+from types import FrameType
+from typing import Any, Never
+
+import torch
+from torch.utils.data import DataLoader
+
+from recoverrun.worker.analysis.call_graph import BackwardNames
+from recoverrun.worker.arrival import passed_bodies
+from recoverrun.worker.arrival.frame_variables import read_all, write_all
+from recoverrun.worker.arrival.iterator_places import HeldIterator, held_iterator
+from recoverrun.worker.arrival.winding import Standing, Winding, standing
+from recoverrun.worker.context.observer import TorchObserver
+from recoverrun.worker.instrumentation import RUNTIME_NAME
+from recoverrun.worker.replay.data_sources import DataSources
+from recoverrun.worker.replay.executor import Executor
+from recoverrun.worker.rewriting.loop_transformer import instrument
+from recoverrun.worker.rng.streams import Streams, restore_streams
+from recoverrun.worker.tracking.loop_frames import LoopFrame
+from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
+from recoverrun.worker.tracking.microbatches import Top
+from recoverrun.worker.tracking.python_frames import find_frame
+from tests.unit.loaders import ORIGINAL_ITER
+
+SEED = 11
+
+
+class Told:
+    """What a survivor tells at one top."""
+
+    def __init__(self, runtime: ScriptRuntime, frame: FrameType, names: dict[str, Any]) -> None:
+        self.standing = Standing.unpack(standing(runtime).pack())
+        self.variables = [
+            replace(one, local=_told(one.local, names), module=_told(one.module, names))
+            for one in read_all(runtime.stack, frame)
+        ]
+        self.passes = passed_bodies.told(
+            runtime.stack, frame, frozenset({"__main__"}), [None] * len(runtime.stack)
+        )
+        self.streams: list[Streams | None] = [one.streams for one in runtime.stack]
+        self.generators = {
+            name: value.get_state() for name, value in names.items()
+            if isinstance(value, torch.Generator)
+        }  # fmt: skip
+
+
+class Process:
+    """One process of a script, whose `train` stands for all that trains and is noted.
+
+    At top `number` of the loop at `line` (of a newcomer: since it has arrived) it tells where it
+    stands, and what it trains from then on is what a newcomer should train.
+    """
+
+    def __init__(self, text: str, line: int, number: int, **given: Any) -> None:
+        self.runtime = ScriptRuntime(0)
+        self.sources = DataSources(self.runtime, Executor(self.runtime, _never))
+        self.runtime.see(TorchObserver(), self._top, self.sources.feed)
+        names = BackwardNames(frozenset({"train", "batch", "epoch"}), frozenset())
+        made = instrument(ast.parse(text), "s.py", names)
+        for loop in made.loops:
+            self.runtime.register(loop)
+        self._code = made.code
+        self.names: dict[str, Any] = {
+            RUNTIME_NAME: self.runtime, "__name__": "__main__", "train": self.train, **given
+        }  # fmt: skip
+        self.noted: list[Any] = []
+        self._line, self._left = line, number
+        self.tells: Told | None = None
+        self.stood: list[list[Any]] = []  # at each top from then on
+
+    @property
+    def told(self) -> "Told":
+        assert self.tells is not None, "the loop did not come so far"
+        return self.tells
+
+    def train(self, *what: Any) -> None:
+        """Of a microbatch, with a number that its dropout would draw."""
+        self.noted.append((*map(_plain, what), torch.rand(1).item()))
+        self.runtime.note_backward()
+        self.runtime.begin_step()
+
+    def _top(self, top: Top) -> None:
+        if top.loop.line != self._line:
+            return
+        if self._left:
+            self._left -= 1
+            return
+        if self.tells is None:
+            self.tells = Told(self.runtime, sys._getframe(1), self.names)
+            self.noted.clear()
+        self.stood.append(standing(self.runtime).pack())
+
+    def run(self) -> None:
+        torch.manual_seed(SEED)
+        kind: Any = DataLoader
+        kind.__iter__ = lambda loader: self.sources.iterate(loader, ORIGINAL_ITER)
+        try:
+            exec(self._code, self.names)
+        finally:
+            kind.__iter__ = ORIGINAL_ITER
+            self._end_workers()
+
+    def _end_workers(self) -> None:
+        """Of loaders that keep theirs from pass to pass: nothing else would end them here."""
+        for value in self.names.values():
+            if isinstance(value, DataLoader) and value.persistent_workers:
+                iterator: Any = value._iterator
+                iterator._shutdown_workers()
+
+
+class Newcomer(Process):
+    """Comes to where `place` says, and goes on from there."""
+
+    def __init__(self, text: str, place: Told, line: int, number: int, **given: Any) -> None:
+        super().__init__(text, line, number, **given)
+        self.place = place
+        outermost = place.standing.loops[0].loop_id
+        self.winding = self.runtime.winds = Winding(self.runtime, outermost, self)
+        self.came: list[str] = []
+
+    def before(self, loop_id: str) -> Standing:
+        self.came.append("before")
+        return self.place.standing
+
+    def restore(self, index: int) -> None:
+        streams = self.place.streams[index]
+        assert streams is not None
+        restore_streams(streams)
+
+    def passes(self, index: int, loop_frame: LoopFrame, local: dict[str, Any]) -> None:
+        self.came.append("passes")
+        frame = find_frame(loop_frame.frame_id, sys._getframe(1))
+        assert frame is not None, "its top was reached"
+        passed_bodies.put(self.place.passes[index], frame, self.winding.sources.hold)
+
+    def arrived(
+        self, loop_frame: LoopFrame, local: dict[str, Any], global_: dict[str, Any]
+    ) -> None:
+        self.came.append("arrived")
+        for name, state in self.place.generators.items():
+            self.names[name].set_state(state)
+        present = {**global_, **local}
+        variables = [
+            replace(one, local=self._here(one.local, present), module=one.module)
+            for one in self.place.variables
+        ]
+        write_all(variables, self.runtime.stack, sys._getframe(1))
+        self.noted.clear()
+
+    def _here(self, told: dict[str, Any], present: dict[str, Any]) -> dict[str, Any]:
+        """Iterators are this process's own."""
+        hold = self.winding.sources.hold
+        return {
+            name: hold(HeldIterator.unpack(value.pack()), present.get(name), self.names)
+            if isinstance(value, HeldIterator)
+            else value
+            for name, value in told.items()
+        }
+
+
+def _told(values: dict[str, Any], names: dict[str, Any]) -> dict[str, Any]:
+    """As they travel: no process sees the objects of another."""
+    own = frozenset({"__main__"})
+    return {
+        name: held_iterator(value, names, own) or deepcopy(value) for name, value in values.items()
+    }
+
+
+def both(text: str, line: int, number: int, **given: Any) -> tuple[Process, Newcomer]:
+    """Run `text` to its end in a process, and in another that comes to where it stood."""
+    survivor = Process(text, line, number, **given)
+    survivor.run()
+    newcomer = Newcomer(text, survivor.told, line, 0, **given)
+    newcomer.run()
+    return survivor, newcomer
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, torch.Tensor) else value
+
+
+def _never(_reason: str) -> Never:
+    raise AssertionError("nothing is executed as another rank")

@@ -1,0 +1,40 @@
+"""What shells ask the program."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+def _ask(shell: str, line: str) -> str:
+    words = line.split(" ")
+    env = {
+        **os.environ,
+        "_RECOVERRUN_COMPLETE": f"complete_{shell}",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(len(words) - 1),
+        "_TYPER_COMPLETE_ARGS": line,
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "recoverrun"], env=env, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [("recoverrun post", "postmortem"), ("recoverrun --nproc", "--nproc-per-node")],
+)
+def test_bash_is_told_commands_and_options(line: str, expected: str) -> None:
+    assert expected in _ask("bash", line).split()
+
+
+def test_a_script_is_completed_by_the_shell_itself() -> None:
+    assert _ask("bash", "recoverrun tra").strip() == ""
+    done = subprocess.run(
+        [sys.executable, "-m", "recoverrun", "--show-completion", "bash"],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert "complete -o default -F _recoverrun_completion recoverrun" in done.stdout

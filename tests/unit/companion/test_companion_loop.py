@@ -1,0 +1,70 @@
+"""The companion does what it is told on a pipe, tells the last events too, and ends with it."""
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from recoverrun.companion.companion_loop import follow
+from recoverrun.companion.companion_order import CompanionOrder, to_json
+from tests.unit.journals import Scene
+
+PID = 77
+PATIENCE_S = 60.0
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, Callable[[], None]]]:
+    """The end that the launcher writes to, and a wait for the companion after it is closed."""
+    reader, writer = os.pipe()
+    thread = threading.Thread(target=follow, args=(PID, reader))
+    thread.start()
+
+    def ended() -> None:
+        os.close(writer)
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+
+    yield writer, ended
+    os.close(reader)
+
+
+def say(writer: int, *words: str) -> None:
+    for word in words:
+        os.write(writer, word.encode() + b"\0")
+
+
+def test_what_was_written_until_the_end_is_told(
+    pipe: tuple[int, Callable[[], None]], tmp_path: Path
+) -> None:
+    writer, ended = pipe
+    heard = tmp_path / "heard"
+    order = CompanionOrder(classes=("loss", "end"), command=f"cat >> {heard}; echo >> {heard}")
+    scene = Scene(tmp_path)
+    say(writer, to_json(order), str(tmp_path))
+
+    scene.write("run.start", "", run_id="job", argv=["train.py"], world_size=1, nnodes=1,
+                version="0.1.0", inject="", pid=PID)  # fmt: skip
+    scene.write("node.join", "gpu-01 joined", nproc=1)
+    scene.write("replica.lost", "it is gone", slot=1, root_rank=1, ranks=[1], generation=2)
+    scene.write("hang.stick", "nobody asked for this", lag_s=9.0)
+    scene.write("run.end", "done", exit_code=0, root_rank=-1)
+    scene.close()
+    ended()
+
+    lines = heard.read_text().splitlines()
+    assert len(lines) == 2
+    assert "it is gone" in lines[0] and "ended well" in lines[1]
+
+
+@pytest.mark.parametrize("words", [[], [to_json(CompanionOrder())]])
+def test_a_launcher_that_ends_before_there_is_a_run_leaves_nothing(
+    pipe: tuple[int, Callable[[], None]], words: list[str]
+) -> None:
+    writer, ended = pipe
+
+    say(writer, *words)
+
+    ended()

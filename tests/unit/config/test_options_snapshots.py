@@ -1,0 +1,41 @@
+"""How often snapshots are taken is the user's choice; by default never."""
+
+import pytest
+
+from recoverrun.config.options import read
+from recoverrun.config.run_config import parse_options
+from recoverrun.errors import RecoverrunError
+
+
+def _every(line: str, **environ: str) -> str:
+    options = read(line.split(), environ)
+    assert options is not None, line
+    return parse_options(options, environ).recovery_policy.snapshot_every
+
+
+@pytest.mark.parametrize(
+    ("line", "every"),
+    [
+        ("x.py", "0"),
+        ("--snapshot-every 12 x.py", "12"),
+        ("--snapshot-every=012 x.py", "12"),
+        ("--snapshot-every auto x.py", "auto"),
+        ("--snapshot-every 0 x.py", "0"),
+        ("--snapshot-every 12 --no-protect x.py", "0"),
+    ],
+)
+def test_what_is_meant(line: str, every: str) -> None:
+    assert _every(line) == every
+
+
+@pytest.mark.parametrize("text", ["-1", "1.5", "often", "1e3", "12345678901"])
+def test_what_cannot_be_meant(text: str) -> None:
+    with pytest.raises(RecoverrunError, match="--snapshot-every must be"):
+        _every(f"--snapshot-every={text} x.py")
+
+
+def test_a_launcher_within_a_worker_does_not_obey_what_that_was_told() -> None:
+    inside = {"RECOVERRUN_ENDPOINT": "ipc://x", "RECOVERRUN_SNAPSHOT_EVERY": "3"}
+
+    assert _every("x.py", **inside) == "0"
+    assert _every("x.py", RECOVERRUN_SNAPSHOT_EVERY="3") == "3"

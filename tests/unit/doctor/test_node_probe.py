@@ -1,0 +1,72 @@
+"""The probe tells what is there: ports, directories, torch's version without torch."""
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from recoverrun.config.option_values import Endpoint
+from recoverrun.config.run_config import Options, parse_options
+from recoverrun.doctor.node_probe import node_facts, reach, tried
+from rendezvous.transport.station import Station
+
+
+@pytest.fixture
+def busy() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def test_a_free_port_of_this_machine_is_here() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+    assert reach(Endpoint(host="127.0.0.1", port=port)) == "here"
+
+
+def test_a_port_that_another_program_has_is_taken(busy: int) -> None:
+    assert reach(Endpoint(host="127.0.0.1", port=busy)) == "taken"
+
+
+def test_a_launcher_is_known_by_how_it_introduces_itself() -> None:
+    station = Station()
+    try:
+        port = station.listen_tcp("127.0.0.1", 0).port
+
+        assert reach(Endpoint(host="127.0.0.1", port=port)) == "rendezvous"
+    finally:
+        station.close()
+
+
+def test_a_run_directory_is_tried_where_it_would_be_made_and_nothing_is_left(
+    tmp_path: Path,
+) -> None:
+    trouble, free, fsync_ms = tried(tmp_path / "runs" / "new")
+
+    assert (trouble, free > 0, fsync_ms > 0) == ("", True, True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    assert tried(tmp_path / "file" / "runs")[0] == "not a directory"
+
+
+def test_facts_are_gathered_without_torch_and_without_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("print()\n")
+    config = parse_options(Options(command=("train.py",), nproc_per_node="2"), {})
+    environ = {"NCCL_DEBUG": "INFO", "AWS_SECRET_ACCESS_KEY": "x", "HTTPS_PROXY": "u:p@h"}
+
+    facts = node_facts(config, {**environ, "HOME": str(tmp_path)}, script=True)
+
+    assert facts.torch.startswith("2.")
+    assert facts.worker_server
+    assert facts.environ == {"NCCL_DEBUG": "INFO"}
+    assert (facts.nproc, len(facts.script_digest)) == (2, 16)
+    assert facts.shm_bytes == os.statvfs("/dev/shm").f_blocks * os.statvfs("/dev/shm").f_frsize

@@ -1,0 +1,114 @@
+"""A loss that would end the job: where all ranks have a snapshot they go back to it instead."""
+
+import pytest
+
+from recoverrun.launcher.leadership.rollbacks import is_loss
+from recoverrun.launcher.network.frames import Envelope
+from rendezvous.protocol.formation_messages import Join, Restart, Start
+from rendezvous.protocol.messages import Stop
+from rendezvous.protocol.snapshot_messages import Held, Holding, Keep, Order
+from rendezvous.snapshots.identity import NO_ORDER
+from tests.unit.hosted_job import Job, of
+
+SIGKILL = -9
+
+
+class SnapshotJob(Job):
+    """Launchers join with what their keepers have."""
+
+    def __init__(self, max_restarts: int = 0) -> None:
+        super().__init__(max_restarts=max_restarts)
+        self.serial = 0
+        self.held: dict[str, tuple[Held, ...]] = {"own": (), "far": ()}
+
+    def keep(self, attempt: int, step: int, *names: str) -> list[Envelope]:
+        told: list[Envelope] = []
+        for name in names or ("own", "far"):
+            ranks = range(2) if name == "own" else range(2, 4)
+            self.held[name] = tuple((attempt, step, 4, rank, 10) for rank in ranks)
+            told += self.state(name, NO_ORDER)
+        for name, keep in of(told, Keep).items():
+            assert isinstance(keep, Keep)
+            told += self.state(name, keep.order)
+        return told
+
+    def state(self, name: str, order: Order) -> list[Envelope]:
+        self.serial += 1
+        holding = Holding(keeper=1, serial=self.serial, order=order, held=self.held[name])
+        return self.coordinator_host.receive(name, holding, 0.1)
+
+    def join(self, name: str, attempt: int = 0, now: float = 0.0) -> list[Envelope]:
+        join = Join(
+            run_id="job", node=name, incarnation=name, node_rank=-1, nproc=2, version="1",
+            master=f"{name}:{attempt}", attempt=attempt, holding=self.held[name],
+        )  # fmt: skip
+        return self.coordinator_host.receive(name, join, now)
+
+
+def _starts(envelopes: list[Envelope]) -> set[tuple[int, int, str]]:
+    starts = of(envelopes, Start).values()
+    return {(s.attempt, s.restarts, s.restore) for s in starts if isinstance(s, Start)}
+
+
+def test_a_killed_rank_sends_all_back_and_that_does_not_count() -> None:
+    job = SnapshotJob()
+    job.form()
+    safe = of(job.keep(0, 20), Keep)
+    told = of(job.die(3, 0, code=SIGKILL), Restart)
+
+    assert {k.order for k in safe.values() if isinstance(k, Keep)} == {(0, 2, (0, 20), (-1, -1))}
+    assert safe.keys() == told.keys() == {"own", "far"}
+    assert {r.back for r in told.values() if isinstance(r, Restart)} == {20}
+    assert _starts(job.form(1)) == {(1, 0, "0:20")}
+
+
+def test_ranks_stay_on_their_nodes_whoever_comes_first() -> None:
+    job = SnapshotJob()
+    job.form()
+    job.keep(0, 20)
+    job.die(3, 0, code=SIGKILL)
+    starts = of([*job.join("far", 1), *job.join("own", 1)], Start)
+    ranks = {name: s.first_rank for name, s in starts.items() if isinstance(s, Start)}
+
+    assert ranks == {"own": 0, "far": 2}
+
+
+def test_without_a_snapshot_the_job_ends_as_it_did() -> None:
+    job = SnapshotJob()
+    job.form()
+    job.keep(0, 20, "own")
+
+    assert of(job.die(3, 0, code=SIGKILL), Stop).keys() == {"own", "far"}
+
+
+def test_an_error_of_the_script_counts_and_goes_back_as_well() -> None:
+    job = SnapshotJob(max_restarts=1)
+    job.form()
+    job.keep(0, 20)
+    job.die(3, 0, "ValueError: bad")
+    assert _starts(job.form(1)) == {(1, 1, "0:20")}
+
+    assert of(job.die(3, 1, "ValueError: bad"), Stop)
+
+
+def test_what_is_held_when_they_join_decides() -> None:
+    job = SnapshotJob()
+    job.form()
+    job.keep(0, 20)
+    job.die(3, 0, code=SIGKILL)
+    job.held = {name: (*held, *_newer(held)) for name, held in job.held.items()}
+
+    assert _starts(job.form(1)) == {(1, 0, "0:25")}
+
+
+def _newer(held: tuple[Held, ...]) -> tuple[Held, ...]:
+    return tuple(
+        (attempt, step + 5, world, rank, size) for attempt, step, world, rank, size in held
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "loss"), [(137, True), (81, True), (82, True), (1, False), (7, False), (0, False)]
+)
+def test_an_error_of_a_script_is_no_loss(code: int, loss: bool) -> None:
+    assert is_loss(Stop(exit_code=code, reason="", root_rank=0)) == loss

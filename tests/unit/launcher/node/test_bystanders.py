@@ -1,0 +1,60 @@
+"""The keeper is listened to also while this node has no workers: nobody waits in a busy loop."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from recoverrun.config.options import read
+from recoverrun.config.run_config import RunConfig, parse_options
+from recoverrun.launcher.node.bystanders import Bystanders
+from rendezvous.bays.client import KeeperClient
+from rendezvous.protocol.effects import Record
+from rendezvous.transport.station import Station
+
+pytestmark = pytest.mark.rest
+
+PATIENCE_S = 60.0
+
+
+def _config(*line: str) -> RunConfig:
+    options = read([*line, "x.py"], {})
+    assert options is not None
+    return parse_options(options, {})
+
+
+def test_a_keeper_that_speaks_or_ends_without_workers_is_heard(tmp_path: Path) -> None:
+    bystanders, station = Bystanders(str(tmp_path / "s")), Station()
+    records: list[Record] = []
+    keeper = bystanders.begin(_config("--snapshot-every", "3"), station, records.append)
+    assert keeper is not None
+    client = KeeperClient(keeper.path, 0, 0, 1)
+    give_up_at = time.monotonic() + PATIENCE_S
+    while not keeper.holding.serial:
+        assert time.monotonic() < give_up_at
+        bystanders.read(station.wait(0.1))
+    client.reserve(1 << 16).seal(0, 3, b"", b"")
+    while not bystanders.held:
+        assert time.monotonic() < give_up_at
+        bystanders.read(station.wait(0.1))
+    (pid,) = keeper.pids
+    os.kill(pid, signal.SIGKILL)
+    while "keeper.exit" not in [record.event for record in records]:
+        assert time.monotonic() < give_up_at
+        bystanders.read(station.wait(0.1))
+
+    assert not keeper.pids & {pid}
+    client.close()
+    bystanders.end()
+    station.close()
+
+
+def test_without_the_option_there_is_none(tmp_path: Path) -> None:
+    bystanders, station = Bystanders(str(tmp_path / "s")), Station()
+
+    assert bystanders.begin(_config(), station, [].append) is None
+    assert (bystanders.held, bystanders.read(set())) == ((), [])
+    bystanders.end()
+    station.close()

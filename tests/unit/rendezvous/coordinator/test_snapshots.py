@@ -1,0 +1,193 @@
+"""What is whole, what is safe, and how often a job goes back."""
+
+from dataclasses import replace
+from itertools import count
+
+from rendezvous.coordinator.snapshots import BARREN, SnapshotBook
+from rendezvous.protocol.effects import Record
+from rendezvous.protocol.snapshot_messages import Holding, Order, Restored
+from rendezvous.snapshots.identity import NO_ORDER, NONE, SnapshotId
+
+PLACES = {"a": range(2), "b": range(2, 4)}
+
+
+class Book(SnapshotBook):
+    """Of two nodes with two ranks each, whose keepers obey unless they are deaf."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.serials = count(1)
+        self.orders: dict[str, Order] = dict.fromkeys(PLACES, NO_ORDER)
+        self.deaf: set[str] = set()
+        self.begin(0, PLACES, None, 0.0)
+
+    def holds(self, name: str, *ids: tuple[int, int], keeper: int = 1, world: int = 4) -> list[str]:
+        """The events that come of it; a keeper tells totals."""
+        ranks = PLACES[name]
+        held = tuple((*one, world, rank, 10) for one in ids for rank in ranks)
+        serial = next(self.serials)
+        return self.hears(
+            name, Holding(keeper=keeper, serial=serial, order=self.orders[name], held=held)
+        )
+
+    def hears(self, name: str, holding: Holding) -> list[str]:
+        """The same of a statement that may come late, with what follows of orders."""
+        events = []
+        for effect in self.hear(name, holding):
+            if isinstance(effect, Record):
+                events.append(effect.event)
+                continue
+            for to in [effect.launcher] if effect.launcher else sorted(PLACES):
+                if to not in self.deaf and effect.keep.order > self.orders[to]:
+                    self.orders[to] = effect.keep.order
+                    known = self._holdings.get(to)
+                    if known is not None:
+                        serial = next(self.serials)
+                        events += self.hears(
+                            to, replace(known, serial=serial, order=self.orders[to])
+                        )
+        return events
+
+    def safe_again(self, *ids: tuple[int, int]) -> None:
+        for name in PLACES:
+            self.holds(name, *ids)
+
+
+SAFE = ["snapshot.whole", "snapshot.safe"]
+
+
+def test_a_snapshot_is_safe_once_each_rank_has_its_part_and_keeps_it() -> None:
+    book = Book()
+
+    assert book.holds("a", (0, 5)) == []
+    assert book.holds("b", (0, 5)) == SAFE
+    assert book.safe == SnapshotId(0, 5)
+    assert set(book.orders.values()) == {(0, 2, (0, 5), NONE)}
+
+
+def test_what_is_gone_when_it_is_to_be_kept_is_never_safe() -> None:
+    book = Book()
+    book.safe_again((0, 5))
+    book.holds("a", (0, 5), (0, 6))
+    book.deaf = {"b"}
+    assert book.holds("b", (0, 5), (0, 6)) == ["snapshot.whole"]
+    book.holds("b", (0, 5))  # its part of 6 is being written over; then it hears the order
+    book.deaf = set()
+    book.holds("b", (0, 5))
+
+    assert book.safe == SnapshotId(0, 5)
+    assert book.orders["a"][2:] == ((0, 5), NONE)  # so another one can be taken
+    book.holds("a", (0, 5), (0, 7))
+    assert book.holds("b", (0, 5), (0, 7)) == SAFE
+
+
+def test_an_order_that_was_missed_is_given_again() -> None:
+    book = Book()
+    book.deaf = {"b"}
+    book.safe_again((0, 5))
+    assert book.safe == NONE
+    book.deaf = set()
+
+    assert "snapshot.safe" in book.holds("b", (0, 5))
+
+
+def test_a_coordinator_that_takes_over_learns_what_is_safe() -> None:
+    first = Book()
+    first.safe_again((0, 5))
+    first.holds("a", (0, 5), (0, 6))
+    book = Book()
+    book.orders = first.orders
+    book.holds("a", (0, 5), (0, 6))
+
+    assert book.safe == SnapshotId(0, 5)
+    assert book.holds("b", (0, 5), (0, 6)) == SAFE
+
+
+def test_totals_may_come_twice_and_old_ones_late() -> None:
+    book = Book()
+    late = Holding(keeper=1, serial=99, order=NO_ORDER, held=())
+    book.holds("a", (0, 5), keeper=2)
+    book.holds("a", (0, 5), keeper=2)
+    assert book.hears("a", late) == []
+    assert book.holds("b", (0, 5)) == SAFE
+    assert book.holds("b", (0, 5)) == []
+
+
+def test_parts_that_a_node_has_of_ranks_elsewhere_do_not_count() -> None:
+    book = Book()
+    held = tuple((0, 5, 4, rank, 1) for rank in range(4))
+    book.hear("a", Holding(keeper=1, serial=1, order=NO_ORDER, held=held))
+
+    assert book.newest is None
+
+
+def test_a_lost_node_takes_its_parts_along() -> None:
+    book = Book()
+    book.safe_again((0, 5))
+    assert book.newest == SnapshotId(0, 5)
+    book.lose("b")
+
+    assert book.newest is None
+    assert not book.grant()
+
+
+def test_a_snapshot_of_an_attempt_that_is_over_is_not_safe_anew() -> None:
+    book = Book()
+    book.safe_again((0, 5))
+    book.holds("a", (0, 5), (0, 9))
+    book.begin(1, PLACES, SnapshotId(0, 5), 1.0)
+
+    assert book.holds("b", (0, 5), (0, 9)) == []
+    assert book.safe == SnapshotId(0, 5)
+
+
+def test_a_newer_attempt_is_newer_whatever_its_step() -> None:
+    book = Book()
+    book.safe_again((0, 9))
+    book.begin(1, PLACES, SnapshotId(0, 9), 1.0)
+    book.holds("a", (0, 9), (1, 10))
+
+    assert book.holds("b", (0, 9), (1, 10)) == SAFE
+
+
+def test_a_job_goes_back_as_long_as_that_leads_on() -> None:
+    book = Book()
+    book.safe_again((0, 5))
+    for attempt in range(1, BARREN + 1):
+        assert book.grant()
+        book.begin(attempt, PLACES, SnapshotId(0, 5), 1.0)
+        book.safe_again((0, 5), (attempt, 5))  # the same step again is no progress
+    assert not book.grant()
+    book.safe_again((0, 5), (BARREN, 6))
+    assert book.grant()
+
+
+def test_steps_that_are_done_again_are_counted_from_where_the_ranks_were() -> None:
+    book = Book()
+    book.safe_again((0, 5))
+    book.exited(7)
+    book.exited(8)
+    book.end(10.0)
+    (record,) = book.begin(1, PLACES, SnapshotId(0, 5), 11.0)
+
+    assert record.event == "snapshot.plan"
+    assert dict(record.fields) == {"attempt": 1, "of": 0, "step": 5, "back": 3}
+
+
+def test_the_last_rank_that_stands_there_again_ends_the_account() -> None:
+    book = Book()
+    book.safe_again((0, 5))
+    book.end(10.0)
+    book.begin(1, PLACES, SnapshotId(0, 5), 11.0)
+
+    def stands(rank: int, step: int = 5) -> list[Record]:
+        said = Restored(rank=rank, incarnation=1 << 16, attempt=0, step=step, state_ms=rank)
+        return book.restored(said, 14.0)
+
+    assert stands(0) == stands(1) == stands(2) == stands(2) == stands(3, step=4) == []
+    (record,) = stands(3)
+    assert (record.event, record.fields["away_ms"], record.fields["end_ms"]) == (
+        "snapshot.restored", 4000, 1000,
+    )  # fmt: skip
+    assert record.fields["state_ms"] == 3
+    assert stands(3) == []

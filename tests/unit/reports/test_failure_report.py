@@ -1,0 +1,139 @@
+"""What is printed when a run fails: short, the cause first, safe for a terminal."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from recoverrun.reports.failure_report import LINES, failure_report
+from recoverrun.text import named_signals
+from rendezvous.journal.reader import read_run
+from rendezvous.journal.writer import journal_path
+from tests.unit import journals
+from tests.unit.journals import Scene
+
+
+@pytest.mark.parametrize("name", sorted(journals.RUNS))
+@pytest.mark.parametrize("code", [1, 81, 85, 93, 130, 137])
+def test_the_report_is_short_and_ends_with_the_next_command(
+    tmp_path: Path, name: str, code: int
+) -> None:
+    log = read_run(journals.RUNS[name](tmp_path))
+
+    lines = failure_report(log, code, Path("runs/tiny")).splitlines()
+
+    assert len(lines) <= LINES
+    assert lines[0].startswith(("FAILED: ", "STOPPED: "))
+    assert lines[-1] == "  next: recoverrun postmortem runs/tiny"
+
+
+def test_the_report_names_the_cause_first_and_folds_the_victims(tmp_path: Path) -> None:
+    log = read_run(journals.user_exception(tmp_path))
+
+    text = failure_report(log, 1, Path("runs/tiny"))
+
+    first, *rest = text.splitlines()
+    expected = "FAILED: rank 1 raised ValueError: bad shard 8812"
+    assert first == expected
+    assert any("ranks 4, 5 were healthy" in line for line in rest)
+    assert "Connection closed" not in text
+
+
+def test_a_run_that_ended_well_has_no_report(tmp_path: Path) -> None:
+    assert failure_report(read_run(journals.clean(tmp_path)), 0, tmp_path) == ""
+
+
+def test_the_report_shows_where_an_exception_came_from(tmp_path: Path) -> None:
+    log = read_run(journals.user_exception(tmp_path))
+    stack = """Traceback (most recent call last):
+  File "/home/me/train.py", line 214, in <module>
+    main()
+  File "/home/me/train.py", line 180, in main
+    step(batch)
+  File "/home/me/train.py", line 90, in step
+    load(8812)
+    ^^^^^^^^^^
+  File "/home/me/data.py", line 88, in load
+    raise ValueError(f"bad shard {shard}")
+ValueError: bad shard 8812"""
+
+    lines = failure_report(
+        log, 1, Path("runs/tiny"), traceback=stack.splitlines(), stderr=Path("/logs/1/stderr.log")
+    ).splitlines()
+
+    assert lines[1] == "  at train.py:180 main → train.py:90 step → data.py:88 load"
+    assert lines[2] == '  > raise ValueError(f"bad shard {shard}")'
+    assert "  log: /logs/1/stderr.log" in lines
+    assert len(lines) <= LINES
+
+
+@pytest.mark.parametrize("world_size", [4, 64])
+def test_one_exception_among_many_ranks_is_a_short_report(tmp_path: Path, world_size: int) -> None:
+    scene = Scene(tmp_path)
+    scene.write(
+        "run.start", "", run_id="r", argv=["x.py"], world_size=world_size, nnodes=1, version="1",
+        inject="",
+    )  # fmt: skip
+    scene.write("node.join", "", name="gpu-01", nproc=world_size)
+    closed = "RuntimeError: [gloo] Connection closed by peer [127.0.0.1]:4312"
+    root = world_size // 2
+    scene.exit(0, code=1, error=closed)  # A victim may even be gone before its cause.
+    scene.exit(root, code=1, error="ValueError: bad shard 8812")
+    for rank in set(range(1, world_size)) - {root}:
+        scene.wait(0.001)
+        scene.exit(rank, code=1, error=closed if rank % 2 else "", ours=not rank % 2)
+    cause = f"rank {root} exited with code 1: ValueError: bad shard 8812"
+    scene.end(1, root, cause)
+
+    text = failure_report(
+        read_run(scene.close()), 1, tmp_path, traceback=['  File "a", line 1, in f']
+    )
+
+    assert text.splitlines()[0] == f"FAILED: {cause}"
+    assert len(text.splitlines()) <= LINES
+    assert "were healthy" in text and "folded" in text and "Connection" not in text
+
+
+@pytest.mark.parametrize("name", ["SIGHUP", "SIGQUIT", "SIGTERM", "SIGINT"])
+def test_what_somebody_asked_for_is_no_failure(tmp_path: Path, name: str) -> None:
+    scene = Scene(tmp_path)
+    scene.start()
+    code = 128 + getattr(signal, name)
+    scene.end(code, -1)
+
+    text = failure_report(read_run(scene.close()), code, tmp_path)
+
+    assert text.startswith("STOPPED: ")
+
+
+def test_signals_are_named() -> None:
+    assert named_signals("rank 3 was ended by signal 11") == "rank 3 was killed by SIGSEGV"
+    assert named_signals("rank 3 was ended by signal 99") == "rank 3 was ended by signal 99"
+
+
+def test_a_code_that_is_reserved_is_told_apart(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.start()
+    scene.exit(1, code=99)
+    scene.end(1, 1)
+
+    text = failure_report(read_run(scene.close()), 1, tmp_path)
+    assert "the script's own code was 99" in text
+
+
+def test_the_report_prints_nothing_that_a_terminal_obeys(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.start()
+    scene.exit(1, code=1, error="ValueError: \x1b[2J\x1b]0;owned\x07 \u202egnp\x9b31m\r\nnext: rm")
+    scene.end(1, 1)
+
+    text = failure_report(read_run(scene.close()), 1, tmp_path)
+    assert not set(text) & set("\x1b\x07\r\u202e\x9b")
+    assert "owned" not in text
+
+
+def test_a_journal_that_is_missing_altogether_still_gives_a_report(tmp_path: Path) -> None:
+    text = failure_report(read_run(tmp_path / "nowhere"), 1, tmp_path)
+
+    assert text.startswith("FAILED: exit code 1")
+    assert not journal_path(tmp_path, "gpu-01").exists()

@@ -1,0 +1,37 @@
+"""Stacks are read from where launchers leave them, and from nowhere else."""
+
+from pathlib import Path
+
+from recoverrun.reports.hang_stacks import hang_stacks, read_text
+
+
+def _leave(run_dir: Path, hang: str, name: str, text: str) -> None:
+    (run_dir / "hangs" / hang).mkdir(parents=True, exist_ok=True)
+    (run_dir / "hangs" / hang / name).write_text(text)
+
+
+def test_the_newest_hang_comes_first(tmp_path: Path) -> None:
+    _leave(tmp_path, "9", "rank3.stack", "nine")
+    _leave(tmp_path, "10", "rank12.stack", "ten b")
+    _leave(tmp_path, "10", "rank2.stack", "ten a")
+
+    found = [(one.hang, one.rank, one.text) for one in hang_stacks(tmp_path)]
+
+    assert found == [(10, 2, "ten a"), (10, 12, "ten b"), (9, 3, "nine")]
+
+
+def test_links_other_names_and_no_folder_say_nothing(tmp_path: Path) -> None:
+    assert hang_stacks(tmp_path) == ()
+    (tmp_path / "secret").write_text("secret")
+    _leave(tmp_path, "1", "rank1.txt", "other")
+    _leave(tmp_path, "one", "rank1.stack", "other")
+    (tmp_path / "hangs" / "1" / "rank4.stack").symlink_to(tmp_path / "secret")
+
+    assert hang_stacks(tmp_path) == ()
+
+
+def test_of_a_long_file_its_end_can_be_read(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("begin" + "x" * 100 + "end")
+
+    assert read_text(tmp_path / "log", 3, tail=True) == "end"
+    assert read_text(tmp_path / "log", 5) == "begin"

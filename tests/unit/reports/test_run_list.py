@@ -1,0 +1,145 @@
+"""A list of runs is told from the ends of their journals, and names what may be removed."""
+
+from pathlib import Path
+
+import pytest
+
+from recoverrun.reports.run_list import END_BYTES, Run, prunable, runs_below, size, table
+from rendezvous.journal.writer import journal_path
+from tests.unit import journals
+from tests.unit.journals import WALL, Scene
+
+HOST = "gpu-01"
+
+
+def _runs(top: Path, *, locked: frozenset[str] = frozenset()) -> dict[str, Run]:
+    found = runs_below(top, HOST, lambda place: place.name in locked)
+    return {run.name: run for run in found}
+
+
+def _written(top: Path, name: str, run: str = "clean") -> Path:
+    place = top / name
+    place.mkdir(parents=True)
+    return journals.RUNS[run](place)
+
+
+def test_each_run_has_its_script_its_steps_and_its_verdict(tmp_path: Path) -> None:
+    _written(tmp_path, "train/1")
+    _written(tmp_path, "train/2", "user_exception")
+    _written(tmp_path, "named", "launcher_killed")
+    (tmp_path / "train/latest").symlink_to("2")
+    (tmp_path / "other").mkdir()
+
+    found = _runs(tmp_path)
+
+    assert {name: (run.steps, run.verdict) for name, run in found.items()} == {
+        "train/1": (40, "completed"),
+        "train/2": (3, "failed (1)"),
+        "named": (9, "no end on record"),
+    }
+    assert {(run.title, run.nodes, run.began) for run in found.values()} == {
+        ("train.py tiny-hsdp", 1, WALL)
+    }
+    assert any("40" in line.split() for line in table(list(found.values()), 0))
+
+
+def test_a_journal_of_any_length_is_told_from_its_ends(tmp_path: Path) -> None:
+    place = tmp_path / "long"
+    place.mkdir()
+    scene = Scene(place)
+    scene.start()
+    scene.steps(0, 9999)
+    scene.end()
+    scene.close()
+    assert journal_path(place, "gpu-01").stat().st_size > 3 * END_BYTES
+
+    (run,) = _runs(tmp_path).values()
+
+    assert (run.steps, run.verdict) == (10_000, "completed")
+    assert run.size_bytes == journal_path(place, "gpu-01").stat().st_size
+
+
+def test_a_run_that_a_launcher_holds_lives(tmp_path: Path) -> None:
+    _written(tmp_path, "1")
+
+    run = _runs(tmp_path, locked=frozenset({"1"}))["1"]
+
+    assert (run.verdict, run.removable) == ("running", False)
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_run_has_ended_when_all_of_its_nodes_have(tmp_path: Path, lost: bool) -> None:
+    (tmp_path / "1").mkdir()
+    scene = Scene(tmp_path / "1")
+    scene.start(nodes=3)
+    for node in ("gpu-01", "gpu-03"):
+        scene.write("run.end", "", node, exit_code=0, root_rank=-1)
+    if lost:
+        scene.write("node.lost", "gpu-02: silent", name="gpu-02", ranks=[2, 3])
+    scene.close()
+
+    run = _runs(tmp_path)["1"]
+
+    assert (run.exit_code, run.removable) == ((0, True) if lost else (None, False))
+
+
+def test_a_run_without_an_end_may_go_only_if_nobody_elsewhere_can_write_to_it(
+    tmp_path: Path,
+) -> None:
+    _written(tmp_path, "1", "launcher_killed")
+
+    (here,) = runs_below(tmp_path, "gpu-01.example.org", lambda _: False)
+    (elsewhere,) = runs_below(tmp_path, "login-01", lambda _: False)
+
+    assert (here.removable, elsewhere.removable) == (True, False)
+
+
+def _run(name: str, began: float, *, title: str = "a.py", code: int | None = 0) -> Run:
+    return Run(
+        path=Path(name), name=name, title=title, began=began, nodes=1, steps=1, exit_code=code,
+        size_bytes=1, alive=False, here=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("keep", "older_than_s", "gone"),
+    [(2, 0.0, {"1", "2"}), (0, 75.0, {"1", "2", "b1"}), (3, 70.0, {"1"}), (9, 0.0, set())],
+)
+def test_the_newest_of_each_script_stay_and_the_young_ones(
+    keep: int, older_than_s: float, gone: set[str]
+) -> None:
+    runs = [_run("1", 10.0), _run("3", 30.0), _run("4", 40.0), _run("2", 20.0)]
+    runs.append(_run("b1", 15.0, title="b.py"))
+
+    removed, kept = prunable(runs, keep=keep, older_than_s=older_than_s, now=100.0)
+
+    assert ({run.name for run in removed}, kept) == (gone, [])
+
+
+def test_what_may_live_is_named_and_kept() -> None:
+    runs = [_run("1", 10.0, code=None), _run("2", 20.0)]
+
+    removed, kept = prunable(runs, keep=0, older_than_s=0.0, now=100.0)
+
+    assert [run.name for run in removed] == ["2"]
+    assert [run.name for run in kept] == ["1"]
+
+
+@pytest.mark.parametrize("damage", [b"", b"\0" * 100, b"[1]\n{}\n[[]]\n", b'{"ev":"run.end"}\n'])
+def test_a_journal_that_cannot_be_read_is_a_run_without_an_end(
+    tmp_path: Path, damage: bytes
+) -> None:
+    (tmp_path / "1").mkdir()
+    journal_path(tmp_path / "1", "x").write_bytes(damage)
+
+    run = _runs(tmp_path)["1"]
+
+    assert (run.steps, run.verdict, run.removable) == (0, "no end on record", False)
+    assert len(table([run], 0)) == 2
+
+
+@pytest.mark.parametrize(
+    ("count", "words"), [(0, "0 B"), (1023, "1023 B"), (27_829, "27 KiB"), (1_500_000, "1.4 MiB")]
+)
+def test_sizes_are_said_as_people_do(count: int, words: str) -> None:
+    assert size(count) == words

@@ -1,0 +1,69 @@
+"""What the status of a run says, beyond how it looks (see the goldens of `test_screens`)."""
+
+from pathlib import Path
+
+import pytest
+
+from recoverrun.reports.status import Status, Watch, status_of
+from recoverrun.reports.status_lines import plain_lines
+from recoverrun.text import span
+from rendezvous.journal.reader import read_run
+from tests.unit import journals
+
+
+def test_what_a_launcher_notes_is_said_by_no_rank(tmp_path: Path) -> None:
+    scene = journals.two_steps(tmp_path)
+    scene.write("notice.give", "the witness answers again", rank=-1)
+    scene.write("notice.give", "the data cannot be replayed", rank=3)
+    scene.close()
+
+    texts = [one.text for one in status_of(read_run(tmp_path), journals.WALL).happenings[-2:]]
+
+    assert texts == ["the witness answers again", "rank 3: the data cannot be replayed"]
+
+
+def test_the_pids_of_workers_that_live_are_told(tmp_path: Path) -> None:
+    journals.live(tmp_path)
+
+    lines = plain_lines(status_of(read_run(tmp_path), journals.WALL))
+
+    assert "replica 0: gpu-01, 2/2 shards up, pids 4100, 4101, quota 6" in lines
+    assert "replica 1: gpu-01, 0/2 shards up, lost: rank 3 SIGKILL" in lines
+
+
+def test_before_replicas_are_known_workers_have_pids_too(tmp_path: Path) -> None:
+    scene = journals.Scene(tmp_path)
+    for rank in range(4):
+        scene.write("worker.spawn", "", rank=rank, pid=77 + rank, incarnation=0)
+    scene.close()
+
+    lines = plain_lines(status_of(read_run(tmp_path), journals.WALL))
+
+    assert "workers: ranks 0-3, pids 77-80" in lines
+
+
+def _of(tmp_path: Path, steps: int) -> Status:
+    watch = Watch(run_dir="r", of=steps)
+    watch.add(read_run(journals.live(tmp_path)).entries)
+    return watch.status(journals.WALL + 30)
+
+
+def test_the_time_left_is_told_where_somebody_says_how_many_steps_there_will_be(
+    tmp_path: Path,
+) -> None:
+    status = _of(tmp_path, 1000)
+
+    middle = sum(status.recent_ms) / len(status.recent_ms) / 1000
+    assert status.eta_s == pytest.approx(979 * middle)
+    assert f"step 20 of 1000 (2.1 %, {span(status.eta_s)} left)" in plain_lines(status)[0]
+
+
+def test_without_that_nothing_is_guessed(tmp_path: Path) -> None:
+    status = _of(tmp_path, 0)
+
+    assert (status.of, status.eta_s) == (0, -1.0)
+    assert "left" not in plain_lines(status)[0]
+
+
+def test_a_run_that_goes_beyond_what_was_said_is_complete(tmp_path: Path) -> None:
+    assert "step 20 of 10 (100.0 %)" in plain_lines(_of(tmp_path, 10))[0]

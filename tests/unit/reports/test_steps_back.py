@@ -1,0 +1,73 @@
+"""What reports say of a job whose ranks went back to a snapshot."""
+
+import io
+from pathlib import Path
+
+from rich.console import Console
+
+from recoverrun.reports.postmortem import postmortem, verdict
+from recoverrun.reports.postmortem_json import to_json
+from recoverrun.reports.postmortem_screen import render
+from recoverrun.reports.status import status_of
+from recoverrun.reports.status_lines import plain_lines
+from recoverrun.reports.survival import survival
+from rendezvous.journal.reader import RunLog, read_run
+from tests.unit import journals
+
+
+def _went_back(run_dir: Path) -> RunLog:
+    """Killed at step 27, seven steps after the newest snapshot; then it ends well."""
+    scene = journals.Scene(run_dir)
+    scene.start()
+    scene.wait(10.0)
+    scene.write("snapshot.whole", "", attempt=0, step=20, bytes=100)
+    scene.write("snapshot.safe", "the snapshot of step 20 is safe", attempt=0, step=20)
+    scene.wait(3.0)
+    scene.write("job.restart", "rank 0 was killed", attempt=1, restarts=0, root_rank=0)
+    words = "all ranks go back to the top of step 20"
+    scene.write("snapshot.plan", words, attempt=1, of=0, step=20, back=7)
+    scene.wait(6.0)
+    times = {"away_ms": 6400.0, "end_ms": 300.0, "state_ms": 1900.0}
+    scene.write("snapshot.restored", "", attempt=1, of=0, step=20, **times)
+    scene.wait(5.0)
+    scene.end()
+    return read_run(scene.close())
+
+
+def test_a_postmortem_counts_steps_that_were_done_again(tmp_path: Path) -> None:
+    found = postmortem(_went_back(tmp_path))
+    page = io.StringIO()
+    Console(file=page, width=100, force_terminal=False).print(render(found))
+
+    assert "all ranks went back 1 time (7 steps done again)" in verdict(found)
+    line = "back to step 20: 7 steps done again, away 6.4 s, of that 1.9 s state"
+    assert line in page.getvalue()
+    assert to_json(found)["steps_back"] == [
+        {
+            "ts": found.steps_back[0].ts, "attempt": 1, "step": 20, "again": 7,
+            "away_ms": 6400.0, "state_ms": 1900.0,
+        }
+    ]  # fmt: skip
+
+
+def test_status_says_what_a_loss_would_go_back_to(tmp_path: Path) -> None:
+    log = _went_back(tmp_path)
+    lines = plain_lines(status_of(log, journals.WALL + log.entries[-1].mono))
+
+    (line,) = (one for one in lines if one.startswith("snapshots: "))
+    assert line.startswith("snapshots: step 20 safe, ")
+    assert line.endswith(" ago, 1 time back")
+    assert any("back to step 20: 7 steps done again" in one for one in lines)
+
+
+def test_the_last_line_says_what_it_cost(tmp_path: Path) -> None:
+    line = survival(_went_back(tmp_path), Path("runs/train/1"))
+
+    assert line.startswith("✓ all ranks went back 1 time (7 steps done again) · 6.4 s lost · ")
+
+
+def test_a_run_without_snapshots_says_nothing_of_them(tmp_path: Path) -> None:
+    log = read_run(journals.clean(tmp_path))
+
+    assert "snapshots" not in "".join(plain_lines(status_of(log, journals.WALL + 60)))
+    assert not postmortem(log).steps_back

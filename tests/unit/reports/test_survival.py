@@ -1,0 +1,28 @@
+"""The last line of a run that went well."""
+
+from pathlib import Path
+
+from recoverrun.reports.survival import survival
+from rendezvous.journal.reader import read_run
+from tests.unit import journals
+
+
+def _line(run_dir: Path) -> str:
+    return survival(read_run(run_dir), Path("runs/train/1"))
+
+
+def test_a_run_that_survived_losses_says_what_they_cost(tmp_path: Path) -> None:
+    assert _line(journals.one_loss(tmp_path)) == (
+        "✓ 40 steps · 1 loss survived · 385 ms lost · "
+        "postmortem: recoverrun postmortem runs/train/1"
+    )
+
+
+def test_a_recovery_of_two_losses_costs_its_time_once(tmp_path: Path) -> None:
+    assert "✓ 13 steps · 2 losses survived · 385 ms lost · " in _line(
+        journals.two_at_once(tmp_path)
+    )
+
+
+def test_a_run_that_lost_nothing_says_nothing(tmp_path: Path) -> None:
+    assert _line(journals.clean(tmp_path)) == ""

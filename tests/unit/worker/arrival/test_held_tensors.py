@@ -1,0 +1,44 @@
+"""Which tensors of a process are told once, and by what name."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from recoverrun.worker.arrival import held_tensors
+from recoverrun.worker.context.made_objects import MadeObjects
+from recoverrun.worker.context.object_graph import holdings
+from recoverrun.worker.step.strategy import Strategy
+
+
+def serving(parameters: dict[str, torch.Tensor], *roots: nn.Module) -> Strategy:
+    made: Any = SimpleNamespace(parameters=lambda: parameters, roots=lambda: list(roots))
+    return cast("Strategy", made)
+
+
+def test_a_view_of_what_is_trained_is_not_told_again() -> None:
+    """As FSDP1 shows parts of its flat parameters."""
+    flat = torch.zeros(10)
+    net, average = nn.Linear(3, 2), nn.Linear(3, 2)
+    net.weight = nn.Parameter(flat[2:8].view(2, 3))
+    net.bias = nn.Parameter(flat[8:10])
+    there = holdings([{"net": net, "average": average}], frozenset())
+
+    found = held_tensors.others(serving({"flat": flat}, net), MadeObjects(), there)
+
+    assert sorted(found) == ["average.bias", "average.weight"]
+
+
+def test_buffers_of_what_is_trained_have_the_order_of_its_modules() -> None:
+    first, second = nn.BatchNorm1d(2), nn.BatchNorm1d(3)
+    strategy = serving({"0": first.weight, "1": second.weight}, second, first)
+
+    found = held_tensors.model(strategy)
+
+    assert [one.numel() for name, one in found.items() if name.startswith("buffer")] == [
+        3, 3, 1, 2, 2, 1,
+    ]  # fmt: skip
+    mean = second.running_mean
+    assert mean is not None
+    assert found["buffer 0"].data_ptr() == mean.data_ptr()

@@ -1,0 +1,130 @@
+"""What a script changes beside its loops is told by its path, and put there in place."""
+
+import sys
+from typing import Any
+
+import pytest
+import torch
+
+from recoverrun.worker.arrival import plain_values
+from recoverrun.worker.arrival.packing import Packing
+from recoverrun.worker.data.batch_substitution import parts_of
+
+OWN = frozenset({__name__})
+
+
+class Meter:
+    def __init__(self, rank: int = 0) -> None:
+        self.rank = rank
+        self.total, self.history, self.best = 0.0, [0.5], {"step": 0, "at": {"loss": 1.0}}
+        self.rows = torch.zeros(3)
+
+
+def there(**variables: Any) -> plain_values.Holdings:
+    """What hangs on a frame with these variables."""
+    return plain_values.holdings([variables], OWN)
+
+
+def moved(donor: dict[str, Any], change: Any, newcomer: dict[str, Any]) -> None:
+    """Change what the donor holds after the digests, and put that into the newcomer."""
+    before = plain_values.digests(there(**donor))
+    change()
+    packing = Packing([])
+    told = plain_values.pack(plain_values.changed(there(**donor), before), packing)
+    plain_values.put(told, packing.tensors, there(**newcomer))
+
+
+def test_what_has_changed_is_put_in_place() -> None:
+    donor, newcomer = Meter(0), Meter(1)
+    history, best = newcomer.history, newcomer.best
+
+    def change() -> None:
+        donor.total = 2.5
+        donor.history += [0.25, 0.125]
+        donor.best["at"]["loss"] = 0.5
+        donor.rows[1] = 7.0
+
+    moved({"meter": donor}, change, {"meter": newcomer})
+
+    assert newcomer.total == 2.5
+    assert newcomer.history is history and history == [0.5, 0.25, 0.125]
+    assert newcomer.best is best and best == {"step": 0, "at": {"loss": 0.5}}
+    assert newcomer.rank == 1
+    assert newcomer.rows.tolist() == [0.0, 7.0, 0.0]
+
+
+def test_what_never_changes_stays_the_ranks_own() -> None:
+    donor, newcomer = [1, 3, 5], [2, 4, 6]
+    losses: list[float] = []
+
+    moved({"rows": donor, "losses": losses}, lambda: losses.append(0.5), {"rows": newcomer})
+
+    assert newcomer == [2, 4, 6]
+
+
+def test_a_list_that_only_a_frame_holds_is_filled_where_it_lies() -> None:
+    losses: list[float] = []
+    mine: list[float] = []
+
+    moved({"losses": losses}, lambda: losses.extend([0.5, 0.25]), {"losses": mine})
+
+    assert mine == [0.5, 0.25]
+
+
+def test_what_the_newcomer_has_not_made_yet_is_made() -> None:
+    donor, newcomer = Meter(), Meter()
+
+    def change() -> None:
+        donor.cache = {"a": 1}  # type: ignore[attr-defined]
+
+    moved({"meter": donor}, change, {"meter": newcomer})
+
+    assert newcomer.cache == {"a": 1}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("value", [[object()], list(range(plain_values.LONG_CONTAINER + 1))])
+def test_what_is_no_plain_value_or_is_data_is_left_alone(value: list[Any]) -> None:
+    donor: list[Any] = []
+    newcomer: list[Any] = ["own"]
+
+    moved({"held": donor}, lambda: donor.extend(value), {"held": newcomer})
+
+    assert newcomer == ["own"]
+
+
+def test_variables_of_the_scripts_modules_are_among_it() -> None:
+    module = sys.modules[__name__]
+    vars(module)["counted"] = [1]
+    before = plain_values.digests(there())
+    vars(module)["counted"].append(2)
+
+    places = [one.place for one in plain_values.changed(there(), before)]
+
+    del vars(module)["counted"]
+    assert [path for path, key in places if key is None] == [f"{__name__}.counted"]
+
+
+def test_keys_that_cannot_travel_are_left_alone() -> None:
+    handlers: dict[Any, Any] = {Meter: None, "seen": 0}
+
+    places = plain_values.digests(there(handlers=handlers))
+
+    assert [key for path, key in places if path == "handlers"] == ["seen"]
+
+
+def test_batches_are_those_of_each_rank() -> None:
+    donor, newcomer = Meter(0), Meter(1)
+    batches, mine = [{"x": torch.ones(2)}], [{"x": torch.zeros(2)}]
+    batch = batches[0]["x"]
+    before = plain_values.digests(there(meter=donor))
+    donor.rows, donor.total = batch, 2.5
+    data = parts_of([{"x": batch}])
+
+    packing = Packing([])
+    holdings = there(meter=donor, batches=batches)
+    told = plain_values.pack(plain_values.changed(holdings, before, data), packing)
+    plain_values.put(told, packing.tensors, there(meter=newcomer, batches=mine))
+
+    assert newcomer.total == 2.5
+    assert newcomer.rows.tolist() == [0.0, 0.0, 0.0]
+    assert mine[0]["x"].tolist() == [0.0, 0.0]

@@ -1,0 +1,14 @@
+from recoverrun.worker.arrival import published
+from rendezvous.protocol.layout import Layout
+
+
+def test_how_the_others_train_comes_back() -> None:
+    way = published.Way("ddp", Layout(((0, 1), (2, 3))), ("train.py:4", "train.py:9"))
+
+    assert published.unpacked(published.packed(way)) == way
+
+
+def test_no_two_ranks_are_told_under_one_key() -> None:
+    keys = {published.address_key(generation, rank) for generation in (2, 22) for rank in (1, 2)}
+
+    assert len(keys) == 4

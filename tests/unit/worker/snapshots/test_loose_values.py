@@ -1,0 +1,120 @@
+"""What a script changes in place is told from wherever it keeps it, and put there again."""
+
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+import torch
+
+from recoverrun.worker.arrival.packing import Packing, unpack
+from recoverrun.worker.context.object_graph import holdings
+from recoverrun.worker.errors import NotReachable
+from recoverrun.worker.snapshots import loose_values
+
+OWN = frozenset[str]()
+
+
+class Script:
+    """A function's variables, as a process has them before it trains."""
+
+    def __init__(self, **variables: Any) -> None:
+        self.variables = variables
+        self.before = loose_values.marks(*self._seen())
+
+    def _seen(self) -> tuple[Any, Any]:
+        return holdings([self.variables], OWN), [("<train>", self.variables)]
+
+    def told(self, *bound: str) -> bytes:
+        self.packing = Packing([])
+        there, spaces = self._seen()
+        found = loose_values.told(there, spaces, self.before, frozenset(bound), self.packing)
+        return bytes(msgpack.packb(found))
+
+    def put(self, other: "Script", packed: bytes) -> None:
+        """What `other` has told."""
+        tensors = [one.clone() for one in other.packing.tensors]
+        told = msgpack.unpackb(packed, raw=False)
+        there, spaces = self._seen()
+        values = [(path, name, unpack(plain, tensors)) for path, name, plain in told]
+        loose_values.put(there, spaces, values)
+
+
+def train(script: Script) -> None:
+    held = script.variables
+    held["mean"].add_(1)
+    held["averages"]["weight"].mul_(2)
+    held["past"][3] = 7
+    held["kept"]["rows"][5] = 9
+    held["history"].extend((step, 0.5) for step in range(3000))
+
+
+def fresh() -> Script:
+    return Script(
+        mean=torch.ones(5), averages={"weight": torch.ones(5000)}, past=np.zeros(40),
+        kept={"rows": np.zeros(2000)}, history=[], data=torch.randn(5000), args={},
+    )  # fmt: skip
+
+
+def test_all_of_it_is_as_it_was() -> None:
+    first, second = fresh(), fresh()
+    train(first)
+    mean = second.variables["mean"]
+
+    second.put(first, first.told())
+
+    there, here = first.variables, second.variables
+    assert here["mean"] is mean and torch.equal(mean, there["mean"])
+    assert torch.equal(here["averages"]["weight"], there["averages"]["weight"])
+    assert (here["past"] == there["past"]).all() and here["past"][3] == 7
+    assert (here["kept"]["rows"] == there["kept"]["rows"]).all()
+    assert here["history"] == there["history"] and len(here["history"]) == 3000
+
+
+def test_what_stands_still_is_not_told() -> None:
+    script = fresh()
+
+    assert msgpack.unpackb(script.told()) == []
+
+
+def test_a_dict_that_was_not_there_is_made() -> None:
+    first, second = fresh(), fresh()
+    first.variables["args"]["best"] = {"weight": torch.full((5000,), 3.0)}
+
+    second.put(first, first.told())
+
+    assert torch.equal(second.variables["args"]["best"]["weight"], torch.full((5000,), 3.0))
+
+
+def test_what_loops_bind_comes_by_itself() -> None:
+    script = fresh()
+    script.variables["batch"] = [torch.randn(5000), torch.randn(5000)]
+    script.variables["x"] = torch.randn(5000)
+
+    assert msgpack.unpackb(script.told("batch", "x")) == []
+
+
+def test_what_others_have_told_is_not_told_twice() -> None:
+    script = fresh()
+    weight = script.variables["averages"]["weight"].add_(1)
+    there, spaces = script._seen()
+    packing = Packing([weight])
+
+    assert not loose_values.told(there, spaces, script.before, frozenset(), packing)
+
+
+def test_a_history_of_things_that_cannot_travel_is_no_snapshot() -> None:
+    script = fresh()
+    script.variables["history"].append(object())
+
+    with pytest.raises(NotReachable, match="history has changed since the run began, and"):
+        script.told()
+
+
+def test_a_view_of_a_graph_is_left_alone() -> None:
+    base = torch.randn(6000, requires_grad=True) * 1
+    script = Script(held={"view": base.unbind(0)[0]})
+    with torch.no_grad():
+        base.add_(1)
+
+    assert msgpack.unpackb(script.told()) == []

@@ -1,0 +1,96 @@
+"""How often snapshots are taken: all ranks alike, and at a cost that is bounded."""
+
+import pytest
+
+from recoverrun.worker.snapshots.pace import SHARE, SOON, AutoPace, FixedPace
+
+
+class Rank:
+    """One that trains, with a clock of its own."""
+
+    def __init__(self, told: dict[int, int], *, leads: bool, step_s: float, cost_s: float) -> None:
+        self.told, self.whys = told, list[str]()
+        self.pace = AutoPace(self._tell if leads else None, lambda step: told[step])
+        self.now, self.step_s, self.cost_s = 0.0, step_s, cost_s
+        self.taken: list[int] = []
+
+    def _tell(self, step: int, following: int, why: str) -> None:
+        self.told[step] = following
+        self.whys += [why] if why else []
+
+    def trains(self, step: int) -> None:
+        if self.pace.is_due(step, self.now):
+            first = not self.taken
+            self.taken.append(step)
+            spent = self.cost_s * (20 if first else 1)
+            self.pace.took(spent, learning=first)
+            self.now += spent
+        self.now += self.step_s
+
+
+def test_a_fixed_pace_is_the_users() -> None:
+    pace = FixedPace(5)
+
+    assert [step for step in range(1, 17) if pace.is_due(step, 0.0)] == [5, 10, 15]
+
+
+@pytest.mark.parametrize(("cost_s", "every"), [(0.0005, SOON), (0.0095, 10), (0.0995, 100)])
+def test_snapshots_cost_no_more_than_their_share(cost_s: float, every: int) -> None:
+    rank = Rank({}, leads=True, step_s=0.1, cost_s=cost_s)
+
+    for step in range(1, 1500):
+        rank.trains(step)
+
+    gaps = [after - before for before, after in zip(rank.taken[4:], rank.taken[5:], strict=False)]
+    assert set(gaps) == {every}
+    assert cost_s / (every * rank.step_s) <= SHARE * 1.001
+
+
+def test_ranks_that_measure_otherwise_take_the_same_ones() -> None:
+    told: dict[int, int] = {}
+    first = Rank(told, leads=True, step_s=0.1, cost_s=0.0095)
+    second = Rank(told, leads=False, step_s=0.12, cost_s=0.5)
+
+    for step in range(1, 300):
+        first.trains(step)
+        second.trains(step)
+
+    assert first.taken == second.taken and len(first.taken) > 20
+
+
+def test_after_a_restart_the_pace_is_found_anew_from_where_ranks_went_back_to() -> None:
+    rank = Rank({}, leads=True, step_s=0.1, cost_s=0.0095)
+    rank.pace.begins_at(40)
+
+    for step in range(41, 60):
+        rank.trains(step)
+
+    assert rank.taken[:2] == [40 + SOON, 40 + 2 * SOON]
+
+
+def test_a_change_is_said_and_a_small_one_is_none() -> None:
+    rank = Rank({}, leads=True, step_s=0.1, cost_s=0.0095)
+    for step in range(1, 200):
+        rank.trains(step)
+    rank.cost_s = 0.0115
+    for step in range(200, 900):
+        rank.trains(step)
+    assert len(rank.whys) == 1 and rank.whys[0].startswith("a snapshot every 10 steps")
+
+    rank.cost_s = 0.0495
+    for step in range(900, 9000):
+        rank.trains(step)
+
+    assert rank.whys[-1].startswith("a snapshot every 50 steps")
+
+
+def test_what_a_copy_slows_a_step_down_is_a_cost_too() -> None:
+    rank = Rank({}, leads=True, step_s=0.1, cost_s=0.001)
+
+    for step in range(1, 400):
+        before = len(rank.taken)
+        rank.trains(step)
+        if len(rank.taken) > before:
+            rank.now += 0.02  # the copier takes the processor away
+
+    assert rank.taken[-1] - rank.taken[-2] == pytest.approx(21, abs=1)

@@ -1,0 +1,50 @@
+"""Where pieces lie, and what is told beside them."""
+
+import msgpack
+import pytest
+import torch
+
+from recoverrun.worker.snapshots.piece_table import (
+    ALIGNED,
+    PROOF_BYTES,
+    Scene,
+    packed_proof,
+    packed_table,
+    placed,
+    unpacked_scene,
+    unpacked_table,
+)
+
+
+def scene() -> Scene:
+    tensors = [torch.randn(3, 5), torch.empty(0), torch.arange(9, dtype=torch.uint8)]
+    return Scene({"here": [1, "two", b"3"]}, tensors, ["weight", "nothing", "bytes"])
+
+
+def test_pieces_lie_apart_and_aligned_and_their_table_travels() -> None:
+    places, nbytes = placed(scene())
+
+    assert unpacked_table(packed_table(places)) == places
+    assert [one.offset for one in places] == [0, ALIGNED, ALIGNED] and nbytes == 2 * ALIGNED
+    assert [one.piece.shape for one in places] == [(3, 5), (0,), (9,)]
+
+
+@pytest.mark.parametrize("proof", [None, 0, 1 << 32])
+def test_what_is_known_later_stands_behind_the_scene(proof: int | None) -> None:
+    packed = packed_proof(proof)
+    assert len(packed) <= PROOF_BYTES
+
+    assert unpacked_scene(scene().packed() + packed) == (scene().manifest, proof)
+
+
+@pytest.mark.parametrize(
+    "told", [b"", msgpack.packb({"a": 1}), msgpack.packb([1]) + b"\xc0", b"\xc1\xc1"]
+)
+def test_what_is_no_scene_is_refused(told: bytes) -> None:
+    with pytest.raises(ValueError):
+        unpacked_scene(told)
+
+
+def test_what_is_no_table_is_refused() -> None:
+    with pytest.raises(ValueError, match="not a table"):
+        unpacked_table(b"\xc1")

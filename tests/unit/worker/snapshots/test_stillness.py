@@ -1,0 +1,77 @@
+"""What stands still is learned, and nothing is believed that was not seen."""
+
+import torch
+
+from recoverrun.worker.snapshots.stillness import LEARN_EVERY, SMALL_BYTES, Stillness, sum_of
+
+
+def large() -> torch.Tensor:
+    return torch.randn(SMALL_BYTES)
+
+
+def learned(stillness: Stillness, tensors: dict[str, torch.Tensor], moving: str) -> None:
+    assert stillness.begins()
+    stillness.sum_up(list(tensors), list(tensors.values()))
+    if moving:
+        tensors[moving].view(-1)[3] += 1
+    stillness.learn()
+
+
+def test_what_moved_is_not_waited_for_and_what_stood_still_is() -> None:
+    stillness = Stillness()
+    tensors = {"weight": large(), "mean": large()}
+
+    learned(stillness, tensors, "mean")
+
+    assert stillness.may_wait("weight", tensors["weight"])
+    assert not stillness.may_wait("mean", tensors["mean"])
+
+
+def test_a_change_that_torch_does_not_count_is_seen() -> None:
+    stillness = Stillness()
+    tensors = {"flat": large()}
+    assert stillness.begins()
+    stillness.sum_up(list(tensors), list(tensors.values()))
+    before = tensors["flat"]._version
+    tensors["flat"].data[0] += 1
+    assert tensors["flat"]._version == before
+    stillness.learn()
+
+    assert not stillness.may_wait("flat", tensors["flat"])
+
+
+def test_nothing_is_known_of_a_new_or_a_small_tensor() -> None:
+    stillness = Stillness()
+    tensors = {"weight": large(), "bias": torch.zeros(4)}
+    learned(stillness, tensors, "")
+
+    assert not stillness.may_wait("new", large())
+    assert not stillness.may_wait("bias", tensors["bias"])
+
+
+def test_all_is_learned_anew_at_times() -> None:
+    stillness = Stillness()
+
+    assert [number for number in range(2 * LEARN_EVERY + 1) if stillness.begins()] == [
+        0, LEARN_EVERY, 2 * LEARN_EVERY,
+    ]  # fmt: skip
+
+
+def test_what_moved_after_all_is_copied_at_once_from_then_on() -> None:
+    stillness = Stillness()
+    tensors = {"weight": large()}
+    learned(stillness, tensors, "")
+
+    stillness.forget(["weight"])
+
+    assert not stillness.may_wait("weight", tensors["weight"])
+
+
+def test_sums_see_every_bit_of_tensors_of_any_size() -> None:
+    for size in (1, 7, 8, 9, 4097):
+        whole = torch.randint(0, 255, (size,), dtype=torch.uint8)
+        for place in {0, size // 2, size - 1}:
+            changed = whole.clone()
+            changed[place] ^= 1
+            assert sum_of(changed) != sum_of(whole), (size, place)
+    assert sum_of(torch.arange(9, dtype=torch.uint8)[1:]) > 0

@@ -1,0 +1,159 @@
+"""A process that comes later divides gradients as those do that have seen DDP's first steps."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+from torch import nn
+
+from recoverrun.worker.errors import NotReachable
+from recoverrun.worker.step.interfaces import StrategyHost
+from recoverrun.worker.strategies.ddp_module import DdpModule
+from tests.unit.strategy_hosts import Host
+
+
+class Ddp(nn.Module):
+    """What `DdpModule` looks at."""
+
+    def __init__(self, **different: Any) -> None:
+        super().__init__()
+        self.module = nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5), nn.Linear(5, 2))
+        usual = {
+            "find_unused_parameters": False, "static_graph": False, "mixed_precision": None,
+            "gradient_as_bucket_view": False, "_delay_all_reduce_params": [],
+            "require_forward_param_sync": True, "_has_rebuilt_buckets": False,
+            "bucket_bytes_cap": 1, "_static_graph_delay_allreduce_enqueued": False,
+            "_join_config": SimpleNamespace(enable=False),
+            "process_group": SimpleNamespace(size=lambda: 2),
+        }  # fmt: skip
+        for name, value in {**usual, **different}.items():
+            object.__setattr__(self, name, value)
+        self.__dict__["_module_parameters"] = list(self.module.parameters())
+
+
+class Filled:
+    """A bucket of DDP's, which holds these parameters."""
+
+    def __init__(self, number: int, last: bool, params: list[Any]) -> None:
+        self._number, self._last, self._params = number, last, params
+
+    def index(self) -> int:
+        return self._number
+
+    def is_last(self) -> bool:
+        return self._last
+
+    def parameters(self) -> list[Any]:
+        return self._params
+
+    def buffer(self) -> torch.Tensor:
+        return torch.zeros(sum(param.numel() for param in self._params))
+
+
+def survivor(module: Ddp) -> tuple[DdpModule, Host]:
+    """DDP has reduced its buckets: the last parameters first."""
+    host = Host()
+    wrapped = DdpModule(cast("StrategyHost", host), cast("Any", module))
+    wrapped.reducer = cast("Any", host.reducer)
+    wrapped.begin()
+    params = wrapped.params
+    halves = params[3:], params[:3]
+    for number, held in enumerate(halves):
+        bucket: Any = Filled(number, number == 1, list(held))
+        wrapped.reduce(None, bucket)
+    return wrapped, host
+
+
+FEATURES = (
+    {"gradient_as_bucket_view": True},
+    {"gradient_as_bucket_view": True, "bucket_bytes_cap": 1 << 20},
+    {"find_unused_parameters": True},
+    {"static_graph": True},
+    {"static_graph": True, "bucket_bytes_cap": 1 << 20},
+)
+
+
+@pytest.mark.parametrize("features", FEATURES)
+def test_both_sides_leave_ddp_out_and_divide_alike(features: dict[str, Any]) -> None:
+    there, theirs = survivor(module := Ddp(**features))
+    assert not there.still, "DDP has a part in it as long as nobody has come back"
+    plan = there.plan()
+    assert isinstance(plan, list)
+
+    there.admit()
+    fresh, host = Ddp(**features), Host()
+    here = DdpModule(cast("StrategyHost", host), cast("Any", fresh))
+    here.reducer = cast("Any", host.reducer)
+    here.adopt(plan)
+
+    assert host.reducer.sizes == theirs.reducer.sizes
+    for wrapped in (there, here):
+        wrapped.arm(synced=True)
+        assert wrapped.still, "DDP keeps still from this forward on"
+    places = {id(param): place for place, param in enumerate(module.parameters())}
+    own = {id(param): place for place, param in enumerate(fresh.parameters())}
+    assert [[places[one] for one in key] for key in theirs.reducer.buckets] == [
+        [own[one] for one in key] for key in host.reducer.buckets
+    ]
+
+
+def test_a_static_graph_is_not_looked_for_again() -> None:
+    module = Ddp(static_graph=True)
+    there, _ = survivor(module)
+    fresh, host = Ddp(static_graph=True), Host()
+    here = DdpModule(cast("StrategyHost", host), cast("Any", fresh))
+    here.reducer = cast("Any", host.reducer)
+
+    plan = there.plan()
+    assert isinstance(plan, list)
+    here.adopt(plan)
+
+    assert fresh._static_graph_delay_allreduce_enqueued
+
+
+def test_a_model_that_was_not_trained_yet_is_left_to_ddp() -> None:
+    host = Host()
+    module = Ddp()
+    wrapped = DdpModule(cast("StrategyHost", host), cast("Any", module))
+    wrapped.reducer = cast("Any", host.reducer)
+
+    wrapped.admit()
+    plan = wrapped.plan()
+    assert isinstance(plan, list)
+    wrapped.adopt(plan)
+    wrapped.arm(synced=True)
+
+    assert not host.reducer.buckets
+    assert not wrapped.still
+
+
+def test_a_model_that_others_hold_and_this_process_has_dropped_is_another_way() -> None:
+    module = Ddp()
+    there, _ = survivor(module)
+    plan = there.plan()
+    assert isinstance(plan, list)
+    here = DdpModule(cast("StrategyHost", Host()), cast("Any", Ddp()))
+
+    with pytest.raises(NotReachable):
+        here.adopt(plan)
+
+
+def test_ddp_that_casts_has_to_have_a_part_in_it() -> None:
+    module = Ddp(mixed_precision=object())
+    there, _ = survivor(module)
+
+    assert str(there.plan()).startswith("DDP trains in mixed precision")
+
+
+def test_parameters_are_told_that_a_model_shows_only_until_its_forward() -> None:
+    module = Ddp()
+    wrapped = DdpModule(cast("StrategyHost", Host()), cast("Any", module))
+    before = wrapped.named()
+    held = module.module[0].weight
+
+    del module.module[0].weight
+    module.module[0].weight = held.detach().clone()  # as tensor parallelism does within DDP
+
+    assert list(wrapped.named()) == list(before)
+    assert wrapped.named()["0.weight"].data_ptr() == held.data_ptr()
