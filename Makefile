@@ -79,7 +79,7 @@ bench: $(INSTALLED)  ## measure what recovery and a step without losses cost
 	$(BIN)/python -m tests.bench
 
 matrix: $(INSTALLED)  ## every phase of a step times every kind of loss, with real processes
-	$(PYTEST) -m matrix tests/e2e tests/truth
+	$(PYTEST) --warm -m matrix tests/e2e tests/truth
 
 torture: $(INSTALLED)  ## a run that loses replicas all the time, which come back: make torture MINUTES=10
 	$(BIN)/python -m tests.e2e.torture --minutes $(MINUTES)

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.warm.launchers import LAUNCHERS
+
 pytest_plugins = ["tests.tiers"]
 
 
@@ -16,6 +18,13 @@ def interruptible() -> Iterator[None]:
     found = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, found)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def warm(request: pytest.FixtureRequest) -> Iterator[None]:
+    """With --warm launchers and workers are forks of one process that has torch."""
+    with LAUNCHERS.forked(request.config.getoption("warm")):
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -23,6 +23,7 @@ OUT_OF_TIME = "out of time: make test-all runs it"
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("tiers")
     group.addoption("--all", action="store_true", help="run the sample and the rest")
+    group.addoption("--warm", action="store_true", help="fork launchers and workers (tests/warm)")
     group.addoption(
         "--within",
         type=float,

@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import IO, Protocol
 
 from recoverrun.errors import ExitCode, RecoverrunError
 from recoverrun.launcher.node.process import end_with_parent
@@ -29,6 +30,26 @@ from recoverrun.launcher.node.signals import STOPPERS
 from recoverrun.reports.history import History, history
 from recoverrun.reports.proof import Proof, prove
 from rendezvous.journal.reader import read_run
+
+
+class Process(Protocol):
+    """What a trial asks of a launcher that was started; `subprocess.Popen` is one."""
+
+    pid: int
+    returncode: int | None
+
+    @property
+    def stdout(self) -> IO[bytes] | None: ...
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def communicate(self, *, timeout: float | None = None) -> object: ...
+    def send_signal(self, sig: int) -> None: ...
+    def terminate(self) -> None: ...
+    def kill(self) -> None: ...
+
+
+Starter = Callable[[Sequence[str], Mapping[str, str]], Process]
+"""Starts a launcher in a process group of its own; both of its streams go into the pipe."""
 
 TAIL_LINES = 30
 STOP_AFTER_S = 20.0
@@ -72,8 +93,11 @@ def launch(
     environment: Mapping[str, str] | None = None,
     timeout_s: float | None = None,
     on_line: Callable[[str], None] = lambda line: None,
+    start: Starter | None = None,
 ) -> Trial:
     """Run `recoverrun OPTIONS` to its end; `on_line` sees each line of its output.
+
+    `start` starts the process: a new one of Python where there is none.
 
     Raises RecoverrunError where it outlives `timeout_s`, and Stopped where a signal ends it. The
     run is over then, as at any exception. Main thread only.
@@ -87,7 +111,7 @@ def launch(
     rates: dict[int, float] = {}
     tail: deque[str] = deque(maxlen=TAIL_LINES)
     start_s = 0.0
-    with stoppable(), _started(command, env) as process:
+    with stoppable(), _started(start or _new, command, env) as process:
         for line in _lines(process, timeout_s):
             tail.append(line)
             if found := figures(line):
@@ -130,7 +154,7 @@ def step_of(line: str) -> int | None:
     return found[0] if found else None
 
 
-def _lines(process: subprocess.Popen[bytes], timeout_s: float | None) -> Iterator[str]:
+def _lines(process: Process, timeout_s: float | None) -> Iterator[str]:
     """Yield the output line by line until its end. Raises RecoverrunError at the time limit."""
     assert process.stdout is not None, "the process was started with a pipe"
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -182,10 +206,8 @@ def stoppable() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
-@contextmanager
-def _started(command: Sequence[str], env: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """A launcher, which is gone with its workers when the block is left."""
-    process = subprocess.Popen(
+def _new(command: Sequence[str], env: Mapping[str, str]) -> Process:
+    return subprocess.Popen(
         command,
         env=env,
         stdout=subprocess.PIPE,
@@ -193,6 +215,12 @@ def _started(command: Sequence[str], env: Mapping[str, str]) -> Iterator[subproc
         process_group=0,
         preexec_fn=end_with_parent,
     )
+
+
+@contextmanager
+def _started(start: Starter, command: Sequence[str], env: Mapping[str, str]) -> Iterator[Process]:
+    """A launcher, which is gone with its workers when the block is left."""
+    process = start(command, env)
     try:
         yield process
     except Stopped as stopped:
@@ -202,7 +230,7 @@ def _started(command: Sequence[str], env: Mapping[str, str]) -> Iterator[subproc
         _end(process, signal.SIGTERM)
 
 
-def _end(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+def _end(process: Process, number: signal.Signals) -> None:
     """See the launcher gone: it ends its workers itself when it is told to leave.
 
     A second signal to us kills it, and what guards its workers ends them.

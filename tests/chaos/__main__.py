@@ -15,6 +15,7 @@ from pathlib import Path
 from tests.chaos import cells
 from tests.chaos.trials import ALONE, TRIALS
 from tests.e2e.launching import launching
+from tests.warm.launchers import LAUNCHERS
 
 
 def main() -> int:
@@ -27,7 +28,8 @@ def main() -> int:
     cells.options(parser)
     options = parser.parse_args()
     if options.strategies:
-        return cells.main(options.only, options.kills)
+        with LAUNCHERS.forked():
+            return cells.main(options.only, options.kills)
     return _faults(options)
 
 

@@ -10,7 +10,7 @@ import importlib.util
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.compat import lost_and_back
@@ -19,6 +19,7 @@ from tests.compat.rows import ROWS
 from tests.compat.table import Table
 from tests.compat.trials import Outcome, described, judge, run
 from tests.truth.differential import compare
+from tests.warm.launchers import LAUNCHERS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "compatibility.md"
 SURVIVES, ABSENT = "survives", "no such point"
@@ -107,8 +108,18 @@ def main() -> int:
     parser.add_argument("--rows", default="", help="these alone: parts of names, with commas")
     parser.add_argument("--print", action="store_true", help="do not write the page")
     parser.add_argument("--returns", action="store_true", help="only whether replicas come back")
+    parser.add_argument("--cold", action="store_true", help="all processes are new ones")
     args = parser.parse_args()
     wanted = [row for row in ROWS if any(part in row.name for part in args.rows.split(","))]
+    with LAUNCHERS.forked(not args.cold):
+        problems = _tabled(wanted, args)
+    if not args.returns:
+        problems += compare(wanted)
+    return min(problems, 1)
+
+
+def _tabled(wanted: Sequence[Row], args: argparse.Namespace) -> int:
+    """Try the rows, and write down what came of them; the number of problems."""
     table, problems = Table(PAGE.read_text()), 0
     for row in wanted:
         if row.needs and importlib.util.find_spec(row.needs) is None:
@@ -126,9 +137,7 @@ def main() -> int:
         print(table.line(row.name), flush=True)
         if not args.print:
             PAGE.write_text(table.page(row.name for row in ROWS))
-    if not args.returns:
-        problems += compare(wanted)
-    return min(problems, 1)
+    return problems
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from recoverrun.reports.history import History
 from recoverrun.worker.tools import compare_weights
 from rendezvous.protocol.fault_schedule import parse
 from tests.compat.row import Row
+from tests.warm.launchers import LAUNCHERS
 
 ROOT = Path(__file__).resolve().parents[2]
 WITHIN_S = 100.0
@@ -52,6 +53,7 @@ def run(
         witness=witness,
         timeout_s=within_s,
         environment={"OMP_NUM_THREADS": "1", "PYTHONPATH": found, **(environment or {})},
+        start=LAUNCHERS.starter,
     )
 
 

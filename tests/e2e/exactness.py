@@ -19,6 +19,7 @@ import torch
 
 from tests.e2e.judge import ended_well, ledger, nothing_left
 from tests.e2e.runs import Run, running
+from tests.warm.launchers import LAUNCHERS
 
 PHASES = ("forward", "backward", "reduce:0", "reduce", "reduce:99", "vote", "between", "redo")
 STEPS = 6
@@ -167,7 +168,8 @@ def main() -> int:
     known = cache(lambda job: reference(job, "--exact"))
 
     numbers = range(args.seed, args.seed + args.schedules)
-    passed = [_story(jobs[n % len(jobs)], n, known) for n in numbers]
+    with LAUNCHERS.forked():
+        passed = [_story(jobs[n % len(jobs)], n, known) for n in numbers]
     print(f"{sum(passed)} of {len(passed)} schedules ended with the bits of a run without losses")
     return 0 if all(passed) else 1
 

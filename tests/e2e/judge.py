@@ -136,8 +136,9 @@ def blame(run: Run, dead: frozenset[int]) -> None:
     assert found["causes"] == ({"sigkill": len(roots)} if dead else {})
     if dead:
         exits = run.records("worker.exit")
-        first = next(r["rank"] for r in exits if r["signal"] and not r["ours"])
-        assert found["root_cause"]["rank"] == first, f"{found['root_cause']}{run.story()}"
+        killed = [r for r in exits if r["signal"] and not r["ours"]]
+        first = min(killed, key=lambda r: float(r["mono"]) - r["age_ms"] / 1000)  # as it died
+        assert found["root_cause"]["rank"] == first["rank"], f"{found['root_cause']}{run.story()}"
         assert found["root_cause"]["confidence"] == "proved"
     else:
         assert found["root_cause"] is None

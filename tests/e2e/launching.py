@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 
 from rendezvous.journal.step_lines import full_lines
+from tests.warm.launchers import LAUNCHERS, new_process
 
 ROOT = Path(__file__).resolve().parents[2]
 FAKE_WORKER = str(ROOT / "tests/e2e/fake_worker.py")
@@ -38,13 +39,12 @@ class Launch:
         self.killed = False
         self.private: Path | None = None
         """Its directory in shared memory, once it has been seen to hold one."""
-        self._process = subprocess.Popen(
+        start = new_process if within else LAUNCHERS.start
+        self._process = start(
             command,
             cwd=run_dir.parent,
             env={**os.environ, **_homes(run_dir.parent), "PYTHONPATH": str(ROOT), **env},
-            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
         )
         self.pid = self._process.pid
 

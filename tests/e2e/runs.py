@@ -6,7 +6,6 @@ it belongs to the run, wherever it has gone since.
 
 import json
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -22,13 +21,14 @@ import torch
 from rendezvous.journal.step_lines import full_lines
 from rendezvous.protocol.progress_page import page_beside, read_page
 from tests.e2e.jobs import Job
+from tests.warm.launchers import LAUNCHERS, new_process
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "tests/e2e/scripts"
 BOUND_S = 90.0
 """A run takes seconds; one that is not over by then hangs."""
 
-TICK_MS = 5
+TICK_S = 0.005
 SHOW_STACKS = signal.SIGRTMIN + 7  # scripts/stacks/sitecustomize.py listens to it
 Record = dict[str, Any]
 
@@ -65,10 +65,8 @@ class Run:
             str(SCRIPTS / job.script), f"--out={self.out}", *job.arguments, *arguments,
         ]  # fmt: skip
         with (folder / "output").open("wb") as output:
-            self._process = subprocess.Popen(
-                self.command, cwd=folder, env=self._environment(), stdin=subprocess.DEVNULL,
-                stdout=output, stderr=subprocess.STDOUT,
-            )  # fmt: skip
+            start = LAUNCHERS.start if self.program == Run.program else new_process
+            self._process = start(self.command, cwd=folder, env=self._environment(), stdout=output)
         self._until = time.monotonic() + bound_s
 
     def _environment(self) -> dict[str, str]:
@@ -175,15 +173,11 @@ class Run:
 
     def _over(self) -> bool:
         """Whether the launcher has ended; waits a tick for it."""
-        if self._process.returncode is not None:
-            return True
-        pidfd = os.pidfd_open(self._process.pid)  # ours to reap, so the pid is still its own
         try:
-            poll = select.poll()
-            poll.register(pidfd, select.POLLIN)
-            return bool(poll.poll(TICK_MS))
-        finally:
-            os.close(pidfd)
+            self._process.wait(timeout=TICK_S)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
 
     # --------------------------------------------------------------------------- processes
 

@@ -13,6 +13,7 @@ from queue import SimpleQueue
 from tests.hunt.plain import Plain
 from tests.hunt.plan import Plan, planned
 from tests.hunt.trials import WITHIN_S, Case, tried
+from tests.warm.launchers import LAUNCHERS
 
 
 def hunt(
@@ -93,7 +94,13 @@ def main() -> int:
     )
     parser.add_argument("--at-once", type=int, default=1)
     parser.add_argument("--within", type=float, default=WITHIN_S, help="seconds: else it hangs")
+    parser.add_argument("--cold", action="store_true", help="all processes are new ones")
     args = parser.parse_args()
+    with LAUNCHERS.forked(not args.cold):
+        return _hunted(args)
+
+
+def _hunted(args: argparse.Namespace) -> int:
     if args.once is not None:
         case = once(planned(args.once), args.within)
         print(line(case))

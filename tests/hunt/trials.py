@@ -19,6 +19,7 @@ from tests.hunt.plain import ROOT, Plain
 from tests.hunt.plan import Plan
 from tests.hunt.script import AGAIN, written
 from tests.hunt.verdict import Ended, Verdict
+from tests.warm.launchers import LAUNCHERS
 
 WITHIN_S = 60.0
 STEERED = re.compile(r"is over \d+ of \d+ replicas")
@@ -93,6 +94,7 @@ def _run(
     environment: Mapping[str, str],
 ) -> tuple[Books, Ended]:
     folder.mkdir()
+    planted = bool(environment)
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     if more := environment.get("PYTHONPATH"):
         path = os.pathsep.join([more, path])
@@ -112,6 +114,8 @@ def _run(
             timeout_s=within_s,
             environment=environment,
             on_line=output.append,
+            # What an environment plants is there before we are imported.
+            start=None if planted else LAUNCHERS.starter,
         )
     except RecoverrunError:
         (folder / "output").write_text("\n".join(output))

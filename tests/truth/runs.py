@@ -14,6 +14,7 @@ from tests.bench import jobs
 from tests.e2e.plain import unspoilt
 from tests.hunt.plain import Plain
 from tests.truth.cases import SCRIPTS, Case
+from tests.warm.launchers import LAUNCHERS
 
 ROOT = Path(__file__).resolve().parents[2]
 WITHIN_S = 90.0
@@ -79,6 +80,7 @@ def ours(
         timeout_s=within_s,
         environment={"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
         on_line=said.append,
+        start=LAUNCHERS.starter,
     )
     return _left(trial.exit_code, out, "\n".join(said), trial.wall_s), trial
 

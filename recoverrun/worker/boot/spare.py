@@ -50,15 +50,30 @@ def wait(fd: int, start: Start) -> tuple[list[str], Start]:
     line = socket.socket(fileno=fd)
     streams = _quieten()
     idle = _be_idle()
-    for name in IMPORTED:
-        importlib.import_module(name)
-    copies = list(_copies())
+    copies = prepared()
     if idle:
         _be_usual()  # Now: on a busy machine it would hear late that it is wanted.
     with suppress(OSError):
         line.send(READY)
     order = _order(line)
     line.close()
+    return become(order, streams, copies, start)
+
+
+def prepared() -> list["Copy"]:
+    """Import what every worker imports. Returns what `become` has to renew."""
+    for name in IMPORTED:
+        importlib.import_module(name)
+    return list(_copies())
+
+
+def become(
+    order: SpareOrder, streams: dict[int, int], copies: list["Copy"], start: Start
+) -> tuple[list[str], Start]:
+    """Take the streams and the environment of `order`; what `wait` returns.
+
+    `streams` are copies of the launcher's own 1 and 2, for those that are no files.
+    """
     _take_streams(streams, order)
     _take_environment(order)
     return list(order.arguments), lambda environ: _started(start, environ, copies)
@@ -81,7 +96,7 @@ def _order(line: socket.socket) -> SpareOrder:
 
 
 @dataclass(frozen=True, slots=True)
-class _Copy:
+class Copy:
     """A function that a module of torch has imported from another one under a name of its own, or
     has as a key of a table.
     """
@@ -102,7 +117,7 @@ class _Copy:
             self.holder[self.name] = stand_in
 
 
-def _copies() -> Iterator[_Copy]:
+def _copies() -> Iterator[Copy]:
     """Yield those that a worker's hooks would not find: they take a copy to have its own name.
 
     In a process that was started cold the hooks come first, and the copies are of what they put in
@@ -121,13 +136,13 @@ def _copies() -> Iterator[_Copy]:
                         yield from _copy(value, key, key)
 
 
-def _copy(holder: dict[Any, Any], name: object, function: FunctionType) -> Iterator[_Copy]:
+def _copy(holder: dict[Any, Any], name: object, function: FunctionType) -> Iterator[Copy]:
     owner = vars(sys.modules.get(function.__module__, sys))
     if owner.get(function.__name__) is function:
-        yield _Copy(holder, name, owner, function)
+        yield Copy(holder, name, owner, function)
 
 
-def _started(start: Start, environ: Mapping[str, str], copies: list[_Copy]) -> Started:
+def _started(start: Start, environ: Mapping[str, str], copies: list[Copy]) -> Started:
     """Put the hooks in place, and into the copies that were made before them."""
     started = start(environ)
     for copy in copies:

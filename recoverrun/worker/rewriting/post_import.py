@@ -23,10 +23,12 @@ class PostImportHooks:
 
     def __init__(self) -> None:
         self._awaited: dict[str, list[PostImportHook]] = {}
-        self._pid = os.getpid()
+        self._pid = 0  # the process that waits
 
     def when_imported(self, name: str, hook: PostImportHook) -> None:
         """Call `hook` with the module `name` once it has been imported, at once if it is."""
+        if not self._awaited:
+            self._pid = os.getpid()
         self._awaited.setdefault(name, []).append(hook)
         self.run_due()
         if self._awaited and self not in sys.meta_path:

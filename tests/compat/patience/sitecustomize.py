@@ -63,5 +63,7 @@ class Finder(importlib.abc.MetaPathFinder):
         return spec
 
 
-if GO:
+if GO and MODULE in sys.modules:  # of a process that was forked
+    patient(vars(sys.modules[MODULE])["Survivor"])
+elif GO:
     sys.meta_path.insert(0, Finder())
