@@ -17,7 +17,14 @@ class Superseded(Exception):
         self.reason = reason
 
 
-class PeerLost(RuntimeError):
+class ScriptFails(RuntimeError):
+    """A call of the script fails, for a reason that lies in what its ranks do or in a loss.
+
+    Its traceback is shown without our frames, as those of the script's own errors.
+    """
+
+
+class PeerLost(ScriptFails):
     """A message or a rooted collective names a rank that is no longer a member."""
 
 
@@ -25,7 +32,7 @@ class MembersChanged(PeerLost):
     """A member was lost during work that needs the same members from beginning to end."""
 
 
-class RanksDiffer(RuntimeError):
+class RanksDiffer(ScriptFails):
     """The script's ranks do different things, so that there is no common step."""
 
 

@@ -34,7 +34,8 @@ class Ended:
     @property
     def crashed(self) -> bool:
         """True if it ended by an error that nobody meant."""
-        return bool(self.code) and any("Traceback" in line for line in self.tail)
+        meant = sum("RanksDiffer: " in line for line in self.tail)
+        return bool(self.code) and sum("Traceback" in line for line in self.tail) > meant
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ import sys
 from contextlib import nullcontext, redirect_stderr
 from types import TracebackType
 
+from ft_collectives.communicators.errors import ScriptFails
 from recoverrun.worker import own_files
 from recoverrun.worker.boot import shared_console
 
@@ -59,6 +60,8 @@ def _is_ours(tb: TracebackType) -> bool:
 
 
 def _is_our_error(error: BaseException) -> bool:
+    if isinstance(error, ScriptFails):
+        return False
     if type(error).__module__.split(".")[0] in {"recoverrun", "rendezvous", "ft_collectives"}:
         return True
     last = error.__traceback__
