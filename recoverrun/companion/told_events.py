@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from recoverrun.text import named_signals, sanitize
 from rendezvous.coordinator.node_book import PART
 from rendezvous.journal.reader import Entry
-from rendezvous.protocol.effects import Json
+from rendezvous.protocol.records import Json
 
 CLASS_OF: Mapping[str, str] = {
     "replica.lost": "loss",

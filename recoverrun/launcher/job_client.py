@@ -23,7 +23,6 @@ from recoverrun.launcher.node.workers import LocalWorkers
 from recoverrun.launcher.output.node_records import NodeRecords
 from recoverrun.launcher.output.run_folder import RunFolder
 from rendezvous.consensus.register_events import RegisterMessage
-from rendezvous.protocol.effects import Record
 from rendezvous.protocol.formation_messages import Beat, Join, Redirect, Spare, Start
 from rendezvous.protocol.heartbeat import heartbeat
 from rendezvous.protocol.messages import (
@@ -33,6 +32,7 @@ from rendezvous.protocol.messages import (
     Message,
     StoreAnswer,
 )
+from rendezvous.protocol.records import Record
 from rendezvous.protocol.register_messages import Copied, Copy, Ping, Statement, Whole
 from rendezvous.transport.station import Station
 

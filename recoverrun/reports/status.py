@@ -22,7 +22,7 @@ from recoverrun.text import plural, run_title, sanitize
 from rendezvous.coordinator.node_book import PART
 from rendezvous.journal.reader import Entry, RunLog
 from rendezvous.journal.step_lines import STEPS as STEP_EVENTS
-from rendezvous.protocol.effects import Json
+from rendezvous.protocol.records import Json
 
 SCHEMA = 1
 STEPS = 64  # committed steps that are kept for step times

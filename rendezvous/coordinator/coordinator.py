@@ -31,7 +31,7 @@ from rendezvous.coordinator.recovery_policy import USUAL, RecoveryPolicy
 from rendezvous.coordinator.way_parts import parts
 from rendezvous.membership.hang_events import Tick as TimePassed
 from rendezvous.protocol.arrival_messages import REFUSE_RETURN, Held, Ready
-from rendezvous.protocol.effects import Effect, Json, Record, ToRank
+from rendezvous.protocol.effects import Effect, ToRank
 from rendezvous.protocol.hang_messages import Evidence, Progress, Stack
 from rendezvous.protocol.incarnations import birth_of
 from rendezvous.protocol.messages import (
@@ -51,6 +51,7 @@ from rendezvous.protocol.messages import (
     Topology,
     Verdict,
 )
+from rendezvous.protocol.records import Json, Record
 
 EXIT_USAGE = 2
 

@@ -15,7 +15,6 @@ from rendezvous.coordinator.guarantees import Promises
 from rendezvous.coordinator.losses import Loss
 from rendezvous.coordinator.members import changed
 from rendezvous.coordinator.step_log import StepBook
-from rendezvous.protocol.effects import Json, Record
 from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import (
     Committed,
@@ -26,6 +25,7 @@ from rendezvous.protocol.messages import (
     Verdict,
     View,
 )
+from rendezvous.protocol.records import Json, Record
 
 PART = "part"
 """The field of a record that says no more than one node knows."""

@@ -23,7 +23,7 @@ from recoverrun.reports.postmortem_screen import render, render_proof
 from recoverrun.reports.status_screen import glyphs
 from recoverrun.version import versions
 from rendezvous.journal.reader import read_run
-from rendezvous.protocol.effects import Json
+from rendezvous.protocol.records import Json
 
 WIDEST = 132  # Longer lines are hard to read, whatever the terminal has.
 

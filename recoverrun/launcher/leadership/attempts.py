@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from rendezvous.coordinator.coordinator import Coordinator
 from rendezvous.coordinator.losses import SIGNALLED
-from rendezvous.protocol.effects import Json, Record
 from rendezvous.protocol.formation_messages import Start
 from rendezvous.protocol.messages import Stop
+from rendezvous.protocol.records import Json, Record
 
 EARLY_RESTARTS = 3
 """For a loss before recovery can help, which do not count."""

@@ -29,10 +29,11 @@ from rendezvous.coordinator.takeover import Standing, Vacancy, new_coordinator
 from rendezvous.membership import failure_detector
 from rendezvous.membership.failure_detector import Detector
 from rendezvous.membership.formation import Formation, Formed
-from rendezvous.protocol.effects import Effect, Record, StopJob
+from rendezvous.protocol.effects import Effect, StopJob
 from rendezvous.protocol.formation_messages import Beat, Join, Refusal, Restart, Start
 from rendezvous.protocol.heartbeat import heartbeat
 from rendezvous.protocol.messages import Exited, Leaving, Message, Stop, StoreCall
+from rendezvous.protocol.records import Record
 from rendezvous.protocol.register_messages import Ping
 from rendezvous.store.replicated_store import Effect as StoreEffect
 from rendezvous.store.replicated_store import ReplicatedStore

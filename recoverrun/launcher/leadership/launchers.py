@@ -12,18 +12,12 @@ from rendezvous.coordinator.coordinator import Coordinator, NodeLost
 from rendezvous.membership.formation import Formation
 from rendezvous.membership.vacant_places import name_of, start_of, with_peer
 from rendezvous.protocol.arrival_messages import Ready, StartAgain
-from rendezvous.protocol.effects import (
-    Inspection,
-    Json,
-    KillRanks,
-    Record,
-    StartRanks,
-    ToRank,
-)
+from rendezvous.protocol.effects import Inspection, KillRanks, StartRanks, ToRank
 from rendezvous.protocol.formation_messages import Beat, Join, Start
 from rendezvous.protocol.hang_messages import Evidence, Inspect, Progress
 from rendezvous.protocol.incarnations import attempt_of
 from rendezvous.protocol.messages import ContextBuffer, Exited, Hello, Kill, Message, Stop
+from rendezvous.protocol.records import Json, Record
 from rendezvous.protocol.register_messages import Ping
 from rendezvous.protocol.snapshot_messages import Held
 from rendezvous.store.replicated_store import Effect as StoreEffect

@@ -12,10 +12,10 @@ from recoverrun.launcher.leadership.attempts import Again
 from recoverrun.launcher.leadership.launchers import AttemptMembers
 from recoverrun.launcher.network.frames import NOBODY, Envelope
 from rendezvous.coordinator.losses import SIGNALLED
-from rendezvous.protocol.effects import Record
 from rendezvous.protocol.formation_messages import Start
 from rendezvous.protocol.incarnations import attempt_of
 from rendezvous.protocol.messages import Exited, Message, Stop
+from rendezvous.protocol.records import Record
 from rendezvous.protocol.snapshot_messages import Holding, Restored
 
 if TYPE_CHECKING:

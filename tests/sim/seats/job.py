@@ -14,9 +14,9 @@ from recoverrun.launcher.network.frames import Envelope
 from recoverrun.launcher.network.inquiries import Inquiry
 from rendezvous.consensus.configuration import Configuration
 from rendezvous.coordinator.recovery_policy import USUAL
-from rendezvous.protocol.effects import Record
 from rendezvous.protocol.formation_messages import Beat, Start
 from rendezvous.protocol.messages import Message
+from rendezvous.protocol.records import Record
 from tests.sim.engine import Engine
 from tests.sim.seats.lines import Lines
 from tests.sim.seats.plan import Plan

@@ -8,7 +8,6 @@ from recoverrun.launcher.network.frames import NOBODY, Envelope
 from rendezvous.coordinator.coordinator import Coordinator
 from rendezvous.coordinator.recovery_policy import USUAL
 from rendezvous.membership.formation import Formation
-from rendezvous.protocol.effects import Record
 from rendezvous.protocol.formation_messages import Beat, Join, Refusal, Start
 from rendezvous.protocol.messages import (
     Exited,
@@ -21,6 +20,7 @@ from rendezvous.protocol.messages import (
     Topology,
     View,
 )
+from rendezvous.protocol.records import Record
 from rendezvous.protocol.register_messages import Ping
 from tests.unit.coordination import verdict
 from tests.unit.stores import lone_store

@@ -5,7 +5,6 @@ import pytest
 from recoverrun.launcher.leadership.acts import CutOff, Departed, Follow
 from recoverrun.launcher.network.frames import Envelope
 from rendezvous.consensus import timeouts
-from rendezvous.protocol.effects import Record
 from rendezvous.protocol.formation_messages import Beat
 from rendezvous.protocol.heartbeat import QUICK
 from rendezvous.protocol.messages import (
@@ -16,6 +15,7 @@ from rendezvous.protocol.messages import (
     Topology,
     View,
 )
+from rendezvous.protocol.records import Record
 from rendezvous.protocol.register_messages import Statement
 from tests.unit.agreeing_launchers import NAMES, STEP_S, Launchers
 

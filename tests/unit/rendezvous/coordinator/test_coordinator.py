@@ -8,7 +8,7 @@ from rendezvous.coordinator.coordinator import (
     Received,
 )
 from rendezvous.coordinator.gather import RESEND_AFTER_S, RESEND_RANKS, resend_after
-from rendezvous.protocol.effects import KillRanks, Record, StopJob
+from rendezvous.protocol.effects import KillRanks, StopJob
 from rendezvous.protocol.messages import (
     ContextBuffer,
     Exited,
@@ -20,6 +20,7 @@ from rendezvous.protocol.messages import (
     Topology,
     View,
 )
+from rendezvous.protocol.records import Record
 from tests.unit.coordination import (
     PAIRS,
     Job,

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from rendezvous.protocol.effects import Effect, Record, StopJob
+from rendezvous.protocol.effects import Effect, StopJob
 from rendezvous.protocol.messages import (
     Committed,
     Discord,
@@ -12,6 +12,7 @@ from rendezvous.protocol.messages import (
     PeerFault,
     Report,
 )
+from rendezvous.protocol.records import Record
 from tests.unit.coordination import Job
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from rendezvous.coordinator.losses import Loss
 from rendezvous.coordinator.step_log import WAITING_MOST, StepBook
-from rendezvous.protocol.effects import Record
 from rendezvous.protocol.layout import Layout
 from rendezvous.protocol.messages import Committed, Decision, Identity
+from rendezvous.protocol.records import Record
 
 LAYOUT = Layout(((0,), (1,), (2,)))
 ALL = frozenset({0, 1, 2})

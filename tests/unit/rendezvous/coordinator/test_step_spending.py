@@ -3,8 +3,8 @@
 import pytest
 
 from rendezvous.coordinator.step_spending import EARLY, EVERY, StepSpending
-from rendezvous.protocol.effects import Record
 from rendezvous.protocol.messages import Committed, Identity
+from rendezvous.protocol.records import Record
 
 
 def _said(rank: int, step: int, done: int = 1, redone: int = 0, **phases: float) -> Committed:

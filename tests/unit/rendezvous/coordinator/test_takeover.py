@@ -6,7 +6,7 @@ from rendezvous.coordinator.coordinator import Coordinator, Received, Tick
 from rendezvous.coordinator.recovery_policy import USUAL, RecoveryPolicy
 from rendezvous.coordinator.takeover import STEPS_KEPT, Memory, Standing, Vacancy, new_coordinator
 from rendezvous.protocol.arrival_messages import Ready, StartAgain
-from rendezvous.protocol.effects import Effect, KillRanks, Record, StartRanks, StopJob, ToRank
+from rendezvous.protocol.effects import Effect, KillRanks, StartRanks, StopJob, ToRank
 from rendezvous.protocol.messages import (
     Committed,
     ContextBuffer,
@@ -17,6 +17,7 @@ from rendezvous.protocol.messages import (
     Topology,
     View,
 )
+from rendezvous.protocol.records import Record
 from tests.unit.coordination import applied, verdict, waits
 
 REPLICAS = ((0,), (1,), (2,))
