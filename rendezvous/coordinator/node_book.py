@@ -25,10 +25,7 @@ from rendezvous.protocol.messages import (
     Verdict,
     View,
 )
-from rendezvous.protocol.records import Json, Record
-
-PART = "part"
-"""The field of a record that says no more than one node knows."""
+from rendezvous.protocol.records import PART, Json, Record
 
 
 class NodeBook:

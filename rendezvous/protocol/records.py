@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
+PART = "part"
+"""The field of a record that says no more than one node knows."""
+
 
 @dataclass(frozen=True, slots=True)
 class Record:
