@@ -5,7 +5,7 @@ Part of the protocol that `messages` collects. docs/rendezvous.md explains what 
 
 from dataclasses import dataclass
 
-from rendezvous.protocol.formation_messages import Peer
+from rendezvous.protocol.peer import Peer
 
 # ---------------------------------------------------------------------------- the c10d store
 
