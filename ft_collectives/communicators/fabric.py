@@ -38,7 +38,7 @@ from ft_collectives.communicators.channel import (
 from ft_collectives.communicators.errors import Superseded
 from ft_collectives.communicators.limits import TimeLimits, is_time
 from ft_collectives.communicators.waits import Waits
-from rendezvous.coordinator.members import FIRST_GENERATION
+from rendezvous.protocol.layout import FIRST_GENERATION
 from rendezvous.protocol.messages import View
 from rendezvous.protocol.progress_page import ProgressWriter
 

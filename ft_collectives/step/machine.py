@@ -49,9 +49,8 @@ from ft_collectives.step.step_events import (
     Vote,
     Voted,
 )
-from rendezvous.coordinator.members import FIRST_GENERATION
 from rendezvous.protocol.arrival_messages import Held
-from rendezvous.protocol.layout import Layout
+from rendezvous.protocol.layout import FIRST_GENERATION, Layout
 from rendezvous.protocol.messages import Committed, Decision, Identity, Phase, Report, View
 from rendezvous.protocol.quota import standing_quota, standing_shares
 from rendezvous.transport.apart import unequal

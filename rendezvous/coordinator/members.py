@@ -4,12 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from rendezvous.protocol.effects import Effect, KillRanks
-from rendezvous.protocol.layout import Layout
+from rendezvous.protocol.layout import FIRST_GENERATION, Layout
 from rendezvous.protocol.messages import ContextBuffer, Kill, LostContexts, Topology, View
 from rendezvous.protocol.records import Json, Record
-
-FIRST_GENERATION = 1
-"""The only generation that everybody has a plan for without asking: all slots at home."""
 
 
 @dataclass(slots=True)
