@@ -167,7 +167,7 @@ class Statement:
     begun: bool
     part: int
     parts: int
-    frames: tuple[bytes, ...]  # messages of and to its workers, see `takeover.Memory`
+    frames: tuple[bytes, ...]  # messages of and to its workers, see `standing.Memory`
     node_rank: int = -1
     node: str = ""
     peer: tuple[Peer, ...] = ()

@@ -20,7 +20,7 @@ from recoverrun.launcher.leadership.leadership import Leadership
 from recoverrun.launcher.network.frames import Envelope, opened
 from recoverrun.version import __version__
 from rendezvous.coordinator.recovery_policy import USUAL
-from rendezvous.coordinator.takeover import Memory
+from rendezvous.coordinator.standing import Memory
 from rendezvous.protocol import codec
 from rendezvous.protocol.formation_messages import Beat, Join, Start
 from rendezvous.protocol.heartbeat import heartbeat

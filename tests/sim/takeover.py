@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from rendezvous.coordinator.coordinator import Coordinator, Received
-from rendezvous.coordinator.takeover import Memory, Standing, Vacancy, new_coordinator
+from rendezvous.coordinator.standing import Memory, Standing, Vacancy
+from rendezvous.coordinator.takeover import new_coordinator
 from rendezvous.protocol.effects import Effect, StopJob
 from rendezvous.protocol.messages import Committed, Message, Stop, Topology, Verdict, View
 from tests.sim.book import Book

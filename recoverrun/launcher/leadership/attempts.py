@@ -72,3 +72,12 @@ def is_early(stop: Stop, job: Coordinator | None) -> bool:
     """
     starting = job is not None and job.starting and not job.members.finished
     return starting and (stop.exit_code > SIGNALLED or stop.root_rank < 0)
+
+
+def survives(job: Coordinator, ranks: range) -> bool:
+    """True if enough replicas would be left without these ranks."""
+    layout = job.members.layout
+    if layout is None or not job.protected or job.stopped is not None:
+        return False
+    left = [slot for slot in job.members.live if not set(layout.replicas[slot]) & set(ranks)]
+    return len(left) >= job.min_replicas
