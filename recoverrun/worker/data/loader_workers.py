@@ -22,7 +22,7 @@ import torch
 from torch.utils.data import DataLoader, get_worker_info
 
 from recoverrun.worker.data.loader_clone import with_workers
-from recoverrun.worker.data.object_copy import shallow_copy
+from recoverrun.worker.data.shallow_copy import shallow_copy
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.rng import object_generators
 from recoverrun.worker.rng.host_streams import read_hosts
