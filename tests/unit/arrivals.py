@@ -21,9 +21,8 @@ from recoverrun.worker.replay.data_sources import DataSources
 from recoverrun.worker.replay.executor import Executor
 from recoverrun.worker.rewriting.loop_transformer import instrument
 from recoverrun.worker.rng.streams import Streams, restore_streams
-from recoverrun.worker.tracking.loop_frames import LoopFrame
 from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
-from recoverrun.worker.tracking.microbatches import Top
+from recoverrun.worker.tracking.microbatches import LoopFrame, Top
 from recoverrun.worker.tracking.python_frames import find_frame
 from tests.unit.loaders import ORIGINAL_ITER
 

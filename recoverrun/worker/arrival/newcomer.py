@@ -44,8 +44,7 @@ from recoverrun.worker.rng.streams import read_streams, restore_streams
 from recoverrun.worker.step import take_over
 from recoverrun.worker.step.leaving import leave
 from recoverrun.worker.step.protection import Protection
-from recoverrun.worker.tracking.loop_frames import LoopFrame
-from recoverrun.worker.tracking.microbatches import Top
+from recoverrun.worker.tracking.microbatches import LoopFrame, Top
 from recoverrun.worker.tracking.python_frames import find_frame
 from rendezvous.protocol.arrival_messages import Ready
 from rendezvous.protocol.messages import View

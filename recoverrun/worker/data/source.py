@@ -30,7 +30,7 @@ class Source(Protocol):
 
 
 class RankAware:
-    """Base of iterators of the script that know who is asking, and answer each rank by themselves."""
+    """Base of the iterators that know who is asking: they answer each rank by themselves."""
 
     __slots__ = ()
 

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator
 from types import FrameType
 from typing import Any, Protocol
 
-from recoverrun.worker.tracking.loop_frames import LoopFrame, LoopStack
+from recoverrun.worker.tracking.loop_frames import LoopStack
+from recoverrun.worker.tracking.microbatches import LoopFrame
 from recoverrun.worker.tracking.winds import Winds
 from rendezvous.protocol.progress_page import Phase, ProgressWriter
 

@@ -16,9 +16,9 @@ from recoverrun.worker.data.source import Draw
 from recoverrun.worker.instrumentation import Loop
 from recoverrun.worker.tracking.draw_log import DrawLog
 from recoverrun.worker.tracking.idle_loops import IdleLoops
-from recoverrun.worker.tracking.loop_frames import LoopFrame, LoopStack, line_of
+from recoverrun.worker.tracking.loop_frames import LoopStack, line_of
 from recoverrun.worker.tracking.loop_iterator import LoopIterator
-from recoverrun.worker.tracking.microbatches import Microbatch, Place, Top
+from recoverrun.worker.tracking.microbatches import LoopFrame, Microbatch, Place, Top
 from recoverrun.worker.tracking.mode import ExecutionMode
 from recoverrun.worker.tracking.process_observer import Observer
 from recoverrun.worker.tracking.rank0_gate import Rank0Gate
