@@ -31,7 +31,6 @@ LARGE = {
     "recoverrun/launcher/job_client.py:JobClient": 29,
     "recoverrun/launcher/leadership/leadership.py:Leadership": 30,
     "recoverrun/worker/replay/executor.py:Executor": 29,
-    "recoverrun/worker/tracking/loop_tracker.py:ScriptRuntime": 36,
 }
 
 

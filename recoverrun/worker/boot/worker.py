@@ -20,7 +20,8 @@ from recoverrun.worker.instrumentation import Started
 from recoverrun.worker.patches import frameworks
 from recoverrun.worker.rewriting.post_import import when_imported
 from recoverrun.worker.rng.registry import REGISTRY
-from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
+from recoverrun.worker.tracking.loop_tracker import LoopTracker
+from recoverrun.worker.tracking.script_runtime import ScriptRuntime
 from rendezvous.protocol.progress_page import ProgressWriter, page_beside
 from rendezvous.protocol.worker_env import WorkerEnv
 
@@ -40,7 +41,7 @@ def start(environ: Mapping[str, str]) -> Started:
     when_imported("random", REGISTRY.watch_random)
     when_imported("torch", worker.torch_arrived)
     return Started(
-        runtime=worker.runtime,
+        runtime=LoopTracker(worker.runtime),
         finish=worker.finish,
         failing=worker.failing,
         hints=frameworks.HINTS,

@@ -17,7 +17,7 @@ from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay import script_locations
 from recoverrun.worker.replay.exit_calls import Interrupts, refused
 from recoverrun.worker.step.time_limits import SERVING_LEAST_S, ExecutionTimer, limit_s
-from recoverrun.worker.tracking.loop_tracker import ScriptRuntime, Unwind
+from recoverrun.worker.tracking.script_runtime import ScriptRuntime, Unwind
 
 RAISED = "{}: executed as rank {}, the script's code raised {!r}{}"
 ENDS = "{}: executed as rank {}, the script's code would end this process by {}{}"

@@ -20,7 +20,7 @@ from recoverrun.worker.data.source import Draw, Source
 from recoverrun.worker.data.weak_source import WeakSource
 from recoverrun.worker.data.worker_seed_check import SeedCheck
 from recoverrun.worker.replay.executor import Executor
-from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
+from recoverrun.worker.tracking.script_runtime import ScriptRuntime
 from rendezvous.protocol.layout import Layout
 
 

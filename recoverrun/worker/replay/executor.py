@@ -47,8 +47,8 @@ from recoverrun.worker.rng.skip_ahead import skip_ahead
 from recoverrun.worker.rng.streams import read_streams, restore_streams
 from recoverrun.worker.step.strategy import Strategy
 from recoverrun.worker.step.time_limits import limit_s
-from recoverrun.worker.tracking.loop_tracker import ScriptRuntime, Unwind
 from recoverrun.worker.tracking.microbatches import Microbatch, Top
+from recoverrun.worker.tracking.script_runtime import ScriptRuntime, Unwind
 
 
 class Executor:

@@ -10,8 +10,8 @@ from recoverrun.worker.analysis.program_slice import (
 from recoverrun.worker.context.object_members import identifier, is_framework, resolve
 from recoverrun.worker.context.slot_context import Key
 from recoverrun.worker.instrumentation import Loop
-from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
 from recoverrun.worker.tracking.microbatches import Top
+from recoverrun.worker.tracking.script_runtime import ScriptRuntime
 
 
 class Influence:

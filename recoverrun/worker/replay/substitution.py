@@ -26,8 +26,8 @@ from recoverrun.worker.replay.known_state import named
 from recoverrun.worker.replay.local_shards import LocalShards, unmarked
 from recoverrun.worker.rng.registry import REGISTRY
 from recoverrun.worker.rng.streams import Streams, read_streams, restore_streams
-from recoverrun.worker.tracking.loop_tracker import ScriptRuntime
 from recoverrun.worker.tracking.microbatches import Top
+from recoverrun.worker.tracking.script_runtime import ScriptRuntime
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ import pytest
 from ft_collectives.communicators.errors import Superseded
 from recoverrun.worker.errors import NotReplayable
 from recoverrun.worker.replay.containment import Containment, GivenUp
-from recoverrun.worker.tracking.loop_tracker import Unwind
+from recoverrun.worker.tracking.script_runtime import Unwind
 
 REGION, RANK = "train.py:9", 1
 

@@ -8,8 +8,8 @@ import torch
 
 from recoverrun.worker.step.backward_hooks import BackwardHooks
 from recoverrun.worker.step.driver import IN_BACKWARD, Driver
-from recoverrun.worker.tracking.loop_tracker import Unwind
 from recoverrun.worker.tracking.mode import ExecutionMode
+from recoverrun.worker.tracking.script_runtime import Unwind
 
 
 class Told:

@@ -9,7 +9,7 @@ import pytest
 
 from recoverrun.worker.step.backward_hooks import BackwardHooks
 from recoverrun.worker.strategies.pipelines import Pipelines
-from recoverrun.worker.tracking.loop_tracker import Unwind
+from recoverrun.worker.tracking.script_runtime import Unwind
 
 
 class Schedule:
